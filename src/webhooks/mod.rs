@@ -1,0 +1,1 @@
+//! Webhooks: verify, parse, sign.
