@@ -1,0 +1,124 @@
+//! Every way the service says no (section 7), and the body that says so.
+
+use serde_json::{Value, json};
+
+use super::dialect::{BatchRefusal, ErrorShape};
+use super::message::Reply;
+
+/// A refused request, or a refused entry of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) status: u16,
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+}
+
+impl Refusal {
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(422, "validation_error", message)
+    }
+
+    pub(crate) fn unauthorized(message: impl Into<String>) -> Self {
+        Self::new(401, "unauthorized", message)
+    }
+
+    pub(crate) fn key_not_permitted() -> Self {
+        Self::new(
+            403,
+            "key_not_permitted",
+            "the audience needs a full-access key, not a sending-access key",
+        )
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(404, "not_found", message)
+    }
+
+    pub(crate) fn method_not_allowed(method: &str, allowed: &str) -> Self {
+        let message = format!("this path takes {allowed}, not `{}`", method.escape_debug());
+        Self::new(405, "method_not_allowed", message)
+    }
+
+    pub(crate) fn already_exists(address: &str) -> Self {
+        let message = format!("`{address}` is a contact already, and `on_conflict` is `error`");
+        Self::new(409, "already_exists", message)
+    }
+
+    pub(crate) fn quota_exceeded(ceiling: u64) -> Self {
+        let message = format!("the plan's ceiling of {ceiling} contacts is reached");
+        Self::new(402, "quota_exceeded", message)
+    }
+
+    pub(crate) fn complaint_locked(address: &str) -> Self {
+        let message =
+            format!("`{address}` reported spam; consent cannot be recorded for it any more");
+        Self::new(422, "failed_precondition", message)
+    }
+
+    pub(crate) fn batch(message: impl Into<String>, answer: BatchRefusal) -> Self {
+        match answer {
+            BatchRefusal::Unprocessable => Self::invalid(message),
+            BatchRefusal::BadRequest => Self::new(400, "bad_request", message),
+        }
+    }
+
+    pub(crate) fn reply(&self, shape: ErrorShape) -> Reply {
+        Reply {
+            status: self.status,
+            body: self.body(shape).to_string().into_bytes(),
+        }
+    }
+
+    fn new(status: u16, code: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            code,
+            message: message.into(),
+        }
+    }
+
+    fn body(&self, shape: ErrorShape) -> Value {
+        let Self { code, message, .. } = self;
+        match shape {
+            ErrorShape::NestedCode => json!({"error": {"code": code, "message": message}}),
+            ErrorShape::NestedSlug => json!({"error": {"slug": code, "message": message}}),
+            ErrorShape::NestedType => json!({"error": {"type": code, "message": message}}),
+            ErrorShape::Code => json!({"code": code, "message": message}),
+            ErrorShape::Slug => json!({"slug": code, "message": message}),
+            ErrorShape::Error => json!({"error": code, "message": message}),
+            ErrorShape::Type => json!({"type": code, "message": message}),
+            ErrorShape::Name => json!({"name": code, "message": message}),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shape_holds_slug_and_message_where_its_name_says() {
+        let refusal = Refusal::not_found("there is no topic `news`");
+        let shapes = [
+            (ErrorShape::NestedCode, "/error/code", "/error/message"),
+            (ErrorShape::NestedSlug, "/error/slug", "/error/message"),
+            (ErrorShape::NestedType, "/error/type", "/error/message"),
+            (ErrorShape::Code, "/code", "/message"),
+            (ErrorShape::Slug, "/slug", "/message"),
+            (ErrorShape::Error, "/error", "/message"),
+            (ErrorShape::Type, "/type", "/message"),
+            (ErrorShape::Name, "/name", "/message"),
+        ];
+        for (shape, code, message) in shapes {
+            let reply = refusal.reply(shape);
+            let body: Value = serde_json::from_slice(&reply.body).unwrap();
+
+            assert_eq!(reply.status, 404);
+            assert_eq!(body.pointer(code), Some(&json!("not_found")), "{shape:?}");
+            assert_eq!(
+                body.pointer(message),
+                Some(&json!("there is no topic `news`"))
+            );
+        }
+    }
+}
