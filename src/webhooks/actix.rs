@@ -1,0 +1,1 @@
+//! An extractor for actix-web 4.

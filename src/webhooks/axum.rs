@@ -1,0 +1,1 @@
+//! An extractor for axum 0.8.

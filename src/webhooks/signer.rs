@@ -1,0 +1,96 @@
+use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use http::{HeaderMap, HeaderValue};
+
+use super::event_type::EventType;
+use super::secret_error::{SecretError, vet};
+use super::signature::{EVENT_HEADER, SIGNATURE_HEADER, SigningKey, TIMESTAMP_HEADER};
+
+/// Signs as the service does: for tests of a receiver, and for tools that post events.
+///
+/// # Example: a test of your own handler
+///
+/// ```
+/// use std::time::SystemTime;
+/// use audience::webhooks::{EventType, Signer, Verifier};
+///
+/// let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+///
+/// let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, SystemTime::now(), body);
+///
+/// assert_eq!(headers["webhook-event"], "email.sent");
+/// assert!(Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify(&headers, body).is_ok());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Signer(SigningKey);
+
+impl Signer {
+    /// A signer with this secret, whose bytes are taken as they are.
+    ///
+    /// # Errors
+    ///
+    /// A [`SecretError`] for the same secrets that a [`Verifier`](super::Verifier) refuses.
+    pub fn new(secret: impl AsRef<[u8]>) -> Result<Self, SecretError> {
+        let secret = secret.as_ref();
+        vet("default", secret)?;
+        Ok(Self(SigningKey::new(secret)))
+    }
+
+    /// The three headers of a delivery (interface section 5).
+    ///
+    /// A moment before 1970 is signed as second 0, which every receiver finds too late. An event
+    /// type with control characters in it cannot stand in a header; its `webhook-event`, which is
+    /// not signed, is left out.
+    #[must_use = "the headers are what the receiver verifies"]
+    pub fn sign(
+        &self,
+        event_type: &EventType,
+        moment: SystemTime,
+        body: impl AsRef<[u8]>,
+    ) -> HeaderMap {
+        let seconds = moment
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs());
+        let timestamp = HeaderValue::from(seconds);
+        let signature = self.0.sign(timestamp.as_bytes(), body.as_ref());
+
+        let mut headers = HeaderMap::with_capacity(3);
+        headers.insert(
+            SIGNATURE_HEADER,
+            HeaderValue::try_from(signature).expect("hex digits can stand in a header"),
+        );
+        headers.insert(TIMESTAMP_HEADER, timestamp);
+        if let Ok(event_type) = HeaderValue::from_bytes(event_type.as_str().as_bytes()) {
+            headers.insert(EVENT_HEADER, event_type);
+        }
+        headers
+    }
+}
+
+impl fmt::Debug for Signer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Signer(<secret>)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn odd_types_and_moments_are_signed_without_panicking() {
+        let signer = Signer::new("6Jm0nFq2pXvZk4Tt").unwrap();
+        let before = UNIX_EPOCH - Duration::from_secs(1);
+
+        let headers = signer.sign(&EventType::from("line\nbreak"), before, "{}");
+
+        assert_eq!(headers[TIMESTAMP_HEADER], "0");
+        assert!(!headers.contains_key(EVENT_HEADER));
+        let headers = signer.sign(&EventType::from("é"), before, "{}");
+        assert_eq!(headers[EVENT_HEADER].as_bytes(), "é".as_bytes());
+    }
+}
