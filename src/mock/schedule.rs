@@ -1,0 +1,299 @@
+//! When which delivery is attempted: a pure decision over a clock that is handed in.
+
+use std::collections::BTreeMap;
+
+/// How often an event is attempted at one endpoint: "ten attempts over about five hours" (interface section 6.5).
+pub(super) const ATTEMPTS: u32 = 10;
+
+/// Seconds between the first attempt and the second; each gap after it is twice as long. In all 17,885 s: 4 h 58 min.
+const FIRST_GAP: i64 = 35;
+
+/// Seconds from a failed attempt to the one after it, or `None` where it was the last.
+pub(super) fn gap(attempt: u32) -> Option<i64> {
+    (1..ATTEMPTS)
+        .contains(&attempt)
+        .then(|| FIRST_GAP << (attempt - 1))
+}
+
+/// One attempt that is to be made, or is being made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Delivery {
+    pub(super) due: i64,
+    /// Numbers of the event and the endpoint, each in the order they came into being.
+    pub(super) event: u64,
+    pub(super) endpoint: u64,
+    pub(super) round: Round,
+    serial: u64,
+}
+
+/// Why an attempt is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Round {
+    /// This attempt of the ten.
+    Scheduled(u32),
+    /// Somebody asked for the event once more. A failure has no consequence.
+    Once,
+}
+
+/// What is to be done next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Make this attempt, and call [`Schedule::finish`] when it is over.
+    Start(Delivery),
+    /// Move the clock, and ask again.
+    Move(i64),
+    /// Nothing until something changes, or the clock shows this time.
+    Wait(Option<i64>),
+}
+
+/// Attempts to come, attempts under way, and where the clock is on its way to.
+///
+/// Attempts fall due in the order of time, then event, then endpoint: the same on every run.
+#[derive(Debug, Default)]
+pub(super) struct Schedule {
+    pending: BTreeMap<(i64, u64, u64, u64), Delivery>,
+    under_way: Vec<Delivery>,
+    /// Where the clock is to end up; nobody moves it but [`step`](Self::step) as long as this is set.
+    target: Option<i64>,
+    serial: u64,
+}
+
+impl Schedule {
+    pub(super) fn add(&mut self, due: i64, event: u64, endpoint: u64, round: Round) {
+        let delivery = Delivery {
+            due,
+            event,
+            endpoint,
+            round,
+            serial: self.serial,
+        };
+        self.pending
+            .insert((due, event, endpoint, self.serial), delivery);
+        self.serial += 1;
+    }
+
+    /// Lets the clock go on by `seconds` from where it is, or is already going to. Returns where to.
+    pub(super) fn advance(&mut self, now: i64, seconds: i64) -> i64 {
+        let target = self.target.unwrap_or(now).saturating_add(seconds);
+        self.target = Some(target);
+        target
+    }
+
+    /// Where the clock is, or is going to.
+    pub(super) fn destination(&self, now: i64) -> i64 {
+        self.target.unwrap_or(now)
+    }
+
+    /// Drops an advance that is under way.
+    pub(super) fn halt(&mut self) {
+        self.target = None;
+    }
+
+    /// What to do at `now`. With `in_turn`, an endpoint is sent one thing after the other; without, as they come.
+    pub(super) fn step(&mut self, now: i64, in_turn: bool) -> Step {
+        let ready = self
+            .pending
+            .range(..=(now, u64::MAX, u64::MAX, u64::MAX))
+            .find(|(_, delivery)| !in_turn || !self.is_busy(delivery.endpoint))
+            .map(|(key, _)| *key);
+        if let Some(delivery) = ready.and_then(|key| self.pending.remove(&key)) {
+            self.under_way.push(delivery.clone());
+            return Step::Start(delivery);
+        }
+
+        let next = self.pending.keys().next().map(|(due, ..)| *due);
+        let Some(target) = self.target else {
+            return Step::Wait(next);
+        };
+        // What is under way may yet fail and fall due again before the target.
+        if !self.under_way.is_empty() {
+            return Step::Wait(next);
+        }
+        match next.filter(|due| *due <= target) {
+            Some(due) => Step::Move(due),
+            None => {
+                self.target = None;
+                if target > now {
+                    Step::Move(target)
+                } else {
+                    Step::Wait(next)
+                }
+            }
+        }
+    }
+
+    /// The attempt is over. Returns whether it was still wanted.
+    pub(super) fn finish(&mut self, delivery: &Delivery) -> bool {
+        let before = self.under_way.len();
+        self.under_way
+            .retain(|other| other.serial != delivery.serial);
+        self.under_way.len() < before
+    }
+
+    /// Forgets everything that was to go to `endpoint`; says for which events.
+    pub(super) fn forget(&mut self, endpoint: u64) -> Vec<u64> {
+        let mut events = Vec::new();
+        self.pending.retain(|_, delivery| {
+            let keep = delivery.endpoint != endpoint;
+            if !keep {
+                events.push(delivery.event);
+            }
+            keep
+        });
+        events
+    }
+
+    /// Whether everything that was due by `until` has been attempted, and no advance is still on its way there.
+    pub(super) fn is_settled(&self, until: i64, now: i64) -> bool {
+        let quiet = self.open().all(|delivery| delivery.due > until);
+
+        quiet && (now >= until || self.target.is_none())
+    }
+
+    /// Whether an attempt of this event is still to be made or under way, of the rounds that `which` names.
+    pub(super) fn is_open(&self, event: u64, which: impl Fn(Round) -> bool) -> bool {
+        self.open()
+            .any(|delivery| delivery.event == event && which(delivery.round))
+    }
+
+    fn open(&self) -> impl Iterator<Item = &Delivery> {
+        self.under_way.iter().chain(self.pending.values())
+    }
+
+    fn is_busy(&self, endpoint: u64) -> bool {
+        self.under_way
+            .iter()
+            .any(|delivery| delivery.endpoint == endpoint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs the clock to the target, every attempt failing; says when each was made.
+    fn run(schedule: &mut Schedule, mut now: i64) -> (Vec<(i64, u64, u64)>, i64) {
+        let mut made = Vec::new();
+        loop {
+            match schedule.step(now, true) {
+                Step::Start(delivery) => {
+                    made.push((now, delivery.event, delivery.endpoint));
+                    schedule.finish(&delivery);
+                    if let Round::Scheduled(attempt) = delivery.round
+                        && let Some(gap) = gap(attempt)
+                    {
+                        let round = Round::Scheduled(attempt + 1);
+                        schedule.add(now + gap, delivery.event, delivery.endpoint, round);
+                    }
+                }
+                Step::Move(to) => now = to,
+                Step::Wait(_) => return (made, now),
+            }
+        }
+    }
+
+    #[test]
+    fn ten_attempts_take_about_five_hours() {
+        let gaps: Vec<_> = (1..).map_while(gap).collect();
+
+        assert_eq!(gaps, [35, 70, 140, 280, 560, 1_120, 2_240, 4_480, 8_960]);
+        assert_eq!(gaps.iter().sum::<i64>(), 4 * 3_600 + 58 * 60 + 5);
+    }
+
+    #[test]
+    fn everything_due_on_the_way_is_attempted_at_its_own_time() {
+        let mut schedule = Schedule::default();
+        schedule.add(1_000, 1, 1, Round::Scheduled(1));
+
+        schedule.advance(1_000, 500);
+        let (made, now) = run(&mut schedule, 1_000);
+
+        assert_eq!(
+            made,
+            [(1_000, 1, 1), (1_035, 1, 1), (1_105, 1, 1), (1_245, 1, 1)]
+        );
+        assert_eq!(now, 1_500);
+    }
+
+    #[test]
+    fn what_falls_due_together_goes_by_event_then_endpoint() {
+        let mut schedule = Schedule::default();
+        for (event, endpoint) in [(2, 1), (1, 2), (2, 2), (1, 1)] {
+            schedule.add(1_000, event, endpoint, Round::Once);
+        }
+
+        let (made, _) = run(&mut schedule, 1_000);
+
+        assert_eq!(
+            made,
+            [(1_000, 1, 1), (1_000, 1, 2), (1_000, 2, 1), (1_000, 2, 2)]
+        );
+    }
+
+    #[test]
+    fn the_clock_waits_for_what_is_under_way() {
+        let mut schedule = Schedule::default();
+        schedule.add(1_000, 1, 1, Round::Once);
+        let Step::Start(delivery) = schedule.step(1_000, true) else {
+            panic!("due at once");
+        };
+
+        schedule.advance(1_000, 60);
+
+        assert_eq!(schedule.step(1_000, true), Step::Wait(None));
+        assert!(!schedule.is_settled(1_060, 1_000));
+        assert!(schedule.finish(&delivery));
+        assert_eq!(schedule.step(1_000, true), Step::Move(1_060));
+        assert!(schedule.is_settled(1_060, 1_060));
+    }
+
+    #[test]
+    fn a_busy_endpoint_holds_up_itself_alone_and_only_in_turn() {
+        let mut schedule = Schedule::default();
+        schedule.add(5, 1, 1, Round::Once);
+        schedule.add(5, 2, 1, Round::Once);
+        schedule.add(5, 3, 2, Round::Once);
+
+        let started: Vec<_> = std::iter::from_fn(|| match schedule.step(5, true) {
+            Step::Start(delivery) => Some(delivery.event),
+            _ => None,
+        })
+        .collect();
+
+        assert_eq!(started, [1, 3]);
+        assert!(matches!(
+            schedule.step(5, false),
+            Step::Start(Delivery { event: 2, .. })
+        ));
+    }
+
+    #[test]
+    fn a_second_advance_starts_where_the_first_will_end() {
+        let mut schedule = Schedule::default();
+        schedule.add(1_010, 1, 1, Round::Once);
+
+        assert_eq!(schedule.advance(1_000, 60), 1_060);
+        assert_eq!(schedule.advance(1_000, 40), 1_100);
+        let (made, now) = run(&mut schedule, 1_000);
+
+        assert_eq!((made.len(), now), (1, 1_100));
+    }
+
+    #[test]
+    fn a_forgotten_endpoint_is_sent_nothing_more() {
+        let mut schedule = Schedule::default();
+        schedule.add(5, 1, 1, Round::Once);
+        schedule.add(5, 1, 2, Round::Once);
+
+        assert_eq!(schedule.forget(1), [1]);
+
+        assert_eq!(run(&mut schedule, 5).0, [(5, 1, 2)]);
+    }
+
+    #[test]
+    fn the_end_of_time_is_not_overrun() {
+        let mut schedule = Schedule::default();
+
+        assert_eq!(schedule.advance(i64::MAX - 1, 60), i64::MAX);
+    }
+}

@@ -1,0 +1,296 @@
+//! Everything one mock server holds, behind one lock that is never held across a wait.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use super::audience::Audience;
+use super::clock::Clock;
+use super::delivery::{Deliveries, Endpoints};
+use super::event::NewEvent;
+use super::exchange::{Exchange, exchange};
+use super::faults::Faults;
+use super::journal::{Journal, RecordedRequest};
+use super::schedule::{Round, Step};
+
+/// What the server's thread, its connections, its deliveries and the test's own threads share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) clock: Clock,
+    state: Mutex<State>,
+    initial: Initial,
+    runtime: Handle,
+    delivery_timeout: Duration,
+    /// The schedule may have changed.
+    wake: Notify,
+    /// An attempt ended, or the clock moved.
+    progress: Notify,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) audience: Audience,
+    pub(super) faults: Faults,
+    pub(super) journal: Journal,
+    pub(super) deliveries: Deliveries,
+    /// How often all of this was reset: an attempt from before a reset is no longer of interest.
+    generation: u64,
+    /// How often those who wait were let go, whatever they wait for.
+    releases: u64,
+    closed: bool,
+}
+
+/// What a server is started with, and goes back to when it is reset.
+#[derive(Clone, Debug)]
+pub(super) struct Initial {
+    pub(super) audience: Audience,
+    pub(super) endpoints: Endpoints,
+}
+
+/// Where the clock goes to, for those who wait until it is there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passage {
+    until: i64,
+    releases: u64,
+}
+
+impl Shared {
+    pub(super) fn new(
+        initial: Initial,
+        clock: Clock,
+        delivery_timeout: Duration,
+        runtime: Handle,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            clock,
+            state: Mutex::new(State {
+                audience: initial.audience.clone(),
+                faults: Faults::default(),
+                journal: Journal::default(),
+                deliveries: Deliveries::new(initial.endpoints.clone()),
+                generation: 0,
+                releases: 0,
+                closed: false,
+            }),
+            initial,
+            runtime,
+            delivery_timeout,
+            wake: Notify::new(),
+            progress: Notify::new(),
+        })
+    }
+
+    /// The state. Hold it for a moment only.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers a request of the service itself, and sends off what events it gave rise to.
+    pub(super) fn exchange(self: &Arc<Self>, request: RecordedRequest) -> Exchange {
+        let mut state = self.lock();
+        let now = self.clock.unix();
+        let exchange = exchange(&mut state, request, now);
+        let events = state.audience.take_events();
+        if events.is_empty() {
+            return exchange;
+        }
+        for event in events {
+            state.publish(NewEvent::new(event.event_type, event.data), now);
+        }
+        drop(state);
+        self.changed();
+        exchange
+    }
+
+    /// Sends an event. Done when it has been attempted once at every endpoint.
+    pub(super) async fn send_event(self: &Arc<Self>, event: NewEvent) -> String {
+        let (number, id, releases) = {
+            let mut state = self.lock();
+            let (number, id) = state.publish(event, self.clock.unix());
+            (number, id, state.releases)
+        };
+        self.changed();
+        self.until(releases, |state| {
+            let first = |round| round == Round::Scheduled(1);
+            !state.deliveries.schedule.is_open(number, first)
+        })
+        .await;
+        id
+    }
+
+    /// Sends an event once more. `false` where there is none of that id.
+    pub(super) async fn redeliver(self: &Arc<Self>, id: &str) -> bool {
+        let (number, releases) = {
+            let mut state = self.lock();
+            (
+                state.deliveries.redeliver(id, self.clock.unix()),
+                state.releases,
+            )
+        };
+        let Some(number) = number else {
+            return false;
+        };
+        self.changed();
+        self.until(releases, |state| {
+            let again = |round| round == Round::Once;
+            !state.deliveries.schedule.is_open(number, again)
+        })
+        .await;
+        true
+    }
+
+    /// Lets time pass. Where nothing falls due on the way, the clock is there when this returns.
+    pub(super) fn advance(self: &Arc<Self>, by: Duration) -> Passage {
+        let seconds = i64::try_from(by.as_secs()).unwrap_or(i64::MAX);
+        let passage = {
+            let mut state = self.lock();
+            let now = self.clock.unix();
+            Passage {
+                until: state.deliveries.schedule.advance(now, seconds),
+                releases: state.releases,
+            }
+        };
+        self.changed();
+        passage
+    }
+
+    /// Sets the clock. Forward, time passes; backward, what was due stays due at its own time.
+    pub(super) fn set_clock(self: &Arc<Self>, to: i64) -> Passage {
+        let mut state = self.lock();
+        let now = self.clock.unix();
+        if to < state.deliveries.schedule.destination(now) {
+            state.deliveries.schedule.halt();
+            state.releases += 1;
+            self.clock.move_to(to.min(now));
+        }
+        let from = self.clock.unix();
+        let passage = Passage {
+            until: state
+                .deliveries
+                .schedule
+                .advance(from, to.saturating_sub(from).max(0)),
+            releases: state.releases,
+        };
+        drop(state);
+        self.changed();
+        passage
+    }
+
+    /// Done when the clock is there and all that was due on the way has been attempted.
+    pub(super) async fn arrived(&self, passage: Passage) {
+        self.until(passage.releases, |state| {
+            let schedule = &state.deliveries.schedule;
+            schedule.is_settled(passage.until, self.clock.unix())
+        })
+        .await;
+    }
+
+    /// Back to how the server was started.
+    pub(super) fn reset(&self) {
+        let mut state = self.lock();
+        state.audience = self.initial.audience.clone();
+        state.deliveries = Deliveries::new(self.initial.endpoints.clone());
+        state.faults.clear();
+        state.journal.clear();
+        state.generation += 1;
+        state.releases += 1;
+        self.clock.reset();
+        drop(state);
+        self.progress.notify_waiters();
+    }
+
+    /// Nothing more is started, and nobody waits any longer.
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        state.releases += 1;
+        drop(state);
+        self.progress.notify_waiters();
+    }
+
+    /// Does what the schedule wants now, and again whenever the time has come. Never ends.
+    pub(super) async fn keep_time(self: Arc<Self>) {
+        loop {
+            let next = self.drive().filter(|_| !self.clock.is_standing());
+            let Some(due) = next else {
+                self.wake.notified().await;
+                continue;
+            };
+            tokio::select! {
+                () = self.wake.notified() => {}
+                () = tokio::time::sleep(self.clock.until(due)) => {}
+            }
+        }
+    }
+
+    /// To be called after anything that may have changed the schedule.
+    fn changed(self: &Arc<Self>) {
+        self.drive();
+        self.wake.notify_one();
+    }
+
+    /// Starts what is due and moves the clock as far as it may. Returns when the next attempt falls due.
+    fn drive(self: &Arc<Self>) -> Option<i64> {
+        let mut state = self.lock();
+        let next = loop {
+            if state.closed {
+                break None;
+            }
+            let now = self.clock.unix();
+            match state
+                .deliveries
+                .schedule
+                .step(now, self.clock.is_standing())
+            {
+                Step::Start(delivery) => {
+                    let generation = state.generation;
+                    if let Some(job) = state.deliveries.begin(delivery, now) {
+                        let shared = Arc::clone(self);
+                        self.runtime.spawn(async move {
+                            let body = job.body.clone();
+                            let limit = shared.delivery_timeout;
+                            let outcome =
+                                job.target.post(&job.event_type, job.at, body, limit).await;
+                            let mut state = shared.lock();
+                            if state.generation == generation {
+                                state.deliveries.complete(job, outcome);
+                            }
+                            drop(state);
+                            shared.changed();
+                        });
+                    }
+                }
+                Step::Move(to) => self.clock.move_to(to),
+                Step::Wait(next) => break next,
+            }
+        };
+        drop(state);
+        self.progress.notify_waiters();
+        next
+    }
+
+    async fn until(&self, releases: u64, done: impl Fn(&State) -> bool) {
+        loop {
+            let mut progress = pin!(self.progress.notified());
+            // From here on no progress is missed, also not between the look and the wait.
+            progress.as_mut().enable();
+            {
+                let state = self.lock();
+                if state.releases != releases || done(&state) {
+                    return;
+                }
+            }
+            progress.await;
+        }
+    }
+}
+
+impl State {
+    fn publish(&mut self, event: NewEvent, now: i64) -> (u64, String) {
+        self.audience.record(&event.event_type, &event.data, now);
+        self.deliveries.publish(event, now)
+    }
+}
