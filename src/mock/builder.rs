@@ -15,6 +15,7 @@ use super::server::serve;
 use super::state::{Initial, Shared};
 use super::{MockServer, SegmentKind};
 use crate::Timestamp;
+use crate::secret::Secret;
 
 /// The service waits this long for a receiver (interface section 6.5).
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -36,8 +37,8 @@ const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
 #[must_use = "nothing is listening until `start` is awaited"]
 pub struct MockServerBuilder {
     address: SocketAddr,
-    full_key: String,
-    sending_key: String,
+    full_key: Secret,
+    sending_key: Secret,
     auth_header: Option<String>,
     ceiling: Option<u64>,
     dialect: Dialect,
@@ -52,8 +53,8 @@ impl MockServerBuilder {
     pub(super) fn new() -> Self {
         Self {
             address: (Ipv4Addr::LOCALHOST, 0).into(),
-            full_key: "mock-full-access-key".into(),
-            sending_key: "mock-sending-access-key".into(),
+            full_key: Secret::new("mock-full-access-key"),
+            sending_key: Secret::new("mock-sending-access-key"),
             auth_header: None,
             ceiling: None,
             dialect: Dialect::default(),
@@ -82,13 +83,13 @@ impl MockServerBuilder {
 
     /// The key that may do everything. `mock-full-access-key` unless set.
     pub fn full_key(mut self, key: impl Into<String>) -> Self {
-        self.full_key = key.into();
+        self.full_key = Secret::new(key);
         self
     }
 
     /// The key that may send mail only (interface section 5). `mock-sending-access-key` unless set.
     pub fn sending_key(mut self, key: impl Into<String>) -> Self {
-        self.sending_key = key.into();
+        self.sending_key = Secret::new(key);
         self
     }
 
@@ -231,8 +232,8 @@ impl MockServerBuilder {
 
         Ok(MockServer {
             url: format!("http://{address}"),
-            full_key: self.full_key,
-            sending_key: self.sending_key,
+            full_key: self.full_key.expose().to_owned(),
+            sending_key: self.sending_key.expose().to_owned(),
             shared,
             _stop: stop,
         })
@@ -240,11 +241,11 @@ impl MockServerBuilder {
 
     fn audience(&self) -> Audience {
         let mut audience = Audience::new(Settings {
-            full_key: self.full_key.clone(),
-            sending_key: self.sending_key.clone(),
+            full_key: self.full_key.expose().to_owned(),
+            sending_key: self.sending_key.expose().to_owned(),
             ceiling: self.ceiling,
             key_header: self.auth_header.clone(),
-            dialect: self.dialect.clone(),
+            dialect: self.dialect,
         });
         for (name, default) in &self.topics {
             audience.topic(name, *default);

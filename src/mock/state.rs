@@ -54,6 +54,7 @@ pub(super) struct Initial {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passage {
     until: i64,
+    /// A reset or a clock that is set back in the meantime lets them go.
     releases: u64,
 }
 

@@ -1,0 +1,493 @@
+//! Each row of the control plane's table.
+
+use std::time::{Duration, Instant};
+
+use audience::mock::MockServer;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::receiver::{Receiver, SECRET};
+use super::{ada, get, json_of, post};
+
+/// A call without a key; its status, and its body where there is one.
+async fn call(server: &MockServer, method: &str, path: &str, body: Value) -> (u16, Value) {
+    let method = Method::from_bytes(method.as_bytes()).unwrap();
+    let mut request =
+        reqwest::Client::new().request(method, format!("{}/_mock/{path}", server.url()));
+    if !body.is_null() {
+        request = request.body(body.to_string());
+    }
+    let answer = request.send().await.unwrap();
+    let status = answer.status().as_u16();
+    let body = answer.bytes().await.unwrap();
+    (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
+}
+
+const DONE: (u16, Value) = (204, Value::Null);
+
+#[tokio::test]
+async fn health_is_ok() {
+    let server = MockServer::start().await;
+
+    assert_eq!(
+        call(&server, "GET", "health", Value::Null).await,
+        (200, json!({"status": "ok"}))
+    );
+}
+
+#[tokio::test]
+async fn reset_goes_back_to_the_start() {
+    let server = MockServer::start().await;
+    post(&server, "/contacts", &ada()).await.unwrap();
+
+    assert_eq!(call(&server, "POST", "reset", Value::Null).await, DONE);
+
+    assert_eq!(server.contacts(), 0);
+}
+
+#[tokio::test]
+async fn a_topic_is_made_with_its_default() {
+    let server = MockServer::start().await;
+    post(&server, "/contacts", &ada()).await.unwrap();
+
+    assert_eq!(
+        call(
+            &server,
+            "PUT",
+            "topics/caf%C3%A9%2Fnews",
+            json!({"default": true})
+        )
+        .await,
+        DONE
+    );
+
+    let topics = server.contact("ada@example.com").unwrap().topics;
+    assert_eq!(topics.get("café/news"), Some(&true));
+}
+
+#[tokio::test]
+async fn a_segment_is_made_of_contacts_or_of_a_rule() {
+    let server = MockServer::start().await;
+    post(&server, "/contacts", &ada()).await.unwrap();
+    post(&server, "/contacts", &json!({"email": "bob@example.com"}))
+        .await
+        .unwrap();
+    let nobody = json!({"match_": "any", "conditions": []});
+
+    assert_eq!(
+        call(
+            &server,
+            "PUT",
+            "segments/s1",
+            json!({"contacts": ["ada@example.com"]})
+        )
+        .await,
+        DONE
+    );
+    assert_eq!(
+        call(&server, "PUT", "segments/s2", json!({"rule": nobody})).await,
+        DONE
+    );
+
+    let count = async |segment: &str| {
+        let answer = get(&server, &format!("/contacts?segment_id={segment}"))
+            .await
+            .unwrap();
+        json_of(answer).await["data"].as_array().unwrap().len()
+    };
+    assert_eq!((count("s1").await, count("s2").await), (1, 0));
+    for bad in [
+        json!({}),
+        json!({"contacts": [], "rule": nobody}),
+        json!({"rule": {"match_": "some"}}),
+    ] {
+        assert_eq!(call(&server, "PUT", "segments/s3", bad).await.0, 422);
+    }
+}
+
+#[tokio::test]
+async fn a_complaint_is_a_spam_report() {
+    let server = MockServer::start().await;
+    post(&server, "/contacts", &ada()).await.unwrap();
+
+    assert_eq!(
+        call(
+            &server,
+            "POST",
+            "contacts/ada%40example.com/complaint",
+            Value::Null
+        )
+        .await,
+        DONE
+    );
+
+    assert_eq!(
+        server
+            .contact("ada@example.com")
+            .unwrap()
+            .unsubscribe_reason,
+        "complaint"
+    );
+}
+
+#[tokio::test]
+async fn an_engagement_is_noted_at_its_time_or_now() {
+    let server = MockServer::builder().clock(1_700_000_000).start().await;
+    post(&server, "/contacts", &ada()).await.unwrap();
+    let opened = |days: i64| {
+        let rule = json!({"match_": "all", "conditions": [
+            {"field": "engagement", "what": "opened", "op": "within_days", "days": days}]})
+        .to_string();
+        let server = &server;
+        async move {
+            let rule = utf8_percent_encode(&rule, NON_ALPHANUMERIC);
+            let answer = get(server, &format!("/contacts?rules={rule}"))
+                .await
+                .unwrap();
+            json_of(answer).await["data"].as_array().unwrap().len()
+        }
+    };
+    let path = "contacts/ada%40example.com/engagement";
+
+    let ten_days_ago = 1_700_000_000 - 10 * 86_400;
+    assert_eq!(
+        call(
+            &server,
+            "POST",
+            path,
+            json!({"what": "opened", "at": ten_days_ago})
+        )
+        .await,
+        DONE
+    );
+    assert_eq!((opened(11).await, opened(9).await), (1, 0));
+
+    assert_eq!(
+        call(&server, "POST", path, json!({"what": "opened"})).await,
+        DONE
+    );
+    assert_eq!(opened(1).await, 1);
+
+    let (status, error) = call(&server, "POST", path, json!({"what": "laughed"})).await;
+    assert_eq!(status, 422);
+    assert!(
+        error["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("laughed")
+    );
+}
+
+#[tokio::test]
+async fn the_clock_is_read_advanced_and_set() {
+    let server = MockServer::builder().clock(1_700_000_000).start().await;
+    let now = |at: i64| (200, json!({"now": at}));
+
+    assert_eq!(
+        call(&server, "GET", "clock", Value::Null).await,
+        now(1_700_000_000)
+    );
+    assert_eq!(
+        call(&server, "POST", "clock", json!({"advance": 3_600})).await,
+        now(1_700_003_600)
+    );
+    assert_eq!(
+        call(&server, "POST", "clock", json!({"set": 1_600_000_000})).await,
+        now(1_600_000_000)
+    );
+    for bad in [
+        json!({}),
+        json!({"advance": -1}),
+        json!({"advance": 1, "set": 1}),
+        json!({"wind": 1}),
+    ] {
+        assert_eq!(call(&server, "POST", "clock", bad).await.0, 422);
+    }
+}
+
+#[tokio::test]
+async fn the_ceiling_is_put_up_and_taken_away() {
+    let server = MockServer::start().await;
+
+    assert_eq!(
+        call(&server, "PUT", "ceiling", json!({"contacts": 0})).await,
+        DONE
+    );
+    assert_eq!(
+        post(&server, "/contacts", &ada()).await.unwrap().status(),
+        402
+    );
+
+    assert_eq!(
+        call(&server, "PUT", "ceiling", json!({"contacts": null})).await,
+        DONE
+    );
+    assert_eq!(
+        post(&server, "/contacts", &ada()).await.unwrap().status(),
+        201
+    );
+    assert_eq!(call(&server, "PUT", "ceiling", json!({})).await.0, 422);
+}
+
+#[tokio::test]
+async fn a_fault_is_a_status_with_all_that_belongs_to_it() {
+    let server = MockServer::start().await;
+    let fault =
+        json!({"status": 503, "retry_after": 1, "times": 2, "method": "POST", "path": "/contacts"});
+
+    assert_eq!(call(&server, "POST", "faults", fault).await, DONE);
+
+    let first = post(&server, "/contacts", &ada()).await.unwrap();
+    assert_eq!(
+        (first.status().as_u16(), &first.headers()["retry-after"]),
+        (503, &"1".parse().unwrap())
+    );
+    assert_eq!(get(&server, "/contacts").await.unwrap().status(), 200);
+    assert_eq!(
+        post(&server, "/contacts", &ada()).await.unwrap().status(),
+        503
+    );
+    assert_eq!(
+        post(&server, "/contacts", &ada()).await.unwrap().status(),
+        201
+    );
+}
+
+#[tokio::test]
+async fn every_other_fault_can_be_asked_for_too() {
+    let server = MockServer::start().await;
+    let ask = || async { post(&server, "/contacts", &ada()).await };
+    let fault = async |fault: Value| {
+        assert_eq!(call(&server, "POST", "reset", Value::Null).await, DONE);
+        assert_eq!(call(&server, "POST", "faults", fault).await, DONE);
+    };
+
+    fault(json!({"delay_ms": 80})).await;
+    let before = Instant::now();
+    assert_eq!(ask().await.unwrap().status(), 201);
+    assert!(before.elapsed() >= Duration::from_millis(80));
+
+    for (kind, applied) in [("before", 0), ("after", 1)] {
+        fault(json!({"close": kind, "times": 1})).await;
+        assert!(ask().await.is_err(), "{kind}");
+        assert_eq!(server.contacts(), applied, "{kind}");
+    }
+    for kind in ["mid_body", "reset"] {
+        fault(json!({"close": kind, "times": 1})).await;
+        assert!(ask().await.unwrap().bytes().await.is_err(), "{kind}");
+        assert_eq!(server.contacts(), 1, "{kind}");
+    }
+
+    fault(json!({"garbage": true, "times": 1})).await;
+    assert!(ask().await.is_err());
+    assert_eq!(server.contacts(), 0);
+
+    fault(json!({"body": "<html>", "headers": {"content-type": "text/html"}})).await;
+    let answer = ask().await.unwrap();
+    assert_eq!(
+        (answer.status().as_u16(), &answer.headers()["content-type"]),
+        (201, &"text/html".parse().unwrap())
+    );
+    assert_eq!(answer.text().await.unwrap(), "<html>");
+
+    fault(json!({"status": 409, "body": {"slug": "already_exists"}})).await;
+    assert_eq!(
+        json_of(ask().await.unwrap()).await,
+        json!({"slug": "already_exists"})
+    );
+
+    assert_eq!(call(&server, "DELETE", "faults", Value::Null).await, DONE);
+    assert_eq!(ask().await.unwrap().status(), 201);
+}
+
+#[tokio::test]
+async fn a_fault_that_makes_no_sense_is_refused_with_the_reason() {
+    let server = MockServer::start().await;
+
+    for (fault, reason) in [
+        (json!({}), "one of `status`"),
+        (json!({"times": 1}), "one of `status`"),
+        (json!({"status": 42}), "between 200 and 999"),
+        (json!({"status": 503, "close": "before"}), "only one of"),
+        (json!({"close": "sideways"}), "unknown variant `sideways`"),
+        (
+            json!({"status": 503, "retry_after": 1.5}),
+            "`retry_after` is seconds",
+        ),
+        (
+            json!({"status": 503, "headers": {"a b": "c"}}),
+            "is no name of a header",
+        ),
+        (json!({"status": 503, "tmes": 1}), "unknown field `tmes`"),
+    ] {
+        let (status, error) = call(&server, "POST", "faults", fault).await;
+
+        let message = error["error"]["message"].as_str().unwrap();
+        assert_eq!(status, 422, "{message}");
+        assert!(message.contains(reason), "{message}");
+    }
+    assert_eq!(get(&server, "/contacts").await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn requests_are_listed_and_forgotten() {
+    let server = MockServer::start().await;
+    post(&server, "/contacts?a=b", &ada()).await.unwrap();
+
+    let (status, listed) = call(&server, "GET", "requests", Value::Null).await;
+
+    assert_eq!(status, 200);
+    assert_eq!(listed["data"].as_array().unwrap().len(), 1);
+    let request = &listed["data"][0];
+    assert_eq!(
+        (&request["method"], &request["path"]),
+        (&json!("POST"), &json!("/contacts"))
+    );
+    assert_eq!(
+        (&request["query"], &request["status"]),
+        (&json!("a=b"), &json!(201))
+    );
+    assert_eq!(
+        request["headers"]["authorization"],
+        format!("Bearer {}", server.full_key())
+    );
+    assert_eq!(request["body"], ada().to_string());
+    assert_eq!(call(&server, "DELETE", "requests", Value::Null).await, DONE);
+    assert!(server.requests().is_empty());
+}
+
+#[tokio::test]
+async fn endpoints_come_and_go_by_name() {
+    let server = MockServer::builder().clock(1_700_000_000).start().await;
+    let receiver = Receiver::start([500]).await;
+    let endpoint = json!({"url": receiver.url, "secret": SECRET});
+
+    assert_eq!(call(&server, "PUT", "endpoints/crm", endpoint).await, DONE);
+    server.send_event(json!({"type": "email.sent"})).await;
+    assert_eq!(server.attempts()[0].endpoint, "crm");
+
+    assert_eq!(
+        call(&server, "DELETE", "endpoints/crm", Value::Null).await,
+        DONE
+    );
+    server.advance(Duration::from_secs(86_400)).await;
+    assert_eq!(receiver.received().len(), 1);
+    assert_eq!(
+        call(&server, "DELETE", "endpoints/crm", Value::Null)
+            .await
+            .0,
+        404
+    );
+    for (url, secret) in [
+        ("https://example.com", SECRET),
+        (&receiver.url, ""),
+        ("nowhere", SECRET),
+    ] {
+        let bad = json!({"url": url, "secret": secret});
+        assert_eq!(call(&server, "PUT", "endpoints/crm", bad).await.0, 422);
+    }
+}
+
+#[tokio::test]
+async fn an_event_is_sent_logged_and_sent_once_more() {
+    let server = MockServer::builder().clock(1_700_000_000).start().await;
+    let receiver = Receiver::start([500]).await;
+    call(
+        &server,
+        "PUT",
+        "endpoints/crm",
+        json!({"url": receiver.url, "secret": SECRET}),
+    )
+    .await;
+
+    let sent = call(
+        &server,
+        "POST",
+        "events",
+        json!({"type": "email.bounced", "data": {}}),
+    )
+    .await;
+    assert_eq!(sent, (200, json!({"id": "evt_1"})));
+    assert_eq!(
+        call(&server, "POST", "events/evt_1/redeliver", Value::Null).await,
+        DONE
+    );
+
+    assert_eq!(receiver.ids(), ["evt_1", "evt_1"]);
+    let log = json!({"data": [
+        {"event_id": "evt_1", "endpoint": "crm", "attempt": 1, "at": 1_700_000_000, "status": 500, "next_at": 1_700_000_035},
+        {"event_id": "evt_1", "endpoint": "crm", "attempt": 2, "at": 1_700_000_000, "status": 200, "next_at": null},
+    ]});
+    assert_eq!(
+        call(&server, "GET", "attempts", Value::Null).await,
+        (200, log)
+    );
+    assert_eq!(
+        call(&server, "POST", "events/evt_9/redeliver", Value::Null)
+            .await
+            .0,
+        404
+    );
+    assert_eq!(
+        call(&server, "POST", "events", json!({"data": {}})).await.0,
+        422
+    );
+}
+
+#[tokio::test]
+async fn what_is_not_in_the_table_is_refused_with_the_reason() {
+    let server = MockServer::start().await;
+
+    for path in ["", "nothing", "topics", "health/", "events/evt_1"] {
+        assert_eq!(
+            call(&server, "GET", path, Value::Null).await.0,
+            404,
+            "{path}"
+        );
+    }
+    for (method, path) in [
+        ("POST", "health"),
+        ("GET", "reset"),
+        ("GET", "topics/a"),
+        ("GET", "segments/a"),
+        ("GET", "contacts/a/complaint"),
+        ("GET", "contacts/a/engagement"),
+        ("PUT", "clock"),
+        ("GET", "ceiling"),
+        ("GET", "faults"),
+        ("POST", "requests"),
+        ("GET", "endpoints/a"),
+        ("GET", "events"),
+        ("GET", "events/a/redeliver"),
+        ("POST", "attempts"),
+    ] {
+        let (status, error) = call(&server, method, path, json!({})).await;
+
+        assert_eq!(status, 405, "{method} {path}");
+        assert_eq!(error["error"]["code"], "method_not_allowed");
+    }
+    for (method, path) in [("PUT", "topics/a"), ("POST", "clock"), ("POST", "events")] {
+        let (status, error) = call(&server, method, path, Value::Null).await;
+
+        assert_eq!(status, 422, "{method} {path}");
+        assert!(
+            error["error"]["message"]
+                .as_str()
+                .unwrap()
+                .contains("needs a JSON body")
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_control_plane_is_neither_recorded_nor_subject_to_faults() {
+    let server = MockServer::start().await;
+    call(&server, "POST", "faults", json!({"close": "before"})).await;
+
+    assert_eq!(call(&server, "GET", "health", Value::Null).await.0, 200);
+    assert!(server.requests().is_empty());
+    // Only what is below it is the control plane.
+    assert!(get(&server, "/_mockery").await.is_err());
+    assert_eq!(server.requests().len(), 1);
+}

@@ -1,0 +1,511 @@
+use std::time::{Duration, Instant};
+
+use audience::mock::{Attempt, MockServer};
+use audience::webhooks::Verifier;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::receiver::{Receiver, SECRET};
+use super::{ada, post};
+
+const START: i64 = 1_700_000_000;
+
+/// After this many seconds each of the ten attempts is made.
+const SCHEDULE: [i64; 10] = [0, 35, 105, 245, 525, 1_085, 2_205, 4_445, 8_925, 17_885];
+
+const FIVE_HOURS: Duration = Duration::from_secs(5 * 3_600);
+
+async fn standing() -> MockServer {
+    MockServer::builder().clock(START).start().await
+}
+
+/// A receiver that does to each connection what `converse` does.
+async fn odd_receiver<F>(converse: impl Fn(tokio::net::TcpStream) -> F + Send + 'static) -> String
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(converse(stream));
+        }
+    });
+    url
+}
+
+fn offsets(attempts: &[Attempt]) -> Vec<i64> {
+    attempts
+        .iter()
+        .map(|attempt| attempt.at.as_unix() - START)
+        .collect()
+}
+
+#[tokio::test]
+async fn an_event_arrives_signed_and_in_its_envelope() {
+    let server = standing().await;
+    let receiver = Receiver::start([]).await;
+    server.webhook_endpoint(&receiver.url, SECRET);
+    let verifier = Verifier::builder()
+        .secret("2026", SECRET)
+        .clock(server.clock())
+        .build()
+        .unwrap();
+
+    let id = server
+        .send_event(json!({"type": "email.bounced", "data": {"to": "ada@example.com"}}))
+        .await;
+
+    let [received] = &receiver.received()[..] else {
+        panic!("one delivery was made");
+    };
+    let event = verifier.verify(&received.headers, &received.body).unwrap();
+    assert_eq!(event.id.as_str(), id);
+    assert_eq!(event.mail().unwrap().to, "ada@example.com");
+    assert_eq!(received.header("webhook-event"), "email.bounced");
+    assert_eq!(received.header("webhook-timestamp"), START.to_string());
+    assert_eq!(received.header("content-type"), "application/json");
+    assert_eq!(received.json()["created_at"], START);
+    let [attempt] = &server.attempts()[..] else {
+        panic!("one attempt was made");
+    };
+    assert!(attempt.is_success());
+    assert_eq!((attempt.attempt, attempt.next_at), (1, None));
+    assert_eq!(attempt.endpoint, receiver.url);
+}
+
+#[tokio::test]
+async fn ten_attempts_are_made_over_about_five_hours_each_at_its_own_time() {
+    let server = standing().await;
+    let receiver = Receiver::with_clock([500; 10], Some(server.clock())).await;
+    server.webhook_endpoint(&receiver.url, SECRET);
+
+    server.send_event(json!({"type": "email.opened"})).await;
+    server.advance(2 * FIVE_HOURS).await;
+
+    let attempts = server.attempts();
+    assert_eq!(offsets(&attempts), SCHEDULE);
+    assert_eq!(
+        attempts.iter().map(|a| a.attempt).collect::<Vec<_>>(),
+        (1..=10).collect::<Vec<_>>()
+    );
+    assert!(
+        attempts
+            .iter()
+            .all(|attempt| attempt.status == Some(500) && !attempt.is_success())
+    );
+    for pair in attempts.windows(2) {
+        assert_eq!(pair[0].next_at, Some(pair[1].at));
+    }
+    assert_eq!(attempts[9].next_at, None);
+    let seen: Vec<_> = receiver
+        .received()
+        .iter()
+        .map(|r| r.at.unwrap().as_unix() - START)
+        .collect();
+    assert_eq!(seen, SCHEDULE);
+    assert_eq!(server.now().as_unix() - START, 2 * 5 * 3_600);
+}
+
+#[tokio::test]
+async fn every_attempt_carries_the_same_bytes_and_a_signature_of_its_own() {
+    let server = standing().await;
+    let receiver = Receiver::start([500, 500]).await;
+    server.webhook_endpoint(&receiver.url, SECRET);
+
+    server.send_event(json!({"type": "email.opened"})).await;
+    server.advance(FIVE_HOURS).await;
+
+    let [first, second, third] = &receiver.received()[..] else {
+        panic!("two failures and a success");
+    };
+    assert_eq!((&first.body, &second.body), (&second.body, &third.body));
+    assert_ne!(
+        first.header("webhook-signature"),
+        second.header("webhook-signature")
+    );
+    assert_eq!(second.header("webhook-timestamp"), (START + 35).to_string());
+    assert_eq!(third.header("webhook-timestamp"), (START + 105).to_string());
+    // Five hours later each of them is late, and genuine.
+    let verifier = Verifier::builder()
+        .secret("2026", SECRET)
+        .clock(server.clock())
+        .build()
+        .unwrap();
+    for received in receiver.received() {
+        let error = verifier
+            .verify(&received.headers, &received.body)
+            .unwrap_err();
+        assert!(
+            matches!(error, audience::webhooks::VerifyError::TooLate { .. }),
+            "{error:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_retried_before_its_time() {
+    let server = standing().await;
+    let receiver = Receiver::start([500]).await;
+    server.webhook_endpoint(&receiver.url, SECRET);
+    server.send_event(json!({"type": "email.opened"})).await;
+
+    server.advance(Duration::from_secs(34)).await;
+    assert_eq!(receiver.received().len(), 1);
+
+    server.advance(Duration::from_secs(1)).await;
+    assert_eq!(receiver.received().len(), 2);
+}
+
+#[tokio::test]
+async fn time_passes_without_being_awaited() {
+    let server = standing().await;
+    let receiver = Receiver::start([500, 500]).await;
+    server.webhook_endpoint(&receiver.url, SECRET);
+    server.send_event(json!({"type": "email.opened"})).await;
+
+    // Two at once: the second goes on from where the first ends.
+    server.advance(Duration::from_secs(60));
+    server.advance(Duration::from_secs(60));
+
+    // The receiver runs on this very thread, so that it needs its turn.
+    while server.attempts().len() < 3 || server.now().as_unix() < START + 120 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(server.now().as_unix(), START + 120);
+    assert_eq!(offsets(&server.attempts()), [0, 35, 105]);
+}
+
+#[tokio::test]
+async fn a_redirect_is_a_failed_attempt_and_is_not_followed() {
+    let server = standing().await;
+    let receiver = Receiver::start([302]).await;
+    server.webhook_endpoint(&receiver.url, SECRET);
+
+    server.send_event(json!({"type": "email.opened"})).await;
+
+    let attempts = server.attempts();
+    assert_eq!(attempts.len(), 1);
+    assert_eq!(
+        (attempts[0].status, attempts[0].is_success()),
+        (Some(302), false)
+    );
+    assert_eq!(attempts[0].next_at.unwrap().as_unix(), START + 35);
+}
+
+#[tokio::test]
+async fn whatever_is_no_answer_in_time_is_a_failed_attempt() {
+    let silent = odd_receiver(|mut stream| async move {
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    })
+    .await;
+    let endless = odd_receiver(|mut stream| async move {
+        let _ = stream
+            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n")
+            .await;
+        while stream.write_all(&[b' '; 65_536]).await.is_ok() {}
+    })
+    .await;
+    let dripping = odd_receiver(|mut stream| async move {
+        let _ = stream
+            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9999\r\n\r\n")
+            .await;
+        while stream.write_all(b" ").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    let garbled = odd_receiver(|mut stream| async move {
+        let _ = stream.write_all(b"hello\r\n").await;
+    })
+    .await;
+    let nobody = "http://127.0.0.1:9/hook".to_owned();
+    let server = MockServer::builder()
+        .clock(START)
+        .delivery_timeout(Duration::from_millis(300))
+        .start()
+        .await;
+    for url in [&silent, &endless, &dripping, &garbled, &nobody] {
+        server.webhook_endpoint(url, SECRET);
+    }
+
+    let before = Instant::now();
+    server.send_event(json!({"type": "email.opened"})).await;
+
+    // All at the same time.
+    assert!(
+        before.elapsed() < Duration::from_millis(900),
+        "{:?}",
+        before.elapsed()
+    );
+    let attempts = server.attempts();
+    let endpoints: Vec<_> = attempts
+        .iter()
+        .map(|attempt| attempt.endpoint.clone())
+        .collect();
+    assert_eq!(
+        endpoints,
+        [&silent, &endless, &dripping, &garbled, &nobody].map(String::clone)
+    );
+    for attempt in &attempts {
+        assert_eq!(attempt.status, None, "{attempt:?}");
+        assert_eq!(
+            attempt.next_at.unwrap().as_unix(),
+            START + 35,
+            "{attempt:?}"
+        );
+    }
+    let error = |index: usize| attempts[index].error.as_deref().unwrap();
+    assert!(error(0).contains("300ms"), "{}", error(0));
+    assert!(error(1).contains("length limit"), "{}", error(1));
+    assert!(error(2).contains("300ms"), "{}", error(2));
+    assert!(error(4).contains("refused"), "{}", error(4));
+}
+
+#[tokio::test]
+async fn with_a_clock_that_stands_everything_comes_in_the_same_order_every_time() {
+    let server = standing().await;
+    let receiver = Receiver::start([500, 200, 500]).await;
+    let other = Receiver::start([]).await;
+    server.webhook_endpoint(&receiver.url, SECRET);
+    server.webhook_endpoint(&other.url, SECRET);
+
+    for _ in 0..3 {
+        server.send_event(json!({"type": "email.opened"})).await;
+    }
+    server.advance(FIVE_HOURS).await;
+
+    assert_eq!(
+        receiver.ids(),
+        ["evt_1", "evt_2", "evt_3", "evt_1", "evt_3"]
+    );
+    assert_eq!(other.ids(), ["evt_1", "evt_2", "evt_3"]);
+    let log: Vec<_> = server
+        .attempts()
+        .iter()
+        .map(|attempt| {
+            (
+                attempt.event_id.clone(),
+                attempt.endpoint == receiver.url,
+                attempt.attempt,
+            )
+        })
+        .collect();
+    let expected = [
+        ("evt_1", true, 1),
+        ("evt_1", false, 1),
+        ("evt_2", true, 1),
+        ("evt_2", false, 1),
+        ("evt_3", true, 1),
+        ("evt_3", false, 1),
+        ("evt_1", true, 2),
+        ("evt_3", true, 2),
+    ];
+    assert_eq!(
+        log,
+        expected.map(|(id, first, attempt)| (id.to_owned(), first, attempt))
+    );
+}
+
+#[tokio::test]
+async fn one_slow_endpoint_holds_up_no_other() {
+    let silent = odd_receiver(|mut stream| async move {
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    })
+    .await;
+    let server = MockServer::builder()
+        .delivery_timeout(Duration::from_secs(30))
+        .start()
+        .await;
+    let receiver = Receiver::start([]).await;
+    server.webhook_endpoint(&silent, SECRET);
+    server.webhook_endpoint(&receiver.url, SECRET);
+
+    let (first, second) = (
+        json!({"type": "email.sent"}),
+        json!({"type": "email.opened"}),
+    );
+    let sent = async { tokio::join!(server.send_event(first), server.send_event(second)) };
+    let arrived = async {
+        while receiver.received().len() < 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+
+    tokio::select! {
+        _ = sent => panic!("the silent endpoint has answered"),
+        () = arrived => {}
+        () = tokio::time::sleep(Duration::from_secs(10)) => panic!("held up"),
+    }
+}
+
+#[tokio::test]
+async fn with_a_running_clock_a_retry_comes_in_real_time() {
+    let server = MockServer::start().await;
+    let receiver = Receiver::start([500]).await;
+    server.webhook_endpoint(&receiver.url, SECRET);
+    server.send_event(json!({"type": "email.opened"})).await;
+
+    // All but a second or so.
+    server.advance(Duration::from_secs(34)).await;
+
+    let before = Instant::now();
+    while server.attempts().len() < 2 {
+        assert!(before.elapsed() < Duration::from_secs(5), "no retry");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let [first, second] = &server.attempts()[..] else {
+        panic!("two attempts are in the log");
+    };
+    let gap = second.at.as_unix() - first.at.as_unix();
+    assert!((35..=36).contains(&gap), "{gap} s");
+}
+
+#[tokio::test]
+async fn a_redelivery_is_the_same_event_once_more() {
+    let server = standing().await;
+    let receiver = Receiver::start([200, 500, 200]).await;
+    server.webhook_endpoint(&receiver.url, SECRET);
+    let id = server.send_event(json!({"type": "email.opened"})).await;
+
+    server.advance(Duration::from_secs(10)).await;
+    server.redeliver(&id).await;
+    server.advance(FIVE_HOURS).await;
+
+    let [first, second] = &receiver.received()[..] else {
+        panic!("a redelivery that fails is not repeated");
+    };
+    assert_eq!(first.body, second.body);
+    assert_eq!(second.header("webhook-timestamp"), (START + 10).to_string());
+    let attempts = server.attempts();
+    assert_eq!(
+        (attempts[1].attempt, attempts[1].status, attempts[1].next_at),
+        (2, Some(500), None)
+    );
+}
+
+#[tokio::test]
+#[should_panic(expected = "there is no event \"evt_9\"")]
+async fn an_event_that_never_was_cannot_be_redelivered() {
+    standing().await.redeliver("evt_9").await;
+}
+
+#[tokio::test]
+#[should_panic(expected = "missing field `type`")]
+async fn an_event_without_a_type_panics_with_the_reason() {
+    standing().await.send_event(json!({"data": {}})).await;
+}
+
+#[tokio::test]
+async fn an_event_can_be_given_its_id_and_any_type() {
+    let server = standing().await;
+    let receiver = Receiver::start([]).await;
+    server.webhook_endpoint(&receiver.url, SECRET);
+    let event = json!({"id": "evt_mine", "type": "email.teleported", "created_at": 5, "data": {"a": [1.5, null]}});
+
+    let id = server.send_event(event.clone()).await;
+
+    assert_eq!(id, "evt_mine");
+    assert_eq!(receiver.received()[0].json(), event);
+    assert_eq!(
+        receiver.received()[0].header("webhook-event"),
+        "email.teleported"
+    );
+}
+
+#[tokio::test]
+async fn mail_that_is_sent_gives_rise_to_events() {
+    let server = standing().await;
+    let receiver = Receiver::start([]).await;
+    server.webhook_endpoint(&receiver.url, SECRET);
+    server.report_spam("spam@example.com");
+
+    let mail = json!({"from": "me@example.com", "to": ["ada@example.com", "spam@example.com"], "subject": "Hi"});
+    let answer = post(&server, "/emails", &mail).await.unwrap();
+    assert!(answer.status().is_success());
+    server.advance(Duration::from_secs(1)).await;
+
+    let seen: Vec<_> = receiver
+        .received()
+        .iter()
+        .map(|received| {
+            (
+                received.header("webhook-event").to_owned(),
+                received.json()["data"]["to"].clone(),
+            )
+        })
+        .collect();
+    let expected = [
+        ("email.sent", "ada@example.com"),
+        ("email.delivered", "ada@example.com"),
+        ("email.refused", "spam@example.com"),
+    ];
+    assert_eq!(
+        seen,
+        expected.map(|(event, to)| (event.to_owned(), to.into()))
+    );
+}
+
+#[tokio::test]
+async fn an_event_that_is_sent_is_engagement_of_the_contact() {
+    let server = standing().await;
+    post(&server, "/contacts", &ada()).await.unwrap();
+
+    server
+        .send_event(json!({"type": "email.complained", "data": {"to": "ada@example.com"}}))
+        .await;
+
+    let contact = server.contact("ada@example.com").unwrap();
+    assert_eq!(contact.unsubscribe_reason, "complaint");
+}
+
+#[tokio::test]
+async fn a_server_that_is_dropped_lets_those_who_wait_go() {
+    let silent = odd_receiver(|mut stream| async move {
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    })
+    .await;
+    let server = standing().await;
+    server.webhook_endpoint(&silent, SECRET);
+    tokio::select! {
+        biased;
+        _ = server.send_event(json!({"type": "email.sent"})) => panic!("the silent endpoint has answered"),
+        () = tokio::task::yield_now() => {}
+    }
+    let advance = server.advance(FIVE_HOURS);
+
+    drop(server);
+
+    tokio::time::timeout(Duration::from_secs(5), advance.into_future())
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_new_secret_signs_what_is_still_to_come() {
+    let server = standing().await;
+    let receiver = Receiver::start([500]).await;
+    server.webhook_endpoint(&receiver.url, "the-secret-of-2025");
+    server.send_event(json!({"type": "email.sent"})).await;
+
+    server.webhook_endpoint(&receiver.url, SECRET);
+    server.advance(Duration::from_secs(35)).await;
+
+    let verifier = Verifier::builder()
+        .secret("2026", SECRET)
+        .clock(server.clock())
+        .build()
+        .unwrap();
+    let received = receiver.received();
+    assert!(
+        verifier
+            .verify(&received[0].headers, &received[0].body)
+            .is_err()
+    );
+    assert!(
+        verifier
+            .verify(&received[1].headers, &received[1].body)
+            .is_ok()
+    );
+}

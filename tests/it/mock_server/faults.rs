@@ -1,0 +1,266 @@
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use audience::mock::{Fault, MockServer};
+
+use super::{ada, address, get, json_of, post};
+
+/// Creates a contact on a connection of its own; every byte that comes back, and how it ended.
+fn raw_create(server: &MockServer) -> (String, std::io::Result<()>) {
+    let body = ada().to_string();
+    let mut connection = TcpStream::connect(address(server)).unwrap();
+    connection
+        .set_read_timeout(Some(Duration::from_secs(5)))
+        .unwrap();
+    write!(
+        connection,
+        "POST /contacts HTTP/1.1\r\nhost: mock\r\nauthorization: Bearer {}\r\ncontent-length: {}\r\n\r\n{body}",
+        server.full_key(),
+        body.len(),
+    )
+    .unwrap();
+
+    let mut answer = Vec::new();
+    let end = connection.read_to_end(&mut answer).map(|_| ());
+    (String::from_utf8_lossy(&answer).into_owned(), end)
+}
+
+/// The length that an answer announces, and the body that came.
+fn announced_and_sent(answer: &str) -> (usize, &str) {
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: "))
+        .unwrap();
+    (length.parse().unwrap(), body)
+}
+
+#[tokio::test]
+async fn a_status_is_answered_as_often_as_asked_and_applies_nothing() {
+    let server = MockServer::start().await;
+    server.fault(
+        Fault::status(503)
+            .retry_after(1)
+            .times(2)
+            .method("POST")
+            .path("/contacts"),
+    );
+
+    let first = post(&server, "/contacts", &ada()).await.unwrap();
+    let other = get(&server, "/contacts").await.unwrap();
+    let second = post(&server, "/contacts", &ada()).await.unwrap();
+    let held = server.contacts();
+    let third = post(&server, "/contacts", &ada()).await.unwrap();
+
+    assert_eq!(first.headers()["retry-after"], "1");
+    let statuses = [&first, &other, &second, &third].map(|answer| answer.status().as_u16());
+    assert_eq!(statuses, [503, 200, 503, 201]);
+    assert_eq!(held, 0);
+    let recorded: Vec<_> = server
+        .requests()
+        .iter()
+        .map(|request| request.status)
+        .collect();
+    assert_eq!(recorded, [Some(503), Some(200), Some(503), Some(201)]);
+    let error = &json_of(first).await["error"];
+    assert_eq!(error["code"], "service_unavailable");
+}
+
+#[tokio::test]
+async fn a_status_comes_with_the_body_and_the_headers_one_asks_for() {
+    let server = MockServer::start().await;
+    let fault = Fault::status(429)
+        .retry_after("Wed, 21 Oct 2026 07:28:00 GMT")
+        .header("content-type", "text/html")
+        .header("x-odd", "1")
+        .header("x-odd", "2")
+        .body("<h1>slow down</h1>");
+    server.fault(fault);
+
+    let answer = get(&server, "/contacts").await.unwrap();
+
+    assert_eq!(answer.status(), 429);
+    let headers = answer.headers();
+    assert_eq!(headers["retry-after"], "Wed, 21 Oct 2026 07:28:00 GMT");
+    assert_eq!(headers["content-type"], "text/html");
+    assert_eq!(headers.get_all("x-odd").iter().count(), 2);
+    assert_eq!(answer.text().await.unwrap(), "<h1>slow down</h1>");
+}
+
+#[tokio::test]
+async fn a_fault_without_a_count_holds_until_it_is_cleared() {
+    let server = MockServer::start().await;
+    server.fault(Fault::status(500).path("/contacts*"));
+
+    for _ in 0..5 {
+        assert_eq!(get(&server, "/contacts").await.unwrap().status(), 500);
+    }
+    server.clear_faults();
+
+    assert_eq!(get(&server, "/contacts").await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn a_fault_for_an_address_is_named_by_the_address() {
+    let server = MockServer::start().await;
+    server.fault(Fault::status(500).path("/contacts/ada+1@example.com"));
+
+    let other = get(&server, "/contacts/bob%40example.com").await.unwrap();
+    let ada = get(&server, "/contacts/ada%2B1%40example.com")
+        .await
+        .unwrap();
+
+    assert_eq!((other.status().as_u16(), ada.status().as_u16()), (404, 500));
+}
+
+#[tokio::test]
+async fn a_delayed_request_is_applied_at_once_and_answered_late() {
+    let server = MockServer::start().await;
+    server.fault(Fault::delay(Duration::from_millis(150)).times(1));
+
+    let before = Instant::now();
+    let answer = post(&server, "/contacts", &ada()).await.unwrap();
+    assert_eq!(answer.status(), 201);
+    assert!(before.elapsed() >= Duration::from_millis(150));
+
+    server.reset();
+    server.fault(Fault::delay(Duration::from_secs(60)));
+    let impatient = reqwest::Client::builder()
+        .timeout(Duration::from_millis(100))
+        .build()
+        .unwrap();
+    let request = impatient
+        .post(format!("{}/contacts", server.url()))
+        .bearer_auth(server.full_key());
+    let gave_up = request.body(ada().to_string()).send().await;
+
+    assert!(gave_up.unwrap_err().is_timeout());
+    assert_eq!(server.contacts(), 1);
+}
+
+#[tokio::test]
+async fn another_fault_can_be_late_too() {
+    let server = MockServer::start().await;
+    server.fault(Fault::status(503).late_by(Duration::from_millis(80)));
+
+    let before = Instant::now();
+    let answer = get(&server, "/contacts").await.unwrap();
+
+    assert_eq!(answer.status(), 503);
+    assert!(before.elapsed() >= Duration::from_millis(80));
+}
+
+#[test]
+fn a_connection_closed_before_the_request_leaves_nothing_behind() {
+    let server = MockServer::builder().start_blocking();
+    server.fault(Fault::close_before().times(1));
+
+    let (answer, end) = raw_create(&server);
+
+    assert_eq!((answer.as_str(), end.is_ok()), ("", true));
+    assert_eq!(server.contacts(), 0);
+    assert_eq!(server.requests()[0].status, None);
+}
+
+#[test]
+fn a_connection_closed_after_the_request_has_applied_it() {
+    let server = MockServer::builder().start_blocking();
+    server.fault(Fault::close_after().times(1));
+
+    let (answer, end) = raw_create(&server);
+
+    assert_eq!((answer.as_str(), end.is_ok()), ("", true));
+    assert_eq!(server.contacts(), 1);
+    assert_eq!(server.requests()[0].status, None);
+}
+
+#[test]
+fn a_body_cut_short_ends_in_the_middle() {
+    let server = MockServer::builder().start_blocking();
+    server.fault(Fault::cut_body().header("x-cut", "1").times(1));
+
+    let (answer, end) = raw_create(&server);
+
+    assert!(answer.starts_with("HTTP/1.1 201 Created\r\n"), "{answer}");
+    assert!(answer.contains("x-cut: 1\r\n"), "{answer}");
+    let (announced, sent) = announced_and_sent(&answer);
+    assert!(!sent.is_empty() && sent.len() < announced, "{answer}");
+    assert!(end.is_ok());
+    assert_eq!(server.contacts(), 1);
+    assert_eq!(server.requests()[0].status, Some(201));
+}
+
+#[test]
+fn a_reset_in_mid_body_is_a_reset() {
+    let server = MockServer::builder().start_blocking();
+    server.fault(Fault::reset_body().times(1));
+
+    let (answer, end) = raw_create(&server);
+
+    let (announced, sent) = announced_and_sent(&answer);
+    assert!(!sent.is_empty() && sent.len() < announced, "{answer}");
+    assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+    assert_eq!(server.contacts(), 1);
+}
+
+#[test]
+fn garbage_is_no_http() {
+    let server = MockServer::builder().start_blocking();
+    server.fault(Fault::garbage().times(1));
+    server.fault(Fault::garbage().body("SSH-2.0-OpenSSH_9.6\r\n").times(1));
+
+    let (answer, end) = raw_create(&server);
+    let (ssh, _) = raw_create(&server);
+
+    assert!(
+        !answer.is_empty() && !answer.starts_with("HTTP/"),
+        "{answer}"
+    );
+    assert!(end.is_ok());
+    assert_eq!(ssh, "SSH-2.0-OpenSSH_9.6\r\n");
+    assert_eq!(server.contacts(), 0);
+    assert_eq!(server.requests()[0].status, None);
+}
+
+#[tokio::test]
+async fn a_wrong_body_hides_an_answer_that_was_given() {
+    let server = MockServer::start().await;
+    server.fault(Fault::wrong_body("<html>").times(1));
+
+    let answer = post(&server, "/contacts", &ada()).await.unwrap();
+
+    assert_eq!(answer.status(), 201);
+    assert_eq!(answer.text().await.unwrap(), "<html>");
+    assert_eq!(server.contacts(), 1);
+}
+
+#[tokio::test]
+async fn after_a_fault_of_the_connection_the_same_client_gets_through() {
+    let server = MockServer::start().await;
+    let client = reqwest::Client::new();
+    let ask = || {
+        client
+            .get(format!("{}/contacts", server.url()))
+            .bearer_auth(server.full_key())
+            .send()
+    };
+
+    for fault in [
+        Fault::close_before(),
+        Fault::close_after(),
+        Fault::garbage(),
+    ] {
+        assert_eq!(ask().await.unwrap().status(), 200);
+        server.fault(fault.clone().times(1));
+        let spoilt = ask().await;
+        assert!(spoilt.is_err(), "{fault:?}: {spoilt:?}");
+    }
+    for fault in [Fault::cut_body(), Fault::reset_body()] {
+        server.fault(fault.clone().times(1));
+        let body = ask().await.unwrap().bytes().await;
+        assert!(body.is_err(), "{fault:?}: {body:?}");
+    }
+
+    assert_eq!(ask().await.unwrap().status(), 200);
+}

@@ -1,0 +1,380 @@
+//! What stands around the mock's state machine: the Rust face, faults, the control plane, deliveries.
+
+mod control;
+mod delivery;
+mod faults;
+mod receiver;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use audience::Timestamp;
+use audience::mock::{Fault, MockServer, SegmentKind};
+use serde_json::{Value, json};
+
+/// A POST of JSON to the service, with the full-access key.
+async fn post(server: &MockServer, path: &str, body: &Value) -> reqwest::Result<reqwest::Response> {
+    reqwest::Client::new()
+        .post(format!("{}{path}", server.url()))
+        .bearer_auth(server.full_key())
+        .body(body.to_string())
+        .send()
+        .await
+}
+
+/// A GET from the service, with the full-access key.
+async fn get(server: &MockServer, path: &str) -> reqwest::Result<reqwest::Response> {
+    reqwest::Client::new()
+        .get(format!("{}{path}", server.url()))
+        .bearer_auth(server.full_key())
+        .send()
+        .await
+}
+
+async fn json_of(response: reqwest::Response) -> Value {
+    serde_json::from_slice(&response.bytes().await.unwrap()).unwrap()
+}
+
+fn ada() -> Value {
+    json!({"email": "ada@example.com"})
+}
+
+fn address(server: &MockServer) -> String {
+    server.url().strip_prefix("http://").unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_server_answers_at_its_url_with_its_key() {
+    let server = MockServer::start().await;
+
+    let created = post(&server, "/contacts", &ada()).await.unwrap();
+
+    assert_eq!(created.status(), 201);
+    assert_eq!(created.headers()["content-type"], "application/json");
+    assert_eq!(
+        server.contact("ada@example.com").unwrap().email,
+        "ada@example.com"
+    );
+    assert_eq!(server.contacts(), 1);
+}
+
+#[tokio::test]
+async fn what_the_builder_is_given_holds() {
+    let server = MockServer::builder()
+        .host([127, 0, 0, 1])
+        .full_key("full")
+        .sending_key("sending")
+        .auth_header("X-Api-Key")
+        .contact_ceiling(1)
+        .clock(1_700_000_000)
+        .topic("news", true)
+        .segment(
+            "seg_1",
+            SegmentKind::Contacts(vec!["ada@example.com".into()]),
+        )
+        .start()
+        .await;
+    let client = reqwest::Client::new();
+    let create = |address: &str| {
+        client
+            .post(format!("{}/contacts", server.url()))
+            .header("x-api-key", server.full_key())
+            .body(json!({"email": address}).to_string())
+            .send()
+    };
+
+    let first = create("ada@example.com").await.unwrap();
+    let second = create("bob@example.com").await.unwrap();
+
+    assert_eq!(
+        (server.full_key(), server.sending_key()),
+        ("full", "sending")
+    );
+    assert_eq!(
+        (first.status().as_u16(), second.status().as_u16()),
+        (201, 402)
+    );
+    let ada = server.contact("ada@example.com").unwrap();
+    assert_eq!(ada.created_at, Timestamp::from_unix(1_700_000_000));
+    assert_eq!(ada.topics.get("news"), Some(&true));
+}
+
+#[tokio::test]
+async fn servers_side_by_side_know_nothing_of_each_other() {
+    let one = MockServer::start().await;
+    let other = MockServer::start().await;
+
+    post(&one, "/contacts", &ada()).await.unwrap();
+
+    assert_ne!(one.url(), other.url());
+    assert_eq!((one.contacts(), other.contacts()), (1, 0));
+    assert!(other.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_taken_port_is_an_error_to_those_who_ask_for_it() {
+    let server = MockServer::start().await;
+    let port = address(&server)
+        .rsplit(':')
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+
+    let second = MockServer::builder().port(port).try_start().await;
+
+    assert_eq!(second.unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+}
+
+#[tokio::test]
+async fn a_dropped_server_stops_listening_and_holds_nobody_up() {
+    let server = MockServer::start().await;
+    let address = address(&server);
+    let held_open = tokio::net::TcpStream::connect(&address).await.unwrap();
+    server.fault(Fault::delay(Duration::from_secs(60)));
+    let hanging = tokio::spawn(reqwest::get(format!("{}/contacts", server.url())));
+    while server.requests().is_empty() {
+        tokio::task::yield_now().await;
+    }
+
+    let before = Instant::now();
+    drop(server);
+    let dropped_in = before.elapsed();
+
+    assert!(dropped_in < Duration::from_secs(1), "{dropped_in:?}");
+    assert!(hanging.await.unwrap().is_err());
+    while TcpStream::connect(&address).is_ok() {
+        assert!(before.elapsed() < Duration::from_secs(5), "still listening");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    drop(held_open);
+}
+
+#[test]
+fn a_server_needs_no_runtime_of_its_caller() {
+    let server = MockServer::builder().clock(1_700_000_000).start_blocking();
+    let mut connection = BufReader::new(TcpStream::connect(address(&server)).unwrap());
+    let mut ask = |request: &str| {
+        write!(
+            connection.get_mut(),
+            "{request} HTTP/1.1\r\nhost: mock\r\n\r\n"
+        )
+        .unwrap();
+        let mut status = String::new();
+        connection.read_line(&mut status).unwrap();
+        let (mut line, mut length) = (String::new(), 0);
+        while line != "\r\n" {
+            line.clear();
+            connection.read_line(&mut line).unwrap();
+            if let Some(value) = line.strip_prefix("content-length: ") {
+                length = value.trim().parse().unwrap();
+            }
+        }
+        connection.read_exact(&mut vec![0; length]).unwrap();
+        status[..12].to_owned()
+    };
+
+    server.topic("news", false);
+    server.segment(
+        "seg_1",
+        SegmentKind::Rule(json!({"match_": "all", "conditions": []})),
+    );
+    server.report_spam("ada@example.com");
+    server.engage("ada@example.com", "opened", 1_600_000_000);
+    server.set_ceiling(Some(3));
+    server.webhook_endpoint("http://127.0.0.1:9/hook", "6Jm0nFq2pXvZk4Tt");
+    server.fault(Fault::status(503).times(1));
+    server.advance(Duration::from_secs(60));
+
+    // One connection, kept alive.
+    assert_eq!(ask("GET /contacts"), "HTTP/1.1 503");
+    assert_eq!(ask("GET /contacts"), "HTTP/1.1 401");
+    assert_eq!(server.now().as_unix(), 1_700_000_060);
+    assert_eq!(server.requests().len(), 2);
+    assert!(server.contact("ada@example.com").is_none());
+    assert!(server.attempts().is_empty());
+    server.clear_requests();
+    server.clear_faults();
+    server.reset();
+    assert!(server.requests().is_empty());
+}
+
+#[test]
+fn a_server_outlives_the_runtime_it_was_started_in() {
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+
+    let server = runtime().block_on(MockServer::start());
+
+    let answer = runtime().block_on(get(&server, "/contacts")).unwrap();
+    assert_eq!(answer.status(), 200);
+}
+
+#[tokio::test]
+async fn a_request_is_recorded_as_it_was_sent() {
+    let server = MockServer::start().await;
+
+    let url = format!("{}/contacts/Ada%40example.com?a=%20b", server.url());
+    let request = reqwest::Client::new().patch(url).header("X-Trace", "1");
+    let answer = request
+        .bearer_auth(server.full_key())
+        .body(r#"{"odd": [] }"#)
+        .send()
+        .await;
+
+    let [recorded] = &server.requests()[..] else {
+        panic!("one request was sent");
+    };
+    assert_eq!(recorded.method, "PATCH");
+    assert_eq!(recorded.path, "/contacts/Ada%40example.com");
+    assert_eq!(recorded.query.as_deref(), Some("a=%20b"));
+    assert_eq!(recorded.header("x-trace"), Some("1"));
+    assert_eq!(recorded.body, br#"{"odd": [] }"#);
+    assert_eq!(recorded.json(), Some(json!({"odd": []})));
+    assert_eq!(recorded.status, Some(answer.unwrap().status().as_u16()));
+    assert!(!format!("{recorded:?}").contains(server.full_key()));
+}
+
+#[tokio::test]
+async fn the_journal_keeps_the_newest_thousand() {
+    let server = MockServer::start().await;
+    let client = reqwest::Client::new();
+
+    for number in 0..1_010 {
+        let url = format!("{}/number/{number}", server.url());
+        client.get(url).send().await.unwrap();
+    }
+
+    let requests = server.requests();
+    assert_eq!(requests.len(), 1_000);
+    assert_eq!(requests[0].path, "/number/10");
+}
+
+#[tokio::test]
+async fn a_body_beyond_the_limit_is_refused_and_the_server_lives_on() {
+    let server = MockServer::start().await;
+    let mut connection = TcpStream::connect(address(&server)).unwrap();
+
+    let length = 8 * 1024 * 1024 + 1;
+    write!(
+        connection,
+        "POST /contacts HTTP/1.1\r\nhost: mock\r\ncontent-length: {length}\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = [0; 12];
+    connection.read_exact(&mut answer).unwrap();
+
+    assert_eq!(&answer, b"HTTP/1.1 413");
+    assert_eq!(server.requests()[0].status, Some(413));
+    assert_eq!(get(&server, "/contacts").await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn a_reset_server_is_as_it_was_started() {
+    let server = MockServer::builder()
+        .clock(1_700_000_000)
+        .contact_ceiling(2)
+        .topic("news", true)
+        .start()
+        .await;
+    post(&server, "/contacts", &ada()).await.unwrap();
+    server.topic("offers", true);
+    server.set_ceiling(Some(0));
+    server.advance(Duration::from_secs(3_600));
+    server.fault(Fault::status(500));
+    server.webhook_endpoint("http://127.0.0.1:9/hook", "6Jm0nFq2pXvZk4Tt");
+    server.send_event(json!({"type": "email.sent"})).await;
+
+    server.reset();
+
+    assert_eq!(
+        (server.contacts(), server.now().as_unix()),
+        (0, 1_700_000_000)
+    );
+    assert!(server.requests().is_empty());
+    assert!(server.attempts().is_empty());
+    let created = json_of(post(&server, "/contacts", &ada()).await.unwrap()).await;
+    assert_eq!(created["created_at"], 1_700_000_000);
+    let topics = server.contact("ada@example.com").unwrap().topics;
+    assert_eq!(
+        topics.into_iter().collect::<Vec<_>>(),
+        [("news".to_owned(), true)]
+    );
+    // The ids begin again, and nobody is told of what is sent.
+    assert_eq!(
+        server.send_event(json!({"type": "email.sent"})).await,
+        "evt_1"
+    );
+    assert!(server.attempts().is_empty());
+    server.advance(Duration::from_secs(100_000)).await;
+    assert!(server.attempts().is_empty());
+}
+
+#[tokio::test]
+async fn without_a_time_of_its_own_the_clock_runs_with_the_systems() {
+    let server = MockServer::start().await;
+    let ahead = || server.now().as_unix() - Timestamp::now().as_unix();
+
+    assert!((0..=1).contains(&ahead()));
+    server.advance(Duration::from_secs(3_600));
+    assert!((3_599..=3_601).contains(&ahead()), "{}", ahead());
+    server.reset();
+    assert!((-1..=1).contains(&ahead()), "{}", ahead());
+}
+
+#[tokio::test]
+async fn the_clock_can_be_set_in_either_direction() {
+    let server = MockServer::builder().clock(1_000).start().await;
+
+    server.set_clock(5_000).await;
+    assert_eq!(server.now().as_unix(), 5_000);
+    server.set_clock(2_000).await;
+    assert_eq!(server.now().as_unix(), 2_000);
+}
+
+#[test]
+#[should_panic(expected = "the segment \"seg_1\" cannot be made")]
+fn a_rule_that_is_none_panics_with_the_reason() {
+    let server = MockServer::builder().start_blocking();
+
+    server.segment("seg_1", SegmentKind::Rule(json!({"match_": "some"})));
+}
+
+#[test]
+#[should_panic(expected = "the engagement cannot be noted: `laughed`")]
+fn an_engagement_that_there_is_not_panics_with_the_reason() {
+    let server = MockServer::builder().start_blocking();
+
+    server.engage("ada@example.com", "laughed", 0);
+}
+
+#[test]
+#[should_panic(expected = "the mock delivers over http only")]
+fn an_endpoint_that_asks_for_tls_panics_with_the_reason() {
+    let server = MockServer::builder().start_blocking();
+
+    server.webhook_endpoint("https://example.com/hook", "6Jm0nFq2pXvZk4Tt");
+}
+
+#[tokio::test]
+async fn nothing_public_prints_a_key_or_a_secret() {
+    let builder = MockServer::builder()
+        .full_key("full-12345")
+        .sending_key("sending-12345")
+        .webhook_endpoint("http://127.0.0.1:9/hook", "signing-12345");
+
+    let printed = format!("{builder:?}");
+    let server = builder.start().await;
+    let printed = format!(
+        "{printed} {server:?} {:?} {:?}",
+        server.clock(),
+        server.advance(Duration::ZERO)
+    );
+
+    assert!(!printed.contains("12345"), "{printed}");
+}
