@@ -30,6 +30,29 @@ pub(crate) struct Settings {
     pub(crate) dialect: Dialect,
 }
 
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            full_key: "full-access-key".to_owned(),
+            sending_key: "sending-access-key".to_owned(),
+            ceiling: None,
+            key_header: None,
+            dialect: Dialect::default(),
+        }
+    }
+}
+
+/// Keys are secrets also where they are made up for a test: a test may hand in a real one.
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("ceiling", &self.ceiling)
+            .field("key_header", &self.key_header)
+            .field("dialect", &self.dialect)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Everything the service knows of one audience, and what it answers.
 ///
 /// Nothing in here waits, reads a clock or knows of HTTP libraries.
@@ -184,5 +207,127 @@ pub(super) fn reply(status: u16, body: &impl Serialize) -> Reply {
         status,
         body: serde_json::to_vec(body)
             .expect("text, numbers and maps with text for keys always have a JSON form"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::testing::{Service, slug};
+
+    #[test]
+    fn a_sending_key_is_good_for_emails_alone() {
+        let mut service = Service::new();
+        for (method, target) in [
+            ("POST", "/contacts"),
+            ("GET", "/contacts"),
+            ("POST", "/contacts/batch"),
+            ("GET", "/contacts/ada@x.io"),
+            ("PATCH", "/contacts/ada@x.io"),
+            ("POST", "/contacts/ada@x.io/subscribe"),
+            ("POST", "/contacts/ada@x.io/unsubscribe"),
+        ] {
+            let answer = service.send("sending", method, target, b"not even JSON");
+
+            assert_eq!(
+                slug(&answer),
+                (403, "key_not_permitted"),
+                "{method} {target}"
+            );
+        }
+        let body = json!({"from": "me@x.io", "to": "ada@x.io"}).to_string();
+        for key in ["sending", "full"] {
+            assert_eq!(service.send(key, "POST", "/emails", body.as_bytes()).0, 200);
+        }
+    }
+
+    #[test]
+    fn the_key_is_judged_before_anything_else() {
+        let mut service = Service::new();
+        for target in ["/contacts", "/nowhere", "/contacts/%"] {
+            let answer = service.send("other", "GET", target, b"");
+
+            assert_eq!(slug(&answer), (401, "unauthorized"), "{target}");
+        }
+        assert_eq!(slug(&service.get("/nowhere")), (404, "not_found"));
+        assert_eq!(
+            slug(&service.send("full", "DELETE", "/contacts/ada@x.io", b"")),
+            (405, "method_not_allowed")
+        );
+    }
+
+    #[test]
+    fn a_spam_report_opts_out_counts_as_engagement_and_suppresses() {
+        let mut service = Service::new();
+        service.create("ada@x.io");
+
+        service.audience.report_spam(" ADA@x.io", service.now);
+        service.audience.report_spam("nobody@x.io", service.now);
+
+        let ada = service.audience.contact("ada@x.io").unwrap();
+        assert!(ada.unsubscribed);
+        assert_eq!(ada.unsubscribe_reason, "complaint");
+        assert_eq!(service.audience.contacts(), 1);
+        let rule = r#"{"match_":"all","conditions":[{"field":"engagement","what":"complained","op":"ever"}]}"#;
+        assert_eq!(service.found(&format!("rules={rule}")), ["ada@x.io"]);
+        let to = json!({"from": "me@x.io", "to": ["ada@x.io", "nobody@x.io"]});
+        service.post("/emails", &to);
+        let types: Vec<String> = service
+            .audience
+            .take_events()
+            .into_iter()
+            .map(|event| event.event_type)
+            .collect();
+        assert_eq!(types, ["email.refused", "email.refused"]);
+    }
+
+    #[test]
+    fn an_event_about_a_contacts_mail_counts_as_engagement() {
+        let mut service = Service::new();
+        service.create("ada@x.io");
+        service.create("bob@x.io");
+
+        for (event_type, to) in [
+            ("email.opened", json!("Ada@x.io")),
+            ("email.opened", json!("carol@x.io")),
+            ("email.opened", json!(["bob@x.io"])),
+            ("email.sent", json!("bob@x.io")),
+            ("opened", json!("bob@x.io")),
+        ] {
+            let data = json!({ "to": to });
+            service.audience.record(event_type, &data, service.now);
+        }
+        service.create("carol@x.io");
+
+        let rule =
+            r#"{"match_":"all","conditions":[{"field":"engagement","what":"opened","op":"ever"}]}"#;
+        assert_eq!(service.found(&format!("rules={rule}")), ["ada@x.io"]);
+    }
+
+    #[test]
+    fn a_complained_event_is_a_spam_report() {
+        let mut service = Service::new();
+        service.create("ada@x.io");
+
+        let data = json!({"to": "ada@x.io"});
+        service
+            .audience
+            .record("email.complained", &data, service.now);
+
+        let answer = service.call("/contacts/ada@x.io/subscribe");
+        assert_eq!(slug(&answer), (422, "failed_precondition"));
+    }
+
+    #[test]
+    fn an_unknown_engagement_is_refused_with_those_there_are() {
+        let mut service = Service::new();
+
+        let error = service.audience.engage("ada@x.io", "read", 0).unwrap_err();
+
+        assert_eq!(
+            error,
+            "`read` is none of `delivered`, `bounced`, `complained`, `opened`, `clicked`"
+        );
     }
 }

@@ -234,6 +234,7 @@ impl MockServerBuilder {
             url: format!("http://{address}"),
             full_key: self.full_key.expose().to_owned(),
             sending_key: self.sending_key.expose().to_owned(),
+            auth_header: self.auth_header,
             shared,
             _stop: stop,
         })

@@ -178,3 +178,244 @@ fn no_contact(address: &str) -> Refusal {
     let address = address.escape_debug();
     Refusal::not_found(format!("`{address}` is not a contact of yours"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::dialect::{Dialect, PropertyValues};
+    use super::super::testing::{Service, message, slug};
+    use super::*;
+
+    fn ada(on_conflict: &str, plan: &str) -> Value {
+        json!({"email": "Ada@x.io", "first_name": "Ada", "properties": {plan: 1}, "on_conflict": on_conflict})
+    }
+
+    #[test]
+    fn a_contact_is_created_once_and_updated_after_that() {
+        let mut service = Service::new();
+
+        let first = service.post("/contacts", &ada("upsert", "free"));
+        let second = service.post("/contacts", &ada("upsert", "pro"));
+
+        assert_eq!(
+            first,
+            (
+                201,
+                json!({"id": "con_00000001", "email": "ada@x.io", "first_name": "Ada", "last_name": "",
+                "properties": {"free": 1}, "unsubscribed": false, "created_at": 1_700_000_000})
+            )
+        );
+        assert_eq!(second.0, 200);
+        assert_eq!(second.1["properties"], json!({"pro": 1}));
+        assert_eq!(service.audience.contacts(), 1);
+    }
+
+    #[test]
+    fn a_conflict_ends_as_the_caller_asks() {
+        let mut service = Service::new();
+        service.post("/contacts", &ada("error", "free"));
+
+        let skipped = service.post("/contacts", &ada("skip", "pro"));
+        let refused = service.post("/contacts", &ada("error", "pro"));
+
+        assert_eq!(
+            (skipped.0, &skipped.1["properties"]),
+            (200, &json!({"free": 1}))
+        );
+        assert_eq!(slug(&refused), (409, "already_exists"));
+    }
+
+    #[test]
+    fn what_an_upsert_leaves_out_stays_and_an_empty_object_clears() {
+        let mut service = Service::new();
+        service.post("/contacts", &ada("upsert", "free"));
+
+        service.post("/contacts", &json!({"email": "ada@x.io", "last_name": "L"}));
+        let kept = service.audience.contact("ada@x.io").unwrap();
+        service.post(
+            "/contacts",
+            &json!({"email": "ada@x.io", "properties": {}, "first_name": ""}),
+        );
+        let cleared = service.audience.contact("ada@x.io").unwrap();
+
+        assert_eq!(kept.first_name.as_deref(), Some("Ada"));
+        assert_eq!(kept.last_name.as_deref(), Some("L"));
+        assert_eq!(kept.properties.len(), 1);
+        assert_eq!((cleared.first_name, cleared.properties.len()), (None, 0));
+    }
+
+    #[test]
+    fn an_upsert_never_touches_consent() {
+        let mut service = Service::new();
+        service.create("ada@x.io");
+        service.call("/contacts/ada@x.io/unsubscribe");
+
+        let (_, contact) = service.post("/contacts", &ada("upsert", "pro"));
+
+        assert_eq!(contact["unsubscribed"], json!(true));
+    }
+
+    #[test]
+    fn the_ceiling_stops_new_contacts_and_no_others() {
+        let mut service = Service::new();
+        service.audience.ceiling(Some(1));
+        service.create("ada@x.io");
+
+        let another = service.post("/contacts", &json!({"email": "bob@x.io"}));
+        let update = service.post("/contacts", &ada("upsert", "pro"));
+        let conflict = service.post("/contacts", &ada("error", "pro"));
+        let invalid = service.post("/contacts", &json!({"email": "bob"}));
+
+        assert_eq!(slug(&another), (402, "quota_exceeded"));
+        assert_eq!(update.0, 200);
+        assert_eq!(slug(&conflict), (409, "already_exists"));
+        assert_eq!(slug(&invalid), (422, "validation_error"));
+    }
+
+    #[test]
+    fn a_batch_is_applied_in_order_with_a_result_for_each_entry() {
+        let mut service = Service::new();
+        let batch = json!([
+            {"email": "Ada@x.io", "properties": {"plan": "free"}},
+            {"email": "ada@x.io", "properties": {"plan": "pro"}},
+            {"email": "ada@x.io", "on_conflict": "skip"},
+            {"email": "ada@x.io", "on_conflict": "error"},
+            {"email": " nobody "},
+            {"email": "bob@x.io", "name": "Bob"},
+            7,
+            {"email": "carol@x.io"},
+        ]);
+
+        let (status, answer) = service.post("/contacts/batch", &batch);
+
+        assert_eq!(status, 200);
+        let results = answer["data"].as_array().unwrap();
+        let outcomes: Vec<(&str, &str, bool)> = results
+            .iter()
+            .map(|result| {
+                let text = |name: &str| result[name].as_str().unwrap();
+                (
+                    text("email"),
+                    text("status"),
+                    result.get("message").is_some(),
+                )
+            })
+            .collect();
+        assert_eq!(
+            outcomes,
+            [
+                ("ada@x.io", "created", false),
+                ("ada@x.io", "updated", false),
+                ("ada@x.io", "skipped", false),
+                ("ada@x.io", "already_exists", true),
+                (" nobody ", "validation_error", true),
+                ("bob@x.io", "validation_error", true),
+                ("", "validation_error", true),
+                ("carol@x.io", "created", false),
+            ]
+        );
+        let ada = service.audience.contact("ada@x.io").unwrap();
+        assert_eq!(ada.properties.get("plan"), Some(&json!("pro")));
+    }
+
+    #[test]
+    fn after_one_entry_over_the_ceiling_every_entry_is() {
+        let mut service = Service::new();
+        service.audience.ceiling(Some(1));
+        let batch = json!([
+            {"email": "ada@x.io"},
+            {"email": "bob@x.io"},
+            {"email": "ada@x.io", "first_name": "Ada"},
+            {"email": "nobody"},
+        ]);
+
+        let (status, answer) = service.post("/contacts/batch", &batch);
+
+        let statuses: Vec<&Value> = answer["data"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|r| &r["status"])
+            .collect();
+        assert_eq!(status, 200);
+        assert_eq!(
+            statuses,
+            [
+                "created",
+                "quota_exceeded",
+                "quota_exceeded",
+                "quota_exceeded"
+            ]
+        );
+        assert_eq!(answer["data"][3]["email"], json!("nobody"));
+        assert_eq!(
+            service.audience.contact("ada@x.io").unwrap().first_name,
+            None
+        );
+    }
+
+    #[test]
+    fn a_batch_of_none_or_too_many_is_refused_and_nothing_of_it_applied() {
+        let mut service = Service::new();
+        let entries = |count: usize| -> Value {
+            (0..count)
+                .map(|n| json!({"email": format!("c{n}@x.io")}))
+                .collect()
+        };
+
+        assert_eq!(
+            slug(&service.post("/contacts/batch", &entries(0))),
+            (422, "validation_error")
+        );
+        let refused = service.post("/contacts/batch", &entries(101));
+        assert_eq!(message(&refused), "a batch has 1 to 100 entries, not 101");
+        assert_eq!(
+            slug(&service.post("/contacts/batch", &json!({}))),
+            (422, "validation_error")
+        );
+        assert_eq!(service.audience.contacts(), 0);
+        assert_eq!(service.post("/contacts/batch", &entries(100)).0, 200);
+        assert_eq!(service.audience.contacts(), 100);
+    }
+
+    #[test]
+    fn a_merge_adds_to_the_properties_and_answers_with_the_full_form() {
+        let mut service = Service::new();
+        service.post(
+            "/contacts",
+            &json!({"email": "ada@x.io", "properties": {"a": 1, "b": 1}}),
+        );
+
+        let merged = service.patch("/contacts/ADA%40x.io", &json!({"properties": {"b": 2}}));
+
+        assert_eq!(merged.0, 200);
+        assert_eq!(merged.1["properties"], json!({"a": 1, "b": 2}));
+        assert_eq!(merged.1["unsubscribe_reason"], json!(""));
+        let unknown = service.patch("/contacts/bob@x.io", &json!({"properties": {}}));
+        assert_eq!(slug(&unknown), (404, "not_found"));
+        let missing = service.patch("/contacts/bob@x.io", &json!({}));
+        assert_eq!(slug(&missing), (422, "validation_error"));
+    }
+
+    #[test]
+    fn a_dialect_decides_what_the_document_leaves_open() {
+        let mut service = Service::speaking(Dialect {
+            left_out: LeftOut::Cleared,
+            property_values: PropertyValues::Any,
+            batch_message: BatchMessage::Detail,
+            ..Dialect::default()
+        });
+        service.post(
+            "/contacts",
+            &json!({"email": "ada@x.io", "properties": {"a": [true]}}),
+        );
+
+        let kept = service.audience.contact("ada@x.io").unwrap();
+        service.post("/contacts", &json!({"email": "ada@x.io"}));
+        let cleared = service.audience.contact("ada@x.io").unwrap();
+        let (_, batch) = service.post("/contacts/batch", &json!([1]));
+
+        assert_eq!(kept.properties.get("a"), Some(&json!([true])));
+        assert!(cleared.properties.is_empty());
+        assert!(batch["data"][0]["detail"].is_string());
+    }
+}

@@ -102,3 +102,120 @@ fn bare(text: &str) -> &str {
         .and_then(|text| text.rsplit_once('<'))
         .map_or(text, |(_, address)| address.trim())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Service, message, slug};
+    use super::*;
+
+    fn types_and_recipients(service: &mut Service) -> Vec<(String, String)> {
+        let events = service.audience.take_events().into_iter();
+        events
+            .map(|event| {
+                (
+                    event.event_type,
+                    event.data["to"].as_str().unwrap().to_owned(),
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn each_recipient_has_events_of_its_own_in_order() {
+        let mut service = Service::new();
+        let mail = json!({"from": "Me <me@x.io>", "to": ["Ada@x.io", "Bob <bob@x.io>", "ada@x.io"], "subject": "Hi", "html": "<p>"});
+
+        let (status, answer) = service.post("/emails", &mail);
+
+        assert_eq!((status, answer), (200, json!({"id": "eml_00000001"})));
+        let expected = [
+            ("email.sent", "ada@x.io"),
+            ("email.delivered", "ada@x.io"),
+            ("email.sent", "bob@x.io"),
+            ("email.delivered", "bob@x.io"),
+        ];
+        let expected: Vec<(String, String)> = expected
+            .map(|(event, to)| (event.to_owned(), to.to_owned()))
+            .to_vec();
+        assert_eq!(types_and_recipients(&mut service), expected);
+        assert!(service.audience.take_events().is_empty());
+    }
+
+    #[test]
+    fn an_event_has_every_member_of_section_6_3() {
+        let mut service = Service::new();
+        service.audience.report_spam("ada@x.io", service.now);
+
+        service.post(
+            "/emails",
+            &json!({"from": "me@x.io", "to": "ada@x.io", "subject": "Hi"}),
+        );
+
+        let events = service.audience.take_events();
+        assert_eq!(events.len(), 1);
+        assert_eq!(events[0].event_type, "email.refused");
+        assert_eq!(
+            events[0].data,
+            json!({"email_id": "eml_00000001", "from": "me@x.io", "to": "ada@x.io", "subject": "Hi",
+                "bounce_type": "", "detail": "the address is on the suppression list after a spam report"})
+        );
+    }
+
+    #[test]
+    fn consent_does_not_touch_transactional_mail() {
+        let mut service = Service::new();
+        service.create("ada@x.io");
+        service.call("/contacts/ada@x.io/unsubscribe");
+
+        service.post("/emails", &json!({"from": "me@x.io", "to": "ada@x.io"}));
+
+        let types: Vec<String> = types_and_recipients(&mut service)
+            .into_iter()
+            .map(|(event, _)| event)
+            .collect();
+        assert_eq!(types, ["email.sent", "email.delivered"]);
+    }
+
+    #[test]
+    fn mail_delivered_to_a_contact_counts_as_engagement() {
+        let mut service = Service::new();
+        service.create("ada@x.io");
+        service.create("bob@x.io");
+
+        service.post("/emails", &json!({"from": "me@x.io", "to": "ada@x.io"}));
+
+        let rule = r#"{"match_":"all","conditions":[{"field":"engagement","what":"delivered","op":"within_days","days":1}]}"#;
+        assert_eq!(service.found(&format!("rules={rule}")), ["ada@x.io"]);
+    }
+
+    #[test]
+    fn an_email_without_sender_or_recipient_is_refused() {
+        let mut service = Service::new();
+        for (mail, expected) in [
+            (json!({"to": "ada@x.io"}), "`from` is missing"),
+            (
+                json!({"from": "me", "to": "ada@x.io"}),
+                "`from` must be an email address, not \"me\"",
+            ),
+            (json!({"from": "me@x.io"}), "`to` is missing"),
+            (
+                json!({"from": "me@x.io", "to": []}),
+                "`to` must be at least one email address, not []",
+            ),
+            (
+                json!({"from": "me@x.io", "to": ["ada"]}),
+                "`to` must be an email address or an array of them, not \"ada\"",
+            ),
+            (
+                json!({"from": "me@x.io", "to": "ada@x.io", "subject": 1}),
+                "`subject` must be text, not 1",
+            ),
+        ] {
+            let answer = service.post("/emails", &mail);
+
+            assert_eq!(slug(&answer), (422, "validation_error"));
+            assert_eq!(message(&answer), expected);
+        }
+        assert!(service.audience.take_events().is_empty());
+    }
+}

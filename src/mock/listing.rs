@@ -184,6 +184,10 @@ fn clamped(limit: &str) -> Result<usize, Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
+    use super::super::segment::SegmentKind;
+    use super::super::testing::{Service, slug};
     use super::*;
 
     fn read(query: &str) -> Result<Parameters, Refusal> {
@@ -246,5 +250,111 @@ mod tests {
             message.starts_with("`rules`: this is not JSON"),
             "{message}"
         );
+    }
+
+    fn with(addresses: &[&str], dialect: Dialect) -> Service {
+        let mut service = Service::speaking(dialect);
+        for address in addresses {
+            service.create(address);
+        }
+        service
+    }
+
+    #[test]
+    fn pages_follow_one_another_without_loss_while_contacts_are_added() {
+        let mut service = with(&["a@x.io", "b@x.io", "c@x.io"], Dialect::default());
+
+        let (_, first) = service.get("/contacts?limit=2");
+        service.create("d@x.io");
+        let cursor = first["next"].as_str().unwrap();
+        let second = service.get(&format!("/contacts?limit=2&after={cursor}")).1;
+        let cursor = second["next"].as_str().unwrap();
+        let third = service.get(&format!("/contacts?limit=2&after={cursor}")).1;
+
+        assert_eq!(first["data"][0]["email"], "c@x.io");
+        assert_eq!(first["data"][1]["email"], "b@x.io");
+        assert_eq!(second["data"].as_array().unwrap().len(), 1);
+        assert_eq!(second["data"][0]["email"], "a@x.io");
+        assert_eq!(third, json!({"data": [], "next": ""}));
+    }
+
+    #[test]
+    fn a_text_is_found_in_the_address_and_in_either_name_whatever_its_case() {
+        let mut service = Service::new();
+        service.post(
+            "/contacts",
+            &json!({"email": "one@x.io", "first_name": "Ada", "last_name": "ΟΔΟΣΑ"}),
+        );
+        service.create("two@x.io");
+
+        assert_eq!(service.found("query=ONE%40"), ["one@x.io"]);
+        assert_eq!(service.found("query=aDA"), ["one@x.io"]);
+        assert_eq!(
+            service.found("query=%CE%BF%CE%B4%CE%9F%CE%A3"),
+            ["one@x.io"]
+        );
+        assert_eq!(service.found("query=x.io"), ["two@x.io", "one@x.io"]);
+        assert_eq!(service.found("query=three"), [""; 0]);
+    }
+
+    #[test]
+    fn segments_rules_and_texts_narrow_a_list_together() {
+        let mut service = with(&["ada@x.io", "bob@x.io", "ann@x.io"], Dialect::default());
+        let listed = SegmentKind::Contacts(vec!["Ada@x.io".to_owned(), "bob@x.io".to_owned()]);
+        service.audience.segment("seg_list", listed).unwrap();
+        let everyone = SegmentKind::Rule(json!({"match_": "all", "conditions": []}));
+        service.audience.segment("seg_rule", everyone).unwrap();
+
+        assert_eq!(
+            service.found("segment_id=seg_list"),
+            ["bob@x.io", "ada@x.io"]
+        );
+        assert_eq!(
+            service.found("segment_id=seg_list&query=a%64a"),
+            ["ada@x.io"]
+        );
+        assert_eq!(service.found("segment_id=seg_rule").len(), 3);
+        let nobody = "rules=%7B%22match_%22%3A%22any%22%2C%22conditions%22%3A%5B%5D%7D";
+        assert_eq!(service.found(&format!("query=a&{nobody}")), [""; 0]);
+        assert_eq!(
+            slug(&service.get("/contacts?segment_id=seg_2")),
+            (404, "not_found")
+        );
+        assert_eq!(
+            slug(&service.get("/contacts?after=con_9")),
+            (422, "validation_error")
+        );
+        let both = format!("/contacts?segment_id=seg_list&{nobody}");
+        assert_eq!(slug(&service.get(&both)), (422, "validation_error"));
+        service.audience.dialect.segment_with_rules = SegmentWithRules::BothHold;
+        assert_eq!(service.get(&both).1["data"], json!([]));
+    }
+
+    #[test]
+    fn the_end_of_a_list_is_told_as_the_dialect_has_it() {
+        let id = "con_00000001";
+        let cases = [
+            (EndOfList::Empty, Some(json!(id)), Some(json!(""))),
+            (EndOfList::Null, Some(json!(id)), Some(Value::Null)),
+            (EndOfList::Absent, Some(json!(id)), None),
+            (EndOfList::EarlyEmpty, Some(json!("")), Some(json!(""))),
+            (EndOfList::EarlyNull, Some(Value::Null), Some(Value::Null)),
+            (EndOfList::EarlyAbsent, None, None),
+        ];
+        for (end_of_list, with_data, without) in cases {
+            let dialect = Dialect {
+                end_of_list,
+                ..Dialect::default()
+            };
+            let mut service = with(&["a@x.io", "b@x.io"], dialect);
+
+            let first = service.get("/contacts?limit=1").1;
+            let last = service.get("/contacts?limit=1&after=con_00000002").1;
+            let empty = service.get("/contacts?limit=1&after=con_00000001").1;
+
+            assert_eq!(first["next"], "con_00000002", "{end_of_list:?}");
+            assert_eq!(last.get("next"), with_data.as_ref(), "{end_of_list:?}");
+            assert_eq!(empty.get("next"), without.as_ref(), "{end_of_list:?}");
+        }
     }
 }

@@ -26,6 +26,12 @@ pub struct MockServer {
     pub(super) url: String,
     pub(super) full_key: String,
     pub(super) sending_key: String,
+    /// Where the key is expected, if not as a bearer token.
+    #[cfg_attr(
+        not(feature = "client"),
+        expect(dead_code, reason = "only a client asks")
+    )]
+    pub(super) auth_header: Option<String>,
     pub(super) shared: Arc<Shared>,
     /// Dropped with the server, which is the signal to stop.
     pub(super) _stop: oneshot::Sender<()>,
@@ -63,6 +69,29 @@ impl MockServer {
     #[must_use]
     pub fn sending_key(&self) -> &str {
         &self.sending_key
+    }
+
+    /// A client of this server with the full-access key, which it presents as the server expects it.
+    ///
+    /// Each call builds a new one, with connections of its own.
+    ///
+    /// # Panics
+    ///
+    /// Where no client can be built, for one because the key cannot stand in a header.
+    #[cfg(feature = "client")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "client")))]
+    #[must_use]
+    #[track_caller]
+    pub fn client(&self) -> crate::Client {
+        // The host is one that the test chose, loopback or not.
+        let mut builder = crate::Client::builder(&self.url, &self.full_key).allow_http();
+        if let Some(name) = &self.auth_header {
+            builder = builder.auth(crate::Auth::header(name));
+        }
+        match builder.build() {
+            Ok(client) => client,
+            Err(error) => panic!("no client of the mock server can be built: {error}"),
+        }
     }
 
     /// Adds a topic, or changes the answer of those who never gave one.
@@ -197,10 +226,6 @@ impl MockServer {
     }
 
     /// Sets the clock. Forward, time passes as with [`advance`](Self::advance); backward, nothing happens on the way.
-    #[expect(
-        clippy::must_use_candidate,
-        reason = "time passes whether or not it is awaited"
-    )]
     pub fn set_clock(&self, to: impl Into<Timestamp>) -> Advance {
         self.underway(self.shared.set_clock(to.into().as_unix()))
     }

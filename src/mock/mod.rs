@@ -8,30 +8,23 @@
 //! # Example: a test
 //!
 //! ```
-//! use audience::mock::MockServer;
-//! use std::io::{Read, Write};
-//!
+//! # #[cfg(feature = "client")]
 //! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> std::io::Result<()> {
+//! # async fn main() -> Result<(), audience::Error> {
+//! use audience::contacts::NewContact;
+//! use audience::mock::MockServer;
+//!
 //! let server = MockServer::start().await;
-//! let mut connection = std::net::TcpStream::connect(server.url().trim_start_matches("http://"))?;
+//! let contacts = server.client().contacts();
 //!
-//! let body = r#"{"email": "ada@example.com", "first_name": "Ada"}"#;
-//! write!(
-//!     connection,
-//!     "POST /contacts HTTP/1.1\r\nhost: mock\r\nconnection: close\r\nauthorization: Bearer {}\r\n\
-//!      content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-//!     server.full_key(),
-//!     body.len(),
-//! )?;
-//! let mut answer = String::new();
-//! connection.read_to_string(&mut answer)?;
+//! contacts.create(NewContact::new("Ada@example.com").first_name("Ada")).await?;
 //!
-//! assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
-//! assert!(server.contact("ada@example.com").is_some());
+//! let ada = server.contact("ada@example.com").expect("the service stored her");
+//! assert_eq!(ada.first_name.as_deref(), Some("Ada"));
 //! assert_eq!(server.requests()[0].path, "/contacts");
 //! # Ok(())
 //! # }
+//! # #[cfg(not(feature = "client"))] fn main() {}
 //! ```
 //!
 //! # Time
@@ -96,6 +89,8 @@ mod schedule;
 mod segment;
 mod server;
 mod state;
+#[cfg(test)]
+mod testing;
 
 pub use builder::MockServerBuilder;
 pub use clock::Clock;
@@ -108,4 +103,7 @@ pub use dialect::{
 pub use faults::Fault;
 pub use journal::RecordedRequest;
 pub use mock_server::{Advance, MockServer};
+#[cfg(feature = "wiremock")]
+#[cfg_attr(docsrs, doc(cfg(feature = "wiremock")))]
+pub use respond::{MockService, MockServiceBuilder};
 pub use segment::SegmentKind;

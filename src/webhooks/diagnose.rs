@@ -1,1 +1,303 @@
+//! Finds out why a delivery that should have been good was refused.
 
+mod body_forms;
+mod secret_forms;
+
+use std::fmt;
+
+use http::HeaderMap;
+
+pub use body_forms::BodyChange;
+pub use secret_forms::SecretForm;
+
+use super::error::VerifyError;
+use super::signature::{SignatureHint, SigningKey, Tag};
+use super::verifier::{Signed, Verifier};
+
+/// No operator has more endpoints at hand, and the work is to stay bounded.
+const MOST_SECRETS: usize = 16;
+
+impl Verifier {
+    /// The likely cause of a refusal, for an operator's log: undoes one after the other what is
+    /// known to happen to bodies and secrets, and looks whether the signature matches then.
+    ///
+    /// `secrets` are the ones at hand under names of your choice, as they stand in the
+    /// configuration: this endpoint's and those of other endpoints, 16 at most. None is needed to
+    /// look at headers, body and clock.
+    ///
+    /// The result shows no secret, MAC or body, but is for a log and never for the response. A
+    /// mismatch costs about fifty times as much as verifying, for each secret: call it while
+    /// something is being set up, not for everything that is posted to an open endpoint.
+    ///
+    /// # Example: middleware that parsed the body and wrote it again
+    ///
+    /// ```
+    /// use std::time::SystemTime;
+    /// use audience::webhooks::{BodyChange, Diagnosis, EventType, Signer, Verifier};
+    ///
+    /// let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+    /// let sent = br#"{"id":"evt_1","type":"email.sent","created_at":1700000000,"data":{}}"#;
+    /// let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, SystemTime::now(), sent);
+    ///
+    /// let seen = br#"{"created_at": 1700000000, "data": {}, "id": "evt_1", "type": "email.sent"}"#;
+    /// let diagnosis = verifier.diagnose(&headers, seen, [("", ""); 0]);
+    ///
+    /// assert_eq!(diagnosis, Diagnosis::BodyChanged(BodyChange::Reserialised));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn diagnose<N, S>(
+        &self,
+        headers: &HeaderMap,
+        body: &[u8],
+        secrets: impl IntoIterator<Item = (N, S)>,
+    ) -> Diagnosis
+    where
+        N: Into<String>,
+        S: AsRef<[u8]>,
+    {
+        match self.verify(headers, body) {
+            Ok(_) => Diagnosis::Accepted,
+            Err(VerifyError::MalformedSignature {
+                hint: SignatureHint::StandardWebhooks,
+            }) => Diagnosis::StandardWebhooks,
+            Err(refusal @ (VerifyError::TooLate { .. } | VerifyError::TooEarly { .. })) => {
+                Diagnosis::OutsideWindow(refusal)
+            }
+            Err(VerifyError::SignatureMismatch) => self
+                .explain_mismatch(headers, body, secrets)
+                .unwrap_or(Diagnosis::Unexplained),
+            Err(refusal) => Diagnosis::Refused(refusal),
+        }
+    }
+
+    fn explain_mismatch<N, S>(
+        &self,
+        headers: &HeaderMap,
+        body: &[u8],
+        secrets: impl IntoIterator<Item = (N, S)>,
+    ) -> Option<Diagnosis>
+    where
+        N: Into<String>,
+        S: AsRef<[u8]>,
+    {
+        let signed = Signed::of(headers).ok()?;
+        let tag = Tag::parse(signed.signature).ok()?;
+        let matches = |key: &SigningKey, body: &[u8]| key.verify(&tag, signed.timestamp, body);
+
+        let mut keys: Vec<SigningKey> = self.keys().cloned().collect();
+        for (name, secret) in secrets.into_iter().take(MOST_SECRETS) {
+            let (name, secret) = (name.into(), secret.as_ref());
+            let key = SigningKey::new(secret);
+            if matches(&key, body) {
+                return Some(Diagnosis::AnotherSecret { name });
+            }
+            for (form, other) in secret_forms::of(secret) {
+                if matches(&SigningKey::new(&other), body) {
+                    return Some(Diagnosis::SecretInAnotherForm { name, form });
+                }
+            }
+            keys.push(key);
+        }
+
+        body_forms::of(body)
+            .find(|(_, other)| keys.iter().any(|key| matches(key, other)))
+            .map(|(change, _)| change)
+            .or_else(|| body_forms::beyond_undoing(body))
+            .map(Diagnosis::BodyChanged)
+    }
+}
+
+/// Why a delivery was refused, as far as can be told; see [`Verifier::diagnose`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Diagnosis {
+    /// It was not refused: the verifier takes it.
+    Accepted,
+
+    /// The refusal itself says what is wrong: a header, the body's length, or an envelope that is
+    /// none although it is genuine.
+    Refused(VerifyError),
+
+    /// Genuine, but too late or too early: compare this machine's clock with another, and ask what
+    /// held the delivery up.
+    OutsideWindow(VerifyError),
+
+    /// Signed by the Standard Webhooks scheme, which shares the header names: another service, or
+    /// a test tool for that scheme.
+    StandardWebhooks,
+
+    /// Signed with one of the secrets given, which this verifier was not made with: another
+    /// endpoint's, or one rotated in or out.
+    AnotherSecret {
+        /// The name it was given.
+        name: String,
+    },
+
+    /// Signed with one of the secrets given, but in another form: give the verifier that form.
+    SecretInAnotherForm {
+        /// The name it was given.
+        name: String,
+        /// The form that it was signed with.
+        form: SecretForm,
+    },
+
+    /// The secret is right; the body was changed between the service and the verifier.
+    BodyChanged(BodyChange),
+
+    /// None of these: a forgery, a secret that was not given, or a body changed beyond undoing.
+    Unexplained,
+}
+
+/// What to tell the operator, in one line.
+impl fmt::Display for Diagnosis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Accepted => f.write_str("the delivery is accepted"),
+            Self::Refused(error) => write!(f, "{error}"),
+            Self::OutsideWindow(error) => {
+                write!(f, "{error}; compare this machine's clock with another")
+            }
+            Self::StandardWebhooks => f.write_str(
+                "signed by the Standard Webhooks scheme, which the service does not use",
+            ),
+            Self::AnotherSecret { name } => write!(
+                f,
+                "signed with the secret {name:?}, which this verifier does not have"
+            ),
+            Self::SecretInAnotherForm { name, form } => {
+                write!(f, "signed with the secret {name:?} {form}")
+            }
+            Self::BodyChanged(change) => write!(f, "the body was changed on the way: {change}"),
+            Self::Unexplained => f.write_str(
+                "no known change explains the mismatch: a forgery, or a secret that was not given",
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::super::{EventType, Signer};
+    use super::*;
+
+    const SECRET: &str = "6Jm0nFq2pXvZk4Tt";
+    const NONE: [(&str, &str); 0] = [];
+    const BODY: &str = "{\"id\":\"evt_1\",\"type\":\"email.sent\",\"created_at\":1700000000,\
+        \"data\":{\"subject\":\"Grüße & <b>/\\n\",\"list\":[1,{}]}}";
+
+    const BOUNCE: &str = "{\"id\": \"evt_1\", \"type\": \"email.bounced\", \
+        \"created_at\": 1700000000, \"data\": {\"email_id\": \"em_1\", \"from\": \"us@example.com\", \
+        \"to\": \"ada@example.com\", \"subject\": \"Hi\", \"bounce_type\": \"Permanent\", \
+        \"detail\": \"\"}}";
+
+    fn signed_with(secret: &str, body: &str) -> HeaderMap {
+        let key = SigningKey::new(secret.as_bytes());
+        let mut headers = Signer::new("any other secret").unwrap().sign(
+            &EventType::Sent,
+            SystemTime::now(),
+            body,
+        );
+        let signature = key.sign(headers["webhook-timestamp"].as_bytes(), body.as_bytes());
+        headers.insert("webhook-signature", signature.parse().unwrap());
+        headers
+    }
+
+    #[test]
+    fn each_change_of_the_body_is_named() {
+        let verifier = Verifier::new(SECRET).unwrap();
+        let python = r#"{"created_at": 1700000000, "data": {"list": [1, {}], "subject": "Gr\u00fc\u00dfe & <b>/\n"}, "id": "evt_1", "type": "email.sent"}"#;
+        let value: serde_json::Value = serde_json::from_str(BODY).unwrap();
+        let pretty = serde_json::to_string_pretty(&value).unwrap();
+        let ordered = serde_json::to_string(&value).unwrap();
+        let mojibake: String = BODY.bytes().map(char::from).collect();
+        let bounce: serde_json::Value = serde_json::from_str(BOUNCE).unwrap();
+        let sorted = serde_json::to_string(&bounce).unwrap();
+        let marked = format!("\u{feff}{BODY}");
+        let ended = format!("{BODY}\n");
+        let ended_dos = format!("{BODY}\r\n");
+        let pretty_dos = pretty.replace('\n', "\r\n");
+        let spaced = BODY.replace(':', ": ");
+        let lossy = BODY.replace('ü', "\u{fffd}");
+
+        for (sent, seen, expected) in [
+            (BODY, spaced.as_str(), BodyChange::Reserialised),
+            (BOUNCE, &sorted, BodyChange::Reserialised),
+            (&ordered, &pretty, BodyChange::Reserialised),
+            (&ordered, python, BodyChange::Reserialised),
+            (python, &ordered, BodyChange::Reserialised),
+            (&pretty, &ordered, BodyChange::Reserialised),
+            (BODY, &marked, BodyChange::MarkAdded),
+            (&marked, BODY, BodyChange::MarkRemoved),
+            (BODY, &ended, BodyChange::NewlineAdded),
+            (&ended, BODY, BodyChange::NewlineRemoved),
+            (&ended_dos, BODY, BodyChange::NewlineRemoved),
+            (&pretty, &pretty_dos, BodyChange::LineEndings),
+            (&pretty_dos, &pretty, BodyChange::LineEndings),
+            (BODY, &mojibake, BodyChange::DecodedAsLatin1),
+            (BODY, "", BodyChange::Emptied),
+            (BODY, &lossy, BodyChange::DecodedLossily),
+        ] {
+            let headers = signed_with(SECRET, sent);
+
+            let diagnosis = verifier.diagnose(&headers, seen.as_bytes(), NONE);
+
+            assert_eq!(diagnosis, Diagnosis::BodyChanged(expected), "{seen}");
+        }
+    }
+
+    #[test]
+    fn each_form_of_the_secret_is_named() {
+        let verifier = Verifier::new("another endpoint's").unwrap();
+        for (signed, given, expected) in [
+            ("abc", "abc\n", SecretForm::Trimmed),
+            ("abc\n", "abc", SecretForm::WithNewline),
+            ("abc", "616263", SecretForm::HexDecoded),
+            ("616263", "abc", SecretForm::HexEncoded),
+            ("abcd", "YWJjZA==", SecretForm::Base64Decoded),
+            ("abcd", "YWJjZA", SecretForm::Base64Decoded),
+            ("YWJjZA==", "abcd", SecretForm::Base64Encoded),
+            (
+                "abcd",
+                "whsec_YWJjZA==",
+                SecretForm::Base64DecodedWithoutPrefix,
+            ),
+            ("abcd", "whsec_abcd", SecretForm::WithoutPrefix),
+            ("whsec_abcd", "abcd", SecretForm::WithPrefix),
+        ] {
+            let headers = signed_with(signed, BODY);
+
+            let diagnosis = verifier.diagnose(&headers, BODY.as_bytes(), [("main", given)]);
+
+            let name = "main".to_owned();
+            let form = expected;
+            assert_eq!(diagnosis, Diagnosis::SecretInAnotherForm { name, form });
+        }
+    }
+
+    #[test]
+    fn another_endpoints_secret_another_scheme_and_a_forgery_are_told_apart() {
+        let verifier = Verifier::new(SECRET).unwrap();
+        let headers = signed_with("other", BODY);
+        let mut standard = headers.clone();
+        standard.insert("webhook-signature", "v1,abc=".parse().unwrap());
+        let diagnose = |headers: &HeaderMap| {
+            verifier.diagnose(headers, BODY.as_bytes(), [("orders", "other")])
+        };
+
+        assert_eq!(
+            diagnose(&headers),
+            Diagnosis::AnotherSecret {
+                name: "orders".to_owned()
+            }
+        );
+        assert_eq!(diagnose(&standard), Diagnosis::StandardWebhooks);
+        assert_eq!(
+            diagnose(&signed_with("unknown", BODY)),
+            Diagnosis::Unexplained
+        );
+        assert_eq!(diagnose(&signed_with(SECRET, BODY)), Diagnosis::Accepted);
+    }
+}

@@ -25,8 +25,8 @@ pub enum EnvelopeProblem {
     #[error("it is not UTF-8")]
     NotUtf8,
 
-    /// The text is not JSON, or is nested too deeply to be read.
-    #[error("it is not JSON that can be read, at line {line} column {column}")]
+    /// The text is not JSON.
+    #[error("it is not JSON, at line {line} column {column}")]
     NotJson {
         /// The line where reading ended, from 1.
         line: usize,
@@ -53,10 +53,11 @@ pub enum EnvelopeProblem {
     },
 
     /// A member has a value that it cannot have: an `id` that is not 1 to 255 bytes of text without
-    /// control characters, a `type` that is not text, a `created_at` that is not an integer.
+    /// control characters, a `type` that is not text, a `created_at` that is not an integer, `data`
+    /// that is nested too deeply or has a number out of range or half a character in it.
     #[error("its {member:?} is not what it can be")]
     Invalid {
-        /// `id`, `type` or `created_at`.
+        /// `id`, `type`, `created_at` or `data`.
         member: &'static str,
     },
 }
@@ -174,7 +175,9 @@ impl<'de, C: Capture<'de>> Visitor<'de> for Envelope<'_, C> {
         let created_at = self.required(created_at, "created_at")?;
         let data = match data {
             Some(Data::Read(data)) => data,
-            Some(Data::Captured(data)) => data.into_data(event_type).map_err(de::Error::custom)?,
+            Some(Data::Captured(data)) => data
+                .into_data(event_type)
+                .map_err(|_| self.stop(EnvelopeProblem::Invalid { member: "data" }))?,
             None => EventData::Unknown {
                 event_type,
                 data: Value::Null,

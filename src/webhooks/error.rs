@@ -65,7 +65,7 @@ pub enum VerifyError {
 
     /// The signature was made with none of the verifier's secrets over this timestamp and these
     /// bytes: a forgery, another endpoint's secret, or a body that was changed on the way (read it
-    /// raw, before any JSON parsing). [`diagnose`](super::diagnose) tells these apart.
+    /// raw, before any JSON parsing). [`diagnose`](super::Verifier::diagnose) tells these apart.
     #[error("the signature does not match the timestamp and body")]
     SignatureMismatch,
 
@@ -153,6 +153,6 @@ pub enum Fault {
     /// This machine is set up wrongly, and no delivery will be accepted before that is mended.
     Operator,
     /// A forgery or replay looks the same as a wrong secret, a body changed on the way or a wrong
-    /// clock. If it goes on, ask [`diagnose`](super::diagnose).
+    /// clock. If it goes on, ask [`diagnose`](super::Verifier::diagnose).
     Either,
 }

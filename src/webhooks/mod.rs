@@ -27,6 +27,7 @@ pub use authenticated::Authenticated;
 pub use authentication_results::{AuthenticationResult, AuthenticationResults};
 pub use builder::VerifierBuilder;
 pub use clock::{Clock, SystemClock};
+pub use diagnose::{BodyChange, Diagnosis, SecretForm};
 pub use envelope::EnvelopeProblem;
 pub use error::{Fault, VerifyError};
 pub use event::{Event, EventData, EventId, InvalidEventId};

@@ -195,6 +195,10 @@ impl Verifier {
         Self(Arc::new(settings))
     }
 
+    pub(super) fn keys(&self) -> impl Iterator<Item = &SigningKey> {
+        self.0.keys.iter().map(|named| &named.key)
+    }
+
     fn check<'a>(
         &'a self,
         signed: &Signed<'a>,

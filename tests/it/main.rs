@@ -5,3 +5,4 @@
 )]
 
 mod mock_server;
+mod webhooks;

@@ -1,0 +1,113 @@
+//! Upserts a CSV file: `cargo run --example sync_contacts [-- FILE]`.
+//!
+//! The first line names the columns: `email`, `first_name` and `last_name` are what they say, every
+//! other column is a property. Cells that are numbers are sent as numbers; empty cells are left out.
+//!
+//! `AUDIENCE_URL` and `AUDIENCE_KEY` name a service; without them it is the embedded mock.
+
+use std::env;
+use std::error::Error as StdError;
+
+use audience::Client;
+use audience::contacts::{BatchOutcome, Contacts, MAX_BATCH, NewContact, PropertyValue};
+use audience::mock::MockServer;
+
+const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/contacts.csv");
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn StdError>> {
+    let path = env::args().nth(1).unwrap_or_else(|| SAMPLE.to_owned());
+    let rows = read(&path)?;
+
+    match (env::var("AUDIENCE_URL"), env::var("AUDIENCE_KEY")) {
+        (Ok(url), Ok(key)) => sync(&Client::new(url, key)?.contacts(), rows).await?,
+        (Err(_), Err(_)) => {
+            let server = MockServer::start().await;
+            println!("AUDIENCE_URL and AUDIENCE_KEY are not set: this is the embedded mock");
+            sync(&server.client().contacts(), rows).await?
+        }
+        _ => return Err("set both AUDIENCE_URL and AUDIENCE_KEY, or neither".into()),
+    };
+    Ok(if refused == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(2)
+    })
+}
+
+/// Sends the rows in batches, and prints what became of each.
+async fn sync(contacts: &Contacts, rows: Vec<Row>) -> Result<(), audience::Error> {
+    let (mut created, mut updated, mut refused) = (0, 0, 0);
+    for part in rows.chunks(MAX_BATCH) {
+        let report = contacts
+            .create_batch(part.iter().map(|row| row.contact.clone()))
+            .await?;
+        for (row, entry) in part.iter().zip(&report.entries) {
+            let outcome = match &entry.outcome {
+                BatchOutcome::Created => {
+                    created += 1;
+                    "created".to_owned()
+                }
+                BatchOutcome::Updated => {
+                    updated += 1;
+                    "updated".to_owned()
+                }
+                BatchOutcome::Failed { code, message } => {
+                    refused += 1;
+                    format!(
+                        "refused: {code}, {}",
+                        message.as_deref().unwrap_or("no reason given")
+                    )
+                }
+                other => format!("{other:?}"),
+            };
+            println!(
+                "line {:>4}  {:<28} {outcome}",
+                row.line,
+                row.contact.email()
+            );
+        }
+    }
+    println!("{created} created, {updated} updated, {refused} refused");
+    Ok(())
+}
+
+struct Row {
+    line: u64,
+    contact: NewContact,
+}
+
+fn read(path: &str) -> Result<Vec<Row>, Box<dyn StdError>> {
+    let mut reader = csv::Reader::from_path(path).map_err(|error| format!("{path}: {error}"))?;
+    let columns = reader.headers()?.clone();
+    let email = columns
+        .iter()
+        .position(|column| column == "email")
+        .ok_or("no column is named email")?;
+    let mut rows = Vec::new();
+    for record in reader.records() {
+        let record = record?;
+        let line = record.position().map_or(0, csv::Position::line);
+        let mut contact = NewContact::new(&record[email]);
+        for (column, cell) in columns
+            .iter()
+            .zip(&record)
+            .filter(|(_, cell)| !cell.is_empty())
+        {
+            contact = match column {
+                "email" => contact,
+                "first_name" => contact.first_name(cell),
+                "last_name" => contact.last_name(cell),
+                property => contact.property(property, number_or_text(cell)),
+            };
+        }
+        rows.push(Row { line, contact });
+    }
+    Ok(rows)
+}
+
+/// Leading zeros and plus signs make a text, such as a postcode or a phone number.
+fn number_or_text(cell: &str) -> PropertyValue {
+    serde_json::from_str::<serde_json::Number>(cell)
+        .map_or_else(|_| cell.into(), PropertyValue::from)
+}

@@ -1,0 +1,98 @@
+//! A service for this module's unit tests: requests in one line, answers as JSON.
+
+use serde_json::{Value, json};
+
+use super::audience::{Audience, Settings};
+use super::dialect::Dialect;
+use super::message::{Reply, Request};
+
+pub(super) struct Service {
+    pub(super) audience: Audience,
+    pub(super) now: i64,
+}
+
+impl Service {
+    pub(super) fn new() -> Self {
+        Self::speaking(Dialect::default())
+    }
+
+    pub(super) fn speaking(dialect: Dialect) -> Self {
+        Self {
+            audience: Audience::new(Settings {
+                full_key: "full".to_owned(),
+                sending_key: "sending".to_owned(),
+                dialect,
+                ..Settings::default()
+            }),
+            now: 1_700_000_000,
+        }
+    }
+
+    pub(super) fn get(&mut self, target: &str) -> (u16, Value) {
+        self.send("full", "GET", target, b"")
+    }
+
+    pub(super) fn post(&mut self, target: &str, body: &Value) -> (u16, Value) {
+        self.send("full", "POST", target, body.to_string().as_bytes())
+    }
+
+    /// A POST without any body.
+    pub(super) fn call(&mut self, target: &str) -> (u16, Value) {
+        self.send("full", "POST", target, b"")
+    }
+
+    pub(super) fn patch(&mut self, target: &str, body: &Value) -> (u16, Value) {
+        self.send("full", "PATCH", target, body.to_string().as_bytes())
+    }
+
+    pub(super) fn send(
+        &mut self,
+        key: &str,
+        method: &str,
+        target: &str,
+        body: &[u8],
+    ) -> (u16, Value) {
+        let headers = [("authorization".to_owned(), format!("Bearer {key}"))];
+        let (path, query) = match target.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (target, None),
+        };
+        let request = Request {
+            method,
+            path,
+            query,
+            headers: &headers,
+            body,
+        };
+        let Reply { status, body } = self.audience.handle(&request, self.now);
+        (status, serde_json::from_slice(&body).unwrap())
+    }
+
+    pub(super) fn create(&mut self, address: &str) {
+        let (status, _) = self.post("/contacts", &json!({ "email": address }));
+        assert_eq!(status, 201, "{address}");
+    }
+
+    /// The addresses that a list finds, in its order.
+    pub(super) fn found(&mut self, query: &str) -> Vec<String> {
+        let (status, page) = self.get(&format!("/contacts?{query}"));
+        assert_eq!(status, 200, "{page}");
+        let data = page["data"].as_array().unwrap();
+        data.iter()
+            .map(|item| item["email"].as_str().unwrap().to_owned())
+            .collect()
+    }
+}
+
+/// Status and slug of a refusal.
+pub(super) fn slug(answer: &(u16, Value)) -> (u16, &str) {
+    (
+        answer.0,
+        answer.1["error"]["code"].as_str().unwrap_or_default(),
+    )
+}
+
+/// The message of a refusal.
+pub(super) fn message(answer: &(u16, Value)) -> &str {
+    answer.1["error"]["message"].as_str().unwrap_or_default()
+}

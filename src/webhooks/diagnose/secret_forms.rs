@@ -1,0 +1,138 @@
+use std::fmt;
+
+use super::super::secret_error::trim;
+
+/// The form of a secret that a delivery was signed with, where it is not the form at hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SecretForm {
+    /// Without the white space around the one at hand.
+    Trimmed,
+    /// With a newline behind it, which the one at hand has lost.
+    WithNewline,
+    /// Decoded from hex.
+    HexDecoded,
+    /// Encoded as hex: the one at hand was decoded, and should not have been.
+    HexEncoded,
+    /// Decoded from base64.
+    Base64Decoded,
+    /// Encoded as base64: the one at hand was decoded, and should not have been.
+    Base64Encoded,
+    /// Decoded from base64, after `whsec_` was taken off, as Standard Webhooks has it.
+    Base64DecodedWithoutPrefix,
+    /// Without `whsec_`.
+    WithoutPrefix,
+    /// With `whsec_` in front, which the one at hand has lost.
+    WithPrefix,
+}
+
+impl fmt::Display for SecretForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Trimmed => "without the white space around it",
+            Self::WithNewline => "with a newline behind it",
+            Self::HexDecoded => "decoded from hex",
+            Self::HexEncoded => "encoded as hex",
+            Self::Base64Decoded => "decoded from base64",
+            Self::Base64Encoded => "encoded as base64",
+            Self::Base64DecodedWithoutPrefix => "decoded from base64 without its prefix",
+            Self::WithoutPrefix => "without its prefix",
+            Self::WithPrefix => "with the prefix whsec_",
+        })
+    }
+}
+
+const PREFIX: &[u8] = b"whsec_";
+
+/// The secret in each other form it has.
+pub(super) fn of(secret: &[u8]) -> impl Iterator<Item = (SecretForm, Vec<u8>)> {
+    let text = str::from_utf8(secret).unwrap_or_default();
+    let trimmed = trim(text).as_bytes();
+    let stripped = secret.strip_prefix(PREFIX);
+
+    [
+        (
+            SecretForm::Trimmed,
+            (trimmed.len() < text.len()).then(|| trimmed.to_vec()),
+        ),
+        (SecretForm::WithNewline, Some([secret, b"\n"].concat())),
+        (SecretForm::HexDecoded, hex_decoded(trimmed)),
+        (SecretForm::HexEncoded, Some(hex_encoded(secret))),
+        (SecretForm::Base64Decoded, base64_decoded(trimmed)),
+        (SecretForm::Base64Encoded, Some(base64_encoded(secret))),
+        (
+            SecretForm::Base64DecodedWithoutPrefix,
+            stripped.and_then(base64_decoded),
+        ),
+        (SecretForm::WithoutPrefix, stripped.map(<[u8]>::to_vec)),
+        (SecretForm::WithPrefix, Some([PREFIX, secret].concat())),
+    ]
+    .into_iter()
+    .filter_map(|(form, secret)| Some((form, secret?)))
+}
+
+fn hex_decoded(text: &[u8]) -> Option<Vec<u8>> {
+    let nibble = |digit: u8| char::from(digit).to_digit(16);
+    let pairs = text.chunks_exact(2);
+    if text.is_empty() || !pairs.remainder().is_empty() {
+        return None;
+    }
+    pairs
+        .map(|pair| u8::try_from(nibble(pair[0])? << 4 | nibble(pair[1])?).ok())
+        .collect()
+}
+
+fn hex_encoded(secret: &[u8]) -> Vec<u8> {
+    secret
+        .iter()
+        .flat_map(|byte| format!("{byte:02x}").into_bytes())
+        .collect()
+}
+
+const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// Both alphabets, with or without padding.
+fn base64_decoded(text: &[u8]) -> Option<Vec<u8>> {
+    let end = text.iter().rposition(|&byte| byte != b'=')? + 1;
+    let mut bits = 0_u32;
+    let mut held = 0;
+    let mut decoded = Vec::with_capacity(end * 3 / 4);
+    for &byte in &text[..end] {
+        let byte = match byte {
+            b'-' => b'+',
+            b'_' => b'/',
+            other => other,
+        };
+        let sextet = BASE64.iter().position(|&digit| digit == byte)?;
+        bits = bits << 6 | u32::try_from(sextet).ok()?;
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            decoded.push(u8::try_from(bits >> held & 0xff).ok()?);
+        }
+    }
+    (end % 4 != 1).then_some(decoded)
+}
+
+fn base64_encoded(secret: &[u8]) -> Vec<u8> {
+    let mut encoded = Vec::with_capacity(secret.len().div_ceil(3) * 4);
+    for chunk in secret.chunks(3) {
+        let mut three = [0; 3];
+        three[..chunk.len()].copy_from_slice(chunk);
+        let [a, b, c] = three.map(usize::from);
+        let sextets = [
+            a >> 2,
+            (a << 4 | b >> 4) & 63,
+            (b << 2 | c >> 6) & 63,
+            c & 63,
+        ];
+        for (index, sextet) in sextets.into_iter().enumerate() {
+            encoded.push(if index <= chunk.len() {
+                BASE64[sextet]
+            } else {
+                b'='
+            });
+        }
+    }
+    encoded
+}

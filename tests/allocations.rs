@@ -1,0 +1,81 @@
+//! Whoever posts a forgery does not make the receiver allocate. A binary of its own, because the
+//! allocator is counted in all of it.
+
+use std::time::SystemTime;
+
+use allocation_counter::measure;
+use audience::webhooks::{EventType, Signer, Verifier};
+use http::{HeaderMap, HeaderValue};
+
+const BODY: &[u8] = br#"{"id":"evt_1","type":"email.sent","created_at":1,"data":{}}"#;
+
+fn verifier() -> Verifier {
+    Verifier::builder()
+        .secret("new", "6Jm0nFq2pXvZk4Tt")
+        .secret("old", "Wb8cQe1sLr5uYh7o")
+        .body_limit(1000)
+        .build()
+        .unwrap()
+}
+
+fn signed(body: &[u8]) -> HeaderMap {
+    let signer = Signer::new("6Jm0nFq2pXvZk4Tt").unwrap();
+    signer.sign(&EventType::Sent, SystemTime::now(), body)
+}
+
+fn with(header: &'static str, value: &'static str) -> HeaderMap {
+    let mut headers = signed(BODY);
+    headers.insert(header, HeaderValue::from_static(value));
+    headers
+}
+
+#[test]
+fn nothing_is_allocated_before_a_delivery_is_authenticated() {
+    let verifier = verifier();
+    let mut twice = signed(BODY);
+    twice.append("webhook-timestamp", HeaderValue::from_static("1"));
+    let mut missing = signed(BODY);
+    missing.remove("webhook-signature");
+
+    for (headers, body) in [
+        (signed(b"other"), BODY),
+        (signed(BODY), [b' '; 1001].as_slice()),
+        (with("webhook-signature", "v1,abc="), BODY),
+        (with("webhook-timestamp", "99999999999999999999999"), BODY),
+        (with("webhook-timestamp", "1"), BODY),
+        (twice, BODY),
+        (missing, BODY),
+    ] {
+        let mut refused = false;
+
+        let allocations = measure(|| refused = verifier.verify(&headers, body).is_err());
+
+        assert!(refused);
+        assert_eq!(allocations.count_total, 0);
+    }
+}
+
+#[test]
+fn authenticating_allocates_nothing_at_all() {
+    let verifier = verifier();
+    let headers = signed(BODY);
+    let mut accepted = false;
+
+    let allocations = measure(|| accepted = verifier.authenticate(&headers, BODY).is_ok());
+
+    assert!(accepted);
+    assert_eq!(allocations.count_total, 0);
+}
+
+#[test]
+fn an_event_costs_one_allocation_for_each_text_in_it() {
+    let body = br#"{"id":"evt_1","type":"email.sent","created_at":1,"data":{"email_id":"e","from":"f","to":"t","subject":"s","bounce_type":"","detail":""}}"#;
+    let verifier = verifier();
+    let headers = signed(body);
+    let mut event = None;
+
+    let allocations = measure(|| event = verifier.verify(&headers, body).ok());
+
+    assert!(event.is_some());
+    assert_eq!(allocations.count_total, 5);
+}

@@ -1,0 +1,289 @@
+//! Interface section 6.2: what is an event, and what is none.
+
+use audience::Timestamp;
+use audience::webhooks::{EnvelopeProblem, Event, EventData, EventType, VerifyError};
+use serde_json::json;
+
+use super::{BODY, signed, verifier};
+
+fn read(body: &str) -> Result<Event, EnvelopeProblem> {
+    match verifier().verify(&signed(body), body.as_bytes()) {
+        Ok(event) => Ok(event),
+        Err(VerifyError::InvalidEnvelope { problem }) => Err(problem),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[test]
+fn members_are_read_in_any_order_and_unknown_ones_passed_over() {
+    let data = r#"{"email_id":"e","from":"f","to":"t","subject":"s","bounce_type":"","detail":"","new":[{}]}"#;
+    let expected = read(&format!(
+        r#"{{"id":"evt_1","type":"email.opened","created_at":5,"data":{data}}}"#
+    ))
+    .unwrap();
+
+    let members = [
+        r#""id":"evt_1""#.to_owned(),
+        r#""type":"email.opened""#.to_owned(),
+        r#""created_at":5"#.to_owned(),
+        format!(r#""data":{data}"#),
+        r#""version":{"data":[1,2],"id":null}"#.to_owned(),
+    ];
+    for rotation in 0..members.len() {
+        for reversed in [false, true] {
+            let mut order = members.clone();
+            order.rotate_left(rotation);
+            if reversed {
+                order.reverse();
+            }
+
+            assert_eq!(
+                read(&format!("{{{}}}", order.join(","))).as_ref(),
+                Ok(&expected)
+            );
+        }
+    }
+    assert!(matches!(expected.data, EventData::Opened(_)));
+}
+
+#[test]
+fn an_unknown_type_stays_an_event_with_its_json() {
+    for body in [
+        r#"{"id":"evt_1","type":"email.snoozed","created_at":5,"data":{"until":[7]}}"#,
+        r#"{"data":{"until":[7]},"created_at":5,"type":"email.snoozed","id":"evt_1"}"#,
+    ] {
+        let event = read(body).unwrap();
+
+        assert_eq!(event.id.as_str(), "evt_1");
+        assert_eq!(
+            event.event_type(),
+            EventType::Other("email.snoozed".to_owned())
+        );
+        assert_eq!(event.created_at, Timestamp::from_unix(5));
+        assert_eq!(event.mail(), None);
+        match event.data {
+            EventData::Unknown { event_type, data } => {
+                assert_eq!(event_type.as_str(), "email.snoozed");
+                assert_eq!(data, json!({"until": [7]}));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_known_type_with_data_of_another_shape_stays_an_event_with_its_json() {
+    for data in [
+        "{}",
+        "null",
+        "7",
+        r#""text""#,
+        "[]",
+        r#"["em_1","from","to","subject","Permanent","detail"]"#,
+        r#"{"email_id":"e","from":"f","to":["t"],"subject":"s"}"#,
+        r#"{"email_id":7,"from":"f","to":"t","subject":"s"}"#,
+        r#"{"email_id":"e","from":"f","to":"t","subject":"s","bounce_type":7}"#,
+    ] {
+        for event_type in ["email.bounced", "email.received"] {
+            for body in [
+                format!(r#"{{"id":"evt_1","type":"{event_type}","created_at":5,"data":{data}}}"#),
+                format!(r#"{{"data":{data},"id":"evt_1","type":"{event_type}","created_at":5}}"#),
+            ] {
+                let event = read(&body).unwrap();
+
+                assert_eq!(event.id.as_str(), "evt_1");
+                assert_eq!(event.event_type().as_str(), event_type);
+                let EventData::Unknown { data: kept, .. } = event.data else {
+                    panic!("{body}");
+                };
+                assert_eq!(
+                    kept,
+                    serde_json::from_str::<serde_json::Value>(data).unwrap()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn data_that_is_missing_is_null() {
+    let event = read(r#"{"id":"evt_1","type":"email.sent","created_at":5}"#).unwrap();
+
+    assert!(matches!(event.data, EventData::Unknown { data, .. } if data.is_null()));
+}
+
+#[test]
+fn an_envelope_that_cannot_be_deduplicated_is_no_event() {
+    let missing = |member| EnvelopeProblem::Missing { member };
+    let duplicate = |member| EnvelopeProblem::Duplicate { member };
+    let invalid = |member| EnvelopeProblem::Invalid { member };
+    let long = "x".repeat(256);
+
+    for (body, problem) in [
+        (r#"{"type":"a","created_at":1,"data":{}}"#, missing("id")),
+        (r#"{"id":"e","created_at":1,"data":{}}"#, missing("type")),
+        (r#"{"id":"e","type":"a","data":{}}"#, missing("created_at")),
+        ("{}", missing("id")),
+        (
+            r#"{"id":"e","id":"e","type":"a","created_at":1}"#,
+            duplicate("id"),
+        ),
+        (
+            r#"{"id":"e","type":"a","created_at":1,"data":{},"\u0069d":"f"}"#,
+            duplicate("id"),
+        ),
+        (
+            r#"{"id":"e","type":"a","type":"b","created_at":1}"#,
+            duplicate("type"),
+        ),
+        (
+            r#"{"id":"e","type":"a","created_at":1,"created_at":1}"#,
+            duplicate("created_at"),
+        ),
+        (
+            r#"{"id":"e","type":"a","created_at":1,"data":{},"data":{}}"#,
+            duplicate("data"),
+        ),
+        (
+            r#"{"data":{},"id":"e","data":{},"type":"a","created_at":1}"#,
+            duplicate("data"),
+        ),
+        (r#"{"id":"","type":"a","created_at":1}"#, invalid("id")),
+        (r#"{"id":null,"type":"a","created_at":1}"#, invalid("id")),
+        (r#"{"id":7,"type":"a","created_at":1}"#, invalid("id")),
+        (r#"{"id":["e"],"type":"a","created_at":1}"#, invalid("id")),
+        (
+            r#"{"id":"a\u0000","type":"a","created_at":1}"#,
+            invalid("id"),
+        ),
+        (r#"{"id":"a\nb","type":"a","created_at":1}"#, invalid("id")),
+        (
+            r#"{"id":"a\u0085b","type":"a","created_at":1}"#,
+            invalid("id"),
+        ),
+        (
+            &format!(r#"{{"id":"{long}","type":"a","created_at":1}}"#),
+            invalid("id"),
+        ),
+        (r#"{"id":"e","type":7,"created_at":1}"#, invalid("type")),
+        (r#"{"id":"e","type":null,"created_at":1}"#, invalid("type")),
+        (
+            r#"{"id":"e","type":"a","created_at":"1"}"#,
+            invalid("created_at"),
+        ),
+        (
+            r#"{"id":"e","type":"a","created_at":1.5}"#,
+            invalid("created_at"),
+        ),
+        (
+            r#"{"id":"e","type":"a","created_at":1.0}"#,
+            invalid("created_at"),
+        ),
+        (
+            r#"{"id":"e","type":"a","created_at":null}"#,
+            invalid("created_at"),
+        ),
+        (
+            r#"{"id":"e","type":"a","created_at":9223372036854775808}"#,
+            invalid("created_at"),
+        ),
+        ("[]", EnvelopeProblem::NotAnObject),
+        (r#"["e","a",1,{}]"#, EnvelopeProblem::NotAnObject),
+        ("null", EnvelopeProblem::NotAnObject),
+        (r#""evt""#, EnvelopeProblem::NotAnObject),
+    ] {
+        assert_eq!(read(body), Err(problem), "{body}");
+    }
+}
+
+#[test]
+fn what_is_no_json_is_no_event() {
+    let whole = BODY;
+    let not_json = |body: &str| matches!(read(body), Err(EnvelopeProblem::NotJson { .. }));
+
+    for end in 0..whole.len() {
+        assert!(not_json(&whole[..end]), "{end}");
+    }
+    assert!(not_json(&format!("{whole}{whole}")));
+    assert!(not_json(&format!("{whole},")));
+    assert!(not_json(&format!("\u{feff}{whole}")));
+    assert!(not_json(&whole.replace("evt_1", "evt_\n1")));
+    assert!(not_json(&whole.replace("evt_1", "\\ud800")));
+    assert!(read(&format!("\r\n {whole}\n")).is_ok());
+}
+
+#[test]
+fn bytes_that_are_not_utf8_are_no_event_wherever_they_stand() {
+    for body in [
+        b"\xff".as_slice(),
+        b"{\"id\":\"\xc3\",\"type\":\"a\",\"created_at\":1}",
+        b"{\"id\":\"e\",\"type\":\"a\",\"created_at\":1,\"unknown\":\"\xed\xa0\x80\"}",
+    ] {
+        let problem = EnvelopeProblem::NotUtf8;
+
+        assert_eq!(
+            verifier().verify(&signed(body), body),
+            Err(VerifyError::InvalidEnvelope { problem })
+        );
+    }
+}
+
+#[test]
+fn an_id_of_255_bytes_and_any_integer_as_time_are_taken() {
+    let id = "x".repeat(255);
+    for created_at in [i64::MIN, -1, 0, i64::MAX] {
+        let event = read(&format!(
+            r#"{{"id":"{id}","type":"a","created_at":{created_at}}}"#
+        ));
+
+        let event = event.unwrap();
+        assert_eq!(event.id.as_str(), id);
+        assert_eq!(event.created_at.as_unix(), created_at);
+    }
+}
+
+#[test]
+fn deep_nesting_neither_overflows_the_stack_nor_costs_the_event_where_nobody_looks() {
+    let deep = format!("{}{}", "[".repeat(500_000), "]".repeat(500_000));
+    let within = |member: &str| {
+        let body = BODY.replacen('{', &format!("{{\"{member}\":{deep},"), 1);
+        read(&body)
+    };
+
+    assert!(within("unknown").is_ok());
+    assert!(within("id").is_err());
+    let problem = EnvelopeProblem::Invalid { member: "data" };
+    for event_type in ["email.sent", "email.snoozed"] {
+        let early = format!(r#"{{"data":{deep},"id":"e","type":"{event_type}","created_at":1}}"#);
+        let late = format!(r#"{{"id":"e","type":"{event_type}","created_at":1,"data":{deep}}}"#);
+
+        assert_eq!(read(&early), Err(problem));
+        assert_eq!(read(&late), Err(problem));
+    }
+    assert!(matches!(read(&deep), Err(EnvelopeProblem::NotAnObject)));
+}
+
+#[test]
+fn an_event_serialises_to_what_stands_on_the_wire() {
+    let event = read(BODY).unwrap();
+
+    assert_eq!(serde_json::to_string(&event).unwrap(), BODY);
+    assert_eq!(serde_json::from_str::<Event>(BODY).unwrap(), event);
+    let value = serde_json::to_value(&event).unwrap();
+    assert_eq!(serde_json::from_value::<Event>(value).unwrap(), event);
+}
+
+#[test]
+fn the_same_rules_hold_for_an_event_read_by_serde() {
+    let doubled = r#"{"id":"e","id":"e","type":"a","created_at":1}"#;
+    let odd = r#"{"id":"e","type":"email.sent","created_at":1,"data":["em_1","f","t","s"]}"#;
+
+    let error = serde_json::from_str::<Event>(doubled).unwrap_err();
+    let event = serde_json::from_str::<Event>(odd).unwrap();
+
+    assert!(
+        error.to_string().starts_with("it has more than one \"id\""),
+        "{error}"
+    );
+    assert_eq!(Ok(event), read(odd));
+}

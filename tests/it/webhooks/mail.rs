@@ -1,0 +1,148 @@
+//! Interface sections 6.1, 6.3 and 6.4: the data of each type.
+
+use audience::webhooks::{
+    AuthenticationResult, BounceType, Event, EventData, EventType, InboundMail, MailEvent,
+};
+use serde_json::{Value, json};
+
+use super::{signed, verifier};
+
+fn event(event_type: &str, data: Value) -> Event {
+    let body = json!({"id": "evt_1", "type": event_type, "created_at": 5, "data": data});
+    let body = serde_json::to_vec(&body).unwrap();
+    verifier().verify(&signed(&body), &body).unwrap()
+}
+
+fn mail(bounce_type: &str, detail: &str) -> Value {
+    json!({"email_id": "em_1", "from": "us@example.com", "to": "ada@example.com",
+        "subject": "Grüße", "bounce_type": bounce_type, "detail": detail})
+}
+
+fn inbound() -> Value {
+    json!({"inbound_id": "in_1", "from": "Ada <ada@example.com>",
+        "to": ["us@example.com", "them@example.com"], "subject": "Re: Hi", "text": "Yes.\n",
+        "in_reply_to_email_id": "em_1", "authentication_results":
+        "mx.example.net; spf=pass smtp.mailfrom=example.com; dkim=not-evaluated; dmarc=not-evaluated"})
+}
+
+#[test]
+fn each_type_about_mail_has_its_variant_and_the_same_data() {
+    let expected = MailEvent::new("em_1", "us@example.com", "ada@example.com", "Grüße");
+    let variants: [(&str, fn(MailEvent) -> EventData); 9] = [
+        ("email.sent", EventData::Sent),
+        ("email.delivered", EventData::Delivered),
+        ("email.bounced", EventData::Bounced),
+        ("email.complained", EventData::Complained),
+        ("email.delivery_delayed", EventData::DeliveryDelayed),
+        ("email.opened", EventData::Opened),
+        ("email.clicked", EventData::Clicked),
+        ("email.failed", EventData::Failed),
+        ("email.refused", EventData::Refused),
+    ];
+
+    for (event_type, variant) in variants {
+        let event = event(event_type, mail("", ""));
+
+        assert_eq!(event.data, variant(expected.clone()));
+        assert_eq!(event.mail(), Some(&expected));
+        assert_eq!(event.event_type(), EventType::from(event_type));
+        assert_eq!(event.event_type().to_string(), event_type);
+        assert_eq!(serde_json::to_value(&event).unwrap()["data"], mail("", ""));
+    }
+}
+
+#[test]
+fn every_type_of_the_document_is_known() {
+    for known in EventType::KNOWN {
+        assert!(!matches!(
+            EventType::from(known.as_str()),
+            EventType::Other(_)
+        ));
+        let json = serde_json::to_string(known).unwrap();
+        assert_eq!(&serde_json::from_str::<EventType>(&json).unwrap(), known);
+    }
+    assert_eq!(EventType::KNOWN.len(), 10);
+}
+
+#[test]
+fn bounce_types_are_passed_through_unchanged() {
+    for (text, expected) in [
+        ("", None),
+        ("Permanent", Some(BounceType::Permanent)),
+        ("Transient", Some(BounceType::Transient)),
+        ("Undetermined", Some(BounceType::Undetermined)),
+        ("permanent", Some(BounceType::Other("permanent".to_owned()))),
+    ] {
+        let event = event("email.bounced", mail(text, "550 gone"));
+
+        let mail_event = event.mail().unwrap();
+        assert_eq!(mail_event.bounce_type, expected);
+        assert_eq!(mail_event.detail.as_deref(), Some("550 gone"));
+        assert_eq!(
+            serde_json::to_value(&event).unwrap()["data"],
+            mail(text, "550 gone")
+        );
+    }
+}
+
+#[test]
+fn a_bounce_type_and_detail_that_are_null_or_missing_are_none() {
+    let mut data = mail("", "");
+    data["bounce_type"] = Value::Null;
+    data.as_object_mut().unwrap().remove("detail");
+
+    let event = event("email.sent", data);
+
+    assert_eq!(event.mail().unwrap().bounce_type, None);
+    assert_eq!(event.mail().unwrap().detail, None);
+}
+
+#[test]
+fn inbound_mail_is_read_with_its_authentication_results() {
+    let event = event("email.received", inbound());
+
+    assert_eq!(event.mail(), None);
+    assert_eq!(serde_json::to_value(&event).unwrap()["data"], inbound());
+    let EventData::Received(mail) = event.data else {
+        panic!("{event:?}");
+    };
+    assert_eq!(mail.inbound_id, "in_1");
+    assert_eq!(mail.to, ["us@example.com", "them@example.com"]);
+    assert_eq!(mail.in_reply_to_email_id.as_deref(), Some("em_1"));
+    assert_eq!(mail.text, "Yes.\n");
+    let results = &mail.authentication_results;
+    assert_eq!(results.spf(), Some(AuthenticationResult::Pass));
+    assert_eq!(results.dmarc(), Some(AuthenticationResult::NotEvaluated));
+    assert_eq!(results.as_str(), inbound()["authentication_results"]);
+}
+
+#[test]
+fn inbound_mail_that_is_no_reply_has_no_id_to_reply_to() {
+    let mut absent = inbound();
+    absent
+        .as_object_mut()
+        .unwrap()
+        .remove("in_reply_to_email_id");
+    let mut empty = inbound();
+    empty["in_reply_to_email_id"] = json!("");
+
+    for data in [&absent, &empty] {
+        let event = event("email.received", data.clone());
+
+        assert_eq!(serde_json::to_value(&event).unwrap()["data"], absent);
+        let EventData::Received(mail) = event.data else {
+            panic!("{event:?}");
+        };
+        assert_eq!(mail.in_reply_to_email_id, None);
+    }
+}
+
+#[test]
+fn models_can_be_built_and_read_back() {
+    let mut mail = InboundMail::new("in_1", "a@example.com", ["b@example.com"], "Hi");
+    mail.authentication_results = "mx; spf=none".into();
+
+    let json = serde_json::to_string(&mail).unwrap();
+
+    assert_eq!(serde_json::from_str::<InboundMail>(&json).unwrap(), mail);
+}

@@ -1,0 +1,144 @@
+//! RUSTSEC-2022-0087: secrets ended up in logs. No secret and no computed MAC is printed by any
+//! public type, in any form.
+
+use std::fmt::{Debug, Write};
+use std::sync::{Arc, Mutex};
+
+use audience::webhooks::{SIGNATURE_HEADER, Signer, Verifier, VerifyError};
+use tracing::Subscriber;
+use tracing::field::{Field, Visit};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+
+use super::{BODY, NOW, SECRET, at, signed, signed_at, verifier};
+
+/// Every way in which the secret, or the MAC that belongs to the delivery, could show.
+fn giveaways() -> Vec<String> {
+    let signature = signed(BODY)[SIGNATURE_HEADER].to_str().unwrap().to_owned();
+    let hex: String = SECRET.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let decimal = format!("{:?}", SECRET.as_bytes());
+    let mac = (0..signature.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&signature[at..at + 2], 16).unwrap())
+        .collect::<Vec<u8>>();
+    vec![
+        SECRET.to_owned(),
+        hex,
+        decimal.trim_matches(['[', ']']).to_owned(),
+        signature,
+        format!("{mac:?}").trim_matches(['[', ']']).to_owned(),
+    ]
+}
+
+fn assert_silent(printed: &str) {
+    for giveaway in giveaways() {
+        assert!(!printed.contains(&giveaway), "{printed}");
+    }
+}
+
+fn assert_debug_is_silent(value: &impl Debug) {
+    assert_silent(&format!("{value:?}"));
+    assert_silent(&format!("{value:#?}"));
+}
+
+#[test]
+fn no_public_type_prints_a_secret_or_a_mac() {
+    let verifier = verifier();
+    let headers = signed(BODY);
+
+    assert_debug_is_silent(&Verifier::builder().secret("main", SECRET));
+    assert_debug_is_silent(&verifier);
+    assert_debug_is_silent(&Signer::new(SECRET).unwrap());
+    assert_debug_is_silent(&verifier.authenticate(&headers, BODY.as_bytes()).unwrap());
+    assert_debug_is_silent(&verifier.verify(&headers, BODY.as_bytes()).unwrap());
+    assert_debug_is_silent(&verifier.diagnose(&headers, b"{}", [("main", SECRET)]));
+    let diagnosis = verifier.diagnose(&headers, b"{}", [("main", SECRET)]);
+    assert_silent(&diagnosis.to_string());
+}
+
+#[test]
+fn a_debugged_verifier_names_its_secrets() {
+    let printed = format!("{:?}", verifier());
+
+    assert!(printed.contains(r#"secrets: ["main"]"#), "{printed}");
+}
+
+#[test]
+fn no_error_prints_a_secret_a_mac_or_the_body() {
+    let body = BODY.replace("evt_1", "personal\\ndata");
+    let mut malformed = signed(BODY);
+    malformed.insert(SIGNATURE_HEADER, SECRET.parse().unwrap());
+    let errors: Vec<VerifyError> = [
+        (signed(BODY), body.as_str()),
+        (signed(&body), &body),
+        (signed_at(NOW - 1000, BODY), BODY),
+        (malformed, BODY),
+        (signed("personal data"), "personal data"),
+    ]
+    .into_iter()
+    .map(|(headers, body)| verifier().verify(&headers, body.as_bytes()).unwrap_err())
+    .collect();
+
+    for error in errors {
+        assert_debug_is_silent(&error);
+        assert_silent(&error.to_string());
+        assert!(!format!("{error} {error:?}").contains("personal"));
+        let text = error.to_string();
+        assert!(
+            text.starts_with(char::is_lowercase) && !text.ends_with('.'),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_refused_secret_is_not_printed_either() {
+    for secret in [
+        format!(" {SECRET}"),
+        format!("{SECRET}\0"),
+        format!("<{SECRET}>"),
+    ] {
+        let error = Verifier::new(&secret).unwrap_err();
+
+        assert_debug_is_silent(&error);
+        assert_silent(&error.to_string());
+        assert_debug_is_silent(&Signer::new(&secret).unwrap_err());
+    }
+}
+
+#[test]
+fn what_is_traced_shows_no_secret_and_no_mac() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::registry().with(log.clone());
+
+    tracing::subscriber::with_default(subscriber, || {
+        let forged = Signer::new("another secret").unwrap();
+        let forged = forged.sign(&"email.sent".into(), at(NOW), BODY);
+        let _ = verifier().verify(&signed(BODY), BODY.as_bytes());
+        let _ = verifier().verify(&forged, BODY.as_bytes());
+    });
+
+    let printed = log.0.lock().unwrap();
+    assert_silent(&printed);
+    assert!(
+        printed.contains("webhook delivery authenticated"),
+        "{printed}"
+    );
+    assert!(printed.contains("webhook delivery refused"), "{printed}");
+}
+
+/// Writes down every field of every event.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<String>>);
+
+impl<S: Subscriber> Layer<S> for Log {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        event.record(&mut self.clone());
+    }
+}
+
+impl Visit for Log {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        writeln!(self.0.lock().unwrap(), "{field}={value:?}").unwrap();
+    }
+}
