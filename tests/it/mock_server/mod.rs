@@ -101,6 +101,18 @@ async fn what_the_builder_is_given_holds() {
 }
 
 #[tokio::test]
+async fn the_client_presents_its_key_as_the_server_expects_it() {
+    for server in [
+        MockServer::builder().start().await,
+        MockServer::builder().auth_header("x-api-key").start().await,
+    ] {
+        let page = server.client().contacts().list().await.unwrap();
+
+        assert!(page.data.is_empty());
+    }
+}
+
+#[tokio::test]
 async fn servers_side_by_side_know_nothing_of_each_other() {
     let one = MockServer::start().await;
     let other = MockServer::start().await;
