@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, btree_map};
+use std::fmt;
 use std::ops::Index;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -164,6 +165,18 @@ impl PropertyValue {
     /// Whether JSON can hold it: an infinity or NaN it cannot, and would silently send `null`.
     pub(crate) fn is_writable(&self) -> bool {
         !matches!(self, Self::Float(number) if !number.is_finite())
+    }
+}
+
+/// Text as it is, everything else as JSON.
+impl fmt::Display for PropertyValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::String(text) => f.write_str(text),
+            Self::Integer(number) => number.fmt(f),
+            Self::Float(number) => number.fmt(f),
+            Self::Other(value) => value.fmt(f),
+        }
     }
 }
 

@@ -13,6 +13,8 @@ mod inbound;
 mod mail;
 mod secret_error;
 mod signature;
+#[cfg(any(feature = "actix", feature = "axum"))]
+mod signed_event;
 mod signer;
 mod verifier;
 

@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 
 use super::authenticated::Authenticated;
 use super::builder::VerifierBuilder;
@@ -154,7 +154,7 @@ impl Verifier {
             timestamp: required(timestamp, TIMESTAMP_HEADER)?.as_ref(),
             event_header: None,
         };
-        self.check(&signed, body, || self.0.clock.now())?.event()
+        self.check(&signed, body)?.event()
     }
 
     /// Checks headers, length, signature and age, and leaves the JSON alone: for those who keep raw
@@ -168,7 +168,7 @@ impl Verifier {
         headers: &'a HeaderMap,
         body: &'a [u8],
     ) -> Result<Authenticated<'a>, VerifyError> {
-        self.check(&Signed::of(headers)?, body, || self.0.clock.now())
+        self.check(&Signed::of(headers)?, body)
     }
 
     /// Does what [`authenticate`](Self::authenticate) does, as if the current time were `now`.
@@ -182,7 +182,7 @@ impl Verifier {
         body: &'a [u8],
         now: SystemTime,
     ) -> Result<Authenticated<'a>, VerifyError> {
-        self.check(&Signed::of(headers)?, body, || now)
+        self.check_at(&Signed::of(headers)?, body, || now)
     }
 
     /// The longest body that is looked at, in bytes: what to read from a connection at most.
@@ -199,7 +199,40 @@ impl Verifier {
         self.0.keys.iter().map(|named| &named.key)
     }
 
-    fn check<'a>(
+    /// Judges what there is before a body is read, so that a handler can refuse without reading it.
+    #[cfg(any(feature = "actix", feature = "axum"))]
+    pub(super) fn check_early(
+        &self,
+        signed: &Signed<'_>,
+        stated_length: Option<u64>,
+    ) -> Result<(), VerifyError> {
+        signed.parse().inspect_err(report_refused)?;
+        let fits = |length| usize::try_from(length).is_ok_and(|length| length <= self.0.body_limit);
+        if stated_length.is_none_or(fits) {
+            Ok(())
+        } else {
+            Err(self.too_large())
+        }
+    }
+
+    /// What a handler makes of a body that does not end at the limit.
+    #[cfg(any(feature = "actix", feature = "axum"))]
+    pub(super) fn too_large(&self) -> VerifyError {
+        let limit = self.0.body_limit;
+        let error = VerifyError::BodyTooLarge { limit };
+        report_refused(&error);
+        error
+    }
+
+    pub(super) fn check<'a>(
+        &'a self,
+        signed: &Signed<'a>,
+        body: &'a [u8],
+    ) -> Result<Authenticated<'a>, VerifyError> {
+        self.check_at(signed, body, || self.0.clock.now())
+    }
+
+    fn check_at<'a>(
         &'a self,
         signed: &Signed<'a>,
         body: &'a [u8],
@@ -216,9 +249,7 @@ impl Verifier {
         body: &'a [u8],
         now: impl FnOnce() -> SystemTime,
     ) -> Result<Authenticated<'a>, VerifyError> {
-        let tag = Tag::parse(signed.signature)
-            .map_err(|hint| VerifyError::MalformedSignature { hint })?;
-        let timestamp = parse_timestamp(signed.timestamp).ok_or(VerifyError::MalformedTimestamp)?;
+        let (tag, timestamp) = signed.parse()?;
         let limit = self.0.body_limit;
         if body.len() > limit {
             return Err(VerifyError::BodyTooLarge { limit });
@@ -287,24 +318,39 @@ pub(super) struct Signed<'h> {
 
 impl<'h> Signed<'h> {
     pub(super) fn of(headers: &'h HeaderMap) -> Result<Self, VerifyError> {
+        Self::among(|name| headers.get_all(name).iter().map(HeaderValue::as_bytes))
+    }
+
+    /// The headers that matter, out of whatever a framework keeps headers in.
+    pub(super) fn among<V>(values: impl Fn(&'static str) -> V) -> Result<Self, VerifyError>
+    where
+        V: Iterator<Item = &'h [u8]>,
+    {
+        let one = |name| single(values(name), name);
         Ok(Self {
-            signature: required(single(headers, SIGNATURE_HEADER)?, SIGNATURE_HEADER)?,
-            timestamp: required(single(headers, TIMESTAMP_HEADER)?, TIMESTAMP_HEADER)?,
-            event_header: single(headers, EVENT_HEADER).ok().flatten(),
+            signature: required(one(SIGNATURE_HEADER)?, SIGNATURE_HEADER)?,
+            timestamp: required(one(TIMESTAMP_HEADER)?, TIMESTAMP_HEADER)?,
+            event_header: one(EVENT_HEADER).ok().flatten(),
         })
+    }
+
+    fn parse(&self) -> Result<(Tag, u64), VerifyError> {
+        let tag =
+            Tag::parse(self.signature).map_err(|hint| VerifyError::MalformedSignature { hint })?;
+        let timestamp = parse_timestamp(self.timestamp).ok_or(VerifyError::MalformedTimestamp)?;
+        Ok((tag, timestamp))
     }
 }
 
 fn single<'h>(
-    headers: &'h HeaderMap,
+    mut values: impl Iterator<Item = &'h [u8]>,
     header: &'static str,
 ) -> Result<Option<&'h [u8]>, VerifyError> {
-    let mut values = headers.get_all(header).iter();
     let first = values.next();
     if values.next().is_some() {
         return Err(VerifyError::DuplicateHeader { header });
     }
-    Ok(first.map(http::HeaderValue::as_bytes))
+    Ok(first)
 }
 
 fn required<T>(value: Option<T>, header: &'static str) -> Result<T, VerifyError> {
@@ -319,9 +365,17 @@ fn report(outcome: &Result<Authenticated<'_>, VerifyError>) {
             skew = delivery.skew,
             "webhook delivery authenticated"
         ),
-        Err(error) => tracing::debug!(%error, "webhook delivery refused"),
+        Err(error) => report_refused(error),
     }
 }
 
 #[cfg(not(feature = "tracing"))]
 fn report(_: &Result<Authenticated<'_>, VerifyError>) {}
+
+#[cfg(feature = "tracing")]
+fn report_refused(error: &VerifyError) {
+    tracing::debug!(%error, "webhook delivery refused");
+}
+
+#[cfg(all(not(feature = "tracing"), any(feature = "actix", feature = "axum")))]
+fn report_refused(_: &VerifyError) {}

@@ -4,5 +4,9 @@
     reason = "clippy spares functions marked as tests, not what they call"
 )]
 
+mod corpus;
+mod deliveries;
+mod handlers;
 mod mock_server;
+mod receivers;
 mod webhooks;

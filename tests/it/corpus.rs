@@ -1,0 +1,172 @@
+//! The verifier over the signed deliveries of `fixtures/webhooks`, and the events of `fixtures/events`.
+
+use std::collections::{BTreeSet, HashSet};
+use std::fs;
+use std::time::Duration;
+
+use audience::webhooks::{
+    AuthenticationResult, Event, EventData, EventType, SIGNATURE_HEADER, TIMESTAMP_HEADER,
+    VerifyError,
+};
+use serde_json::Value;
+
+use crate::deliveries::{self, Delivery, error_name, event_as_json, fixtures};
+
+#[test]
+fn every_delivery_of_the_corpus_has_the_expected_outcome() {
+    let deliveries = deliveries::all();
+    let mut wrong = Vec::new();
+
+    for delivery in &deliveries {
+        if let Err(difference) = judge(delivery) {
+            wrong.push(format!("{}: {difference}", delivery.name));
+        }
+    }
+
+    assert!(deliveries.len() >= 120, "only {}", deliveries.len());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn judge(delivery: &Delivery) -> Result<(), String> {
+    let moment = delivery.moment();
+    let verifier = delivery.verifier(move || moment);
+    let (headers, body) = (delivery.header_map(), delivery.body());
+    let expect = &delivery.expect;
+
+    let authenticated = verifier.authenticate(&headers, &body);
+    if let (Ok(authenticated), Some(_)) = (&authenticated, &expect.event) {
+        assert_eq!(authenticated.body(), body);
+        same(
+            "secret",
+            Some(authenticated.secret_name()),
+            expect.secret.as_deref(),
+        )?;
+        same("age", Some(authenticated.skew()), expect.age)?;
+    }
+    match authenticated.and_then(|authenticated| authenticated.event()) {
+        Ok(event) => {
+            same("event", Some(event_as_json(&event)), expect.event.clone())?;
+            same("error", None, expect.error.clone())
+        }
+        Err(error) => {
+            same("error", Some(error_name(&error)), expect.error.clone())?;
+            same("status", error.status().as_u16(), expect.status)?;
+            if let Some(apart) = expect.seconds_apart {
+                same("skew", error.skew(), Some(Duration::from_secs(apart)))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: T, expected: T) -> Result<(), String> {
+    if found == expected {
+        Ok(())
+    } else {
+        Err(format!("{what} is {found:?}, expected {expected:?}"))
+    }
+}
+
+#[test]
+fn every_way_to_verify_agrees() {
+    for delivery in deliveries::all() {
+        let moment = delivery.moment();
+        let verifier = delivery.verifier(move || moment);
+        let (headers, body) = (delivery.header_map(), delivery.body());
+
+        let outcome = verifier.verify(&headers, &body);
+
+        assert_eq!(
+            verifier.verify_at(&headers, &body, moment),
+            outcome,
+            "{}",
+            delivery.name
+        );
+        let value = |name| headers.get(name).map(http::HeaderValue::as_bytes);
+        let (signature, timestamp) = (value(SIGNATURE_HEADER), value(TIMESTAMP_HEADER));
+        if !matches!(outcome, Err(VerifyError::DuplicateHeader { .. })) {
+            assert_eq!(
+                verifier.verify_parts(signature, timestamp, &body),
+                outcome,
+                "{}",
+                delivery.name
+            );
+        }
+    }
+}
+
+#[test]
+fn the_names_of_the_corpus_are_unique_and_every_kind_of_refusal_is_in_it() {
+    let deliveries = deliveries::all();
+
+    let names: HashSet<&str> = deliveries
+        .iter()
+        .filter_map(|delivery| delivery.name.split_once(": "))
+        .map(|(_, name)| name)
+        .collect();
+    let errors: BTreeSet<&str> = deliveries
+        .iter()
+        .filter_map(|delivery| delivery.expect.error.as_deref())
+        .collect();
+
+    assert_eq!(names.len(), deliveries.len());
+    assert_eq!(
+        errors.into_iter().collect::<Vec<_>>(),
+        [
+            "BodyTooLarge",
+            "DuplicateHeader",
+            "InvalidEnvelope",
+            "MalformedSignature",
+            "MalformedTimestamp",
+            "MissingHeader",
+            "SignatureMismatch",
+            "TooEarly",
+            "TooLate",
+        ]
+    );
+}
+
+#[test]
+fn every_event_of_the_document_is_read_and_written_without_loss() {
+    let mut types = Vec::new();
+    for path in fixtures("events") {
+        let text = fs::read(&path).unwrap();
+
+        let event: Event = serde_json::from_slice(&text).unwrap();
+        let written = serde_json::to_value(&event).unwrap();
+
+        let original: Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!(written, original, "{}", path.display());
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let (section, kind) = name.split_once('-').unwrap();
+        assert_eq!(event.event_type().as_str(), kind.trim_end_matches("-reply"));
+        assert_eq!(event.mail().is_some(), section == "6.3", "{name}");
+        assert!(!matches!(event.data, EventData::Unknown { .. }), "{name}");
+        types.push(event.event_type());
+    }
+
+    for known in EventType::KNOWN {
+        assert!(types.contains(known), "no file for {known}");
+    }
+}
+
+#[test]
+fn the_reply_says_what_it_answers_and_who_sent_it() {
+    let path = fixtures("events")
+        .into_iter()
+        .find(|path| path.ends_with("6.4-email.received-reply.json"));
+    let event = Event::from_json(&fs::read(path.unwrap()).unwrap()).unwrap();
+
+    let EventData::Received(mail) = event.data else {
+        panic!("{event:?}")
+    };
+
+    assert_eq!(mail.in_reply_to_email_id.as_deref(), Some("email_1"));
+    assert_eq!(mail.to.len(), 2);
+    let results = &mail.authentication_results;
+    assert_eq!(results.authserv_id(), Some("mx.example.com"));
+    assert_eq!(results.spf(), Some(AuthenticationResult::SoftFail));
+    assert_eq!(results.mail_from_domain(), Some("example.net"));
+    assert_eq!(results.dkim(), Some(AuthenticationResult::NotEvaluated));
+    assert_eq!(results.dmarc(), Some(AuthenticationResult::NotEvaluated));
+}

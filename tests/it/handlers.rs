@@ -1,0 +1,331 @@
+//! The handlers of axum and actix-web over real sockets: the whole corpus, and what only HTTP can do.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::{Duration, Instant, SystemTime};
+
+use audience::webhooks::axum::Rejection;
+use audience::webhooks::{EventType, Signer, Verifier, VerifyError};
+
+use crate::deliveries::{self, Delivery, error_name, event_as_json};
+use crate::receivers::{Answer, Framework, Hands, Receiver, Request};
+
+const SECRET: &str = "Tm4 the handlers are tried with this";
+
+#[test]
+fn every_delivery_of_the_corpus_is_answered_as_expected_by_axum() {
+    run_the_corpus(Framework::Axum);
+}
+
+#[test]
+fn every_delivery_of_the_corpus_is_answered_as_expected_by_actix() {
+    run_the_corpus(Framework::Actix);
+}
+
+fn run_the_corpus(framework: Framework) {
+    let mut receivers = BTreeMap::new();
+    let mut wrong = Vec::new();
+
+    for delivery in deliveries::all().iter().filter(|delivery| delivery.http) {
+        let settings = (
+            delivery.secrets.clone(),
+            delivery.tolerance,
+            delivery.body_limit,
+        );
+        let (receiver, hands) = receivers.entry(settings).or_insert_with(|| {
+            let hands = Hands::default();
+            let verifier = delivery.verifier(hands.clock());
+            (Receiver::start(framework, Some(verifier)), hands)
+        });
+        hands.set(delivery.now);
+        if let Err(difference) = judge(delivery, receiver) {
+            wrong.push(format!("{}: {difference}", delivery.name));
+        }
+    }
+
+    assert!(wrong.is_empty(), "{framework:?}:\n{}", wrong.join("\n"));
+}
+
+fn judge(delivery: &Delivery, receiver: &Receiver) -> Result<(), String> {
+    let body = delivery.body();
+    let request = Request::post().headers(delivery.headers()).body(&body);
+    let expect = &delivery.expect;
+
+    let answer = receiver.send(&request);
+
+    let accepted = receiver.take_accepted();
+    let refused = receiver.take_refused();
+    if answer.status != expect.status || !answer.body.is_empty() {
+        return Err(format!("answered {answer:?}, expected {}", expect.status));
+    }
+    match (&accepted[..], &refused[..]) {
+        ([signed], []) => {
+            assert_eq!(signed.body(), &body);
+            let found = (Some(event_as_json(signed)), Some(signed.secret_name()));
+            let expected = (expect.event.clone(), expect.secret.as_deref());
+            if found == expected {
+                Ok(())
+            } else {
+                Err(format!("handled {found:?}, expected {expected:?}"))
+            }
+        }
+        ([], [Rejection::Verify(error)]) if Some(error_name(error)) == expect.error => Ok(()),
+        other => Err(format!("led to {other:?}, expected {:?}", expect.error)),
+    }
+}
+
+/// A receiver under the default settings, and a delivery that it would accept.
+fn genuine(framework: Framework) -> (Receiver, Request, Vec<u8>) {
+    let verifier = Verifier::new(SECRET).unwrap();
+    let (request, body) = signed(&SystemTime::now(), 0);
+    (Receiver::start(framework, Some(verifier)), request, body)
+}
+
+/// A request without its body yet, and that body with `spaces` at its end.
+fn signed(moment: &SystemTime, spaces: usize) -> (Request, Vec<u8>) {
+    let mut body = br#"{"id":"evt_1","type":"email.opened","created_at":1,"data":{}}"#.to_vec();
+    body.resize(body.len() + spaces, b' ');
+    let headers = Signer::new(SECRET)
+        .unwrap()
+        .sign(&EventType::Opened, *moment, &body);
+    let pairs = headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_bytes().to_vec()));
+    (Request::post().headers(pairs), body)
+}
+
+fn assert_refused(receiver: &Receiver, answer: &Answer, status: u16) -> Rejection {
+    assert_eq!(
+        (answer.status, &answer.body[..]),
+        (status, &b""[..]),
+        "{answer:?}"
+    );
+    assert!(receiver.take_accepted().is_empty());
+    receiver.take_refused().pop().expect("the refusal was seen")
+}
+
+#[test]
+fn only_post_reaches_the_handler() {
+    for framework in Framework::ALL {
+        for method in ["GET", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW"] {
+            let (receiver, _, _) = genuine(framework);
+
+            let answer = receiver.send(&Request::new(method).body(b""));
+
+            assert_eq!(answer.status, 405, "{framework:?} {method}");
+            assert!(receiver.take_accepted().is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_body_in_chunks_is_verified_as_one() {
+    for framework in Framework::ALL {
+        for size in [1, 7, 64 * 1024] {
+            let (receiver, request, body) = genuine(framework);
+
+            let answer = receiver.send(&request.chunked(size, &body));
+
+            assert_eq!(answer.status, 200, "{framework:?} in chunks of {size}");
+            assert_eq!(receiver.take_accepted()[0].body(), &body);
+        }
+    }
+}
+
+#[test]
+fn a_genuine_body_of_more_than_256_kib_in_chunks_is_accepted() {
+    for framework in Framework::ALL {
+        let (receiver, _, _) = genuine(framework);
+        let (request, body) = signed(&SystemTime::now(), 1_500_000);
+
+        let answer = receiver.send(&request.chunked(10_000, &body));
+
+        assert_eq!(answer.status, 200, "{framework:?}");
+    }
+}
+
+#[test]
+fn chunks_beyond_the_limit_are_refused_although_no_length_was_stated() {
+    for framework in Framework::ALL {
+        let (receiver, _, _) = genuine(framework);
+        let (request, body) = signed(&SystemTime::now(), 3 * 1024 * 1024);
+
+        let answer = receiver.send(&request.chunked(100_000, &body));
+
+        let rejection = assert_refused(&receiver, &answer, 413);
+        let limit = 2 * 1024 * 1024;
+        assert_eq!(
+            rejection.verify_error(),
+            Some(&VerifyError::BodyTooLarge { limit }),
+            "{framework:?}"
+        );
+    }
+}
+
+#[test]
+fn a_stated_length_over_the_limit_is_refused_before_a_byte_of_the_body_came() {
+    for framework in Framework::ALL {
+        for length in [2 * 1024 * 1024 + 1, usize::MAX / 2] {
+            let (receiver, request, _) = genuine(framework);
+
+            let answer = receiver.send(&request.stated(length, b""));
+
+            assert_refused(&receiver, &answer, 413);
+        }
+    }
+}
+
+#[test]
+fn malformed_headers_are_refused_before_a_byte_of_the_body_came() {
+    for framework in Framework::ALL {
+        let (receiver, _, _) = genuine(framework);
+        let request = Request::post()
+            .header("webhook-signature", "v1,c2lnbmF0dXJl")
+            .header("webhook-timestamp", "1700000000");
+
+        let answer = receiver.send(&request.stated(1_000_000, b""));
+
+        let rejection = assert_refused(&receiver, &answer, 400);
+        let error = rejection.verify_error();
+        assert!(
+            matches!(error, Some(VerifyError::MalformedSignature { .. })),
+            "{rejection:?}"
+        );
+    }
+}
+
+#[test]
+fn a_stated_length_reserves_no_memory() {
+    for framework in Framework::ALL {
+        let hands = Hands::default();
+        let verifier = Verifier::builder()
+            .secret("huge", SECRET)
+            .body_limit(usize::MAX)
+            .clock(hands.clock())
+            .build();
+        let receiver = Receiver::start(framework, Some(verifier.unwrap()));
+        let (request, body) = signed(&SystemTime::now(), 0);
+
+        let answer = receiver.send(&request.stated(usize::MAX / 4, &body).cut());
+
+        // Four exabytes were promised and would not be there to reserve; then the body broke off.
+        assert!(
+            matches!(answer.status, 400 | 0),
+            "{framework:?}: {answer:?}"
+        );
+        assert!(receiver.take_accepted().is_empty());
+        let (request, body) = signed(&SystemTime::UNIX_EPOCH, 0);
+        let answer = receiver.send(&request.body(&body));
+        assert_eq!(answer.status, 200, "{framework:?} is still there");
+    }
+}
+
+#[test]
+fn a_length_shorter_than_the_body_ends_the_body_there() {
+    for framework in Framework::ALL {
+        let (receiver, request, body) = genuine(framework);
+
+        let answer = receiver.send(&request.stated(body.len() - 1, &body));
+
+        let rejection = assert_refused(&receiver, &answer, 401);
+        assert_eq!(
+            rejection.verify_error(),
+            Some(&VerifyError::SignatureMismatch)
+        );
+    }
+}
+
+#[test]
+fn a_body_that_breaks_off_is_refused_and_handled_by_nobody() {
+    for framework in Framework::ALL {
+        let (receiver, request, body) = genuine(framework);
+
+        let answer = receiver.send(&request.stated(body.len() + 1, &body).cut());
+
+        // Who breaks off may find nobody left to answer him.
+        assert!(
+            matches!(answer.status, 400 | 0),
+            "{framework:?}: {answer:?}"
+        );
+        assert!(receiver.take_accepted().is_empty());
+    }
+}
+
+#[test]
+fn chunks_that_are_none_are_answered_with_400() {
+    for framework in Framework::ALL {
+        for garbage in ["xyz\r\nmore", "5\r\nabcdefg\r\n", "ffffffffffffffffff\r\n"] {
+            let (receiver, request, _) = genuine(framework);
+
+            let answer = receiver.send(&request.broken_chunks(garbage.as_bytes()).cut());
+
+            assert_eq!(answer.status, 400, "{framework:?} {garbage:?}: {answer:?}");
+            assert!(receiver.take_accepted().is_empty());
+        }
+    }
+}
+
+#[test]
+fn deliveries_over_one_connection_are_judged_one_by_one() {
+    for framework in Framework::ALL {
+        let (receiver, request, body) = genuine(framework);
+        let keep = |request: Request| {
+            let text = request.bytes();
+            let close = b"connection: close\r\n";
+            let at = text
+                .windows(close.len())
+                .position(|window| window == close)
+                .unwrap();
+            [&text[..at], &text[at + close.len()..]].concat()
+        };
+        let forged: Vec<u8> = body
+            .iter()
+            .map(|byte| if *byte == b'1' { b'2' } else { *byte })
+            .collect();
+        let mut stream = receiver.connect();
+
+        stream
+            .write_all(&keep(request.clone().body(&body)))
+            .unwrap();
+        stream
+            .write_all(&keep(request.clone().body(&forged)))
+            .unwrap();
+        stream.write_all(&request.body(&body).bytes()).unwrap();
+        let statuses = [(); 3].map(|()| Answer::read(&mut stream).status);
+
+        assert_eq!(statuses, [200, 401, 200], "{framework:?}");
+        assert_eq!(receiver.take_accepted().len(), 2);
+    }
+}
+
+#[test]
+fn a_slow_body_is_waited_for() {
+    for framework in Framework::ALL {
+        let (receiver, request, body) = genuine(framework);
+        let bytes = request.body(&body).bytes();
+        let (early, late) = bytes.split_at(bytes.len() - body.len() / 2);
+        let mut stream = receiver.connect();
+        let start = Instant::now();
+
+        stream.write_all(early).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        stream.write_all(late).unwrap();
+        let answer = Answer::read(&mut stream);
+
+        assert_eq!(answer.status, 200, "{framework:?}");
+        assert!(start.elapsed() >= Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn actix_without_a_verifier_answers_500_and_lives_on() {
+    let receiver = Receiver::start(Framework::Actix, None);
+    let (request, body) = signed(&SystemTime::now(), 0);
+
+    for _ in 0..2 {
+        let answer = receiver.send(&request.clone().body(&body));
+
+        let rejection = assert_refused(&receiver, &answer, 500);
+        assert!(matches!(rejection, Rejection::NoVerifier), "{rejection:?}");
+    }
+}

@@ -1,0 +1,281 @@
+//! Webhook endpoints under axum and actix-web on loopback sockets, and HTTP written by hand to them.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use actix_web::dev::Service as _;
+use audience::webhooks::Verifier;
+use audience::webhooks::{actix, axum as hooks};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Framework {
+    Axum,
+    Actix,
+}
+
+impl Framework {
+    pub(crate) const ALL: [Self; 2] = [Self::Axum, Self::Actix];
+}
+
+/// Seconds that a test sets, as a clock for a verifier.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hands(Arc<AtomicU64>);
+
+impl Hands {
+    pub(crate) fn set(&self, seconds: u64) {
+        self.0.store(seconds, Ordering::SeqCst);
+    }
+
+    pub(crate) fn clock(&self) -> impl Fn() -> SystemTime + Send + Sync + 'static {
+        let seconds = Arc::clone(&self.0);
+        move || SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.load(Ordering::SeqCst))
+    }
+}
+
+/// An endpoint at `/hook`, and what came to it. It lives as long as the test's process.
+pub(crate) struct Receiver {
+    pub(crate) address: SocketAddr,
+    log: Log,
+}
+
+/// What the handler was called with, and what was refused before it.
+#[derive(Clone, Default)]
+struct Log {
+    accepted: Arc<Mutex<Vec<hooks::SignedEvent>>>,
+    refused: Arc<Mutex<Vec<hooks::Rejection>>>,
+}
+
+impl Log {
+    fn accept(&self, delivery: hooks::SignedEvent) {
+        self.accepted.lock().unwrap().push(delivery);
+    }
+
+    fn refuse(&self, rejection: &hooks::Rejection) {
+        self.refused.lock().unwrap().push(rejection.clone());
+    }
+}
+
+impl Receiver {
+    pub(crate) fn start(framework: Framework, verifier: Option<Verifier>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let log = Log::default();
+        let shared = log.clone();
+        thread::spawn(move || match framework {
+            Framework::Axum => serve_axum(listener, verifier.unwrap(), shared),
+            Framework::Actix => serve_actix(listener, verifier, shared),
+        });
+        Self { address, log }
+    }
+
+    pub(crate) fn take_accepted(&self) -> Vec<hooks::SignedEvent> {
+        std::mem::take(&mut self.log.accepted.lock().unwrap())
+    }
+
+    pub(crate) fn take_refused(&self) -> Vec<hooks::Rejection> {
+        std::mem::take(&mut self.log.refused.lock().unwrap())
+    }
+
+    pub(crate) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        stream
+    }
+
+    pub(crate) fn send(&self, request: &Request) -> Answer {
+        let mut stream = self.connect();
+        let mut reader = stream.try_clone().unwrap();
+        // The answer may come before the body has gone, and the rest of the body then goes nowhere.
+        let writer = {
+            let bytes = request.bytes();
+            let cut = request.cut;
+            thread::spawn(move || {
+                let _ = stream.write_all(&bytes);
+                if cut {
+                    let _ = stream.shutdown(Shutdown::Write);
+                }
+            })
+        };
+        let answer = Answer::read(&mut reader);
+        let _ = reader.shutdown(Shutdown::Both);
+        writer.join().unwrap();
+        answer
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn serve_axum(listener: TcpListener, verifier: Verifier, log: Log) {
+    let (calls, refusals) = (log.clone(), log);
+    let hook = async move |delivery: hooks::SignedEvent| calls.accept(delivery);
+    let watch = move |response: axum::response::Response| {
+        if let Some(rejection) = response.extensions().get() {
+            refusals.refuse(rejection);
+        }
+        std::future::ready(response)
+    };
+    let app = axum::Router::new()
+        .route("/hook", axum::routing::post(hook))
+        .layer(axum::middleware::map_response(watch))
+        .with_state(verifier);
+    listener.set_nonblocking(true).unwrap();
+    let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+    axum::serve(listener, app).await.unwrap();
+}
+
+fn serve_actix(listener: TcpListener, verifier: Option<Verifier>, log: Log) {
+    use actix_web::{App, HttpResponse, HttpServer, web};
+
+    async fn hook(delivery: actix::SignedEvent, log: web::Data<Log>) -> HttpResponse {
+        log.accept(delivery);
+        HttpResponse::Ok().finish()
+    }
+
+    let server = HttpServer::new(move || {
+        let refusals = log.clone();
+        let app = App::new()
+            .app_data(web::Data::new(log.clone()))
+            .wrap_fn(move |request, service| {
+                let refusals = refusals.clone();
+                let answer = service.call(request);
+                async move {
+                    let response = answer.await?;
+                    let error = response.response().error();
+                    if let Some(rejection) = error.and_then(|error| error.as_error()) {
+                        refusals.refuse(rejection);
+                    }
+                    Ok(response)
+                }
+            })
+            .service(web::resource("/hook").route(web::post().to(hook)));
+        match &verifier {
+            Some(verifier) => app.app_data(web::Data::new(verifier.clone())),
+            None => app,
+        }
+    });
+    let server = server
+        .workers(1)
+        .disable_signals()
+        .listen(listener)
+        .unwrap()
+        .run();
+    actix_web::rt::System::new().block_on(server).unwrap();
+}
+
+/// A request, down to the bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    head: Vec<u8>,
+    body: Vec<u8>,
+    /// Whether nothing more is sent after the body, although more was promised.
+    cut: bool,
+}
+
+impl Request {
+    pub(crate) fn new(method: &str) -> Self {
+        let head = format!("{method} /hook HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
+        Self {
+            head: head.into_bytes(),
+            body: Vec::new(),
+            cut: false,
+        }
+    }
+
+    pub(crate) fn post() -> Self {
+        Self::new("POST")
+    }
+
+    pub(crate) fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
+        self.head.extend_from_slice(name.as_bytes());
+        self.head.extend_from_slice(b": ");
+        self.head.extend_from_slice(value.as_ref());
+        self.head.extend_from_slice(b"\r\n");
+        self
+    }
+
+    pub(crate) fn headers<'h>(self, headers: impl IntoIterator<Item = (&'h str, Vec<u8>)>) -> Self {
+        headers
+            .into_iter()
+            .fold(self, |request, (name, value)| request.header(name, value))
+    }
+
+    /// The body, with its length.
+    pub(crate) fn body(self, body: &[u8]) -> Self {
+        self.stated(body.len(), body)
+    }
+
+    /// The body, with a length that need not be its own.
+    pub(crate) fn stated(self, length: usize, body: &[u8]) -> Self {
+        let mut request = self.header("content-length", length.to_string());
+        request.body = body.to_vec();
+        request
+    }
+
+    /// The body in chunks of `size` bytes.
+    pub(crate) fn chunked(self, size: usize, body: &[u8]) -> Self {
+        let mut request = self.header("transfer-encoding", "chunked");
+        for chunk in body.chunks(size) {
+            let mut length = String::new();
+            write!(length, "{:x}\r\n", chunk.len()).unwrap();
+            request.body.extend_from_slice(length.as_bytes());
+            request.body.extend_from_slice(chunk);
+            request.body.extend_from_slice(b"\r\n");
+        }
+        request.body.extend_from_slice(b"0\r\n\r\n");
+        request
+    }
+
+    /// Bytes that stand where a chunked body should.
+    pub(crate) fn broken_chunks(self, body: &[u8]) -> Self {
+        let mut request = self.header("transfer-encoding", "chunked");
+        request.body = body.to_vec();
+        request
+    }
+
+    /// Closes our side of the connection after the body.
+    pub(crate) fn cut(mut self) -> Self {
+        self.cut = true;
+        self
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        [&self.head, b"\r\n".as_slice(), &self.body].concat()
+    }
+}
+
+/// What came back. A status of 0 stands for a connection that was closed without an answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    /// Reads one answer, and not what may come after it.
+    pub(crate) fn read(stream: &mut TcpStream) -> Self {
+        let mut answer = Self::default();
+        let mut byte = [0];
+        while !answer.head.ends_with("\r\n\r\n")
+            && stream.read(&mut byte).is_ok_and(|read| read == 1)
+        {
+            answer.head.push(byte[0].to_ascii_lowercase().into());
+        }
+        let status = answer.head.split(' ').nth(1);
+        answer.status = status.and_then(|text| text.parse().ok()).unwrap_or(0);
+        let length = answer
+            .head
+            .split_once("content-length: ")
+            .and_then(|(_, rest)| rest.split("\r\n").next()?.parse().ok());
+        let _ = stream
+            .take(length.unwrap_or(u64::MAX))
+            .read_to_end(&mut answer.body);
+        answer
+    }
+}
