@@ -1,11 +1,12 @@
 //! One request and what comes back, faults included. Nothing here waits.
 
+use std::fmt;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde_json::json;
 
-use super::faults::{Fault, Hangup, Kind};
+use super::faults::{Fault, Kind};
 use super::journal::RecordedRequest;
 use super::message::{Reply, Request};
 use super::state::State;
@@ -47,6 +48,21 @@ impl From<Reply> for Answer {
         }
     }
 }
+
+/// Ends the connection instead of answering: these bytes go out as they are, then it is closed or reset.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Hangup {
+    pub(super) bytes: Vec<u8>,
+    pub(super) reset: bool,
+}
+
+impl fmt::Display for Hangup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the connection ends here by a fault that was asked for")
+    }
+}
+
+impl std::error::Error for Hangup {}
 
 /// Applies `request`, unless a fault says otherwise, and writes it down with what is answered.
 pub(super) fn exchange(state: &mut State, mut request: RecordedRequest, now: i64) -> Exchange {

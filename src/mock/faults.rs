@@ -1,6 +1,5 @@
 //! What goes wrong between the service and its callers, on demand.
 
-use std::fmt;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
@@ -235,21 +234,6 @@ impl Faults {
         }
     }
 }
-
-/// Ends the connection instead of answering: these bytes go out as they are, then it is closed or reset.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Hangup {
-    pub(super) bytes: Vec<u8>,
-    pub(super) reset: bool,
-}
-
-impl fmt::Display for Hangup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the connection ends here by a fault that was asked for")
-    }
-}
-
-impl std::error::Error for Hangup {}
 
 #[cfg(test)]
 mod tests {

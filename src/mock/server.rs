@@ -18,8 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 use super::control;
-use super::exchange::{Answer, Exchange};
-use super::faults::Hangup;
+use super::exchange::{Answer, Exchange, Hangup};
 use super::journal::RecordedRequest;
 use super::state::Shared;
 
