@@ -1,5 +1,9 @@
 //! Whoever posts a forgery does not make the receiver allocate. A binary of its own, because the
 //! allocator is counted in all of it.
+#![expect(
+    clippy::unwrap_used,
+    reason = "where a test cannot go on, it has failed"
+)]
 
 use std::time::SystemTime;
 

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
+use url::Url;
 
 use crate::error::ApiError;
 use crate::wire::{Operation, Request, Response};
@@ -145,7 +146,7 @@ impl Client {
             if response.status.is_success() {
                 Ok(response)
             } else {
-                Err(refused(response))
+                Err(refused(response, transport.base()))
             }
         };
         trace::attempt(transport.base(), request, attempt, work).await
@@ -183,9 +184,9 @@ struct Failed {
     failure: Failure,
 }
 
-fn refused(response: Response) -> Failed {
+fn refused(response: Response, base: &Url) -> Failed {
     let retry_after = retry::retry_after(&response.headers, SystemTime::now());
-    let host = transport::location_host(&response.headers);
+    let host = transport::location_host(&response.headers, base);
     let failure = Failure::Status(response.status.as_u16());
     let api = ApiError::new(response.status, retry_after, response.body).redirected_to(host);
     Failed {

@@ -144,13 +144,11 @@ impl fmt::Debug for Transport {
     }
 }
 
-/// The host that a `Location` names, and nothing more of it.
-pub(super) fn location_host(headers: &HeaderMap) -> Option<String> {
+/// The host that a `Location` names, and nothing more of it. A relative one, `//host/path` too, is
+/// read against the base URL.
+pub(super) fn location_host(headers: &HeaderMap, base: &Url) -> Option<String> {
     let location = headers.get(LOCATION)?.to_str().ok()?;
-    Some(match Url::parse(location) {
-        Ok(url) => url.host_str()?.to_owned(),
-        Err(_) => "the same host".to_owned(),
-    })
+    base.join(location).ok()?.host_str().map(str::to_owned)
 }
 
 fn http_client_for(base: &Url) -> Result<reqwest::Client, Error> {
@@ -256,14 +254,17 @@ fn closed_without_a_word(error: &reqwest::Error) -> bool {
     })
 }
 
+/// A malformed chunk is invalid data too, but then it is hyper that says so: below the decoder.
 fn does_not_decompress(error: &reqwest::Error) -> bool {
-    causes(error).any(|cause| {
-        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
-        matches!(
-            kind,
-            Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput)
-        )
-    })
+    let framing = causes(error).any(<dyn StdError>::is::<hyper::Error>);
+    !framing
+        && causes(error).any(|cause| {
+            let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+            matches!(
+                kind,
+                Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput)
+            )
+        })
 }
 
 type Cause<'a> = &'a (dyn StdError + 'static);

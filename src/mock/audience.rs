@@ -33,8 +33,8 @@ pub(crate) struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            full_key: "full-access-key".to_owned(),
-            sending_key: "sending-access-key".to_owned(),
+            full_key: "mock-full-access-key".to_owned(),
+            sending_key: "mock-sending-access-key".to_owned(),
             ceiling: None,
             key_header: None,
             dialect: Dialect::default(),
@@ -169,7 +169,7 @@ impl Audience {
         std::mem::take(&mut self.outbox)
     }
 
-    /// Refuses in the order 401, 404 or 405 for the path, 403, and then as the operation does.
+    /// Refuses in the order: 401, 404 for the path, 403, 404 for the method, and then as the operation does.
     fn answer(&mut self, request: &Request<'_>, now: i64) -> Result<Reply, Refusal> {
         let key = self.keys.find(request.headers)?;
         let place = Place::of(request.path)?;
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(slug(&service.get("/nowhere")), (404, "not_found"));
         assert_eq!(
             slug(&service.send("full", "DELETE", "/contacts/ada@x.io", b"")),
-            (405, "method_not_allowed")
+            (404, "not_found")
         );
     }
 

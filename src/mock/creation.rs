@@ -1,17 +1,15 @@
-//! Create, one by one and in batches; retrieve; merge (sections 4.1 to 4.3 and 4.7).
+//! Create, retrieve, merge (sections 4.1, 4.3 and 4.7).
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::address::normalised;
 use super::audience::{Audience, reply};
 use super::contact::Contact;
-use super::dialect::{BatchMessage, LeftOut};
+use super::dialect::LeftOut;
 use super::json;
 use super::message::Reply;
 use super::reading::{self, Entry, OnConflict};
 use super::refusal::Refusal;
-
-const MOST_ENTRIES: usize = 100;
 
 impl Audience {
     pub(super) fn create(&mut self, body: &[u8], now: i64) -> Result<Reply, Refusal> {
@@ -20,21 +18,6 @@ impl Audience {
         let (contact, outcome) = self.apply(&body, now)?;
         let form = contact.created(missing);
         Ok(reply(outcome.status(), &form))
-    }
-
-    pub(super) fn create_batch(&mut self, body: &[u8], now: i64) -> Result<Reply, Refusal> {
-        let entries = json::array(body).map_err(Refusal::invalid)?;
-        if entries.is_empty() || entries.len() > MOST_ENTRIES {
-            let found = entries.len();
-            let message = format!("a batch has 1 to {MOST_ENTRIES} entries, not {found}");
-            return Err(Refusal::batch(message, self.dialect.batch_refusal));
-        }
-        let mut over_quota = None;
-        let results: Vec<Value> = entries
-            .into_iter()
-            .map(|entry| self.batch_result(entry, &mut over_quota, now))
-            .collect();
-        Ok(reply(200, &json!({ "data": results })))
     }
 
     pub(super) fn retrieve(&self, address: &str) -> Result<Reply, Refusal> {
@@ -60,40 +43,8 @@ impl Audience {
         contact.ok_or_else(|| no_contact(address))
     }
 
-    /// Once an entry is over the ceiling, every entry after it is, whatever it says (section 4.2).
-    fn batch_result(
-        &mut self,
-        entry: Result<Value, String>,
-        over_quota: &mut Option<Refusal>,
-        now: i64,
-    ) -> Value {
-        let email = entry.as_ref().map(Entry::address_of).unwrap_or_default();
-        let applied = match (&*over_quota, entry) {
-            (Some(refusal), _) => Err(refusal.clone()),
-            (None, Err(message)) => Err(Refusal::invalid(message)),
-            (None, Ok(body)) => self.apply(&body, now).map(|(_, outcome)| outcome),
-        };
-        match applied {
-            Ok(outcome) => json!({"email": email, "status": outcome.as_str()}),
-            Err(refusal) => {
-                let message = match self.dialect.batch_message {
-                    BatchMessage::Message => "message",
-                    BatchMessage::Error => "error",
-                    BatchMessage::Detail => "detail",
-                    BatchMessage::Reason => "reason",
-                };
-                let result =
-                    json!({"email": email, "status": refusal.code, message: refusal.message});
-                if refusal.status == 402 {
-                    *over_quota = Some(refusal);
-                }
-                result
-            }
-        }
-    }
-
     /// Refuses in the order 422, 409, 402.
-    fn apply(&mut self, body: &Value, now: i64) -> Result<(&Contact, Outcome), Refusal> {
+    pub(super) fn apply(&mut self, body: &Value, now: i64) -> Result<(&Contact, Outcome), Refusal> {
         let entry = Entry::read(body, self.dialect).map_err(Refusal::invalid)?;
         let exists = self.roster.find(&entry.email).is_some();
         if !exists {
@@ -130,14 +81,14 @@ impl Audience {
 
 /// What became of an entry that was taken.
 #[derive(Clone, Copy)]
-enum Outcome {
+pub(super) enum Outcome {
     Created,
     Updated,
     Skipped,
 }
 
 impl Outcome {
-    fn as_str(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Created => "created",
             Self::Updated => "updated",
@@ -181,8 +132,10 @@ fn no_contact(address: &str) -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::super::dialect::{Dialect, PropertyValues};
-    use super::super::testing::{Service, message, slug};
+    use super::super::testing::{Service, slug};
     use super::*;
 
     fn ada(on_conflict: &str, plan: &str) -> Value {
@@ -272,112 +225,6 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_applied_in_order_with_a_result_for_each_entry() {
-        let mut service = Service::new();
-        let batch = json!([
-            {"email": "Ada@x.io", "properties": {"plan": "free"}},
-            {"email": "ada@x.io", "properties": {"plan": "pro"}},
-            {"email": "ada@x.io", "on_conflict": "skip"},
-            {"email": "ada@x.io", "on_conflict": "error"},
-            {"email": " nobody "},
-            {"email": "bob@x.io", "name": "Bob"},
-            7,
-            {"email": "carol@x.io"},
-        ]);
-
-        let (status, answer) = service.post("/contacts/batch", &batch);
-
-        assert_eq!(status, 200);
-        let results = answer["data"].as_array().unwrap();
-        let outcomes: Vec<(&str, &str, bool)> = results
-            .iter()
-            .map(|result| {
-                let text = |name: &str| result[name].as_str().unwrap();
-                (
-                    text("email"),
-                    text("status"),
-                    result.get("message").is_some(),
-                )
-            })
-            .collect();
-        assert_eq!(
-            outcomes,
-            [
-                ("ada@x.io", "created", false),
-                ("ada@x.io", "updated", false),
-                ("ada@x.io", "skipped", false),
-                ("ada@x.io", "already_exists", true),
-                (" nobody ", "validation_error", true),
-                ("bob@x.io", "validation_error", true),
-                ("", "validation_error", true),
-                ("carol@x.io", "created", false),
-            ]
-        );
-        let ada = service.audience.contact("ada@x.io").unwrap();
-        assert_eq!(ada.properties.get("plan"), Some(&json!("pro")));
-    }
-
-    #[test]
-    fn after_one_entry_over_the_ceiling_every_entry_is() {
-        let mut service = Service::new();
-        service.audience.ceiling(Some(1));
-        let batch = json!([
-            {"email": "ada@x.io"},
-            {"email": "bob@x.io"},
-            {"email": "ada@x.io", "first_name": "Ada"},
-            {"email": "nobody"},
-        ]);
-
-        let (status, answer) = service.post("/contacts/batch", &batch);
-
-        let statuses: Vec<&Value> = answer["data"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|r| &r["status"])
-            .collect();
-        assert_eq!(status, 200);
-        assert_eq!(
-            statuses,
-            [
-                "created",
-                "quota_exceeded",
-                "quota_exceeded",
-                "quota_exceeded"
-            ]
-        );
-        assert_eq!(answer["data"][3]["email"], json!("nobody"));
-        assert_eq!(
-            service.audience.contact("ada@x.io").unwrap().first_name,
-            None
-        );
-    }
-
-    #[test]
-    fn a_batch_of_none_or_too_many_is_refused_and_nothing_of_it_applied() {
-        let mut service = Service::new();
-        let entries = |count: usize| -> Value {
-            (0..count)
-                .map(|n| json!({"email": format!("c{n}@x.io")}))
-                .collect()
-        };
-
-        assert_eq!(
-            slug(&service.post("/contacts/batch", &entries(0))),
-            (422, "validation_error")
-        );
-        let refused = service.post("/contacts/batch", &entries(101));
-        assert_eq!(message(&refused), "a batch has 1 to 100 entries, not 101");
-        assert_eq!(
-            slug(&service.post("/contacts/batch", &json!({}))),
-            (422, "validation_error")
-        );
-        assert_eq!(service.audience.contacts(), 0);
-        assert_eq!(service.post("/contacts/batch", &entries(100)).0, 200);
-        assert_eq!(service.audience.contacts(), 100);
-    }
-
-    #[test]
     fn a_merge_adds_to_the_properties_and_answers_with_the_full_form() {
         let mut service = Service::new();
         service.post(
@@ -401,7 +248,6 @@ mod tests {
         let mut service = Service::speaking(Dialect {
             left_out: LeftOut::Cleared,
             property_values: PropertyValues::Any,
-            batch_message: BatchMessage::Detail,
             ..Dialect::default()
         });
         service.post(
@@ -412,10 +258,8 @@ mod tests {
         let kept = service.audience.contact("ada@x.io").unwrap();
         service.post("/contacts", &json!({"email": "ada@x.io"}));
         let cleared = service.audience.contact("ada@x.io").unwrap();
-        let (_, batch) = service.post("/contacts/batch", &json!([1]));
 
         assert_eq!(kept.properties.get("a"), Some(&json!([true])));
         assert!(cleared.properties.is_empty());
-        assert!(batch["data"][0]["detail"].is_string());
     }
 }

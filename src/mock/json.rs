@@ -13,14 +13,12 @@ pub(crate) fn value(text: &[u8]) -> Result<Value, String> {
     strict.checked()
 }
 
-/// The elements of a JSON array, each by itself sound or not, or why it is no array.
-pub(crate) fn array(text: &[u8]) -> Result<Vec<Result<Value, String>>, String> {
-    let elements: Vec<Strict> =
-        serde_json::from_slice(text).map_err(|error| match error.classify() {
-            Category::Data => "the body must be a JSON array".to_owned(),
-            Category::Io | Category::Syntax | Category::Eof => not_json(&error),
-        })?;
-    Ok(elements.into_iter().map(Strict::checked).collect())
+/// The elements of a JSON array, each yet to be checked by itself, or why it is no array.
+pub(crate) fn array(text: &[u8]) -> Result<Vec<Strict>, String> {
+    serde_json::from_slice(text).map_err(|error| match error.classify() {
+        Category::Data => "the body must be a JSON array".to_owned(),
+        Category::Io | Category::Syntax | Category::Eof => not_json(&error),
+    })
 }
 
 /// A value as a message shows it: short values as they are, long ones by their kind.
@@ -116,13 +114,15 @@ fn not_json(error: &serde_json::Error) -> String {
 }
 
 /// A value, and the first member in it that was given twice.
-struct Strict {
-    value: Value,
+#[derive(Debug)]
+pub(crate) struct Strict {
+    /// Of a member that was given twice, the last.
+    pub(crate) value: Value,
     doubled: Option<String>,
 }
 
 impl Strict {
-    fn checked(self) -> Result<Value, String> {
+    pub(crate) fn checked(self) -> Result<Value, String> {
         match self.doubled {
             None => Ok(self.value),
             Some(name) => Err(format!("`{}` is given twice", name.escape_debug())),
@@ -223,8 +223,9 @@ mod tests {
     fn a_doubled_member_in_an_array_condemns_its_element_alone() {
         let elements = array(br#"[{"a": 1, "a": 2}, {"a": 1}]"#).unwrap();
 
-        assert!(elements[0].is_err());
-        assert_eq!(elements[1], Ok(json!({"a": 1})));
+        let checked: Vec<_> = elements.into_iter().map(Strict::checked).collect();
+        assert!(checked[0].is_err());
+        assert_eq!(checked[1], Ok(json!({"a": 1})));
     }
 
     #[test]

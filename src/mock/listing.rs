@@ -1,42 +1,32 @@
-//! Lists: parameters, filters, pages (section 4.4).
+//! Lists: filters and pages (section 4.4).
 
 use serde::Serialize;
-use serde_json::Value;
 
 use super::address::lowercase;
 use super::audience::{Audience, reply};
 use super::contact::Contact;
-use super::dialect::{Dialect, EndOfList, SegmentWithRules, UnknownMembers};
-use super::json::{self, listed};
+use super::dialect::EndOfList;
 use super::message::Reply;
+use super::parameters::Parameters;
 use super::refusal::Refusal;
-use super::router::decoded;
-use super::rule::Rule;
-use super::segment::Segment;
 
 impl Audience {
     pub(super) fn list(&self, query: &str, now: i64) -> Result<Reply, Refusal> {
         let parameters = Parameters::read(query, self.dialect)?;
-        let segment = match &parameters.segment {
-            None => None,
-            Some(id) => Some(self.segments.get(id).ok_or_else(|| no_segment(id))?),
-        };
         let after = parameters.after.as_deref();
         let contacts = self.roster.newest_first(after).ok_or_else(|| {
             Refusal::invalid("`after` must be the id of a contact: the last one of the page before")
         })?;
-        let in_segment = |segment: &Segment, contact| segment.has(contact, &self.engagements, now);
-        let in_rule = |rule: &Rule, contact| rule.matches(contact, &self.engagements, now);
+        let segment = match &parameters.segment {
+            None => None,
+            Some(id) => Some(self.segments.get(id).ok_or_else(|| no_segment(id))?),
+        };
+        let rule = parameters.rule.as_ref();
+        let text = parameters.text.as_deref();
         let mut found = contacts.filter(|contact| {
-            segment.is_none_or(|segment| in_segment(segment, contact))
-                && parameters
-                    .rule
-                    .as_ref()
-                    .is_none_or(|rule| in_rule(rule, contact))
-                && parameters
-                    .text
-                    .as_ref()
-                    .is_none_or(|text| mentions(contact, text))
+            segment.is_none_or(|segment| segment.has(contact, &self.engagements, now))
+                && rule.is_none_or(|rule| rule.matches(contact, &self.engagements, now))
+                && text.is_none_or(|text| mentions(contact, text))
         });
         let page: Vec<&Contact> = found.by_ref().take(parameters.limit).collect();
         let next = next(self.dialect.end_of_list, page.last().copied(), || {
@@ -44,10 +34,8 @@ impl Audience {
         });
         let missing = self.dialect.missing_name;
         let data = page.iter().map(|contact| contact.listed(missing)).collect();
-        Ok(reply(
-            self.dialect.success_status.code(),
-            &Page { data, next },
-        ))
+        let status = self.dialect.success_status.code();
+        Ok(reply(status, &Page { data, next }))
     }
 }
 
@@ -59,11 +47,11 @@ struct Page<'a, T> {
     next: Option<Option<&'a str>>,
 }
 
-fn next<'a>(
+fn next(
     end: EndOfList,
-    last: Option<&'a Contact>,
+    last: Option<&Contact>,
     more: impl FnOnce() -> bool,
-) -> Option<Option<&'a str>> {
+) -> Option<Option<&str>> {
     let early = matches!(
         end,
         EndOfList::EarlyEmpty | EndOfList::EarlyNull | EndOfList::EarlyAbsent
@@ -90,167 +78,14 @@ fn no_segment(id: &str) -> Refusal {
     Refusal::not_found(format!("there is no segment `{}`", id.escape_debug()))
 }
 
-/// The query string, read.
-struct Parameters {
-    limit: usize,
-    after: Option<String>,
-    /// Lowercased.
-    text: Option<String>,
-    segment: Option<String>,
-    rule: Option<Rule>,
-}
-
-const NAMES: [&str; 5] = ["limit", "after", "query", "segment_id", "rules"];
-
-impl Parameters {
-    fn read(query: &str, dialect: Dialect) -> Result<Self, Refusal> {
-        let [limit, after, text, segment, rules] = pairs(query, dialect.unknown_members)?;
-        if segment.is_some()
-            && rules.is_some()
-            && dialect.segment_with_rules == SegmentWithRules::Refused
-        {
-            return Err(Refusal::invalid(
-                "`segment_id` and `rules` cannot be sent together",
-            ));
-        }
-        let rule = match rules {
-            None => None,
-            Some(rules) => Some(rule(&rules, dialect.unknown_members).map_err(Refusal::invalid)?),
-        };
-        Ok(Self {
-            limit: match limit {
-                None => 50,
-                Some(limit) => clamped(&limit)?,
-            },
-            after: after.filter(|after| !after.is_empty()),
-            text: text
-                .map(|text| lowercase(&text))
-                .filter(|text| !text.is_empty()),
-            segment,
-            rule,
-        })
-    }
-}
-
-fn rule(text: &str, unknown: UnknownMembers) -> Result<Rule, String> {
-    let read = || {
-        let rule: Value = json::value(text.as_bytes())?;
-        Rule::read(&rule, unknown)
-    };
-    read().map_err(|error| format!("`rules`: {error}"))
-}
-
-/// The values of [`NAMES`], in that order.
-fn pairs(query: &str, unknown: UnknownMembers) -> Result<[Option<String>; NAMES.len()], Refusal> {
-    let mut values = [const { None }; NAMES.len()];
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let name = form_decoded(name)?;
-        let Some(place) = NAMES.iter().position(|known| *known == name) else {
-            if unknown == UnknownMembers::Ignored {
-                continue;
-            }
-            return Err(Refusal::invalid(format!(
-                "`{}` is no parameter that is known here; known: {}",
-                name.escape_debug(),
-                listed(&NAMES)
-            )));
-        };
-        if values[place].replace(form_decoded(value)?).is_some() {
-            return Err(Refusal::invalid(format!("`{name}` is given twice")));
-        }
-    }
-    Ok(values)
-}
-
-fn form_decoded(text: &str) -> Result<String, Refusal> {
-    decoded(&text.replace('+', " "))
-}
-
-/// Any whole number, however large, drawn into 1 to 200.
-fn clamped(limit: &str) -> Result<usize, Refusal> {
-    let digits = limit.strip_prefix('-').unwrap_or(limit);
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        let limit = limit.escape_debug();
-        return Err(Refusal::invalid(format!(
-            "`limit` must be a whole number, not `{limit}`"
-        )));
-    }
-    if limit.starts_with('-') {
-        return Ok(1);
-    }
-    Ok(digits.parse().unwrap_or(usize::MAX).clamp(1, 200))
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
+    use super::super::dialect::{Dialect, SegmentWithRules};
     use super::super::segment::SegmentKind;
     use super::super::testing::{Service, slug};
     use super::*;
-
-    fn read(query: &str) -> Result<Parameters, Refusal> {
-        Parameters::read(query, Dialect::default())
-    }
-
-    #[test]
-    fn the_limit_is_drawn_into_its_range() {
-        for (query, limit) in [
-            ("", 50),
-            ("limit=7", 7),
-            ("limit=0", 1),
-            ("limit=-5", 1),
-            ("limit=200", 200),
-            ("limit=201", 200),
-            ("limit=99999999999999999999999999", 200),
-        ] {
-            assert_eq!(read(query).unwrap().limit, limit, "{query}");
-        }
-    }
-
-    #[test]
-    fn an_empty_text_or_cursor_is_none() {
-        let parameters = read("query=&after=&").unwrap();
-
-        assert!(parameters.text.is_none() && parameters.after.is_none());
-    }
-
-    #[test]
-    fn a_plus_sign_is_a_blank_and_an_encoded_one_is_itself() {
-        assert_eq!(read("query=A+b%2BC").unwrap().text.unwrap(), "a b+c");
-    }
-
-    #[test]
-    fn bad_parameters_are_refused_with_their_name() {
-        for (query, message) in [
-            ("limit=", "`limit` must be a whole number, not ``"),
-            ("limit=ten", "`limit` must be a whole number, not `ten`"),
-            ("limit=1.5", "`limit` must be a whole number, not `1.5`"),
-            ("limit=1&limit=1", "`limit` is given twice"),
-            (
-                "segment=a",
-                "`segment` is no parameter that is known here; known: `limit`, `after`, `query`, `segment_id`, `rules`",
-            ),
-            (
-                "segment_id=a&rules={}",
-                "`segment_id` and `rules` cannot be sent together",
-            ),
-            ("rules={}", "`rules`: `match_` is missing"),
-            (
-                "query=%f",
-                "a percent sign is not followed by two hex digits",
-            ),
-            ("query=%ff", "percent-encoded bytes are no UTF-8"),
-        ] {
-            assert_eq!(read(query).err().unwrap().message, message);
-        }
-        let message = read("rules=nonsense").err().unwrap().message;
-        assert!(
-            message.starts_with("`rules`: this is not JSON"),
-            "{message}"
-        );
-    }
 
     fn with(addresses: &[&str], dialect: Dialect) -> Service {
         let mut service = Service::speaking(dialect);

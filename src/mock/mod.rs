@@ -8,23 +8,30 @@
 //! # Example: a test
 //!
 //! ```
-//! # #[cfg(feature = "client")]
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), audience::Error> {
-//! use audience::contacts::NewContact;
 //! use audience::mock::MockServer;
+//! use std::io::{Read, Write};
 //!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> std::io::Result<()> {
 //! let server = MockServer::start().await;
-//! let contacts = server.client().contacts();
+//! let mut connection = std::net::TcpStream::connect(server.url().trim_start_matches("http://"))?;
 //!
-//! contacts.create(NewContact::new("Ada@example.com").first_name("Ada")).await?;
+//! let body = r#"{"email": "ada@example.com", "first_name": "Ada"}"#;
+//! write!(
+//!     connection,
+//!     "POST /contacts HTTP/1.1\r\nhost: mock\r\nconnection: close\r\nauthorization: Bearer {}\r\n\
+//!      content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+//!     server.full_key(),
+//!     body.len(),
+//! )?;
+//! let mut answer = String::new();
+//! connection.read_to_string(&mut answer)?;
 //!
-//! let ada = server.contact("ada@example.com").expect("the service stored her");
-//! assert_eq!(ada.first_name.as_deref(), Some("Ada"));
+//! assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+//! assert!(server.contact("ada@example.com").is_some());
 //! assert_eq!(server.requests()[0].path, "/contacts");
 //! # Ok(())
 //! # }
-//! # #[cfg(not(feature = "client"))] fn main() {}
 //! ```
 //!
 //! # Time
@@ -56,6 +63,7 @@
 
 mod address;
 mod audience;
+mod batch;
 mod builder;
 mod clock;
 mod consent;
@@ -76,8 +84,12 @@ mod key;
 mod listing;
 mod message;
 mod mock_server;
+#[cfg(test)]
+mod model;
+mod parameters;
 mod pattern;
 mod post;
+mod predicate;
 mod reading;
 mod refusal;
 #[cfg(feature = "wiremock")]
@@ -104,6 +116,5 @@ pub use faults::Fault;
 pub use journal::RecordedRequest;
 pub use mock_server::{Advance, MockServer};
 #[cfg(feature = "wiremock")]
-#[cfg_attr(docsrs, doc(cfg(feature = "wiremock")))]
 pub use respond::{MockService, MockServiceBuilder};
 pub use segment::SegmentKind;

@@ -34,9 +34,12 @@ impl Refusal {
         Self::new(404, "not_found", message)
     }
 
-    pub(crate) fn method_not_allowed(method: &str, allowed: &str) -> Self {
-        let message = format!("this path takes {allowed}, not `{}`", method.escape_debug());
-        Self::new(405, "method_not_allowed", message)
+    /// An endpoint that the document does not show, though the path has others.
+    pub(crate) fn no_such_method(method: &str, allowed: &str) -> Self {
+        let method = method.escape_debug();
+        Self::not_found(format!(
+            "there is nothing for `{method}` at this path, only for {allowed}"
+        ))
     }
 
     pub(crate) fn already_exists(address: &str) -> Self {

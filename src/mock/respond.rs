@@ -21,7 +21,7 @@ use crate::Timestamp;
 /// # Example: a call that fails once, in front of a service that works
 ///
 /// ```
-/// use audience::mock::MockService;
+/// use audience::{Client, contacts::NewContact, mock::MockService};
 /// use wiremock::{Mock, MockServer, ResponseTemplate, matchers::any};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -35,17 +35,11 @@ use crate::Timestamp;
 ///     .await;
 /// Mock::given(any()).respond_with(service.clone()).mount(&server).await;
 ///
-/// let create = || {
-///     reqwest::Client::new()
-///         .post(format!("{}/contacts", server.uri()))
-///         .bearer_auth(service.full_key())
-///         .body(r#"{"email": "Ada@example.com", "first_name": "Ada"}"#)
-///         .send()
-/// };
-/// assert_eq!(create().await?.status(), 503);
-/// assert_eq!(create().await?.status(), 201);
+/// let contacts = Client::new(server.uri(), service.full_key())?.contacts();
+/// let created = contacts.create(NewContact::new("Ada@example.com").first_name("Ada")).await?;
 ///
-/// let ada = service.contact("ada@example.com").expect("the second call created her");
+/// assert_eq!(created.attempts(), 2);
+/// let ada = service.contact("ada@example.com").expect("the second attempt created her");
 /// assert_eq!(ada.first_name.as_deref(), Some("Ada"));
 /// # Ok(())
 /// # }
@@ -81,7 +75,6 @@ impl MockService {
     ///
     /// assert_eq!(service.contacts(), 0);
     /// ```
-    #[must_use]
     pub fn builder() -> MockServiceBuilder {
         MockServiceBuilder {
             settings: Settings::default(),
@@ -102,8 +95,8 @@ impl MockService {
     }
 
     /// Makes a topic with this default answer, or gives it another default (section 2.6).
-    pub fn topic(&self, name: &str, default: bool) {
-        self.audience().topic(name, default);
+    pub fn topic(&self, name: impl AsRef<str>, default: bool) {
+        self.audience().topic(name.as_ref(), default);
     }
 
     /// Makes a segment, or replaces the one with this id (section 2.7).
@@ -111,7 +104,9 @@ impl MockService {
     /// # Panics
     ///
     /// If the rule is none; the message says what is wrong with it.
-    pub fn segment(&self, id: &str, kind: SegmentKind) {
+    #[track_caller]
+    pub fn segment(&self, id: impl AsRef<str>, kind: SegmentKind) {
+        let id = id.as_ref();
         let made = self.audience().segment(id, kind);
         if let Err(error) = made {
             panic!("the rule of segment `{id}` cannot be read: {error}");
@@ -120,9 +115,9 @@ impl MockService {
 
     /// A mailbox provider's spam report: opts the contact out for good, and suppresses the address,
     /// contact or not (section 3.2).
-    pub fn report_spam(&self, address: &str) {
+    pub fn report_spam(&self, address: impl AsRef<str>) {
         let now = self.now();
-        self.audience().report_spam(address, now);
+        self.audience().report_spam(address.as_ref(), now);
     }
 
     /// Notes that the contact's mail was `delivered`, `bounced`, `complained`, `opened` or `clicked` at a
@@ -131,8 +126,15 @@ impl MockService {
     /// # Panics
     ///
     /// If `what` is none of the five.
-    pub fn engage(&self, address: &str, what: &str, at: impl Into<Timestamp>) {
-        let noted = self.audience().engage(address, what, at.into().as_unix());
+    #[track_caller]
+    pub fn engage(
+        &self,
+        address: impl AsRef<str>,
+        what: impl AsRef<str>,
+        at: impl Into<Timestamp>,
+    ) {
+        let at = at.into().as_unix();
+        let noted = self.audience().engage(address.as_ref(), what.as_ref(), at);
         if let Err(error) = noted {
             panic!("no such engagement: {error}");
         }
@@ -140,8 +142,8 @@ impl MockService {
 
     /// The contact with this address, if there is one.
     #[must_use]
-    pub fn contact(&self, address: &str) -> Option<StoredContact> {
-        self.audience().contact(address)
+    pub fn contact(&self, address: impl AsRef<str>) -> Option<StoredContact> {
+        self.audience().contact(address.as_ref())
     }
 
     /// How many contacts are stored.
@@ -151,8 +153,8 @@ impl MockService {
     }
 
     /// Changes how many contacts may be stored; `None` is as many as there come (section 8).
-    pub fn contact_ceiling(&self, contacts: impl Into<Option<u64>>) {
-        self.audience().ceiling(contacts.into());
+    pub fn set_ceiling(&self, contacts: Option<u64>) {
+        self.audience().ceiling(contacts);
     }
 
     fn now(&self) -> i64 {
@@ -217,20 +219,20 @@ pub struct MockServiceBuilder {
 }
 
 impl MockServiceBuilder {
-    /// The full-access key to take. The default is `full-access-key`.
+    /// The full-access key to take. The default is `mock-full-access-key`.
     pub fn full_key(mut self, key: impl Into<String>) -> Self {
         self.settings.full_key = key.into();
         self
     }
 
-    /// The sending-access key to take. The default is `sending-access-key`.
+    /// The sending-access key to take. The default is `mock-sending-access-key`.
     pub fn sending_key(mut self, key: impl Into<String>) -> Self {
         self.settings.sending_key = key.into();
         self
     }
 
     /// The header that holds the bare key. The default is `Authorization: Bearer` and the key.
-    pub fn key_header(mut self, name: impl Into<String>) -> Self {
+    pub fn auth_header(mut self, name: impl Into<String>) -> Self {
         self.settings.key_header = Some(name.into());
         self
     }

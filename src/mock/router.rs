@@ -64,7 +64,7 @@ impl Place {
         *self != Self::Emails
     }
 
-    /// The operation that a method asks for here; 405 where it asks for none.
+    /// The operation that a method asks for here; 404 where it asks for none.
     pub(crate) fn operation(self, method: &str) -> Result<Operation, Refusal> {
         Ok(match (self, method) {
             (Self::Contacts, "POST") => Operation::Create,
@@ -75,7 +75,7 @@ impl Place {
             (Self::Unsubscribe(address), "POST") => Operation::Unsubscribe(address),
             (Self::Subscribe(address), "POST") => Operation::Subscribe(address),
             (Self::Emails, "POST") => Operation::SendEmail,
-            (place, other) => return Err(Refusal::method_not_allowed(other, place.methods())),
+            (place, other) => return Err(Refusal::no_such_method(other, place.methods())),
         })
     }
 
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_path_refuses_other_methods() {
+    fn a_known_path_has_nothing_for_other_methods() {
         for (method, path) in [
             ("DELETE", "/contacts"),
             ("GET", "/contacts/batch"),
@@ -196,7 +196,7 @@ mod tests {
             ("get", "/contacts"),
             ("GET", "/emails"),
         ] {
-            assert_eq!(operation(method, path), Err(405), "{method} {path}");
+            assert_eq!(operation(method, path), Err(404), "{method} {path}");
         }
     }
 

@@ -70,13 +70,14 @@ use std::pin::Pin;
 
 use actix_web::body::BoxBody;
 use actix_web::dev::Payload;
-use actix_web::http::header::CONTENT_LENGTH;
-use actix_web::http::{StatusCode, header};
+use actix_web::http::StatusCode;
+use actix_web::http::header::{CONTENT_LENGTH, HeaderValue};
 use actix_web::{FromRequest, HttpRequest, HttpResponse, ResponseError, web};
 
+use super::signed::Signed;
 use super::signed_event::receive;
 pub use super::signed_event::{Rejection, SignedEvent};
-use super::verifier::{Signed, Verifier};
+use super::verifier::Verifier;
 
 impl FromRequest for SignedEvent {
     type Error = Rejection;
@@ -88,9 +89,8 @@ impl FromRequest for SignedEvent {
         Box::pin(async move {
             let verifier = verifier_of(&request).ok_or(Rejection::NoVerifier)?;
             let headers = request.headers();
-            let signed =
-                Signed::among(|name| headers.get_all(name).map(header::HeaderValue::as_bytes))?;
-            let content_length = headers.get(CONTENT_LENGTH).map(|value| value.as_bytes());
+            let signed = Signed::among(|name| headers.get_all(name).map(HeaderValue::as_bytes))?;
+            let content_length = headers.get(CONTENT_LENGTH).map(HeaderValue::as_bytes);
 
             receive(verifier, &signed, content_length, payload).await
         })
@@ -112,6 +112,6 @@ impl ResponseError for Rejection {
 fn verifier_of(request: &HttpRequest) -> Option<&Verifier> {
     request
         .app_data::<web::Data<Verifier>>()
-        .map(|data| data.get_ref())
+        .map(web::Data::get_ref)
         .or_else(|| request.app_data::<Verifier>())
 }

@@ -2,6 +2,7 @@ use std::fmt;
 
 use super::error::VerifyError;
 use super::event::Event;
+use super::report;
 
 /// A delivery that the service signed, lately, with its JSON not yet read.
 ///
@@ -65,7 +66,7 @@ impl<'a> Authenticated<'a> {
     #[must_use]
     pub fn event_header_agrees(&self) -> bool {
         self.event_header.is_some_and(|header| {
-            self.event()
+            Event::from_json(self.body)
                 .is_ok_and(|event| event.event_type().as_str().as_bytes() == header)
         })
     }
@@ -76,7 +77,9 @@ impl<'a> Authenticated<'a> {
     ///
     /// [`VerifyError::InvalidEnvelope`] where the body is not an event envelope (interface section 6.2).
     pub fn event(&self) -> Result<Event, VerifyError> {
-        Event::from_json(self.body).map_err(|problem| VerifyError::InvalidEnvelope { problem })
+        Event::from_json(self.body)
+            .map_err(|problem| VerifyError::InvalidEnvelope { problem })
+            .inspect_err(report::refused)
     }
 }
 

@@ -89,11 +89,12 @@
 use axum_core::body::Body;
 use axum_core::extract::{FromRef, FromRequest, Request};
 use axum_core::response::{IntoResponse, Response};
-use http::header::CONTENT_LENGTH;
+use http::header::{CONTENT_LENGTH, HeaderValue};
 
+use super::signed::Signed;
 use super::signed_event::receive;
 pub use super::signed_event::{Rejection, SignedEvent};
-use super::verifier::{Signed, Verifier};
+use super::verifier::Verifier;
 
 impl<S> FromRequest<S> for SignedEvent
 where
@@ -106,10 +107,7 @@ where
         let verifier = Verifier::from_ref(state);
         let (head, body) = request.into_parts();
         let signed = Signed::of(&head.headers)?;
-        let content_length = head
-            .headers
-            .get(CONTENT_LENGTH)
-            .map(|value| value.as_bytes());
+        let content_length = head.headers.get(CONTENT_LENGTH).map(HeaderValue::as_bytes);
 
         receive(&verifier, &signed, content_length, body.into_data_stream()).await
     }

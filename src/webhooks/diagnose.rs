@@ -12,7 +12,8 @@ pub use secret_forms::SecretForm;
 
 use super::error::VerifyError;
 use super::signature::{SignatureHint, SigningKey, Tag};
-use super::verifier::{Signed, Verifier};
+use super::signed::Signed;
+use super::verifier::Verifier;
 
 /// No operator has more endpoints at hand, and the work is to stay bounded.
 const MOST_SECRETS: usize = 16;

@@ -132,7 +132,8 @@ pub enum EventData {
     Unknown {
         /// The type's name, known or not.
         event_type: EventType,
-        /// The data, as it came; null where there was none.
+        /// The data, as it came; null where there was none. Of members that came twice, which is
+        /// another shape too, the last is kept.
         data: Value,
     },
 }

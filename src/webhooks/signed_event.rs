@@ -13,12 +13,27 @@ use http::StatusCode;
 
 use super::error::VerifyError;
 use super::event::Event;
-use super::verifier::{Signed, Verifier};
+use super::signed::Signed;
+use super::verifier::Verifier;
 
 /// A delivery that was found genuine before the handler was called.
 ///
 /// It is an argument of a handler, under [axum](super::axum) or [actix-web](super::actix). It gives
 /// access to the [`Event`] as if it were one; [`into_event`](Self::into_event) takes it out.
+///
+/// # Example: keep the raw delivery, pass the event on
+///
+/// ```
+/// use audience::webhooks::Event;
+/// use audience::webhooks::axum::SignedEvent;
+/// # fn keep(_: &str, _: &[u8]) {}
+/// # fn pass_on(_: Event) {}
+///
+/// async fn hook(delivery: SignedEvent) {
+///     keep(delivery.id.as_str(), delivery.body());
+///     pass_on(delivery.into_event());
+/// }
+/// ```
 #[derive(Clone)]
 pub struct SignedEvent {
     event: Event,
@@ -75,6 +90,22 @@ impl fmt::Debug for SignedEvent {
 ///
 /// As a response it is a status and nothing else: whoever sent a forged delivery learns no more
 /// than that. The text is for logs.
+///
+/// # Example: a clock that is wrong is worth waking somebody up
+///
+/// ```
+/// use audience::webhooks::VerifyError;
+/// use audience::webhooks::axum::{Rejection, SignedEvent};
+///
+/// async fn hook(delivery: Result<SignedEvent, Rejection>) -> Result<(), Rejection> {
+///     if let Err(Rejection::Verify(VerifyError::TooEarly { skew })) = &delivery {
+///         eprintln!("our clock, or theirs, is {} seconds off", skew.as_secs());
+///     }
+///     let event = delivery?;
+///     println!("{} came", event.id);
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Rejection {

@@ -2,17 +2,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use http::{HeaderMap, HeaderValue};
+use http::HeaderMap;
 
 use super::authenticated::Authenticated;
 use super::builder::VerifierBuilder;
 use super::clock::Clock;
 use super::error::VerifyError;
 use super::event::Event;
+use super::report;
 use super::secret_error::SecretError;
-use super::signature::{
-    EVENT_HEADER, SIGNATURE_HEADER, SigningKey, TIMESTAMP_HEADER, Tag, parse_timestamp,
-};
+use super::signature::{SigningKey, Tag};
+use super::signed::Signed;
 
 /// Tells deliveries of the service from everything else that is posted to a webhook endpoint.
 ///
@@ -149,11 +149,7 @@ impl Verifier {
     where
         H: AsRef<[u8]> + ?Sized,
     {
-        let signed = Signed {
-            signature: required(signature, SIGNATURE_HEADER)?.as_ref(),
-            timestamp: required(timestamp, TIMESTAMP_HEADER)?.as_ref(),
-            event_header: None,
-        };
+        let signed = Signed::parts(signature.map(H::as_ref), timestamp.map(H::as_ref))?;
         self.check(&signed, body)?.event()
     }
 
@@ -206,7 +202,7 @@ impl Verifier {
         signed: &Signed<'_>,
         stated_length: Option<u64>,
     ) -> Result<(), VerifyError> {
-        signed.parse().inspect_err(report_refused)?;
+        signed.parse().inspect_err(report::refused)?;
         let fits = |length| usize::try_from(length).is_ok_and(|length| length <= self.0.body_limit);
         if stated_length.is_none_or(fits) {
             Ok(())
@@ -220,7 +216,7 @@ impl Verifier {
     pub(super) fn too_large(&self) -> VerifyError {
         let limit = self.0.body_limit;
         let error = VerifyError::BodyTooLarge { limit };
-        report_refused(&error);
+        report::refused(&error);
         error
     }
 
@@ -238,9 +234,9 @@ impl Verifier {
         body: &'a [u8],
         now: impl FnOnce() -> SystemTime,
     ) -> Result<Authenticated<'a>, VerifyError> {
-        let outcome = self.judge(signed, body, now);
-        report(&outcome);
-        outcome
+        self.judge(signed, body, now)
+            .inspect(report::authenticated)
+            .inspect_err(report::refused)
     }
 
     fn judge<'a>(
@@ -308,74 +304,3 @@ impl fmt::Debug for Verifier {
             .finish_non_exhaustive()
     }
 }
-
-/// The headers that matter, found but not yet read.
-pub(super) struct Signed<'h> {
-    pub(super) signature: &'h [u8],
-    pub(super) timestamp: &'h [u8],
-    pub(super) event_header: Option<&'h [u8]>,
-}
-
-impl<'h> Signed<'h> {
-    pub(super) fn of(headers: &'h HeaderMap) -> Result<Self, VerifyError> {
-        Self::among(|name| headers.get_all(name).iter().map(HeaderValue::as_bytes))
-    }
-
-    /// The headers that matter, out of whatever a framework keeps headers in.
-    pub(super) fn among<V>(values: impl Fn(&'static str) -> V) -> Result<Self, VerifyError>
-    where
-        V: Iterator<Item = &'h [u8]>,
-    {
-        let one = |name| single(values(name), name);
-        Ok(Self {
-            signature: required(one(SIGNATURE_HEADER)?, SIGNATURE_HEADER)?,
-            timestamp: required(one(TIMESTAMP_HEADER)?, TIMESTAMP_HEADER)?,
-            event_header: one(EVENT_HEADER).ok().flatten(),
-        })
-    }
-
-    fn parse(&self) -> Result<(Tag, u64), VerifyError> {
-        let tag =
-            Tag::parse(self.signature).map_err(|hint| VerifyError::MalformedSignature { hint })?;
-        let timestamp = parse_timestamp(self.timestamp).ok_or(VerifyError::MalformedTimestamp)?;
-        Ok((tag, timestamp))
-    }
-}
-
-fn single<'h>(
-    mut values: impl Iterator<Item = &'h [u8]>,
-    header: &'static str,
-) -> Result<Option<&'h [u8]>, VerifyError> {
-    let first = values.next();
-    if values.next().is_some() {
-        return Err(VerifyError::DuplicateHeader { header });
-    }
-    Ok(first)
-}
-
-fn required<T>(value: Option<T>, header: &'static str) -> Result<T, VerifyError> {
-    value.ok_or(VerifyError::MissingHeader { header })
-}
-
-#[cfg(feature = "tracing")]
-fn report(outcome: &Result<Authenticated<'_>, VerifyError>) {
-    match outcome {
-        Ok(delivery) => tracing::trace!(
-            secret = delivery.secret_name,
-            skew = delivery.skew,
-            "webhook delivery authenticated"
-        ),
-        Err(error) => report_refused(error),
-    }
-}
-
-#[cfg(not(feature = "tracing"))]
-fn report(_: &Result<Authenticated<'_>, VerifyError>) {}
-
-#[cfg(feature = "tracing")]
-fn report_refused(error: &VerifyError) {
-    tracing::debug!(%error, "webhook delivery refused");
-}
-
-#[cfg(all(not(feature = "tracing"), any(feature = "actix", feature = "axum")))]
-fn report_refused(_: &VerifyError) {}

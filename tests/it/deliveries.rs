@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use audience::webhooks::{Event, EventData, MailEvent, Verifier, VerifyError};
+use audience::webhooks::{BounceType, Event, EventData, MailEvent, Verifier, VerifyError};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ pub(crate) struct Delivery {
     pub(crate) expect: Expected,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Expected {
     pub(crate) status: u16,
@@ -178,7 +178,7 @@ fn mail_as_json(mail: &MailEvent) -> Value {
         "from": mail.from,
         "to": mail.to,
         "subject": mail.subject,
-        "bounce_type": mail.bounce_type.as_ref().map(|bounce| bounce.as_str()),
+        "bounce_type": mail.bounce_type.as_ref().map(BounceType::as_str),
         "detail": mail.detail,
     })
 }

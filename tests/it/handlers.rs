@@ -133,6 +133,25 @@ fn a_body_in_chunks_is_verified_as_one() {
 }
 
 #[test]
+fn headers_about_the_body_change_nothing_about_its_bytes() {
+    for framework in Framework::ALL {
+        for (name, value) in [
+            ("content-encoding", "gzip"),
+            ("content-type", "text/plain; charset=utf-16"),
+            ("content-type", "application/x-www-form-urlencoded"),
+            ("content-length-hint", "1"),
+        ] {
+            let (receiver, request, body) = genuine(framework);
+
+            let answer = receiver.send(&request.header(name, value).body(&body));
+
+            assert_eq!(answer.status, 200, "{framework:?} {name}: {value}");
+            assert_eq!(receiver.take_accepted()[0].body(), &body);
+        }
+    }
+}
+
+#[test]
 fn a_genuine_body_of_more_than_256_kib_in_chunks_is_accepted() {
     for framework in Framework::ALL {
         let (receiver, _, _) = genuine(framework);

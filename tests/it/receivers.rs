@@ -12,6 +12,9 @@ use actix_web::dev::Service as _;
 use audience::webhooks::Verifier;
 use audience::webhooks::{actix, axum as hooks};
 
+/// The frameworks' own limit on bodies, which is not to matter.
+const OTHER_LIMIT: usize = 16;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framework {
     Axum,
@@ -123,6 +126,7 @@ async fn serve_axum(listener: TcpListener, verifier: Verifier, log: Log) {
     let app = axum::Router::new()
         .route("/hook", axum::routing::post(hook))
         .layer(axum::middleware::map_response(watch))
+        .layer(axum::extract::DefaultBodyLimit::max(OTHER_LIMIT))
         .with_state(verifier);
     listener.set_nonblocking(true).unwrap();
     let listener = tokio::net::TcpListener::from_std(listener).unwrap();
@@ -141,6 +145,7 @@ fn serve_actix(listener: TcpListener, verifier: Option<Verifier>, log: Log) {
         let refusals = log.clone();
         let app = App::new()
             .app_data(web::Data::new(log.clone()))
+            .app_data(web::PayloadConfig::new(OTHER_LIMIT))
             .wrap_fn(move |request, service| {
                 let refusals = refusals.clone();
                 let answer = service.call(request);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{signed, verifier};
 
-fn event(event_type: &str, data: Value) -> Event {
+fn event(event_type: &str, data: &Value) -> Event {
     let body = json!({"id": "evt_1", "type": event_type, "created_at": 5, "data": data});
     let body = serde_json::to_vec(&body).unwrap();
     verifier().verify(&signed(&body), &body).unwrap()
@@ -28,7 +28,8 @@ fn inbound() -> Value {
 #[test]
 fn each_type_about_mail_has_its_variant_and_the_same_data() {
     let expected = MailEvent::new("em_1", "us@example.com", "ada@example.com", "Grüße");
-    let variants: [(&str, fn(MailEvent) -> EventData); 9] = [
+    type Variant = fn(MailEvent) -> EventData;
+    let variants: [(&str, Variant); 9] = [
         ("email.sent", EventData::Sent),
         ("email.delivered", EventData::Delivered),
         ("email.bounced", EventData::Bounced),
@@ -41,7 +42,7 @@ fn each_type_about_mail_has_its_variant_and_the_same_data() {
     ];
 
     for (event_type, variant) in variants {
-        let event = event(event_type, mail("", ""));
+        let event = event(event_type, &mail("", ""));
 
         assert_eq!(event.data, variant(expected.clone()));
         assert_eq!(event.mail(), Some(&expected));
@@ -73,7 +74,7 @@ fn bounce_types_are_passed_through_unchanged() {
         ("Undetermined", Some(BounceType::Undetermined)),
         ("permanent", Some(BounceType::Other("permanent".to_owned()))),
     ] {
-        let event = event("email.bounced", mail(text, "550 gone"));
+        let event = event("email.bounced", &mail(text, "550 gone"));
 
         let mail_event = event.mail().unwrap();
         assert_eq!(mail_event.bounce_type, expected);
@@ -91,7 +92,7 @@ fn a_bounce_type_and_detail_that_are_null_or_missing_are_none() {
     data["bounce_type"] = Value::Null;
     data.as_object_mut().unwrap().remove("detail");
 
-    let event = event("email.sent", data);
+    let event = event("email.sent", &data);
 
     assert_eq!(event.mail().unwrap().bounce_type, None);
     assert_eq!(event.mail().unwrap().detail, None);
@@ -99,7 +100,7 @@ fn a_bounce_type_and_detail_that_are_null_or_missing_are_none() {
 
 #[test]
 fn inbound_mail_is_read_with_its_authentication_results() {
-    let event = event("email.received", inbound());
+    let event = event("email.received", &inbound());
 
     assert_eq!(event.mail(), None);
     assert_eq!(serde_json::to_value(&event).unwrap()["data"], inbound());
@@ -127,7 +128,7 @@ fn inbound_mail_that_is_no_reply_has_no_id_to_reply_to() {
     empty["in_reply_to_email_id"] = json!("");
 
     for data in [&absent, &empty] {
-        let event = event("email.received", data.clone());
+        let event = event("email.received", data);
 
         assert_eq!(serde_json::to_value(&event).unwrap()["data"], absent);
         let EventData::Received(mail) = event.data else {

@@ -116,6 +116,7 @@ fn what_is_traced_shows_no_secret_and_no_mac() {
         let forged = forged.sign(&"email.sent".into(), at(NOW), BODY);
         let _ = verifier().verify(&signed(BODY), BODY.as_bytes());
         let _ = verifier().verify(&forged, BODY.as_bytes());
+        let _ = verifier().verify(&http::HeaderMap::new(), BODY.as_bytes());
     });
 
     let printed = log.0.lock().unwrap();
@@ -125,6 +126,7 @@ fn what_is_traced_shows_no_secret_and_no_mac() {
         "{printed}"
     );
     assert!(printed.contains("webhook delivery refused"), "{printed}");
+    assert!(printed.contains("header is missing"), "{printed}");
 }
 
 /// Writes down every field of every event.

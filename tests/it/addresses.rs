@@ -1,0 +1,163 @@
+//! An address is one path segment, whatever it holds: refused, or arriving unchanged.
+
+use std::sync::LazyLock;
+
+use audience::contacts::{Contacts, NewContact};
+use audience::{Error, ErrorKind, Method, Outcome};
+use percent_encoding::percent_decode_str;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use wiremock::{MockServer, Request};
+
+use crate::support::{answering, client, contact, ok, received};
+
+/// The ways that an address takes into a path, and what stands behind it there.
+const CALLS: [(&str, &str); 5] = [
+    ("GET", ""),
+    ("POST", "/subscribe"),
+    ("POST", "/unsubscribe"),
+    ("PATCH", ""),
+    ("DELETE", ""),
+];
+
+async fn call(
+    contacts: &Contacts,
+    client: &audience::Client,
+    index: usize,
+    address: &str,
+) -> Result<(), Error> {
+    match index {
+        0 => contacts.retrieve(address).await.map(drop),
+        1 => contacts.subscribe(address).await.map(drop),
+        2 => contacts.unsubscribe(address).await.map(drop),
+        3 => contacts
+            .merge_properties(address, [("a", 1)])
+            .await
+            .map(drop),
+        _ => client
+            .request(Method::DELETE, ["contacts", address])
+            .await
+            .map(drop),
+    }
+}
+
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
+
+/// What arrives at the server when this address is given to one of the calls.
+fn arrival(index: usize, address: &str) -> (Result<(), Error>, Vec<Request>) {
+    RUNTIME.block_on(async {
+        let server = answering(ok(contact())).await;
+        let client = client(server.uri());
+        let result = call(&client.contacts(), &client, index, address).await;
+        (result, received(&server).await)
+    })
+}
+
+fn check(index: usize, address: &str) {
+    let (result, requests) = arrival(index, address);
+    let (method, verb) = CALLS[index];
+    if matches!(address, "" | "." | "..") {
+        let error = result.unwrap_err();
+        assert_eq!(
+            (error.kind(), error.outcome(), error.attempts()),
+            (ErrorKind::Input, Outcome::NotSent, 0)
+        );
+        assert!(requests.is_empty());
+        return;
+    }
+    result.unwrap();
+    let [request] = &requests[..] else {
+        panic!("one request for {address:?}")
+    };
+    let path = request.url.path();
+    let segment = path
+        .strip_prefix("/contacts/")
+        .and_then(|path| path.strip_suffix(verb))
+        .unwrap();
+    assert_eq!(request.method.as_str(), method);
+    assert!(!segment.contains(['/', '?', '#']), "{path}");
+    assert_eq!(percent_decode_str(segment).decode_utf8().unwrap(), address);
+    assert_eq!(request.url.query(), None);
+}
+
+#[test]
+fn addresses_that_would_reach_another_endpoint_are_refused_by_every_call() {
+    for index in 0..CALLS.len() {
+        for address in ["", ".", ".."] {
+            check(index, address);
+        }
+    }
+}
+
+#[test]
+fn odd_addresses_arrive_unchanged_by_every_call() {
+    for address in [
+        "ada@example.com",
+        "ada+tag@example.com",
+        " ada@example.com ",
+        "a/b@x.io",
+        "../batch",
+        "../..",
+        "./.",
+        "a/../b",
+        "batch",
+        "%2e%2e",
+        "%2E",
+        "..%2f",
+        "a%20b",
+        "a b",
+        "a?b=c#d",
+        "\"quoted @ local\"@x.io",
+        "jürgen@exämple.de",
+        "例え@例え.jp",
+        "\u{0}",
+        "\r\nx: y",
+        "a\tb",
+        "\u{202e}",
+        "...",
+        "....",
+        "~-_.",
+        "a;b,c:d&e=f$g!h*i'j(k)",
+        "[]{}|\\^`<>",
+        "\u{10ffff}",
+        "é\u{301}",
+    ] {
+        for index in 0..CALLS.len() {
+            check(index, address);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_text_either_is_refused_or_arrives_unchanged(
+        address in prop_oneof![any::<String>(), "[.]{0,3}", "[./%@+ ?#&=;\\\\a2eEfF\u{0}\n\u{e9}]{0,12}"],
+        index in 0..CALLS.len(),
+    ) {
+        check(index, &address);
+    }
+
+    #[test]
+    fn any_text_arrives_unchanged_as_a_query_and_in_a_body(text in any::<String>(), topic in any::<String>()) {
+        RUNTIME.block_on(async {
+            let server: MockServer = answering(|request: &Request| match request.method.as_str() {
+                "GET" => ok(json!({"data": []})),
+                _ => ok(contact()),
+            }).await;
+            let contacts = client(server.uri()).contacts();
+
+            contacts.list().query(&text).after(&topic).segment(&text).await.unwrap();
+            contacts.create(NewContact::new(&text).property(&topic, text.as_str())).await.unwrap();
+            contacts.subscribe("ada@example.com").topic(&topic).await.unwrap();
+
+            let requests = received(&server).await;
+            let pairs: Vec<(String, String)> = requests[0].url.query_pairs().into_owned().collect();
+            assert_eq!(pairs, [("after".to_owned(), topic.clone()), ("query".to_owned(), text.clone()), ("segment_id".to_owned(), text.clone())]);
+            assert_eq!(requests[1].body_json::<Value>().unwrap(), json!({"email": text, "properties": {&topic: &text}}));
+            assert_eq!(requests[2].body_json::<Value>().unwrap(), json!({"topic": topic}));
+        });
+    }
+}

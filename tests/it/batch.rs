@@ -1,0 +1,160 @@
+//! Batches against answers written by hand.
+
+use audience::contacts::{BatchOutcome, MAX_BATCH, NewContact, OnConflict};
+use audience::{ErrorCode, ErrorKind, Outcome};
+use serde_json::{Value, json};
+
+use crate::support::{answering, answering_in_turn, contacts, ok, printed, received, status};
+
+fn three() -> [NewContact; 3] {
+    ["a@x.io", "b@x.io", "c@x.io"].map(NewContact::new)
+}
+
+#[tokio::test]
+async fn each_entry_gets_its_own_result_in_its_own_place() {
+    let results = json!({"data": [
+        {"email": "a@x.io", "status": "created"},
+        {"email": "b@x.io", "status": "updated"},
+        {"email": "c@x.io", "status": "skipped"},
+        {"email": "d", "status": "validation_error", "message": "d is not an address"},
+        {"email": "e@x.io", "status": "quota_exceeded"},
+        {"email": "f@x.io", "status": "on_holiday", "reason": "closed"},
+    ]});
+    let server = answering(ok(results)).await;
+    let entries = ["a@x.io", "b@x.io", "c@x.io", "d", "e@x.io", "f@x.io"].map(NewContact::new);
+
+    let report = contacts(server.uri()).create_batch(entries).await.unwrap();
+
+    let failed = |code, message: Option<&str>| BatchOutcome::Failed {
+        code,
+        message: message.map(str::to_owned),
+    };
+    let outcomes: Vec<_> = report
+        .entries
+        .iter()
+        .map(|entry| entry.outcome.clone())
+        .collect();
+    assert_eq!(
+        outcomes,
+        [
+            BatchOutcome::Created,
+            BatchOutcome::Updated,
+            BatchOutcome::Skipped,
+            failed(ErrorCode::ValidationError, Some("d is not an address")),
+            failed(ErrorCode::QuotaExceeded, None),
+            failed("on_holiday".into(), Some("closed")),
+        ]
+    );
+    let failures: Vec<_> = report
+        .failures()
+        .map(|(index, entry)| (index, entry.email.as_str()))
+        .collect();
+    assert_eq!(failures, [(3, "d"), (4, "e@x.io"), (5, "f@x.io")]);
+    assert_eq!(report.attempts(), 1);
+}
+
+#[tokio::test]
+async fn the_body_is_the_bare_array() {
+    let results = json!({"data": [{"email": "a@x.io", "status": "created"}, {"email": "a@x.io", "status": "updated"}]});
+    let server = answering(ok(results)).await;
+    let twice = [
+        NewContact::new("a@x.io"),
+        NewContact::new("a@x.io")
+            .first_name("A")
+            .on_conflict(OnConflict::Upsert),
+    ];
+
+    contacts(server.uri()).create_batch(twice).await.unwrap();
+
+    let request = &received(&server).await[0];
+    assert_eq!(
+        (request.method.as_str(), request.url.path()),
+        ("POST", "/contacts/batch")
+    );
+    assert_eq!(
+        request.body_json::<Value>().unwrap(),
+        json!([{"email": "a@x.io"}, {"email": "a@x.io", "first_name": "A", "on_conflict": "upsert"}])
+    );
+}
+
+#[tokio::test]
+async fn an_empty_or_too_long_batch_is_refused_and_nothing_is_sent() {
+    let server = answering(ok(json!({"data": []}))).await;
+
+    for count in [0, MAX_BATCH + 1] {
+        let entries = (0..count).map(|n| NewContact::new(format!("{n}@x.io")));
+        let error = contacts(server.uri())
+            .create_batch(entries)
+            .await
+            .unwrap_err();
+
+        assert_eq!(
+            (error.kind(), error.outcome(), error.attempts()),
+            (ErrorKind::Input, Outcome::NotSent, 0)
+        );
+        assert!(
+            error.to_string().starts_with("create_batch: the batch "),
+            "{error}"
+        );
+    }
+    assert!(received(&server).await.is_empty());
+}
+
+#[tokio::test]
+async fn results_that_do_not_match_the_batch_in_count_are_of_no_use() {
+    for count in [0, 2, 4] {
+        let results = vec![json!({"email": "a@x.io", "status": "created"}); count];
+        let server = answering(ok(json!({"data": results}))).await;
+
+        let error = contacts(server.uri())
+            .create_batch(three())
+            .await
+            .unwrap_err();
+
+        assert_eq!(
+            (error.kind(), error.outcome(), error.attempts()),
+            (ErrorKind::Decode, Outcome::Unknown, 1)
+        );
+        assert_eq!(
+            error.to_string(),
+            format!("create_batch: {count} results for 3 entries")
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_result_without_a_status_is_named_by_its_place() {
+    let data = json!([
+        {"email": "a@x.io", "status": "created"},
+        {"email": "hunter2@x.io", "status": "created"},
+        {"email": "hunter2@x.io", "status": 7},
+    ]);
+    let server = answering(ok(json!({"data": data}))).await;
+
+    let error = contacts(server.uri())
+        .create_batch(three())
+        .await
+        .unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Decode);
+    assert!(
+        error
+            .to_string()
+            .starts_with("create_batch: unexpected shape at $.data[2]"),
+        "{error}"
+    );
+    assert!(!printed(&error).contains("hunter2"));
+}
+
+#[tokio::test]
+async fn a_repeated_batch_tells_how_often_it_was_sent() {
+    let results = json!({"data": [{"email": "a@x.io", "status": "updated"}]});
+    let server = answering_in_turn([status(500), status(429), ok(results)]).await;
+
+    let report = contacts(server.uri())
+        .create_batch([NewContact::new("a@x.io")])
+        .await
+        .unwrap();
+
+    assert_eq!((report.attempts(), received(&server).await.len()), (3, 3));
+}

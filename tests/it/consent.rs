@@ -1,0 +1,166 @@
+//! Subscribe and unsubscribe against answers written by hand.
+
+use audience::contacts::{OptOutReason, UnsubscribeReason};
+use audience::{ErrorCode, ErrorKind, Outcome};
+use serde_json::{Value, json};
+
+use crate::support::{ADA, answering, contact, contacts, ok, received, record, status, with};
+
+#[tokio::test]
+async fn what_is_not_said_is_not_sent() {
+    let server = answering(ok(contact())).await;
+    let contacts = contacts(server.uri());
+
+    contacts.subscribe(ADA).await.unwrap();
+    contacts.subscribe(ADA).topic("news").await.unwrap();
+    contacts.unsubscribe(ADA).await.unwrap();
+    contacts.unsubscribe(ADA).topic("news").await.unwrap();
+    contacts
+        .unsubscribe(ADA)
+        .reason(OptOutReason::Preferences)
+        .await
+        .unwrap();
+    contacts
+        .unsubscribe(ADA)
+        .reason(OptOutReason::Manual)
+        .topic("")
+        .await
+        .unwrap();
+
+    let requests = received(&server).await;
+    let sent: Vec<_> = requests
+        .iter()
+        .map(|request| {
+            let verb = request.url.path().rsplit('/').next().unwrap();
+            (verb, request.body_json::<Value>().ok())
+        })
+        .collect();
+    assert_eq!(
+        sent,
+        [
+            ("subscribe", None),
+            ("subscribe", Some(json!({"topic": "news"}))),
+            ("unsubscribe", None),
+            ("unsubscribe", Some(json!({"topic": "news"}))),
+            ("unsubscribe", Some(json!({"reason": "preferences"}))),
+            (
+                "unsubscribe",
+                Some(json!({"reason": "manual", "topic": ""}))
+            ),
+        ]
+    );
+    for request in &requests {
+        assert_eq!(request.method.as_str(), "POST");
+        assert!(
+            request
+                .url
+                .path()
+                .starts_with("/contacts/ada%40example.com/")
+        );
+        assert_eq!(
+            request.headers.contains_key("content-type"),
+            !request.body.is_empty(),
+            "no body, no type of one"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_contact_comes_back_as_it_is_now() {
+    let server = answering(status(202).set_body_json(contact())).await;
+
+    let contact = contacts(server.uri())
+        .unsubscribe(ADA)
+        .topic("offers")
+        .await
+        .unwrap();
+
+    assert_eq!(contact.topics.get("offers"), Some(&false));
+    assert_eq!(
+        contact.unsubscribe_reason,
+        Some(UnsubscribeReason::Preferences)
+    );
+}
+
+#[tokio::test]
+async fn an_answer_in_the_short_form_gives_no_answer_for_any_topic() {
+    let server = answering(ok(record())).await;
+
+    let contact = contacts(server.uri())
+        .subscribe(ADA)
+        .topic("news")
+        .await
+        .unwrap();
+
+    assert!(contact.topics.is_empty());
+    assert_eq!(contact.unsubscribe_reason, None);
+}
+
+#[tokio::test]
+async fn a_complaint_contact_cannot_be_subscribed_and_the_error_says_so() {
+    let refusal =
+        json!({"error": {"code": "failed_precondition", "message": "the contact reported spam"}});
+    let server = answering(status(422).set_body_json(refusal)).await;
+    let contacts = contacts(server.uri());
+
+    for error in [
+        contacts.subscribe(ADA).await.unwrap_err(),
+        contacts.subscribe(ADA).topic("news").await.unwrap_err(),
+    ] {
+        assert!(error.is_complaint_locked() && !error.is_validation_error());
+        assert_eq!(
+            (error.kind(), error.outcome(), error.attempts()),
+            (ErrorKind::Api, Outcome::Refused, 1)
+        );
+        assert_eq!(
+            error.api().unwrap().message(),
+            Some("the contact reported spam")
+        );
+        assert_eq!(
+            error.to_string(),
+            "subscribe: the service refused with 422 failed_precondition"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_topic_is_named_by_the_service_and_not_by_the_error_text() {
+    let refusal = json!({"code": "not_found", "message": "no such topic: gossip"});
+    let server = answering(status(404).set_body_json(refusal)).await;
+
+    let error = contacts(server.uri())
+        .unsubscribe(ADA)
+        .topic("gossip")
+        .await
+        .unwrap_err();
+
+    assert!(error.is_not_found());
+    assert_eq!(error.code(), Some(&ErrorCode::NotFound));
+    assert_eq!(
+        error.api().unwrap().message(),
+        Some("no such topic: gossip")
+    );
+    assert_eq!(
+        error.to_string(),
+        "unsubscribe: the service refused with 404 not_found"
+    );
+}
+
+#[tokio::test]
+async fn whether_a_contact_is_opted_out_is_never_guessed() {
+    let mut odd = with(contact(), "unsubscribed", Value::Null);
+    let server = answering(ok(&odd)).await;
+    let error = contacts(server.uri()).unsubscribe(ADA).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Decode);
+    assert!(error.to_string().contains("$.unsubscribed"), "{error}");
+
+    odd = with(contact(), "topics", json!({"news": "yes"}));
+    let server = answering(ok(odd)).await;
+    let error = contacts(server.uri()).subscribe(ADA).await.unwrap_err();
+    assert!(error.to_string().contains("$.topics.news"), "{error}");
+    assert_eq!(
+        error.outcome(),
+        Outcome::Unknown,
+        "it was answered with 2xx: applied, most likely"
+    );
+}

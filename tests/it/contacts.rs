@@ -1,0 +1,284 @@
+//! Create, retrieve and merge against answers written by hand: what is sent, and what is made of what comes.
+
+use audience::contacts::{NewContact, OnConflict, Properties, PropertyValue, UnsubscribeReason};
+use audience::{ErrorKind, Timestamp};
+use serde_json::{Value, json};
+
+use crate::support::{
+    ADA, answering, answering_in_turn, contact, contacts, ok, received, record, status, summary,
+    text, with, without,
+};
+
+#[tokio::test]
+async fn create_sends_what_was_set_and_reads_the_record() {
+    let server = answering(status(201).set_body_json(record())).await;
+    let ada = NewContact::new(" Ada@Example.com")
+        .first_name("Ada")
+        .last_name("Lovelace")
+        .property("plan", "pro")
+        .property("seats", 3)
+        .on_conflict(OnConflict::Skip);
+
+    let created = contacts(server.uri()).create(ada).await.unwrap();
+
+    let request = &received(&server).await[0];
+    assert_eq!(request.method.as_str(), "POST");
+    assert_eq!(
+        (request.url.path(), request.url.query()),
+        ("/contacts", None)
+    );
+    assert_eq!(
+        request.body_json::<Value>().unwrap(),
+        json!({"email": " Ada@Example.com", "first_name": "Ada", "last_name": "Lovelace",
+            "properties": {"plan": "pro", "seats": 3}, "on_conflict": "skip"}),
+        "the address is sent as given: to trim it is the service's part"
+    );
+    let contact = &created.contact;
+    assert_eq!(
+        (contact.id.as_str(), contact.email.as_str()),
+        ("con_1", ADA)
+    );
+    assert_eq!(contact.first_name.as_deref(), Some("Ada"));
+    assert_eq!(contact.last_name.as_deref(), Some("Lovelace"));
+    assert_eq!(
+        contact.properties,
+        Properties::from_iter([("plan", PropertyValue::from("pro")), ("seats", 3.into())])
+    );
+    assert!(contact.unsubscribed);
+    assert_eq!(contact.created_at, Timestamp::from_unix(1_700_000_000));
+}
+
+#[tokio::test]
+async fn only_a_201_means_that_the_contact_is_new() {
+    for (code, is_new) in [(201, true), (200, false), (202, false)] {
+        let server = answering(status(code).set_body_json(record())).await;
+
+        let created = contacts(server.uri())
+            .create(NewContact::new(ADA))
+            .await
+            .unwrap();
+
+        assert_eq!(
+            (created.is_new(), created.attempts()),
+            (is_new, 1),
+            "{code}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_200_after_a_lost_attempt_shows_that_there_was_one() {
+    let server = answering_in_turn([status(503), ok(record())]).await;
+
+    let created = contacts(server.uri())
+        .create(NewContact::new(ADA))
+        .await
+        .unwrap();
+
+    assert_eq!((created.is_new(), created.attempts()), (false, 2));
+}
+
+#[tokio::test]
+async fn an_empty_map_of_properties_is_sent_and_a_map_not_set_is_not() {
+    let server = answering(ok(record())).await;
+    let contacts = contacts(server.uri());
+
+    contacts
+        .create(NewContact::new(ADA).properties(Properties::new()))
+        .await
+        .unwrap();
+    contacts.create(NewContact::new(ADA)).await.unwrap();
+
+    let bodies: Vec<Value> = received(&server)
+        .await
+        .iter()
+        .map(|request| request.body_json().unwrap())
+        .collect();
+    assert_eq!(
+        bodies,
+        [
+            json!({"email": ADA, "properties": {}}),
+            json!({"email": ADA})
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_number_that_json_cannot_hold_is_refused_before_anything_is_sent() {
+    let server = answering(ok(record())).await;
+    let contacts = contacts(server.uri());
+
+    let created = contacts
+        .create(NewContact::new(ADA).property("rate", f64::NAN))
+        .await;
+    let merged = contacts
+        .merge_properties(ADA, [("rate", f64::INFINITY)])
+        .await;
+
+    assert_eq!(created.unwrap_err().kind(), ErrorKind::Input);
+    assert_eq!(merged.unwrap_err().kind(), ErrorKind::Input);
+    assert!(received(&server).await.is_empty());
+}
+
+#[tokio::test]
+async fn retrieve_reads_every_member_of_the_full_form() {
+    let server = answering(ok(contact())).await;
+
+    let contact = contacts(server.uri()).retrieve(ADA).await.unwrap();
+
+    let request = &received(&server).await[0];
+    assert_eq!(
+        (request.method.as_str(), request.url.path()),
+        ("GET", "/contacts/ada%40example.com")
+    );
+    assert!(request.body.is_empty());
+    assert_eq!(contact.id, "con_1");
+    assert_eq!(contact.email, ADA);
+    assert_eq!(contact.first_name.as_deref(), Some("Ada"));
+    assert_eq!(contact.last_name.as_deref(), Some("Lovelace"));
+    assert_eq!(
+        (&contact.properties["plan"], &contact.properties["seats"]),
+        (&"pro".into(), &3.into())
+    );
+    assert!(contact.unsubscribed);
+    assert_eq!(
+        contact.unsubscribe_reason,
+        Some(UnsubscribeReason::Preferences)
+    );
+    assert_eq!(contact.created_at.as_unix(), 1_700_000_000);
+    assert_eq!(contact.topics.get("news"), Some(&true));
+    assert_eq!(contact.topics.get("offers"), Some(&false));
+    assert_eq!(contact.topics.get("never mentioned"), None);
+}
+
+#[tokio::test]
+async fn what_was_never_given_is_none_whether_missing_null_or_empty() {
+    let missing = without(
+        contact(),
+        &[
+            "first_name",
+            "last_name",
+            "unsubscribe_reason",
+            "topics",
+            "properties",
+        ],
+    );
+    let mut null = contact();
+    let mut empty = contact();
+    for name in ["first_name", "last_name", "unsubscribe_reason"] {
+        (null[name], empty[name]) = (Value::Null, "".into());
+    }
+    for name in ["topics", "properties"] {
+        (null[name], empty[name]) = (Value::Null, json!({}));
+    }
+
+    for form in [missing, null, empty] {
+        let server = answering(ok(&form)).await;
+
+        let contact = contacts(server.uri()).retrieve(ADA).await.unwrap();
+
+        assert_eq!(
+            (contact.first_name, contact.last_name),
+            (None, None),
+            "{form}"
+        );
+        assert_eq!(contact.unsubscribe_reason, None, "{form}");
+        assert!(
+            contact.properties.is_empty() && contact.topics.is_empty(),
+            "{form}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn reasons_values_and_members_that_the_document_does_not_know_are_kept_or_passed_over() {
+    let mut odd = with(contact(), "unsubscribe_reason", "moved abroad");
+    odd["properties"] = json!({"vip": true, "tags": ["a", 1], "big": 18_446_744_073_709_551_615_u64, "half": 0.5, "none": null});
+    odd["created_at"] = i64::MIN.into();
+    odd["brand_new"] = json!({"anything": [1]});
+    let server = answering(ok(&odd)).await;
+
+    let contact = contacts(server.uri()).retrieve(ADA).await.unwrap();
+
+    assert_eq!(
+        contact.unsubscribe_reason,
+        Some(UnsubscribeReason::Other("moved abroad".into()))
+    );
+    assert_eq!(
+        serde_json::to_value(&contact.properties).unwrap(),
+        odd["properties"]
+    );
+    assert_eq!(contact.created_at.as_unix(), i64::MIN);
+}
+
+#[tokio::test]
+async fn the_complaint_can_be_read() {
+    let server = answering(ok(with(contact(), "unsubscribe_reason", "complaint"))).await;
+
+    let contact = contacts(server.uri()).retrieve(ADA).await.unwrap();
+
+    assert_eq!(
+        contact.unsubscribe_reason,
+        Some(UnsubscribeReason::Complaint)
+    );
+}
+
+#[tokio::test]
+async fn merge_sends_the_properties_alone_and_hands_the_answer_out_raw() {
+    let server = answering(text(202, r#"{"merged": 1}"#).insert_header("x-request", "7")).await;
+
+    let raw = contacts(server.uri())
+        .merge_properties(ADA, [("seats", 3)])
+        .await
+        .unwrap();
+
+    let request = &received(&server).await[0];
+    assert_eq!(
+        (request.method.as_str(), request.url.path()),
+        ("PATCH", "/contacts/ada%40example.com")
+    );
+    assert_eq!(
+        request.body_json::<Value>().unwrap(),
+        json!({"properties": {"seats": 3}})
+    );
+    assert_eq!((raw.status().as_u16(), raw.attempts()), (202, 1));
+    assert_eq!(raw.headers()["x-request"], "7");
+    assert_eq!(raw.bytes().as_ref(), br#"{"merged": 1}"#);
+    assert_eq!(raw.json::<Value>().unwrap(), json!({"merged": 1}));
+    assert_eq!(raw.json::<Vec<u8>>().unwrap_err().kind(), ErrorKind::Decode);
+}
+
+#[tokio::test]
+async fn an_answer_without_a_body_is_an_answer_where_it_is_handed_out_raw() {
+    let server = answering(status(204)).await;
+
+    let raw = contacts(server.uri())
+        .merge_properties(ADA, [("seats", 3)])
+        .await
+        .unwrap();
+
+    assert_eq!((raw.status().as_u16(), raw.bytes().len()), (204, 0));
+}
+
+#[tokio::test]
+async fn a_list_shows_the_short_form() {
+    let page = json!({"data": [summary("con_9"), with(summary("con_8"), "first_name", Value::Null)], "next": "con_8"});
+    let server = answering(ok(page)).await;
+
+    let page = contacts(server.uri()).list().await.unwrap();
+
+    assert_eq!(page.next.as_deref(), Some("con_8"));
+    let [first, second] = &page.data[..] else {
+        panic!("{page:?}")
+    };
+    assert_eq!(
+        (first.id.as_str(), first.first_name.as_deref()),
+        ("con_9", Some("Ada"))
+    );
+    assert_eq!(
+        (second.id.as_str(), second.first_name.as_deref()),
+        ("con_8", None)
+    );
+    assert!(first.unsubscribed);
+    assert_eq!(first.properties["plan"], "pro");
+}

@@ -1,0 +1,332 @@
+//! Answers that are no success, or not what the document shows.
+
+use audience::{Error, ErrorCode, ErrorKind, Outcome};
+use serde_json::{Value, json};
+
+use crate::support::operation::Operation;
+use crate::support::script::{Script, answer};
+use crate::support::{
+    ADA, answering, client, contacts, ok, printed, status, summary, text, with, without,
+};
+
+async fn refusal(code: u16, body: impl AsRef<[u8]>) -> Error {
+    let server = answering(status(code).set_body_bytes(body.as_ref())).await;
+    contacts(server.uri())
+        .retrieve(ADA)
+        .retry(audience::RetryPolicy::none())
+        .await
+        .unwrap_err()
+}
+
+/// The shapes in which an error body may come; section 7 shows none.
+fn shapes(slug: &str) -> Vec<Value> {
+    vec![
+        json!({"code": slug, "message": "in words"}),
+        json!({"slug": slug, "message": "in words"}),
+        json!({"error": slug, "message": "in words"}),
+        json!({"error": slug, "detail": "in words"}),
+        json!({"error": {"code": slug, "message": "in words"}}),
+        json!({"error": {"slug": slug, "message": "in words"}}),
+        json!({"error": {"type": slug, "message": "in words"}}),
+        json!({"error": {"name": slug, "reason": "in words"}}),
+        json!({"type": slug, "message": "in words"}),
+        json!({"name": slug, "message": "in words", "statusCode": 422}),
+    ]
+}
+
+#[tokio::test]
+async fn slug_message_and_body_are_found_in_every_shape() {
+    for (code, slug, expected) in [
+        (422, "validation_error", ErrorCode::ValidationError),
+        (409, "already_exists", ErrorCode::AlreadyExists),
+        (402, "quota_exceeded", ErrorCode::QuotaExceeded),
+        (403, "key_not_permitted", ErrorCode::KeyNotPermitted),
+        (404, "not_found", ErrorCode::NotFound),
+        (422, "failed_precondition", ErrorCode::FailedPrecondition),
+        (
+            418,
+            "i_am_a_teapot",
+            ErrorCode::Other("i_am_a_teapot".into()),
+        ),
+    ] {
+        for shape in shapes(slug) {
+            let error = refusal(code, shape.to_string()).await;
+
+            let api = error.api().unwrap();
+            assert_eq!(
+                (error.kind(), api.status().as_u16()),
+                (ErrorKind::Api, code)
+            );
+            assert_eq!(
+                (error.code(), api.code()),
+                (Some(&expected), Some(&expected)),
+                "{shape}"
+            );
+            assert_eq!(api.message(), Some("in words"), "{shape}");
+            assert_eq!(api.body(), shape.to_string().as_bytes());
+            assert_eq!(
+                [
+                    error.is_validation_error(),
+                    error.is_already_exists(),
+                    error.is_quota_exceeded(),
+                    error.is_key_not_permitted(),
+                    error.is_not_found(),
+                    error.is_complaint_locked(),
+                ],
+                [
+                    expected == ErrorCode::ValidationError,
+                    expected == ErrorCode::AlreadyExists,
+                    expected == ErrorCode::QuotaExceeded,
+                    expected == ErrorCode::KeyNotPermitted,
+                    expected == ErrorCode::NotFound,
+                    expected == ErrorCode::FailedPrecondition,
+                ],
+                "{shape}"
+            );
+            assert_eq!(
+                error.to_string(),
+                format!("retrieve: the service refused with {code} {slug}")
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_a_slug_only_a_status_that_means_one_thing_is_taken_for_it() {
+    for body in [
+        "",
+        "{}",
+        "[]",
+        "null",
+        "not json",
+        "<html><title>nginx</title></html>",
+        r#"{"error": {}}"#,
+        r#"{"error": 7, "code": null}"#,
+        "\u{1}\u{2}",
+    ] {
+        let bare_404 = refusal(404, body).await;
+        let bare_409 = refusal(409, body).await;
+        let bare_402 = refusal(402, body).await;
+        let bare_422 = refusal(422, body).await;
+        let bare_403 = refusal(403, body).await;
+
+        assert!(
+            bare_404.is_not_found() && !bare_404.is_already_exists(),
+            "{body}"
+        );
+        assert!(
+            bare_409.is_already_exists() && !bare_409.is_quota_exceeded(),
+            "{body}"
+        );
+        assert!(
+            bare_402.is_quota_exceeded() && !bare_402.is_not_found(),
+            "{body}"
+        );
+        assert!(
+            !bare_422.is_complaint_locked() && !bare_422.is_validation_error(),
+            "{body}"
+        );
+        assert!(!bare_403.is_key_not_permitted(), "{body}");
+        for error in [bare_404, bare_409, bare_402, bare_422, bare_403] {
+            assert_eq!(error.code(), None, "never guessed");
+            assert_eq!(error.api().unwrap().body(), body.as_bytes());
+            assert_eq!(error.outcome(), Outcome::Refused);
+        }
+    }
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_text_are_kept_as_they_came() {
+    let error = refusal(404, [0xff, 0x00, 0xfe]).await;
+
+    assert_eq!(error.api().unwrap().body(), [0xff, 0x00, 0xfe]);
+    assert!(error.is_not_found());
+}
+
+#[tokio::test]
+async fn another_slug_under_the_same_status_is_not_what_was_asked_about() {
+    let error = refusal(404, r#"{"code": "no_such_route"}"#).await;
+
+    assert!(!error.is_not_found());
+    assert_eq!(error.code().map(ErrorCode::as_str), Some("no_such_route"));
+}
+
+#[tokio::test]
+async fn what_may_have_become_of_the_write_follows_from_the_status() {
+    for code in [
+        400, 401, 402, 403, 404, 405, 409, 410, 413, 415, 422, 423, 425, 429, 451,
+    ] {
+        assert_eq!(
+            refusal(code, "").await.outcome(),
+            Outcome::Refused,
+            "{code}"
+        );
+    }
+    for code in [408, 500, 501, 502, 503, 504, 507, 520, 599] {
+        assert_eq!(
+            refusal(code, "").await.outcome(),
+            Outcome::Unknown,
+            "{code}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn every_operation_names_itself_and_the_place_where_the_answer_goes_wrong() {
+    let hunter = "hunter2@example.com";
+    for operation in Operation::ALL {
+        if matches!(
+            operation,
+            Operation::Merge | Operation::Request | Operation::IdempotentRequest
+        ) {
+            continue; // handed out raw
+        }
+        for (body, place) in [
+            (
+                String::new(),
+                "the answer has no body where the interface document shows JSON",
+            ),
+            (
+                " \r\n".to_owned(),
+                "the answer has no body where the interface document shows JSON",
+            ),
+            (
+                format!("<html>{hunter}</html>"),
+                "the answer is not JSON from line 1, column 1 on",
+            ),
+            (
+                format!(r#"{{"id": "{hunter}", "em"#),
+                "the answer is not JSON from line 1, column ",
+            ),
+            (format!(r#""{hunter}""#), "unexpected shape at $: expected "),
+            ("null".to_owned(), "unexpected shape at $: expected "),
+            (
+                format!(r#"{{"{hunter}": "{hunter}"}}"#),
+                "unexpected shape at $: missing field `",
+            ),
+        ] {
+            let server = Script::play([answer(200, &body)]).await;
+
+            let error = operation.run(&client(server.url())).await.unwrap_err();
+
+            let message = format!("{}: {place}", operation.name());
+            assert_eq!(error.kind(), ErrorKind::Decode);
+            assert!(
+                error.to_string().starts_with(&message),
+                "{body} gives {error}"
+            );
+            assert!(!printed(&error).contains("hunter2"), "{error:?}");
+            assert_eq!((error.outcome(), error.attempts()), (Outcome::Unknown, 1));
+            assert_eq!(server.received().len(), 1, "asking again would not help");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_json_path_leads_to_the_wrong_type_and_quotes_nothing() {
+    let good = crate::support::contact();
+    for (member, value, message) in [
+        ("id", json!(7), "$.id: expected a string"),
+        ("email", json!(null), "$.email: expected a string"),
+        ("first_name", json!(["hunter2"]), "$.first_name: expected "),
+        ("last_name", json!({"hunter2": 1}), "$.last_name: expected "),
+        ("properties", json!("hunter2"), "$.properties: expected "),
+        (
+            "unsubscribed",
+            json!("hunter2"),
+            "$.unsubscribed: expected a boolean",
+        ),
+        (
+            "unsubscribe_reason",
+            json!(true),
+            "$.unsubscribe_reason: expected ",
+        ),
+        ("created_at", json!("hunter2"), "$.created_at: expected i64"),
+        ("created_at", json!(1.5), "$.created_at: expected i64"),
+        ("topics", json!(["hunter2"]), "$.topics: expected a map"),
+        (
+            "topics",
+            json!({"hunter2@x.io": "hunter2"}),
+            "$.topics.*: expected a boolean",
+        ),
+    ] {
+        let server = answering(ok(with(good.clone(), member, value))).await;
+
+        let error = contacts(server.uri()).retrieve(ADA).await.unwrap_err();
+
+        assert!(error.to_string().contains(message), "{error}");
+        assert!(!printed(&error).contains("hunter2"), "{error:?}");
+    }
+    for member in ["id", "email", "unsubscribed", "created_at"] {
+        let server = answering(ok(without(good.clone(), &[member]))).await;
+
+        let error = contacts(server.uri()).retrieve(ADA).await.unwrap_err();
+
+        assert_eq!(
+            error.to_string(),
+            format!("retrieve: unexpected shape at $: missing field `{member}`")
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_contact_in_the_middle_of_a_page_is_found_by_its_index() {
+    let data = [
+        summary("c1"),
+        with(summary("c2"), "created_at", "yesterday"),
+        summary("c3"),
+    ];
+    let server = answering(ok(json!({"data": data, "next": "c3"}))).await;
+
+    let error = contacts(server.uri()).list().await.unwrap_err();
+
+    assert_eq!(
+        error.to_string(),
+        "list: unexpected shape at $.data[1].created_at: expected i64"
+    );
+}
+
+#[tokio::test]
+async fn success_without_content_is_no_contact() {
+    let server = answering(status(204)).await;
+
+    let error = contacts(server.uri()).unsubscribe(ADA).await.unwrap_err();
+
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Decode, Outcome::Unknown)
+    );
+}
+
+#[tokio::test]
+async fn the_service_s_own_words_are_at_hand_and_never_printed() {
+    let body = json!({"error": {"code": "hunter2@example.com", "message": "hunter2@example.com is no contact"}});
+
+    let error = refusal(404, body.to_string()).await;
+
+    assert_eq!(
+        error.api().unwrap().message(),
+        Some("hunter2@example.com is no contact")
+    );
+    assert!(!printed(&error).contains("hunter2"), "{error:?}");
+    assert!(
+        error.is_not_found(),
+        "what is no slug does not pass for one"
+    );
+}
+
+#[tokio::test]
+async fn an_html_error_page_keeps_the_status() {
+    let page = "<!doctype html><h1>502 Bad Gateway</h1>hunter2";
+    let server = answering(text(502, page).insert_header("content-type", "text/html")).await;
+
+    let error = contacts(server.uri()).retrieve(ADA).await.unwrap_err();
+
+    assert_eq!(
+        error.to_string(),
+        "retrieve: the service refused with 502 (after 4 attempts)"
+    );
+    assert_eq!(error.api().unwrap().body(), page.as_bytes());
+    assert_eq!((error.code(), error.attempts()), (None, 4));
+    assert!(!printed(&error).contains("hunter2"));
+}

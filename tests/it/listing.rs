@@ -1,0 +1,495 @@
+//! Walks over pages as a service might serve them, honest or not.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use audience::contacts::{ContactStream, Contacts};
+use audience::rule::Rule;
+use audience::{ErrorKind, Outcome, RetryPolicy};
+use futures_util::stream::FusedStream;
+use futures_util::{Stream, StreamExt, TryStreamExt};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use wiremock::{MockServer, Request, ResponseTemplate};
+
+use crate::support::{
+    answering, answering_in_turn, client, contacts, ok, received, status, summary,
+};
+
+/// Pages by the cursor that asks for them; whatever else is asked for is a 422.
+#[derive(Clone, Default)]
+struct Book(Arc<Mutex<HashMap<Option<String>, Value>>>);
+
+impl Book {
+    fn put(&self, after: Option<&str>, ids: &[&str], next: Value) {
+        let data: Vec<_> = ids.iter().map(|id| summary(id)).collect();
+        let mut page = json!({"data": data});
+        if next != json!("missing") {
+            page["next"] = next;
+        }
+        let mut pages = self.0.lock().unwrap();
+        pages.insert(after.map(str::to_owned), page);
+    }
+
+    async fn serve(&self) -> MockServer {
+        let book = self.clone();
+        answering(move |request: &Request| book.page(request)).await
+    }
+
+    fn page(&self, request: &Request) -> ResponseTemplate {
+        let after = after(request);
+        match self.0.lock().unwrap().get(&after) {
+            Some(page) => ok(page),
+            None => {
+                status(422).set_body_json(json!({"code": "validation_error", "message": after}))
+            }
+        }
+    }
+}
+
+fn after(request: &Request) -> Option<String> {
+    let mut pairs = request.url.query_pairs();
+    pairs
+        .find(|(name, _)| name == "after")
+        .map(|(_, value)| value.into_owned())
+}
+
+async fn cursors_asked_for(server: &MockServer) -> Vec<Option<String>> {
+    received(server).await.iter().map(after).collect()
+}
+
+async fn ids(contacts: &Contacts) -> Vec<String> {
+    contacts
+        .list()
+        .stream()
+        .map_ok(|contact| contact.id)
+        .try_collect()
+        .await
+        .unwrap()
+}
+
+/// Three pages, the second of them short.
+fn three_pages() -> Book {
+    let book = Book::default();
+    book.put(None, &["c9", "c8", "c7"], json!("c7"));
+    book.put(Some("c7"), &["c6"], json!("c6"));
+    book.put(Some("c6"), &["c5", "c4", "c3"], json!("c3"));
+    book.put(Some("c3"), &[], json!(""));
+    book
+}
+
+#[tokio::test]
+async fn a_walk_goes_on_past_a_short_page_and_ends_on_empty_data_alone() {
+    let server = three_pages().serve().await;
+    let contacts = contacts(server.uri());
+
+    assert_eq!(
+        ids(&contacts).await,
+        ["c9", "c8", "c7", "c6", "c5", "c4", "c3"]
+    );
+
+    let asked = cursors_asked_for(&server).await;
+    assert_eq!(
+        asked,
+        [
+            None,
+            Some("c7".into()),
+            Some("c6".into()),
+            Some("c3".into())
+        ]
+    );
+    assert_eq!(contacts.list().count().await.unwrap(), 7);
+    let pages: Vec<_> = contacts
+        .list()
+        .pages()
+        .map_ok(|page| page.data.len())
+        .try_collect()
+        .await
+        .unwrap();
+    assert_eq!(
+        pages,
+        [3, 1, 3],
+        "the empty page ends the walk and is not handed out"
+    );
+}
+
+#[tokio::test]
+async fn next_is_the_cursor_where_there_is_one_and_the_last_id_where_there_is_none() {
+    let book = Book::default();
+    book.put(None, &["c9"], json!("opaque"));
+    book.put(Some("opaque"), &["c8"], json!("missing"));
+    book.put(Some("c8"), &["c7"], Value::Null);
+    book.put(Some("c7"), &["c6"], json!(""));
+    book.put(Some("c6"), &[], json!("and yet a cursor"));
+    let server = book.serve().await;
+
+    assert_eq!(ids(&contacts(server.uri())).await, ["c9", "c8", "c7", "c6"]);
+    assert_eq!(contacts(server.uri()).list().count().await.unwrap(), 4);
+}
+
+#[tokio::test]
+async fn every_request_of_a_walk_carries_the_filters() {
+    let server = three_pages().serve().await;
+    let list = contacts(server.uri()).list().limit(7).query("a b");
+
+    list.clone()
+        .rule(Rule::all([]))
+        .stream()
+        .try_collect::<Vec<_>>()
+        .await
+        .unwrap();
+    list.segment("seg_1").count().await.unwrap();
+    contacts(server.uri()).list().count().await.unwrap();
+
+    let queries: Vec<_> = received(&server)
+        .await
+        .iter()
+        .map(|request| request.url.query().unwrap_or("").to_owned())
+        .collect();
+    let rules = "query=a%20b&rules=%7B%22match_%22%3A%22all%22%2C%22conditions%22%3A%5B%5D%7D";
+    for (index, cursor) in ["", "&after=c7", "&after=c6", "&after=c3"]
+        .iter()
+        .enumerate()
+    {
+        assert_eq!(queries[index], format!("limit=7{cursor}&{rules}"));
+        assert_eq!(
+            queries[4 + index],
+            format!("limit=7{cursor}&query=a%20b&segment_id=seg_1")
+        );
+        assert_eq!(
+            queries[8 + index],
+            format!("limit=200{cursor}"),
+            "a count asks for the largest pages"
+        );
+    }
+}
+
+#[tokio::test]
+async fn one_page_is_one_request_whatever_comes_after_it() {
+    let server = three_pages().serve().await;
+
+    let page = contacts(server.uri()).list().after("c7").await.unwrap();
+
+    assert_eq!(
+        (page.data[0].id.as_str(), page.next.as_deref()),
+        ("c6", Some("c6"))
+    );
+    assert_eq!(received(&server).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_segment_and_a_rule_together_are_refused_once_and_nothing_is_sent() {
+    let server = three_pages().serve().await;
+    let list = contacts(server.uri())
+        .list()
+        .segment("seg_1")
+        .rule(Rule::any([]));
+
+    let page = list.clone().await.unwrap_err();
+    let count = list.clone().count().await.unwrap_err();
+    let streamed: Vec<_> = list.stream().collect().await;
+
+    for error in [page, count] {
+        assert_eq!(
+            (error.kind(), error.outcome()),
+            (ErrorKind::Input, Outcome::NotSent)
+        );
+    }
+    assert_eq!(streamed.len(), 1, "asking again would not mend it");
+    assert!(received(&server).await.is_empty());
+}
+
+#[tokio::test]
+async fn cursors_that_go_in_circles_are_an_error_soon_and_never_an_endless_walk() {
+    for tail in [0, 1, 5] {
+        for length in [1, 2, 3, 7] {
+            let book = Book::default();
+            let name = |n: usize| {
+                format!(
+                    "p{}",
+                    if n < tail {
+                        n
+                    } else {
+                        tail + (n - tail) % length
+                    }
+                )
+            };
+            for n in 0..tail + length {
+                let after = n.checked_sub(1).map(name);
+                book.put(after.as_deref(), &[&format!("c{n}")], json!(name(n)));
+            }
+            let last = name(tail + length - 1);
+            book.put(Some(&last), &["c0"], json!(name(tail + length)));
+            let server = book.serve().await;
+            let contacts = contacts(server.uri());
+
+            let streamed: Vec<_> = contacts.list().stream().take(10_000).collect().await;
+            let sent = received(&server).await.len();
+            let counted = contacts.list().count().await.unwrap_err();
+
+            let error = streamed.last().unwrap().as_ref().unwrap_err();
+            for error in [error, &counted] {
+                assert_eq!(
+                    error.kind(),
+                    ErrorKind::Pagination,
+                    "tail {tail}, length {length}"
+                );
+                assert_eq!(
+                    error.to_string(),
+                    "list: the service's cursors go in circles, so the walk was stopped"
+                );
+            }
+            assert_eq!(
+                streamed.iter().filter(|item| item.is_err()).count(),
+                1,
+                "it is told once"
+            );
+            assert!(
+                sent <= 3 * (tail + length) + 3,
+                "{sent} requests for tail {tail}, length {length}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_same_page_again_is_a_circle_even_where_next_is_missing() {
+    for next in [json!("missing"), json!(""), json!(null), json!("c9")] {
+        let book = Book::default();
+        book.put(None, &["c9"], next.clone());
+        book.put(Some("c9"), &["c9"], next);
+        let server = book.serve().await;
+
+        let items: Vec<_> = contacts(server.uri()).list().stream().collect().await;
+
+        assert_eq!(items.len(), 2);
+        assert_eq!(items[1].as_ref().unwrap_err().kind(), ErrorKind::Pagination);
+        assert_eq!(received(&server).await.len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_walk_started_after_a_cursor_finds_the_way_back_to_it() {
+    let book = Book::default();
+    book.put(Some("start"), &["c1"], json!("start"));
+    let server = book.serve().await;
+
+    let items: Vec<_> = contacts(server.uri())
+        .list()
+        .after("start")
+        .pages()
+        .collect()
+        .await;
+
+    assert_eq!(items.len(), 1);
+    assert_eq!(items[0].as_ref().unwrap_err().kind(), ErrorKind::Pagination);
+}
+
+#[tokio::test]
+async fn after_an_error_in_the_middle_the_walk_goes_on_with_nothing_lost_and_nothing_twice() {
+    let page = |ids: &[&str], next: &str| {
+        let data: Vec<_> = ids.iter().map(|id| summary(id)).collect();
+        ok(json!({"data": data, "next": next}))
+    };
+    let server = answering_in_turn([
+        status(503),
+        page(&["c9", "c8"], "c8"),
+        status(500),
+        ResponseTemplate::new(200).set_body_string("{\"data\": [tru"),
+        status(403),
+        page(&["c7"], "c7"),
+        page(&[], ""),
+    ])
+    .await;
+    let mut stream = contacts(server.uri())
+        .list()
+        .retry(RetryPolicy::none())
+        .stream();
+
+    let mut seen = Vec::new();
+    let mut errors = Vec::new();
+    while let Some(item) = stream.next().await {
+        match item {
+            Ok(contact) => seen.push(contact.id),
+            Err(error) => {
+                assert!(!stream.is_terminated());
+                errors.push(error.kind());
+            }
+        }
+    }
+
+    assert_eq!(seen, ["c9", "c8", "c7"]);
+    assert_eq!(
+        errors,
+        [
+            ErrorKind::Api,
+            ErrorKind::Api,
+            ErrorKind::Decode,
+            ErrorKind::Api
+        ]
+    );
+    let c8 = || Some("c8".to_owned());
+    let asked = cursors_asked_for(&server).await;
+    assert_eq!(
+        asked,
+        [None, None, c8(), c8(), c8(), c8(), Some("c7".into())]
+    );
+}
+
+#[tokio::test]
+async fn a_walk_repeats_a_page_on_its_own_as_any_reading_call_does() {
+    let page = json!({"data": [summary("c1")], "next": ""});
+    let end = json!({"data": [], "next": ""});
+    let server =
+        answering_in_turn([status(503), ok(page), status(429), status(500), ok(end)]).await;
+
+    assert_eq!(ids(&contacts(server.uri())).await, ["c1"]);
+}
+
+#[tokio::test]
+async fn a_walk_that_is_over_stays_over() {
+    let server = three_pages().serve().await;
+    let list = contacts(server.uri()).list();
+    let (mut stream, mut pages) = (list.clone().stream(), list.pages());
+
+    while stream.next().await.is_some() {}
+    while pages.next().await.is_some() {}
+    let sent = received(&server).await.len();
+
+    for _ in 0..3 {
+        assert!(stream.next().await.is_none() && pages.next().await.is_none());
+        assert!(stream.is_terminated() && pages.is_terminated());
+    }
+    assert_eq!(received(&server).await.len(), sent);
+    assert_eq!(stream.size_hint(), (0, Some(0)));
+    assert_eq!(
+        (stream.cursor(), pages.cursor()),
+        (Some("c3"), Some("c3")),
+        "new contacts would come after it"
+    );
+}
+
+#[tokio::test]
+async fn a_page_is_fetched_only_when_it_is_polled_for() {
+    let server = three_pages().serve().await;
+    let mut stream = contacts(server.uri()).list().stream();
+    assert!(received(&server).await.is_empty());
+
+    for _ in 0..3 {
+        stream.next().await.unwrap().unwrap();
+    }
+
+    assert_eq!(received(&server).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_walk_can_be_stopped_at_any_contact_and_gone_on_with_another_day() {
+    let server = three_pages().serve().await;
+    let contacts = contacts(server.uri());
+    let mut stream = contacts.list().stream();
+    assert_eq!(stream.cursor(), None);
+    assert_eq!(contacts.list().after("c7").stream().cursor(), Some("c7"));
+
+    let mut cursors = Vec::new();
+    while let Some(contact) = stream.try_next().await.unwrap() {
+        cursors.push((contact.id, stream.cursor().map(str::to_owned)));
+    }
+
+    for (id, cursor) in cursors {
+        assert_eq!(cursor, Some(id), "every id is a cursor");
+    }
+}
+
+#[tokio::test]
+async fn the_cursor_after_a_whole_page_is_the_service_s_own() {
+    let book = Book::default();
+    book.put(None, &["c9", "c8"], json!("opaque"));
+    let server = book.serve().await;
+    let list = contacts(server.uri()).list();
+    let (mut stream, mut pages) = (list.clone().stream(), list.pages());
+
+    stream.next().await.unwrap().unwrap();
+    let within = stream.cursor().map(str::to_owned);
+    stream.next().await.unwrap().unwrap();
+    pages.next().await.unwrap().unwrap();
+
+    assert_eq!(within.as_deref(), Some("c9"));
+    assert_eq!(
+        (stream.cursor(), pages.cursor()),
+        (Some("opaque"), Some("opaque"))
+    );
+}
+
+/// Contacts in pages, and for each page how the service tells where the next one is.
+fn books() -> impl Strategy<Value = Vec<(usize, u8)>> {
+    prop::collection::vec((1..6_usize, 0..5_u8), 0..8)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_split_of_any_set_into_pages_is_walked_whole_in_order_and_from_any_point(split in books()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let all: Vec<String> = (0..split.iter().map(|(size, _)| size).sum()).map(|n| format!("c{n}")).collect();
+            let server = split_into_pages(&all, &split).serve().await;
+            let contacts = client(server.uri()).contacts();
+
+            assert_eq!(ids(&contacts).await, all);
+            assert_eq!(contacts.list().count().await.unwrap(), all.len() as u64);
+            let sizes: Vec<_> = contacts.list().pages().map_ok(|page| page.data.len()).try_collect().await.unwrap();
+            assert_eq!(sizes, split.iter().map(|(size, _)| *size).collect::<Vec<_>>());
+
+            for stop in [1, all.len() / 2, all.len()] {
+                let mut first = contacts.list().stream();
+                let mut seen = take(&mut first, stop).await;
+                let mut rest = contacts.list();
+                if let Some(cursor) = first.cursor() {
+                    rest = rest.after(cursor);
+                }
+                seen.extend(take(&mut rest.stream(), usize::MAX).await);
+                assert_eq!(seen, all, "stopped after {stop}");
+            }
+        });
+    }
+}
+
+async fn take(stream: &mut ContactStream, count: usize) -> Vec<String> {
+    stream
+        .take(count)
+        .map_ok(|contact| contact.id)
+        .try_collect()
+        .await
+        .unwrap()
+}
+
+/// Every id works as a cursor, as section 4.4 says; some pages give an opaque one instead.
+fn split_into_pages(all: &[String], split: &[(usize, u8)]) -> Book {
+    let book = Book::default();
+    let mut start = 0;
+    let mut after = None;
+    for (number, &(size, style)) in split.iter().enumerate() {
+        let ids: Vec<&str> = all[start..start + size]
+            .iter()
+            .map(String::as_str)
+            .collect();
+        let opaque = format!("page {number}/{size}");
+        let last = ids[size - 1].to_owned();
+        let (next, cursor) = match style {
+            0 => (json!(opaque), opaque),
+            1 => (json!(last), last),
+            2 => (json!(""), last),
+            3 => (Value::Null, last),
+            _ => (json!("missing"), last),
+        };
+        book.put(after.as_deref(), &ids, next.clone());
+        for (index, id) in ids.iter().enumerate().take(size - 1) {
+            book.put(Some(id), &ids[index + 1..], next.clone());
+        }
+        after = Some(cursor);
+        start += size;
+    }
+    book.put(after.as_deref(), &[], json!(""));
+    book
+}

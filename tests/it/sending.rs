@@ -1,0 +1,255 @@
+//! What every request carries, and what the settings of a client and of a call do to it.
+
+use std::time::Duration;
+
+use audience::contacts::NewContact;
+use audience::{Auth, Client, ErrorKind, Method, RetryPolicy};
+use serde_json::json;
+
+use crate::support::operation::Operation;
+use crate::support::script::{Script, answer};
+use crate::support::{
+    ADA, KEY, answering, answering_in_turn, builder, client, contact, ok, received, record, status,
+};
+
+#[tokio::test]
+async fn every_call_reaches_its_endpoint_with_key_accept_and_user_agent() {
+    for operation in Operation::ALL {
+        let server = Script::play([answer(200, operation.good_answer().to_string())]).await;
+
+        operation.run(&client(server.url())).await.unwrap();
+
+        let [request] = &server.received()[..] else {
+            panic!("{operation:?} sends one request")
+        };
+        assert_eq!(
+            (request.method.as_str(), &request.target),
+            (operation.method(), &operation.path())
+        );
+        assert_eq!(request.header("authorization"), Some("Bearer key-hunter2"));
+        assert_eq!(request.header("accept"), Some("application/json"));
+        assert_eq!(
+            request.header("user-agent"),
+            Some(concat!("audience/", env!("CARGO_PKG_VERSION")))
+        );
+        assert!(request.header("accept-encoding").unwrap().contains("gzip"));
+        let json = (!request.body.is_empty()).then_some("application/json");
+        assert_eq!(request.header("content-type"), json, "{operation:?}");
+        let keys = request
+            .headers
+            .iter()
+            .filter(|(_, value)| value.contains(KEY));
+        assert_eq!(keys.count(), 1, "{operation:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_path_of_the_base_url_is_kept_with_or_without_a_slash_at_its_end() {
+    for base in ["", "/", "/v1", "/v1/", "/a/b%20c//"] {
+        let server = answering(ok(contact())).await;
+        let client = client(format!("{}{base}", server.uri()));
+
+        client.contacts().retrieve(ADA).await.unwrap();
+        client
+            .request(Method::POST, ["emails"])
+            .query("a b", "c&d")
+            .await
+            .unwrap();
+
+        let requests = received(&server).await;
+        let base = base.trim_end_matches('/');
+        assert_eq!(
+            requests[0].url.path(),
+            format!("{base}/contacts/ada%40example.com")
+        );
+        assert_eq!(
+            (requests[1].url.path(), requests[1].url.query()),
+            (&*format!("{base}/emails"), Some("a%20b=c%26d"))
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_key_goes_where_auth_says_and_nowhere_else() {
+    let server = answering(ok(contact())).await;
+    let client = builder(server.uri())
+        .auth(Auth::header("X-Api-Key"))
+        .build()
+        .unwrap();
+
+    client.contacts().retrieve(ADA).await.unwrap();
+
+    let headers = &received(&server).await[0].headers;
+    assert_eq!(headers["x-api-key"], KEY);
+    assert!(!headers.contains_key("authorization"));
+}
+
+#[tokio::test]
+async fn the_program_s_name_stands_before_the_crate_s() {
+    let server = answering(ok(contact())).await;
+    let client = builder(server.uri())
+        .user_agent("my-app/1.0")
+        .build()
+        .unwrap();
+
+    client.contacts().retrieve(ADA).await.unwrap();
+
+    let agent = concat!("my-app/1.0 audience/", env!("CARGO_PKG_VERSION"));
+    assert_eq!(received(&server).await[0].headers["user-agent"], agent);
+}
+
+#[tokio::test]
+async fn an_http_client_of_one_s_own_is_used_and_key_and_settings_still_hold() {
+    let own = reqwest::Client::builder()
+        .default_headers(http::HeaderMap::from_iter([(
+            http::HeaderName::from_static("x-from"),
+            http::HeaderValue::from_static("my own"),
+        )]))
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .build()
+        .unwrap();
+    let server = answering(ok(contact()).set_delay(Duration::from_secs(20))).await;
+    let client = builder(server.uri())
+        .http_client(own)
+        .timeout(Duration::from_millis(100))
+        .retry(RetryPolicy::none())
+        .user_agent("my-app/1.0")
+        .build()
+        .unwrap();
+
+    let error = client.contacts().retrieve(ADA).await.unwrap_err();
+
+    assert_eq!(
+        error.kind(),
+        ErrorKind::Timeout,
+        "the timeout set here applies"
+    );
+    let headers = &received(&server).await[0].headers;
+    assert_eq!(headers["x-from"], "my own");
+    assert_eq!(headers["authorization"], "Bearer key-hunter2");
+    assert!(
+        headers["user-agent"]
+            .to_str()
+            .unwrap()
+            .starts_with("my-app/1.0 audience/")
+    );
+}
+
+#[tokio::test]
+async fn a_setting_of_the_call_goes_before_the_client_s_and_for_that_call_only() {
+    let refusals = || vec![status(503); 3];
+    let server = answering_in_turn([refusals(), refusals()].concat()).await;
+    let contacts = builder(server.uri())
+        .retry(RetryPolicy::none())
+        .build()
+        .unwrap()
+        .contacts();
+    let quick = crate::support::hurried();
+
+    let patient = contacts
+        .retrieve(ADA)
+        .retry(quick.max_attempts(3))
+        .await
+        .unwrap_err();
+    let plain = contacts.retrieve(ADA).await.unwrap_err();
+
+    assert_eq!((patient.attempts(), plain.attempts()), (3, 1));
+
+    let server = answering(ok(contact()).set_delay(Duration::from_millis(400))).await;
+    let contacts = client(server.uri()).contacts();
+    let hasty = contacts
+        .retrieve(ADA)
+        .timeout(Duration::from_millis(50))
+        .retry(RetryPolicy::none());
+    assert_eq!(hasty.await.unwrap_err().kind(), ErrorKind::Timeout);
+    let bounded = contacts.retrieve(ADA).deadline(Duration::from_millis(50));
+    assert_eq!(bounded.await.unwrap_err().kind(), ErrorKind::Timeout);
+    assert!(contacts.retrieve(ADA).await.is_ok());
+}
+
+#[tokio::test]
+async fn one_client_serves_many_tasks_over_few_connections() {
+    let server = answering(ok(contact())).await;
+    let client = client(server.uri());
+
+    let tasks: Vec<_> = (0..500)
+        .map(|n| {
+            let contacts = client.contacts();
+            tokio::spawn(async move { contacts.retrieve(format!("{n}@example.com")).await })
+        })
+        .collect();
+
+    for task in tasks {
+        assert_eq!(task.await.unwrap().unwrap().email, ADA);
+    }
+    assert_eq!(received(&server).await.len(), 500);
+}
+
+#[tokio::test]
+async fn calls_one_after_the_other_share_a_connection() {
+    let server = Script::play([(); 3].map(|()| answer(200, contact().to_string()))).await;
+    let contacts = client(server.url()).contacts();
+
+    for _ in 0..3 {
+        contacts.retrieve(ADA).await.unwrap();
+    }
+
+    assert!(
+        server
+            .received()
+            .iter()
+            .all(|request| request.connection == 0)
+    );
+}
+
+#[tokio::test]
+async fn nothing_is_sent_before_a_call_is_awaited() {
+    let server = answering(status(201).set_body_json(record())).await;
+    let contacts = client(server.uri()).contacts();
+
+    let call = contacts.create(NewContact::new(ADA)).into_future();
+    drop(contacts.create(NewContact::new(ADA)).into_future());
+    assert!(received(&server).await.is_empty());
+
+    call.await.unwrap();
+    assert_eq!(received(&server).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_request_of_one_s_own_sends_and_returns_what_it_is_told() {
+    let server = answering(
+        status(202)
+            .set_body_json(json!({"id": "em_1"}))
+            .insert_header("x-a", "b"),
+    )
+    .await;
+    let client = client(server.uri());
+
+    let raw = client
+        .request(Method::PUT, ["segments", "a/b ?"])
+        .query("dry", "yes")
+        .query("dry", "no")
+        .json(&json!({"contacts": []}))
+        .unwrap()
+        .await
+        .unwrap();
+
+    let request = &received(&server).await[0];
+    assert_eq!(
+        (request.method.as_str(), request.url.path()),
+        ("PUT", "/segments/a%2Fb%20%3F")
+    );
+    assert_eq!(request.url.query(), Some("dry=yes&dry=no"));
+    assert_eq!(request.body, br#"{"contacts":[]}"#);
+    assert_eq!(
+        (raw.status().as_u16(), raw.headers()["x-a"].as_bytes()),
+        (202, &b"b"[..])
+    );
+    assert_eq!(raw.json::<serde_json::Value>().unwrap()["id"], "em_1");
+}
+
+#[test]
+fn a_client_for_https_can_be_built_where_there_is_nobody_to_talk_to() {
+    assert!(Client::new("https://api.example.com/v1", KEY).is_ok());
+}

@@ -1,0 +1,241 @@
+//! Spans and events: the OpenTelemetry names for HTTP clients, and never an address.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use audience::RetryPolicy;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+
+use crate::support::operation::Operation;
+use crate::support::script::{Script, answer, bytes, close};
+use crate::support::{ADA, KEY, builder, client, contact};
+
+/// All that was traced: each span with its fields, each event with its own.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<Entry>>>);
+
+#[derive(Clone, Debug)]
+struct Entry {
+    name: String,
+    level: Level,
+    target: String,
+    is_span: bool,
+    id: Option<Id>,
+    fields: BTreeMap<String, String>,
+}
+
+impl Log {
+    fn spans(&self) -> Vec<Entry> {
+        self.entries(true)
+    }
+
+    fn events(&self) -> Vec<Entry> {
+        self.entries(false)
+    }
+
+    fn entries(&self, is_span: bool) -> Vec<Entry> {
+        let entries = self.0.lock().unwrap();
+        let ours = entries
+            .iter()
+            .filter(|entry| entry.target.starts_with("audience"));
+        ours.filter(|entry| entry.is_span == is_span)
+            .cloned()
+            .collect()
+    }
+
+    fn text(&self) -> String {
+        format!("{:?} {:?}", self.spans(), self.events())
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Log {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        let metadata = attributes.metadata();
+        self.0.lock().unwrap().push(Entry {
+            name: metadata.name().to_owned(),
+            level: *metadata.level(),
+            target: metadata.target().to_owned(),
+            is_span: true,
+            id: Some(id.clone()),
+            fields: fields.0,
+        });
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, _: Context<'_, S>) {
+        let mut fields = Fields::default();
+        values.record(&mut fields);
+        let mut entries = self.0.lock().unwrap();
+        let span = entries
+            .iter_mut()
+            .rev()
+            .find(|entry| entry.id.as_ref() == Some(id));
+        span.unwrap().fields.extend(fields.0);
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let metadata = event.metadata();
+        self.0.lock().unwrap().push(Entry {
+            name: metadata.name().to_owned(),
+            level: *metadata.level(),
+            target: metadata.target().to_owned(),
+            is_span: false,
+            id: None,
+            fields: fields.0,
+        });
+    }
+}
+
+#[derive(Default)]
+struct Fields(BTreeMap<String, String>);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.insert(field.name().to_owned(), format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().to_owned(), value.to_owned());
+    }
+}
+
+/// Collects what this thread traces; a test of tokio's default flavour stays on its thread.
+fn collect() -> (Log, tracing::subscriber::DefaultGuard) {
+    let log = Log::default();
+    let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
+    (log, guard)
+}
+
+#[tokio::test]
+async fn each_attempt_is_a_span_with_the_names_of_opentelemetry() {
+    let (log, _guard) = collect();
+    for operation in Operation::ALL {
+        let server = Script::play([answer(200, operation.good_answer().to_string())]).await;
+        let port = server.url().rsplit(':').next().unwrap().to_owned();
+
+        operation.run(&client(server.url())).await.unwrap();
+
+        let span = log.spans().pop().unwrap();
+        let (method, template) = (operation.method(), operation.template());
+        let expected = [
+            ("http.request.method", method),
+            ("http.response.status_code", "200"),
+            ("otel.kind", "client"),
+            ("otel.name", &format!("{method} {template}")),
+            ("server.address", "127.0.0.1"),
+            ("server.port", &port),
+            ("url.template", template),
+        ];
+        assert_eq!(
+            (span.name.as_str(), span.level),
+            ("http.client.request", Level::INFO)
+        );
+        let fields: Vec<_> = span
+            .fields
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        assert_eq!(fields, expected, "{operation:?}");
+    }
+    assert_eq!(log.spans().len(), Operation::ALL.len());
+    assert!(log.events().is_empty());
+}
+
+#[tokio::test]
+async fn a_repeat_is_a_span_of_its_own_and_the_wait_before_it_an_event() {
+    let (log, _guard) = collect();
+    let server = Script::play([answer(503, ""), close(), answer(200, contact().to_string())]).await;
+
+    client(server.url()).contacts().retrieve(ADA).await.unwrap();
+
+    let spans = log.spans();
+    let field = |name: &str| {
+        spans
+            .iter()
+            .map(|span| span.fields.get(name).cloned())
+            .collect::<Vec<_>>()
+    };
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!(
+        field("http.request.resend_count"),
+        [None, some("1"), some("2")]
+    );
+    assert_eq!(
+        field("http.response.status_code"),
+        [some("503"), None, some("200")]
+    );
+    assert_eq!(field("error.type"), [some("503"), some("Transport"), None]);
+    assert_eq!(
+        field("otel.status_code"),
+        [some("ERROR"), some("ERROR"), None]
+    );
+    let events = log.events();
+    assert_eq!(events.len(), 2);
+    for (attempt, event) in ["1", "2"].iter().zip(&events) {
+        assert_eq!(event.level, Level::DEBUG);
+        assert_eq!(event.fields["operation"], "retrieve");
+        assert_eq!(&event.fields["attempt"], attempt);
+        assert!(event.fields["wait_ms"].parse::<u128>().is_ok());
+    }
+}
+
+#[tokio::test]
+async fn a_failed_call_names_its_kind_in_the_span() {
+    for (act, expected) in [
+        (answer(404, ""), "404"),
+        (bytes("garbage\r\n\r\n").then_close(), "Transport"),
+        (bytes("").then_hang(), "Timeout"),
+    ] {
+        let (log, _guard) = collect();
+        let server = Script::play([act]).await;
+        let call = client(server.url())
+            .contacts()
+            .retrieve(ADA)
+            .retry(RetryPolicy::none());
+
+        call.timeout(std::time::Duration::from_millis(300))
+            .await
+            .unwrap_err();
+
+        let spans = log.spans();
+        assert_eq!(
+            (spans.len(), spans[0].fields["error.type"].as_str()),
+            (1, expected)
+        );
+    }
+}
+
+#[tokio::test]
+async fn neither_an_address_nor_the_key_is_ever_traced() {
+    let (log, _guard) = collect();
+    for operation in Operation::ALL {
+        let refusal = format!(r#"{{"code": "{ADA}", "message": "{ADA} {KEY}"}}"#);
+        let acts = [
+            answer(503, &refusal),
+            close(),
+            answer(429, &refusal),
+            answer(200, format!(r#"{{"id": "{ADA}"}}"#)),
+        ];
+        let server = Script::play(acts).await;
+        let client = builder(format!("{}/v1", server.url()))
+            .user_agent("app")
+            .build()
+            .unwrap();
+
+        let _either = operation.run(&client).await;
+    }
+
+    let text = log.text();
+    assert!(log.spans().len() > Operation::ALL.len());
+    for word in ["ada", "%40", "hunter2"] {
+        assert!(!text.contains(word), "{word} in {text}");
+    }
+}

@@ -1,0 +1,475 @@
+//! The wire where it is not as it should be: redirects, limits, compression, connections that break.
+
+use std::io::Write;
+use std::time::Duration;
+
+use audience::{Error, ErrorKind, Outcome, RetryPolicy};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::json;
+
+use crate::support::operation::{Operation, Repeat};
+use crate::support::script::{Act, Script, answer, bytes, close};
+use crate::support::{
+    ADA, KEY, answering, builder, client, contact, ok, printed, received, status,
+};
+
+async fn retrieve_once(act: Act) -> Result<audience::contacts::Contact, Error> {
+    let server = Script::play([act]).await;
+    let result = client(server.url())
+        .contacts()
+        .retrieve(ADA)
+        .retry(RetryPolicy::none())
+        .await;
+    assert_eq!(server.received().len(), 1);
+    result
+}
+
+fn gzip(body: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(body).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn gzipped(body: &[u8]) -> Act {
+    let body = gzip(body);
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    bytes([head.into_bytes(), body].concat())
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed_and_the_key_goes_nowhere_else() {
+    let elsewhere = answering(ok(contact())).await;
+    for code in [300, 301, 302, 303, 307, 308] {
+        let location = format!("{}/contacts/hunter2?ada@example.com", elsewhere.uri());
+        let server = answering(status(code).insert_header("location", location)).await;
+        for operation in Operation::ALL {
+            let error = operation.run(&client(server.uri())).await.unwrap_err();
+
+            let message = format!(
+                "{}: the service answered {code}, a redirect to 127.0.0.1, which is not followed",
+                operation.name()
+            );
+            assert_eq!(error.to_string(), message);
+            assert_eq!(
+                (error.kind(), error.outcome(), error.attempts()),
+                (ErrorKind::Api, Outcome::Refused, 1)
+            );
+            assert_eq!(error.api().unwrap().status().as_u16(), code);
+            assert!(
+                !printed(&error).contains("hunter2"),
+                "the host and nothing more"
+            );
+        }
+        assert_eq!(received(&server).await.len(), Operation::ALL.len());
+    }
+    assert!(received(&elsewhere).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_redirect_names_its_host_and_nothing_else_of_its_location() {
+    for (location, host) in [
+        (
+            Some("https://evil.example.org:444/x?hunter2"),
+            "evil.example.org",
+        ),
+        (
+            Some("https://user:hunter2@evil.example.org/"),
+            "evil.example.org",
+        ),
+        (Some("/elsewhere/hunter2"), "127.0.0.1"),
+        (Some("//evil.example.org/hunter2"), "evil.example.org"),
+        (Some("mailto:hunter2@example.com"), "an unnamed place"),
+        (None, "an unnamed place"),
+    ] {
+        let location =
+            location.map_or_else(String::new, |location| format!("location: {location}\r\n"));
+        let act = bytes(format!(
+            "HTTP/1.1 302 Found\r\n{location}content-length: 0\r\n\r\n"
+        ));
+
+        let error = retrieve_once(act).await.unwrap_err();
+
+        assert!(
+            error
+                .to_string()
+                .contains(&format!("a redirect to {host}, ")),
+            "{location}{error}"
+        );
+        assert!(!printed(&error).contains("hunter2"), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_304_is_no_success() {
+    let error = retrieve_once(bytes("HTTP/1.1 304 Not Modified\r\n\r\n"))
+        .await
+        .unwrap_err();
+
+    assert_eq!(
+        (error.kind(), error.api().unwrap().status().as_u16()),
+        (ErrorKind::Api, 304)
+    );
+}
+
+#[tokio::test]
+async fn interim_answers_are_passed_over() {
+    let body = contact().to_string();
+    let last = format!(
+        "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    for interim in [
+        "HTTP/1.1 100 Continue\r\n\r\n",
+        "HTTP/1.1 103 Early Hints\r\nlink: </style.css>\r\n\r\n",
+        "HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n",
+    ] {
+        let contact = retrieve_once(bytes(format!("{interim}{last}")))
+            .await
+            .unwrap();
+
+        assert_eq!(contact.email, ADA);
+    }
+}
+
+#[tokio::test]
+async fn a_switch_of_protocols_nobody_asked_for_is_an_error() {
+    let act = bytes(
+        "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
+    );
+
+    let error = retrieve_once(act.then_close()).await.unwrap_err();
+
+    assert!(
+        matches!(error.kind(), ErrorKind::Transport | ErrorKind::Api),
+        "{error:?}"
+    );
+    assert_eq!(error.attempts(), 1);
+}
+
+#[tokio::test]
+async fn a_compressed_answer_is_read() {
+    let contact = retrieve_once(gzipped(contact().to_string().as_bytes()))
+        .await
+        .unwrap();
+
+    assert_eq!(contact.email, ADA);
+}
+
+#[tokio::test]
+async fn what_does_not_decompress_is_the_answer_s_fault_and_not_the_connection_s() {
+    let act = bytes(
+        "HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 12\r\n\r\nno gzip here",
+    );
+
+    let error = retrieve_once(act).await.unwrap_err();
+
+    assert_eq!(
+        error.to_string(),
+        "retrieve: the answer's body does not decompress"
+    );
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Decode, Outcome::Unknown)
+    );
+}
+
+#[tokio::test]
+async fn a_body_up_to_the_limit_is_read_and_one_byte_more_is_not() {
+    let body = contact().to_string();
+    let chunked = |body: &str| {
+        let (one, two) = body.split_at(10);
+        format!(
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\na\r\n{one}\r\n{:x}\r\n{two}\r\n0\r\n\r\n",
+            two.len()
+        )
+    };
+    for act in [
+        answer(200, &body),
+        bytes(chunked(&body)),
+        gzipped(body.as_bytes()),
+    ] {
+        for (limit, fits) in [(body.len(), true), (body.len() - 1, false), (0, false)] {
+            let server = Script::play([act.clone()]).await;
+            let client = builder(server.url()).body_limit(limit).build().unwrap();
+
+            let result = client.contacts().retrieve(ADA).await;
+
+            assert_eq!(result.is_ok(), fits, "{result:?}");
+            if let Err(error) = result {
+                let message = format!(
+                    "retrieve: the answer's body is longer than the limit of {limit} bytes"
+                );
+                assert_eq!(
+                    (error.kind(), error.to_string()),
+                    (ErrorKind::Decode, message)
+                );
+                assert_eq!(server.received().len(), 1, "asking again would not help");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_limit_holds_for_the_body_of_a_refusal_too() {
+    let server = answering(status(422).set_body_string("x".repeat(2_000))).await;
+    let client = builder(server.uri()).body_limit(1_000).build().unwrap();
+
+    let error = client.contacts().retrieve(ADA).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Decode);
+}
+
+#[tokio::test]
+async fn a_small_body_that_swells_to_a_huge_one_is_stopped_at_the_limit() {
+    let bomb = gzipped(&vec![b' '; 16 * 1024 * 1024]);
+    assert!(bomb.len() < 20 * 1024);
+    let server = Script::play([bomb]).await;
+    let client = builder(server.url()).body_limit(100_000).build().unwrap();
+
+    let error = client.contacts().retrieve(ADA).await.unwrap_err();
+
+    assert!(
+        error
+            .to_string()
+            .contains("longer than the limit of 100000 bytes"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn the_limit_is_32_mib_unless_set() {
+    let error = retrieve_once(answer(200, vec![b' '; 32 * 1024 * 1024 + 1]))
+        .await
+        .unwrap_err();
+
+    assert!(
+        error
+            .to_string()
+            .contains("longer than the limit of 33554432 bytes"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_length_that_lies_sets_no_memory_aside_and_is_a_body_cut_short() {
+    let act = bytes(format!(
+        "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{{}}",
+        1_u64 << 60
+    ));
+
+    let error = retrieve_once(act.then_close()).await.unwrap_err();
+
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Transport, Outcome::Unknown)
+    );
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_is_the_connection_s_fault_and_never_called_ours() {
+    let halves = [
+        "HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{\"id\": \"con_1\""
+            .as_bytes()
+            .to_vec(),
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{\"id\"\r\n".to_vec(),
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{\"id\"\r\nzz\r\n".to_vec(),
+        [
+            b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 500\r\n\r\n",
+            &gzip(&[b'x'; 999])[..15],
+        ]
+        .concat(),
+        b"HTTP/1.1 422 X\r\ncontent-length: 500\r\n\r\n{\"code\"".to_vec(),
+    ];
+    for half in halves {
+        for act in [
+            bytes(half.clone()).then_close(),
+            bytes(half.clone()).then_reset(),
+        ] {
+            let error = retrieve_once(act).await.unwrap_err();
+
+            let shown = String::from_utf8_lossy(&half).into_owned();
+            assert_eq!(error.kind(), ErrorKind::Transport, "{shown}: {error:?}");
+            assert_eq!(
+                error.to_string(),
+                "retrieve: the connection broke in the middle of the answer"
+            );
+            assert_eq!(error.outcome(), Outcome::Unknown);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_broken_body_is_asked_for_again_where_that_is_safe() {
+    let half = || bytes("HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{\"id\"").then_close();
+    for operation in Operation::ALL {
+        let good = operation.good_answer().to_string();
+        let server = Script::play([half(), answer(200, good)]).await;
+
+        let result = operation.run(&client(server.url())).await;
+
+        let repeated = operation.repeat() == Repeat::Always;
+        assert_eq!(
+            (result.is_ok(), server.received().len()),
+            (repeated, 1 + usize::from(repeated)),
+            "{operation:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_http_is_a_transport_error() {
+    for garbage in [
+        "hunter2 hello\r\n\r\n",
+        "\0\0\0\0\0\0\0\0",
+        "HTTP/1.1 abc\r\n\r\n",
+        "HTTP/9.9 200 OK\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nbad header hunter2\r\n\r\n",
+        "SSH-2.0-OpenSSH_9.6\r\n",
+    ] {
+        let error = retrieve_once(bytes(garbage).then_close())
+            .await
+            .unwrap_err();
+
+        assert_eq!(
+            (error.kind(), error.outcome()),
+            (ErrorKind::Transport, Outcome::Unknown),
+            "{garbage}"
+        );
+        assert_eq!(
+            error.to_string(),
+            "retrieve: the connection broke before an answer came"
+        );
+        assert!(!printed(&error).contains("hunter2"), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_listening_is_a_connect_error_and_nothing_was_sent() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+
+    for operation in Operation::ALL {
+        let error = operation.run(&client(&url)).await.unwrap_err();
+
+        assert_eq!(
+            (error.kind(), error.outcome()),
+            (ErrorKind::Connect, Outcome::NotSent),
+            "{operation:?}"
+        );
+        let attempts = if operation.repeat() == Repeat::Never {
+            1
+        } else {
+            4
+        };
+        assert_eq!(error.attempts(), attempts, "{operation:?}");
+        assert!(std::error::Error::source(&error).is_some());
+        assert!(!printed(&error).contains("ada"), "no URL in it: {error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_pooled_connection_that_the_server_closed_is_replaced_at_once_where_a_repeat_is_safe() {
+    for operation in Operation::ALL {
+        for gone in [close(), bytes("").then_reset()] {
+            let good = operation.good_answer().to_string();
+            let acts = [answer(200, contact().to_string()), gone, answer(200, good)];
+            let server = Script::play(acts).await;
+            // Waits of an hour: only a repeat without one comes in time.
+            let hour = Duration::from_secs(3_600);
+            let patient = RetryPolicy::exponential().base_delay(hour).max_delay(hour);
+            let client = builder(server.url()).retry(patient).build().unwrap();
+            client.contacts().retrieve(ADA).await.unwrap();
+
+            let result = operation.run(&client).await;
+
+            let received = server.received();
+            let connections: Vec<_> = received.iter().map(|request| request.connection).collect();
+            if operation.repeat() == Repeat::Always {
+                assert!(result.is_ok(), "{operation:?}: {result:?}");
+                assert_eq!(connections, [0, 0, 1], "{operation:?}");
+            } else {
+                let error = result.unwrap_err();
+                assert_eq!(
+                    (error.kind(), error.outcome(), error.attempts()),
+                    (ErrorKind::Transport, Outcome::Unknown, 1)
+                );
+                assert_eq!(
+                    connections,
+                    [0, 0],
+                    "{operation:?} may have been applied: not again"
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_closes_after_each_answer_without_saying_so_costs_a_reader_nothing() {
+    let acts = vec![answer(200, contact().to_string()).then_close(); 20];
+    let server = Script::play(acts).await;
+    let contacts = client(server.url()).contacts();
+
+    for _ in 0..20 {
+        assert_eq!(contacts.retrieve(ADA).await.unwrap().email, ADA);
+    }
+
+    assert_eq!(server.received().len(), 20);
+}
+
+#[tokio::test]
+async fn an_address_is_in_no_message_however_the_call_fails() {
+    let server = Script::play([
+        close(),
+        bytes("garbage\r\n\r\n").then_close(),
+        answer(404, r#"{"message": "ada@example.com"}"#),
+        answer(200, r#"{"id": "ada@example.com", "email": 1}"#),
+        bytes("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nada").then_close(),
+        bytes("").then_hang(),
+    ])
+    .await;
+    let contacts = builder(server.url())
+        .retry(RetryPolicy::none())
+        .build()
+        .unwrap()
+        .contacts();
+
+    for _ in 0..6 {
+        let call = contacts.retrieve(ADA).timeout(Duration::from_millis(500));
+        let error = call.await.unwrap_err();
+
+        let printed = printed(&error);
+        for word in ["ada", "example.com", KEY, "127.0.0.1"] {
+            assert!(!printed.contains(word), "{word} in {printed}");
+        }
+    }
+    assert_eq!(server.received().len(), 6);
+}
+
+#[tokio::test]
+async fn a_batch_of_a_hundred_large_entries_arrives_whole() {
+    let text = "ü".repeat(4_000);
+    let entries: Vec<_> = (0..100)
+        .map(|n| {
+            audience::contacts::NewContact::new(format!("{n}@x.io")).property("note", text.clone())
+        })
+        .collect();
+    let results: Vec<_> = (0..100)
+        .map(|n| json!({"email": format!("{n}@x.io"), "status": "created"}))
+        .collect();
+    let server = answering(ok(json!({"data": results}))).await;
+
+    let report = client(server.uri())
+        .contacts()
+        .create_batch(entries)
+        .await
+        .unwrap();
+
+    assert_eq!((report.entries.len(), report.failures().count()), (100, 0));
+    let body: Vec<serde_json::Value> = received(&server).await[0].body_json().unwrap();
+    assert_eq!(body[99]["properties"]["note"], text);
+}
