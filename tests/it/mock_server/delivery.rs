@@ -29,7 +29,7 @@ where
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            stream.read(&mut [0; 4_096]).await.unwrap();
+            let _ = stream.read(&mut [0; 4_096]).await.unwrap();
             tokio::spawn(converse(stream));
         }
     });
