@@ -89,7 +89,8 @@ impl FromRequest for SignedEvent {
         Box::pin(async move {
             let verifier = verifier_of(&request).ok_or(Rejection::NoVerifier)?;
             let headers = request.headers();
-            let signed = Signed::among(|name| headers.get_all(name).map(HeaderValue::as_bytes))?;
+            let signed =
+                Signed::among(|name| headers.get_all(name.as_str()).map(HeaderValue::as_bytes))?;
             let content_length = headers.get(CONTENT_LENGTH).map(HeaderValue::as_bytes);
 
             receive(verifier, &signed, content_length, payload).await

@@ -1,8 +1,11 @@
 use std::fmt;
 
+use http::HeaderMap;
+
 use super::error::VerifyError;
 use super::event::Event;
 use super::report;
+use super::signed::event_header;
 
 /// A delivery that the service signed, lately, with its JSON not yet read.
 ///
@@ -29,7 +32,7 @@ pub struct Authenticated<'a> {
     pub(super) secret_name: &'a str,
     pub(super) timestamp: u64,
     pub(super) skew: i64,
-    pub(super) event_header: Option<&'a [u8]>,
+    pub(super) headers: Option<&'a HeaderMap>,
 }
 
 impl<'a> Authenticated<'a> {
@@ -65,7 +68,7 @@ impl<'a> Authenticated<'a> {
     /// Only for watching what is on the way: the body's `type` is signed, and decides.
     #[must_use]
     pub fn event_header_agrees(&self) -> bool {
-        self.event_header.is_some_and(|header| {
+        self.headers.and_then(event_header).is_some_and(|header| {
             Event::from_json(self.body)
                 .is_ok_and(|event| event.event_type().as_str().as_bytes() == header)
         })

@@ -43,8 +43,14 @@ impl SigningKey {
             .is_ok()
     }
 
+    // In place and inlined: the state is a quarter of a kilobyte, and each move of it shows.
+    #[inline]
     fn mac(&self, message: &[&[u8]]) -> Hmac<Sha256> {
-        message.iter().fold(self.0.clone(), Mac::chain_update)
+        let mut mac = self.0.clone();
+        for part in message {
+            mac.update(part);
+        }
+        mac
     }
 }
 
@@ -64,21 +70,27 @@ impl Tag {
         if text.len() != HEX_LENGTH {
             return Err(SignatureHint::of(text));
         }
+        let mut worst = 0;
         for (byte, pair) in tag.iter_mut().zip(text.chunks_exact(2)) {
-            match (nibble(pair[0]), nibble(pair[1])) {
-                (Some(high), Some(low)) => *byte = high << 4 | low,
-                _ => return Err(SignatureHint::of(text)),
-            }
+            let (high, low) = (nibble(pair[0]), nibble(pair[1]));
+            worst |= high | low;
+            *byte = high << 4 | low & 0xf;
+        }
+        if worst == NO_NIBBLE {
+            return Err(SignatureHint::of(text));
         }
         Ok(Self(tag))
     }
 }
 
-fn nibble(digit: u8) -> Option<u8> {
+/// What stands for a digit that is none; no digit has any of its upper bits.
+const NO_NIBBLE: u8 = 0xff;
+
+fn nibble(digit: u8) -> u8 {
     match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
+        b'0'..=b'9' => digit - b'0',
+        b'a'..=b'f' => digit - b'a' + 10,
+        _ => NO_NIBBLE,
     }
 }
 

@@ -262,7 +262,7 @@ impl Verifier {
             secret_name: &matched.name,
             timestamp,
             skew,
-            event_header: signed.event_header,
+            headers: signed.headers,
         })
     }
 
