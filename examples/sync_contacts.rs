@@ -4,6 +4,7 @@
 //! other column is a property. Cells that are numbers are sent as numbers; empty cells are left out.
 //!
 //! `AUDIENCE_URL` and `AUDIENCE_KEY` name a service; without them it is the embedded mock.
+#![expect(clippy::print_stdout, reason = "an example is there to be read")]
 
 use std::env;
 use std::error::Error as StdError;

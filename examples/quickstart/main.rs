@@ -1,4 +1,5 @@
 //! The whole crate in one run, against the embedded mock: `cargo run --example quickstart`.
+#![expect(clippy::print_stdout, reason = "an example is there to be read")]
 
 mod receiver;
 

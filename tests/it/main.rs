@@ -16,6 +16,7 @@ mod faults;
 mod fixtures;
 mod handlers;
 mod listing;
+mod mock_contract;
 mod mock_server;
 mod promises;
 mod receivers;

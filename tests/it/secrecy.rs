@@ -70,7 +70,8 @@ async fn neither_key_nor_address_stands_in_the_debug_form_of_anything_that_makes
 
 #[tokio::test]
 async fn a_service_that_echoes_the_key_does_not_get_it_into_an_error_text() {
-    let echo = json!({"error": {"code": format!("bad key {KEY}"), "message": format!("bad key {KEY}")}});
+    let echo =
+        json!({"error": {"code": format!("bad key {KEY}"), "message": format!("bad key {KEY}")}});
     for answer in [
         status(401).set_body_json(&echo).insert_header("x-key", KEY),
         status(302).insert_header("location", format!("https://example.org/?key={KEY}")),

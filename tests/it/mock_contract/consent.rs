@@ -1,0 +1,126 @@
+//! Sections 4.5 and 4.6: the consent calls as requests.
+
+use serde_json::json;
+
+use super::{Api, members};
+
+const ADA: &str = "ada@example.com";
+const CALLS: [&str; 2] = ["subscribe", "unsubscribe"];
+
+fn api() -> Api {
+    let api = Api::with(|builder| {
+        builder
+            .topic("news", true)
+            .topic("a topic / ünïcode", false)
+    });
+    api.create(ADA);
+    api
+}
+
+#[test]
+fn section_4_5_and_4_6_the_body_is_optional() {
+    let api = api();
+
+    for call in CALLS {
+        for body in ["", "{}"] {
+            api.post(format!("/contacts/ada%40example.com/{call}"), body)
+                .expect(200);
+        }
+    }
+}
+
+#[test]
+fn section_4_5_and_4_6_a_request_without_content_length_has_no_body() {
+    use std::io::{Read, Write};
+    let api = api();
+    let address = api.server.url().trim_start_matches("http://");
+    let mut connection = std::net::TcpStream::connect(address).unwrap();
+
+    write!(
+        connection,
+        "POST /contacts/ada%40example.com/unsubscribe HTTP/1.1\r\nhost: mock\r\nconnection: close\r\nauthorization: Bearer {}\r\n\r\n",
+        api.server.full_key()
+    )
+    .unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(api.retrieve(ADA)["unsubscribed"], true);
+}
+
+#[test]
+fn section_4_5_and_4_6_response_is_the_contact_in_its_full_form() {
+    let api = api();
+    let full = [
+        "created_at",
+        "email",
+        "first_name",
+        "id",
+        "last_name",
+        "properties",
+        "topics",
+        "unsubscribe_reason",
+        "unsubscribed",
+    ];
+
+    assert_eq!(members(&api.unsubscribe(ADA, ()).expect(200)), full);
+    assert_eq!(
+        members(&api.unsubscribe(ADA, json!({"topic": "news"})).expect(200)),
+        full
+    );
+    assert_eq!(members(&api.subscribe(ADA, ()).expect(200)), full);
+    assert_eq!(
+        members(&api.subscribe(ADA, json!({"topic": "news"})).expect(200)),
+        full
+    );
+}
+
+#[test]
+fn section_4_5_reason_is_manual_by_default() {
+    let api = api();
+
+    assert_eq!(
+        api.unsubscribe(ADA, ()).expect(200)["unsubscribe_reason"],
+        "manual"
+    );
+}
+
+#[test]
+fn section_4_5_and_4_6_a_topic_is_any_text() {
+    let api = api();
+
+    let on = api
+        .subscribe(ADA, json!({"topic": "a topic / ünïcode"}))
+        .expect(200);
+    let off = api
+        .unsubscribe(ADA, json!({"topic": "a topic / ünïcode"}))
+        .expect(200);
+
+    assert_eq!(on["topics"]["a topic / ünïcode"], true);
+    assert_eq!(off["topics"]["a topic / ünïcode"], false);
+}
+
+#[test]
+fn section_4_6_subscribe_knows_no_reason() {
+    let api = api();
+
+    api.subscribe(ADA, json!({"reason": "manual"}))
+        .refused(422, "validation_error");
+}
+
+#[test]
+fn section_4_5_and_4_6_repeated_the_answer_is_the_same() {
+    let api = api();
+
+    for body in [json!({}), json!({"topic": "news"})] {
+        assert_eq!(
+            api.unsubscribe(ADA, body.clone()).expect(200),
+            api.unsubscribe(ADA, body.clone()).expect(200)
+        );
+        assert_eq!(
+            api.subscribe(ADA, body.clone()).expect(200),
+            api.subscribe(ADA, body).expect(200)
+        );
+    }
+}

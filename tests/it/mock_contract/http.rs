@@ -1,0 +1,302 @@
+//! Requests that no careful program makes: each gets an answer, and the mock goes on.
+
+use serde_json::{Value, json};
+
+use super::Api;
+
+const ADA: &str = "ada@example.com";
+
+fn api() -> Api {
+    let api = Api::start();
+    api.create(ADA);
+    api
+}
+
+#[test]
+fn a_head_request_has_no_body() {
+    let api = api();
+
+    for target in ["/contacts", "/contacts/ada%40example.com"] {
+        let answer = api.request("HEAD", target).send();
+        assert!(
+            matches!(answer.status, 200 | 404 | 405),
+            "{}",
+            answer.status
+        );
+        assert!(answer.body.is_empty());
+    }
+}
+
+#[test]
+fn a_method_that_a_path_does_not_take_is_405_names_those_it_takes_and_changes_nothing() {
+    let api = api();
+    let before = api.retrieve(ADA);
+
+    for (target, taken) in [
+        ("/contacts", &["GET", "POST"][..]),
+        ("/contacts/batch", &["POST"]),
+        ("/contacts/ada%40example.com", &["GET", "PATCH"]),
+        ("/contacts/ada%40example.com/subscribe", &["POST"]),
+        ("/contacts/ada%40example.com/unsubscribe", &["POST"]),
+        ("/emails", &["POST"]),
+    ] {
+        let methods = [
+            "GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PURGE",
+        ];
+        for method in methods.into_iter().filter(|method| !taken.contains(method)) {
+            let body = json!({"email": "bob@example.com"});
+            let message = api
+                .request(method, target)
+                .body(body)
+                .send()
+                .refused(405, "method_not_allowed");
+            assert!(
+                taken.iter().all(|method| message.contains(method)),
+                "{method} {target}: {message}"
+            );
+        }
+    }
+
+    assert_eq!(api.server.contacts(), 1);
+    assert_eq!(api.retrieve(ADA), before);
+}
+
+#[test]
+fn unknown_paths_are_404_in_the_shape_of_every_error() {
+    let api = api();
+
+    for target in [
+        "/",
+        "/contact",
+        "/Contacts",
+        "/contacts/",
+        "/contacts/ada%40example.com/",
+        "/contacts/batch/",
+        "//contacts",
+        "/v1/contacts",
+        "/contacts/ada%40example.com/topics",
+    ] {
+        api.get(target).refused(404, "not_found");
+        let posted = api.post(target, json!({"email": "bob@example.com"}));
+        assert!(
+            matches!(posted.status, 404 | 405),
+            "{target}: {}",
+            posted.status
+        );
+    }
+
+    assert_eq!(api.server.contacts(), 1);
+}
+
+#[test]
+fn a_body_on_a_get_is_passed_over() {
+    let api = api();
+
+    api.request("GET", "/contacts")
+        .body("{ no json")
+        .send()
+        .expect(200);
+    api.request("GET", "/contacts/ada%40example.com")
+        .body(json!({"email": "bob@example.com"}))
+        .send()
+        .expect(200);
+}
+
+#[test]
+fn a_body_is_json_whatever_its_content_type_says() {
+    let api = api();
+
+    for (n, content_type) in [
+        "application/json",
+        "application/json; charset=utf-8",
+        "text/plain",
+        "application/x-www-form-urlencoded",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        api.request("POST", "/contacts")
+            .header("content-type", content_type)
+            .body(json!({"email": format!("c{n}@example.com")}))
+            .send()
+            .expect(201);
+    }
+    api.create("without@example.com");
+}
+
+#[test]
+fn an_accept_header_changes_nothing() {
+    let answer = api()
+        .request("GET", "/contacts")
+        .header("accept", "text/html")
+        .send();
+
+    answer.expect(200);
+}
+
+#[test]
+fn a_body_that_is_not_utf_8_is_422() {
+    let api = api();
+
+    for body in [
+        &b"{\"email\": \"\xff@example.com\"}"[..],
+        b"\xff\xfe",
+        b"{\"email\": \"\xed\xa0\x80@example.com\"}",
+    ] {
+        api.post("/contacts", body).refused(422, "validation_error");
+        api.post("/contacts/batch", body)
+            .refused(422, "validation_error");
+        api.post("/contacts/ada%40example.com/unsubscribe", body)
+            .refused(422, "validation_error");
+    }
+
+    assert_eq!(api.server.contacts(), 1);
+    assert_eq!(api.retrieve(ADA)["unsubscribed"], false);
+}
+
+#[test]
+fn a_byte_order_mark_is_no_json() {
+    let api = api();
+
+    api.post("/contacts", "\u{feff}{\"email\": \"bob@example.com\"}")
+        .refused(422, "validation_error");
+}
+
+#[test]
+fn json_nested_deep_is_422_and_no_crash() {
+    let api = api();
+
+    for depth in [200, 100_000] {
+        let nested = "[".repeat(depth) + &"]".repeat(depth);
+        api.post(
+            "/contacts",
+            &*format!("{{\"email\": \"a@example.com\", \"properties\": {{\"x\": {nested}}}}}"),
+        )
+        .refused(422, "validation_error");
+        api.post("/contacts", &*nested)
+            .refused(422, "validation_error");
+        let rules = format!(
+            "{{\"match_\": \"all\", \"conditions\": {}}}",
+            "[".repeat(200)
+        );
+        api.list(&[("rules", &rules)])
+            .refused(422, "validation_error");
+    }
+
+    api.get("/contacts").expect(200);
+}
+
+#[test]
+fn huge_numbers_are_kept_or_refused_but_never_changed_in_silence() {
+    let api = api();
+
+    for number in [
+        "18446744073709551615",
+        "-9223372036854775808",
+        "1e308",
+        "0.1",
+        "1e400",
+        "123456789012345678901234567890",
+    ] {
+        let body = format!("{{\"email\": \"{ADA}\", \"properties\": {{\"x\": {number}}}}}");
+        let answer = api.post("/contacts", &*body);
+        if answer.status == 422 {
+            continue;
+        }
+        let kept = answer.expect(200)["properties"]["x"].clone();
+        assert_eq!(
+            kept,
+            serde_json::from_str::<Value>(number).unwrap(),
+            "{number}"
+        );
+    }
+}
+
+#[test]
+fn a_member_given_twice_is_422() {
+    let api = api();
+
+    for body in [
+        r#"{"email": "a@example.com", "email": "b@example.com"}"#,
+        r#"{"email": "a@example.com", "first_name": "A", "first_name": "B"}"#,
+        r#"{"email": "a@example.com", "on_conflict": "skip", "on_conflict": "upsert"}"#,
+        r#"{"email": "a@example.com", "properties": {"x": 1, "x": 2}}"#,
+    ] {
+        api.post("/contacts", body).refused(422, "validation_error");
+    }
+    api.post(
+        "/contacts/ada%40example.com/unsubscribe",
+        r#"{"reason": "complaint", "reason": "manual"}"#,
+    )
+    .refused(422, "validation_error");
+
+    assert_eq!(api.server.contacts(), 1);
+    assert_eq!(api.retrieve(ADA)["unsubscribed"], false);
+}
+
+#[test]
+fn a_chunked_body_is_read_as_any_other() {
+    use std::io::{Read, Write};
+    let api = api();
+    let address = api.server.url().trim_start_matches("http://");
+    let mut connection = std::net::TcpStream::connect(address).unwrap();
+
+    write!(
+        connection,
+        "POST /contacts HTTP/1.1\r\nhost: mock\r\nconnection: close\r\nauthorization: Bearer {}\r\ntransfer-encoding: chunked\r\n\r\n\
+         c\r\n{{\"email\": \"b\r\n10\r\nob@example.com\"}}\r\n0\r\n\r\n",
+        api.server.full_key()
+    )
+    .unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    assert_eq!(api.retrieve("bob@example.com")["email"], "bob@example.com");
+}
+
+#[test]
+fn several_requests_on_one_connection_are_answered_in_order() {
+    use std::io::{Read, Write};
+    let api = api();
+    let address = api.server.url().trim_start_matches("http://");
+    let mut connection = std::net::TcpStream::connect(address).unwrap();
+    let key = api.server.full_key();
+
+    write!(
+        connection,
+        "GET /contacts/ada%40example.com HTTP/1.1\r\nhost: mock\r\nauthorization: Bearer {key}\r\n\r\n\
+         GET /contacts/bob%40example.com HTTP/1.1\r\nhost: mock\r\nconnection: close\r\nauthorization: Bearer {key}\r\n\r\n"
+    )
+    .unwrap();
+    let mut answers = String::new();
+    connection.read_to_string(&mut answers).unwrap();
+
+    let statuses: Vec<&str> = answers
+        .match_indices("HTTP/1.1 ")
+        .map(|(at, head)| &answers[at + head.len()..][..3])
+        .collect();
+    assert_eq!(statuses, ["200", "404"]);
+}
+
+#[test]
+fn a_request_that_is_no_http_does_not_stop_the_server() {
+    use std::io::Write;
+    let api = api();
+    let address = api.server.url().trim_start_matches("http://");
+
+    for garbage in [
+        &b"\x16\x03\x01\x02\x00"[..],
+        b"GET\r\n\r\n",
+        b"\r\n\r\n\r\n",
+        b"GET /contacts HTTP/9.9\r\n\r\n",
+        b"POST /contacts HTTP/1.1\r\ncontent-length: -1\r\n\r\n",
+    ] {
+        std::net::TcpStream::connect(address)
+            .unwrap()
+            .write_all(garbage)
+            .unwrap();
+    }
+
+    api.get("/contacts").expect(200);
+}

@@ -1,0 +1,185 @@
+//! Section 5: which key may do what.
+
+use serde_json::{Value, json};
+
+use super::Api;
+
+/// Every call of section 4, each of them allowed to a full-access key.
+fn calls() -> [(&'static str, &'static str, Value); 7] {
+    [
+        ("POST", "/contacts", json!({"email": "bob@example.com"})),
+        (
+            "POST",
+            "/contacts/batch",
+            json!([{"email": "eve@example.com"}]),
+        ),
+        ("GET", "/contacts/ada%40example.com", Value::Null),
+        ("GET", "/contacts", Value::Null),
+        ("POST", "/contacts/ada%40example.com/unsubscribe", json!({})),
+        ("POST", "/contacts/ada%40example.com/subscribe", json!({})),
+        (
+            "PATCH",
+            "/contacts/ada%40example.com",
+            json!({"properties": {}}),
+        ),
+    ]
+}
+
+fn api() -> Api {
+    let api = Api::start();
+    api.create("ada@example.com");
+    api
+}
+
+#[test]
+fn section_5_a_full_access_key_may_do_everything() {
+    let api = api();
+
+    for (method, target, body) in calls() {
+        let answer = api.request(method, target).body(body).send();
+        assert!(
+            matches!(answer.status, 200 | 201),
+            "{method} {target}: {}",
+            answer.status
+        );
+    }
+}
+
+#[test]
+fn section_5_the_audience_endpoints_need_a_full_access_key() {
+    let api = api();
+    let before = api.retrieve("ada@example.com");
+
+    for (method, target, body) in calls() {
+        api.request(method, target)
+            .sending_key()
+            .body(body)
+            .send()
+            .refused(403, "key_not_permitted");
+    }
+
+    assert_eq!(api.server.contacts(), 1);
+    assert_eq!(api.retrieve("ada@example.com"), before);
+}
+
+#[test]
+fn section_5_a_sending_key_learns_nothing_of_who_is_a_contact() {
+    let api = api();
+    let refusal = |target: &str| {
+        api.request("GET", target)
+            .sending_key()
+            .send()
+            .refused(403, "key_not_permitted")
+    };
+
+    assert_eq!(
+        refusal("/contacts/ada%40example.com"),
+        refusal("/contacts/nobody%40example.com")
+    );
+}
+
+#[test]
+fn default_no_key_is_401_on_every_endpoint() {
+    let api = api();
+
+    for (method, target, body) in calls() {
+        api.request(method, target)
+            .without_key()
+            .body(body)
+            .send()
+            .refused(401, "unauthorized");
+    }
+    api.request("POST", "/emails")
+        .without_key()
+        .body(json!({}))
+        .send()
+        .refused(401, "unauthorized");
+
+    assert_eq!(api.server.contacts(), 1);
+}
+
+#[test]
+fn default_a_key_that_is_none_is_401() {
+    let api = api();
+    let key = api.server.full_key().to_owned();
+
+    for authorization in [
+        "Bearer".to_owned(),
+        "Bearer ".to_owned(),
+        "Bearer nonsense".to_owned(),
+        format!("Bearer {key}x"),
+        format!("Bearer {}", &key[..key.len() - 1]),
+        format!("Basic {key}"),
+        key.clone(),
+        String::new(),
+    ] {
+        let answer = api
+            .request("GET", "/contacts")
+            .without_key()
+            .header("authorization", &authorization)
+            .send();
+        answer.refused(401, "unauthorized");
+    }
+    let elsewhere = api
+        .request("GET", "/contacts")
+        .without_key()
+        .header("x-api-key", &key)
+        .send();
+    elsewhere.refused(401, "unauthorized");
+    api.request("GET", format!("/contacts?key={key}"))
+        .without_key()
+        .send()
+        .refused(401, "unauthorized");
+}
+
+#[test]
+fn default_a_refusal_never_repeats_the_key() {
+    let api = api();
+
+    let answer = api
+        .request("GET", "/contacts")
+        .without_key()
+        .header("authorization", "Bearer tell-nobody")
+        .send();
+
+    assert!(!answer.refused(401, "unauthorized").contains("tell-nobody"));
+}
+
+#[test]
+fn default_a_key_can_be_asked_for_in_a_header_of_another_name() {
+    let api = Api::with(|builder| builder.auth_header("x-api-key"));
+    let (full, sending) = (
+        api.server.full_key().to_owned(),
+        api.server.sending_key().to_owned(),
+    );
+    let get = |name: &str, value: &str| {
+        api.request("GET", "/contacts")
+            .without_key()
+            .header(name, value)
+            .send()
+    };
+
+    get("x-api-key", &full).expect(200);
+    get("X-API-Key", &full).expect(200);
+    get("x-api-key", &sending).refused(403, "key_not_permitted");
+    get("x-api-key", &format!("Bearer {full}")).refused(401, "unauthorized");
+    api.get("/contacts").refused(401, "unauthorized");
+}
+
+#[test]
+fn default_emails_takes_both_keys() {
+    let api = api();
+    let mail = json!({"from": "me@example.com", "to": "ada@example.com", "subject": "Hello"});
+
+    for request in [
+        api.request("POST", "/emails"),
+        api.request("POST", "/emails").sending_key(),
+    ] {
+        let answer = request.body(mail.clone()).send();
+        assert!(
+            matches!(answer.status, 200 | 201 | 202),
+            "{}",
+            answer.status
+        );
+    }
+}

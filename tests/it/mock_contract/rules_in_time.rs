@@ -1,0 +1,181 @@
+//! Section 2.8: rules on engagement and on the day a contact joined, against the mock's clock.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Api, DAY, NOW};
+
+const WHAT: [&str; 5] = ["delivered", "bounced", "complained", "opened", "clicked"];
+
+fn engagement(what: &str, op: &str) -> Value {
+    json!({"field": "engagement", "what": what, "op": op})
+}
+
+fn engaged_within(op: &str, days: u64) -> Value {
+    json!({"field": "engagement", "what": "opened", "op": op, "days": days})
+}
+
+fn joined(field: &str, days: u64) -> Value {
+    json!({"field": field, "days": days})
+}
+
+/// Contacts that opened their mail this many seconds ago, and one that never did.
+fn api_opened(seconds_ago: &[u64]) -> Api {
+    let api = Api::start();
+    api.create("never@example.com");
+    for &ago in seconds_ago {
+        let address = format!("ago{ago}@example.com");
+        api.create(&address);
+        api.server
+            .engage(&address, "opened", NOW - i64::try_from(ago).unwrap());
+    }
+    api
+}
+
+fn ago(seconds: &[u64]) -> Vec<String> {
+    let mut addresses: Vec<String> = seconds
+        .iter()
+        .map(|ago| format!("ago{ago}@example.com"))
+        .collect();
+    addresses.sort_unstable();
+    addresses
+}
+
+#[test]
+fn section_2_8_engagement_ever_and_never_for_each_what() {
+    let api = Api::start();
+    for what in WHAT {
+        let address = format!("{what}@example.com");
+        api.create(&address);
+        api.server.engage(&address, what, NOW - 1);
+    }
+
+    for what in WHAT {
+        let ever = api.matching(engagement(what, "ever"));
+        let never = api.matching(engagement(what, "never"));
+
+        assert_eq!(ever, [format!("{what}@example.com")]);
+        assert_eq!(never.len(), 4);
+        assert!(!never.contains(&ever[0]));
+    }
+}
+
+#[test]
+fn section_2_8_engagement_within_days_has_its_edge_in() {
+    let api = api_opened(&[0, 7 * DAY - 1, 7 * DAY, 7 * DAY + 1]);
+
+    assert_eq!(
+        api.matching(engaged_within("within_days", 7)),
+        ago(&[0, 7 * DAY - 1, 7 * DAY])
+    );
+}
+
+#[test]
+fn section_2_8_engagement_not_within_days_is_the_complement() {
+    let api = api_opened(&[0, 7 * DAY - 1, 7 * DAY, 7 * DAY + 1]);
+
+    let mut expected = ago(&[7 * DAY + 1]);
+    expected.push("never@example.com".to_owned());
+    assert_eq!(api.matching(engaged_within("not_within_days", 7)), expected);
+}
+
+#[test]
+fn section_2_8_engagement_goes_by_the_latest_time() {
+    let api = api_opened(&[]);
+    api.server.engage("never@example.com", "opened", NOW - 1);
+    api.server.engage(
+        "never@example.com",
+        "opened",
+        NOW - 90 * i64::try_from(DAY).unwrap(),
+    );
+
+    assert_eq!(api.matching(engaged_within("within_days", 1)).len(), 1);
+    assert_eq!(api.matching(engaged_within("not_within_days", 1)).len(), 0);
+}
+
+#[test]
+fn section_2_8_engagement_grows_old_as_the_clock_advances() {
+    let api = api_opened(&[0]);
+    let within = || api.matching(engaged_within("within_days", 1)).len();
+
+    api.server.advance(Duration::from_secs(DAY));
+    assert_eq!(within(), 1);
+    api.server.advance(Duration::from_secs(1));
+    assert_eq!(within(), 0);
+    assert_eq!(api.matching(engagement("opened", "ever")).len(), 1);
+}
+
+#[test]
+fn section_2_8_joined_within_days_has_its_edge_in() {
+    let api = Api::start();
+    api.create("ada@example.com");
+    let within = |days| api.matching(joined("joined_within_days", days)).len();
+    assert_eq!(within(1), 1);
+
+    api.server.advance(Duration::from_secs(3 * DAY));
+    assert_eq!((within(2), within(3), within(4)), (0, 1, 1));
+    api.server.advance(Duration::from_secs(1));
+    assert_eq!((within(3), within(4)), (0, 1));
+}
+
+#[test]
+fn section_2_8_joined_before_days_has_its_edge_in() {
+    let api = Api::start();
+    api.create("ada@example.com");
+    let before = |days| api.matching(joined("joined_before_days", days)).len();
+    assert_eq!(before(1), 0);
+
+    api.server.advance(Duration::from_secs(3 * DAY - 1));
+    assert_eq!((before(2), before(3)), (1, 0));
+    api.server.advance(Duration::from_secs(1));
+    assert_eq!((before(3), before(4)), (1, 0));
+}
+
+#[test]
+fn section_2_8_joining_is_not_repeated_by_an_update() {
+    let api = Api::start();
+    api.create("ada@example.com");
+    api.server.advance(Duration::from_secs(5 * DAY));
+
+    api.post("/contacts", json!({"email": "ada@example.com"}))
+        .expect(200);
+
+    assert_eq!(api.matching(joined("joined_within_days", 1)).len(), 0);
+}
+
+#[test]
+fn section_2_8_kinds_of_condition_mix() {
+    let api = api_opened(&[0, 30 * DAY]);
+    let rule = |match_: &str| {
+        json!({"match_": match_, "conditions": [
+            engaged_within("not_within_days", 7),
+            joined("joined_within_days", 1),
+            {"field": "property", "key": "plan", "op": "is_not", "value": "pro"},
+            engagement("opened", "ever"),
+        ]})
+    };
+
+    assert_eq!(api.matching_rule(rule("all")), ago(&[30 * DAY]));
+    assert_eq!(api.matching_rule(rule("any")).len(), 3);
+}
+
+#[test]
+fn section_2_8_a_spam_report_is_an_engagement() {
+    let api = Api::start();
+    api.create("ada@example.com");
+    api.create("bob@example.com");
+
+    api.server.report_spam("ada@example.com");
+
+    assert_eq!(
+        api.matching(engagement("complained", "ever")),
+        ["ada@example.com"]
+    );
+    assert_eq!(
+        api.matching(
+            json!({"field": "engagement", "what": "complained", "op": "within_days", "days": 1})
+        ),
+        ["ada@example.com"]
+    );
+}
