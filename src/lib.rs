@@ -75,7 +75,7 @@ pub mod mock;
 pub mod raw;
 #[cfg(feature = "client")]
 pub mod rule;
-#[cfg(feature = "client")]
+#[cfg(any(feature = "client", feature = "mock"))]
 mod secret;
 #[cfg(any(feature = "client", feature = "webhooks"))]
 mod timestamp;
