@@ -23,6 +23,12 @@ pub(crate) fn lowercase(text: &str) -> String {
     text.chars().flat_map(char::to_lowercase).collect()
 }
 
+/// A text as it is compared where case does not count: lowercased, and with one small sigma for the
+/// two there are, which are the same letter in capitals.
+pub(crate) fn folded(text: &str) -> String {
+    lowercase(text).replace('ς', "σ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::address::lowercase;
+use super::address::folded;
 use super::audience::{Audience, reply};
 use super::contact::Contact;
 use super::dialect::EndOfList;
@@ -64,14 +64,14 @@ fn next(
     }
 }
 
-/// Whether the text, lowercased, is a part of the address or of either name.
+/// Whether the text, folded, is a part of the address or of either name.
 fn mentions(contact: &Contact, text: &str) -> bool {
     let names = [&contact.first_name, &contact.last_name];
-    contact.email.contains(text)
+    folded(&contact.email).contains(text)
         || names
             .into_iter()
             .flatten()
-            .any(|name| lowercase(name).contains(text))
+            .any(|name| folded(name).contains(text))
 }
 
 fn no_segment(id: &str) -> Refusal {

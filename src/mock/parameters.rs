@@ -1,6 +1,6 @@
 //! The parameters of a list, read strictly (section 4.4).
 
-use super::address::lowercase;
+use super::address::folded;
 use super::dialect::{Dialect, SegmentWithRules, UnknownMembers};
 use super::json::{self, listed};
 use super::refusal::Refusal;
@@ -11,7 +11,7 @@ use super::rule::Rule;
 pub(crate) struct Parameters {
     pub(crate) limit: usize,
     pub(crate) after: Option<String>,
-    /// Lowercased.
+    /// Folded.
     pub(crate) text: Option<String>,
     pub(crate) segment: Option<String>,
     pub(crate) rule: Option<Rule>,
@@ -41,7 +41,7 @@ impl Parameters {
             },
             after: after.filter(|after| !after.is_empty()),
             text: text
-                .map(|text| lowercase(&text))
+                .map(|text| folded(&text))
                 .filter(|text| !text.is_empty()),
             segment,
             rule,

@@ -6,8 +6,11 @@ use super::Api;
 
 const ADA: &str = "ada@example.com";
 
+/// What brings a contact into a state.
+type Step = fn(&Api);
+
 /// Each state of section 3.1 that a contact's global flag and reason can be in, and how it is brought about.
-const STATES: [(&str, fn(&Api)); 4] = [
+const STATES: [(&str, Step); 4] = [
     ("reachable", |_| {}),
     ("manual", |api| {
         api.unsubscribe(ADA, ()).expect(200);
@@ -19,7 +22,7 @@ const STATES: [(&str, fn(&Api)); 4] = [
     ("complaint", |api| api.server.report_spam(ADA)),
 ];
 
-fn api_in(bring_about: fn(&Api)) -> Api {
+fn api_in(bring_about: Step) -> Api {
     let api = Api::with(|builder| builder.topic("news", true).topic("offers", false));
     api.create(ADA);
     bring_about(&api);

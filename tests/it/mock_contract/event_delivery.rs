@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::events::api_delivering_to;
-use super::receiver::Receiver;
+use super::receiver::{Delivery, Receiver};
 use super::{DAY, NOW};
 
 #[tokio::test]
@@ -42,7 +42,7 @@ async fn section_6_5_rule_2_ten_attempts_over_about_five_hours_with_backoff() {
     let at: Vec<i64> = receiver
         .deliveries()
         .iter()
-        .map(|delivery| delivery.timestamp())
+        .map(Delivery::timestamp)
         .collect();
     assert_eq!(at.len(), 10);
     assert_eq!(at[0], NOW);

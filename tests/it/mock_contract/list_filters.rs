@@ -61,6 +61,12 @@ fn section_4_4_query_is_case_insensitive_beyond_ascii() {
         assert_eq!(found(&api, query), ["zoe@example.com"], "{query}");
     }
     assert_eq!(found(&api, "ADA@EXAMPLE.COM"), ["ada@example.com"]);
+
+    let body = json!({"email": "nikos@example.gr", "first_name": "ΝΊΚΟΣ", "last_name": "Παππάς"});
+    api.post("/contacts", body).expect(201);
+    for query in ["νίκος", "ΝΊΚΟΣ", "νίκοσ", "ΠΑΠΠΆΣ", "παππάς"] {
+        assert_eq!(found(&api, query), ["nikos@example.gr"], "{query}");
+    }
 }
 
 #[test]

@@ -4,6 +4,11 @@
 //! What the document leaves open is tested as the design's table of defaults has it (`defaults`), and under each other
 //! answer (`dialects`). Requests are written byte by byte, so that nothing tidies a path or adds a header.
 
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "a request reads best with its JSON written in place"
+)]
+
 mod addresses;
 mod batch;
 mod consent;

@@ -32,7 +32,13 @@ fn section_4_3_response_is_the_full_contact_including_topics() {
 fn section_4_3_404_when_the_address_is_not_a_contact_of_the_caller() {
     let (api, _) = api_with_ada();
 
-    for address in ["bob@example.com", "ada@example.co", "da@example.com", "ada"] {
+    for address in [
+        "bob@example.com",
+        "ada@example.co",
+        "da@example.com",
+        "ada",
+        "batch",
+    ] {
         api.get(super::contact(address)).refused(404, "not_found");
     }
 }
