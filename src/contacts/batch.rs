@@ -1,5 +1,5 @@
 use http::Method;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use super::{Contacts, NewContact};
@@ -159,6 +159,32 @@ pub struct BatchEntry {
     pub email: String,
     /// Its result.
     pub outcome: BatchOutcome,
+}
+
+/// As section 2.5 shows it.
+impl Serialize for BatchEntry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Written<'a> {
+            email: &'a str,
+            status: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            message: Option<&'a str>,
+        }
+        let (status, message) = match &self.outcome {
+            BatchOutcome::Created => ("created", None),
+            BatchOutcome::Updated => ("updated", None),
+            BatchOutcome::Skipped => ("skipped", None),
+            BatchOutcome::Failed { code, message } => (code.as_str(), message.as_deref()),
+        };
+        let email = &self.email;
+        Written {
+            email,
+            status,
+            message,
+        }
+        .serialize(serializer)
+    }
 }
 
 /// The result of one entry of a batch.

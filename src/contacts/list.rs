@@ -1,6 +1,7 @@
 use http::Method;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
+use super::model::empty_is_none;
 use super::paging::{Step, Walk};
 use super::{ContactStream, ContactSummary, Contacts, PageStream};
 use crate::client::{Call, CallOptions, Repeat, call_options};
@@ -186,7 +187,7 @@ pub struct Page {
     pub data: Vec<ContactSummary>,
     /// What [`after`](ListContacts::after) takes for the page that follows, as the service gave it;
     /// `None` where it gave none or an empty one.
-    #[serde(default, deserialize_with = "none_if_empty")]
+    #[serde(default, with = "empty_is_none")]
     pub next: Option<String>,
 }
 
@@ -223,17 +224,13 @@ impl IntoFuture for CountContacts {
 #[derive(Deserialize)]
 struct Ids {
     data: Vec<Id>,
-    #[serde(default, deserialize_with = "none_if_empty")]
+    #[serde(default, deserialize_with = "empty_is_none::deserialize")]
     next: Option<String>,
 }
 
 #[derive(Deserialize)]
 struct Id {
     id: String,
-}
-
-fn none_if_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    Ok(Option::<String>::deserialize(deserializer)?.filter(|cursor| !cursor.is_empty()))
 }
 
 crate::client::opaque_debug!(ListContacts);

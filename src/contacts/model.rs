@@ -89,10 +89,10 @@ fn null_is_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
 }
 
 /// `""` stands for what is not there, in both directions.
-mod empty_is_none {
+pub(super) mod empty_is_none {
     use super::{Deserialize, Deserializer, Serialize, Serializer};
 
-    pub(super) fn serialize<S: Serializer, T: Serialize>(
+    pub(in crate::contacts) fn serialize<S: Serializer, T: Serialize>(
         value: &Option<T>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
@@ -102,14 +102,14 @@ mod empty_is_none {
         }
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>, T: FromText>(
+    pub(in crate::contacts) fn deserialize<'de, D: Deserializer<'de>, T: FromText>(
         deserializer: D,
     ) -> Result<Option<T>, D::Error> {
         let text = Option::<String>::deserialize(deserializer)?;
         Ok(text.filter(|text| !text.is_empty()).map(T::from_text))
     }
 
-    pub(super) trait FromText {
+    pub(in crate::contacts) trait FromText {
         fn from_text(text: String) -> Self;
     }
 

@@ -64,6 +64,14 @@ impl<'de> Deserialize<'de> for UnsubscribeReason {
 /// The reason that a sender may give with an opt-out (interface section 4.5).
 ///
 /// There is no complaint among them: only the service records one.
+///
+/// # Example: a complaint cannot be declared
+///
+/// ```compile_fail,E0599
+/// use audience::contacts::OptOutReason;
+///
+/// let reason = OptOutReason::Complaint;
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OptOutReason {

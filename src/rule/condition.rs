@@ -77,6 +77,14 @@ impl Condition {
 }
 
 /// A condition on a property, still without its test.
+///
+/// # Example: without its test it is none
+///
+/// ```compile_fail,E0271
+/// use audience::rule::{Condition, Rule};
+///
+/// let rule = Rule::all([Condition::property("plan")]);
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "a condition needs a test, such as `is`"]
 pub struct PropertyCondition {
@@ -179,6 +187,14 @@ macro_rules! numbers {
 numbers!(i8, i16, i32, i64, u8, u16, u32, u64, usize, f64);
 
 /// A condition on engagement, still without its time.
+///
+/// # Example: a time in days takes the days
+///
+/// ```compile_fail,E0061
+/// use audience::rule::{Condition, Engagement};
+///
+/// let condition = Condition::engagement(Engagement::Opened).within_days();
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a condition needs a time, such as `ever`"]
 pub struct EngagementCondition {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use audience::contacts::{ContactStream, Contacts};
 use audience::rule::Rule;
@@ -223,9 +224,9 @@ async fn cursors_that_go_in_circles_are_an_error_soon_and_never_an_endless_walk(
             let server = book.serve().await;
             let contacts = contacts(server.uri());
 
-            let streamed: Vec<_> = contacts.list().stream().take(10_000).collect().await;
+            let streamed: Vec<_> = contacts.list().stream().take(100).collect().await;
             let sent = received(&server).await.len();
-            let counted = contacts.list().count().await.unwrap_err();
+            let counted = soon(contacts.list().count()).await.unwrap_err();
 
             let error = streamed.last().unwrap().as_ref().unwrap_err();
             for error in [error, &counted] {
@@ -260,7 +261,12 @@ async fn the_same_page_again_is_a_circle_even_where_next_is_missing() {
         book.put(Some("c9"), &["c9"], next);
         let server = book.serve().await;
 
-        let items: Vec<_> = contacts(server.uri()).list().stream().collect().await;
+        let items: Vec<_> = contacts(server.uri())
+            .list()
+            .stream()
+            .take(100)
+            .collect()
+            .await;
 
         assert_eq!(items.len(), 2);
         assert_eq!(items[1].as_ref().unwrap_err().kind(), ErrorKind::Pagination);
@@ -278,6 +284,7 @@ async fn a_walk_started_after_a_cursor_finds_the_way_back_to_it() {
         .list()
         .after("start")
         .pages()
+        .take(100)
         .collect()
         .await;
 
@@ -418,6 +425,14 @@ async fn the_cursor_after_a_whole_page_is_the_service_s_own() {
         (stream.cursor(), pages.cursor()),
         (Some("opaque"), Some("opaque"))
     );
+}
+
+/// An endless walk fails the test instead of hanging it.
+async fn soon<T>(call: impl IntoFuture<Output = T>) -> T {
+    let limit = Duration::from_secs(30);
+    tokio::time::timeout(limit, call.into_future())
+        .await
+        .expect("the walk ends")
 }
 
 /// Contacts in pages, and for each page how the service tells where the next one is.

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use audience::contacts::{Properties, PropertyValue};
-use audience::rule::{Condition, Engagement, Rule};
+use audience::rule::{Condition, Engagement, EngagementCondition, PropertyCondition, Rule};
 use audience::{ErrorKind, Outcome};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -44,13 +44,13 @@ fn conditions() -> impl Strategy<Value = Condition> {
         (property(), values()).prop_map(|(property, value)| property.is(value)),
         (property(), values()).prop_map(|(property, value)| property.is_not(value)),
         (property(), any::<String>()).prop_map(|(property, text)| property.contains(text)),
-        property().prop_map(|property| property.is_set()),
-        property().prop_map(|property| property.is_not_set()),
+        property().prop_map(PropertyCondition::is_set),
+        property().prop_map(PropertyCondition::is_not_set),
         (property(), any::<i64>()).prop_map(|(property, number)| property.greater_than(number)),
         (property(), any::<u64>()).prop_map(|(property, number)| property.greater_than(number)),
         (property(), finite()).prop_map(|(property, number)| property.less_than(number)),
-        engagement().prop_map(|engagement| engagement.ever()),
-        engagement().prop_map(|engagement| engagement.never()),
+        engagement().prop_map(EngagementCondition::ever),
+        engagement().prop_map(EngagementCondition::never),
         (engagement(), any::<u32>()).prop_map(|(engagement, days)| engagement.within_days(days)),
         (engagement(), any::<u32>())
             .prop_map(|(engagement, days)| engagement.not_within_days(days)),

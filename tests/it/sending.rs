@@ -169,7 +169,7 @@ async fn a_setting_of_the_call_goes_before_the_client_s_and_for_that_call_only()
 }
 
 #[tokio::test]
-async fn one_client_serves_many_tasks_over_few_connections() {
+async fn one_client_serves_many_tasks_at_once() {
     let server = answering(ok(contact())).await;
     let client = client(server.uri());
 

@@ -385,7 +385,8 @@ async fn a_pooled_connection_that_the_server_closed_is_replaced_at_once_where_a_
             let client = builder(server.url()).retry(patient).build().unwrap();
             client.contacts().retrieve(ADA).await.unwrap();
 
-            let result = operation.run(&client).await;
+            let run = tokio::time::timeout(Duration::from_secs(30), operation.run(&client));
+            let result = run.await.expect("no wait");
 
             let received = server.received();
             let connections: Vec<_> = received.iter().map(|request| request.connection).collect();
