@@ -25,7 +25,7 @@ async fn main() -> Result<(), Box<dyn StdError>> {
         (Err(_), Err(_)) => {
             let server = MockServer::start().await;
             println!("AUDIENCE_URL and AUDIENCE_KEY are not set: this is the embedded mock");
-            sync(&server.client().contacts(), rows).await?
+            sync(&server.client().contacts(), rows).await?;
         }
         _ => return Err("set both AUDIENCE_URL and AUDIENCE_KEY, or neither".into()),
     }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::audience::{Audience, Settings};
 use super::clock::Clock;
 use super::delivery::Endpoints;
-use super::dialect::Dialect;
-use super::post::Target;
+use super::delivery::post::Target;
 use super::server::serve;
+use super::service::audience::{Audience, Settings};
+use super::service::dialect::Dialect;
 use super::state::{Initial, Shared};
 use super::{MockServer, SegmentKind};
 use crate::Timestamp;

@@ -10,12 +10,12 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use super::event::NewEvent;
+use super::delivery::event::NewEvent;
+use super::delivery::post::Target;
 use super::exchange::Answer;
-use super::fault_json::FaultJson;
+use super::faults::json::FaultJson;
 use super::journal::RecordedRequest;
-use super::post::Target;
-use super::segment::SegmentKind;
+use super::service::segment::SegmentKind;
 use super::state::Shared;
 
 /// Whether a request is one to the control plane, and so none to the service.

@@ -5,10 +5,15 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde::Serialize;
 
-use super::event::NewEvent;
-use super::post::Target;
-use super::schedule::{Delivery, Round, Schedule, gap};
 use crate::Timestamp;
+
+pub(super) mod event;
+pub(super) mod post;
+pub(super) mod schedule;
+
+use event::NewEvent;
+use post::Target;
+use schedule::{Delivery, Round, Schedule, gap};
 
 /// Events kept for redelivery, beside those that are still being delivered. The oldest goes first.
 const EVENTS: usize = 1_000;

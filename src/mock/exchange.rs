@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::faults::{Fault, Kind};
 use super::journal::RecordedRequest;
-use super::message::{Reply, Request};
+use super::service::message::{Reply, Request};
 use super::state::State;
 
 /// What a connection is to do.

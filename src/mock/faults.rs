@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
-use super::pattern;
+pub(super) mod json;
+mod pattern;
 
 /// Something that goes wrong with the next requests that match.
 ///

@@ -9,13 +9,13 @@ use tokio::sync::oneshot;
 
 use super::builder::MockServerBuilder;
 use super::clock::Clock;
-use super::contact::StoredContact;
 use super::delivery::Attempt;
-use super::event::NewEvent;
+use super::delivery::event::NewEvent;
+use super::delivery::post::Target;
 use super::faults::Fault;
 use super::journal::RecordedRequest;
-use super::post::Target;
-use super::segment::SegmentKind;
+use super::service::contact::StoredContact;
+use super::service::segment::SegmentKind;
 use super::state::{Passage, Shared};
 use crate::Timestamp;
 

@@ -61,60 +61,31 @@
 //! HTTP as well, at `/_mock/…` on the same port: no key is asked for, and those calls are neither recorded nor subject to
 //! faults.
 
-mod address;
-mod audience;
-mod batch;
 mod builder;
 mod clock;
-mod consent;
-mod contact;
 mod control;
-mod creation;
 mod delivery;
-mod dialect;
-mod emails;
-mod engagement;
-mod event;
 mod exchange;
-mod fault_json;
 mod faults;
 mod journal;
-mod json;
-mod key;
-mod listing;
-mod message;
 mod mock_server;
-#[cfg(test)]
-mod model;
-mod parameters;
-mod pattern;
-mod post;
-mod predicate;
-mod reading;
-mod refusal;
 #[cfg(feature = "wiremock")]
 mod respond;
-mod roster;
-mod router;
-mod rule;
-mod schedule;
-mod segment;
 mod server;
+mod service;
 mod state;
-#[cfg(test)]
-mod testing;
 
 pub use builder::MockServerBuilder;
 pub use clock::Clock;
-pub use contact::StoredContact;
 pub use delivery::Attempt;
-pub use dialect::{
-    BatchMessage, BatchRefusal, ConsentForm, Dialect, EndOfList, ErrorShape, LeftOut, MissingName,
-    PropertyValues, ReasonAfterSubscribe, SegmentWithRules, SuccessStatus, UnknownMembers,
-};
 pub use faults::Fault;
 pub use journal::RecordedRequest;
 pub use mock_server::{Advance, MockServer};
 #[cfg(feature = "wiremock")]
 pub use respond::{MockService, MockServiceBuilder};
-pub use segment::SegmentKind;
+pub use service::contact::StoredContact;
+pub use service::dialect::{
+    BatchMessage, BatchRefusal, ConsentForm, Dialect, EndOfList, ErrorShape, LeftOut, MissingName,
+    PropertyValues, ReasonAfterSubscribe, SegmentWithRules, SuccessStatus, UnknownMembers,
+};
+pub use service::segment::SegmentKind;

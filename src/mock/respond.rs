@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::wiremock::{Respond, ResponseTemplate};
 
-use super::audience::{Audience, Settings};
-use super::contact::StoredContact;
-use super::dialect::Dialect;
-use super::message::Request;
-use super::segment::SegmentKind;
+use super::service::audience::{Audience, Settings};
+use super::service::contact::StoredContact;
+use super::service::dialect::Dialect;
+use super::service::message::Request;
+use super::service::segment::SegmentKind;
 use crate::Timestamp;
 
 /// The whole service as a [`wiremock::Respond`](Respond): mount it in a wiremock server, under mocks of your own.

@@ -7,14 +7,14 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use super::audience::Audience;
 use super::clock::Clock;
+use super::delivery::event::NewEvent;
+use super::delivery::schedule::{Round, Step};
 use super::delivery::{Deliveries, Endpoints};
-use super::event::NewEvent;
 use super::exchange::{Exchange, exchange};
 use super::faults::Faults;
 use super::journal::{Journal, RecordedRequest};
-use super::schedule::{Round, Step};
+use super::service::audience::Audience;
 
 /// What the server's thread, its connections, its deliveries and the test's own threads share.
 #[derive(Debug)]

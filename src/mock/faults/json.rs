@@ -6,13 +6,13 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::faults::{Fault, header};
+use super::{Fault, header};
 
 /// Members that say what goes wrong (`status`, `close`, `garbage`; `delay_ms` and `body` alone or with another), when,
 /// and how often. Whatever is left out is as in [`Fault`].
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct FaultJson {
+pub(in crate::mock) struct FaultJson {
     status: Option<u16>,
     close: Option<Close>,
     #[serde(default)]
@@ -43,7 +43,7 @@ enum Close {
 
 impl FaultJson {
     /// The fault, or why it cannot be one.
-    pub(super) fn fault(self) -> Result<Fault, String> {
+    pub(in crate::mock) fn fault(self) -> Result<Fault, String> {
         let mut fault = match (self.status, self.close, self.garbage) {
             (Some(status), None, false) if (200..=999).contains(&status) => Fault::status(status),
             (Some(status), None, false) => {

@@ -7,15 +7,15 @@ use serde_json::{Map, Value, json};
 /// An event that is to be sent: a type, and as much of the rest as matters to the test.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct NewEvent {
+pub(in crate::mock) struct NewEvent {
     #[serde(rename = "type")]
-    pub(super) event_type: String,
+    pub(in crate::mock) event_type: String,
     #[serde(default = "empty")]
-    pub(super) data: Value,
+    pub(in crate::mock) data: Value,
     /// Left out: the server numbers its events.
-    pub(super) id: Option<String>,
+    pub(in crate::mock) id: Option<String>,
     /// Left out: the clock's time.
-    pub(super) created_at: Option<i64>,
+    pub(in crate::mock) created_at: Option<i64>,
 }
 
 fn empty() -> Value {
@@ -24,7 +24,7 @@ fn empty() -> Value {
 
 impl NewEvent {
     /// An event of the service's own making.
-    pub(super) fn new(event_type: String, data: Value) -> Self {
+    pub(in crate::mock) fn new(event_type: String, data: Value) -> Self {
         Self {
             event_type,
             data,
@@ -34,14 +34,14 @@ impl NewEvent {
     }
 
     /// Reads what a test's author wrote.
-    pub(super) fn parse(json: Value) -> Result<Self, String> {
+    pub(in crate::mock) fn parse(json: Value) -> Result<Self, String> {
         let mut event: Self =
             serde_json::from_value(json).map_err(|error| format!("no event: {error}"))?;
         if event.event_type.is_empty() {
             return Err("no event: `type` is empty".into());
         }
         // The type goes out in a header too.
-        super::faults::header("webhook-event", &event.event_type)
+        super::super::faults::header("webhook-event", &event.event_type)
             .map_err(|_| "no event: `type` cannot stand in a header".to_owned())?;
         if let Value::Object(data) = &mut event.data {
             complete(&event.event_type, data);
@@ -50,7 +50,7 @@ impl NewEvent {
     }
 
     /// The bytes that every attempt carries (interface section 6.2).
-    pub(super) fn envelope(&self, id: &str, created_at: i64) -> Bytes {
+    pub(in crate::mock) fn envelope(&self, id: &str, created_at: i64) -> Bytes {
         #[derive(Serialize)]
         struct Envelope<'a> {
             id: &'a str,

@@ -21,7 +21,7 @@ const ANSWER_LIMIT: usize = 1024 * 1024;
 
 /// Where deliveries go, and what signs them.
 #[derive(Clone, Debug)]
-pub(super) struct Target(Arc<Address>);
+pub(in crate::mock) struct Target(Arc<Address>);
 
 #[derive(Debug)]
 struct Address {
@@ -35,7 +35,7 @@ struct Address {
 
 impl Target {
     /// Reads a URL and a signing secret, or says what is wrong with them.
-    pub(super) fn new(url: &str, secret: &str) -> Result<Self, String> {
+    pub(in crate::mock) fn new(url: &str, secret: &str) -> Result<Self, String> {
         let uri: Uri = url
             .parse()
             .map_err(|error| format!("{url:?} is no URL to deliver to: {error}"))?;
@@ -74,7 +74,7 @@ impl Target {
     /// Signs `body` for `at` and posts it. Returns the status that was answered within `limit`, or what went wrong.
     ///
     /// A redirect is an answer like any other: it is not followed.
-    pub(super) async fn post(
+    pub(in crate::mock) async fn post(
         &self,
         event_type: &str,
         at: i64,

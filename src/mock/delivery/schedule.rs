@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 /// How often an event is attempted at one endpoint: "ten attempts over about five hours" (interface section 6.5).
-pub(super) const ATTEMPTS: u32 = 10;
+pub(in crate::mock) const ATTEMPTS: u32 = 10;
 
 /// Seconds between the first attempt and the second; each gap after it is twice as long. In all 17,885 s: 4 h 58 min.
 const FIRST_GAP: i64 = 35;
 
 /// Seconds from a failed attempt to the one after it, or `None` where it was the last.
-pub(super) fn gap(attempt: u32) -> Option<i64> {
+pub(in crate::mock) fn gap(attempt: u32) -> Option<i64> {
     (1..ATTEMPTS)
         .contains(&attempt)
         .then(|| FIRST_GAP << (attempt - 1))
@@ -17,18 +17,18 @@ pub(super) fn gap(attempt: u32) -> Option<i64> {
 
 /// One attempt that is to be made, or is being made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Delivery {
-    pub(super) due: i64,
+pub(in crate::mock) struct Delivery {
+    pub(in crate::mock) due: i64,
     /// Numbers of the event and the endpoint, each in the order they came into being.
-    pub(super) event: u64,
-    pub(super) endpoint: u64,
-    pub(super) round: Round,
+    pub(in crate::mock) event: u64,
+    pub(in crate::mock) endpoint: u64,
+    pub(in crate::mock) round: Round,
     serial: u64,
 }
 
 /// Why an attempt is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Round {
+pub(in crate::mock) enum Round {
     /// This attempt of the ten.
     Scheduled(u32),
     /// Somebody asked for the event once more. A failure has no consequence.
@@ -37,7 +37,7 @@ pub(super) enum Round {
 
 /// What is to be done next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(in crate::mock) enum Step {
     /// Make this attempt, and call [`Schedule::finish`] when it is over.
     Start(Delivery),
     /// Move the clock, and ask again.
@@ -50,7 +50,7 @@ pub(super) enum Step {
 ///
 /// Attempts fall due in the order of time, then event, then endpoint: the same on every run.
 #[derive(Debug, Default)]
-pub(super) struct Schedule {
+pub(in crate::mock) struct Schedule {
     pending: BTreeMap<(i64, u64, u64, u64), Delivery>,
     under_way: Vec<Delivery>,
     /// Where the clock is to end up; nobody moves it but [`step`](Self::step) as long as this is set.
@@ -59,7 +59,7 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    pub(super) fn add(&mut self, due: i64, event: u64, endpoint: u64, round: Round) {
+    pub(in crate::mock) fn add(&mut self, due: i64, event: u64, endpoint: u64, round: Round) {
         let delivery = Delivery {
             due,
             event,
@@ -73,24 +73,24 @@ impl Schedule {
     }
 
     /// Lets the clock go on by `seconds` from where it is, or is already going to. Returns where to.
-    pub(super) fn advance(&mut self, now: i64, seconds: i64) -> i64 {
+    pub(in crate::mock) fn advance(&mut self, now: i64, seconds: i64) -> i64 {
         let target = self.target.unwrap_or(now).saturating_add(seconds);
         self.target = Some(target);
         target
     }
 
     /// Where the clock is, or is going to.
-    pub(super) fn destination(&self, now: i64) -> i64 {
+    pub(in crate::mock) fn destination(&self, now: i64) -> i64 {
         self.target.unwrap_or(now)
     }
 
     /// Drops an advance that is under way.
-    pub(super) fn halt(&mut self) {
+    pub(in crate::mock) fn halt(&mut self) {
         self.target = None;
     }
 
     /// What to do at `now`. With `in_turn`, an endpoint is sent one thing after the other; without, as they come.
-    pub(super) fn step(&mut self, now: i64, in_turn: bool) -> Step {
+    pub(in crate::mock) fn step(&mut self, now: i64, in_turn: bool) -> Step {
         let ready = self
             .pending
             .range(..=(now, u64::MAX, u64::MAX, u64::MAX))
@@ -123,7 +123,7 @@ impl Schedule {
     }
 
     /// The attempt is over. Returns whether it was still wanted.
-    pub(super) fn finish(&mut self, delivery: &Delivery) -> bool {
+    pub(in crate::mock) fn finish(&mut self, delivery: &Delivery) -> bool {
         let before = self.under_way.len();
         self.under_way
             .retain(|other| other.serial != delivery.serial);
@@ -131,7 +131,7 @@ impl Schedule {
     }
 
     /// Forgets everything that was to go to `endpoint`; says for which events.
-    pub(super) fn forget(&mut self, endpoint: u64) -> Vec<u64> {
+    pub(in crate::mock) fn forget(&mut self, endpoint: u64) -> Vec<u64> {
         let mut events = Vec::new();
         self.pending.retain(|_, delivery| {
             let keep = delivery.endpoint != endpoint;
@@ -144,14 +144,14 @@ impl Schedule {
     }
 
     /// Whether everything that was due by `until` has been attempted, and no advance is still on its way there.
-    pub(super) fn is_settled(&self, until: i64, now: i64) -> bool {
+    pub(in crate::mock) fn is_settled(&self, until: i64, now: i64) -> bool {
         let quiet = self.open().all(|delivery| delivery.due > until);
 
         quiet && (now >= until || self.target.is_none())
     }
 
     /// Whether an attempt of this event is still to be made or under way, of the rounds that `which` names.
-    pub(super) fn is_open(&self, event: u64, which: impl Fn(Round) -> bool) -> bool {
+    pub(in crate::mock) fn is_open(&self, event: u64, which: impl Fn(Round) -> bool) -> bool {
         self.open()
             .any(|delivery| delivery.event == event && which(delivery.round))
     }
