@@ -6,6 +6,7 @@
 
 mod addresses;
 mod batch;
+mod bodies;
 mod consent;
 mod contacts;
 mod corpus;
@@ -20,6 +21,7 @@ mod mock_contract;
 mod mock_server;
 mod promises;
 mod receivers;
+mod redirects;
 mod retry;
 mod rules;
 mod secrecy;

@@ -1,13 +1,14 @@
 //! Spans and events: the OpenTelemetry names for HTTP clients, and never an address.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Once;
 
 use audience::RetryPolicy;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 
@@ -15,21 +16,37 @@ use crate::support::operation::Operation;
 use crate::support::script::{Script, answer, bytes, close};
 use crate::support::{ADA, KEY, builder, client, contact};
 
-/// All that was traced: each span with its fields, each event with its own.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<Entry>>>);
+thread_local! {
+    /// All that was traced on this thread, each span with its fields, each event with its own. A test
+    /// of tokio's default flavour stays on its thread.
+    static ENTRIES: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
+}
 
 #[derive(Clone, Debug)]
 struct Entry {
     name: String,
     level: Level,
-    target: String,
     is_span: bool,
     id: Option<Id>,
     fields: BTreeMap<String, String>,
 }
 
+/// What was traced on this thread since it was made.
+struct Log;
+
 impl Log {
+    /// The subscriber is one for the whole process: one for each test would race with the callsites'
+    /// cache of who is interested.
+    fn start() -> Self {
+        static INSTALL: Once = Once::new();
+        INSTALL.call_once(|| {
+            let subscriber = tracing_subscriber::registry().with(Collector);
+            tracing::subscriber::set_global_default(subscriber).unwrap();
+        });
+        ENTRIES.with_borrow_mut(Vec::clear);
+        Self
+    }
+
     fn spans(&self) -> Vec<Entry> {
         self.entries(true)
     }
@@ -39,12 +56,10 @@ impl Log {
     }
 
     fn entries(&self, is_span: bool) -> Vec<Entry> {
-        let entries = self.0.lock().unwrap();
-        let ours = entries
-            .iter()
-            .filter(|entry| entry.target.starts_with("audience"));
-        ours.filter(|entry| entry.is_span == is_span)
-            .cloned()
+        let entries = ENTRIES.with_borrow(Vec::clone);
+        entries
+            .into_iter()
+            .filter(|entry| entry.is_span == is_span)
             .collect()
     }
 
@@ -53,44 +68,51 @@ impl Log {
     }
 }
 
-impl<S: Subscriber> Layer<S> for Log {
+struct Collector;
+
+impl<S: Subscriber> Layer<S> for Collector {
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        metadata.target().starts_with("audience")
+    }
+
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
         let mut fields = Fields::default();
         attributes.record(&mut fields);
         let metadata = attributes.metadata();
-        self.0.lock().unwrap().push(Entry {
+        let entry = Entry {
             name: metadata.name().to_owned(),
             level: *metadata.level(),
-            target: metadata.target().to_owned(),
             is_span: true,
             id: Some(id.clone()),
             fields: fields.0,
-        });
+        };
+        ENTRIES.with_borrow_mut(|entries| entries.push(entry));
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, _: Context<'_, S>) {
         let mut fields = Fields::default();
         values.record(&mut fields);
-        let mut entries = self.0.lock().unwrap();
-        let span = entries
-            .iter_mut()
-            .rev()
-            .find(|entry| entry.id.as_ref() == Some(id));
-        span.unwrap().fields.extend(fields.0);
+        ENTRIES.with_borrow_mut(|entries| {
+            let mut spans = entries.iter_mut().rev();
+            let span = spans.find(|entry| entry.id.as_ref() == Some(id));
+            if let Some(span) = span {
+                span.fields.extend(fields.0);
+            }
+        });
     }
 
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut fields = Fields::default();
         event.record(&mut fields);
         let metadata = event.metadata();
-        self.0.lock().unwrap().push(Entry {
+        let entry = Entry {
             name: metadata.name().to_owned(),
             level: *metadata.level(),
-            target: metadata.target().to_owned(),
             is_span: false,
             id: None,
             fields: fields.0,
-        });
+        };
+        ENTRIES.with_borrow_mut(|entries| entries.push(entry));
     }
 }
 
@@ -107,16 +129,9 @@ impl Visit for Fields {
     }
 }
 
-/// Collects what this thread traces; a test of tokio's default flavour stays on its thread.
-fn collect() -> (Log, tracing::subscriber::DefaultGuard) {
-    let log = Log::default();
-    let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
-    (log, guard)
-}
-
 #[tokio::test]
 async fn each_attempt_is_a_span_with_the_names_of_opentelemetry() {
-    let (log, _guard) = collect();
+    let log = Log::start();
     for operation in Operation::ALL {
         let server = Script::play([answer(200, operation.good_answer().to_string())]).await;
         let port = server.url().rsplit(':').next().unwrap().to_owned();
@@ -151,7 +166,7 @@ async fn each_attempt_is_a_span_with_the_names_of_opentelemetry() {
 
 #[tokio::test]
 async fn a_repeat_is_a_span_of_its_own_and_the_wait_before_it_an_event() {
-    let (log, _guard) = collect();
+    let log = Log::start();
     let server = Script::play([answer(503, ""), close(), answer(200, contact().to_string())]).await;
 
     client(server.url()).contacts().retrieve(ADA).await.unwrap();
@@ -194,7 +209,7 @@ async fn a_failed_call_names_its_kind_in_the_span() {
         (bytes("garbage\r\n\r\n").then_close(), "Transport"),
         (bytes("").then_hang(), "Timeout"),
     ] {
-        let (log, _guard) = collect();
+        let log = Log::start();
         let server = Script::play([act]).await;
         let call = client(server.url())
             .contacts()
@@ -215,7 +230,7 @@ async fn a_failed_call_names_its_kind_in_the_span() {
 
 #[tokio::test]
 async fn neither_an_address_nor_the_key_is_ever_traced() {
-    let (log, _guard) = collect();
+    let log = Log::start();
     for operation in Operation::ALL {
         let refusal = format!(r#"{{"code": "{ADA}", "message": "{ADA} {KEY}"}}"#);
         let acts = [

@@ -1,12 +1,18 @@
 //! A server below HTTP: it reads a request and plays back bytes, whatever they are.
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
+use audience::contacts::Contact;
+use audience::{Error, RetryPolicy};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+
+use super::{ADA, client};
 
 /// One answer of a [`Script`]: bytes, and what becomes of the connection after them.
 #[derive(Clone, Debug)]
@@ -193,4 +199,32 @@ async fn read(
         body,
         connection,
     }))
+}
+
+/// What a retrieve that is sent once makes of this answer.
+pub(crate) async fn retrieve_once(act: Act) -> Result<Contact, Error> {
+    let server = Script::play([act]).await;
+    let result = client(server.url())
+        .contacts()
+        .retrieve(ADA)
+        .retry(RetryPolicy::none())
+        .await;
+    assert_eq!(server.received().len(), 1);
+    result
+}
+
+pub(crate) fn gzip(body: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(body).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// A whole and proper answer that is compressed.
+pub(crate) fn gzipped(body: &[u8]) -> Act {
+    let body = gzip(body);
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    bytes([head.into_bytes(), body].concat())
 }
