@@ -34,7 +34,7 @@ pub use api::ApiError;
 /// let error = contacts.retrieve("nobody@example.com").await.unwrap_err();
 ///
 /// assert!(error.is_not_found());
-/// assert_eq!(error.to_string(), "retrieve: the service refused with 404 not_found");
+/// assert_eq!(error.to_string(), "retrieve: the service answered 404 not_found");
 /// # }
 /// # #[cfg(not(feature = "mock"))] fn main() {}
 /// ```
@@ -216,6 +216,12 @@ impl Error {
 
     pub(crate) fn timeout(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::Timeout, Outcome::Unknown, message)
+    }
+
+    /// A deadline that was over before anything was sent.
+    pub(crate) fn expired() -> Self {
+        let message = "the deadline passed before anything was sent";
+        Self::new(ErrorKind::Timeout, Outcome::NotSent, message)
     }
 
     pub(crate) fn transport(message: &'static str) -> Self {

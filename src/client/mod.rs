@@ -96,6 +96,9 @@ impl Client {
         } else {
             request.repeat
         };
+        if deadline.left() == Some(Duration::ZERO) {
+            return Err(Error::expired().at(request.operation.name));
+        }
         let mut attempt = 1;
         let mut worst = Outcome::NotSent;
         loop {

@@ -70,6 +70,15 @@ impl ApiError {
         self
     }
 
+    /// The slug, if it is plainly a word of the service's: what a server echoes must not be printed.
+    fn printable_code(&self) -> Option<&str> {
+        let word = |slug: &&str| {
+            slug.bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+        };
+        self.code.as_ref().map(ErrorCode::as_str).filter(word)
+    }
+
     /// What `Error` prints: status and slug, never the words of the body.
     pub(crate) fn summary(&self) -> String {
         let status = self.status.as_u16();
@@ -79,19 +88,18 @@ impl ApiError {
                 "the service answered {status}, a redirect to {host}, which is not followed"
             );
         }
-        match &self.code {
-            Some(code) => format!("the service refused with {status} {code}"),
-            None => format!("the service refused with {status}"),
+        match self.printable_code() {
+            Some(code) => format!("the service answered {status} {code}"),
+            None => format!("the service answered {status}"),
         }
     }
 }
 
 impl fmt::Debug for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let code = self.code.as_ref().map(ErrorCode::as_str);
         f.debug_struct("ApiError")
             .field("status", &self.status.as_u16())
-            .field("code", &code)
+            .field("code", &self.printable_code())
             .field("retry_after", &self.retry_after)
             .field("body", &format_args!("<{} bytes>", self.body.len()))
             .finish_non_exhaustive()

@@ -44,6 +44,9 @@ async fn call(
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
+static MOCK: LazyLock<audience::mock::MockServer> =
+    LazyLock::new(|| audience::mock::MockServer::builder().start_blocking());
+
 /// What arrives at the server when this address is given to one of the calls.
 fn arrival(index: usize, address: &str) -> (Result<(), Error>, Vec<Request>) {
     RUNTIME.block_on(async {
@@ -159,5 +162,20 @@ proptest! {
             assert_eq!(requests[1].body_json::<Value>().unwrap(), json!({"email": text, "properties": {&topic: &text}}));
             assert_eq!(requests[2].body_json::<Value>().unwrap(), json!({"topic": topic}));
         });
+    }
+
+    #[test]
+    fn a_contact_of_the_mock_is_found_again_under_whatever_address_it_has(
+        local in "[^@\\s\\p{Cc}]{1,12}",
+    ) {
+        let address = format!("{local}@x.io");
+        let (created, retrieved) = RUNTIME.block_on(async {
+            let contacts = MOCK.client().contacts();
+            let created = contacts.create(NewContact::new(&address)).await.unwrap();
+            (created, contacts.retrieve(&address).await.unwrap())
+        });
+
+        prop_assert_eq!(&created.contact.id, &retrieved.id);
+        prop_assert_eq!(&created.contact.email, &retrieved.email);
     }
 }

@@ -6,6 +6,7 @@
 
 mod addresses;
 mod batch;
+mod blocking;
 mod bodies;
 mod consent;
 mod contacts;

@@ -172,7 +172,7 @@ async fn the_last_error_is_told_and_the_worst_outcome() {
     );
     assert_eq!(
         error.to_string(),
-        "unsubscribe: the service refused with 422 (after 2 attempts)"
+        "unsubscribe: the service answered 422 (after 2 attempts)"
     );
 
     let server = answering_in_turn([status(429), status(422)]).await;
@@ -319,6 +319,20 @@ async fn the_deadline_ends_an_attempt_before_its_timeout() {
         (ErrorKind::Timeout, Outcome::Unknown, 1)
     );
     assert_eq!(server.received().len(), 1);
+}
+
+#[tokio::test]
+async fn a_deadline_that_is_over_sends_nothing() {
+    let server = answering(ok(contact())).await;
+
+    let call = client_at(&server).contacts().retrieve(ADA);
+    let error = call.deadline(Duration::ZERO).await.unwrap_err();
+
+    assert_eq!(
+        (error.kind(), error.outcome(), error.attempts()),
+        (ErrorKind::Timeout, Outcome::NotSent, 0)
+    );
+    assert!(received(&server).await.is_empty());
 }
 
 #[tokio::test]

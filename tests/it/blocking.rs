@@ -1,0 +1,152 @@
+//! The client for programs without a runtime: the same calls, on threads that may be anything.
+
+use std::thread;
+use std::time::Duration;
+
+use audience::blocking::{Client, Contacts};
+use audience::contacts::{BatchOutcome, NewContact, OptOutReason};
+use audience::mock::{Fault, MockServer};
+use audience::rule::{Condition, Rule};
+use audience::{ErrorKind, Method, RetryPolicy};
+use serde_json::{Value, json};
+
+fn server() -> (MockServer, Contacts) {
+    let server = MockServer::builder().topic("news", true).start_blocking();
+    let contacts = client(&server).contacts();
+    (server, contacts)
+}
+
+fn client(server: &MockServer) -> Client {
+    Client::over(server.client()).unwrap()
+}
+
+fn readers(contacts: &Contacts, count: usize) {
+    let readers: Vec<_> = (0..count)
+        .map(|n| NewContact::new(format!("{n}@x.io")).property("n", n))
+        .collect();
+    for part in readers.chunks(100) {
+        contacts.create_batch(part.to_vec()).send().unwrap();
+    }
+}
+
+#[test]
+fn every_call_has_its_twin() {
+    let (server, contacts) = server();
+    let ada = "ada@x.io";
+
+    let created = contacts.create(NewContact::new(ada)).send().unwrap();
+    assert!(created.is_new());
+    let report = contacts
+        .create_batch([NewContact::new(ada)])
+        .send()
+        .unwrap();
+    assert_eq!(report.entries[0].outcome, BatchOutcome::Updated);
+    let topic = contacts.unsubscribe(ada).topic("news").send().unwrap();
+    assert_eq!((topic.topics["news"], topic.unsubscribed), (false, false));
+    let opt_out = contacts.unsubscribe(ada).reason(OptOutReason::Preferences);
+    assert!(opt_out.send().unwrap().unsubscribed);
+    assert!(!contacts.subscribe(ada).send().unwrap().unsubscribed);
+    contacts
+        .merge_properties(ada, [("seats", 3)])
+        .send()
+        .unwrap();
+    assert_eq!(
+        contacts.retrieve(ada).send().unwrap().properties["seats"],
+        3
+    );
+    assert_eq!(contacts.list().query("ada").send().unwrap().data.len(), 1);
+
+    let mail = json!({"from": "us@x.io", "to": ada, "subject": "Hi"});
+    let raw = client(&server)
+        .request(Method::POST, ["emails"])
+        .json(&mail)
+        .unwrap();
+    assert!(raw.send().unwrap().json::<Value>().unwrap()["id"].is_string());
+}
+
+#[test]
+fn a_list_is_an_iterator_over_all_pages_and_its_cursor_goes_on_another_day() {
+    let (_server, contacts) = server();
+    readers(&contacts, 25);
+
+    let mut iter = contacts.list().limit(10).iter();
+    let first: Vec<_> = iter
+        .by_ref()
+        .take(13)
+        .map(|contact| contact.unwrap().email)
+        .collect();
+    let cursor = iter.cursor().unwrap().to_owned();
+    let rest = contacts.list().limit(10).after(cursor).iter();
+    let rest: Vec<_> = rest.map(|contact| contact.unwrap().email).collect();
+
+    let newest_first: Vec<_> = (0..25).rev().map(|n| format!("{n}@x.io")).collect();
+    assert_eq!([first, rest].concat(), newest_first);
+    let pages = contacts
+        .list()
+        .limit(10)
+        .pages()
+        .map(|page| page.unwrap().data.len());
+    assert_eq!(pages.collect::<Vec<_>>(), [10, 10, 5]);
+    let rule = Rule::all([Condition::property("n").less_than(5)]);
+    assert_eq!(contacts.list().rule(rule).count().send().unwrap(), 5);
+}
+
+#[test]
+fn an_error_in_the_middle_of_a_list_loses_nothing() {
+    let (server, contacts) = server();
+    readers(&contacts, 20);
+    let mut iter = contacts.list().limit(10).retry(RetryPolicy::none()).iter();
+    let first = iter.by_ref().take(10).filter(Result::is_ok).count();
+
+    server.fault(Fault::status(503).times(1));
+    let error = iter.next().unwrap().unwrap_err();
+    let rest = iter.by_ref().filter(Result::is_ok).count();
+
+    assert_eq!(error.api().unwrap().status(), 503);
+    assert_eq!((first, rest), (10, 10));
+    assert!(iter.next().is_none());
+}
+
+#[test]
+fn settings_of_a_call_are_those_of_the_async_one() {
+    let (server, contacts) = server();
+    server.fault(Fault::delay(Duration::from_secs(5)));
+
+    let call = contacts
+        .retrieve("ada@x.io")
+        .timeout(Duration::from_millis(50));
+    let error = call.retry(RetryPolicy::none()).send().unwrap_err();
+
+    assert_eq!((error.kind(), error.attempts()), (ErrorKind::Timeout, 1));
+}
+
+#[test]
+fn one_client_serves_many_threads_and_outlives_none_of_them() {
+    let (server, contacts) = server();
+
+    thread::scope(|scope| {
+        for n in 0..8 {
+            let contacts = contacts.clone();
+            scope.spawn(move || {
+                contacts
+                    .create(NewContact::new(format!("{n}@x.io")))
+                    .send()
+                    .unwrap()
+            });
+        }
+    });
+
+    drop(contacts);
+    assert_eq!(server.contacts(), 8);
+}
+
+#[tokio::test]
+async fn a_thread_that_runs_async_code_is_blocked_but_not_killed() {
+    let server = MockServer::start().await;
+    let contacts = client(&server).contacts();
+
+    let created = contacts.create(NewContact::new("ada@x.io")).send().unwrap();
+
+    assert!(created.is_new());
+    drop(contacts);
+}
