@@ -69,6 +69,8 @@ mod code;
 pub mod contacts;
 #[cfg(feature = "client")]
 mod error;
+#[cfg(any(feature = "client", feature = "webhooks"))]
+mod json;
 #[cfg(feature = "mock")]
 pub mod mock;
 #[cfg(feature = "client")]

@@ -5,6 +5,8 @@ use std::ops::Index;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Number, Value};
 
+use crate::json::Json;
+
 /// The merge fields of a contact (interface section 2.1), by name.
 ///
 /// # Example: written and read
@@ -193,7 +195,7 @@ impl Serialize for PropertyValue {
 
 impl<'de> Deserialize<'de> for PropertyValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Value::deserialize(deserializer).map(Self::from)
+        Json::deserialize(deserializer).map(|Json(value)| Self::from(value))
     }
 }
 

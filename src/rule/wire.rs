@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::condition::{Condition, Engagement, EngagementTest, Number, PropertyTest};
 use crate::contacts::PropertyValue;
+use crate::json::Json;
 
 impl Serialize for Condition {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -100,7 +101,7 @@ impl<'a> Flat<'a> {
 /// A condition that does not come out again as it went in stays raw, so that nothing of it is lost.
 impl<'de> Deserialize<'de> for Condition {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(deserializer)?;
+        let Json(value) = Json::deserialize(deserializer)?;
         let typed = value
             .as_object()
             .and_then(typed)

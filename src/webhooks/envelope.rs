@@ -16,6 +16,7 @@ use super::event_type::EventType;
 use super::inbound::InboundMail;
 use super::mail::MailEvent;
 use crate::Timestamp;
+use crate::json::Json;
 
 /// What is wrong with a body that is no event envelope. It tells nothing of what stands in there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -92,7 +93,7 @@ fn parse(text: &str, typed: bool) -> Result<Event, EnvelopeProblem> {
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Event, D::Error> {
     let problem = Cell::new(None);
     deserializer
-        .deserialize_map(Envelope::<Value> {
+        .deserialize_map(Envelope::<Json> {
             typed: false,
             problem: &problem,
             capture: PhantomData,
@@ -202,19 +203,19 @@ impl<'de> Capture<'de> for &'de RawValue {
     fn into_data(self, event_type: EventType) -> serde_json::Result<EventData> {
         DataOf(&event_type).deserialize(self).or_else(|_| {
             Ok(EventData::Unknown {
-                data: Value::deserialize(self)?,
+                data: Json::deserialize(self)?.0,
                 event_type,
             })
         })
     }
 }
 
-impl<'de> Capture<'de> for Value {
+impl<'de> Capture<'de> for Json {
     fn into_data(self, event_type: EventType) -> serde_json::Result<EventData> {
-        DataOf(&event_type).deserialize(&self).or({
+        DataOf(&event_type).deserialize(&self.0).or({
             Ok(EventData::Unknown {
                 event_type,
-                data: self,
+                data: self.0,
             })
         })
     }
@@ -230,7 +231,7 @@ impl<'de> DeserializeSeed<'de> for DataOf<'_> {
         if let EventType::Other(_) = self.0 {
             return Ok(EventData::Unknown {
                 event_type: self.0.clone(),
-                data: Value::deserialize(deserializer)?,
+                data: Json::deserialize(deserializer)?.0,
             });
         }
         deserializer.deserialize_map(self)

@@ -287,3 +287,17 @@ fn the_same_rules_hold_for_an_event_read_by_serde() {
     );
     assert_eq!(Ok(event), read(odd));
 }
+
+#[test]
+fn data_with_a_private_name_of_serde_json_in_it_is_kept_as_it_came() {
+    let data = json!({"$serde_json::private::RawValue": "not json", "to": ["ada@example.com"]});
+    let body = json!({"id": "evt_1", "type": "email.opened", "created_at": 5, "data": data});
+
+    let event = Event::from_json(body.to_string().as_bytes()).unwrap();
+
+    let kept = EventData::Unknown {
+        event_type: EventType::Opened,
+        data,
+    };
+    assert_eq!(event.data, kept);
+}
