@@ -7,7 +7,7 @@ use serde_json::{Map, Number, Value};
 
 /// JSON of any shape, as it came.
 ///
-/// `Value` itself reads an object with one of serde_json's private member names in it as something
+/// `Value` itself reads an object with one of `serde_json`'s private member names in it as something
 /// else, where the features behind them are on: text out of the object is then parsed as JSON. Bodies
 /// are not ours, so they are read without that.
 pub(crate) struct Json(pub(crate) Value);
