@@ -87,6 +87,7 @@ pub mod webhooks;
 mod wire;
 
 #[cfg(feature = "client")]
+#[doc(inline)]
 pub use client::{Auth, Client, ClientBuilder, RetryPolicy};
 #[cfg(feature = "client")]
 pub use code::ErrorCode;

@@ -44,7 +44,7 @@ use crate::{Error, RetryPolicy};
 mod iter;
 mod runtime;
 
-pub use iter::Iter;
+pub use iter::{Iter, Listed};
 use runtime::Runtime;
 
 /// A client that blocks: see the [module](self).

@@ -1,4 +1,7 @@
-//! Sending: one call, its attempts, its waits, and what becomes of them.
+//! How a client is set up, what it repeats, and the future that a call is.
+//!
+//! A call makes one or more attempts, each within its timeout, with waits between them, all of it
+//! within the deadline; [`RetryPolicy`] says what is repeated and when.
 
 use std::fmt;
 use std::sync::Arc;
