@@ -81,6 +81,8 @@ pub mod rule;
 mod secret;
 #[cfg(any(feature = "client", feature = "webhooks"))]
 mod timestamp;
+#[cfg(any(feature = "client", feature = "webhooks"))]
+mod vocabulary;
 #[cfg(feature = "webhooks")]
 pub mod webhooks;
 #[cfg(feature = "client")]

@@ -1,6 +1,6 @@
-use std::fmt;
-
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::vocabulary::vocabulary;
 
 /// What an event says about a message the sender sent, to one recipient (interface section 6.3).
 ///
@@ -57,65 +57,15 @@ impl MailEvent {
     }
 }
 
-/// How final a bounce is, as the receiving side was understood.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum BounceType {
-    /// `Permanent`: no later attempt will do better.
-    Permanent,
-    /// `Transient`: a later attempt may.
-    Transient,
-    /// `Undetermined`: the receiving server's words did not tell.
-    Undetermined,
-    /// A bounce type that this version of the crate does not know, as it came.
-    Other(String),
-}
-
-impl BounceType {
-    /// The bounce type's name on the wire.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        match self {
-            Self::Permanent => "Permanent",
-            Self::Transient => "Transient",
-            Self::Undetermined => "Undetermined",
-            Self::Other(text) => text,
-        }
-    }
-}
-
-impl From<&str> for BounceType {
-    fn from(text: &str) -> Self {
-        match text {
-            "Permanent" => Self::Permanent,
-            "Transient" => Self::Transient,
-            "Undetermined" => Self::Undetermined,
-            other => Self::Other(other.to_owned()),
-        }
-    }
-}
-
-impl AsRef<str> for BounceType {
-    fn as_ref(&self) -> &str {
-        self.as_str()
-    }
-}
-
-impl fmt::Display for BounceType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-impl Serialize for BounceType {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
-}
-
-impl<'de> Deserialize<'de> for BounceType {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer).map(|text| Self::from(text.as_str()))
+vocabulary! {
+    /// How final a bounce is, as the receiving side was understood.
+    pub enum BounceType {
+        /// `Permanent`: no later attempt will do better.
+        Permanent = "Permanent",
+        /// `Transient`: a later attempt may.
+        Transient = "Transient",
+        /// `Undetermined`: the receiving server's words did not tell.
+        Undetermined = "Undetermined",
     }
 }
 
@@ -127,7 +77,7 @@ pub(super) fn unless_empty<'de, D: Deserializer<'de>>(
 }
 
 fn bounce_type<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BounceType>, D::Error> {
-    unless_empty(deserializer).map(|text| text.as_deref().map(BounceType::from))
+    unless_empty(deserializer).map(|text| text.map(BounceType::from))
 }
 
 fn or_empty<S: Serializer>(
