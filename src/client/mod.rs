@@ -85,6 +85,15 @@ impl Client {
         ClientBuilder::new(base_url.as_ref(), key.into())
     }
 
+    /// A call whose answer is read as the shape that the interface document shows.
+    pub(crate) fn call<T: DeserializeOwned + Send + 'static>(
+        self,
+        request: Result<Request, Error>,
+        options: CallOptions,
+    ) -> Call<T> {
+        Call::new(async move { self.execute(request?, options).await?.json() })
+    }
+
     /// Sends a request, again where that is safe and allowed, until it is answered with 2xx.
     pub(crate) async fn execute(
         &self,

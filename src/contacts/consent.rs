@@ -130,10 +130,8 @@ impl IntoFuture for Subscribe {
     type IntoFuture = Call<Contact>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Call::new(async move {
-            let request = self.request()?;
-            self.client.execute(request, self.options).await?.json()
-        })
+        let request = self.request();
+        self.client.call(request, self.options)
     }
 }
 
@@ -186,10 +184,8 @@ impl IntoFuture for Unsubscribe {
     type IntoFuture = Call<Contact>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Call::new(async move {
-            let request = self.request()?;
-            self.client.execute(request, self.options).await?.json()
-        })
+        let request = self.request();
+        self.client.call(request, self.options)
     }
 }
 

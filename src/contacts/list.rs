@@ -1,4 +1,5 @@
 use http::Method;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::model::empty_is_none;
@@ -132,16 +133,12 @@ impl ListContacts {
     }
 
     /// The page after `cursor`, or as much of it as `T` reads.
-    pub(super) fn fetch<T: for<'de> Deserialize<'de> + Send + 'static>(
+    pub(super) fn fetch<T: DeserializeOwned + Send + 'static>(
         &self,
         cursor: Option<&str>,
     ) -> Call<T> {
-        let (request, client, options) = (
-            self.request(cursor),
-            self.client.clone(),
-            self.options.clone(),
-        );
-        Call::new(async move { client.execute(request?, options).await?.json() })
+        let client = self.client.clone();
+        client.call(self.request(cursor), self.options.clone())
     }
 
     fn request(&self, cursor: Option<&str>) -> Result<Request, Error> {

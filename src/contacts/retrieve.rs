@@ -70,10 +70,8 @@ impl IntoFuture for RetrieveContact {
     type IntoFuture = Call<Contact>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Call::new(async move {
-            let request = self.request()?;
-            self.client.execute(request, self.options).await?.json()
-        })
+        let request = self.request();
+        self.client.call(request, self.options)
     }
 }
 
