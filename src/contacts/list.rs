@@ -119,7 +119,8 @@ impl ListContacts {
     }
 
     /// Counts the contacts that match, opted-out ones included, by walking over all of them. Unless
-    /// a [`limit`](Self::limit) is set, it asks for the largest pages there are.
+    /// a [`limit`](Self::limit) is set, it asks for the largest pages there are. Timeout, deadline and
+    /// retries hold for each page.
     ///
     /// What is counted here is the audience of a broadcast to the same conditions (section 1), of
     /// which consent then keeps back those it does not reach.
