@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Prints `listening on http://127.0.0.1:4010` and serves until it is interrupted. Whatever a test wants of it beside the
-//! interface itself it asks for at `/_mock/…`.
+//! interface itself it asks for at `/_mock/…`: the docs of `audience::mock` have the table.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,

@@ -57,9 +57,34 @@
 //!
 //! # For other languages
 //!
-//! `cargo run --example mock_server` is the same server as a program. Everything that the Rust face does can be done by
-//! HTTP as well, at `/_mock/…` on the same port: no key is asked for, and those calls are neither recorded nor subject to
-//! faults.
+//! `cargo run --example mock_server -- --port 4010` is the same server as a program; `--help` lists its flags. What the
+//! Rust face does can be done by HTTP as well, on the same port. These calls need no key, are not recorded and meet no
+//! faults. They take and give JSON, and answer 204 without a body where no answer is shown.
+//!
+//! | call | body | answer |
+//! |---|---|---|
+//! | `GET /_mock/health` | | `{"status": "ok"}` |
+//! | `POST /_mock/reset` | | |
+//! | `PUT /_mock/topics/{name}` | `{"default": true}` | |
+//! | `PUT /_mock/segments/{id}` | `{"contacts": ["ada@example.com"]}` or `{"rule": {…}}` | |
+//! | `POST /_mock/contacts/{address}/complaint` | | |
+//! | `POST /_mock/contacts/{address}/engagement` | `{"what": "opened", "at": 1700000000}`; now without `at` | |
+//! | `GET /_mock/clock` | | `{"now": 1700000000}` |
+//! | `POST /_mock/clock` | `{"advance": 3600}` or `{"set": 1700000000}` | `{"now": 1700003600}`, once all that fell due is done |
+//! | `PUT /_mock/ceiling` | `{"contacts": 10}`, or `null` for none | |
+//! | `POST /_mock/faults` | see below | |
+//! | `DELETE /_mock/faults` | | |
+//! | `GET /_mock/requests` | | `{"data": [{"method", "path", "query", "headers", "body", "status"}]}` |
+//! | `DELETE /_mock/requests` | | |
+//! | `PUT /_mock/endpoints/{name}` | `{"url": "http://…", "secret": "…"}` | |
+//! | `DELETE /_mock/endpoints/{name}` | | |
+//! | `POST /_mock/events` | `{"type": "email.bounced", "data": {…}}` | `{"id": "evt_1"}`, once the first attempts are over |
+//! | `POST /_mock/events/{id}/redeliver` | | |
+//! | `GET /_mock/attempts` | | `{"data": [{"event_id", "endpoint", "attempt", "at", "status" or "error", "next_at"}]}` |
+//!
+//! A fault is one of `{"status": 503}`, `{"delay_ms": 200}`, `{"close": "before"}` or `"after"` the request is
+//! applied, `"mid_body"` or `"reset"` in mid-body, `{"garbage": true}` and `{"body": …}`, with any of `"times"`, `"method"`, `"path"`,
+//! `"retry_after"`, `"headers"`, `"delay_ms"` and `"body"` beside it. It means what [`Fault`] says.
 
 mod builder;
 mod clock;
