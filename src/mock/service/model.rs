@@ -284,10 +284,10 @@ proptest! {
 
         for (who, expected) in &contacts {
             let stored = service.audience.contact(&address(*who)).unwrap();
-            prop_assert_eq!(stored.properties.get("plan"), Some(&json!(expected.plan)));
+            prop_assert_eq!(&stored.properties["plan"], &json!(expected.plan));
             prop_assert_eq!(stored.unsubscribed, expected.unsubscribed);
             prop_assert_eq!(stored.unsubscribe_reason, expected.reason);
-            prop_assert_eq!(stored.topics.get("news"), Some(&expected.news.unwrap_or(true)));
+            prop_assert_eq!(stored.topics["news"], expected.news.unwrap_or(true));
         }
         prop_assert_eq!(service.audience.contacts(), contacts.len());
     }
