@@ -103,8 +103,10 @@ fn read(path: &str) -> Result<Vec<Row>, Box<dyn StdError>> {
     Ok(rows)
 }
 
-/// Leading zeros and plus signs make a text, such as a postcode or a phone number.
+/// A number only if it would print the same again: not a postcode, a phone number or a long id.
 fn number_or_text(cell: &str) -> PropertyValue {
     serde_json::from_str::<serde_json::Number>(cell)
-        .map_or_else(|_| cell.into(), PropertyValue::from)
+        .ok()
+        .filter(|number| number.to_string() == cell)
+        .map_or_else(|| cell.into(), PropertyValue::from)
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -74,6 +74,23 @@ impl RawRequest {
         self.request = self
             .request
             .map(|request| request.query(name.as_ref(), value.as_ref()));
+        self
+    }
+
+    /// Sets a header, such as an idempotency key. Those that the client sets itself, its key and the
+    /// content type among them, stay as they are. One that HTTP does not allow is refused as
+    /// [`ErrorKind::Input`](crate::ErrorKind::Input) when the call is awaited.
+    pub fn header(mut self, name: impl AsRef<str>, value: impl AsRef<str>) -> Self {
+        self.request = self.request.and_then(|mut request| {
+            let name = HeaderName::try_from(name.as_ref());
+            let value = HeaderValue::try_from(value.as_ref());
+            let (Ok(name), Ok(value)) = (name, value) else {
+                let error = Error::input("a header has a name or a value that HTTP does not allow");
+                return Err(error.at(REQUEST.name));
+            };
+            request.headers.insert(name, value);
+            Ok(request)
+        });
         self
     }
 

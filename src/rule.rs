@@ -44,6 +44,7 @@ pub struct Rule {
 /// How the conditions of a [`Rule`] go together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Match {
     /// Every one must hold.
     All,

@@ -10,7 +10,7 @@ macro_rules! vocabulary {
         }
     ) => {
         $(#[$docs])*
-        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        #[derive(Clone, Debug)]
         #[non_exhaustive]
         pub enum $name {
             $($(#[$variant_docs])* $variant,)*
@@ -36,6 +36,21 @@ macro_rules! vocabulary {
                     $($text => Some(Self::$variant),)*
                     _ => None,
                 }
+            }
+        }
+
+        /// By the word: one that a later version knows still equals what an earlier one kept.
+        impl PartialEq for $name {
+            fn eq(&self, other: &Self) -> bool {
+                self.as_str() == other.as_str()
+            }
+        }
+
+        impl Eq for $name {}
+
+        impl std::hash::Hash for $name {
+            fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+                self.as_str().hash(state);
             }
         }
 

@@ -33,6 +33,8 @@ pub(crate) struct Request {
     pub(crate) path: String,
     /// Encoded; empty where there is none.
     pub(crate) query: String,
+    /// Beside those that every request has.
+    pub(crate) headers: HeaderMap,
     /// JSON, or nothing at all.
     pub(crate) body: Option<Bytes>,
     pub(crate) repeat: Repeat,
@@ -64,6 +66,7 @@ impl Request {
             method,
             path,
             query: String::new(),
+            headers: HeaderMap::new(),
             body: None,
             repeat,
         })

@@ -39,7 +39,7 @@ use crate::contacts::{
 };
 use crate::raw::RawRequest;
 use crate::rule::Rule;
-use crate::{Error, RetryPolicy};
+use crate::{ClientBuilder, Error, RetryPolicy};
 
 mod iter;
 mod runtime;
@@ -63,27 +63,31 @@ impl Client {
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config), as there, and where no thread can be started.
     pub fn new(base_url: impl AsRef<str>, key: impl Into<String>) -> Result<Self, Error> {
-        Self::over(crate::Client::new(base_url, key)?)
+        Self::from_builder(crate::Client::builder(base_url, key))
     }
 
-    /// A client with the settings of an async one.
+    /// A client with these settings. An
+    /// [`http_client`](crate::ClientBuilder::http_client) among them must not have been used in another
+    /// runtime: its open connections live there.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) where no thread can be started.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), as of
+    /// [`ClientBuilder::build`](crate::ClientBuilder::build), and where no thread can be started.
     ///
     /// # Example: other settings than the defaults
     ///
     /// ```
     /// use std::time::Duration;
     ///
-    /// let settings = audience::Client::builder("https://api.example.com/v1", "key").timeout(Duration::from_secs(5));
-    /// let client = audience::blocking::Client::over(settings.build()?)?;
+    /// let settings = audience::Client::builder("https://api.example.com/v1", "key")
+    ///     .timeout(Duration::from_secs(5));
+    /// let client = audience::blocking::Client::from_builder(settings)?;
     /// # Ok::<(), audience::Error>(())
     /// ```
-    pub fn over(client: crate::Client) -> Result<Self, Error> {
+    pub fn from_builder(settings: ClientBuilder) -> Result<Self, Error> {
         Ok(Self {
-            client,
+            client: settings.build()?,
             runtime: Runtime::start()?,
         })
     }
@@ -228,7 +232,8 @@ settings! {
         timeout(limit: Duration), deadline(limit: Duration), retry(policy: RetryPolicy),
     }
     RawRequest {
-        query(name: impl AsRef<str>, value: impl AsRef<str>), idempotent(),
+        query(name: impl AsRef<str>, value: impl AsRef<str>), header(name: impl AsRef<str>, value: impl AsRef<str>),
+        idempotent(),
         timeout(limit: Duration), deadline(limit: Duration), retry(policy: RetryPolicy),
     }
 }

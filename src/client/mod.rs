@@ -137,6 +137,12 @@ impl Client {
                 Decision::After(wait) if deadline.left().is_none_or(|left| wait < left) => {
                     trace::waiting(request.operation, attempt, wait);
                     tokio::time::sleep(wait).await;
+                    if deadline.left() == Some(Duration::ZERO) {
+                        return Err(failed
+                            .error
+                            .at(request.operation.name)
+                            .after(attempt, worst));
+                    }
                     attempt += 1;
                 }
                 Decision::After(_) | Decision::Stop => {

@@ -65,20 +65,32 @@ impl Transport {
         request: &Request,
         limit: Duration,
     ) -> Result<Response, Failed> {
+        let url = self.url(request);
         let mut sending = self
             .http
-            .request(request.method.clone(), self.url(request))
+            .request(request.method.clone(), url.clone())
+            .headers(request.headers.clone())
             .headers(self.headers.clone());
         if let Some(body) = &request.body {
-            sending = sending.header(CONTENT_TYPE, JSON).body(body.clone());
+            let json = HeaderMap::from_iter([(CONTENT_TYPE, JSON)]);
+            sending = sending.headers(json).body(body.clone());
         }
         let mut answer = sending
             .timeout(limit)
             .send()
             .await
-            .map_err(|error| failed_send(error, limit))?;
+            .map_err(|error| failed_send(error, &url, limit))?;
+        if answer.url() != &url {
+            return Err(followed_redirect());
+        }
         let (status, headers) = (answer.status(), std::mem::take(answer.headers_mut()));
-        let body = self.body(answer, limit).await?;
+        let body = match self.body(answer, limit).await {
+            // It came whole, but it cannot be read: the status is the answer, its words are lost.
+            Err(failed) if !status.is_success() && failed.failure == Failure::Settled => {
+                Bytes::new()
+            }
+            body => body?,
+        };
         Ok(Response {
             status,
             headers,
@@ -174,8 +186,17 @@ fn http_client_for(base: &Url) -> Result<reqwest::Client, Error> {
     })
 }
 
-fn failed_send(error: reqwest::Error, limit: Duration) -> Failed {
-    if error.is_connect() {
+/// Only a client of the user's own does this. What it asked for there was not what was called for.
+fn followed_redirect() -> Failed {
+    let message = "the HTTP client that was set followed a redirect: build it with `redirect::Policy::none()`";
+    Failed {
+        error: Error::transport(message),
+        failure: Failure::Settled,
+    }
+}
+
+fn failed_send(error: reqwest::Error, url: &Url, limit: Duration) -> Failed {
+    if error.is_connect() && error.url().is_none_or(|reached| reached == url) {
         return Failed {
             error: Error::connect(error.without_url()),
             failure: Failure::NotSent,

@@ -101,7 +101,7 @@ impl IntoFuture for CreateBatch {
         Call::new(async move {
             let request = self.request()?;
             let answer = self.client.execute(request, self.options).await?;
-            let Results { data: entries } = answer.json()?;
+            let Results { data: mut entries } = answer.json()?;
             if entries.len() != self.entries.len() {
                 let message = format!(
                     "{} results for {} entries",
@@ -109,6 +109,11 @@ impl IntoFuture for CreateBatch {
                     self.entries.len()
                 );
                 return Err(answer.unusable(Error::decode(message)));
+            }
+            for (entry, sent) in entries.iter_mut().zip(&self.entries) {
+                if entry.email.is_empty() {
+                    sent.email().clone_into(&mut entry.email);
+                }
             }
             Ok(BatchReport {
                 entries,
@@ -126,11 +131,12 @@ struct Results {
 }
 
 /// What became of a batch.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct BatchReport {
     /// One result for each entry of the batch, in its order.
     pub entries: Vec<BatchEntry>,
+    #[serde(default)]
     attempts: u32,
 }
 
@@ -143,7 +149,8 @@ impl BatchReport {
             .filter(|(_, entry)| entry.outcome.is_failure())
     }
 
-    /// How many requests it took. After more than one, an `Updated` may hide a `Created` of ours.
+    /// How many requests it took. After more than one, an `Updated` or `Skipped` may hide a `Created`
+    /// of ours.
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.attempts
@@ -155,7 +162,7 @@ impl BatchReport {
 #[serde(from = "ResultEntry")]
 #[non_exhaustive]
 pub struct BatchEntry {
-    /// The address of the entry, as the service names it.
+    /// The address of the entry, as the service names it, or as it was sent where it does not.
     pub email: String,
     /// Its result.
     pub outcome: BatchOutcome,
@@ -238,7 +245,8 @@ impl From<ResultEntry> for BatchEntry {
             "skipped" => BatchOutcome::Skipped,
             slug => {
                 let words = [&entry.message, &entry.error, &entry.detail, &entry.reason];
-                let message = words.into_iter().find_map(Value::as_str).map(str::to_owned);
+                let mut words = words.into_iter().filter_map(Value::as_str);
+                let message = words.find(|text| !text.is_empty()).map(str::to_owned);
                 BatchOutcome::Failed {
                     code: slug.into(),
                     message,

@@ -1,4 +1,5 @@
 use http::{Method, StatusCode};
+use serde::{Deserialize, Serialize};
 
 use super::{ContactRecord, Contacts, NewContact};
 use crate::client::{Call, CallOptions, Repeat, call_options};
@@ -93,12 +94,14 @@ impl IntoFuture for CreateContact {
 crate::client::opaque_debug!(CreateContact);
 
 /// What a create call came to.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Created {
     /// The contact as it is stored now.
     pub contact: ContactRecord,
+    #[serde(default)]
     is_new: bool,
+    #[serde(default)]
     attempts: u32,
 }
 

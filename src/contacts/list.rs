@@ -183,10 +183,20 @@ impl IntoFuture for ListContacts {
 pub struct Page {
     /// The contacts. Empty on the page after the last.
     pub data: Vec<ContactSummary>,
-    /// What [`after`](ListContacts::after) takes for the page that follows, as the service gave it;
-    /// `None` where it gave none or an empty one.
+    /// The cursor that the service gave, `None` where it gave none or an empty one. That is not the
+    /// end of the list, which only empty data is: [`cursor`](Page::cursor) is what to go on by.
     #[serde(default, with = "empty_is_none")]
     pub next: Option<String>,
+}
+
+impl Page {
+    /// What [`after`](ListContacts::after) takes for the page that follows: [`next`](Page::next), or
+    /// the last id where there is none. `None` at the end of the list, where the page is empty.
+    #[must_use]
+    pub fn cursor(&self) -> Option<&str> {
+        let last = self.data.last()?;
+        Some(self.next.as_deref().unwrap_or(&last.id))
+    }
 }
 
 /// A count, made by `.await`: see [`ListContacts::count`].

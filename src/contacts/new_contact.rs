@@ -109,6 +109,7 @@ pub(super) fn check(properties: &Properties) -> Result<(), Error> {
 /// What becomes of a contact whose address exists already (interface section 2.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum OnConflict {
     /// It is updated, its properties replaced as a whole: the service's default.
     #[default]

@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, btree_map};
+use std::collections::{BTreeMap, HashMap, btree_map};
 use std::fmt;
 use std::ops::Index;
 
@@ -107,6 +107,33 @@ impl<N: Into<String>, V: Into<PropertyValue>, const COUNT: usize> From<[(N, V); 
     }
 }
 
+impl<N: Into<String>, V: Into<PropertyValue>> From<Vec<(N, V)>> for Properties {
+    fn from(pairs: Vec<(N, V)>) -> Self {
+        Self::from_iter(pairs)
+    }
+}
+
+impl<N: Into<String>, V: Into<PropertyValue>> From<BTreeMap<N, V>> for Properties {
+    fn from(pairs: BTreeMap<N, V>) -> Self {
+        Self::from_iter(pairs)
+    }
+}
+
+impl<N: Into<String>, V: Into<PropertyValue>, S> From<HashMap<N, V, S>> for Properties {
+    fn from(pairs: HashMap<N, V, S>) -> Self {
+        Self::from_iter(pairs)
+    }
+}
+
+impl<'a> IntoIterator for &'a Properties {
+    type Item = (&'a String, &'a PropertyValue);
+    type IntoIter = btree_map::Iter<'a, String, PropertyValue>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
 impl IntoIterator for Properties {
     type Item = (String, PropertyValue);
     type IntoIter = btree_map::IntoIter<String, PropertyValue>;
@@ -176,7 +203,7 @@ impl fmt::Display for PropertyValue {
         match self {
             Self::String(text) => f.write_str(text),
             Self::Integer(number) => number.fmt(f),
-            Self::Float(number) => number.fmt(f),
+            Self::Float(number) => write!(f, "{number:?}"),
             Self::Other(value) => value.fmt(f),
         }
     }
@@ -222,6 +249,12 @@ impl From<Number> for PropertyValue {
 impl From<&str> for PropertyValue {
     fn from(text: &str) -> Self {
         Self::String(text.to_owned())
+    }
+}
+
+impl From<&String> for PropertyValue {
+    fn from(text: &String) -> Self {
+        Self::String(text.clone())
     }
 }
 

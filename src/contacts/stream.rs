@@ -9,20 +9,29 @@ use futures_core::stream::FusedStream;
 use super::paging::{Step, Walk};
 use super::{ContactSummary, ListContacts, Page};
 use crate::client::Call;
-use crate::{Error, ErrorKind};
+use crate::{ApiError, Error, ErrorKind};
 
 /// All pages of a list, each fetched when it is polled for: see
 /// [`ListContacts::pages`](super::ListContacts::pages).
 ///
-/// The walk ends when the service answers with empty data, and only then. After an error it goes on:
-/// the next poll asks again for the same page, so that nothing is lost and nothing comes twice. Only
-/// after [`ErrorKind::Pagination`] and [`ErrorKind::Input`], which asking again cannot mend, it ends.
+/// The walk ends when the service answers with empty data. After an error it goes on: the next poll
+/// asks again for the same page, so that nothing is lost and nothing comes twice. It ends after
+/// [`ErrorKind::Pagination`] and [`ErrorKind::Input`], which asking again cannot mend, and where it is
+/// refused (a 3xx or 4xx other than 408 and 429) or cannot be read for the third time in a row, so
+/// that a wrong key does not make a loop without end.
+///
+/// Timeout, deadline and retries hold for each page.
 #[must_use = "a stream fetches nothing unless polled"]
 pub struct PageStream {
     list: ListContacts,
     walk: Walk,
     state: State,
+    /// How often in a row a page was refused, or could not be read.
+    refusals: u32,
 }
+
+/// As many refusals in a row end a walk.
+const REFUSALS: u32 = 3;
 
 enum State {
     Idle,
@@ -36,6 +45,7 @@ impl PageStream {
             walk: Walk::new(list.start()),
             list,
             state: State::Idle,
+            refusals: 0,
         }
     }
 
@@ -58,14 +68,25 @@ impl PageStream {
                 Step::Circle => Err(Error::pagination().at("list")),
             }
         });
-        self.state = match &result {
-            Ok(None) => State::Over,
-            Err(error) if matches!(error.kind(), ErrorKind::Pagination | ErrorKind::Input) => {
-                State::Over
+        let refused = result.as_ref().is_err_and(is_refusal);
+        self.refusals = if refused { self.refusals + 1 } else { 0 };
+        let over = match &result {
+            Ok(page) => page.is_none(),
+            Err(error) => {
+                let hopeless = matches!(error.kind(), ErrorKind::Pagination | ErrorKind::Input);
+                hopeless || self.refusals == REFUSALS
             }
-            Ok(Some(_)) | Err(_) => State::Idle,
         };
+        self.state = if over { State::Over } else { State::Idle };
         result.transpose()
+    }
+}
+
+/// Whether asking again will most likely come to the same.
+fn is_refusal(error: &Error) -> bool {
+    match error.api().map(ApiError::status) {
+        Some(status) => !(status.is_server_error() || matches!(status.as_u16(), 408 | 429)),
+        None => error.kind() == ErrorKind::Decode,
     }
 }
 

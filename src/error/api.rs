@@ -53,7 +53,7 @@ impl ApiError {
     }
 
     pub(crate) fn new(status: StatusCode, retry_after: Option<Duration>, body: Bytes) -> Self {
-        let (code, message) = read(&body);
+        let (code, message) = read(status, &body);
         Self {
             status,
             code,
@@ -82,8 +82,7 @@ impl ApiError {
     /// What `Error` prints: status and slug, never the words of the body.
     pub(crate) fn summary(&self) -> String {
         let status = self.status.as_u16();
-        if self.status.is_redirection() {
-            let host = self.redirected_to.as_deref().unwrap_or("an unnamed place");
+        if let Some(host) = &self.redirected_to {
             return format!(
                 "the service answered {status}, a redirect to {host}, which is not followed"
             );
@@ -114,8 +113,9 @@ fn is_slug(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
 }
 
-/// Slug and message, from any of the shapes that error bodies come in.
-fn read(body: &[u8]) -> (Option<ErrorCode>, Option<String>) {
+/// Slug and message, from any of the shapes that error bodies come in. A slug that the document names
+/// goes before any other word, and a status is no slug, be it in digits or in HTTP's own words.
+fn read(status: StatusCode, body: &[u8]) -> (Option<ErrorCode>, Option<String>) {
     let Ok(Value::Object(members)) = serde_json::from_slice(body) else {
         return (None, None);
     };
@@ -124,11 +124,18 @@ fn read(body: &[u8]) -> (Option<ErrorCode>, Option<String>) {
         .get("error")
         .and_then(Value::as_object)
         .unwrap_or(&none);
-    let code = texts(&members, &["code", "slug", "error"])
+    let repeats_status = |text: &str| {
+        let phrase = status.canonical_reason().unwrap_or_default();
+        text.eq_ignore_ascii_case(phrase) || text.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let slugs: Vec<ErrorCode> = texts(&members, &["code", "slug", "error"])
         .chain(texts(nested, &["code", "slug", "type", "name"]))
         .chain(texts(&members, &["type", "name"]))
-        .find(|text| is_slug(text))
-        .map(ErrorCode::from);
+        .filter(|text| is_slug(text) && !repeats_status(text))
+        .map(ErrorCode::from)
+        .collect();
+    let documented = slugs.iter().find(|code| ErrorCode::KNOWN.contains(code));
+    let code = documented.or(slugs.first()).cloned();
     let message = texts(&members, &["message", "detail", "reason"])
         .chain(texts(nested, &["message", "detail", "reason"]))
         .chain(texts(&members, &["error", "description", "title"]).filter(|text| !is_slug(text)))
@@ -183,6 +190,8 @@ mod tests {
     #[test]
     fn a_body_without_a_slug_has_no_code() {
         for body in [
+            r#"{"code": "422"}"#,
+            r#"{"error": "Unprocessable Content", "message": "m"}"#,
             "",
             "null",
             "[]",

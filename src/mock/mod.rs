@@ -71,7 +71,7 @@
 //! | `POST /_mock/contacts/{address}/engagement` | `{"what": "opened", "at": 1700000000}`; now without `at` | |
 //! | `GET /_mock/clock` | | `{"now": 1700000000}` |
 //! | `POST /_mock/clock` | `{"advance": 3600}` or `{"set": 1700000000}` | `{"now": 1700003600}`, once all that fell due is done |
-//! | `PUT /_mock/ceiling` | `{"contacts": 10}`, or `null` for none | |
+//! | `PUT /_mock/ceiling` | `{"contacts": 10}`, or `{"contacts": null}` for no limit | |
 //! | `POST /_mock/faults` | see below | |
 //! | `DELETE /_mock/faults` | | |
 //! | `GET /_mock/requests` | | `{"data": [{"method", "path", "query", "headers", "body", "status"}]}` |

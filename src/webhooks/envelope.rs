@@ -54,11 +54,10 @@ pub enum EnvelopeProblem {
     },
 
     /// A member has a value that it cannot have: an `id` that is not 1 to 255 bytes of text without
-    /// control characters, a `type` that is not text, a `created_at` that is not an integer, `data`
-    /// that is nested too deeply or has a number out of range or half a character in it.
+    /// control characters, a `type` that is not text, a `created_at` that is not an integer.
     #[error("its {member:?} is not what it can be")]
     Invalid {
-        /// `id`, `type`, `created_at` or `data`.
+        /// `id`, `type` or `created_at`.
         member: &'static str,
     },
 }
@@ -176,9 +175,7 @@ impl<'de, C: Capture<'de>> Visitor<'de> for Envelope<'_, C> {
         let created_at = self.required(created_at, "created_at")?;
         let data = match data {
             Some(Data::Read(data)) => data,
-            Some(Data::Captured(data)) => data
-                .into_data(event_type)
-                .map_err(|_| self.stop(EnvelopeProblem::Invalid { member: "data" }))?,
+            Some(Data::Captured(data)) => data.into_data(event_type),
             None => EventData::Unknown {
                 event_type,
                 data: Value::Null,
@@ -196,27 +193,28 @@ enum Data<C> {
 /// Data set aside until its type is known.
 trait Capture<'de>: Deserialize<'de> {
     /// Reads it as `event_type` says, or keeps the JSON where it has another shape.
-    fn into_data(self, event_type: EventType) -> serde_json::Result<EventData>;
+    fn into_data(self, event_type: EventType) -> EventData;
 }
 
 impl<'de> Capture<'de> for &'de RawValue {
-    fn into_data(self, event_type: EventType) -> serde_json::Result<EventData> {
-        DataOf(&event_type).deserialize(self).or_else(|_| {
-            Ok(EventData::Unknown {
-                data: Json::deserialize(self)?.0,
+    fn into_data(self, event_type: EventType) -> EventData {
+        let typed = DataOf(&event_type).deserialize(self);
+        typed.unwrap_or_else(|_| {
+            let json = Json::deserialize(self).map(|Json(json)| json);
+            EventData::Unknown {
+                data: json.unwrap_or_else(|_| self.get().into()),
                 event_type,
-            })
+            }
         })
     }
 }
 
 impl<'de> Capture<'de> for Json {
-    fn into_data(self, event_type: EventType) -> serde_json::Result<EventData> {
-        DataOf(&event_type).deserialize(&self.0).or({
-            Ok(EventData::Unknown {
-                event_type,
-                data: self.0,
-            })
+    fn into_data(self, event_type: EventType) -> EventData {
+        let typed = DataOf(&event_type).deserialize(&self.0);
+        typed.unwrap_or(EventData::Unknown {
+            event_type,
+            data: self.0,
         })
     }
 }

@@ -133,7 +133,9 @@ pub enum EventData {
         /// The type's name, known or not.
         event_type: EventType,
         /// The data, as it came; null where there was none. Of members that came twice, which is
-        /// another shape too, the last is kept.
+        /// another shape too, the last is kept. Data that no JSON value of ours can hold, because it
+        /// is nested too deeply or has a number out of range or half a character in it, is kept as
+        /// the text it came as.
         data: Value,
     },
 }

@@ -60,10 +60,10 @@ impl Signer {
         let signature = self.0.sign(timestamp.as_bytes(), body.as_ref());
 
         let mut headers = HeaderMap::with_capacity(3);
-        headers.insert(
-            SIGNATURE_HEADER,
-            HeaderValue::try_from(signature).expect("hex digits can stand in a header"),
-        );
+        let mut signature =
+            HeaderValue::try_from(signature).expect("hex digits can stand in a header");
+        signature.set_sensitive(true);
+        headers.insert(SIGNATURE_HEADER, signature);
         headers.insert(TIMESTAMP_HEADER, timestamp);
         if let Ok(event_type) = HeaderValue::from_bytes(event_type.as_str().as_bytes()) {
             headers.insert(EVENT_HEADER, event_type);

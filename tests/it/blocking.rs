@@ -17,7 +17,8 @@ fn server() -> (MockServer, Contacts) {
 }
 
 fn client(server: &MockServer) -> Client {
-    Client::over(server.client()).unwrap()
+    let settings = audience::Client::builder(server.url(), server.full_key());
+    Client::from_builder(settings).unwrap()
 }
 
 fn readers(contacts: &Contacts, count: usize) {

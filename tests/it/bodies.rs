@@ -3,7 +3,7 @@
 use audience::{ErrorKind, Outcome};
 
 use crate::support::script::{Script, answer, bytes, gzipped, retrieve_once};
-use crate::support::{ADA, answering, builder, contact, status};
+use crate::support::{ADA, answering, builder, contact, contacts, status};
 
 #[tokio::test]
 async fn a_compressed_answer_is_read() {
@@ -69,13 +69,31 @@ async fn a_body_up_to_the_limit_is_read_and_one_byte_more_is_not() {
 }
 
 #[tokio::test]
-async fn the_limit_holds_for_the_body_of_a_refusal_too() {
-    let server = answering(status(422).set_body_string("x".repeat(2_000))).await;
+async fn a_refusal_whose_words_are_beyond_the_limit_is_a_refusal_without_words() {
+    let server = answering(status(404).set_body_string("x".repeat(2_000))).await;
     let client = builder(server.uri()).body_limit(1_000).build().unwrap();
 
     let error = client.contacts().retrieve(ADA).await.unwrap_err();
 
-    assert_eq!(error.kind(), ErrorKind::Decode);
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Api, Outcome::Refused)
+    );
+    assert!(error.is_not_found());
+    assert!(error.api().unwrap().body().is_empty());
+}
+
+#[tokio::test]
+async fn a_5xx_whose_words_do_not_decompress_is_repeated_like_any_other() {
+    let page = status(503).insert_header("content-encoding", "gzip");
+    let server = answering(page.set_body_string("<html>busy</html>")).await;
+
+    let error = contacts(server.uri()).retrieve(ADA).await.unwrap_err();
+
+    assert_eq!(
+        (error.api().unwrap().status().as_u16(), error.attempts()),
+        (503, 4)
+    );
 }
 
 #[tokio::test]

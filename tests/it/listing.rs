@@ -293,6 +293,53 @@ async fn a_walk_started_after_a_cursor_finds_the_way_back_to_it() {
 }
 
 #[tokio::test]
+async fn a_walk_that_is_refused_again_and_again_ends() {
+    let server = answering(status(401)).await;
+
+    let items: Vec<_> = contacts(server.uri())
+        .list()
+        .stream()
+        .take(100)
+        .collect()
+        .await;
+
+    assert_eq!(items.len(), 3);
+    assert!(items.iter().all(Result::is_err));
+}
+
+#[tokio::test]
+async fn the_cursor_of_a_page_leads_on_until_the_data_is_empty() {
+    let page = |ids: &[&str], next: Value| {
+        let data: Vec<_> = ids.iter().map(|id| summary(id)).collect();
+        ok(json!({"data": data, "next": next}))
+    };
+    let answers = [
+        page(&["c9", "c8"], json!("opaque")),
+        page(&["c7"], json!(null)),
+        page(&[], json!("")),
+    ];
+    let server = answering_in_turn(answers).await;
+    let contacts = contacts(server.uri());
+
+    let first = contacts.list().await.unwrap();
+    let second = contacts
+        .list()
+        .after(first.cursor().unwrap())
+        .await
+        .unwrap();
+    let third = contacts
+        .list()
+        .after(second.cursor().unwrap())
+        .await
+        .unwrap();
+
+    assert_eq!(
+        (first.cursor(), second.cursor(), third.cursor()),
+        (Some("opaque"), Some("c7"), None)
+    );
+}
+
+#[tokio::test]
 async fn after_an_error_in_the_middle_the_walk_goes_on_with_nothing_lost_and_nothing_twice() {
     let page = |ids: &[&str], next: &str| {
         let data: Vec<_> = ids.iter().map(|id| summary(id)).collect();

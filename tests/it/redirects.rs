@@ -4,7 +4,7 @@ use audience::{ErrorKind, Outcome};
 
 use crate::support::operation::Operation;
 use crate::support::script::{bytes, retrieve_once};
-use crate::support::{answering, client, contact, ok, printed, received, status};
+use crate::support::{ADA, answering, builder, client, contact, ok, printed, received, status};
 
 #[tokio::test]
 async fn a_redirect_is_not_followed_and_the_key_goes_nowhere_else() {
@@ -38,26 +38,12 @@ async fn a_redirect_is_not_followed_and_the_key_goes_nowhere_else() {
 #[tokio::test]
 async fn a_redirect_names_its_host_and_nothing_else_of_its_location() {
     for (location, host) in [
-        (
-            Some("https://evil.example.org:444/x?hunter2"),
-            "evil.example.org",
-        ),
-        (
-            Some("https://user:hunter2@evil.example.org/"),
-            "evil.example.org",
-        ),
-        (Some("/elsewhere/hunter2"), "127.0.0.1"),
-        (Some("//evil.example.org/hunter2"), "evil.example.org"),
-        (Some("mailto:hunter2@example.com"), "an unnamed place"),
-        (None, "an unnamed place"),
+        ("https://evil.example.org:444/x?hunter2", "evil.example.org"),
+        ("https://user:hunter2@evil.example.org/", "evil.example.org"),
+        ("/elsewhere/hunter2", "127.0.0.1"),
+        ("//evil.example.org/hunter2", "evil.example.org"),
     ] {
-        let location =
-            location.map_or_else(String::new, |location| format!("location: {location}\r\n"));
-        let act = bytes(format!(
-            "HTTP/1.1 302 Found\r\n{location}content-length: 0\r\n\r\n"
-        ));
-
-        let error = retrieve_once(act).await.unwrap_err();
+        let error = redirected_to(location).await;
 
         assert!(
             error
@@ -67,6 +53,41 @@ async fn a_redirect_names_its_host_and_nothing_else_of_its_location() {
         );
         assert!(!printed(&error).contains("hunter2"), "{error:?}");
     }
+}
+
+async fn redirected_to(location: &str) -> audience::Error {
+    let act = format!("HTTP/1.1 302 Found\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n");
+    retrieve_once(bytes(act)).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn a_3xx_that_names_no_host_is_a_status_like_any_other() {
+    let nowhere = "HTTP/1.1 302 Found\r\ncontent-length: 0\r\n\r\n";
+
+    for error in [
+        redirected_to("mailto:hunter2@example.com").await,
+        retrieve_once(bytes(nowhere)).await.unwrap_err(),
+    ] {
+        assert_eq!(error.to_string(), "retrieve: the service answered 302");
+    }
+}
+
+#[tokio::test]
+async fn a_client_of_one_s_own_that_follows_redirects_is_found_out() {
+    let elsewhere = answering(ok(contact())).await;
+    let server = answering(status(302).insert_header("location", elsewhere.uri())).await;
+    let client = builder(server.uri())
+        .http_client(reqwest::Client::new())
+        .build()
+        .unwrap();
+
+    let error = client.contacts().unsubscribe(ADA).await.unwrap_err();
+
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Transport, Outcome::Unknown)
+    );
+    assert!(error.to_string().contains("followed a redirect"), "{error}");
 }
 
 #[tokio::test]

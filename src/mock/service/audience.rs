@@ -172,10 +172,15 @@ impl Audience {
     /// Refuses in the order: 401, 404 for the path, 403, 404 for the method, and then as the operation does.
     fn answer(&mut self, request: &Request<'_>, now: i64) -> Result<Reply, Refusal> {
         let key = self.keys.find(request.headers)?;
-        let place = Place::of(request.path)?;
-        if key == Key::Sending && place.is_of_the_audience() {
+        let place = Place::of(request.path);
+        let of_the_audience = match &place {
+            Ok(place) => place.is_of_the_audience(),
+            Err(refusal) => refusal.status != 404,
+        };
+        if key == Key::Sending && of_the_audience {
             return Err(Refusal::key_not_permitted());
         }
+        let place = place?;
         let body = request.body;
         match place.operation(request.method)? {
             Operation::Create => self.create(body, now),

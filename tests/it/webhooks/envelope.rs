@@ -252,15 +252,36 @@ fn deep_nesting_neither_overflows_the_stack_nor_costs_the_event_where_nobody_loo
 
     assert!(within("unknown").is_ok());
     assert!(within("id").is_err());
-    let problem = EnvelopeProblem::Invalid { member: "data" };
-    for event_type in ["email.sent", "email.snoozed"] {
-        let early = format!(r#"{{"data":{deep},"id":"e","type":"{event_type}","created_at":1}}"#);
-        let late = format!(r#"{{"id":"e","type":"{event_type}","created_at":1,"data":{deep}}}"#);
-
-        assert_eq!(read(&early), Err(problem));
-        assert_eq!(read(&late), Err(problem));
-    }
     assert!(matches!(read(&deep), Err(EnvelopeProblem::NotAnObject)));
+}
+
+#[test]
+fn data_that_no_json_value_of_ours_can_hold_is_kept_as_its_text_and_the_event_can_be_deduplicated()
+{
+    let deep = format!("{}{}", "[".repeat(500_000), "]".repeat(500_000));
+    for data in [
+        deep.as_str(),
+        r#"{"subject":"\ud800"}"#,
+        r#"{"amount":1e999}"#,
+    ] {
+        for event_type in ["email.sent", "email.snoozed"] {
+            let early =
+                format!(r#"{{"data":{data},"id":"e","type":"{event_type}","created_at":1}}"#);
+            let late =
+                format!(r#"{{"id":"e","type":"{event_type}","created_at":1,"data":{data}}}"#);
+
+            for body in [early, late] {
+                let event = read(&body).unwrap();
+                let kept = EventData::Unknown {
+                    event_type: event_type.into(),
+                    data: data.into(),
+                };
+
+                assert_eq!(event.id.as_str(), "e");
+                assert!(event.data == kept, "{event_type}: {data:.40}");
+            }
+        }
+    }
 }
 
 #[test]
