@@ -206,6 +206,19 @@ mod tests {
     }
 
     #[test]
+    fn a_header_is_sent_beside_the_others_or_refused() {
+        let raw = || client().request(Method::POST, ["emails"]);
+
+        let request = raw().header("Idempotency-Key", "k 1").request.unwrap();
+        assert_eq!(request.headers["idempotency-key"], "k 1");
+        for (name, value) in [("no spaces", "x"), ("x", "line\nbreak"), ("", "x")] {
+            let error = raw().header(name, value).request.unwrap_err();
+
+            assert_eq!(error.kind(), ErrorKind::Input);
+        }
+    }
+
+    #[test]
     fn a_segment_that_would_reach_another_endpoint_is_refused() {
         let error = client()
             .request(Method::DELETE, ["contacts", ".."])

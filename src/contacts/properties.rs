@@ -332,6 +332,23 @@ mod tests {
     }
 
     #[test]
+    fn properties_come_from_whatever_holds_pairs_and_are_walked_by_reference() {
+        let plan = "pro".to_owned();
+        let from_map = Properties::from(HashMap::from([("plan", &plan)]));
+        let from_pairs = Properties::from(vec![("plan".to_owned(), plan.as_str())]);
+
+        assert_eq!(from_map, from_pairs);
+        for (name, value) in &from_map {
+            assert_eq!(
+                (name.as_str(), value),
+                ("plan", &PropertyValue::from("pro"))
+            );
+        }
+        assert_eq!(PropertyValue::from(3.0).to_string(), "3.0");
+        assert_eq!(PropertyValue::from("3.0").to_string(), "3.0");
+    }
+
+    #[test]
     fn values_read_as_what_they_are() {
         let properties = Properties::from_iter([
             ("n", PropertyValue::from(7_u64)),
