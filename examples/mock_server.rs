@@ -18,6 +18,7 @@ use std::str::FromStr;
 
 use audience::mock::{MockServer, MockServerBuilder};
 use audience::webhooks::Signer;
+use http::Uri;
 
 const USAGE: &str = "\
 usage: mock_server [option]…
@@ -30,7 +31,7 @@ usage: mock_server [option]…
   --contact-ceiling N  refuse contacts beyond this number
   --clock SECONDS      stop the clock at this Unix time; only /_mock/clock moves it
   --topic NAME=BOOL    a topic and its default answer; may be repeated
-  --webhook URL=SECRET deliver events to URL (http), signed with SECRET; may be repeated
+  --webhook URL=SECRET deliver events to URL (http, without a query), signed with SECRET; may be repeated
   --help               print this";
 
 #[tokio::main(flavor = "current_thread")]
@@ -68,7 +69,7 @@ async fn main() -> ExitCode {
     }
 }
 
-fn configure(
+pub(crate) fn configure(
     mut builder: MockServerBuilder,
     mut arguments: impl Iterator<Item = String>,
 ) -> Result<MockServerBuilder, String> {
@@ -100,9 +101,7 @@ fn configure(
             }
             _ => {
                 let (url, secret) = pair(&option, &value, "URL=SECRET")?;
-                if !url.starts_with("http://") {
-                    return Err(format!("--webhook: {url:?} does not start with http://"));
-                }
+                deliverable(url).map_err(|problem| format!("--webhook: {url:?} {problem}"))?;
                 Signer::new(secret).map_err(|error| format!("--webhook: {error}"))?;
                 builder.webhook_endpoint(url, secret)
             }
@@ -122,6 +121,24 @@ const OPTIONS: [&str; 9] = [
     "--topic",
     "--webhook",
 ];
+
+/// What `webhook_endpoint` would panic over, and a query, whose `=` cannot be told from the one before the secret.
+fn deliverable(url: &str) -> Result<(), String> {
+    if url.contains('?') {
+        return Err("has a query: give such a URL to PUT /_mock/endpoints/{name}".into());
+    }
+    let parsed: Uri = url.parse().map_err(|error| format!("is no URL: {error}"))?;
+    if parsed.scheme_str() != Some("http") {
+        return Err("does not start with http://".into());
+    }
+    if parsed
+        .authority()
+        .is_none_or(|host| host.as_str().contains('@'))
+    {
+        return Err("names a user".into());
+    }
+    Ok(())
+}
 
 fn parse<T: FromStr>(option: &str, value: &str) -> Result<T, String>
 where

@@ -2,7 +2,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
@@ -19,6 +19,9 @@ use crate::secret::Secret;
 
 /// The service waits this long for a receiver (interface section 6.5).
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A port that is taken is asked for again this long: a server that is dropped gives it back a moment later.
+const PORT_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How a [`MockServer`] is set up. What is given here stays when the server is reset.
 ///
@@ -76,6 +79,9 @@ impl MockServerBuilder {
     }
 
     /// The port to listen on. Unless set, or 0: one that is free.
+    ///
+    /// One that is taken is waited for, half a second at most, so that a server can follow on another that was just
+    /// dropped.
     pub fn port(mut self, port: u16) -> Self {
         self.address.set_port(port);
         self
@@ -206,7 +212,7 @@ impl MockServerBuilder {
             audience: self.audience(),
             endpoints: self.endpoints,
         };
-        let listener = TcpListener::bind(self.address)?;
+        let listener = bind(self.address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -257,5 +263,21 @@ impl MockServerBuilder {
             }
         }
         audience
+    }
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let deadline = Instant::now() + PORT_PATIENCE;
+    loop {
+        match TcpListener::bind(address) {
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse
+                    && address.port() != 0
+                    && Instant::now() < deadline =>
+            {
+                thread::sleep(Duration::from_millis(5));
+            }
+            bound => return bound,
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! What is delivered where, and what came of it. The schedule says when, `post` does it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -61,6 +61,8 @@ pub(super) struct Deliveries {
     pub(super) schedule: Schedule,
     endpoints: Endpoints,
     events: BTreeMap<u64, StoredEvent>,
+    /// Those of the events that nothing is open for.
+    closed: BTreeSet<u64>,
     /// By the order in which they were started.
     attempts: BTreeMap<u64, Attempt>,
     events_made: u64,
@@ -129,6 +131,14 @@ impl Deliveries {
         }
     }
 
+    /// Forgets everything but how many events there were: no id is used twice by one server.
+    pub(super) fn reset(&mut self, endpoints: Endpoints) {
+        *self = Self {
+            events_made: self.events_made,
+            ..Self::new(endpoints)
+        };
+    }
+
     pub(super) fn put_endpoint(&mut self, name: &str, target: Target) {
         self.endpoints.put(name, target);
     }
@@ -168,7 +178,6 @@ impl Deliveries {
         };
         self.events.insert(number, stored);
         self.send(number, now, Round::Scheduled(1));
-        self.forget_old_events();
         (number, id)
     }
 
@@ -227,6 +236,11 @@ impl Deliveries {
                 .flatten()
                 .map(|gap| (round + 1, job.at.saturating_add(gap))),
         };
+        // Looked up before the event is closed, and with that perhaps forgotten.
+        let event_id = self
+            .events
+            .get(&delivery.event)
+            .map(|event| event.id.clone());
         if let Some((round, due)) = next {
             self.schedule.add(
                 due,
@@ -238,10 +252,6 @@ impl Deliveries {
             self.close(delivery.event);
         }
 
-        let event_id = self
-            .events
-            .get(&delivery.event)
-            .map(|event| event.id.clone());
         let (status, error) = match outcome {
             Ok(status) => (Some(status), None),
             Err(error) => (None, Some(error)),
@@ -270,14 +280,32 @@ impl Deliveries {
         for endpoint in &self.endpoints.list {
             self.schedule.add(now, event, endpoint.number, round);
         }
-        if let Some(event) = self.events.get_mut(&event) {
-            event.open += self.endpoints.list.len();
+        if let Some(stored) = self.events.get_mut(&event) {
+            stored.open += self.endpoints.list.len();
+            if stored.open == 0 {
+                self.keep(event);
+            } else {
+                self.closed.remove(&event);
+            }
         }
     }
 
     fn close(&mut self, event: u64) {
-        if let Some(event) = self.events.get_mut(&event) {
-            event.open -= 1;
+        if let Some(stored) = self.events.get_mut(&event) {
+            stored.open -= 1;
+            if stored.open == 0 {
+                self.keep(event);
+            }
+        }
+    }
+
+    /// Keeps an event that nothing is open for, and lets the oldest of those go where they are too many.
+    fn keep(&mut self, event: u64) {
+        self.closed.insert(event);
+        if self.closed.len() > EVENTS
+            && let Some(oldest) = self.closed.pop_first()
+        {
+            self.events.remove(&oldest);
         }
     }
 
@@ -287,14 +315,63 @@ impl Deliveries {
             .iter()
             .any(|endpoint| endpoint.number == number)
     }
+}
 
-    fn forget_old_events(&mut self) {
-        if self.events.len() <= EVENTS {
-            return;
+#[cfg(test)]
+mod tests {
+    use super::schedule::Step;
+    use super::*;
+
+    fn event() -> NewEvent {
+        NewEvent::new("email.sent".into(), serde_json::Value::Null)
+    }
+
+    fn deliver_all(deliveries: &mut Deliveries, now: i64) {
+        while let Step::Start(delivery) = deliveries.schedule.step(now, true) {
+            let job = deliveries.begin(delivery, now).unwrap();
+            deliveries.complete(job, Ok(200));
         }
-        let oldest = self.events.iter().find(|(_, event)| event.open == 0);
-        if let Some(number) = oldest.map(|(number, _)| *number) {
-            self.events.remove(&number);
+    }
+
+    #[test]
+    fn events_beyond_the_newest_thousand_are_forgotten_once_they_are_delivered() {
+        let target = Target::new("http://localhost", "a-secret-of-the-test").unwrap();
+        let mut deliveries = Deliveries::default();
+        deliveries.put_endpoint("crm", target);
+
+        for _ in 0..3 * EVENTS {
+            deliveries.publish(event(), 5);
         }
+        assert_eq!(deliveries.events.len(), 3 * EVENTS);
+        deliver_all(&mut deliveries, 5);
+
+        assert_eq!(deliveries.events.len(), EVENTS);
+        assert_eq!(deliveries.redeliver("evt_2000", 5), None);
+        assert_eq!(deliveries.redeliver("evt_2001", 5), Some(2_001));
+        assert!(
+            deliveries
+                .attempts()
+                .iter()
+                .all(|attempt| attempt.event_id.starts_with("evt_"))
+        );
+    }
+
+    #[test]
+    fn an_event_that_is_redelivered_is_not_forgotten_meanwhile() {
+        let target = Target::new("http://localhost", "a-secret-of-the-test").unwrap();
+        let mut deliveries = Deliveries::default();
+        for _ in 0..EVENTS {
+            deliveries.publish(event(), 5);
+        }
+        deliveries.put_endpoint("crm", target);
+
+        deliveries.redeliver("evt_1", 9);
+        for _ in 0..3 {
+            deliveries.publish(event(), 5);
+        }
+        deliver_all(&mut deliveries, 5);
+
+        assert!(deliveries.events.contains_key(&1));
+        assert!(!deliveries.events.contains_key(&2));
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde_json::json;
 
@@ -154,11 +155,10 @@ fn half(answer: &Answer) -> Vec<u8> {
         .ok()
         .and_then(|status| status.canonical_reason())
         .unwrap_or("");
-    let mut bytes = format!(
-        "HTTP/1.1 {} {reason}\r\ncontent-type: application/json\r\n",
-        answer.status
-    )
-    .into_bytes();
+    let mut bytes = format!("HTTP/1.1 {} {reason}\r\n", answer.status).into_bytes();
+    if !answer.headers.iter().any(|(name, _)| name == CONTENT_TYPE) {
+        bytes.extend_from_slice(b"content-type: application/json\r\n");
+    }
     for (name, value) in &answer.headers {
         bytes.extend_from_slice(name.as_str().as_bytes());
         bytes.extend_from_slice(b": ");

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderName, HeaderValue};
 
 pub(super) mod json;
@@ -160,9 +161,11 @@ impl Fault {
     ///
     /// # Panics
     ///
-    /// Where `name` or `value` cannot stand in a header.
+    /// Where `name` or `value` cannot stand in a header, and where `name` is one of those that say where an answer or
+    /// its connection ends: `connection`, `content-length`, `transfer-encoding`. To spoil these, see
+    /// [`cut_body`](Self::cut_body) and [`garbage`](Self::garbage).
     pub fn header(mut self, name: impl AsRef<str>, value: impl AsRef<str>) -> Self {
-        match header(name.as_ref(), value.as_ref()) {
+        match answerable(name.as_ref(), value.as_ref()) {
             Ok(header) => self.headers.push(header),
             Err(problem) => panic!("{problem}"),
         }
@@ -202,6 +205,17 @@ pub(super) fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue
     let parsed_value = HeaderValue::from_bytes(value.as_bytes())
         .map_err(|_| format!("the value of {name:?} cannot stand in a header"))?;
     Ok((parsed_name, parsed_value))
+}
+
+/// The same for a header of an answer: without those that the server itself writes.
+fn answerable(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let header = header(name, value)?;
+    if [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING].contains(&header.0) {
+        return Err(format!(
+            "a fault cannot set {name:?}, which says where an answer or its connection ends"
+        ));
+    }
+    Ok(header)
 }
 
 /// The faults in force, in the order they were added.
@@ -308,5 +322,11 @@ mod tests {
     #[should_panic(expected = "cannot stand in a header")]
     fn a_header_that_cannot_be_sent_is_refused() {
         let _ = Fault::status(503).retry_after("1\r\n");
+    }
+
+    #[test]
+    #[should_panic(expected = "a fault cannot set \"Content-Length\"")]
+    fn a_header_that_says_where_the_answer_ends_is_refused() {
+        let _ = Fault::status(503).header("Content-Length", "5");
     }
 }

@@ -238,7 +238,8 @@ impl MockServer {
     }
 
     /// Back to how the server was started: what the builder was given stays, everything else goes, faults, requests,
-    /// attempts and deliveries too. A clock that stands still is back at its start.
+    /// attempts and deliveries too, those under way included. A clock that stands still is back at its start. Only the
+    /// numbers of events go on: no id is used twice, so that a receiver never takes a new event for one it has seen.
     pub fn reset(&self) {
         self.shared.reset();
     }
@@ -261,7 +262,8 @@ impl MockServer {
     /// Sends an event to every endpoint, waits for the first attempt at each, and returns the event's id.
     ///
     /// The event is an object with a `type`, any, and `data`. Of a type that the document knows, members that are left
-    /// out of `data` are filled in; what is given passes as it is. `id` and `created_at` may be given too.
+    /// out of `data` are filled in; what is given passes as it is. `id` and `created_at` may be given too. An event about
+    /// a contact's mail is engagement of the contact (interface section 2.8), at its `created_at`.
     ///
     /// # Panics
     ///

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
 use super::clock::Clock;
 use super::delivery::event::NewEvent;
@@ -36,10 +37,14 @@ pub(super) struct State {
     pub(super) faults: Faults,
     pub(super) journal: Journal,
     pub(super) deliveries: Deliveries,
+    /// Attempts under way. Dropped, they end where they are.
+    posts: JoinSet<()>,
     /// How often all of this was reset: an attempt from before a reset is no longer of interest.
     generation: u64,
     /// How often those who wait were let go, whatever they wait for.
     releases: u64,
+    /// How often the clock was sent to an earlier time than it was going to.
+    turned_back: u64,
     closed: bool,
 }
 
@@ -56,6 +61,7 @@ pub(super) struct Passage {
     until: i64,
     /// A reset or a clock that is set back in the meantime lets them go.
     releases: u64,
+    turned_back: u64,
 }
 
 impl Shared {
@@ -72,8 +78,10 @@ impl Shared {
                 faults: Faults::default(),
                 journal: Journal::default(),
                 deliveries: Deliveries::new(initial.endpoints.clone()),
+                posts: JoinSet::new(),
                 generation: 0,
                 releases: 0,
+                turned_back: 0,
                 closed: false,
             }),
             initial,
@@ -115,8 +123,10 @@ impl Shared {
         };
         self.changed();
         self.until(releases, |state| {
-            let first = |round| round == Round::Scheduled(1);
-            !state.deliveries.schedule.is_open(number, first)
+            !state
+                .deliveries
+                .schedule
+                .is_open(number, Round::Scheduled(1))
         })
         .await;
         id
@@ -136,8 +146,7 @@ impl Shared {
         };
         self.changed();
         self.until(releases, |state| {
-            let again = |round| round == Round::Once;
-            !state.deliveries.schedule.is_open(number, again)
+            !state.deliveries.schedule.is_open(number, Round::Once)
         })
         .await;
         true
@@ -152,6 +161,7 @@ impl Shared {
             Passage {
                 until: state.deliveries.schedule.advance(now, seconds),
                 releases: state.releases,
+                turned_back: state.turned_back,
             }
         };
         self.changed();
@@ -164,16 +174,14 @@ impl Shared {
         let now = self.clock.unix();
         if to < state.deliveries.schedule.destination(now) {
             state.deliveries.schedule.halt();
-            state.releases += 1;
+            state.turned_back += 1;
             self.clock.move_to(to.min(now));
         }
-        let from = self.clock.unix();
+        state.deliveries.schedule.head_for(to);
         let passage = Passage {
-            until: state
-                .deliveries
-                .schedule
-                .advance(from, to.saturating_sub(from).max(0)),
+            until: to,
             releases: state.releases,
+            turned_back: state.turned_back,
         };
         drop(state);
         self.changed();
@@ -184,7 +192,8 @@ impl Shared {
     pub(super) async fn arrived(&self, passage: Passage) {
         self.until(passage.releases, |state| {
             let schedule = &state.deliveries.schedule;
-            schedule.is_settled(passage.until, self.clock.unix())
+            state.turned_back != passage.turned_back
+                || schedule.is_settled(passage.until, self.clock.unix())
         })
         .await;
     }
@@ -193,7 +202,8 @@ impl Shared {
     pub(super) fn reset(&self) {
         let mut state = self.lock();
         state.audience = self.initial.audience.clone();
-        state.deliveries = Deliveries::new(self.initial.endpoints.clone());
+        state.deliveries.reset(self.initial.endpoints.clone());
+        state.posts = JoinSet::new();
         state.faults.clear();
         state.journal.clear();
         state.generation += 1;
@@ -207,6 +217,7 @@ impl Shared {
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
+        state.posts = JoinSet::new();
         state.releases += 1;
         drop(state);
         self.progress.notify_waiters();
@@ -250,7 +261,7 @@ impl Shared {
                     let generation = state.generation;
                     if let Some(job) = state.deliveries.begin(delivery, now) {
                         let shared = Arc::clone(self);
-                        self.runtime.spawn(async move {
+                        let post = async move {
                             let body = job.body.clone();
                             let limit = shared.delivery_timeout;
                             let outcome =
@@ -261,7 +272,9 @@ impl Shared {
                             }
                             drop(state);
                             shared.changed();
-                        });
+                        };
+                        while state.posts.try_join_next().is_some() {}
+                        state.posts.spawn_on(post, &self.runtime);
                     }
                 }
                 Step::Move(to) => self.clock.move_to(to),
@@ -291,7 +304,8 @@ impl Shared {
 
 impl State {
     fn publish(&mut self, event: NewEvent, now: i64) -> (u64, String) {
-        self.audience.record(&event.event_type, &event.data, now);
+        let at = event.created_at.unwrap_or(now);
+        self.audience.record(&event.event_type, &event.data, at);
         self.deliveries.publish(event, now)
     }
 }

@@ -27,7 +27,7 @@ pub(in crate::mock) struct Delivery {
 }
 
 /// Why an attempt is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::mock) enum Round {
     /// This attempt of the ten.
     Scheduled(u32),
@@ -51,12 +51,18 @@ pub(in crate::mock) enum Step {
 /// Attempts fall due in the order of time, then event, then endpoint: the same on every run.
 #[derive(Debug, Default)]
 pub(in crate::mock) struct Schedule {
-    pending: BTreeMap<(i64, u64, u64, u64), Delivery>,
+    /// By endpoint, so that what waits for a busy one need not be looked through. No queue is empty.
+    pending: BTreeMap<u64, Queue>,
     under_way: Vec<Delivery>,
+    /// How many of each event and round are pending or under way. No count is 0.
+    open: BTreeMap<(u64, Round), usize>,
     /// Where the clock is to end up; nobody moves it but [`step`](Self::step) as long as this is set.
     target: Option<i64>,
     serial: u64,
 }
+
+/// What is to go to one endpoint, by due time, event and serial number.
+type Queue = BTreeMap<(i64, u64, u64), Delivery>;
 
 impl Schedule {
     pub(in crate::mock) fn add(&mut self, due: i64, event: u64, endpoint: u64, round: Round) {
@@ -68,20 +74,29 @@ impl Schedule {
             serial: self.serial,
         };
         self.pending
-            .insert((due, event, endpoint, self.serial), delivery);
+            .entry(endpoint)
+            .or_default()
+            .insert((due, event, self.serial), delivery);
+        *self.open.entry((event, round)).or_default() += 1;
         self.serial += 1;
     }
 
     /// Lets the clock go on by `seconds` from where it is, or is already going to. Returns where to.
     pub(in crate::mock) fn advance(&mut self, now: i64, seconds: i64) -> i64 {
-        let target = self.target.unwrap_or(now).saturating_add(seconds);
+        let target = self.destination(now).saturating_add(seconds);
         self.target = Some(target);
         target
     }
 
+    /// Lets the clock go to `target`, wherever it was going to.
+    pub(in crate::mock) fn head_for(&mut self, target: i64) {
+        self.target = Some(target);
+    }
+
     /// Where the clock is, or is going to.
     pub(in crate::mock) fn destination(&self, now: i64) -> i64 {
-        self.target.unwrap_or(now)
+        // A running clock passes its target while an attempt is under way.
+        self.target.map_or(now, |target| target.max(now))
     }
 
     /// Drops an advance that is under way.
@@ -91,17 +106,16 @@ impl Schedule {
 
     /// What to do at `now`. With `in_turn`, an endpoint is sent one thing after the other; without, as they come.
     pub(in crate::mock) fn step(&mut self, now: i64, in_turn: bool) -> Step {
-        let ready = self
-            .pending
-            .range(..=(now, u64::MAX, u64::MAX, u64::MAX))
-            .find(|(_, delivery)| !in_turn || !self.is_busy(delivery.endpoint))
-            .map(|(key, _)| *key);
-        if let Some(delivery) = ready.and_then(|key| self.pending.remove(&key)) {
+        let next = self.next(in_turn);
+        if let Some(delivery) = next
+            .filter(|(due, ..)| *due <= now)
+            .and_then(|key| self.take(key))
+        {
             self.under_way.push(delivery.clone());
             return Step::Start(delivery);
         }
 
-        let next = self.pending.keys().next().map(|(due, ..)| *due);
+        let next = next.map(|(due, ..)| due);
         let Some(target) = self.target else {
             return Step::Wait(next);
         };
@@ -127,43 +141,78 @@ impl Schedule {
         let before = self.under_way.len();
         self.under_way
             .retain(|other| other.serial != delivery.serial);
-        self.under_way.len() < before
+        let wanted = self.under_way.len() < before;
+        if wanted {
+            self.close(delivery.event, delivery.round);
+        }
+        wanted
     }
 
     /// Forgets everything that was to go to `endpoint`; says for which events.
     pub(in crate::mock) fn forget(&mut self, endpoint: u64) -> Vec<u64> {
-        let mut events = Vec::new();
-        self.pending.retain(|_, delivery| {
-            let keep = delivery.endpoint != endpoint;
-            if !keep {
-                events.push(delivery.event);
-            }
-            keep
-        });
-        events
+        let forgotten = self.pending.remove(&endpoint).unwrap_or_default();
+        forgotten
+            .into_values()
+            .map(|delivery| {
+                self.close(delivery.event, delivery.round);
+                delivery.event
+            })
+            .collect()
     }
 
     /// Whether everything that was due by `until` has been attempted, and no advance is still on its way there.
     pub(in crate::mock) fn is_settled(&self, until: i64, now: i64) -> bool {
-        let quiet = self.open().all(|delivery| delivery.due > until);
+        let mut firsts = self
+            .pending
+            .values()
+            .filter_map(|queue| queue.keys().next());
+        let quiet = firsts.all(|(due, ..)| *due > until)
+            && self.under_way.iter().all(|delivery| delivery.due > until);
 
         quiet && (now >= until || self.target.is_none())
     }
 
-    /// Whether an attempt of this event is still to be made or under way, of the rounds that `which` names.
-    pub(in crate::mock) fn is_open(&self, event: u64, which: impl Fn(Round) -> bool) -> bool {
-        self.open()
-            .any(|delivery| delivery.event == event && which(delivery.round))
+    /// Whether an attempt of this event and this round is still to be made or under way.
+    pub(in crate::mock) fn is_open(&self, event: u64, round: Round) -> bool {
+        self.open.contains_key(&(event, round))
     }
 
-    fn open(&self) -> impl Iterator<Item = &Delivery> {
-        self.under_way.iter().chain(self.pending.values())
-    }
-
-    fn is_busy(&self, endpoint: u64) -> bool {
-        self.under_way
+    /// Due time, event, endpoint and serial number of the first attempt whose endpoint can take it.
+    fn next(&self, in_turn: bool) -> Option<(i64, u64, u64, u64)> {
+        self.pending
             .iter()
-            .any(|delivery| delivery.endpoint == endpoint)
+            .filter(|(endpoint, _)| !self.is_busy(**endpoint, in_turn))
+            .filter_map(|(endpoint, queue)| {
+                let (due, event, serial) = queue.keys().next()?;
+                Some((*due, *event, *endpoint, *serial))
+            })
+            .min()
+    }
+
+    fn take(&mut self, (due, event, endpoint, serial): (i64, u64, u64, u64)) -> Option<Delivery> {
+        let queue = self.pending.get_mut(&endpoint)?;
+        let delivery = queue.remove(&(due, event, serial));
+        if queue.is_empty() {
+            self.pending.remove(&endpoint);
+        }
+        delivery
+    }
+
+    fn close(&mut self, event: u64, round: Round) {
+        if let Some(count) = self.open.get_mut(&(event, round)) {
+            *count -= 1;
+            if *count == 0 {
+                self.open.remove(&(event, round));
+            }
+        }
+    }
+
+    fn is_busy(&self, endpoint: u64, in_turn: bool) -> bool {
+        in_turn
+            && self
+                .under_way
+                .iter()
+                .any(|delivery| delivery.endpoint == endpoint)
     }
 }
 
@@ -288,6 +337,27 @@ mod tests {
         assert_eq!(schedule.forget(1), [1]);
 
         assert_eq!(run(&mut schedule, 5).0, [(5, 1, 2)]);
+    }
+
+    #[test]
+    fn an_attempt_is_open_until_the_last_endpoint_has_had_it() {
+        let mut schedule = Schedule::default();
+        schedule.add(5, 1, 1, Round::Once);
+        schedule.add(5, 1, 2, Round::Once);
+        schedule.add(5, 1, 2, Round::Scheduled(1));
+        let Step::Start(first) = schedule.step(5, true) else {
+            panic!("due at once");
+        };
+
+        schedule.finish(&first);
+        assert!(schedule.is_open(1, Round::Once));
+        // Twice over counts once.
+        assert!(!schedule.finish(&first));
+        assert!(schedule.is_open(1, Round::Once));
+
+        schedule.forget(2);
+        assert!(!schedule.is_open(1, Round::Once));
+        assert!(!schedule.is_open(1, Round::Scheduled(1)));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Fault, header};
+use super::{Fault, answerable};
 
 /// Members that say what goes wrong (`status`, `close`, `garbage`; `delay_ms` and `body` alone or with another), when,
 /// and how often. Whatever is left out is as in [`Fault`].
@@ -83,7 +83,7 @@ impl FaultJson {
         };
         let retry_after = retry_after.map(|after| ("retry-after".to_owned(), after));
         for (name, value) in self.headers.into_iter().chain(retry_after) {
-            header(&name, &value)?;
+            answerable(&name, &value)?;
             fault = fault.header(name, value);
         }
         if let Some(times) = self.times {

@@ -481,6 +481,21 @@ async fn what_is_not_in_the_table_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
+async fn a_fault_does_not_say_where_the_answer_ends() {
+    let server = MockServer::start().await;
+
+    for name in ["Content-Length", "transfer-encoding", "connection"] {
+        let fault = json!({"status": 503, "headers": {name: "5"}});
+        let (status, error) = call(&server, "POST", "faults", fault).await;
+
+        assert_eq!(status, 422, "{name}");
+        let message = error["error"]["message"].as_str().unwrap();
+        assert!(message.contains(name), "{message}");
+    }
+    assert_eq!(get(&server, "/contacts").await.unwrap().status(), 200);
+}
+
+#[tokio::test]
 async fn the_control_plane_is_neither_recorded_nor_subject_to_faults() {
     let server = MockServer::start().await;
     call(&server, "POST", "faults", json!({"close": "before"})).await;

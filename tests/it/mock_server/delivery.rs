@@ -1,13 +1,15 @@
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use audience::mock::{Attempt, MockServer};
+use audience::mock::{Attempt, MockServer, SegmentKind};
 use audience::webhooks::Verifier;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 use super::receiver::{Receiver, SECRET};
-use super::{ada, post};
+use super::{ada, get, json_of, post};
 
 const START: i64 = 1_700_000_000;
 
@@ -34,6 +36,24 @@ where
         }
     });
     url
+}
+
+/// A receiver that says nothing until the second semaphore lets it; the first one counts what has come.
+async fn hesitant_receiver() -> (String, Arc<Semaphore>, Arc<Semaphore>) {
+    let (arrived, allowed) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let (count, wait) = (Arc::clone(&arrived), Arc::clone(&allowed));
+    let url = odd_receiver(move |mut stream| {
+        let (count, wait) = (Arc::clone(&count), Arc::clone(&wait));
+        async move {
+            count.add_permits(1);
+            wait.acquire().await.unwrap().forget();
+            let _ = stream
+                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+                .await;
+        }
+    })
+    .await;
+    (url, arrived, allowed)
 }
 
 fn offsets(attempts: &[Attempt]) -> Vec<i64> {
@@ -179,6 +199,67 @@ async fn time_passes_without_being_awaited() {
 }
 
 #[tokio::test]
+async fn a_clock_that_is_set_during_an_advance_ends_where_it_was_set_to() {
+    let server = standing().await;
+    let (url, arrived, allowed) = hesitant_receiver().await;
+    server.webhook_endpoint(&url, SECRET);
+    let sent = server.send_event(json!({"type": "email.opened"}));
+
+    let moved = async {
+        arrived.acquire().await.unwrap().forget();
+        server.advance(Duration::from_secs(100));
+        let set = server.set_clock(START + 1_000);
+        allowed.add_permits(1);
+        set.await;
+    };
+    tokio::join!(sent, moved);
+
+    assert_eq!(server.now().as_unix(), START + 1_000);
+}
+
+#[tokio::test]
+async fn an_event_is_waited_for_also_when_the_clock_is_set_back() {
+    let server = standing().await;
+    let (url, arrived, allowed) = hesitant_receiver().await;
+    server.webhook_endpoint(&url, SECRET);
+    let sent = async {
+        server.send_event(json!({"type": "email.opened"})).await;
+        server.attempts().len()
+    };
+
+    let turned_back = async {
+        arrived.acquire().await.unwrap().forget();
+        server.set_clock(START - 100).await;
+        // Time enough to return too early.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        allowed.add_permits(1);
+    };
+    let (attempts, ()) = tokio::join!(sent, turned_back);
+
+    assert_eq!(attempts, 1);
+    assert_eq!(server.now().as_unix(), START - 100);
+}
+
+#[tokio::test]
+async fn an_advance_is_over_when_the_clock_is_set_back() {
+    let server = standing().await;
+    let (url, arrived, allowed) = hesitant_receiver().await;
+    server.webhook_endpoint(&url, SECRET);
+    let sent = server.send_event(json!({"type": "email.opened"}));
+
+    let turned_back = async {
+        arrived.acquire().await.unwrap().forget();
+        let advance = server.advance(FIVE_HOURS);
+        server.set_clock(START - 100);
+        advance.await;
+        allowed.add_permits(1);
+    };
+    tokio::join!(sent, turned_back);
+
+    assert_eq!(server.now().as_unix(), START - 100);
+}
+
+#[tokio::test]
 async fn a_redirect_is_a_failed_attempt_and_is_not_followed() {
     let server = standing().await;
     let receiver = Receiver::start([302]).await;
@@ -252,9 +333,27 @@ async fn whatever_is_no_answer_in_time_is_a_failed_attempt() {
     }
     let error = |index: usize| attempts[index].error.as_deref().unwrap();
     assert!(error(0).contains("within 1s"), "{}", error(0));
-    assert!(error(1).contains("length limit"), "{}", error(1));
+    assert!(error(1).contains("within 1s"), "{}", error(1));
     assert!(error(2).contains("within 1s"), "{}", error(2));
     assert!(error(4).contains("refused"), "{}", error(4));
+}
+
+#[tokio::test]
+async fn an_answer_of_any_length_is_a_success() {
+    let long_winded = odd_receiver(|mut stream| async move {
+        let _ = stream
+            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 3000000\r\n\r\n")
+            .await;
+        let _ = stream.write_all(&vec![b' '; 3_000_000]).await;
+    })
+    .await;
+    let server = standing().await;
+    server.webhook_endpoint(&long_winded, SECRET);
+
+    server.send_event(json!({"type": "email.opened"})).await;
+
+    let attempts = server.attempts();
+    assert!(attempts[0].is_success(), "{attempts:?}");
 }
 
 #[tokio::test]
@@ -455,6 +554,29 @@ async fn an_event_that_is_sent_is_engagement_of_the_contact() {
 }
 
 #[tokio::test]
+async fn an_event_of_the_past_is_engagement_of_its_own_time() {
+    let server = standing().await;
+    post(&server, "/contacts", &ada()).await.unwrap();
+    let opened = |at: i64| json!({"type": "email.opened", "created_at": at, "data": {"to": "ada@example.com"}});
+    let opened_this_week = json!({
+        "match_": "all",
+        "conditions": [{"field": "engagement", "what": "opened", "op": "within_days", "days": 7}],
+    });
+    server.segment("seg_1", SegmentKind::Rule(opened_this_week));
+    let count = async || {
+        let answer = get(&server, "/contacts?segment_id=seg_1").await.unwrap();
+        json_of(answer).await["data"].as_array().unwrap().len()
+    };
+
+    server.send_event(opened(START - 30 * 86_400)).await;
+    let long_ago = count().await;
+    server.send_event(opened(START - 86_400)).await;
+    let lately = count().await;
+
+    assert_eq!((long_ago, lately), (0, 1));
+}
+
+#[tokio::test]
 async fn a_server_that_is_dropped_lets_those_who_wait_go() {
     let silent = odd_receiver(|mut stream| async move {
         let _ = stream.read_to_end(&mut Vec::new()).await;
@@ -474,6 +596,41 @@ async fn a_server_that_is_dropped_lets_those_who_wait_go() {
     tokio::time::timeout(Duration::from_secs(5), advance.into_future())
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn a_reset_ends_what_is_under_way() {
+    let ended = Arc::new(Semaphore::new(0));
+    let (arrived, count) = (Arc::new(Semaphore::new(0)), Arc::clone(&ended));
+    let begun = Arc::clone(&arrived);
+    let silent = odd_receiver(move |mut stream| {
+        let (begun, count) = (Arc::clone(&begun), Arc::clone(&count));
+        async move {
+            begun.add_permits(1);
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+            count.add_permits(1);
+        }
+    })
+    .await;
+    let server = MockServer::builder()
+        .clock(START)
+        .delivery_timeout(Duration::from_secs(600))
+        .start()
+        .await;
+    server.webhook_endpoint(&silent, SECRET);
+
+    let reset = async {
+        arrived.acquire().await.unwrap().forget();
+        server.reset();
+    };
+    tokio::join!(server.send_event(json!({"type": "email.sent"})), reset);
+
+    tokio::time::timeout(Duration::from_secs(60), ended.acquire())
+        .await
+        .expect("the connection ends with the reset")
+        .unwrap()
+        .forget();
+    assert!(server.attempts().is_empty());
 }
 
 #[tokio::test]

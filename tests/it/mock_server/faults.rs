@@ -192,6 +192,30 @@ fn a_body_cut_short_ends_in_the_middle() {
 }
 
 #[test]
+fn a_body_cut_short_has_one_content_type() {
+    let server = MockServer::builder().start_blocking();
+    server.fault(Fault::cut_body().times(1));
+    server.fault(
+        Fault::cut_body()
+            .header("Content-Type", "text/html")
+            .body("<html>"),
+    );
+
+    let (plain, _) = raw_create(&server);
+    let (html, _) = raw_create(&server);
+
+    let types = |answer: &str| -> Vec<_> {
+        answer
+            .lines()
+            .filter_map(|line| line.strip_prefix("content-type: "))
+            .map(str::to_owned)
+            .collect()
+    };
+    assert_eq!(types(&plain), ["application/json"]);
+    assert_eq!(types(&html), ["text/html"]);
+}
+
+#[test]
 fn a_reset_in_mid_body_is_a_reset() {
     let server = MockServer::builder().start_blocking();
     server.fault(Fault::reset_body().times(1));

@@ -2,6 +2,7 @@
 
 mod control;
 mod delivery;
+mod example;
 mod faults;
 mod receiver;
 
@@ -137,6 +138,24 @@ async fn a_taken_port_is_an_error_to_those_who_ask_for_it() {
     let second = MockServer::builder().port(port).try_start().await;
 
     assert_eq!(second.unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+}
+
+#[tokio::test]
+async fn the_port_of_a_dropped_server_can_be_taken_at_once() {
+    let mut server = MockServer::start().await;
+    let port = address(&server)
+        .rsplit(':')
+        .next()
+        .unwrap()
+        .parse::<u16>()
+        .unwrap();
+
+    for _ in 0..3 {
+        drop(server);
+        server = MockServer::builder().port(port).start().await;
+    }
+
+    assert_eq!(address(&server), format!("127.0.0.1:{port}"));
 }
 
 #[tokio::test]
@@ -317,10 +336,10 @@ async fn a_reset_server_is_as_it_was_started() {
         topics.into_iter().collect::<Vec<_>>(),
         [("news".to_owned(), true)]
     );
-    // The ids begin again, and nobody is told of what is sent.
+    // An id is used once only, and nobody is told of what is sent.
     assert_eq!(
         server.send_event(json!({"type": "email.sent"})).await,
-        "evt_1"
+        "evt_2"
     );
     assert!(server.attempts().is_empty());
     server.advance(Duration::from_secs(100_000)).await;
