@@ -8,6 +8,12 @@ pub(in crate::mock) const ATTEMPTS: u32 = 10;
 /// Seconds between the first attempt and the second; each gap after it is twice as long. In all 17,885 s: 4 h 58 min.
 const FIRST_GAP: i64 = 35;
 
+/// Attempts under way at once. Each has a socket of its own, and a process is often granted no more than 1,024.
+const AT_ONCE: usize = 64;
+
+/// Of these, at one endpoint, so that a slow one holds up no other.
+const AT_ONCE_EACH: usize = 16;
+
 /// Seconds from a failed attempt to the one after it, or `None` where it was the last.
 pub(in crate::mock) fn gap(attempt: u32) -> Option<i64> {
     (1..ATTEMPTS)
@@ -104,7 +110,7 @@ impl Schedule {
         self.target = None;
     }
 
-    /// What to do at `now`. With `in_turn`, an endpoint is sent one thing after the other; without, as they come.
+    /// What to do at `now`. With `in_turn`, an endpoint is sent one thing after the other; without, a few at once.
     pub(in crate::mock) fn step(&mut self, now: i64, in_turn: bool) -> Step {
         let next = self.next(in_turn);
         if let Some(delivery) = next
@@ -207,12 +213,15 @@ impl Schedule {
         }
     }
 
+    /// Whether an endpoint has to wait for an attempt to end. A finish is what it waits for, not a time.
     fn is_busy(&self, endpoint: u64, in_turn: bool) -> bool {
-        in_turn
-            && self
-                .under_way
-                .iter()
-                .any(|delivery| delivery.endpoint == endpoint)
+        let there = self
+            .under_way
+            .iter()
+            .filter(|delivery| delivery.endpoint == endpoint)
+            .count();
+
+        self.under_way.len() >= AT_ONCE || there >= if in_turn { 1 } else { AT_ONCE_EACH }
     }
 }
 
@@ -314,6 +323,49 @@ mod tests {
             schedule.step(5, false),
             Step::Start(Delivery { event: 2, .. })
         ));
+    }
+
+    #[test]
+    fn only_so_many_attempts_are_under_way_at_once() {
+        let mut schedule = Schedule::default();
+        for event in 1..=100 {
+            for endpoint in 1..=8 {
+                schedule.add(5, event, endpoint, Round::Scheduled(1));
+            }
+        }
+        let mut start = || match schedule.step(9, false) {
+            Step::Start(delivery) => Ok(delivery),
+            step => Err(step),
+        };
+
+        let started: Vec<_> = std::iter::from_fn(|| start().ok()).collect();
+
+        assert_eq!(started.len(), AT_ONCE);
+        // What is overdue is not a time to wait for.
+        assert_eq!(start(), Err(Step::Wait(None)));
+        assert!(schedule.finish(&started[0]));
+        assert!(matches!(schedule.step(9, false), Step::Start(_)));
+        assert_eq!(schedule.step(9, false), Step::Wait(None));
+    }
+
+    #[test]
+    fn a_slow_endpoint_does_not_take_every_place() {
+        let mut schedule = Schedule::default();
+        for event in 1..=100 {
+            schedule.add(5, event, 1, Round::Scheduled(1));
+        }
+        schedule.add(5, 101, 2, Round::Scheduled(1));
+        schedule.add(60, 101, 3, Round::Scheduled(1));
+
+        let started: Vec<_> = std::iter::from_fn(|| match schedule.step(9, false) {
+            Step::Start(delivery) => Some(delivery.endpoint),
+            _ => None,
+        })
+        .collect();
+
+        assert_eq!(started.len(), AT_ONCE_EACH + 1);
+        assert_eq!(started.last(), Some(&2));
+        assert_eq!(schedule.step(9, false), Step::Wait(Some(60)));
     }
 
     #[test]

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use audience::mock::{Attempt, MockServer, SegmentKind};
@@ -431,6 +432,37 @@ async fn one_slow_endpoint_holds_up_no_other() {
         () = arrived => {}
         () = tokio::time::sleep(Duration::from_secs(10)) => panic!("held up"),
     }
+}
+
+#[tokio::test]
+async fn with_a_running_clock_a_mail_to_many_is_delivered_a_few_at_once() {
+    let (open, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (count, peak) = (Arc::clone(&open), Arc::clone(&most));
+    let busy = odd_receiver(move |mut stream| {
+        let (count, peak) = (Arc::clone(&count), Arc::clone(&peak));
+        async move {
+            peak.fetch_max(count.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            count.fetch_sub(1, Ordering::SeqCst);
+            let _ = stream
+                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+                .await;
+        }
+    })
+    .await;
+    let server = MockServer::start().await;
+    server.webhook_endpoint(&busy, SECRET);
+    let to: Vec<_> = (0..150).map(|n| format!("{n}@example.com")).collect();
+
+    let mail = json!({"from": "me@example.com", "to": to, "subject": "Hi"});
+    post(&server, "/emails", &mail).await.unwrap();
+    while server.attempts().len() < 300 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+
+    assert!(server.attempts().iter().all(Attempt::is_success));
+    let most = most.load(Ordering::SeqCst);
+    assert!(most <= 16, "{most} at once");
 }
 
 #[tokio::test]
