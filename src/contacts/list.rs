@@ -3,7 +3,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::model::empty_is_none;
-use super::paging::{Step, Walk};
+use super::paging::{Step, Walk, cursor_after};
 use super::{ContactStream, ContactSummary, Contacts, PageStream};
 use crate::client::{Call, CallOptions, Repeat, call_options};
 use crate::rule::Rule;
@@ -194,8 +194,8 @@ impl Page {
     /// the last id where there is none. `None` at the end of the list, where the page is empty.
     #[must_use]
     pub fn cursor(&self) -> Option<&str> {
-        let last = self.data.last()?;
-        Some(self.next.as_deref().unwrap_or(&last.id))
+        let last_id = self.data.last().map(|contact| contact.id.as_str());
+        cursor_after(last_id, self.next.as_deref())
     }
 }
 

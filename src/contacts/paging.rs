@@ -32,20 +32,25 @@ impl Walk {
         self.cursor.as_deref()
     }
 
-    /// Takes note of a page. Only empty data ends a walk (interface section 4.4): a short page does
-    /// not, and where `next` is missing or empty, the last id is the cursor, for that is what `after`
-    /// takes.
+    /// Takes note of a page.
     pub(super) fn step(&mut self, last_id: Option<&str>, next: Option<&str>) -> Step {
-        let Some(last_id) = last_id else {
+        let Some(next) = cursor_after(last_id, next) else {
             return Step::End;
         };
-        let next = next.filter(|next| !next.is_empty()).unwrap_or(last_id);
         if self.cursor() == Some(next) || self.circle.closes_with(next) {
             return Step::Circle;
         }
         self.cursor = Some(next.to_owned());
         Step::Page
     }
+}
+
+/// The cursor that a page leads on to. Only empty data ends a list (interface section 4.4): a short
+/// page does not, and where `next` is missing or empty, the last id is the cursor, for that is what
+/// `after` takes.
+pub(super) fn cursor_after<'a>(last_id: Option<&'a str>, next: Option<&'a str>) -> Option<&'a str> {
+    let last_id = last_id?;
+    Some(next.filter(|next| !next.is_empty()).unwrap_or(last_id))
 }
 
 /// Brent's cycle detection: a landmark that moves to the current cursor after 1, 2, 4, 8, … steps. A
