@@ -64,8 +64,6 @@ pub mod blocking;
 #[cfg(feature = "client")]
 pub mod client;
 #[cfg(feature = "client")]
-mod code;
-#[cfg(feature = "client")]
 pub mod contacts;
 #[cfg(feature = "client")]
 mod error;
@@ -74,27 +72,25 @@ mod json;
 #[cfg(feature = "mock")]
 pub mod mock;
 #[cfg(feature = "client")]
+mod properties;
+#[cfg(feature = "client")]
 pub mod raw;
 #[cfg(feature = "client")]
 pub mod rule;
 #[cfg(any(feature = "client", feature = "mock"))]
 mod secret;
 #[cfg(any(feature = "client", feature = "webhooks"))]
-mod timestamp;
+mod string_enum;
 #[cfg(any(feature = "client", feature = "webhooks"))]
-mod vocabulary;
+mod timestamp;
 #[cfg(feature = "webhooks")]
 pub mod webhooks;
-#[cfg(feature = "client")]
-mod wire;
 
 #[cfg(feature = "client")]
 #[doc(inline)]
 pub use client::{Auth, Client, ClientBuilder, RetryPolicy};
 #[cfg(feature = "client")]
-pub use code::ErrorCode;
-#[cfg(feature = "client")]
-pub use error::{ApiError, Error, ErrorKind, Outcome};
+pub use error::{ApiError, Error, ErrorCode, ErrorKind, Outcome};
 #[cfg(feature = "client")]
 pub use http::{Method, StatusCode};
 #[cfg(any(feature = "client", feature = "webhooks"))]

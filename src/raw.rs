@@ -7,8 +7,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::client::wire::{Operation, Request};
 use crate::client::{Answer, Call, CallOptions, Repeat, call_options};
-use crate::wire::{Operation, Request};
 use crate::{Client, Error};
 
 const REQUEST: Operation = Operation {

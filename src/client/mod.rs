@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use url::Url;
 
+use crate::client::wire::{Operation, Request, Response};
 use crate::error::ApiError;
-use crate::wire::{Operation, Request, Response};
 use crate::{Error, Outcome};
 
 mod auth;
@@ -22,6 +22,7 @@ mod options;
 mod retry;
 mod trace;
 mod transport;
+pub(crate) mod wire;
 
 pub use auth::Auth;
 pub use builder::ClientBuilder;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use url::Url;
 
 use super::Failed;
-use crate::wire::{Operation, Request, Response};
+use crate::client::wire::{Operation, Request, Response};
 
 /// Runs an attempt inside a span of its own. The path stands in it as a template only: addresses are
 /// personal data.

@@ -14,7 +14,7 @@ use super::Failed;
 use super::builder::is_loopback;
 use super::retry::Failure;
 use crate::Error;
-use crate::wire::{Request, Response};
+use crate::client::wire::{Request, Response};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Shorter than what servers commonly keep an idle connection for, so that it is us who close it.

@@ -3,8 +3,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use super::{Contacts, NewContact};
+use crate::client::wire::{Operation, Request};
 use crate::client::{Call, CallOptions, Repeat, call_options};
-use crate::wire::{Operation, Request};
 use crate::{Client, Error, ErrorCode};
 
 const CREATE_BATCH: Operation = Operation {

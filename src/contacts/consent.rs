@@ -2,8 +2,8 @@ use http::Method;
 use serde::Serialize;
 
 use super::{Contact, Contacts, OptOutReason};
+use crate::client::wire::{Operation, Request};
 use crate::client::{Call, CallOptions, Repeat, call_options};
-use crate::wire::{Operation, Request};
 use crate::{Client, Error};
 
 const SUBSCRIBE: Operation = Operation {

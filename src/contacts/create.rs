@@ -2,8 +2,8 @@ use http::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
 
 use super::{ContactRecord, Contacts, NewContact};
+use crate::client::wire::{Operation, Request};
 use crate::client::{Call, CallOptions, Repeat, call_options};
-use crate::wire::{Operation, Request};
 use crate::{Client, Error};
 
 const CREATE: Operation = Operation {

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::model::empty_is_none;
 use super::paging::{Step, Walk, cursor_after};
 use super::{ContactStream, ContactSummary, Contacts, PageStream};
+use crate::client::wire::{Operation, Request};
 use crate::client::{Call, CallOptions, Repeat, call_options};
 use crate::rule::Rule;
-use crate::wire::{Operation, Request};
 use crate::{Client, Error};
 
 const LIST: Operation = Operation {

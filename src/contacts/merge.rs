@@ -2,9 +2,9 @@ use http::Method;
 use serde::Serialize;
 
 use super::{Contacts, Properties, new_contact};
+use crate::client::wire::{Operation, Request};
 use crate::client::{Call, CallOptions, Repeat, call_options};
 use crate::raw::RawResponse;
-use crate::wire::{Operation, Request};
 use crate::{Client, Error};
 
 const MERGE: Operation = Operation {

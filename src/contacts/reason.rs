@@ -1,8 +1,8 @@
 use serde::{Deserialize, Serialize};
 
-use crate::vocabulary::vocabulary;
+use crate::string_enum::string_enum;
 
-vocabulary! {
+string_enum! {
     /// Why a contact is opted out of all broadcasts (interface section 3.1), as read.
     ///
     /// A reason is kept word for word, also one that this version does not know.

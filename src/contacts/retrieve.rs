@@ -1,8 +1,8 @@
 use http::Method;
 
 use super::{Contact, Contacts};
+use crate::client::wire::{Operation, Request};
 use crate::client::{Call, CallOptions, Repeat, call_options};
-use crate::wire::{Operation, Request};
 use crate::{Client, Error};
 
 const RETRIEVE: Operation = Operation {

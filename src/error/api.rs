@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Map, Value};
 
-use crate::ErrorCode;
+use super::ErrorCode;
 
 /// What the service answered when it refused.
 ///

@@ -94,11 +94,11 @@ mod exchange;
 mod faults;
 mod journal;
 mod mock_server;
-#[cfg(feature = "wiremock")]
-mod respond;
 mod server;
 mod service;
 mod state;
+#[cfg(feature = "wiremock")]
+mod wiremock;
 
 pub use builder::MockServerBuilder;
 pub use clock::Clock;
@@ -106,11 +106,11 @@ pub use delivery::Attempt;
 pub use faults::Fault;
 pub use journal::RecordedRequest;
 pub use mock_server::{Advance, MockServer};
-#[cfg(feature = "wiremock")]
-pub use respond::{MockService, MockServiceBuilder};
 pub use service::contact::StoredContact;
 pub use service::dialect::{
     BatchMessage, BatchRefusal, ConsentForm, Dialect, EndOfList, ErrorShape, LeftOut, MissingName,
     PropertyValues, ReasonAfterSubscribe, SegmentWithRules, SuccessStatus, UnknownMembers,
 };
 pub use service::segment::SegmentKind;
+#[cfg(feature = "wiremock")]
+pub use wiremock::{MockService, MockServiceBuilder};

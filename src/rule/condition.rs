@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::contacts::PropertyValue;
+use crate::properties::PropertyValue;
 
 /// One condition of a [`Rule`](super::Rule).
 ///

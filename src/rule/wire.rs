@@ -4,8 +4,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::condition::{Condition, Engagement, EngagementTest, Number, PropertyTest};
-use crate::contacts::PropertyValue;
 use crate::json::Json;
+use crate::properties::PropertyValue;
 
 impl Serialize for Condition {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -1,6 +1,6 @@
-use crate::vocabulary::vocabulary;
+use crate::string_enum::string_enum;
 
-vocabulary! {
+string_enum! {
     /// The type of an event (interface section 6.1): one of the ten known ones, or the name of
     /// one that came later.
     ///

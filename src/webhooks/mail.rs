@@ -1,6 +1,6 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::vocabulary::vocabulary;
+use crate::string_enum::string_enum;
 
 /// What an event says about a message the sender sent, to one recipient (interface section 6.3).
 ///
@@ -57,7 +57,7 @@ impl MailEvent {
     }
 }
 
-vocabulary! {
+string_enum! {
     /// How final a bounce is, as the receiving side was understood.
     pub enum BounceType {
         /// `Permanent`: no later attempt will do better.

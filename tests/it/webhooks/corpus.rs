@@ -9,7 +9,7 @@ use audience::webhooks::{
 };
 use serde_json::Value;
 
-use crate::deliveries::{self, Delivery, Expected, error_name, event_as_json, fixtures};
+use super::deliveries::{self, Delivery, Expected, error_name, event_as_json, fixtures};
 
 #[test]
 fn every_delivery_of_the_corpus_has_the_expected_outcome() {

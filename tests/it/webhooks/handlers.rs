@@ -7,8 +7,8 @@ use std::time::{Duration, Instant, SystemTime};
 use audience::webhooks::axum::Rejection;
 use audience::webhooks::{EventType, Signer, Verifier, VerifyError};
 
-use crate::deliveries::{self, Delivery, error_name, event_as_json};
-use crate::receivers::{Answer, Framework, Hands, Receiver, Request};
+use super::deliveries::{self, Delivery, error_name, event_as_json};
+use super::receivers::{Answer, Framework, Hands, Receiver, Request};
 
 const SECRET: &str = "Tm4 the handlers are tried with this";
 

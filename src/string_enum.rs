@@ -2,7 +2,7 @@
 
 /// Declares an enum of words, with a variant `Other` for those that are not listed. One list of variants and
 /// texts makes the enum, both directions between word and variant, `Display`, `Serialize` and `Deserialize`.
-macro_rules! vocabulary {
+macro_rules! string_enum {
     (
         $(#[$docs:meta])*
         pub enum $name:ident {
@@ -106,13 +106,13 @@ macro_rules! vocabulary {
     };
 }
 
-pub(crate) use vocabulary;
+pub(crate) use string_enum;
 
 #[cfg(test)]
 #[expect(unreachable_pub, reason = "the macro makes public types only")]
 mod tests {
-    vocabulary! {
-        /// A vocabulary of two words.
+    string_enum! {
+        /// Two words.
         pub enum Answer {
             /// `yes`
             Yes = "yes",

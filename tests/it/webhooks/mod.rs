@@ -1,8 +1,12 @@
 //! Sections 5 and 6 of the interface document, from the receiver's side.
 
+mod corpus;
+mod deliveries;
 mod envelope;
+mod handlers;
 mod history;
 mod mail;
+mod receivers;
 mod secrecy;
 mod tampering;
 mod verification;

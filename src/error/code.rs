@@ -1,6 +1,6 @@
-use crate::vocabulary::vocabulary;
+use crate::string_enum::string_enum;
 
-vocabulary! {
+string_enum! {
     /// The slug by which the service says why it refused (interface section 7).
     ///
     /// It stands on the [`ApiError`](crate::ApiError) of a whole request, and on a single entry of a

@@ -4,11 +4,11 @@ use std::fmt;
 
 use http::StatusCode;
 
-use crate::ErrorCode;
-
 mod api;
+mod code;
 
 pub use api::ApiError;
+pub use code::ErrorCode;
 
 /// Why a call failed.
 ///
