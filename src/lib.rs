@@ -1,10 +1,10 @@
-//! For programs that send mail through a service with an audience of contacts: a typed client, a
-//! webhook verifier, and a mock of the whole service to test against.
+//! A client for the contacts API of a mail-sending service, a verifier for its webhooks, and a mock of
+//! the whole service for your tests.
 //!
 //! # Contacts
 //!
-//! A [`Client`] has a base URL and a key; [`Client::contacts`] is the handle to the audience. Its
-//! methods give builders, and a builder is sent by `.await`.
+//! A [`Client`] holds the service's base URL and an API key. [`Client::contacts`] returns a handle whose
+//! methods build requests; `.await` sends a request.
 //!
 //! ```
 //! # #[cfg(feature = "mock")]
@@ -23,39 +23,40 @@
 //! # #[cfg(not(feature = "mock"))] fn main() {}
 //! ```
 //!
-//! - [`contacts`]: create, retrieve, list, subscribe, unsubscribe; streams that walk all pages.
-//! - [`rule`]: conditions to filter by.
-//! - [`Error`]: what went wrong, and whether a write may have been applied all the same.
-//! - [`RetryPolicy`]: what is repeated, and what never is.
-//! - [`Client::request`]: what the interface document only names.
-//! - `blocking`: the same without a runtime.
+//! - [`contacts`]: create, retrieve, list, subscribe, unsubscribe, and streams over all pages.
+//! - [`rule`]: conditions that filter a list.
+//! - [`Error`]: what went wrong, and whether a write may have been applied anyway.
+//! - [`RetryPolicy`]: which requests are retried, and when.
+//! - [`Client::request`]: raw requests, for endpoints that the interface document only mentions.
+//! - `blocking`: the same client without an async runtime.
 //!
 //! # Webhooks
 //!
-//! A [`Verifier`](webhooks::Verifier) turns headers and raw body into an [`Event`](webhooks::Event),
-//! or says why not. The [`webhooks`] module has the rules that a handler keeps.
+//! A [`Verifier`](webhooks::Verifier) checks the headers and the raw body of a delivery and returns an
+//! [`Event`](webhooks::Event), or an error that says why the delivery is refused. The [`webhooks`] module
+//! explains what a handler must do.
 //!
 //! # A mock of the service
 //!
-//! With the feature `mock`, `MockServer` is the service inside your tests: its rules, faults of the
-//! connection, a clock that you move, and webhook deliveries with retries.
+//! With the feature `mock`, `MockServer` runs the service inside your tests. It enforces the service's
+//! rules, injects connection faults, has a clock that you control, and delivers webhooks with retries.
 //!
 //! # Features
 //!
 //! | feature | default | what it adds |
 //! |---|---|---|
 //! | `client` | yes | [`Client`], [`contacts`], [`rule`] |
-//! | `rustls` | yes | TLS for the client by rustls, with the system's roots |
-//! | `webhooks` | yes | [`webhooks`]: no HTTP client, no runtime |
-//! | `native-tls` | | TLS by the system's own library; `rustls` wins where both are on |
-//! | `blocking` | | the client for programs without a runtime |
-//! | `axum`, `actix` | | extractors for axum 0.8 and actix-web 4 |
+//! | `rustls` | yes | TLS for the client with rustls and the system's root certificates |
+//! | `webhooks` | yes | [`webhooks`]; needs no HTTP client and no async runtime |
+//! | `native-tls` | | TLS with the system's own library; if both are on, `rustls` is used |
+//! | `blocking` | | the client for programs without an async runtime |
+//! | `axum`, `actix` | | webhook extractors for axum 0.8 and actix-web 4 |
 //! | `mock` | | the service as a server in your tests |
-//! | `wiremock` | | the same service mounted in a `wiremock` server of yours |
-//! | `tracing` | | spans and events, under the OpenTelemetry names for HTTP clients |
+//! | `wiremock` | | the same service, mounted in a `wiremock` server |
+//! | `tracing` | | spans and events with the OpenTelemetry names for HTTP clients |
 //!
-//! "The interface document" is the service's own; sections are named where a fact comes from it.
-//! What it leaves open, and what this crate does about it, is a table in the README.
+//! "The interface document" is the document of the service. When a fact comes from it, the section is
+//! named. The README lists the questions that the document leaves open and what this crate does about each.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -96,7 +97,7 @@ pub use http::{Method, StatusCode};
 #[cfg(any(feature = "client", feature = "webhooks"))]
 pub use timestamp::Timestamp;
 
-/// The README's examples, run as doctests.
+/// Runs the README's examples as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
