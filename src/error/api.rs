@@ -5,12 +5,16 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Map, Value};
 
-use super::ErrorCode;
+use super::code::ErrorCode;
 
-/// What the service answered when it refused.
+/// The response with which the service refused a request.
 ///
-/// The interface document does not show the shape of an error body (section 7), so slug and message
-/// are looked for wherever services put them; the body itself is kept in any case.
+/// The interface document does not show the shape of an error body (section 7). The client therefore
+/// looks for the slug and the message in every place where services commonly put them, and always
+/// keeps the body.
+///
+/// `Debug` prints the status, the slug if it consists only of `a-z` and `_`, the `Retry-After` and the
+/// length of the body, but never the message or the body.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiError {
     status: StatusCode,
@@ -22,38 +26,76 @@ pub struct ApiError {
 }
 
 impl ApiError {
-    /// The HTTP status.
+    /// Returns the HTTP status.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// The slug, if the body holds one. Never guessed from the status.
+    /// Returns the slug, if the body has one. It is never guessed from the status.
+    ///
+    /// # Example: act on a slug
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let error = contacts.retrieve("nobody@example.com").await.unwrap_err();
+    /// # let refusal = error.api().unwrap();
+    /// use audience::ErrorCode;
+    ///
+    /// match refusal.code() {
+    ///     Some(ErrorCode::NotFound) => println!("no contact with this address"),
+    ///     Some(code) => println!("refused: {code}"),
+    ///     None => println!("refused with status {}", refusal.status()),
+    /// }
+    /// # assert_eq!(refusal.code(), Some(&ErrorCode::NotFound));
+    /// # }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
     #[must_use]
     pub fn code(&self) -> Option<&ErrorCode> {
         self.code.as_ref()
     }
 
-    /// The service's own words, if the body holds any. They may name an address or a topic.
+    /// Returns the service's message, if the body has one. It may name an address or a topic.
+    ///
+    /// # Example: why the input was refused
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let new_contact = audience::contacts::NewContact::new("not an address");
+    /// let error = contacts.create(new_contact).await.unwrap_err();
+    ///
+    /// let message = error.api().and_then(|refusal| refusal.message());
+    /// println!("the service says: {}", message.unwrap_or("nothing"));
+    /// # assert!(message.is_some());
+    /// # }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
     #[must_use]
     pub fn message(&self) -> Option<&str> {
         self.message.as_deref()
     }
 
-    /// How long the service asked to wait, by a `Retry-After` header.
+    /// Returns how long the service asked to wait, if the response has a `Retry-After` header.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// The body as it came; empty where there was none.
+    /// Returns the body, unchanged. It is empty if the response has no body.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         &self.body
     }
 
     pub(crate) fn new(status: StatusCode, retry_after: Option<Duration>, body: Bytes) -> Self {
-        let (code, message) = read(status, &body);
+        let (code, message) = slug_and_message(status, &body);
         Self {
             status,
             code,
@@ -64,32 +106,33 @@ impl ApiError {
         }
     }
 
-    /// For a 3xx: the host that its `Location` names, which is not followed.
+    /// Adds the host that the `Location` of a 3xx names. Redirects are not followed.
     pub(crate) fn redirected_to(mut self, host: Option<String>) -> Self {
         self.redirected_to = host;
         self
     }
 
-    /// The slug, if it is plainly a word of the service's: what a server echoes must not be printed.
+    /// Returns the slug if it consists only of `a-z` and `_`. A slug with other characters may be an
+    /// address that the server echoes, which must not be printed.
     fn printable_code(&self) -> Option<&str> {
-        let word = |slug: &&str| {
+        let is_word = |slug: &&str| {
             slug.bytes()
                 .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
         };
-        self.code.as_ref().map(ErrorCode::as_str).filter(word)
+        self.code.as_ref().map(ErrorCode::as_str).filter(is_word)
     }
 
-    /// What `Error` prints: status and slug, never the words of the body.
+    /// Returns the text that `Error` prints: status and slug, never the message or the body.
     pub(crate) fn summary(&self) -> String {
         let status = self.status.as_u16();
         if let Some(host) = &self.redirected_to {
             return format!(
-                "the service answered {status}, a redirect to {host}, which is not followed"
+                "the service responded {status}, a redirect to {host}, which is not followed"
             );
         }
         match self.printable_code() {
-            Some(code) => format!("the service answered {status} {code}"),
-            None => format!("the service answered {status}"),
+            Some(code) => format!("the service responded {status} {code}"),
+            None => format!("the service responded {status}"),
         }
     }
 }
@@ -105,7 +148,7 @@ impl fmt::Debug for ApiError {
     }
 }
 
-/// Whether a text looks like a slug, and not like a sentence or an address.
+/// Whether a text looks like a slug rather than a sentence or an address.
 fn is_slug(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text
@@ -113,9 +156,11 @@ fn is_slug(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
 }
 
-/// Slug and message, from any of the shapes that error bodies come in. A slug that the document names
-/// goes before any other word, and a status is no slug, be it in digits or in HTTP's own words.
-fn read(status: StatusCode, body: &[u8]) -> (Option<ErrorCode>, Option<String>) {
+/// Reads the slug and the message from any of the common shapes of an error body.
+///
+/// A slug that the interface document names takes precedence over any other. A status is not a slug,
+/// whether written in digits or as its HTTP reason phrase.
+fn slug_and_message(status: StatusCode, body: &[u8]) -> (Option<ErrorCode>, Option<String>) {
     let Ok(Value::Object(members)) = serde_json::from_slice(body) else {
         return (None, None);
     };
@@ -124,14 +169,14 @@ fn read(status: StatusCode, body: &[u8]) -> (Option<ErrorCode>, Option<String>) 
         .get("error")
         .and_then(Value::as_object)
         .unwrap_or(&none);
-    let repeats_status = |text: &str| {
+    let is_status = |text: &str| {
         let phrase = status.canonical_reason().unwrap_or_default();
         text.eq_ignore_ascii_case(phrase) || text.bytes().all(|byte| byte.is_ascii_digit())
     };
     let slugs: Vec<ErrorCode> = texts(&members, &["code", "slug", "error"])
         .chain(texts(nested, &["code", "slug", "type", "name"]))
         .chain(texts(&members, &["type", "name"]))
-        .filter(|text| is_slug(text) && !repeats_status(text))
+        .filter(|text| is_slug(text) && !is_status(text))
         .map(ErrorCode::from)
         .collect();
     let documented = slugs.iter().find(|code| ErrorCode::KNOWN.contains(code));
@@ -144,7 +189,7 @@ fn read(status: StatusCode, body: &[u8]) -> (Option<ErrorCode>, Option<String>) 
     (code, message)
 }
 
-/// Those of the named members that hold text, in the order of the names.
+/// Returns the members with these names that hold non-empty text, in the order of the names.
 fn texts<'a>(members: &'a Map<String, Value>, names: &[&str]) -> impl Iterator<Item = &'a str> {
     let found = names.iter().filter_map(|name| members.get(*name)?.as_str());
     found
@@ -157,7 +202,7 @@ fn texts<'a>(members: &'a Map<String, Value>, names: &[&str]) -> impl Iterator<I
 mod tests {
     use super::*;
 
-    fn api(body: &'static str) -> ApiError {
+    fn unprocessable(body: &'static str) -> ApiError {
         ApiError::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             None,
@@ -166,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn slug_and_message_are_found_in_every_shape() {
+    fn slug_and_message_are_found_in_every_common_shape() {
         for body in [
             r#"{"code": "not_found", "message": "m"}"#,
             r#"{"slug": "not_found", "message": "m"}"#,
@@ -179,7 +224,7 @@ mod tests {
             r#"{"name": "not_found", "message": "m", "statusCode": 422}"#,
             r#"{"code": 422, "error": {"code": "not_found"}, "message": "m"}"#,
         ] {
-            let api = api(body);
+            let api = unprocessable(body);
 
             assert_eq!(api.code(), Some(&ErrorCode::NotFound), "{body}");
             assert_eq!(api.message(), Some("m"), "{body}");
@@ -188,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_without_a_slug_has_no_code() {
+    fn no_code_is_read_from_a_body_without_a_slug() {
         for body in [
             r#"{"code": "422"}"#,
             r#"{"error": "Unprocessable Content", "message": "m"}"#,
@@ -201,15 +246,16 @@ mod tests {
             r#"{"code": ""}"#,
             "{\"code",
         ] {
-            assert_eq!(api(body).code(), None, "{body}");
+            assert_eq!(unprocessable(body).code(), None, "{body}");
         }
     }
 
     #[test]
-    fn a_sentence_or_an_address_where_a_slug_might_stand_is_no_slug() {
-        let sentence = api(r#"{"error": "Not Found"}"#);
-        let problem =
-            api(r#"{"type": "https://example.com/not-found", "title": "No such contact"}"#);
+    fn a_sentence_or_a_url_is_not_a_slug() {
+        let sentence = unprocessable(r#"{"error": "Not Found"}"#);
+        let problem = unprocessable(
+            r#"{"type": "https://example.com/not-found", "title": "No such contact"}"#,
+        );
 
         assert_eq!(
             (sentence.code(), sentence.message()),

@@ -1,12 +1,12 @@
 use crate::string_enum::string_enum;
 
 string_enum! {
-    /// The slug by which the service says why it refused (interface section 7).
+    /// The slug with which the service says why it refused (interface section 7).
     ///
-    /// It stands on the [`ApiError`](crate::ApiError) of a whole request, and on a single entry of a
-    /// batch. A slug that this version does not know is kept as [`ErrorCode::Other`].
+    /// A refused request has it on its [`ApiError`](crate::ApiError); a failed batch entry has its own.
+    /// A slug that this version of the crate does not know is kept verbatim as [`ErrorCode::Other`].
     ///
-    /// # Example: slug and variant
+    /// # Example: slugs and variants
     ///
     /// ```
     /// use audience::ErrorCode;
@@ -16,22 +16,22 @@ string_enum! {
     /// assert_eq!(ErrorCode::from("on_holiday").as_str(), "on_holiday");
     /// ```
     pub enum ErrorCode {
-        /// `validation_error`, 422: the address is no email address, the properties are no JSON
-        /// object, or a complaint was declared by the sender. Mend the input; the message says which.
+        /// `validation_error`, 422: the address is not an email address, the properties are not a
+        /// JSON object, or the sender declared a complaint. Fix the input; the message says which.
         ValidationError = "validation_error",
-        /// `already_exists`, 409: the address exists, and the create call said
+        /// `already_exists`, 409: the address already exists, and the create call set
         /// [`OnConflict::Error`](crate::contacts::OnConflict::Error).
         AlreadyExists = "already_exists",
-        /// `quota_exceeded`, 402: the write crosses the plan's ceiling of stored contacts. Waiting
-        /// does not help.
+        /// `quota_exceeded`, 402: the write would exceed the plan's ceiling of stored contacts.
+        /// Waiting does not help.
         QuotaExceeded = "quota_exceeded",
-        /// `key_not_permitted`, 403: a sending-access key was used on the audience; these calls take
-        /// a full-access key.
+        /// `key_not_permitted`, 403: a sending-access key was used on the audience. Use a full-access
+        /// key.
         KeyNotPermitted = "key_not_permitted",
-        /// `not_found`, 404: the address is no contact of the caller, or the topic does not exist.
+        /// `not_found`, 404: the address is not a contact of the caller, or the topic does not exist.
         NotFound = "not_found",
-        /// `failed_precondition`, 422: a subscribe for a contact who reported spam. It cannot be
-        /// recorded through the service.
+        /// `failed_precondition`, 422: a subscribe for a contact who reported spam. The service does
+        /// not let a sender subscribe the contact again.
         FailedPrecondition = "failed_precondition",
     }
 }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slugs_are_those_of_section_7() {
+    fn the_known_slugs_are_those_of_section_7() {
         let slugs = ErrorCode::KNOWN.iter().map(ErrorCode::as_str);
 
         assert!(slugs.eq([

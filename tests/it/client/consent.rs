@@ -118,7 +118,7 @@ async fn a_complaint_contact_cannot_be_subscribed_and_the_error_says_so() {
         );
         assert_eq!(
             error.to_string(),
-            "subscribe: the service answered 422 failed_precondition"
+            "subscribe: the service responded 422 failed_precondition"
         );
     }
 }
@@ -142,7 +142,7 @@ async fn an_unknown_topic_is_named_by_the_service_and_not_by_the_error_text() {
     );
     assert_eq!(
         error.to_string(),
-        "unsubscribe: the service answered 404 not_found"
+        "unsubscribe: the service responded 404 not_found"
     );
 }
 

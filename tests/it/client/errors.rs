@@ -85,7 +85,7 @@ async fn slug_message_and_body_are_found_in_every_shape() {
             );
             assert_eq!(
                 error.to_string(),
-                format!("retrieve: the service answered {code} {slug}")
+                format!("retrieve: the service responded {code} {slug}")
             );
         }
     }
@@ -324,7 +324,7 @@ async fn an_html_error_page_keeps_the_status() {
 
     assert_eq!(
         error.to_string(),
-        "retrieve: the service answered 502 (after 4 attempts)"
+        "retrieve: the service responded 502 (after 4 attempts)"
     );
     assert_eq!(error.api().unwrap().body(), page.as_bytes());
     assert_eq!((error.code(), error.attempts()), (None, 4));

@@ -237,7 +237,7 @@ async fn cursors_that_go_in_circles_are_an_error_soon_and_never_an_endless_walk(
                 );
                 assert_eq!(
                     error.to_string(),
-                    "list: the service's cursors go in circles, so the walk was stopped"
+                    "list: the service repeated a cursor; listing stopped to avoid an endless loop"
                 );
             }
             assert_eq!(

@@ -16,7 +16,7 @@ async fn a_redirect_is_not_followed_and_the_key_goes_nowhere_else() {
             let error = operation.run(&client(server.uri())).await.unwrap_err();
 
             let message = format!(
-                "{}: the service answered {code}, a redirect to 127.0.0.1, which is not followed",
+                "{}: the service responded {code}, a redirect to 127.0.0.1, which is not followed",
                 operation.name()
             );
             assert_eq!(error.to_string(), message);
@@ -68,7 +68,7 @@ async fn a_3xx_that_names_no_host_is_a_status_like_any_other() {
         redirected_to("mailto:hunter2@example.com").await,
         retrieve_once(bytes(nowhere)).await.unwrap_err(),
     ] {
-        assert_eq!(error.to_string(), "retrieve: the service answered 302");
+        assert_eq!(error.to_string(), "retrieve: the service responded 302");
     }
 }
 

@@ -172,7 +172,7 @@ async fn the_last_error_is_told_and_the_worst_outcome() {
     );
     assert_eq!(
         error.to_string(),
-        "unsubscribe: the service answered 422 (after 2 attempts)"
+        "unsubscribe: the service responded 422 (after 2 attempts)"
     );
 
     let server = answering_in_turn([status(429), status(422)]).await;

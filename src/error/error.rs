@@ -1,0 +1,297 @@
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
+
+use super::api::ApiError;
+use super::code::ErrorCode;
+use super::kind::ErrorKind;
+use super::outcome::Outcome;
+
+/// Why a call failed.
+///
+/// The type is opaque and one word wide. It has a method for each question that a program may ask:
+///
+/// - [`kind`](Error::kind): where the call failed, and so who can fix it;
+/// - [`api`](Error::api): the service's response, if it refused;
+/// - predicates such as [`is_not_found`](Error::is_not_found): the documented refusals;
+/// - [`outcome`](Error::outcome): whether a write may have been applied all the same;
+/// - [`attempts`](Error::attempts): how many requests were made.
+///
+/// Neither `Display` nor `Debug` prints an address, a key or the text of a body, so an error can be
+/// logged without redaction. The service's message is at [`ApiError::message`].
+///
+/// # Example: a refusal and its text
+///
+/// ```
+/// # #[cfg(feature = "mock")]
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let contacts = server.client().contacts();
+/// let error = contacts.retrieve("nobody@example.com").await.unwrap_err();
+///
+/// assert!(error.is_not_found());
+/// assert_eq!(error.to_string(), "retrieve: the service responded 404 not_found");
+/// # }
+/// # #[cfg(not(feature = "mock"))] fn main() {}
+/// ```
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    operation: Option<&'static str>,
+    message: Cow<'static, str>,
+    api: Option<ApiError>,
+    outcome: Outcome,
+    attempts: u32,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    /// Returns where the call failed.
+    ///
+    /// # Example: an argument that cannot be sent
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// use audience::{Client, ErrorKind};
+    ///
+    /// let contacts = Client::new("https://api.example.com/v1", "key")?.contacts();
+    ///
+    /// let error = contacts.retrieve("").await.unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Input);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// Returns the service's response if it refused the request.
+    ///
+    /// `None` unless the kind is [`ErrorKind::Api`].
+    ///
+    /// # Example: status, slug and message
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::contacts::NewContact;
+    ///
+    /// let error = contacts.create(NewContact::new("not an address")).await.unwrap_err();
+    ///
+    /// if let Some(refusal) = error.api() {
+    ///     println!("{} {:?} {:?}", refusal.status(), refusal.code(), refusal.message());
+    /// }
+    /// # assert_eq!(error.api().unwrap().status(), 422);
+    /// # }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
+    #[must_use]
+    pub fn api(&self) -> Option<&ApiError> {
+        self.0.api.as_ref()
+    }
+
+    /// Returns the slug of the refusal, if the response has one.
+    ///
+    /// Short for [`ApiError::code`] of [`api`](Error::api).
+    #[must_use]
+    pub fn code(&self) -> Option<&ErrorCode> {
+        self.api().and_then(ApiError::code)
+    }
+
+    /// Returns whether the write may have been applied all the same.
+    ///
+    /// # Example: a failed connection applied nothing
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// use audience::contacts::NewContact;
+    /// use audience::{Client, Outcome, RetryPolicy};
+    ///
+    /// # let closed_port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    /// let client = Client::builder(format!("http://127.0.0.1:{closed_port}"), "key")
+    ///     .retry(RetryPolicy::none())
+    ///     .build()?;
+    ///
+    /// let error = client.contacts().create(NewContact::new("ada@example.com")).await.unwrap_err();
+    /// assert_eq!(error.outcome(), Outcome::NotSent);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        self.0.outcome
+    }
+
+    /// Returns how many requests were made: 0 if nothing was sent, more than 1 after retries.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.0.attempts
+    }
+}
+
+/// Constructors, one for each cause.
+impl Error {
+    /// Creates the error for a response with a status other than 2xx.
+    pub(crate) fn refused(api: ApiError) -> Self {
+        let outcome = Outcome::from_status(api.status());
+        let mut error = Self::new(ErrorKind::Api, outcome, api.summary());
+        error.0.api = Some(api);
+        error
+    }
+
+    pub(crate) fn config(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Config, Outcome::NotSent, message)
+    }
+
+    pub(crate) fn connect(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Self::new(ErrorKind::Connect, Outcome::NotSent, "could not connect").caused_by(source)
+    }
+
+    pub(crate) fn decode(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Decode, Outcome::Unknown, message)
+    }
+
+    pub(crate) fn input(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Input, Outcome::NotSent, message)
+    }
+
+    pub(crate) fn pagination() -> Self {
+        let message = "the service repeated a cursor; listing stopped to avoid an endless loop";
+        Self::new(ErrorKind::Pagination, Outcome::Unknown, message)
+    }
+
+    pub(crate) fn timeout(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Timeout, Outcome::Unknown, message)
+    }
+
+    /// Creates the error for a deadline that passed before the first attempt.
+    pub(crate) fn expired() -> Self {
+        let message = "the deadline passed before anything was sent";
+        Self::new(ErrorKind::Timeout, Outcome::NotSent, message)
+    }
+
+    pub(crate) fn transport(message: &'static str) -> Self {
+        Self::new(ErrorKind::Transport, Outcome::Unknown, message)
+    }
+
+    fn new(kind: ErrorKind, outcome: Outcome, message: impl Into<Cow<'static, str>>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            operation: None,
+            message: message.into(),
+            api: None,
+            outcome,
+            attempts: 0,
+            source: None,
+        }))
+    }
+
+    /// Adds the name of the operation that failed.
+    pub(crate) fn at(mut self, operation: &'static str) -> Self {
+        self.0.operation = Some(operation);
+        self
+    }
+
+    /// Adds the error that caused this one.
+    pub(crate) fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// Adds the number of attempts, and the least certain outcome of the earlier ones.
+    pub(crate) fn after(mut self, attempts: u32, earlier: Outcome) -> Self {
+        self.0.attempts = attempts;
+        self.0.outcome = self.0.outcome.max(earlier);
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(operation) = self.0.operation {
+            write!(f, "{operation}: ")?;
+        }
+        f.write_str(&self.0.message)?;
+        if self.0.attempts > 1 {
+            write!(f, " (after {} attempts)", self.0.attempts)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Error");
+        debug
+            .field("kind", &self.0.kind)
+            .field("message", &self.0.message);
+        debug
+            .field("outcome", &self.0.outcome)
+            .field("attempts", &self.0.attempts);
+        if let Some(operation) = self.0.operation {
+            debug.field("operation", &operation);
+        }
+        if let Some(api) = &self.0.api {
+            debug.field("api", api);
+        }
+        if let Some(source) = &self.0.source {
+            debug.field("source", source);
+        }
+        debug.finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http::StatusCode;
+
+    use super::*;
+
+    fn refusal(status: u16, body: &'static str) -> Error {
+        let status = StatusCode::from_u16(status).unwrap();
+        Error::refused(ApiError::new(
+            status,
+            None,
+            Bytes::from_static(body.as_bytes()),
+        ))
+    }
+
+    #[test]
+    fn the_least_certain_attempt_decides_the_outcome() {
+        assert_eq!(refusal(422, "").outcome(), Outcome::Refused);
+        assert_eq!(refusal(503, "").outcome(), Outcome::Unknown);
+        assert_eq!(
+            refusal(422, "").after(2, Outcome::Unknown).outcome(),
+            Outcome::Unknown
+        );
+        assert_eq!(
+            Error::input("x").after(1, Outcome::NotSent).outcome(),
+            Outcome::NotSent
+        );
+    }
+
+    #[test]
+    fn no_text_of_a_body_is_printed() {
+        let error = refusal(
+            422,
+            r#"{"code": "ada@example.com", "message": "ada@example.com is taken"}"#,
+        );
+
+        let printed = format!("{error} {error:?} {:?}", error.api());
+
+        assert!(!printed.contains("ada"), "{printed}");
+        assert_eq!(
+            error.api().unwrap().message(),
+            Some("ada@example.com is taken")
+        );
+    }
+}

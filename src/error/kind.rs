@@ -1,0 +1,63 @@
+/// Where a call failed, and so who can fix it.
+///
+/// # Example: what to log and what to report
+///
+/// ```
+/// # #[cfg(feature = "mock")]
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let contacts = server.client().contacts();
+/// use audience::ErrorKind;
+///
+/// let error = contacts.create_batch([]).await.unwrap_err();
+///
+/// match error.kind() {
+///     ErrorKind::Input | ErrorKind::Config => println!("fix the program: {error}"),
+///     ErrorKind::Api => println!("the service refused: {:?}", error.code()),
+///     _ => println!("try again later: {error}"),
+/// }
+/// # assert_eq!(error.kind(), ErrorKind::Input);
+/// # }
+/// # #[cfg(not(feature = "mock"))] fn main() {}
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The service responded with a status other than 2xx.
+    ///
+    /// [`Error::api`](super::Error::api) has the response. What to do depends on its
+    /// [code](super::ApiError::code).
+    Api,
+    /// The client cannot be built: the base URL, the key or the HTTP client is invalid.
+    ///
+    /// Fix the configuration. Nothing was sent.
+    Config,
+    /// The client could not connect: the host name was not found, the connection was refused, or the
+    /// TLS handshake failed.
+    ///
+    /// Nothing was sent. Check the base URL, the network, the proxy, and the error's
+    /// [`source`](std::error::Error::source).
+    Connect,
+    /// The service responded with 2xx, but the body is not what the interface document shows.
+    ///
+    /// The message names the operation and the JSON path. A write was most likely applied.
+    Decode,
+    /// The request cannot be sent because an argument is invalid: for example an address that would
+    /// reach another endpoint, an empty batch, or a number that JSON cannot represent.
+    ///
+    /// Fix the argument. Nothing was sent.
+    Input,
+    /// The service repeated a cursor; listing stopped to avoid an endless loop.
+    ///
+    /// All items returned before the error are valid, but contacts on the repeated pages may have
+    /// been returned twice.
+    Pagination,
+    /// An attempt took longer than its timeout, or the whole call took longer than its deadline.
+    ///
+    /// Unless [`Error::outcome`](super::Error::outcome) says otherwise, a write may have been applied.
+    Timeout,
+    /// The connection broke, or the response was not valid HTTP.
+    ///
+    /// A write may have been applied.
+    Transport,
+}

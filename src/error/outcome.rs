@@ -1,0 +1,74 @@
+use http::StatusCode;
+
+/// Whether a write that failed may have been applied all the same.
+///
+/// If a call made several attempts, the least certain one counts. For example, if the first attempt
+/// got no response and the second was refused, the outcome is [`Unknown`](Outcome::Unknown).
+///
+/// # Example: when to check before calling again
+///
+/// ```
+/// # #[cfg(feature = "mock")]
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let contacts = server.client().contacts();
+/// use audience::Outcome;
+/// use audience::contacts::NewContact;
+///
+/// if let Err(error) = contacts.create(NewContact::new("not an address")).await {
+///     match error.outcome() {
+///         Outcome::NotSent => println!("nothing was sent: call again"),
+///         Outcome::Refused => println!("not applied: fix the contact first"),
+///         Outcome::Unknown => println!("retrieve the contact to find out"),
+///     }
+/// #   assert_eq!(error.outcome(), Outcome::Refused);
+/// }
+/// # Ok(()) }
+/// # #[cfg(not(feature = "mock"))] fn main() {}
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Outcome {
+    /// Nothing was sent. Calling again is safe.
+    NotSent,
+    /// The service responded, and did not apply the write.
+    Refused,
+    /// The write may or may not have been applied: there was no response, the response could not be
+    /// read, or its status was 408 or 5xx.
+    ///
+    /// [`retrieve`](crate::contacts::Contacts::retrieve) shows which.
+    Unknown,
+}
+
+impl Outcome {
+    /// Returns what a status other than 2xx says about a write.
+    ///
+    /// A 408 or a 5xx may come from a proxy that forwarded the request and then stopped waiting.
+    pub(super) fn from_status(status: StatusCode) -> Self {
+        if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT {
+            Self::Unknown
+        } else {
+            Self::Refused
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_408_or_a_5xx_leaves_the_outcome_unknown() {
+        for (status, outcome) in [
+            (302, Outcome::Refused),
+            (408, Outcome::Unknown),
+            (422, Outcome::Refused),
+            (429, Outcome::Refused),
+            (500, Outcome::Unknown),
+            (503, Outcome::Unknown),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap();
+
+            assert_eq!(Outcome::from_status(status), outcome, "{status}");
+        }
+    }
+}

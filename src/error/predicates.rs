@@ -1,0 +1,144 @@
+//! Predicates for the refusals that the interface document names (section 7).
+
+use http::StatusCode;
+
+use super::code::ErrorCode;
+use super::error::Error;
+
+impl Error {
+    /// Returns whether the address is not a contact of the caller, or the topic does not exist.
+    ///
+    /// True for the slug `not_found`, and for a 404 without a slug.
+    ///
+    /// # Example: a contact that may not exist
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// let contact = match contacts.retrieve("nobody@example.com").await {
+    ///     Ok(contact) => Some(contact),
+    ///     Err(error) if error.is_not_found() => None,
+    ///     Err(error) => return Err(error),
+    /// };
+    /// # assert_eq!(contact, None);
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        self.is_refused_with(&ErrorCode::NotFound, Some(StatusCode::NOT_FOUND))
+    }
+
+    /// Returns whether a create call with
+    /// [`OnConflict::Error`](crate::contacts::OnConflict::Error) was refused because the address
+    /// already exists.
+    ///
+    /// True for the slug `already_exists`, and for a 409 without a slug.
+    ///
+    /// # Example: a contact that must be new
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::contacts::{NewContact, OnConflict};
+    ///
+    /// let ada = NewContact::new("ada@example.com").on_conflict(OnConflict::Error);
+    /// contacts.create(ada.clone()).await?;
+    ///
+    /// let error = contacts.create(ada).await.unwrap_err();
+    /// assert!(error.is_already_exists());
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
+    #[must_use]
+    pub fn is_already_exists(&self) -> bool {
+        self.is_refused_with(&ErrorCode::AlreadyExists, Some(StatusCode::CONFLICT))
+    }
+
+    /// Returns whether the write would exceed the plan's ceiling of stored contacts.
+    ///
+    /// True for the slug `quota_exceeded`, and for a 402 without a slug. Waiting does not help; a
+    /// larger plan or fewer contacts do.
+    #[must_use]
+    pub fn is_quota_exceeded(&self) -> bool {
+        self.is_refused_with(
+            &ErrorCode::QuotaExceeded,
+            Some(StatusCode::PAYMENT_REQUIRED),
+        )
+    }
+
+    /// Returns whether a subscribe was refused because the contact reported spam (interface
+    /// section 3.2).
+    ///
+    /// True for the slug `failed_precondition`. A 422 without a slug does not count, because it may
+    /// also mean `validation_error`.
+    #[must_use]
+    pub fn is_complaint_locked(&self) -> bool {
+        self.is_refused_with(&ErrorCode::FailedPrecondition, None)
+    }
+
+    /// Returns whether a sending-access key was used on an endpoint that needs a full-access key.
+    ///
+    /// True for the slug `key_not_permitted`.
+    #[must_use]
+    pub fn is_key_not_permitted(&self) -> bool {
+        self.is_refused_with(&ErrorCode::KeyNotPermitted, None)
+    }
+
+    /// Returns whether the service found the input invalid.
+    ///
+    /// True for the slug `validation_error`.
+    #[must_use]
+    pub fn is_validation_error(&self) -> bool {
+        self.is_refused_with(&ErrorCode::ValidationError, None)
+    }
+
+    /// Whether the response has this slug, or no slug and `bare_status`.
+    fn is_refused_with(&self, code: &ErrorCode, bare_status: Option<StatusCode>) -> bool {
+        self.api().is_some_and(|api| match api.code() {
+            Some(given) => given == code,
+            None => bare_status == Some(api.status()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::error::api::ApiError;
+
+    fn refusal(status: u16, body: &'static str) -> Error {
+        let status = StatusCode::from_u16(status).unwrap();
+        Error::refused(ApiError::new(
+            status,
+            None,
+            Bytes::from_static(body.as_bytes()),
+        ))
+    }
+
+    #[test]
+    fn a_slug_takes_precedence_over_the_status() {
+        assert!(!refusal(404, r#"{"code": "no_such_route"}"#).is_not_found());
+        assert!(refusal(400, r#"{"code": "not_found"}"#).is_not_found());
+    }
+
+    #[test]
+    fn a_404_409_or_402_without_a_slug_counts_as_the_documented_refusal() {
+        assert!(refusal(404, "").is_not_found());
+        assert!(refusal(409, "<html>").is_already_exists());
+        assert!(refusal(402, "{}").is_quota_exceeded());
+    }
+
+    #[test]
+    fn a_422_or_403_without_a_slug_is_never_guessed() {
+        assert!(!refusal(422, "").is_complaint_locked());
+        assert!(!refusal(422, "").is_validation_error());
+        assert!(!refusal(403, "").is_key_not_permitted());
+    }
+}
