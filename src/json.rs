@@ -1,26 +1,26 @@
-//! Any JSON, read member by member.
+//! Reads any JSON, without the special member names of `serde_json`.
 
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// JSON of any shape, as it came.
+/// JSON of any shape, unchanged.
 ///
-/// `Value` itself reads an object with one of `serde_json`'s private member names in it as something
-/// else, where the features behind them are on: text out of the object is then parsed as JSON. Bodies
-/// are not ours, so they are read without that.
+/// `Value` treats an object specially if it has one of `serde_json`'s private member names and the
+/// feature behind that name is on: it then parses text in the object as JSON. Bodies come from
+/// outside, so they are read without this special case.
 pub(crate) struct Json(pub(crate) Value);
 
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Any).map(Self)
+        deserializer.deserialize_any(AnyJson).map(Self)
     }
 }
 
-struct Any;
+struct AnyJson;
 
-impl<'de> Visitor<'de> for Any {
+impl<'de> Visitor<'de> for AnyJson {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -43,7 +43,7 @@ impl<'de> Visitor<'de> for Any {
         let number = Number::from_f64(number);
         number
             .map(Value::Number)
-            .ok_or_else(|| E::custom("a number that JSON cannot hold"))
+            .ok_or_else(|| E::custom("a number that JSON cannot represent"))
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Value, E> {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_is_kept_as_it_came() {
+    fn every_json_value_is_kept_unchanged() {
         let text = r#"{"a":[1,-1,1.5,18446744073709551615,true,null,"x\u00e9"],"b":{"c":{}}}"#;
 
         let Json(value) = serde_json::from_str(text).unwrap();
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_with_one_of_serde_json_s_private_names_is_a_member_like_any_other() {
+    fn a_private_member_name_of_serde_json_is_read_like_any_other() {
         for name in ["RawValue", "Number"] {
             let text = format!(r#"{{"$serde_json::private::{name}":"[1]"}}"#);
 
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_without_end_is_an_error() {
+    fn endless_nesting_is_an_error() {
         assert!(serde_json::from_str::<Json>(&"[".repeat(100_000)).is_err());
     }
 }

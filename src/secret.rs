@@ -1,6 +1,8 @@
 use std::fmt;
 
-/// Text that is never printed: an API key, a signing secret.
+/// Text that `Debug` never prints, such as an API key or a signing secret.
+///
+/// With the feature `client`, its memory is zeroed on drop.
 #[derive(Clone)]
 pub(crate) struct Secret(String);
 
@@ -9,7 +11,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The text itself. Every call is a place to look at in a review.
+    /// Returns the text. Review every call of this method: the text must not be logged or printed.
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }
@@ -33,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_does_not_print_itself() {
+    fn debug_does_not_print_the_secret() {
         let secret = Secret::new("k-12345");
 
         assert_eq!(

@@ -1,7 +1,9 @@
-//! Words that the service sends, and may add to: known ones are variants, others are kept as they came.
+//! Enums for strings that the service sends and may add to. Known strings are variants; any other is kept verbatim.
 
-/// Declares an enum of words, with a variant `Other` for those that are not listed. One list of variants and
-/// texts makes the enum, both directions between word and variant, `Display`, `Serialize` and `Deserialize`.
+/// Declares such an enum, with a variant `Other` for unknown strings.
+///
+/// From one list of variants and their strings, the macro makes the enum, `KNOWN`, `as_str`, the conversions from
+/// text, `Display`, `Serialize` and `Deserialize`.
 macro_rules! string_enum {
     (
         $(#[$docs:meta])*
@@ -14,15 +16,17 @@ macro_rules! string_enum {
         #[non_exhaustive]
         pub enum $name {
             $($(#[$variant_docs])* $variant,)*
-            /// One that this version of the crate does not know, as it came.
+            /// A value that this version of the crate does not know, verbatim.
+            ///
+            /// Create it with `from`, which returns the proper variant for a known text.
             Other(String),
         }
 
         impl $name {
-            /// The words that this version of the crate knows.
+            /// All values that this version of the crate knows, in the order of the variants.
             pub const KNOWN: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The word as it stands on the wire.
+            /// Returns the text of this value, as the service writes it.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 match self {
@@ -31,7 +35,7 @@ macro_rules! string_enum {
                 }
             }
 
-            fn known(text: &str) -> Option<Self> {
+            fn from_known(text: &str) -> Option<Self> {
                 match text {
                     $($text => Some(Self::$variant),)*
                     _ => None,
@@ -39,7 +43,7 @@ macro_rules! string_enum {
             }
         }
 
-        /// By the word: one that a later version knows still equals what an earlier one kept.
+        /// Compares the text: `Other` with the text of a known variant equals that variant.
         impl PartialEq for $name {
             fn eq(&self, other: &Self) -> bool {
                 self.as_str() == other.as_str()
@@ -54,15 +58,17 @@ macro_rules! string_enum {
             }
         }
 
+        /// Returns the variant with exactly this text, or `Other` if there is none. Case matters.
         impl From<&str> for $name {
             fn from(text: &str) -> Self {
-                Self::known(text).unwrap_or_else(|| Self::Other(text.to_owned()))
+                Self::from_known(text).unwrap_or_else(|| Self::Other(text.to_owned()))
             }
         }
 
+        /// Returns the variant with exactly this text, or `Other` if there is none. Case matters.
         impl From<String> for $name {
             fn from(text: String) -> Self {
-                Self::known(&text).unwrap_or(Self::Other(text))
+                Self::from_known(&text).unwrap_or(Self::Other(text))
             }
         }
 
@@ -72,6 +78,7 @@ macro_rules! string_enum {
             }
         }
 
+        /// Writes the text of the value.
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.pad(self.as_str())
@@ -86,9 +93,9 @@ macro_rules! string_enum {
 
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                struct Word;
+                struct TextVisitor;
 
-                impl serde::de::Visitor<'_> for Word {
+                impl serde::de::Visitor<'_> for TextVisitor {
                     type Value = $name;
 
                     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -100,7 +107,7 @@ macro_rules! string_enum {
                     }
                 }
 
-                deserializer.deserialize_str(Word)
+                deserializer.deserialize_str(TextVisitor)
             }
         }
     };
@@ -112,34 +119,31 @@ pub(crate) use string_enum;
 #[expect(unreachable_pub, reason = "the macro makes public types only")]
 mod tests {
     string_enum! {
-        /// Two words.
-        pub enum Answer {
-            /// `yes`
-            Yes = "yes",
-            /// `not_yet`
-            NotYet = "not_yet",
+        /// Two sizes.
+        pub enum Size {
+            /// `small`
+            Small = "small",
+            /// `extra_large`
+            ExtraLarge = "extra_large",
         }
     }
 
     #[test]
-    fn every_word_reads_as_its_variant_and_writes_as_itself_known_or_not() {
-        for (text, answer) in [
-            ("yes", Answer::Yes),
-            ("not_yet", Answer::NotYet),
-            ("YES", Answer::Other("YES".to_owned())),
-            ("", Answer::Other(String::new())),
+    fn known_and_unknown_texts_convert_in_both_directions() {
+        for (text, size) in [
+            ("small", Size::Small),
+            ("extra_large", Size::ExtraLarge),
+            ("SMALL", Size::Other("SMALL".to_owned())),
+            ("", Size::Other(String::new())),
         ] {
-            assert_eq!(Answer::from(text), answer);
-            assert_eq!(Answer::from(text.to_owned()), answer);
-            assert_eq!(answer.as_str(), text);
-            assert_eq!(format!("{answer:>8}"), format!("{text:>8}"));
-            assert_eq!(serde_json::to_value(&answer).unwrap(), text);
-            assert_eq!(
-                serde_json::from_value::<Answer>(text.into()).unwrap(),
-                answer
-            );
+            assert_eq!(Size::from(text), size);
+            assert_eq!(Size::from(text.to_owned()), size);
+            assert_eq!(size.as_str(), text);
+            assert_eq!(format!("{size:>8}"), format!("{text:>8}"));
+            assert_eq!(serde_json::to_value(&size).unwrap(), text);
+            assert_eq!(serde_json::from_value::<Size>(text.into()).unwrap(), size);
         }
-        assert_eq!(Answer::KNOWN, [Answer::Yes, Answer::NotYet]);
-        assert!(serde_json::from_str::<Answer>("5").is_err());
+        assert_eq!(Size::KNOWN, [Size::Small, Size::ExtraLarge]);
+        assert!(serde_json::from_str::<Size>("5").is_err());
     }
 }

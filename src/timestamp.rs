@@ -5,17 +5,17 @@ use serde::{Deserialize, Serialize};
 
 /// A moment in whole Unix seconds, as the service writes it (interface sections 2.1 and 6.2).
 ///
-/// Any `i64` is a `Timestamp`: what the service sends is kept as it is, also where no calendar or
-/// operating system could name that moment.
+/// Any `i64` is a valid `Timestamp`. A value that the service sends is kept unchanged, even if no
+/// calendar or operating system can represent it.
 ///
-/// # Example: from and to the standard library's clock
+/// # Example: convert from and to `SystemTime`
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
 /// use audience::Timestamp;
 ///
 /// let joined = Timestamp::from_unix(1_700_000_000);
-/// let moment = joined.to_system_time().expect("within what the platform can hold");
+/// let moment = joined.to_system_time().expect("the platform can represent it");
 ///
 /// assert_eq!(moment, SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000));
 /// assert_eq!(Timestamp::from(moment), joined);
@@ -27,25 +27,26 @@ use serde::{Deserialize, Serialize};
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// The moment `seconds` after (or, negative, before) 1970-01-01T00:00:00Z.
+    /// Creates the moment `seconds` after 1970-01-01T00:00:00Z, or before it if negative.
     #[must_use]
     pub const fn from_unix(seconds: i64) -> Self {
         Self(seconds)
     }
 
-    /// The current moment of the system's clock, its fraction of a second cut off.
+    /// Returns the current time of the system clock, rounded down to the second.
     #[must_use]
     pub fn now() -> Self {
         SystemTime::now().into()
     }
 
-    /// Seconds since 1970-01-01T00:00:00Z; negative before it.
+    /// Returns the seconds since 1970-01-01T00:00:00Z, negative for a moment before it.
     #[must_use]
     pub const fn as_unix(self) -> i64 {
         self.0
     }
 
-    /// This moment as the standard library's type, or `None` where the platform cannot hold it.
+    /// Converts to the standard library's type. Returns `None` if the platform cannot represent this
+    /// moment.
     #[must_use]
     pub fn to_system_time(self) -> Option<SystemTime> {
         let distance = Duration::from_secs(self.0.unsigned_abs());
@@ -57,7 +58,7 @@ impl Timestamp {
     }
 }
 
-/// The number of seconds, as it stands on the wire.
+/// Writes the number of seconds, as in JSON.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -70,7 +71,7 @@ impl From<i64> for Timestamp {
     }
 }
 
-/// Rounds down to the second; a moment out of `i64`'s range becomes the nearest one in it.
+/// Rounds down to the second. A moment out of the range of `i64` becomes the nearest one in range.
 impl From<SystemTime> for Timestamp {
     fn from(moment: SystemTime) -> Self {
         let seconds = match moment.duration_since(UNIX_EPOCH) {
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_integer_is_held_without_panicking() {
+    fn any_integer_converts_without_panicking() {
         for seconds in [i64::MIN, -1, 0, 1, 1_700_000_000, i64::MAX] {
             let timestamp = Timestamp::from_unix(seconds);
 

@@ -98,7 +98,7 @@ impl NewContact {
 
 /// Refuses numbers that JSON cannot hold.
 pub(super) fn check(properties: &Properties) -> Result<(), Error> {
-    match properties.iter().all(|(_, value)| value.is_writable()) {
+    match properties.iter().all(|(_, value)| value.is_valid_json()) {
         true => Ok(()),
         false => Err(Error::input(
             "a property is an infinity or not a number, which JSON cannot hold",

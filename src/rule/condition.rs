@@ -66,11 +66,11 @@ impl Condition {
             Self::Property {
                 test: PropertyTest::Is(value) | PropertyTest::IsNot(value),
                 ..
-            } => value.is_writable(),
+            } => value.is_valid_json(),
             Self::Property {
                 test: PropertyTest::GreaterThan(number) | PropertyTest::LessThan(number),
                 ..
-            } => number.0.is_writable(),
+            } => number.0.is_valid_json(),
             _ => true,
         }
     }

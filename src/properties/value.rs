@@ -1,0 +1,201 @@
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Number, Value};
+
+use crate::json::Json;
+
+/// The value of a property: text or a number (interface section 2.1). Any other JSON that the service
+/// sends is kept.
+///
+/// Integers and fractions are kept apart as in JSON: `3` stays `3`, and `3.0` stays `3.0`.
+///
+/// A number must be finite. JSON cannot represent infinity and NaN, so calls that would send them fail
+/// with [`ErrorKind::Input`](crate::ErrorKind::Input).
+///
+/// # Example: from Rust values, and back
+///
+/// ```
+/// use audience::contacts::PropertyValue;
+///
+/// assert_eq!(PropertyValue::from("pro").as_str(), Some("pro"));
+/// assert_eq!(PropertyValue::from(3).as_i64(), Some(3));
+/// assert_eq!(PropertyValue::from(0.5).as_f64(), Some(0.5));
+/// assert_eq!(PropertyValue::from(3).as_str(), None);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum PropertyValue {
+    /// Text.
+    String(String),
+    /// A whole number.
+    Integer(i64),
+    /// A number with a fraction or an exponent.
+    Float(f64),
+    /// An integer out of the range of `i64`, or JSON that section 2.1 does not mention.
+    Other(Value),
+}
+
+impl PropertyValue {
+    /// Returns the text, if the value is text.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Returns the number, if the value is a whole number in the range of `i64`.
+    #[must_use]
+    pub fn as_i64(&self) -> Option<i64> {
+        match self {
+            Self::Integer(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// Returns the number, whole or not, rounded to the nearest `f64`.
+    #[must_use]
+    pub fn as_f64(&self) -> Option<f64> {
+        match self {
+            #[expect(clippy::cast_precision_loss, reason = "documented: rounds to the nearest")]
+            Self::Integer(number) => Some(*number as f64),
+            Self::Float(number) => Some(*number),
+            Self::Other(value) => value.as_f64(),
+            Self::String(_) => None,
+        }
+    }
+
+    /// Returns whether JSON can represent the value. It cannot represent infinity and NaN:
+    /// `serde_json` would silently send `null`.
+    pub(crate) fn is_valid_json(&self) -> bool {
+        !matches!(self, Self::Float(number) if !number.is_finite())
+    }
+}
+
+/// Writes text without quotes, and everything else as JSON.
+impl fmt::Display for PropertyValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::String(text) => f.write_str(text),
+            Self::Integer(number) => number.fmt(f),
+            Self::Float(number) => write!(f, "{number:?}"),
+            Self::Other(value) => value.fmt(f),
+        }
+    }
+}
+
+impl Serialize for PropertyValue {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::String(text) => serializer.serialize_str(text),
+            Self::Integer(number) => serializer.serialize_i64(*number),
+            Self::Float(number) => serializer.serialize_f64(*number),
+            Self::Other(value) => value.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for PropertyValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Json::deserialize(deserializer).map(|Json(value)| Self::from(value))
+    }
+}
+
+impl From<Value> for PropertyValue {
+    fn from(value: Value) -> Self {
+        match value {
+            Value::String(text) => Self::String(text),
+            Value::Number(number) => Self::from(number),
+            other => Self::Other(other),
+        }
+    }
+}
+
+impl From<Number> for PropertyValue {
+    fn from(number: Number) -> Self {
+        match (number.as_i64(), number.as_f64()) {
+            (Some(whole), _) => Self::Integer(whole),
+            (None, Some(float)) if number.is_f64() => Self::Float(float),
+            _ => Self::Other(Value::Number(number)),
+        }
+    }
+}
+
+impl From<&str> for PropertyValue {
+    fn from(text: &str) -> Self {
+        Self::String(text.to_owned())
+    }
+}
+
+impl From<&String> for PropertyValue {
+    fn from(text: &String) -> Self {
+        Self::String(text.clone())
+    }
+}
+
+impl From<String> for PropertyValue {
+    fn from(text: String) -> Self {
+        Self::String(text)
+    }
+}
+
+impl From<u64> for PropertyValue {
+    fn from(number: u64) -> Self {
+        Self::from(Number::from(number))
+    }
+}
+
+impl From<usize> for PropertyValue {
+    fn from(number: usize) -> Self {
+        Self::from(Number::from(number))
+    }
+}
+
+impl From<f64> for PropertyValue {
+    fn from(number: f64) -> Self {
+        Self::Float(number)
+    }
+}
+
+macro_rules! from_integers {
+    ($($integer:ty),*) => {$(
+        impl From<$integer> for PropertyValue {
+            fn from(number: $integer) -> Self {
+                Self::Integer(number.into())
+            }
+        }
+    )*};
+}
+
+from_integers!(i8, i16, i32, i64, u8, u16, u32);
+
+impl PartialEq<str> for PropertyValue {
+    fn eq(&self, text: &str) -> bool {
+        self.as_str() == Some(text)
+    }
+}
+
+impl PartialEq<&str> for PropertyValue {
+    fn eq(&self, text: &&str) -> bool {
+        self.as_str() == Some(*text)
+    }
+}
+
+impl PartialEq<i64> for PropertyValue {
+    fn eq(&self, number: &i64) -> bool {
+        self.as_i64() == Some(*number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_displayed_without_quotes_and_a_float_keeps_its_fraction() {
+        assert_eq!(PropertyValue::from(3.0).to_string(), "3.0");
+        assert_eq!(PropertyValue::from("3.0").to_string(), "3.0");
+    }
+}
