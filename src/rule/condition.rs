@@ -1,84 +1,129 @@
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::engagement::{Engagement, EngagementTest};
+use super::property_test::{NumberOperand, PropertyTest};
 use crate::properties::PropertyValue;
 
 /// One condition of a [`Rule`](super::Rule).
 ///
-/// The constructors build it; the variants are there to be matched on, on a rule read from JSON.
+/// The functions below create it. The variants are public so that a program can match on a rule read
+/// from JSON.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Condition {
-    /// On a merge field.
+    /// A condition on a property (merge field).
     #[non_exhaustive]
     Property {
-        /// The property's name.
+        /// The name of the property.
         key: String,
-        /// What must hold for its value.
+        /// What must be true of its value.
         test: PropertyTest,
     },
-    /// On what the contact did with mail.
+    /// A condition on what happened to the contact's mail.
     #[non_exhaustive]
     Engagement {
-        /// What kind of engagement.
+        /// The kind of engagement.
         what: Engagement,
-        /// When it must, or must not, have been.
+        /// When it must, or must not, have happened.
         test: EngagementTest,
     },
-    /// The contact was created within so many days.
+    /// The contact was created within this number of days.
     JoinedWithinDays(u32),
-    /// The contact was created before so many days.
+    /// The contact was created more than this number of days ago.
     JoinedBeforeDays(u32),
-    /// A condition that the interface document does not show.
+    /// A condition that the interface document does not show, as JSON.
     Raw(Value),
 }
 
 impl Condition {
-    /// A condition on the property of this name, which the methods of what is returned complete.
+    /// Starts a condition on the property with this name. A method of the result, such as
+    /// [`is`](PropertyCondition::is), completes it.
+    ///
+    /// # Example: text, numbers and presence
+    ///
+    /// ```
+    /// use audience::rule::{Condition, Rule};
+    ///
+    /// let rule = Rule::all([
+    ///     Condition::property("plan").is("pro"),
+    ///     Condition::property("seats").greater_than(2),
+    ///     Condition::property("vat_id").is_set(),
+    /// ]);
+    /// ```
     pub fn property(key: impl Into<String>) -> PropertyCondition {
         PropertyCondition { key: key.into() }
     }
 
-    /// A condition on engagement, which the methods of what is returned complete.
+    /// Starts a condition on an engagement. A method of the result, such as
+    /// [`within_days`](EngagementCondition::within_days), completes it.
+    ///
+    /// # Example: delivered, but not opened lately
+    ///
+    /// ```
+    /// use audience::rule::{Condition, Engagement, Rule};
+    ///
+    /// let rule = Rule::all([
+    ///     Condition::engagement(Engagement::Delivered).ever(),
+    ///     Condition::engagement(Engagement::Opened).not_within_days(90),
+    /// ]);
+    /// ```
     pub fn engagement(what: Engagement) -> EngagementCondition {
         EngagementCondition { what }
     }
 
-    /// Holds for contacts created within the last `days` × 86,400 seconds.
+    /// Creates a condition for contacts created within the last `days` × 86,400 seconds.
+    ///
+    /// The interface document does not show how the day count is sent (section 4.4). This crate sends
+    /// it as `days`; use [`raw`](Condition::raw) for any other form.
+    ///
+    /// # Example: contacts of the last week
+    ///
+    /// ```
+    /// use audience::rule::{Condition, Rule};
+    ///
+    /// let rule = Rule::all([Condition::joined_within_days(7)]);
+    /// ```
     #[must_use]
     pub fn joined_within_days(days: u32) -> Self {
         Self::JoinedWithinDays(days)
     }
 
-    /// Holds for contacts created before the last `days` × 86,400 seconds.
+    /// Creates a condition for contacts created before the last `days` × 86,400 seconds.
+    ///
+    /// The day count is sent as for [`joined_within_days`](Condition::joined_within_days).
     #[must_use]
     pub fn joined_before_days(days: u32) -> Self {
         Self::JoinedBeforeDays(days)
     }
 
-    /// A condition as JSON, sent as it is: for what the interface document leaves open.
+    /// Creates a condition from JSON, which is sent unchanged. Use it for conditions that the interface
+    /// document does not show.
+    ///
+    /// # Example: a condition that this crate does not know
+    ///
+    /// ```
+    /// use audience::rule::{Condition, Rule};
+    /// use serde_json::json;
+    ///
+    /// let by_language = json!({"field": "language", "op": "is", "value": "de"});
+    /// let rule = Rule::all([Condition::raw(by_language)]);
+    /// ```
     pub fn raw(condition: impl Into<Value>) -> Self {
         Self::Raw(condition.into())
     }
 
-    pub(super) fn is_writable(&self) -> bool {
+    /// Returns whether JSON can represent the condition's operand.
+    pub(super) fn is_valid_json(&self) -> bool {
         match self {
-            Self::Property {
-                test: PropertyTest::Is(value) | PropertyTest::IsNot(value),
-                ..
-            } => value.is_valid_json(),
-            Self::Property {
-                test: PropertyTest::GreaterThan(number) | PropertyTest::LessThan(number),
-                ..
-            } => number.0.is_valid_json(),
+            Self::Property { test, .. } => test.is_valid_json(),
             _ => true,
         }
     }
 }
 
-/// A condition on a property, still without its test.
+/// A condition on a property that has no test yet.
 ///
-/// # Example: without its test it is none
+/// # Example: a condition without a test does not compile
 ///
 /// ```compile_fail,E0271
 /// use audience::rule::{Condition, Rule};
@@ -92,45 +137,45 @@ pub struct PropertyCondition {
 }
 
 impl PropertyCondition {
-    /// The value is this one.
+    /// Requires that the value equals this one.
     #[must_use]
     pub fn is(self, value: impl Into<PropertyValue>) -> Condition {
         self.test(PropertyTest::Is(value.into()))
     }
 
-    /// The value is not this one.
+    /// Requires that the value does not equal this one.
     #[must_use]
     pub fn is_not(self, value: impl Into<PropertyValue>) -> Condition {
         self.test(PropertyTest::IsNot(value.into()))
     }
 
-    /// The value contains this text.
+    /// Requires that the value contains this text.
     #[must_use]
     pub fn contains(self, text: impl Into<String>) -> Condition {
         self.test(PropertyTest::Contains(text.into()))
     }
 
-    /// There is a value.
+    /// Requires that the property has a value.
     #[must_use]
     pub fn is_set(self) -> Condition {
         self.test(PropertyTest::IsSet)
     }
 
-    /// There is no value.
+    /// Requires that the property has no value.
     #[must_use]
     pub fn is_not_set(self) -> Condition {
         self.test(PropertyTest::IsNotSet)
     }
 
-    /// The value is a number above this one.
+    /// Requires that the value is a number above this one.
     #[must_use]
-    pub fn greater_than(self, number: impl Into<Number>) -> Condition {
+    pub fn greater_than(self, number: impl Into<NumberOperand>) -> Condition {
         self.test(PropertyTest::GreaterThan(number.into()))
     }
 
-    /// The value is a number below this one.
+    /// Requires that the value is a number below this one.
     #[must_use]
-    pub fn less_than(self, number: impl Into<Number>) -> Condition {
+    pub fn less_than(self, number: impl Into<NumberOperand>) -> Condition {
         self.test(PropertyTest::LessThan(number.into()))
     }
 
@@ -142,53 +187,9 @@ impl PropertyCondition {
     }
 }
 
-/// What must hold for the value of a property.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum PropertyTest {
-    /// `is`
-    Is(PropertyValue),
-    /// `is_not`
-    IsNot(PropertyValue),
-    /// `contains`
-    Contains(String),
-    /// `is_set`
-    IsSet,
-    /// `is_not_set`
-    IsNotSet,
-    /// `greater_than`
-    GreaterThan(Number),
-    /// `less_than`
-    LessThan(Number),
-}
-
-/// What a property is compared with by order: a whole number or one with a fraction, never text.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Number(pub(super) PropertyValue);
-
-impl Number {
-    /// As near as an `f64` comes to it.
-    #[must_use]
-    pub fn as_f64(&self) -> f64 {
-        self.0.as_f64().unwrap_or(f64::NAN)
-    }
-}
-
-macro_rules! numbers {
-    ($($number:ty),*) => {$(
-        impl From<$number> for Number {
-            fn from(number: $number) -> Self {
-                Self(number.into())
-            }
-        }
-    )*};
-}
-
-numbers!(i8, i16, i32, i64, u8, u16, u32, u64, usize, f64);
-
-/// A condition on engagement, still without its time.
+/// A condition on an engagement that has no time yet.
 ///
-/// # Example: a time in days takes the days
+/// # Example: a time in days without the number does not compile
 ///
 /// ```compile_fail,E0061
 /// use audience::rule::{Condition, Engagement};
@@ -202,25 +203,25 @@ pub struct EngagementCondition {
 }
 
 impl EngagementCondition {
-    /// It has happened.
+    /// Requires that it happened at any time.
     #[must_use]
     pub fn ever(self) -> Condition {
         self.test(EngagementTest::Ever)
     }
 
-    /// It has not happened.
+    /// Requires that it never happened.
     #[must_use]
     pub fn never(self) -> Condition {
         self.test(EngagementTest::Never)
     }
 
-    /// It has happened within the last `days` days.
+    /// Requires that it happened within the last `days` days.
     #[must_use]
     pub fn within_days(self, days: u32) -> Condition {
         self.test(EngagementTest::WithinDays(days))
     }
 
-    /// It has not happened within the last `days` days.
+    /// Requires that it did not happen within the last `days` days.
     #[must_use]
     pub fn not_within_days(self, days: u32) -> Condition {
         self.test(EngagementTest::NotWithinDays(days))
@@ -232,35 +233,4 @@ impl EngagementCondition {
             test,
         }
     }
-}
-
-/// What a contact's mail came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Engagement {
-    /// It was delivered.
-    Delivered,
-    /// It bounced.
-    Bounced,
-    /// It was reported as spam.
-    Complained,
-    /// It was opened.
-    Opened,
-    /// A link in it was followed.
-    Clicked,
-}
-
-/// When an engagement must, or must not, have been.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum EngagementTest {
-    /// `ever`
-    Ever,
-    /// `never`
-    Never,
-    /// `within_days`, with the number of days
-    WithinDays(u32),
-    /// `not_within_days`, with the number of days
-    NotWithinDays(u32),
 }

@@ -1,8 +1,8 @@
-//! Conditions on contacts (interface section 2.8), typed so that a wrong one does not compile.
+//! Conditions on contacts (interface section 2.8). An incomplete condition does not compile.
 //!
 //! The same conditions filter a list, define a segment and choose the audience of a broadcast.
 //!
-//! # Example: all kinds of condition
+//! # Example: every kind of condition, and back from JSON
 //!
 //! ```
 //! use audience::rule::{Condition, Engagement, Rule};
@@ -24,68 +24,111 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 
 mod condition;
+mod engagement;
+mod property_test;
 mod wire;
 
-pub use condition::{
-    Condition, Engagement, EngagementCondition, EngagementTest, Number, PropertyCondition,
-    PropertyTest,
-};
+pub use condition::{Condition, EngagementCondition, PropertyCondition};
+pub use engagement::{Engagement, EngagementTest};
+pub use property_test::{NumberOperand, PropertyTest};
 
-/// Conditions, of which all or any must hold.
+/// A list of conditions, and whether a contact must match all or any of them.
+///
+/// Pass it to [`ListContacts::rule`](crate::contacts::ListContacts::rule). It converts to and from the
+/// JSON of the interface document with serde.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// Whether all or any must hold. On the wire it is `match_`, with the underscore.
+    // The underscore is in the interface document (section 2.8).
     #[serde(rename = "match_")]
-    matching: Match,
+    match_mode: MatchMode,
     conditions: Vec<Condition>,
 }
 
-/// How the conditions of a [`Rule`] go together.
+/// Whether a contact must match all conditions of a [`Rule`] or any of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Match {
-    /// Every one must hold.
+pub enum MatchMode {
+    /// Every condition must be true.
     All,
-    /// One is enough.
+    /// At least one condition must be true.
     Any,
 }
 
 impl Rule {
-    /// Fits a contact for whom every condition holds.
+    /// Creates a rule that matches a contact if every condition is true.
+    ///
+    /// # Example: contacts on one plan who joined this week
+    ///
+    /// ```
+    /// use audience::rule::{Condition, Rule};
+    ///
+    /// let rule = Rule::all([
+    ///     Condition::property("plan").is("pro"),
+    ///     Condition::joined_within_days(7),
+    /// ]);
+    ///
+    /// assert_eq!(
+    ///     serde_json::to_string(&rule)?,
+    ///     concat!(
+    ///         r#"{"match_":"all","conditions":["#,
+    ///         r#"{"field":"property","key":"plan","op":"is","value":"pro"},"#,
+    ///         r#"{"field":"joined_within_days","days":7}]}"#,
+    ///     ),
+    /// );
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
     pub fn all(conditions: impl IntoIterator<Item = Condition>) -> Self {
         Self {
-            matching: Match::All,
+            match_mode: MatchMode::All,
             conditions: conditions.into_iter().collect(),
         }
     }
 
-    /// Fits a contact for whom one condition holds.
+    /// Creates a rule that matches a contact if at least one condition is true.
+    ///
+    /// # Example: contacts who opened or clicked lately
+    ///
+    /// ```
+    /// use audience::rule::{Condition, Engagement, MatchMode, Rule};
+    ///
+    /// let rule = Rule::any([
+    ///     Condition::engagement(Engagement::Opened).within_days(30),
+    ///     Condition::engagement(Engagement::Clicked).within_days(30),
+    /// ]);
+    ///
+    /// assert_eq!(rule.match_mode(), MatchMode::Any);
+    /// ```
     pub fn any(conditions: impl IntoIterator<Item = Condition>) -> Self {
         Self {
-            matching: Match::Any,
+            match_mode: MatchMode::Any,
             conditions: conditions.into_iter().collect(),
         }
     }
 
-    /// Whether all or any must hold.
+    /// Returns whether a contact must match all conditions or any of them.
     #[must_use]
-    pub fn matching(&self) -> Match {
-        self.matching
+    pub fn match_mode(&self) -> MatchMode {
+        self.match_mode
     }
 
-    /// The conditions, in order.
+    /// Returns the conditions, in the order given.
     #[must_use]
     pub fn conditions(&self) -> &[Condition] {
         &self.conditions
     }
 
-    /// What the list endpoint's `rules` takes, before it is URL-encoded.
+    /// Returns the JSON for the list endpoint's `rules` parameter, not yet URL-encoded.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Input`](crate::ErrorKind::Input) if a condition compares with an infinite number or
+    /// NaN.
     pub(crate) fn to_json(&self) -> Result<String, Error> {
-        if !self.conditions.iter().all(Condition::is_writable) {
+        if !self.conditions.iter().all(Condition::is_valid_json) {
             return Err(Error::input(
-                "a condition compares with an infinity or NaN, which JSON cannot hold",
+                "a condition compares with an infinite number or NaN, which JSON cannot represent; use a finite number",
             ));
         }
         serde_json::to_string(self)
@@ -100,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_is_written_as_section_2_8_shows_it() {
+    fn a_rule_serializes_as_section_2_8_shows() {
         let rule = Rule::any([
             Condition::property("plan").is("pro"),
             Condition::property("plan").is_not("free"),
@@ -141,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_json_cannot_hold_is_refused() {
+    fn an_infinite_number_or_nan_is_refused() {
         for condition in [
             Condition::property("x").greater_than(f64::NAN),
             Condition::property("x").is(f64::INFINITY),
@@ -154,8 +197,8 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_that_is_not_in_the_document_reads_as_raw_and_is_kept() {
-        for odd in [
+    fn an_undocumented_condition_is_read_as_raw_and_kept_unchanged() {
+        for undocumented in [
             json!({"field": "property", "key": "plan", "op": "starts_with", "value": "p"}),
             json!({"field": "property", "key": "plan", "op": "is_set", "value": null}),
             json!({"field": "engagement", "what": "printed", "op": "ever"}),
@@ -164,10 +207,10 @@ mod tests {
             json!({"field": "joined_within_days", "days": 1.5}),
             json!("anything"),
         ] {
-            let condition: Condition = serde_json::from_value(odd.clone()).unwrap();
+            let condition: Condition = serde_json::from_value(undocumented.clone()).unwrap();
 
-            assert_eq!(condition, Condition::raw(odd.clone()));
-            assert_eq!(serde_json::to_value(&condition).unwrap(), odd);
+            assert_eq!(condition, Condition::raw(undocumented.clone()));
+            assert_eq!(serde_json::to_value(&condition).unwrap(), undocumented);
         }
     }
 }

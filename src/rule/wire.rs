@@ -1,22 +1,28 @@
-//! Conditions as the flat objects of section 2.8, in both directions.
+//! Converts conditions to and from the flat JSON objects of section 2.8.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
-use super::condition::{Condition, Engagement, EngagementTest, Number, PropertyTest};
+use super::condition::Condition;
+use super::engagement::{Engagement, EngagementTest};
+use super::property_test::{NumberOperand, PropertyTest};
 use crate::json::Json;
 use crate::properties::PropertyValue;
 
 impl Serialize for Condition {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Self::Property { key, test } => Flat::property(key, test).serialize(serializer),
-            Self::Engagement { what, test } => Flat::engagement(*what, *test).serialize(serializer),
+            Self::Property { key, test } => {
+                FlatCondition::property(key, test).serialize(serializer)
+            }
+            Self::Engagement { what, test } => {
+                FlatCondition::engagement(*what, *test).serialize(serializer)
+            }
             Self::JoinedWithinDays(days) => {
-                Flat::joined("joined_within_days", *days).serialize(serializer)
+                FlatCondition::joined("joined_within_days", *days).serialize(serializer)
             }
             Self::JoinedBeforeDays(days) => {
-                Flat::joined("joined_before_days", *days).serialize(serializer)
+                FlatCondition::joined("joined_before_days", *days).serialize(serializer)
             }
             Self::Raw(value) => value.serialize(serializer),
         }
@@ -24,7 +30,7 @@ impl Serialize for Condition {
 }
 
 #[derive(Serialize)]
-struct Flat<'a> {
+struct FlatCondition<'a> {
     field: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<&'a str>,
@@ -45,7 +51,7 @@ enum Operand<'a> {
     Text(&'a str),
 }
 
-impl<'a> Flat<'a> {
+impl<'a> FlatCondition<'a> {
     fn new(field: &'static str) -> Self {
         Self {
             field,
@@ -98,19 +104,20 @@ impl<'a> Flat<'a> {
     }
 }
 
-/// A condition that does not come out again as it went in stays raw, so that nothing of it is lost.
+/// Reads a typed condition only if it serializes to the same JSON again. Any other JSON becomes `Raw`, so no
+/// member is lost.
 impl<'de> Deserialize<'de> for Condition {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Json(value) = Json::deserialize(deserializer)?;
-        let typed = value
+        let documented = value
             .as_object()
-            .and_then(typed)
+            .and_then(documented_condition)
             .filter(|condition| json!(condition) == value);
-        Ok(typed.unwrap_or(Self::Raw(value)))
+        Ok(documented.unwrap_or(Self::Raw(value)))
     }
 }
 
-fn typed(members: &Map<String, Value>) -> Option<Condition> {
+fn documented_condition(members: &Map<String, Value>) -> Option<Condition> {
     let days = || u32::try_from(members.get("days")?.as_u64()?).ok();
     match members.get("field")?.as_str()? {
         "property" => Some(Condition::Property {
@@ -135,7 +142,11 @@ fn typed(members: &Map<String, Value>) -> Option<Condition> {
 
 fn property_test(op: &str, value: Option<&Value>) -> Option<PropertyTest> {
     let any = || value.cloned().map(PropertyValue::from);
-    let number = || any().filter(|value| value.as_f64().is_some()).map(Number);
+    let number = || {
+        any()
+            .filter(|value| value.as_f64().is_some())
+            .map(NumberOperand)
+    };
     Some(match op {
         "is" => PropertyTest::Is(any()?),
         "is_not" => PropertyTest::IsNot(any()?),

@@ -49,7 +49,7 @@ const _: () = {
     shared::<EngagementCondition>();
     shared::<PropertyTest>();
     shared::<EngagementTest>();
-    shared::<Number>();
+    shared::<NumberOperand>();
     shared::<raw::RawRequest>();
     shared::<raw::RawResponse>();
     shared::<client::Call<Contact>>();
@@ -85,7 +85,7 @@ const _: () = {
     model::<Page>();
     model::<BatchEntry>();
     model::<Rule>();
-    model::<Match>();
+    model::<MatchMode>();
     model::<Condition>();
     model::<Engagement>();
     model::<ErrorCode>();
@@ -120,7 +120,7 @@ assert_not_impl_any!(PropertyCondition: Into<Condition>);
 assert_not_impl_any!(EngagementCondition: Into<Condition>);
 assert_not_impl_any!(OptOutReason: From<UnsubscribeReason>, From<&'static str>, From<String>);
 // An order is one of numbers.
-assert_not_impl_any!(Number: From<&'static str>, From<String>, From<bool>, From<PropertyValue>);
+assert_not_impl_any!(NumberOperand: From<&'static str>, From<String>, From<bool>, From<PropertyValue>);
 
 /// There is no third reason to send: with one, this match would not be exhaustive.
 #[test]
