@@ -1,10 +1,12 @@
 use http::Method;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
-use super::model::empty_is_none;
-use super::paging::{Step, Walk, cursor_after};
-use super::{ContactStream, ContactSummary, Contacts, PageStream};
+use super::Contacts;
+use super::optional_text;
+use super::page::Page;
+use super::paging::{PageCursor, PageStep};
+use super::stream::{ContactStream, PageStream};
 use crate::client::wire::{Operation, Request};
 use crate::client::{Call, CallOptions, Repeat, call_options};
 use crate::rule::Rule;
@@ -115,7 +117,7 @@ impl ListContacts {
 
     /// All pages from here on. Each has at least one contact.
     pub fn pages(self) -> PageStream {
-        PageStream::new(self)
+        PageStream::new(self.start(), move |cursor| self.fetch(cursor))
     }
 
     /// Counts the contacts that match, opted-out ones included, by walking over all of them. Unless
@@ -177,28 +179,6 @@ impl IntoFuture for ListContacts {
     }
 }
 
-/// A page of contacts, newest first.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Page {
-    /// The contacts. Empty on the page after the last.
-    pub data: Vec<ContactSummary>,
-    /// The cursor that the service gave, `None` where it gave none or an empty one. That is not the
-    /// end of the list, which only empty data is: [`cursor`](Page::cursor) is what to go on by.
-    #[serde(default, with = "empty_is_none")]
-    pub next: Option<String>,
-}
-
-impl Page {
-    /// What [`after`](ListContacts::after) takes for the page that follows: [`next`](Page::next), or
-    /// the last id where there is none. `None` at the end of the list, where the page is empty.
-    #[must_use]
-    pub fn cursor(&self) -> Option<&str> {
-        let last_id = self.data.last().map(|contact| contact.id.as_str());
-        cursor_after(last_id, self.next.as_deref())
-    }
-}
-
 /// A count, made by `.await`: see [`ListContacts::count`].
 #[derive(Clone, Debug)]
 #[must_use = "a call is made only when it is awaited"]
@@ -211,17 +191,17 @@ impl IntoFuture for CountContacts {
     fn into_future(self) -> Self::IntoFuture {
         let Self(list) = self;
         Call::new(async move {
-            let mut walk = Walk::new(list.start());
+            let mut cursor = PageCursor::new(list.start());
             let mut total = 0;
             loop {
-                let page: Ids = list.fetch(walk.cursor()).await?;
-                match walk.step(
+                let page: Ids = list.fetch(cursor.current()).await?;
+                match cursor.advance(
                     page.data.last().map(|contact| contact.id.as_str()),
                     page.next.as_deref(),
                 ) {
-                    Step::Page => total += page.data.len() as u64,
-                    Step::End => return Ok(total),
-                    Step::Circle => return Err(Error::pagination().at(LIST.name)),
+                    PageStep::Page => total += page.data.len() as u64,
+                    PageStep::End => return Ok(total),
+                    PageStep::Cycle => return Err(Error::pagination().at(LIST.name)),
                 }
             }
         })
@@ -232,7 +212,7 @@ impl IntoFuture for CountContacts {
 #[derive(Deserialize)]
 struct Ids {
     data: Vec<Id>,
-    #[serde(default, deserialize_with = "empty_is_none::deserialize")]
+    #[serde(default, deserialize_with = "optional_text::deserialize")]
     next: Option<String>,
 }
 
@@ -293,16 +273,5 @@ mod tests {
             (error.kind(), error.outcome()),
             (ErrorKind::Input, Outcome::NotSent)
         );
-    }
-
-    #[test]
-    fn a_missing_null_or_empty_next_is_none() {
-        for text in [
-            r#"{"data": []}"#,
-            r#"{"data": [], "next": null}"#,
-            r#"{"data": [], "next": ""}"#,
-        ] {
-            assert_eq!(serde_json::from_str::<Page>(text).unwrap().next, None);
-        }
     }
 }

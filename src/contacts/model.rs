@@ -1,129 +1,98 @@
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{Properties, UnsubscribeReason};
+use super::optional_text;
+use super::reason::UnsubscribeReason;
 use crate::Timestamp;
+use crate::properties::Properties;
 
-/// A contact in full, as retrieve and the consent calls return it (interface section 2.1).
+/// A contact in its full form, as retrieve and the consent calls return it (interface section 2.1).
 ///
-/// Names that were never given are `None`, whether the service leaves them out, sends `null` or an
-/// empty text. What an answer leaves out is absent here, never an answer: after a consent call that
-/// shows no topics, [`topics`](Contact::topics) is empty.
+/// A name that was never given is `None`, whether the service leaves it out, sends `null` or sends an
+/// empty text. A member that a response leaves out is never guessed: if a consent call returns no
+/// topics, [`topics`](Contact::topics) is empty.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Contact {
-    /// The service's own id; lists take it as a cursor. The address is the key of a contact.
+    /// The id that the service assigned. Lists take it as a cursor. The key of a contact is its
+    /// address, not its id.
     pub id: String,
-    /// In lower case, without white space around it.
+    /// The address, trimmed and in lower case.
     pub email: String,
-    /// The given name.
-    #[serde(default, with = "empty_is_none")]
+    /// The given name, if known.
+    #[serde(default, with = "optional_text")]
     pub first_name: Option<String>,
-    /// The family name.
-    #[serde(default, with = "empty_is_none")]
+    /// The family name, if known.
+    #[serde(default, with = "optional_text")]
     pub last_name: Option<String>,
-    /// Merge fields.
-    #[serde(default, deserialize_with = "null_is_default")]
+    /// The merge fields.
+    #[serde(default, deserialize_with = "null_as_default")]
     pub properties: Properties,
-    /// The global opt-out: no broadcast reaches the contact, whatever its topic.
+    /// The global opt-out. If true, no broadcast of any topic reaches the contact.
     pub unsubscribed: bool,
-    /// Why the contact is opted out; `None` where the service gives no reason.
-    #[serde(default, with = "empty_is_none")]
+    /// Why the contact is opted out, if the service gives a reason.
+    #[serde(default, with = "optional_text")]
     pub unsubscribe_reason: Option<UnsubscribeReason>,
     /// When the contact was created.
     pub created_at: Timestamp,
-    /// For each topic the contact's answer, or the topic's own default where there is none.
-    #[serde(default, deserialize_with = "null_is_default")]
+    /// The contact's answer for each topic. If the contact never answered, it is the topic's default.
+    #[serde(default, deserialize_with = "null_as_default")]
     pub topics: BTreeMap<String, bool>,
 }
 
-/// A contact as create returns it (interface section 2.2): without topics and reason.
+/// A contact as create returns it (interface section 2.2): without the topics and the reason of an
+/// opt-out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ContactRecord {
-    /// The service's own id; lists take it as a cursor.
+    /// The id that the service assigned. Lists take it as a cursor.
     pub id: String,
-    /// In lower case, without white space around it.
+    /// The address, trimmed and in lower case.
     pub email: String,
-    /// The given name.
-    #[serde(default, with = "empty_is_none")]
+    /// The given name, if known.
+    #[serde(default, with = "optional_text")]
     pub first_name: Option<String>,
-    /// The family name.
-    #[serde(default, with = "empty_is_none")]
+    /// The family name, if known.
+    #[serde(default, with = "optional_text")]
     pub last_name: Option<String>,
-    /// Merge fields.
-    #[serde(default, deserialize_with = "null_is_default")]
+    /// The merge fields.
+    #[serde(default, deserialize_with = "null_as_default")]
     pub properties: Properties,
-    /// The global opt-out.
+    /// The global opt-out. If true, no broadcast reaches the contact.
     pub unsubscribed: bool,
     /// When the contact was created.
     pub created_at: Timestamp,
 }
 
-/// A contact as lists show it (interface section 2.3): without family name, reason and topics, which
-/// [`retrieve`](super::Contacts::retrieve) has.
+/// A contact as lists return it (interface section 2.3): without the family name, the topics and the
+/// reason of an opt-out.
+///
+/// [`retrieve`](super::Contacts::retrieve) returns them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ContactSummary {
-    /// The service's own id: as a cursor, it stands for the list after this contact.
+    /// The id that the service assigned. As a cursor, it continues the list after this contact.
     pub id: String,
-    /// In lower case, without white space around it.
+    /// The address, trimmed and in lower case.
     pub email: String,
-    /// The given name.
-    #[serde(default, with = "empty_is_none")]
+    /// The given name, if known.
+    #[serde(default, with = "optional_text")]
     pub first_name: Option<String>,
-    /// Merge fields.
-    #[serde(default, deserialize_with = "null_is_default")]
+    /// The merge fields.
+    #[serde(default, deserialize_with = "null_as_default")]
     pub properties: Properties,
-    /// The global opt-out.
+    /// The global opt-out. If true, no broadcast reaches the contact.
     pub unsubscribed: bool,
     /// When the contact was created.
     pub created_at: Timestamp,
 }
 
-fn null_is_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+/// Reads `null` as the default value.
+fn null_as_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
-}
-
-/// `""` stands for what is not there, in both directions.
-pub(super) mod empty_is_none {
-    use super::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(in crate::contacts) fn serialize<S: Serializer, T: Serialize>(
-        value: &Option<T>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        match value {
-            Some(value) => value.serialize(serializer),
-            None => serializer.serialize_str(""),
-        }
-    }
-
-    pub(in crate::contacts) fn deserialize<'de, D: Deserializer<'de>, T: FromText>(
-        deserializer: D,
-    ) -> Result<Option<T>, D::Error> {
-        let text = Option::<String>::deserialize(deserializer)?;
-        Ok(text.filter(|text| !text.is_empty()).map(T::from_text))
-    }
-
-    pub(in crate::contacts) trait FromText {
-        fn from_text(text: String) -> Self;
-    }
-
-    impl FromText for String {
-        fn from_text(text: String) -> Self {
-            text
-        }
-    }
-
-    impl FromText for super::UnsubscribeReason {
-        fn from_text(text: String) -> Self {
-            Self::from(text.as_str())
-        }
-    }
 }
 
 #[cfg(test)]
@@ -133,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_never_given_is_none_however_it_is_left_out() {
+    fn members_that_are_missing_null_or_empty_are_none_or_empty() {
         let base = json!({"id": "c1", "email": "a@x.io", "unsubscribed": false, "created_at": 5});
         for absent in [
             json!({}),
@@ -161,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_global_flag_is_never_guessed() {
+    fn a_contact_without_the_unsubscribed_flag_is_an_error() {
         let error = serde_json::from_value::<ContactSummary>(
             json!({"id": "c1", "email": "a@x.io", "created_at": 5}),
         )
@@ -171,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_reasons_and_members_are_no_error() {
+    fn unknown_reasons_and_members_are_accepted() {
         let value = json!({"id": "c1", "email": "a@x.io", "unsubscribed": true, "unsubscribe_reason": "moved",
             "created_at": -1, "topics": {"news": false}, "brand_new": [1]});
 

@@ -1,14 +1,14 @@
 use serde::{Deserialize, Serialize};
 
-use super::{Properties, PropertyValue};
 use crate::Error;
+use crate::properties::{Properties, PropertyValue};
 
-/// A contact to create, or to update where the address exists (interface section 2.4).
+/// A contact to create, or to update if the address already exists (interface section 2.4).
 ///
-/// What is left out here is left out on the wire. The address is sent as given: the service trims it
-/// and puts it in lower case.
+/// Only members that were set are sent. The address is sent as given; the service trims it and converts
+/// it to lower case.
 ///
-/// # Example: with merge fields
+/// # Example: a contact with merge fields
 ///
 /// ```
 /// use audience::contacts::{NewContact, OnConflict};
@@ -34,7 +34,21 @@ pub struct NewContact {
 }
 
 impl NewContact {
-    /// A contact with this address.
+    /// Creates a contact with this address and nothing else set.
+    ///
+    /// # Example: create a contact
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::contacts::NewContact;
+    ///
+    /// contacts.create(NewContact::new("ada@example.com")).await?;
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
     pub fn new(email: impl Into<String>) -> Self {
         Self {
             email: email.into(),
@@ -45,7 +59,15 @@ impl NewContact {
         }
     }
 
-    /// Sets the given name.
+    /// Sets the given name, which templates show as `{{first_name}}`.
+    ///
+    /// # Example: both names
+    ///
+    /// ```
+    /// use audience::contacts::NewContact;
+    ///
+    /// let ada = NewContact::new("ada@example.com").first_name("Ada").last_name("Lovelace");
+    /// ```
     pub fn first_name(mut self, name: impl Into<String>) -> Self {
         self.first_name = Some(name.into());
         self
@@ -57,66 +79,106 @@ impl NewContact {
         self
     }
 
-    /// Sets one merge field, and keeps those set before.
+    /// Sets one merge field and keeps those set before.
     ///
-    /// On an upsert the service replaces the stored properties as a whole: those not sent are
-    /// removed (section 4.1). [`merge_properties`](super::Contacts::merge_properties) keeps them.
+    /// On an upsert the service replaces all stored properties and removes those not sent (section
+    /// 4.1). Use [`merge_properties`](super::Contacts::merge_properties) to keep them.
+    ///
+    /// # Example: text and a number
+    ///
+    /// ```
+    /// use audience::contacts::NewContact;
+    ///
+    /// let ada = NewContact::new("ada@example.com").property("plan", "pro").property("seats", 3);
+    /// ```
     pub fn property(mut self, name: impl Into<String>, value: impl Into<PropertyValue>) -> Self {
         self.properties.get_or_insert_default().insert(name, value);
         self
     }
 
-    /// Sets all merge fields, in place of those set before. An empty map is sent too, and clears
-    /// those of an existing contact.
+    /// Sets all merge fields and discards those set before.
+    ///
+    /// An empty map is sent too; on an upsert it clears the properties of an existing contact.
+    ///
+    /// # Example: properties from pairs
+    ///
+    /// ```
+    /// use audience::contacts::NewContact;
+    ///
+    /// let ada = NewContact::new("ada@example.com").properties([("plan", "pro"), ("city", "London")]);
+    /// ```
     pub fn properties(mut self, properties: impl Into<Properties>) -> Self {
         self.properties = Some(properties.into());
         self
     }
 
-    /// Says what becomes of an address that exists. The service's default is
-    /// [`OnConflict::Upsert`].
+    /// Sets what happens if the address already exists. Default: [`OnConflict::Upsert`], which
+    /// the service applies if nothing is sent.
+    ///
+    /// # Example: leave an existing contact untouched
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create(audience::contacts::NewContact::new("ada@example.com").first_name("Ada")).await?;
+    /// use audience::contacts::{NewContact, OnConflict};
+    ///
+    /// let ada = NewContact::new("ada@example.com").first_name("A.").on_conflict(OnConflict::Skip);
+    /// let created = contacts.create(ada).await?;
+    ///
+    /// assert_eq!(created.contact.first_name.as_deref(), Some("Ada"));
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
     pub fn on_conflict(mut self, choice: OnConflict) -> Self {
         self.on_conflict = Some(choice);
         self
     }
 
-    /// The address, as given.
+    /// Returns the address, as given.
     #[must_use]
     pub fn email(&self) -> &str {
         &self.email
     }
 
-    /// Whether a repeat would be refused for what the first one did.
+    /// Returns whether a retry would be refused if the first attempt was applied.
     pub(super) fn fails_on_conflict(&self) -> bool {
         self.on_conflict == Some(OnConflict::Error)
     }
 
+    /// Checks that JSON can represent the properties. Fails as [`check`] does.
     pub(super) fn check(&self) -> Result<(), Error> {
         self.properties.as_ref().map_or(Ok(()), check)
     }
 }
 
-/// Refuses numbers that JSON cannot hold.
+/// Checks that JSON can represent all values.
+///
+/// # Errors
+///
+/// [`ErrorKind::Input`](crate::ErrorKind::Input) if a value is an infinite number or NaN.
 pub(super) fn check(properties: &Properties) -> Result<(), Error> {
     match properties.iter().all(|(_, value)| value.is_valid_json()) {
         true => Ok(()),
         false => Err(Error::input(
-            "a property is an infinity or not a number, which JSON cannot hold",
+            "a property is an infinite number or NaN, which JSON cannot represent; use a finite number",
         )),
     }
 }
 
-/// What becomes of a contact whose address exists already (interface section 2.4).
+/// What the service does if the address of a new contact already exists (interface section 2.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OnConflict {
-    /// It is updated, its properties replaced as a whole: the service's default.
+    /// It updates the contact and replaces all of its properties. This is the service's default.
     #[default]
     Upsert,
-    /// It stays as it is.
+    /// It leaves the contact unchanged.
     Skip,
-    /// The call, or the entry of a batch, is refused with `already_exists`.
+    /// It refuses the call, or the entry of a batch, with `already_exists`.
     Error,
 }
 
@@ -127,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_is_left_out_on_the_wire() {
+    fn only_members_that_were_set_are_sent() {
         assert_eq!(
             serde_json::to_value(NewContact::new("a@x.io")).unwrap(),
             json!({"email": "a@x.io"})
@@ -139,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_set_is_sent_under_its_documented_name() {
+    fn every_member_is_sent_under_its_documented_name() {
         let ada = NewContact::new("Ada@X.io ")
             .first_name("Ada")
             .last_name("Lovelace");
@@ -157,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_json_cannot_hold_is_refused_before_it_turns_into_null() {
+    fn an_infinite_number_or_nan_is_refused_rather_than_sent_as_null() {
         for number in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             let error = NewContact::new("a@x.io")
                 .property("rate", number)

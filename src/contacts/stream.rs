@@ -6,131 +6,43 @@ use std::vec;
 use futures_core::Stream;
 use futures_core::stream::FusedStream;
 
-use super::paging::{Step, Walk};
-use super::{ContactSummary, ListContacts, Page};
+use super::model::ContactSummary;
+use super::page::Page;
+use super::paging::{PageCursor, PageStep};
 use crate::client::Call;
 use crate::{ApiError, Error, ErrorKind};
 
-/// All pages of a list, each fetched when it is polled for: see
-/// [`ListContacts::pages`](super::ListContacts::pages).
+/// All contacts of a list, newest first.
 ///
-/// The walk ends when the service answers with empty data. After an error it goes on: the next poll
-/// asks again for the same page, so that nothing is lost and nothing comes twice. It ends after
-/// [`ErrorKind::Pagination`] and [`ErrorKind::Input`], which asking again cannot mend, and where it is
-/// refused (a 3xx or 4xx other than 408 and 429) or cannot be read for the third time in a row, so
-/// that a wrong key does not make a loop without end.
+/// Created by [`ListContacts::stream`](super::ListContacts::stream). It holds one page at most, and
+/// fetches the next page when that one is used up. [`PageStream`] documents its errors and its end.
 ///
-/// Timeout, deadline and retries hold for each page.
-#[must_use = "a stream fetches nothing unless polled"]
-pub struct PageStream {
-    list: ListContacts,
-    walk: Walk,
-    state: State,
-    /// How often in a row a page was refused, or could not be read.
-    refusals: u32,
-}
-
-/// As many refusals in a row end a walk.
-const REFUSALS: u32 = 3;
-
-enum State {
-    Idle,
-    Fetching(Call<Page>),
-    Over,
-}
-
-impl PageStream {
-    pub(super) fn new(list: ListContacts) -> Self {
-        Self {
-            walk: Walk::new(list.start()),
-            list,
-            state: State::Idle,
-            refusals: 0,
-        }
-    }
-
-    /// The cursor after the last page handed out: give it to
-    /// [`after`](super::ListContacts::after) to go on from here on another day. `None` before the
-    /// first page, unless the list was started after a cursor.
-    #[must_use]
-    pub fn cursor(&self) -> Option<&str> {
-        self.walk.cursor()
-    }
-
-    fn settle(&mut self, fetched: Result<Page, Error>) -> Option<Result<Page, Error>> {
-        let result = fetched.and_then(|page| {
-            match self.walk.step(
-                page.data.last().map(|contact| contact.id.as_str()),
-                page.next.as_deref(),
-            ) {
-                Step::Page => Ok(Some(page)),
-                Step::End => Ok(None),
-                Step::Circle => Err(Error::pagination().at("list")),
-            }
-        });
-        let refused = result.as_ref().is_err_and(is_refusal);
-        self.refusals = if refused { self.refusals + 1 } else { 0 };
-        let over = match &result {
-            Ok(page) => page.is_none(),
-            Err(error) => {
-                let hopeless = matches!(error.kind(), ErrorKind::Pagination | ErrorKind::Input);
-                hopeless || self.refusals == REFUSALS
-            }
-        };
-        self.state = if over { State::Over } else { State::Idle };
-        result.transpose()
-    }
-}
-
-/// Whether asking again will most likely come to the same.
-fn is_refusal(error: &Error) -> bool {
-    match error.api().map(ApiError::status) {
-        Some(status) => !(status.is_server_error() || matches!(status.as_u16(), 408 | 429)),
-        None => error.kind() == ErrorKind::Decode,
-    }
-}
-
-impl Stream for PageStream {
-    type Item = Result<Page, Error>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        loop {
-            match &mut self.state {
-                State::Idle => self.state = State::Fetching(self.list.fetch(self.walk.cursor())),
-                State::Fetching(call) => {
-                    let fetched = ready!(Pin::new(call).poll(context));
-                    return Poll::Ready(self.settle(fetched));
-                }
-                State::Over => return Poll::Ready(None),
-            }
-        }
-    }
-}
-
-impl FusedStream for PageStream {
-    fn is_terminated(&self) -> bool {
-        matches!(self.state, State::Over)
-    }
-}
-
-impl fmt::Debug for PageStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageStream")
-            .field("cursor", &self.cursor())
-            .finish_non_exhaustive()
-    }
-}
-
-/// All contacts of a list, newest first: see [`ListContacts::stream`](super::ListContacts::stream).
+/// # Example: count the contacts that opted out
 ///
-/// It holds one page at the most, and fetches the next when that is used up. Errors and the end are
-/// those of [`PageStream`].
+/// ```
+/// # #[cfg(feature = "mock")]
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let contacts = server.client().contacts();
+/// # contacts.create(audience::contacts::NewContact::new("ada@example.com")).await?;
+/// # contacts.unsubscribe("ada@example.com").await?;
+/// use futures_util::TryStreamExt;
+///
+/// let mut opted_out = 0;
+/// let mut stream = contacts.list().stream();
+/// while let Some(contact) = stream.try_next().await? {
+///     opted_out += u32::from(contact.unsubscribed);
+/// }
+/// # assert_eq!(opted_out, 1);
+/// # Ok(()) }
+/// # #[cfg(not(feature = "mock"))] fn main() {}
+/// ```
 #[derive(Debug)]
 #[must_use = "a stream fetches nothing unless polled"]
 pub struct ContactStream {
     pages: PageStream,
     page: vec::IntoIter<ContactSummary>,
-    /// The last contact handed out, while its page is not used up.
+    /// The last contact returned, unless it was the last of its page.
     last_id: Option<String>,
 }
 
@@ -143,9 +55,30 @@ impl ContactStream {
         }
     }
 
-    /// The cursor after the last contact handed out: give it to
-    /// [`after`](super::ListContacts::after) to go on from here on another day. `None` before the
-    /// first contact, unless the list was started after a cursor.
+    /// Returns the cursor after the last contact that the stream returned.
+    ///
+    /// Pass it to [`after`](super::ListContacts::after) to continue later. `None` before the first
+    /// contact, unless the list started after a cursor.
+    ///
+    /// # Example: continue after the first contact
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create_batch(["ada@example.com", "bob@example.com"].map(audience::contacts::NewContact::new)).await?;
+    /// use futures_util::TryStreamExt;
+    ///
+    /// let mut stream = contacts.list().stream();
+    /// let newest = stream.try_next().await?.expect("the audience has two contacts");
+    /// let cursor = stream.cursor().expect("a contact was returned").to_owned();
+    ///
+    /// let older = contacts.list().after(cursor).await?;
+    /// assert_ne!(older.data[0].email, newest.email);
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
     #[must_use]
     pub fn cursor(&self) -> Option<&str> {
         self.last_id.as_deref().or(self.pages.cursor())
@@ -170,13 +103,156 @@ impl Stream for ContactStream {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let at_hand = self.page.len();
-        (at_hand, self.is_terminated().then_some(at_hand))
+        let buffered = self.page.len();
+        (buffered, self.is_terminated().then_some(buffered))
     }
 }
 
 impl FusedStream for ContactStream {
     fn is_terminated(&self) -> bool {
         self.page.len() == 0 && self.pages.is_terminated()
+    }
+}
+
+/// All pages of a list, newest contacts first. No page is empty.
+///
+/// Created by [`ListContacts::pages`](super::ListContacts::pages). Each poll fetches the next page if
+/// none is on its way. Timeout, deadline and retries apply to each page.
+///
+/// # Errors
+///
+/// An item is an error if its page could not be fetched. The next poll then fetches the same page
+/// again, so no contact is lost or returned twice.
+///
+/// # End
+///
+/// The stream ends when the service responds with an empty page. It also ends
+///
+/// - after [`ErrorKind::Pagination`] or [`ErrorKind::Input`], which another request cannot fix;
+/// - after the third failure in a row that another request would most likely repeat: a 3xx or 4xx other
+///   than 408 and 429, or a response that cannot be read. A wrong key, for example, does not make an
+///   endless loop.
+///
+/// # Example: one page at a time
+///
+/// ```
+/// # #[cfg(feature = "mock")]
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let contacts = server.client().contacts();
+/// # contacts.create_batch(["ada@example.com", "bob@example.com"].map(audience::contacts::NewContact::new)).await?;
+/// use futures_util::TryStreamExt;
+///
+/// let mut pages = contacts.list().limit(200).pages();
+/// while let Some(page) = pages.try_next().await? {
+///     println!("{} contacts", page.data.len());
+/// #   assert_eq!(page.data.len(), 2);
+/// }
+/// # Ok(()) }
+/// # #[cfg(not(feature = "mock"))] fn main() {}
+/// ```
+#[must_use = "a stream fetches nothing unless polled"]
+pub struct PageStream {
+    fetch: FetchPage,
+    cursor: PageCursor,
+    state: State,
+    permanent_failures: u32,
+}
+
+/// Starts to fetch the page after a cursor.
+type FetchPage = Box<dyn Fn(Option<&str>) -> Call<Page> + Send + Sync>;
+
+/// The stream ends after this many permanent failures in a row.
+const MAX_PERMANENT_FAILURES: u32 = 3;
+
+enum State {
+    Idle,
+    Fetching(Call<Page>),
+    Done,
+}
+
+impl PageStream {
+    pub(super) fn new(
+        after: Option<String>,
+        fetch: impl Fn(Option<&str>) -> Call<Page> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            fetch: Box::new(fetch),
+            cursor: PageCursor::new(after),
+            state: State::Idle,
+            permanent_failures: 0,
+        }
+    }
+
+    /// Returns the cursor after the last page that the stream returned.
+    ///
+    /// Pass it to [`after`](super::ListContacts::after) to continue later. `None` before the first page,
+    /// unless the list started after a cursor.
+    #[must_use]
+    pub fn cursor(&self) -> Option<&str> {
+        self.cursor.current()
+    }
+
+    /// Moves past a fetched page, and returns the item of the stream.
+    fn advance(&mut self, fetched: Result<Page, Error>) -> Option<Result<Page, Error>> {
+        let result = fetched.and_then(|page| {
+            match self.cursor.advance(page.last_id(), page.next.as_deref()) {
+                PageStep::Page => Ok(Some(page)),
+                PageStep::End => Ok(None),
+                PageStep::Cycle => Err(Error::pagination().at("list")),
+            }
+        });
+        self.permanent_failures = match &result {
+            Err(error) if is_permanent(error) => self.permanent_failures + 1,
+            _ => 0,
+        };
+        let is_done = match &result {
+            Ok(page) => page.is_none(),
+            Err(error) => {
+                matches!(error.kind(), ErrorKind::Pagination | ErrorKind::Input)
+                    || self.permanent_failures == MAX_PERMANENT_FAILURES
+            }
+        };
+        self.state = if is_done { State::Done } else { State::Idle };
+        result.transpose()
+    }
+}
+
+/// Returns whether the same request would most likely fail again.
+fn is_permanent(error: &Error) -> bool {
+    match error.api().map(ApiError::status) {
+        Some(status) => !(status.is_server_error() || matches!(status.as_u16(), 408 | 429)),
+        None => error.kind() == ErrorKind::Decode,
+    }
+}
+
+impl Stream for PageStream {
+    type Item = Result<Page, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            match &mut self.state {
+                State::Idle => self.state = State::Fetching((self.fetch)(self.cursor.current())),
+                State::Fetching(call) => {
+                    let fetched = ready!(Pin::new(call).poll(context));
+                    return Poll::Ready(self.advance(fetched));
+                }
+                State::Done => return Poll::Ready(None),
+            }
+        }
+    }
+}
+
+impl FusedStream for PageStream {
+    fn is_terminated(&self) -> bool {
+        matches!(self.state, State::Done)
+    }
+}
+
+impl fmt::Debug for PageStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageStream")
+            .field("cursor", &self.cursor())
+            .finish_non_exhaustive()
     }
 }
