@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn endless_nesting_is_an_error() {
+    fn deep_nesting_is_an_error() {
         assert!(serde_json::from_str::<Json>(&"[".repeat(100_000)).is_err());
     }
 }

@@ -117,7 +117,7 @@ impl FusedStream for ContactStream {
 /// All pages of a list, newest contacts first. No page is empty.
 ///
 /// Created by [`ListContacts::pages`](super::ListContacts::pages). Each poll fetches the next page if
-/// none is on its way. Timeout, deadline and retries apply to each page.
+/// none is being fetched. Timeout, deadline and retries apply to each page.
 ///
 /// # Errors
 ///

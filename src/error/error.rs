@@ -110,8 +110,8 @@ impl Error {
     /// use audience::contacts::NewContact;
     /// use audience::{Client, Outcome, RetryPolicy};
     ///
-    /// # let closed_port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    /// let client = Client::builder(format!("http://127.0.0.1:{closed_port}"), "key")
+    /// let nobody_listens_here = "http://127.0.0.1:1";
+    /// let client = Client::builder(nobody_listens_here, "key")
     ///     .retry(RetryPolicy::none())
     ///     .build()?;
     ///

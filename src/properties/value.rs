@@ -59,10 +59,7 @@ impl PropertyValue {
     #[must_use]
     pub fn as_f64(&self) -> Option<f64> {
         match self {
-            #[expect(
-                clippy::cast_precision_loss,
-                reason = "documented: rounds to the nearest"
-            )]
+            #[expect(clippy::cast_precision_loss, reason = "the doc says so")]
             Self::Integer(number) => Some(*number as f64),
             Self::Float(number) => Some(*number),
             Self::Other(value) => value.as_f64(),
