@@ -255,10 +255,10 @@ impl MockServerBuilder {
             dialect: self.dialect,
         });
         for (name, default) in &self.topics {
-            audience.topic(name, *default);
+            audience.put_topic(name, *default);
         }
         for (id, kind) in &self.segments {
-            if let Err(problem) = audience.segment(id, kind.clone()) {
+            if let Err(problem) = audience.put_segment(id, kind.clone()) {
                 panic!("the segment {id:?} cannot be made: {problem}");
             }
         }

@@ -59,7 +59,7 @@ async fn act(
 
         (["topics", name], "PUT") => {
             let Topic { default } = read(body)?;
-            shared.lock().audience.topic(name, default);
+            shared.lock().audience.put_topic(name, default);
             Ok(done())
         }
         (["topics", _], _) => Err(Refusal::Method("PUT")),
@@ -69,7 +69,7 @@ async fn act(
             shared
                 .lock()
                 .audience
-                .segment(id, kind)
+                .put_segment(id, kind)
                 .map_err(Refusal::Invalid)?;
             Ok(done())
         }
@@ -85,7 +85,7 @@ async fn act(
         (["contacts", address, "engagement"], "POST") => {
             let Engagement { what, at } = read(body)?;
             let at = at.unwrap_or_else(|| shared.clock.unix());
-            let engaged = shared.lock().audience.engage(address, &what, at);
+            let engaged = shared.lock().audience.record_engagement(address, &what, at);
             engaged.map_err(Refusal::Invalid)?;
             Ok(done())
         }
@@ -104,7 +104,7 @@ async fn act(
 
         (["ceiling"], "PUT") => {
             let Ceiling { contacts } = read(body)?;
-            shared.lock().audience.ceiling(contacts);
+            shared.lock().audience.set_ceiling(contacts);
             Ok(done())
         }
         (["ceiling"], _) => Err(Refusal::Method("PUT")),

@@ -96,7 +96,10 @@ impl MockServer {
 
     /// Adds a topic, or changes the answer of those who never gave one.
     pub fn topic(&self, name: impl AsRef<str>, default: bool) {
-        self.shared.lock().audience.topic(name.as_ref(), default);
+        self.shared
+            .lock()
+            .audience
+            .put_topic(name.as_ref(), default);
     }
 
     /// Adds a segment, or replaces the one of this id.
@@ -108,7 +111,7 @@ impl MockServer {
     pub fn segment(&self, id: impl AsRef<str>, kind: SegmentKind) {
         let id = id.as_ref();
         // The lock is given back before anything can panic.
-        let made = self.shared.lock().audience.segment(id, kind);
+        let made = self.shared.lock().audience.put_segment(id, kind);
         if let Err(problem) = made {
             panic!("the segment {id:?} cannot be made: {problem}");
         }
@@ -138,11 +141,11 @@ impl MockServer {
         when: impl Into<Timestamp>,
     ) {
         let (address, what) = (address.as_ref(), what.as_ref());
-        let engaged = self
-            .shared
-            .lock()
-            .audience
-            .engage(address, what, when.into().as_unix());
+        let engaged =
+            self.shared
+                .lock()
+                .audience
+                .record_engagement(address, what, when.into().as_unix());
         if let Err(problem) = engaged {
             panic!("the engagement cannot be noted: {problem}");
         }
@@ -150,7 +153,7 @@ impl MockServer {
 
     /// Changes how many contacts can be stored; `None` for no limit.
     pub fn set_ceiling(&self, contacts: Option<u64>) {
-        self.shared.lock().audience.ceiling(contacts);
+        self.shared.lock().audience.set_ceiling(contacts);
     }
 
     /// A contact as the service holds it, or `None` where there is none of this address.
@@ -162,7 +165,7 @@ impl MockServer {
     /// The number of contacts that are stored.
     #[must_use]
     pub fn contacts(&self) -> usize {
-        self.shared.lock().audience.contacts()
+        self.shared.lock().audience.contact_count()
     }
 
     /// The newest 1,000 requests, in the order they were answered. Those to `/_mock/…` are not among them.

@@ -305,7 +305,8 @@ impl Shared {
 impl State {
     fn publish(&mut self, event: NewEvent, now: i64) -> (u64, String) {
         let at = event.created_at.unwrap_or(now);
-        self.audience.record(&event.event_type, &event.data, at);
+        self.audience
+            .record_event(&event.event_type, &event.data, at);
         self.deliveries.publish(event, now)
     }
 }

@@ -96,7 +96,7 @@ impl MockService {
 
     /// Makes a topic with this default answer, or gives it another default (section 2.6).
     pub fn topic(&self, name: impl AsRef<str>, default: bool) {
-        self.audience().topic(name.as_ref(), default);
+        self.audience().put_topic(name.as_ref(), default);
     }
 
     /// Makes a segment, or replaces the one with this id (section 2.7).
@@ -107,7 +107,7 @@ impl MockService {
     #[track_caller]
     pub fn segment(&self, id: impl AsRef<str>, kind: SegmentKind) {
         let id = id.as_ref();
-        let made = self.audience().segment(id, kind);
+        let made = self.audience().put_segment(id, kind);
         if let Err(error) = made {
             panic!("the rule of segment `{id}` cannot be read: {error}");
         }
@@ -134,7 +134,9 @@ impl MockService {
         at: impl Into<Timestamp>,
     ) {
         let at = at.into().as_unix();
-        let noted = self.audience().engage(address.as_ref(), what.as_ref(), at);
+        let noted = self
+            .audience()
+            .record_engagement(address.as_ref(), what.as_ref(), at);
         if let Err(error) = noted {
             panic!("no such engagement: {error}");
         }
@@ -149,12 +151,12 @@ impl MockService {
     /// How many contacts are stored.
     #[must_use]
     pub fn contacts(&self) -> usize {
-        self.audience().contacts()
+        self.audience().contact_count()
     }
 
     /// Changes how many contacts may be stored; `None` is as many as there come (section 8).
     pub fn set_ceiling(&self, contacts: Option<u64>) {
-        self.audience().ceiling(contacts);
+        self.audience().set_ceiling(contacts);
     }
 
     fn now(&self) -> i64 {

@@ -1,31 +1,34 @@
-//! What an email address is to the mock, and the one form it is stored and found in.
+//! Email addresses: when one is valid, and the form in which it is stored and looked up.
 
-/// An address as it is stored and looked up: lowercased and trimmed (section 2.1).
-pub(crate) fn normalised(address: &str) -> String {
+/// Returns the form in which an address is stored and looked up: lowercased and trimmed (section 2.1).
+pub(crate) fn normalized(address: &str) -> String {
     lowercase(address.trim())
 }
 
-/// Whether a normalised address is one.
+/// Returns whether a normalized address is valid.
 ///
-/// One `@` with something on both sides of it, and neither white space nor control characters
-/// anywhere. Letters beyond ASCII are taken; nothing else about either side is judged.
-pub(crate) fn is_address(normalised: &str) -> bool {
-    let Some((local, domain)) = normalised.split_once('@') else {
+/// The document says only "must be an email address" (section 2.4). The mock accepts exactly one `@` with text on
+/// both sides of it, and refuses white space and control characters. Letters beyond ASCII are valid.
+pub(crate) fn is_address(normalized: &str) -> bool {
+    let Some((local, domain)) = normalized.split_once('@') else {
         return false;
     };
     let blank = |c: char| c.is_whitespace() || c.is_control();
-    !local.is_empty() && !domain.is_empty() && !domain.contains('@') && !normalised.contains(blank)
+    !local.is_empty() && !domain.is_empty() && !domain.contains('@') && !normalized.contains(blank)
 }
 
-/// Character by character, so that a part of a text is lowercased as it is within the whole: what
-/// [`str::to_lowercase`] does to a final sigma would keep it from being found.
-pub(crate) fn lowercase(text: &str) -> String {
+/// Lowercases each character by itself.
+///
+/// [`str::to_lowercase`] writes a sigma at the end of a word in another way than one inside it. A part of a text
+/// would then no longer be found in the whole.
+fn lowercase(text: &str) -> String {
     text.chars().flat_map(char::to_lowercase).collect()
 }
 
-/// A text as it is compared where case does not count: lowercased, and with one small sigma for the
-/// two there are, which are the same letter in capitals.
-pub(crate) fn folded(text: &str) -> String {
+/// Returns a text in the form used for comparisons that ignore case (`query`, section 4.4).
+///
+/// This is the lowercase form, with the final sigma `ς` replaced by `σ`: both have the same capital letter.
+pub(crate) fn case_folded(text: &str) -> String {
     lowercase(text).replace('ς', "σ")
 }
 
@@ -34,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_has_one_at_sign_two_sides_and_no_blanks() {
+    fn a_valid_address_has_one_at_sign_with_text_on_both_sides_and_no_white_space() {
         for good in [
             "ada@example.com",
             "ada+news@example.com",
@@ -62,10 +65,10 @@ mod tests {
 
     #[test]
     fn an_address_is_stored_lowercased_and_trimmed() {
-        assert_eq!(normalised(" \tAda@Example.COM\n"), "ada@example.com");
+        assert_eq!(normalized(" \tAda@Example.COM\n"), "ada@example.com");
         assert_eq!(
-            normalised(&normalised("ΟΔΟΣ@İ.gr")),
-            normalised("ΟΔΟΣ@İ.gr")
+            normalized(&normalized("ΟΔΟΣ@İ.gr")),
+            normalized("ΟΔΟΣ@İ.gr")
         );
     }
 }

@@ -1,32 +1,33 @@
-//! The service as a state machine: a request and a moment in, an answer out.
+//! The service as a state machine: a request and a time go in, a reply comes out.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 
-use serde::Serialize;
 use serde_json::Value;
 
-use super::address::normalised;
-use super::contact::{Reason, StoredContact};
+use super::audience_state::AudienceState;
+use super::contact::StoredContact;
 use super::dialect::Dialect;
-use super::engagement::{Engagement, Engagements};
-use super::json::listed;
-use super::key::{DEFAULT_FULL_KEY, DEFAULT_SENDING_KEY, Key, Keys};
-use super::message::{Outgoing, Reply, Request};
+use super::engagement::Engagement;
+use super::json::quoted_list;
+use super::key::{DEFAULT_FULL_KEY, DEFAULT_SENDING_KEY, KeyKind, Keys};
+use super::message::{OutgoingEvent, Reply, Request};
 use super::refusal::Refusal;
-use super::roster::Roster;
-use super::router::{Operation, Place};
+use super::router::{Operation, Route};
 use super::segment::{Segment, SegmentKind};
+use super::{batch, consent, contacts, emails, listing};
 
-/// What a service is set up with.
+/// The settings of a service.
 #[derive(Clone)]
 pub(crate) struct Settings {
+    /// The key for every endpoint. Default: [`DEFAULT_FULL_KEY`].
     pub(crate) full_key: String,
+    /// The key for `POST /emails` only. Default: [`DEFAULT_SENDING_KEY`].
     pub(crate) sending_key: String,
-    /// How many contacts may be stored; `None` is as many as there come.
+    /// How many contacts may be stored (section 8). Default: no ceiling.
     pub(crate) ceiling: Option<u64>,
-    /// `None` is `Authorization: Bearer`; a header that is named holds the bare key.
+    /// The header that holds the bare key. Default: none; the key comes in `Authorization: Bearer <key>`.
     pub(crate) key_header: Option<String>,
+    /// The choices that the document leaves open.
     pub(crate) dialect: Dialect,
 }
 
@@ -42,7 +43,7 @@ impl Default for Settings {
     }
 }
 
-/// Keys are secrets also where they are made up for a test: a test may hand in a real one.
+/// Leaves out the keys. A test may use a real one, so they are never printed.
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
@@ -53,26 +54,15 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// Everything the service knows of one audience, and what it answers.
-///
-/// Nothing in here waits, reads a clock or knows of HTTP libraries.
+/// One audience of the service: it handles requests, and a test can change what no request can.
 #[derive(Clone)]
 pub(crate) struct Audience {
     keys: Keys,
-    pub(super) dialect: Dialect,
-    pub(super) ceiling: Option<u64>,
-    pub(super) roster: Roster,
-    /// Every topic's name and default answer.
-    pub(super) topics: BTreeMap<String, bool>,
-    pub(super) segments: HashMap<String, Segment>,
-    pub(super) engagements: Engagements,
-    /// The addresses that mail no longer goes out to, contacts or not.
-    pub(super) suppressed: HashSet<String>,
-    pub(super) emails: u64,
-    pub(super) outbox: Vec<Outgoing>,
+    state: AudienceState,
 }
 
 impl Audience {
+    /// Creates an empty audience.
     pub(crate) fn new(settings: Settings) -> Self {
         Self {
             keys: Keys {
@@ -80,138 +70,124 @@ impl Audience {
                 sending: settings.sending_key,
                 header: settings.key_header,
             },
-            dialect: settings.dialect,
-            ceiling: settings.ceiling,
-            roster: Roster::default(),
-            topics: BTreeMap::new(),
-            segments: HashMap::new(),
-            engagements: Engagements::default(),
-            suppressed: HashSet::new(),
-            emails: 0,
-            outbox: Vec::new(),
+            state: AudienceState::new(settings.dialect, settings.ceiling),
         }
     }
 
-    /// The answer to a request that arrives at `now`, in Unix seconds. Any bytes have one.
+    /// Handles a request that arrives at `now`, in Unix seconds. Any bytes get a reply.
     pub(crate) fn handle(&mut self, request: &Request<'_>, now: i64) -> Reply {
-        self.answer(request, now)
-            .unwrap_or_else(|refusal| refusal.reply(self.dialect.error_shape))
+        self.dispatch(request, now)
+            .unwrap_or_else(|refusal| refusal.reply(self.state.dialect().error_shape))
     }
 
-    /// A topic, new or with another default.
-    pub(crate) fn topic(&mut self, name: &str, default: bool) {
-        self.topics.insert(name.to_owned(), default);
+    /// Adds a topic, or changes the default answer of an existing one (section 2.6).
+    pub(crate) fn put_topic(&mut self, name: &str, default: bool) {
+        self.state.put_topic(name, default);
     }
 
-    /// A segment, new or in place of the one with this id.
-    pub(crate) fn segment(&mut self, id: &str, kind: SegmentKind) -> Result<(), String> {
-        self.segments.insert(id.to_owned(), Segment::read(kind)?);
+    /// Adds a segment, or replaces the one with the same id (section 2.7).
+    ///
+    /// # Errors
+    ///
+    /// The message names what is wrong with the segment's rule.
+    pub(crate) fn put_segment(&mut self, id: &str, kind: SegmentKind) -> Result<(), String> {
+        self.state.put_segment(id, Segment::parse(kind)?);
         Ok(())
     }
 
-    /// A mailbox provider's spam report: what no request can undo (section 3.2).
+    /// Records a mailbox provider's spam report, which no request can undo (section 3.2).
     pub(crate) fn report_spam(&mut self, address: &str, now: i64) {
-        let address = normalised(address);
-        if let Some(contact) = self.roster.find_mut(&address) {
-            contact.unsubscribed = true;
-            contact.reason = Reason::Complaint;
-        }
-        self.engagements.note(&address, Engagement::Complained, now);
-        self.suppressed.insert(address);
+        self.state.report_spam(address, now);
     }
 
-    /// Notes what an address did with its mail; an error where `what` is no engagement.
-    pub(crate) fn engage(&mut self, address: &str, what: &str, at: i64) -> Result<(), String> {
-        let Some(what) = Engagement::named(what) else {
+    /// Records an engagement of an address at `at`, in Unix seconds.
+    ///
+    /// # Errors
+    ///
+    /// The message lists the known engagements, if `what` is not one of them.
+    pub(crate) fn record_engagement(
+        &mut self,
+        address: &str,
+        what: &str,
+        at: i64,
+    ) -> Result<(), String> {
+        let Some(engagement) = Engagement::from_name(what) else {
             return Err(format!(
-                "`{}` is none of {}",
+                "`{}` is not a known engagement; known engagements: {}",
                 what.escape_debug(),
-                listed(&Engagement::NAMES)
+                quoted_list(&Engagement::NAMES)
             ));
         };
-        self.engagements.note(&normalised(address), what, at);
+        self.state.record_engagement(address, engagement, at);
         Ok(())
     }
 
-    /// Takes in an event: one about a contact's mail is engagement, and a complaint a spam report.
-    pub(crate) fn record(&mut self, event_type: &str, data: &Value, at: i64) {
-        let what = event_type
-            .strip_prefix("email.")
-            .and_then(Engagement::named);
-        let (Some(what), Some(address)) = (what, data.get("to").and_then(Value::as_str)) else {
-            return;
-        };
-        if what == Engagement::Complained {
-            return self.report_spam(address, at);
-        }
-        let address = normalised(address);
-        if self.roster.find(&address).is_some() {
-            self.engagements.note(&address, what, at);
-        }
+    /// Records what an event says about its recipient: an engagement, or a spam report.
+    ///
+    /// For events that a test sends by itself. Those that the service publishes are recorded already.
+    pub(crate) fn record_event(&mut self, event_type: &str, data: &Value, at: i64) {
+        self.state.record_event(event_type, data, at);
     }
 
+    /// Returns a stored contact, or `None` if the address is not one.
     pub(crate) fn contact(&self, address: &str) -> Option<StoredContact> {
-        let contact = self.roster.find(&normalised(address))?;
-        Some(contact.stored(&self.topics))
+        let contact = self.state.contacts().find(address)?;
+        Some(contact.to_stored(self.state.topics()))
     }
 
-    pub(crate) fn contacts(&self) -> usize {
-        self.roster.len()
+    /// Returns how many contacts are stored.
+    pub(crate) fn contact_count(&self) -> usize {
+        self.state.contacts().len()
     }
 
-    /// How many contacts may be stored from now on; those there are stay.
-    pub(crate) fn ceiling(&mut self, contacts: Option<u64>) {
-        self.ceiling = contacts;
+    /// Changes how many contacts may be stored. `None` means no ceiling. Contacts above it stay stored.
+    pub(crate) fn set_ceiling(&mut self, contacts: Option<u64>) {
+        self.state.contacts_mut().set_ceiling(contacts);
     }
 
-    /// The events to deliver that have gathered since the last call, oldest first.
-    pub(crate) fn take_events(&mut self) -> Vec<Outgoing> {
-        std::mem::take(&mut self.outbox)
+    /// Returns the events to deliver since the last call, oldest first.
+    pub(crate) fn take_events(&mut self) -> Vec<OutgoingEvent> {
+        self.state.take_events()
     }
 
-    /// Refuses in the order: 401, 404 for the path, 403, 404 for the method, and then as the operation does.
-    fn answer(&mut self, request: &Request<'_>, now: i64) -> Result<Reply, Refusal> {
-        let key = self.keys.find(request.headers)?;
-        let place = Place::of(request.path);
-        let of_the_audience = match &place {
-            Ok(place) => place.is_of_the_audience(),
+    /// Runs the operation that a request asks for.
+    ///
+    /// Checks in this order, which is the mock's choice: the key (401), the path (404), the kind of the key (403),
+    /// the encoding of the path (422), the method (404). The operation comes last.
+    fn dispatch(&mut self, request: &Request<'_>, now: i64) -> Result<Reply, Refusal> {
+        let key = self.keys.authenticate(request.headers)?;
+        let route = Route::parse(request.path);
+        let requires_full_key = match &route {
+            Ok(route) => route.requires_full_key(),
             Err(refusal) => refusal.status != 404,
         };
-        if key == Key::Sending && of_the_audience {
+        if key == KeyKind::Sending && requires_full_key {
             return Err(Refusal::key_not_permitted());
         }
-        let place = place?;
-        let body = request.body;
-        match place.operation(request.method)? {
-            Operation::Create => self.create(body, now),
-            Operation::CreateBatch => self.create_batch(body, now),
-            Operation::Retrieve(address) => self.retrieve(&address),
-            Operation::List => self.list(request.query.unwrap_or_default(), now),
-            Operation::Unsubscribe(address) => self.unsubscribe(&address, body),
-            Operation::Subscribe(address) => self.subscribe(&address, body),
-            Operation::Merge(address) => self.merge(&address, body),
-            Operation::SendEmail => self.send_email(body, now),
+
+        let operation = route?.operation(request.method)?;
+        let (state, body) = (&mut self.state, request.body);
+        match operation {
+            Operation::Create => contacts::create(state, body, now),
+            Operation::CreateBatch => batch::create_batch(state, body, now),
+            Operation::Retrieve(address) => contacts::retrieve(state, &address),
+            Operation::List => listing::list(state, request.query.unwrap_or_default(), now),
+            Operation::Unsubscribe(address) => consent::unsubscribe(state, &address, body),
+            Operation::Subscribe(address) => consent::subscribe(state, &address, body),
+            Operation::Merge(address) => contacts::merge(state, &address, body),
+            Operation::SendEmail => emails::send_email(state, body, now),
         }
     }
 }
 
-/// Counts and settings only: contacts are personal data, and keys are keys.
+/// Shows counts and the dialect only: contacts are personal data, and keys are secrets.
 impl fmt::Debug for Audience {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Audience")
-            .field("contacts", &self.contacts())
-            .field("ceiling", &self.ceiling)
-            .field("dialect", &self.dialect)
+            .field("contacts", &self.contact_count())
+            .field("ceiling", &self.state.contacts().ceiling())
+            .field("dialect", &self.state.dialect())
             .finish_non_exhaustive()
-    }
-}
-
-/// An answer that is no refusal.
-pub(super) fn reply(status: u16, body: &impl Serialize) -> Reply {
-    Reply {
-        status,
-        body: serde_json::to_vec(body)
-            .expect("text, numbers and maps with text for keys always have a JSON form"),
     }
 }
 
@@ -219,10 +195,10 @@ pub(super) fn reply(status: u16, body: &impl Serialize) -> Reply {
 mod tests {
     use serde_json::json;
 
-    use super::super::testing::{Service, slug};
+    use super::super::testing::{Service, status_and_slug};
 
     #[test]
-    fn a_sending_key_is_good_for_emails_alone() {
+    fn a_sending_key_is_refused_by_every_endpoint_except_emails() {
         let mut service = Service::new();
         for (method, target) in [
             ("POST", "/contacts"),
@@ -233,10 +209,10 @@ mod tests {
             ("POST", "/contacts/ada@x.io/subscribe"),
             ("POST", "/contacts/ada@x.io/unsubscribe"),
         ] {
-            let answer = service.send("sending", method, target, b"not even JSON");
+            let response = service.send("sending", method, target, b"not even JSON");
 
             assert_eq!(
-                slug(&answer),
+                status_and_slug(&response),
                 (403, "key_not_permitted"),
                 "{method} {target}"
             );
@@ -248,91 +224,39 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_judged_before_anything_else() {
+    fn the_key_is_checked_first() {
         let mut service = Service::new();
         for target in ["/contacts", "/nowhere", "/contacts/%"] {
-            let answer = service.send("other", "GET", target, b"");
+            let response = service.send("other", "GET", target, b"");
 
-            assert_eq!(slug(&answer), (401, "unauthorized"), "{target}");
+            assert_eq!(
+                status_and_slug(&response),
+                (401, "unauthorized"),
+                "{target}"
+            );
         }
-        assert_eq!(slug(&service.get("/nowhere")), (404, "not_found"));
         assert_eq!(
-            slug(&service.send("full", "DELETE", "/contacts/ada@x.io", b"")),
+            status_and_slug(&service.get("/nowhere")),
+            (404, "not_found")
+        );
+        assert_eq!(
+            status_and_slug(&service.send("full", "DELETE", "/contacts/ada@x.io", b"")),
             (404, "not_found")
         );
     }
 
     #[test]
-    fn a_spam_report_opts_out_counts_as_engagement_and_suppresses() {
+    fn the_error_for_an_unknown_engagement_lists_the_known_ones() {
         let mut service = Service::new();
-        service.create("ada@x.io");
 
-        service.audience.report_spam(" ADA@x.io", service.now);
-        service.audience.report_spam("nobody@x.io", service.now);
-
-        let ada = service.audience.contact("ada@x.io").unwrap();
-        assert!(ada.unsubscribed);
-        assert_eq!(ada.unsubscribe_reason, "complaint");
-        assert_eq!(service.audience.contacts(), 1);
-        let rule = r#"{"match_":"all","conditions":[{"field":"engagement","what":"complained","op":"ever"}]}"#;
-        assert_eq!(service.found(&format!("rules={rule}")), ["ada@x.io"]);
-        let to = json!({"from": "me@x.io", "to": ["ada@x.io", "nobody@x.io"]});
-        service.post("/emails", &to);
-        let types: Vec<String> = service
+        let error = service
             .audience
-            .take_events()
-            .into_iter()
-            .map(|event| event.event_type)
-            .collect();
-        assert_eq!(types, ["email.refused", "email.refused"]);
-    }
-
-    #[test]
-    fn an_event_about_a_contacts_mail_counts_as_engagement() {
-        let mut service = Service::new();
-        service.create("ada@x.io");
-        service.create("bob@x.io");
-
-        for (event_type, to) in [
-            ("email.opened", json!("Ada@x.io")),
-            ("email.opened", json!("carol@x.io")),
-            ("email.opened", json!(["bob@x.io"])),
-            ("email.sent", json!("bob@x.io")),
-            ("opened", json!("bob@x.io")),
-        ] {
-            let data = json!({ "to": to });
-            service.audience.record(event_type, &data, service.now);
-        }
-        service.create("carol@x.io");
-
-        let rule =
-            r#"{"match_":"all","conditions":[{"field":"engagement","what":"opened","op":"ever"}]}"#;
-        assert_eq!(service.found(&format!("rules={rule}")), ["ada@x.io"]);
-    }
-
-    #[test]
-    fn a_complained_event_is_a_spam_report() {
-        let mut service = Service::new();
-        service.create("ada@x.io");
-
-        let data = json!({"to": "ada@x.io"});
-        service
-            .audience
-            .record("email.complained", &data, service.now);
-
-        let answer = service.call("/contacts/ada@x.io/subscribe");
-        assert_eq!(slug(&answer), (422, "failed_precondition"));
-    }
-
-    #[test]
-    fn an_unknown_engagement_is_refused_with_those_there_are() {
-        let mut service = Service::new();
-
-        let error = service.audience.engage("ada@x.io", "read", 0).unwrap_err();
+            .record_engagement("ada@x.io", "read", 0)
+            .unwrap_err();
 
         assert_eq!(
             error,
-            "`read` is none of `delivered`, `bounced`, `complained`, `opened`, `clicked`"
+            "`read` is not a known engagement; known engagements: `delivered`, `bounced`, `complained`, `opened`, `clicked`"
         );
     }
 }

@@ -1,66 +1,87 @@
-//! Batches (section 4.2): each entry by itself, in order, until the ceiling is crossed.
+//! Create several contacts: `POST /contacts/batch` (section 4.2).
 
 use serde_json::{Value, json};
 
-use super::audience::{Audience, reply};
+use super::audience_state::AudienceState;
+use super::contacts::apply;
 use super::dialect::BatchMessage;
-use super::json::{self, Strict};
+use super::json::{self, Parsed};
 use super::message::Reply;
-use super::reading::Entry;
 use super::refusal::Refusal;
+use super::request_body::CreateBody;
 
-const MOST_ENTRIES: usize = 100;
+/// The number of entries in the longest batch (section 8).
+const MAX_ENTRIES: usize = 100;
 
-impl Audience {
-    pub(super) fn create_batch(&mut self, body: &[u8], now: i64) -> Result<Reply, Refusal> {
-        let entries = json::array(body).map_err(Refusal::invalid)?;
-        if entries.is_empty() || entries.len() > MOST_ENTRIES {
-            let found = entries.len();
-            let message = format!("a batch has 1 to {MOST_ENTRIES} entries, not {found}");
-            return Err(Refusal::batch(message, self.dialect.batch_refusal));
-        }
-        let mut over_quota = None;
-        let results: Vec<Value> = entries
-            .into_iter()
-            .map(|entry| self.batch_result(entry, &mut over_quota, now))
-            .collect();
-        Ok(reply(200, &json!({ "data": results })))
+/// Applies each entry of a batch in order, and returns a result for each.
+///
+/// # Errors
+///
+/// The status and slug are the dialect's choice if the batch has zero or more than 100 entries; nothing is applied.
+/// 422 `validation_error` if the body is not a JSON array.
+pub(super) fn create_batch(
+    state: &mut AudienceState,
+    body: &[u8],
+    now: i64,
+) -> Result<Reply, Refusal> {
+    let entries = json::parse_array(body).map_err(Refusal::invalid)?;
+    if entries.is_empty() || entries.len() > MAX_ENTRIES {
+        let count = entries.len();
+        let message = format!("a batch must have 1 to {MAX_ENTRIES} entries, not {count}");
+        return Err(Refusal::batch(message, state.dialect().batch_refusal));
     }
+    let mut quota_exceeded = None;
+    let results: Vec<Value> = entries
+        .into_iter()
+        .map(|entry| apply_entry(state, entry, &mut quota_exceeded, now))
+        .collect();
+    Ok(Reply::json(200, &json!({ "data": results })))
+}
 
-    /// Once an entry is over the ceiling, every entry after it is, whatever it says (section 4.2).
-    fn batch_result(&mut self, entry: Strict, over_quota: &mut Option<Refusal>, now: i64) -> Value {
-        let email = Entry::address_of(&entry.value);
-        let applied = match &*over_quota {
-            Some(refusal) => Err(refusal.clone()),
-            None => entry
-                .checked()
-                .map_err(Refusal::invalid)
-                .and_then(|body| Ok(self.apply(&body, now)?.1)),
-        };
-        match applied {
-            Ok(outcome) => json!({"email": email, "status": outcome.as_str()}),
-            Err(refusal) => {
-                let message = match self.dialect.batch_message {
-                    BatchMessage::Message => "message",
-                    BatchMessage::Error => "error",
-                    BatchMessage::Detail => "detail",
-                    BatchMessage::Reason => "reason",
-                };
-                let result =
-                    json!({"email": email, "status": refusal.code, message: refusal.message});
-                if refusal.status == 402 {
-                    *over_quota = Some(refusal);
-                }
-                result
+/// Applies an entry and returns its result (section 2.5).
+///
+/// Once an entry exceeds the quota, every entry after it reports the same, even an invalid one (section 4.2).
+fn apply_entry(
+    state: &mut AudienceState,
+    entry: Parsed,
+    quota_exceeded: &mut Option<Refusal>,
+    now: i64,
+) -> Value {
+    let email = CreateBody::address_in(&entry.value);
+    let applied = match &*quota_exceeded {
+        Some(refusal) => Err(refusal.clone()),
+        None => entry
+            .without_duplicates()
+            .map_err(Refusal::invalid)
+            .and_then(|body| Ok(apply(state, &body, now)?.1)),
+    };
+    match applied {
+        Ok(outcome) => json!({"email": email, "status": outcome.as_str()}),
+        Err(refusal) => {
+            let message = message_member(state.dialect().batch_message);
+            let result = json!({"email": email, "status": refusal.code, message: refusal.message});
+            if refusal.status == 402 {
+                *quota_exceeded = Some(refusal);
             }
+            result
         }
+    }
+}
+
+/// Returns the name of the member that holds the message of a failed entry.
+fn message_member(choice: BatchMessage) -> &'static str {
+    match choice {
+        BatchMessage::Message => "message",
+        BatchMessage::Error => "error",
+        BatchMessage::Detail => "detail",
+        BatchMessage::Reason => "reason",
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::dialect::{BatchRefusal, Dialect};
-    use super::super::testing::{Service, message, slug};
+    use super::super::testing::{Service, message, status_and_slug};
     use super::*;
 
     #[test]
@@ -77,10 +98,10 @@ mod tests {
             {"email": "carol@x.io"},
         ]);
 
-        let (status, answer) = service.post("/contacts/batch", &batch);
+        let (status, response) = service.post("/contacts/batch", &batch);
 
         assert_eq!(status, 200);
-        let results = answer["data"].as_array().unwrap();
+        let results = response["data"].as_array().unwrap();
         let outcomes: Vec<(&str, &str, bool)> = results
             .iter()
             .map(|result| {
@@ -110,9 +131,9 @@ mod tests {
     }
 
     #[test]
-    fn after_one_entry_over_the_ceiling_every_entry_is() {
+    fn after_one_entry_exceeds_the_quota_every_later_entry_does() {
         let mut service = Service::new();
-        service.audience.ceiling(Some(1));
+        service.audience.set_ceiling(Some(1));
         let batch = json!([
             {"email": "ada@x.io"},
             {"email": "bob@x.io"},
@@ -120,9 +141,9 @@ mod tests {
             {"email": "nobody"},
         ]);
 
-        let (status, answer) = service.post("/contacts/batch", &batch);
+        let (status, response) = service.post("/contacts/batch", &batch);
 
-        let statuses: Vec<&Value> = answer["data"]
+        let statuses: Vec<&Value> = response["data"]
             .as_array()
             .unwrap()
             .iter()
@@ -138,7 +159,7 @@ mod tests {
                 "quota_exceeded"
             ]
         );
-        assert_eq!(answer["data"][3]["email"], json!("nobody"));
+        assert_eq!(response["data"][3]["email"], json!("nobody"));
         assert_eq!(
             service.audience.contact("ada@x.io").unwrap().first_name,
             None
@@ -146,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_of_none_or_too_many_is_refused_and_nothing_of_it_applied() {
+    fn a_batch_of_zero_or_101_entries_is_refused_and_not_applied() {
         let mut service = Service::new();
         let entries = |count: usize| -> Value {
             (0..count)
@@ -155,50 +176,53 @@ mod tests {
         };
 
         assert_eq!(
-            slug(&service.post("/contacts/batch", &entries(0))),
+            status_and_slug(&service.post("/contacts/batch", &entries(0))),
             (422, "validation_error")
         );
         let refused = service.post("/contacts/batch", &entries(101));
-        assert_eq!(message(&refused), "a batch has 1 to 100 entries, not 101");
         assert_eq!(
-            slug(&service.post("/contacts/batch", &json!({}))),
+            message(&refused),
+            "a batch must have 1 to 100 entries, not 101"
+        );
+        assert_eq!(
+            status_and_slug(&service.post("/contacts/batch", &json!({}))),
             (422, "validation_error")
         );
-        assert_eq!(service.audience.contacts(), 0);
+        assert_eq!(service.audience.contact_count(), 0);
         assert_eq!(service.post("/contacts/batch", &entries(100)).0, 200);
-        assert_eq!(service.audience.contacts(), 100);
+        assert_eq!(service.audience.contact_count(), 100);
     }
 
     #[test]
-    fn a_member_given_twice_condemns_its_entry_alone() {
+    fn a_member_given_twice_makes_only_its_own_entry_invalid() {
         let mut service = Service::new();
         let batch =
             br#"[{"email": "A@x.io", "last_name": "", "last_name": ""}, {"email": "c@x.io"}]"#;
 
-        let (status, answer) = service.send("full", "POST", "/contacts/batch", batch);
+        let (status, response) = service.send("full", "POST", "/contacts/batch", batch);
 
         assert_eq!(status, 200);
         assert_eq!(
-            answer["data"][0],
+            response["data"][0],
             json!({"email": "a@x.io", "status": "validation_error", "message": "`last_name` is given twice"})
         );
-        assert_eq!(answer["data"][1]["status"], "created");
+        assert_eq!(response["data"][1]["status"], "created");
     }
 
     #[test]
-    fn a_dialect_decides_how_a_batch_is_refused_and_where_messages_stand() {
-        let mut service = Service::speaking(Dialect {
+    fn the_dialect_decides_the_batch_refusal_and_the_message_member() {
+        let mut service = Service::with_dialect(Dialect {
             batch_message: BatchMessage::Detail,
             batch_refusal: BatchRefusal::BadRequest,
             ..Dialect::default()
         });
 
         let refused = service.post("/contacts/batch", &json!([]));
-        let (_, answer) = service.post("/contacts/batch", &json!([1]));
+        let (_, response) = service.post("/contacts/batch", &json!([1]));
 
-        assert_eq!(slug(&refused), (400, "bad_request"));
+        assert_eq!(status_and_slug(&refused), (400, "bad_request"));
         assert_eq!(
-            answer["data"][0]["detail"],
+            response["data"][0]["detail"],
             "a contact must be a JSON object, not 1"
         );
     }

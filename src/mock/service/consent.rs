@@ -1,68 +1,85 @@
-//! Subscribe and unsubscribe: the transitions of section 3.2.
+//! Unsubscribe and subscribe: the consent transitions of section 3.2.
 
-use super::audience::{Audience, reply};
+use super::audience_state::AudienceState;
 use super::contact::Reason;
+use super::contacts::retrieve;
 use super::dialect::{ConsentForm, ReasonAfterSubscribe};
 use super::message::Reply;
-use super::reading::{self, OptOut};
 use super::refusal::Refusal;
+use super::request_body::{UnsubscribeBody, parse_subscribe};
 
-impl Audience {
-    /// Refuses in the order: body, unknown address, unknown topic.
-    pub(super) fn unsubscribe(&mut self, address: &str, body: &[u8]) -> Result<Reply, Refusal> {
-        let opt_out = OptOut::read(body, self.dialect).map_err(Refusal::invalid)?;
-        self.found(address)?;
-        match opt_out.topic {
-            Some(topic) => self.note_answer(address, topic, false)?,
-            None => {
-                let contact = self.found_mut(address)?;
-                contact.unsubscribed = true;
-                // A manual opt-out on top of a complaint would make way for a subscribe: two calls
-                // must not launder a spam report.
-                if contact.reason != Reason::Complaint {
-                    contact.reason = opt_out.reason;
-                }
+/// Opts a contact out of a topic, or of all broadcasts (section 4.5).
+///
+/// After a spam report, a global opt-out leaves the reason `complaint`. The table in section 3.2 would change it to
+/// `manual`, and a subscribe could then undo the spam report.
+///
+/// # Errors
+///
+/// In this order, which is the mock's choice:
+///
+/// - 422 `validation_error` if the body is invalid or declares a complaint;
+/// - 404 `not_found` if the address is not a contact;
+/// - 404 `not_found` if the topic is unknown.
+pub(super) fn unsubscribe(
+    state: &mut AudienceState,
+    address: &str,
+    body: &[u8],
+) -> Result<Reply, Refusal> {
+    let body = UnsubscribeBody::parse(body, state.dialect()).map_err(Refusal::invalid)?;
+    let contact = state.contact_mut(address)?;
+    match body.topic {
+        Some(topic) => state.record_answer(address, topic, false)?,
+        None => {
+            contact.unsubscribed = true;
+            if contact.reason != Reason::Complaint {
+                contact.reason = body.reason;
             }
         }
-        self.consent(address)
     }
+    consent_reply(state, address)
+}
 
-    /// Refuses in the order: body, unknown address, complaint, unknown topic.
-    pub(super) fn subscribe(&mut self, address: &str, body: &[u8]) -> Result<Reply, Refusal> {
-        let topic = reading::opt_in(body, self.dialect).map_err(Refusal::invalid)?;
-        let clears = self.dialect.reason_after_subscribe == ReasonAfterSubscribe::Cleared;
-        let contact = self.found_mut(address)?;
-        if contact.reason == Reason::Complaint {
-            return Err(Refusal::complaint_locked(&contact.email));
-        }
-        match topic {
-            Some(topic) => self.note_answer(address, topic, true)?,
-            None => {
-                contact.unsubscribed = false;
-                if clears {
-                    contact.reason = Reason::None;
-                }
+/// Opts a contact into a topic, or clears its global opt-out (section 4.6).
+///
+/// # Errors
+///
+/// In this order, which is the mock's choice:
+///
+/// - 422 `validation_error` if the body is invalid;
+/// - 404 `not_found` if the address is not a contact;
+/// - 422 `failed_precondition` if the contact reported spam;
+/// - 404 `not_found` if the topic is unknown.
+pub(super) fn subscribe(
+    state: &mut AudienceState,
+    address: &str,
+    body: &[u8],
+) -> Result<Reply, Refusal> {
+    let dialect = state.dialect();
+    let topic = parse_subscribe(body, dialect).map_err(Refusal::invalid)?;
+    let contact = state.contact_mut(address)?;
+    if contact.reason == Reason::Complaint {
+        return Err(Refusal::complaint_locked(&contact.email));
+    }
+    match topic {
+        Some(topic) => state.record_answer(address, topic, true)?,
+        None => {
+            contact.unsubscribed = false;
+            if dialect.reason_after_subscribe == ReasonAfterSubscribe::Cleared {
+                contact.reason = Reason::None;
             }
         }
-        self.consent(address)
     }
+    consent_reply(state, address)
+}
 
-    fn note_answer(&mut self, address: &str, topic: String, answer: bool) -> Result<(), Refusal> {
-        if !self.topics.contains_key(&topic) {
-            let topic = topic.escape_debug();
-            return Err(Refusal::not_found(format!("there is no topic `{topic}`")));
-        }
-        self.found_mut(address)?.answers.insert(topic, answer);
-        Ok(())
-    }
-
-    fn consent(&self, address: &str) -> Result<Reply, Refusal> {
-        match self.dialect.consent_form {
-            ConsentForm::Full => self.retrieve(address),
-            ConsentForm::Create => {
-                let form = self.found(address)?.created(self.dialect.missing_name);
-                Ok(reply(self.dialect.success_status.code(), &form))
-            }
+/// Returns the contact. The document says "returns the contact" but not in which form; the dialect decides.
+fn consent_reply(state: &AudienceState, address: &str) -> Result<Reply, Refusal> {
+    let dialect = state.dialect();
+    match dialect.consent_form {
+        ConsentForm::Full => retrieve(state, address),
+        ConsentForm::Create => {
+            let form = state.contact(address)?.to_created(dialect.missing_name);
+            Ok(Reply::json(dialect.success_status.code(), &form))
         }
     }
 }
@@ -72,16 +89,16 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::dialect::{Dialect, SuccessStatus};
-    use super::super::testing::{Service, message, slug};
+    use super::super::testing::{Service, message, status_and_slug};
     use super::*;
 
     const UNSUBSCRIBE: &str = "/contacts/ada%40x.io/unsubscribe";
     const SUBSCRIBE: &str = "/contacts/ada%40x.io/subscribe";
 
     fn with_ada(dialect: Dialect) -> Service {
-        let mut service = Service::speaking(dialect);
-        service.audience.topic("news", true);
-        service.audience.topic("offers", false);
+        let mut service = Service::with_dialect(dialect);
+        service.audience.put_topic("news", true);
+        service.audience.put_topic("offers", false);
         service.create("ada@x.io");
         service
     }
@@ -93,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn each_transition_ends_in_the_state_of_section_3_2() {
+    fn each_transition_leads_to_the_state_of_section_3_2() {
         let defaults = json!({"news": true, "offers": false});
         let steps = [
             (UNSUBSCRIBE, "", (true, "manual", defaults.clone())),
@@ -140,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_a_sender_sends_undoes_a_complaint() {
+    fn no_request_undoes_a_complaint() {
         let mut service = with_ada(Dialect::default());
         service.audience.report_spam("ada@x.io", service.now);
 
@@ -150,11 +167,15 @@ mod tests {
             json!({"topic": "news"}),
         ] {
             assert_eq!(service.post(UNSUBSCRIBE, &body).0, 200);
-            let answer = service.post(SUBSCRIBE, &json!({}));
-            assert_eq!(slug(&answer), (422, "failed_precondition"), "{body}");
+            let response = service.post(SUBSCRIBE, &json!({}));
+            assert_eq!(
+                status_and_slug(&response),
+                (422, "failed_precondition"),
+                "{body}"
+            );
         }
         let topic = service.post(SUBSCRIBE, &json!({"topic": "offers"}));
-        assert_eq!(slug(&topic), (422, "failed_precondition"));
+        assert_eq!(status_and_slug(&topic), (422, "failed_precondition"));
         service.post(
             "/contacts",
             &json!({"email": "ada@x.io", "first_name": "Ada"}),
@@ -168,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_come_in_their_order_and_change_nothing() {
+    fn the_first_applicable_refusal_is_returned_and_nothing_changes() {
         let mut service = with_ada(Dialect::default());
         let declared = json!({"reason": "complaint"});
         let unknown = json!({"topic": "nonsense"});
@@ -207,42 +228,42 @@ mod tests {
             ),
         ];
         for (answer, status, code) in &cases {
-            assert_eq!(slug(answer), (*status, *code), "{answer:?}");
+            assert_eq!(status_and_slug(answer), (*status, *code), "{answer:?}");
         }
         assert!(message(&cases[2].0).contains("bob@x.io"));
         for target in [SUBSCRIBE, UNSUBSCRIBE] {
-            let answer = service.post(target, &unknown);
-            assert_eq!(slug(&answer), (404, "not_found"));
-            assert_eq!(message(&answer), "there is no topic `nonsense`");
+            let response = service.post(target, &unknown);
+            assert_eq!(status_and_slug(&response), (404, "not_found"));
+            assert_eq!(message(&response), "there is no topic `nonsense`");
         }
         service.audience.report_spam("ada@x.io", service.now);
         let locked = service.post(SUBSCRIBE, &unknown);
-        assert_eq!(slug(&locked), (422, "failed_precondition"));
+        assert_eq!(status_and_slug(&locked), (422, "failed_precondition"));
     }
 
     #[test]
-    fn another_default_shows_where_the_contact_never_answered() {
+    fn a_new_default_applies_to_topics_the_contact_never_answered() {
         let mut service = with_ada(Dialect::default());
         service.post(UNSUBSCRIBE, &json!({"topic": "news"}));
 
-        service.audience.topic("news", true);
-        service.audience.topic("offers", true);
+        service.audience.put_topic("news", true);
+        service.audience.put_topic("offers", true);
 
         let (_, ada) = service.get("/contacts/ada@x.io");
         assert_eq!(ada["topics"], json!({"news": false, "offers": true}));
     }
 
     #[test]
-    fn a_dialect_decides_form_status_and_what_is_left_of_the_reason() {
+    fn the_dialect_decides_the_form_the_status_and_the_reason_after_subscribe() {
         let mut service = with_ada(Dialect {
             consent_form: ConsentForm::Create,
             success_status: SuccessStatus::Accepted,
             reason_after_subscribe: ReasonAfterSubscribe::Kept,
             ..Dialect::default()
         });
-        service.call(UNSUBSCRIBE);
+        service.post_without_body(UNSUBSCRIBE);
 
-        let (status, contact) = service.call(SUBSCRIBE);
+        let (status, contact) = service.post_without_body(SUBSCRIBE);
 
         assert_eq!(status, 202);
         assert_eq!(contact.get("topics"), None);

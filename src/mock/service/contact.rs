@@ -1,4 +1,4 @@
-//! A contact as the mock holds it, and the three forms it is answered in (sections 2.1 to 2.3).
+//! A stored contact, and the three forms in which a response shows one (sections 2.1 to 2.3).
 
 use std::collections::BTreeMap;
 
@@ -8,33 +8,59 @@ use serde_json::{Map, Value};
 use super::dialect::MissingName;
 use crate::Timestamp;
 
-/// A contact as the mock holds it, for a test's assertions.
+/// A contact as the mock stores it, for the assertions of a test.
+///
+/// `MockServer::contact` returns it. It shows more than a response does: the contact's own topic answers, apart from
+/// the defaults of the topics.
+///
+/// # Example: asserting on what was stored
+///
+/// ```
+/// use audience::Client;
+/// use audience::contacts::NewContact;
+/// use audience::mock::MockServer;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), audience::Error> {
+/// let server = MockServer::builder().topic("news", true).start().await;
+/// let contacts = Client::new(server.url(), server.full_key())?.contacts();
+///
+/// contacts.create(NewContact::new(" Ada@Example.com").property("plan", "pro")).await?;
+///
+/// let ada = server.contact("ada@example.com").expect("the contact was just created");
+/// assert_eq!(ada.email, "ada@example.com");
+/// assert_eq!(ada.properties["plan"], "pro");
+/// assert_eq!(ada.topics["news"], true);
+/// assert!(ada.answers.is_empty());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StoredContact {
-    /// The id that the mock gave, and a cursor of its list.
+    /// The id that the mock assigned, such as `con_00000001`. Also a cursor for listing.
     pub id: String,
     /// The address, lowercased and trimmed.
     pub email: String,
-    /// The first name, or `None` where none was given.
+    /// The first name, or `None` if none was given. An empty name counts as none.
     pub first_name: Option<String>,
-    /// The last name, or `None` where none was given.
+    /// The last name, or `None` if none was given. An empty name counts as none.
     pub last_name: Option<String>,
     /// The merge fields.
     pub properties: Map<String, Value>,
-    /// The global opt-out.
+    /// Whether the contact opted out of all broadcasts.
     pub unsubscribed: bool,
-    /// `manual`, `preferences` or `complaint`; empty where there is none.
+    /// The reason of the global opt-out: `manual`, `preferences`, `complaint`, or an empty string.
     pub unsubscribe_reason: String,
     /// When the contact was created, by the mock's clock.
     pub created_at: Timestamp,
-    /// An answer for every topic there is: the contact's own, else the topic's default.
+    /// The answer for every topic: the contact's own, or else the default of the topic.
     pub topics: BTreeMap<String, bool>,
-    /// The answers that the contact itself gave: `topics` without the defaults.
+    /// The topic answers that the contact itself gave.
     pub answers: BTreeMap<String, bool>,
 }
 
-/// Why a contact opted out (section 3.1).
+/// The reason of a global opt-out (section 3.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Reason {
     #[default]
@@ -45,6 +71,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
+    /// Returns the value of `unsubscribe_reason`. It is an empty string if there is no reason (section 2.1).
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::None => "",
@@ -55,32 +82,35 @@ impl Reason {
     }
 }
 
-/// What the roster holds of a contact.
+/// A contact as the [`ContactStore`](super::contact_store::ContactStore) holds it.
 #[derive(Clone, Debug)]
 pub(crate) struct Contact {
     pub(crate) id: String,
+    /// Normalized.
     pub(crate) email: String,
     pub(crate) first_name: Option<String>,
     pub(crate) last_name: Option<String>,
     pub(crate) properties: Map<String, Value>,
     pub(crate) unsubscribed: bool,
     pub(crate) reason: Reason,
+    /// Unix seconds.
     pub(crate) created_at: i64,
+    /// The contact's own topic answers.
     pub(crate) answers: BTreeMap<String, bool>,
 }
 
 impl Contact {
-    /// Section 2.1: what retrieve answers.
-    pub(crate) fn full<'a>(
+    /// Returns the full form, which retrieve returns (section 2.1).
+    pub(crate) fn to_full<'a>(
         &'a self,
         topics: &'a BTreeMap<String, bool>,
         missing: MissingName,
     ) -> impl Serialize + 'a {
-        Full {
+        FullForm {
             id: &self.id,
             email: &self.email,
-            first_name: Name::of(self.first_name.as_deref(), missing),
-            last_name: Name::of(self.last_name.as_deref(), missing),
+            first_name: Name::new(self.first_name.as_deref(), missing),
+            last_name: Name::new(self.last_name.as_deref(), missing),
             properties: &self.properties,
             unsubscribed: self.unsubscribed,
             unsubscribe_reason: self.reason.as_str(),
@@ -89,32 +119,33 @@ impl Contact {
         }
     }
 
-    /// Section 2.2: what create answers.
-    pub(crate) fn created(&self, missing: MissingName) -> impl Serialize + '_ {
-        Created {
+    /// Returns the form that create returns: no reason and no topics (section 2.2).
+    pub(crate) fn to_created(&self, missing: MissingName) -> impl Serialize + '_ {
+        CreatedForm {
             id: &self.id,
             email: &self.email,
-            first_name: Name::of(self.first_name.as_deref(), missing),
-            last_name: Name::of(self.last_name.as_deref(), missing),
+            first_name: Name::new(self.first_name.as_deref(), missing),
+            last_name: Name::new(self.last_name.as_deref(), missing),
             properties: &self.properties,
             unsubscribed: self.unsubscribed,
             created_at: self.created_at,
         }
     }
 
-    /// Section 2.3: an item of a list.
-    pub(crate) fn listed(&self, missing: MissingName) -> impl Serialize + '_ {
-        Listed {
+    /// Returns the form of a list item: in addition, no last name (section 2.3).
+    pub(crate) fn to_list_item(&self, missing: MissingName) -> impl Serialize + '_ {
+        ListItemForm {
             id: &self.id,
             email: &self.email,
-            first_name: Name::of(self.first_name.as_deref(), missing),
+            first_name: Name::new(self.first_name.as_deref(), missing),
             properties: &self.properties,
             unsubscribed: self.unsubscribed,
             created_at: self.created_at,
         }
     }
 
-    pub(crate) fn stored(&self, topics: &BTreeMap<String, bool>) -> StoredContact {
+    /// Returns the contact for a test's assertions.
+    pub(crate) fn to_stored(&self, topics: &BTreeMap<String, bool>) -> StoredContact {
         StoredContact {
             id: self.id.clone(),
             email: self.email.clone(),
@@ -133,7 +164,7 @@ impl Contact {
         }
     }
 
-    /// For a topic the contact never answered, the topic's own default is shown (section 2.1).
+    /// Returns an answer for every topic. Without one from the contact, it is the default of the topic (section 2.1).
     fn topics<'a>(&self, defaults: &'a BTreeMap<String, bool>) -> BTreeMap<&'a str, bool> {
         defaults
             .iter()
@@ -145,13 +176,14 @@ impl Contact {
     }
 }
 
+/// The JSON form of section 2.1.
 #[derive(Serialize)]
-struct Full<'a> {
+struct FullForm<'a> {
     id: &'a str,
     email: &'a str,
-    #[serde(skip_serializing_if = "Name::is_left_out")]
+    #[serde(skip_serializing_if = "Name::is_absent")]
     first_name: Name<'a>,
-    #[serde(skip_serializing_if = "Name::is_left_out")]
+    #[serde(skip_serializing_if = "Name::is_absent")]
     last_name: Name<'a>,
     properties: &'a Map<String, Value>,
     unsubscribed: bool,
@@ -160,42 +192,44 @@ struct Full<'a> {
     topics: BTreeMap<&'a str, bool>,
 }
 
+/// The JSON form of section 2.2.
 #[derive(Serialize)]
-struct Created<'a> {
+struct CreatedForm<'a> {
     id: &'a str,
     email: &'a str,
-    #[serde(skip_serializing_if = "Name::is_left_out")]
+    #[serde(skip_serializing_if = "Name::is_absent")]
     first_name: Name<'a>,
-    #[serde(skip_serializing_if = "Name::is_left_out")]
+    #[serde(skip_serializing_if = "Name::is_absent")]
     last_name: Name<'a>,
     properties: &'a Map<String, Value>,
     unsubscribed: bool,
     created_at: i64,
 }
 
+/// The JSON form of section 2.3.
 #[derive(Serialize)]
-struct Listed<'a> {
+struct ListItemForm<'a> {
     id: &'a str,
     email: &'a str,
-    #[serde(skip_serializing_if = "Name::is_left_out")]
+    #[serde(skip_serializing_if = "Name::is_absent")]
     first_name: Name<'a>,
     properties: &'a Map<String, Value>,
     unsubscribed: bool,
     created_at: i64,
 }
 
-/// A name, or what stands for one that was never given.
+/// A first or last name. If the contact has none, the dialect decides how it is shown.
 struct Name<'a> {
     name: Option<&'a str>,
     missing: MissingName,
 }
 
 impl<'a> Name<'a> {
-    fn of(name: Option<&'a str>, missing: MissingName) -> Self {
+    fn new(name: Option<&'a str>, missing: MissingName) -> Self {
         Self { name, missing }
     }
 
-    fn is_left_out(&self) -> bool {
+    fn is_absent(&self) -> bool {
         self.name.is_none() && self.missing == MissingName::Absent
     }
 }
@@ -231,30 +265,30 @@ mod tests {
     }
 
     #[test]
-    fn each_form_has_the_members_of_its_section_and_no_others() {
+    fn each_form_has_exactly_the_members_of_its_section() {
         let topics = BTreeMap::from([("news".to_owned(), true), ("offers".to_owned(), true)]);
 
         assert_eq!(
-            to_value(ada().full(&topics, MissingName::Empty)).unwrap(),
+            to_value(ada().to_full(&topics, MissingName::Empty)).unwrap(),
             json!({"id": "con_00000001", "email": "ada@example.com", "first_name": "Ada", "last_name": "",
                 "properties": {"seats": 3}, "unsubscribed": true, "unsubscribe_reason": "manual",
                 "created_at": 1_700_000_000, "topics": {"news": false, "offers": true}})
         );
         assert_eq!(
-            to_value(ada().created(MissingName::Null)).unwrap(),
+            to_value(ada().to_created(MissingName::Null)).unwrap(),
             json!({"id": "con_00000001", "email": "ada@example.com", "first_name": "Ada", "last_name": null,
                 "properties": {"seats": 3}, "unsubscribed": true, "created_at": 1_700_000_000})
         );
         assert_eq!(
-            to_value(ada().listed(MissingName::Empty)).unwrap(),
+            to_value(ada().to_list_item(MissingName::Empty)).unwrap(),
             json!({"id": "con_00000001", "email": "ada@example.com", "first_name": "Ada",
                 "properties": {"seats": 3}, "unsubscribed": true, "created_at": 1_700_000_000})
         );
     }
 
     #[test]
-    fn a_missing_name_can_be_absent() {
-        let created = to_value(ada().created(MissingName::Absent)).unwrap();
+    fn a_missing_name_is_absent_if_the_dialect_says_so() {
+        let created = to_value(ada().to_created(MissingName::Absent)).unwrap();
 
         assert_eq!(created.get("first_name"), Some(&json!("Ada")));
         assert_eq!(created.get("last_name"), None);

@@ -1,56 +1,81 @@
-//! The answers a real service might give where the interface document does not say.
+//! The choices that the interface document leaves open, as settings of the mock.
 
 use std::fmt;
 
-/// Writes the enums, the struct, `all` and `Display` from one list, so that none can lack an answer.
-macro_rules! open_questions {
+/// Declares [`Dialect`] and an enum for each of its fields from one table, so that `Dialect::all` and `Display`
+/// cannot miss a choice. The first choice of each enum is the default.
+macro_rules! dialect_settings {
     ($(
         $(#[$field_doc:meta])*
         $field:ident:
-        $(#[$answer_doc:meta])*
-        $Answer:ident {
+        $(#[$choice_doc:meta])*
+        $Choice:ident {
             $(#[$default_doc:meta])* $Default:ident,
             $( $(#[$other_doc:meta])* $Other:ident, )+
         }
     )*) => {
-        /// How the mock answers where the interface document is silent: one field for each open question.
+        /// How the mock behaves where the interface document does not say how the service does.
         ///
-        /// The default of every field is what the mock does unless told otherwise. [`Dialect::all`] yields
-        /// every single departure from that, so that a test of yours can be run under each answer that the
-        /// real service might turn out to give. The [`Display`](fmt::Display) form names the departures.
+        /// Each field is one open question, and its type lists the choices. The document does not say which of them
+        /// the real service made. Run your tests under each of them with [`Dialect::all`].
         ///
-        /// # Example: one test under every dialect
+        /// [`Display`](fmt::Display) names the choices that differ from the default, such as `end_of_list: Null`.
+        ///
+        /// # Example: a server that differs from the default in one choice
         ///
         /// ```
-        /// use audience::mock::{Dialect, EndOfList};
+        /// use audience::mock::{Dialect, EndOfList, MockServer};
         ///
-        /// for dialect in Dialect::all() {
-        ///     println!("with {dialect}");
-        /// }
-        ///
+        /// # #[tokio::main(flavor = "current_thread")]
+        /// # async fn main() {
         /// let dialect = Dialect { end_of_list: EndOfList::Null, ..Dialect::default() };
+        /// let server = MockServer::builder().dialect(dialect).start().await;
+        /// # drop(server);
+        ///
         /// assert_eq!(dialect.to_string(), "end_of_list: Null");
         /// assert_eq!(Dialect::default().to_string(), "the default dialect");
+        /// # }
         /// ```
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
         pub struct Dialect {
-            $( $(#[$field_doc])* pub $field: $Answer, )*
+            $(
+                $(#[$field_doc])*
+                ///
+                #[doc = concat!("Default: [`", stringify!($Choice), "::", stringify!($Default), "`].")]
+                pub $field: $Choice,
+            )*
         }
 
         impl Dialect {
-            /// Every dialect that departs from the default in exactly one answer.
+            /// Returns every dialect that differs from the default in exactly one choice.
             ///
-            /// The default itself is not among them.
+            /// The default dialect is not among them.
+            ///
+            /// # Example: one test under every dialect
+            ///
+            /// ```
+            /// use audience::mock::{Dialect, MockServer};
+            ///
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() {
+            /// for dialect in Dialect::all() {
+            ///     let server = MockServer::builder().dialect(dialect).start().await;
+            ///
+            ///     // Run your code against `server`, and name the dialect if an assertion fails.
+            ///     assert!(server.requests().is_empty(), "with {dialect}");
+            /// }
+            /// # }
+            /// ```
             pub fn all() -> impl Iterator<Item = Self> {
-                [$( $( Self { $field: $Answer::$Other, ..Self::default() }, )+ )*].into_iter()
+                [$( $( Self { $field: $Choice::$Other, ..Self::default() }, )+ )*].into_iter()
             }
         }
 
-        /// The departures from the default, parted by commas, such as `end_of_list: Null`.
+        /// Writes the choices that differ from the default, separated by commas.
         impl fmt::Display for Dialect {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let mut departures = Vec::new();
-                $( if self.$field != $Answer::$Default {
+                $( if self.$field != $Choice::$Default {
                     departures.push(format!("{}: {:?}", stringify!($field), self.$field));
                 } )*
                 if departures.is_empty() {
@@ -61,21 +86,25 @@ macro_rules! open_questions {
         }
 
         $(
-            $(#[$answer_doc])*
+            $(#[$choice_doc])*
             #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
             #[non_exhaustive]
-            pub enum $Answer {
-                $(#[$default_doc])* #[default] $Default,
+            pub enum $Choice {
+                $(#[$default_doc])*
+                ///
+                /// Default.
+                #[default]
+                $Default,
                 $( $(#[$other_doc])* $Other, )+
             }
         )*
     };
 }
 
-open_questions! {
-    /// The shape of an error's body (section 7 leaves it open).
+dialect_settings! {
+    /// The JSON shape of an error body. Section 7 does not show it.
     error_shape:
-    /// Where an error's body holds the slug and the message.
+    /// The members of an error body that hold the slug and the message.
     ErrorShape {
         /// `{"error": {"code": "not_found", "message": "…"}}`
         NestedCode,
@@ -95,135 +124,136 @@ open_questions! {
         Name,
     }
 
-    /// The member of a failed batch entry that holds its message (section 2.5).
+    /// The name of the message in a failed batch entry. Section 2.5 does not show it.
     batch_message:
-    /// The name of the message in a batch entry.
+    /// The member of a failed batch entry that holds the message.
     BatchMessage {
-        /// `message`
+        /// `{"email": "…", "status": "validation_error", "message": "…"}`
         Message,
-        /// `error`
+        /// `{"email": "…", "status": "validation_error", "error": "…"}`
         Error,
-        /// `detail`
+        /// `{"email": "…", "status": "validation_error", "detail": "…"}`
         Detail,
-        /// `reason`
+        /// `{"email": "…", "status": "validation_error", "reason": "…"}`
         Reason,
     }
 
-    /// The refusal of a batch that is empty or longer than 100 entries (sections 4.2 and 7).
+    /// The refusal of a batch with zero or more than 100 entries. Sections 4.2 and 7 do not show it.
     batch_refusal:
-    /// Status and slug of a refused batch.
+    /// The status and slug for a batch with zero or more than 100 entries.
     BatchRefusal {
-        /// 422 `validation_error`
+        /// 422 `validation_error`.
         Unprocessable,
-        /// 400 `bad_request`
+        /// 400 `bad_request`.
         BadRequest,
     }
 
-    /// The status of a successful retrieve, list, subscribe, unsubscribe or merge (section 4.7).
+    /// The status of a successful retrieve, list, subscribe, unsubscribe or merge. Section 4.7 does not show it.
     success_status:
-    /// A status that means success.
+    /// The status of a successful retrieve, list, subscribe, unsubscribe or merge.
     SuccessStatus {
-        /// 200
+        /// 200.
         Ok,
-        /// 201
+        /// 201.
         Created,
-        /// 202
+        /// 202.
         Accepted,
     }
 
-    /// The form of the contact that subscribe and unsubscribe return (sections 4.5 and 4.6).
+    /// The form of the contact that subscribe and unsubscribe return. Sections 4.5 and 4.6 do not say which.
     consent_form:
-    /// Which of the document's forms a consent call answers with.
+    /// The form of the contact that subscribe and unsubscribe return.
     ConsentForm {
         /// The full form of section 2.1.
         Full,
-        /// The form of section 2.2: neither reason nor topics.
+        /// The form of section 2.2, without `unsubscribe_reason` and `topics`.
         Create,
     }
 
-    /// `segment_id` and `rules` in one list request (section 4.4).
+    /// A list request with both `segment_id` and `rules`. Section 4.4 does not show what happens.
     segment_with_rules:
-    /// What becomes of a list request with both filters.
+    /// The effect of `segment_id` and `rules` in the same list request.
     SegmentWithRules {
-        /// 422 `validation_error`
+        /// The request is refused with 422 `validation_error`.
         Refused,
-        /// Both must hold.
+        /// The list has the contacts that are in the segment and match the rule.
         BothHold,
     }
 
-    /// The `next` of the end of a list (section 4.4).
+    /// The value of `next` at the end of a list. Section 4.4 says only that `data` comes back empty.
     end_of_list:
-    /// What `next` is where no further page follows.
+    /// The value of `next` at the end of a list, and the page on which it first appears.
     EndOfList {
-        /// `""` with the empty page; the last id with every page before it.
+        /// `""` on the empty page. Every page before it has the id of its last contact.
         Empty,
-        /// `null` with the empty page.
+        /// `null` on the empty page.
         Null,
-        /// No `next` with the empty page.
+        /// No `next` on the empty page.
         Absent,
-        /// `""` already with the last page that has contacts.
+        /// `""` already on the last page with contacts.
         EarlyEmpty,
-        /// `null` already with the last page that has contacts.
+        /// `null` already on the last page with contacts.
         EarlyNull,
-        /// No `next` already with the last page that has contacts.
+        /// No `next` already on the last page with contacts.
         EarlyAbsent,
     }
 
-    /// `unsubscribe_reason` after a global subscribe (section 3.2).
+    /// The value of `unsubscribe_reason` after a subscribe without topic. Section 3.2 does not show it.
     reason_after_subscribe:
-    /// What is left of the reason once the opt-out is cleared.
+    /// The value of `unsubscribe_reason` after a subscribe clears the global opt-out.
     ReasonAfterSubscribe {
-        /// `""`
+        /// `""`.
         Cleared,
-        /// The reason of the opt-out that was cleared.
+        /// The reason stays as it was before the subscribe.
         Kept,
     }
 
-    /// Names or properties left out of an upsert (section 4.1).
+    /// An upsert that leaves out `first_name`, `last_name` or `properties`. Section 4.1 does not say what happens to them.
     left_out:
-    /// What an upsert does to a stored member that the body does not name.
+    /// The effect of an upsert on stored members that its body leaves out.
     LeftOut {
-        /// It stays. An empty `properties` object clears them all the same.
+        /// They keep their values. An empty `properties` object still clears the properties.
         Kept,
-        /// It is cleared.
+        /// They are cleared.
         Cleared,
     }
 
-    /// A name that was never given (section 2.1).
+    /// The `first_name` or `last_name` of a contact that has none. Section 2.1 does not show it.
     missing_name:
-    /// How an answer shows a name that is not known.
+    /// The value of a name that a contact does not have.
     MissingName {
-        /// `""`
+        /// `""`.
         Empty,
-        /// `null`
+        /// `null`.
         Null,
         /// The member is absent.
         Absent,
     }
 
-    /// Property values that are neither text nor numbers (section 2.1).
+    /// Property values that are neither strings nor numbers. Section 2.1 names strings and numbers only.
     property_values:
-    /// Which property values are taken.
+    /// The property values that a write may contain.
     PropertyValues {
-        /// Text and numbers; anything else is 422 `validation_error`.
+        /// Strings and numbers. Any other value is refused with 422 `validation_error`.
         TextAndNumbers,
-        /// Any JSON value, kept as it is.
+        /// Any JSON value, stored unchanged.
         Any,
     }
 
-    /// Members and query parameters that the document does not name, and an unknown `on_conflict` (section 2.4).
+    /// Members and query parameters that the document does not name, and unknown values of `on_conflict`.
     unknown_members:
-    /// What becomes of what the document does not name.
+    /// The effect of a member or parameter that the document does not name.
     UnknownMembers {
-        /// 422 `validation_error`; the message names the member.
+        /// The request is refused with 422 `validation_error`. The message names the member.
         Refused,
-        /// Passed over; an unknown `on_conflict` counts as `upsert`.
+        /// It is ignored. An unknown `on_conflict` means `upsert`.
         Ignored,
     }
 }
 
 impl SuccessStatus {
-    pub(crate) fn code(self) -> u16 {
+    /// Returns the HTTP status.
+    pub(super) fn code(self) -> u16 {
         match self {
             Self::Ok => 200,
             Self::Created => 201,
@@ -239,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_departure_is_single_distinct_and_named() {
+    fn each_dialect_of_all_differs_from_the_default_in_one_named_choice() {
         let departures: Vec<Dialect> = Dialect::all().collect();
         let names: HashSet<String> = departures.iter().map(ToString::to_string).collect();
 
@@ -251,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn several_departures_are_all_named() {
+    fn display_names_every_choice_that_differs_from_the_default() {
         let dialect = Dialect {
             left_out: LeftOut::Cleared,
             missing_name: MissingName::Absent,

@@ -1,67 +1,75 @@
-//! `POST /emails`: transactional mail, and the events it gives rise to (sections 4.7 and 6.3).
+//! Send an email: `POST /emails`, and the events that follow from it (sections 4.7 and 6.3).
+
+use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::address::{is_address, normalised};
-use super::audience::{Audience, reply};
+use super::address::{is_address, normalized};
+use super::audience_state::AudienceState;
 use super::json::{self, Members};
-use super::message::{Outgoing, Reply};
+use super::message::Reply;
 use super::refusal::Refusal;
 
-impl Audience {
-    /// Consent governs broadcasts only (section 1): what keeps mail from going out is suppression.
-    pub(super) fn send_email(&mut self, body: &[u8], now: i64) -> Result<Reply, Refusal> {
-        let email = Email::read(body).map_err(Refusal::invalid)?;
-        self.emails += 1;
-        let id = format!("eml_{:08}", self.emails);
-        for to in &email.to {
-            if self.suppressed.contains(to) {
-                self.announce("email.refused", email.event(&id, to, SUPPRESSED), now);
-            } else {
-                self.announce("email.sent", email.event(&id, to, ""), now);
-                self.announce("email.delivered", email.event(&id, to, ""), now);
-            }
+/// Accepts an email and publishes the events for each of its recipients.
+///
+/// The document says only that this endpoint returns an id (section 4.7). In the mock, a recipient gets `email.sent`
+/// and `email.delivered`, or only `email.refused` if the address is on the suppression list. Consent does not matter:
+/// it governs broadcasts only (section 1).
+///
+/// # Errors
+///
+/// 422 `validation_error` if the sender or a recipient is missing or invalid.
+pub(super) fn send_email(
+    state: &mut AudienceState,
+    body: &[u8],
+    now: i64,
+) -> Result<Reply, Refusal> {
+    let email = Email::parse(body).map_err(Refusal::invalid)?;
+    let id = state.next_email_id();
+    for to in &email.to {
+        if state.is_suppressed(to) {
+            state.publish("email.refused", email.event_data(&id, to, SUPPRESSED), now);
+        } else {
+            state.publish("email.sent", email.event_data(&id, to, ""), now);
+            state.publish("email.delivered", email.event_data(&id, to, ""), now);
         }
-        Ok(reply(200, &json!({ "id": id })))
     }
-
-    fn announce(&mut self, event_type: &str, data: Value, now: i64) {
-        self.record(event_type, &data, now);
-        self.outbox.push(Outgoing {
-            event_type: event_type.to_owned(),
-            data,
-        });
-    }
+    Ok(Reply::json(200, &json!({ "id": id })))
 }
 
+/// The `detail` of `email.refused`.
 const SUPPRESSED: &str = "the address is on the suppression list after a spam report";
 
-/// What is read of an email. Its other members are the service's own affair: the document shows none.
+/// The members of an email that the mock reads. It ignores all others, since the document shows none.
 struct Email {
     from: String,
-    /// Normalised, each once: an event stands for a recipient.
+    /// Normalized, without duplicates: events are per recipient (section 6.3).
     to: Vec<String>,
     subject: String,
 }
 
 impl Email {
-    fn read(body: &[u8]) -> Result<Self, String> {
-        let body = json::value(body)?;
-        let members = Members::of(&body, "the body", "")?;
-        let from = bare(members.required_text("from")?);
+    /// Parses the body of `POST /emails`. The error is the message for the refusal.
+    fn parse(body: &[u8]) -> Result<Self, String> {
+        let body = json::parse(body)?;
+        let members = Members::new(&body, "the body", "")?;
+        let from = without_display_name(members.required_text("from")?);
         if !is_address(from) {
             let found = members.required("from")?;
             return Err(members.must_be("from", "an email address", found));
         }
         Ok(Self {
             from: from.to_owned(),
-            to: recipients(&members)?,
-            subject: members.text("subject")?.unwrap_or_default().to_owned(),
+            to: parse_recipients(&members)?,
+            subject: members
+                .optional_text("subject")?
+                .unwrap_or_default()
+                .to_owned(),
         })
     }
 
-    /// The `data` of an event about one recipient: section 6.3, every member of it.
-    fn event(&self, email_id: &str, to: &str, detail: &str) -> Value {
+    /// Returns the `data` of an event about one recipient, with every member of section 6.3.
+    fn event_data(&self, email_id: &str, to: &str, detail: &str) -> Value {
         json!({
             "email_id": email_id,
             "from": self.from,
@@ -73,30 +81,33 @@ impl Email {
     }
 }
 
-fn recipients(members: &Members<'_>) -> Result<Vec<String>, String> {
+/// Returns the recipients in `to`, which is a string or an array of strings.
+fn parse_recipients(members: &Members<'_>) -> Result<Vec<String>, String> {
     let found = members.required("to")?;
-    let listed = match found {
+    let values = match found {
         Value::Array(several) => several.as_slice(),
         one => std::slice::from_ref(one),
     };
-    let mut recipients = Vec::with_capacity(listed.len());
-    for one in listed {
-        let address = one.as_str().map(|text| normalised(bare(text)));
+    let mut recipients = Vec::with_capacity(values.len());
+    for value in values {
+        let address = value
+            .as_str()
+            .map(|text| normalized(without_display_name(text)));
         match address {
             Some(address) if is_address(&address) => recipients.push(address),
-            _ => return Err(members.must_be("to", "an email address or an array of them", one)),
+            _ => return Err(members.must_be("to", "an email address or an array of them", value)),
         }
     }
     if recipients.is_empty() {
         return Err(members.must_be("to", "at least one email address", found));
     }
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     recipients.retain(|address| seen.insert(address.clone()));
     Ok(recipients)
 }
 
-/// The address in `Ada <ada@example.com>`; any other text as it is, trimmed.
-fn bare(text: &str) -> &str {
+/// Returns the address in `Ada <ada@example.com>`. Any other text is only trimmed.
+fn without_display_name(text: &str) -> &str {
     let text = text.trim();
     text.strip_suffix('>')
         .and_then(|text| text.rsplit_once('<'))
@@ -105,7 +116,7 @@ fn bare(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Service, message, slug};
+    use super::super::testing::{Service, message, status_and_slug};
     use super::*;
 
     fn types_and_recipients(service: &mut Service) -> Vec<(String, String)> {
@@ -121,13 +132,13 @@ mod tests {
     }
 
     #[test]
-    fn each_recipient_has_events_of_its_own_in_order() {
+    fn each_recipient_gets_its_own_events_in_order() {
         let mut service = Service::new();
         let mail = json!({"from": "Me <me@x.io>", "to": ["Ada@x.io", "Bob <bob@x.io>", "ada@x.io"], "subject": "Hi", "html": "<p>"});
 
-        let (status, answer) = service.post("/emails", &mail);
+        let (status, response) = service.post("/emails", &mail);
 
-        assert_eq!((status, answer), (200, json!({"id": "eml_00000001"})));
+        assert_eq!((status, response), (200, json!({"id": "eml_00000001"})));
         let expected = [
             ("email.sent", "ada@x.io"),
             ("email.delivered", "ada@x.io"),
@@ -162,10 +173,10 @@ mod tests {
     }
 
     #[test]
-    fn consent_does_not_touch_transactional_mail() {
+    fn consent_does_not_affect_transactional_mail() {
         let mut service = Service::new();
         service.create("ada@x.io");
-        service.call("/contacts/ada@x.io/unsubscribe");
+        service.post_without_body("/contacts/ada@x.io/unsubscribe");
 
         service.post("/emails", &json!({"from": "me@x.io", "to": "ada@x.io"}));
 
@@ -185,7 +196,10 @@ mod tests {
         service.post("/emails", &json!({"from": "me@x.io", "to": "ada@x.io"}));
 
         let rule = r#"{"match_":"all","conditions":[{"field":"engagement","what":"delivered","op":"within_days","days":1}]}"#;
-        assert_eq!(service.found(&format!("rules={rule}")), ["ada@x.io"]);
+        assert_eq!(
+            service.listed_addresses(&format!("rules={rule}")),
+            ["ada@x.io"]
+        );
     }
 
     #[test]
@@ -208,13 +222,13 @@ mod tests {
             ),
             (
                 json!({"from": "me@x.io", "to": "ada@x.io", "subject": 1}),
-                "`subject` must be text, not 1",
+                "`subject` must be a string, not 1",
             ),
         ] {
-            let answer = service.post("/emails", &mail);
+            let response = service.post("/emails", &mail);
 
-            assert_eq!(slug(&answer), (422, "validation_error"));
-            assert_eq!(message(&answer), expected);
+            assert_eq!(status_and_slug(&response), (422, "validation_error"));
+            assert_eq!(message(&response), expected);
         }
         assert!(service.audience.take_events().is_empty());
     }

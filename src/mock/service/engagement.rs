@@ -1,8 +1,8 @@
-//! What contacts did with their mail, and when they did it last (section 2.8).
+//! Engagements: what happened to the mail of an address, and when it last happened (section 2.8).
 
 use std::collections::HashMap;
 
-/// What a contact's mail can come to, as far as rules ask for it.
+/// An engagement that a rule can ask for (section 2.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Engagement {
     Delivered,
@@ -13,10 +13,12 @@ pub(crate) enum Engagement {
 }
 
 impl Engagement {
+    /// The names of the engagements, in the order of the variants.
     pub(crate) const NAMES: [&'static str; 5] =
         ["delivered", "bounced", "complained", "opened", "clicked"];
 
-    pub(crate) fn named(name: &str) -> Option<Self> {
+    /// Returns the engagement with a name from section 2.8, or `None` if the name is unknown.
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "delivered" => Self::Delivered,
             "bounced" => Self::Bounced,
@@ -28,19 +30,23 @@ impl Engagement {
     }
 }
 
-/// The latest moment of each engagement of each address. No rule asks for an earlier one.
+/// The time of the latest engagement of each kind, for each address.
+///
+/// No operator of a rule asks for an earlier one. Addresses are normalized; they need not be contacts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Engagements {
     latest: HashMap<String, [Option<i64>; Engagement::NAMES.len()]>,
 }
 
 impl Engagements {
-    pub(crate) fn note(&mut self, address: &str, what: Engagement, at: i64) {
+    /// Records an engagement at `at`, in Unix seconds. A later one that is already recorded stays.
+    pub(crate) fn record(&mut self, address: &str, what: Engagement, at: i64) {
         let latest = self.latest.entry(address.to_owned()).or_default();
         let slot = &mut latest[what as usize];
         *slot = (*slot).max(Some(at));
     }
 
+    /// Returns when an address last had an engagement, or `None` if it never had.
     pub(crate) fn latest(&self, address: &str, what: Engagement) -> Option<i64> {
         self.latest.get(address)?[what as usize]
     }
@@ -51,10 +57,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_latest_moment_counts_in_whatever_order_it_is_noted() {
+    fn the_latest_engagement_counts_in_any_order_of_recording() {
         let mut engagements = Engagements::default();
-        engagements.note("ada@x", Engagement::Opened, 20);
-        engagements.note("ada@x", Engagement::Opened, 10);
+        engagements.record("ada@x", Engagement::Opened, 20);
+        engagements.record("ada@x", Engagement::Opened, 10);
 
         assert_eq!(engagements.latest("ada@x", Engagement::Opened), Some(20));
         assert_eq!(engagements.latest("ada@x", Engagement::Clicked), None);
@@ -62,10 +68,10 @@ mod tests {
     }
 
     #[test]
-    fn each_name_is_one_of_its_own() {
-        for (place, name) in Engagement::NAMES.into_iter().enumerate() {
-            assert_eq!(Engagement::named(name).unwrap() as usize, place);
+    fn each_name_has_its_own_engagement() {
+        for (index, name) in Engagement::NAMES.into_iter().enumerate() {
+            assert_eq!(Engagement::from_name(name).unwrap() as usize, index);
         }
-        assert_eq!(Engagement::named("sent"), None);
+        assert_eq!(Engagement::from_name("sent"), None);
     }
 }

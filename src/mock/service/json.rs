@@ -1,4 +1,4 @@
-//! JSON read strictly: no doubled members, and messages that name what was wrong.
+//! Strict JSON: a member given twice is an error, and every message names the member that is wrong.
 
 use std::fmt;
 
@@ -7,28 +7,36 @@ use serde::{Deserialize, de};
 use serde_json::error::Category;
 use serde_json::{Map, Number, Value};
 
-/// The JSON text as a value, or what is wrong with it.
-pub(crate) fn value(text: &[u8]) -> Result<Value, String> {
-    let strict: Strict = serde_json::from_slice(text).map_err(|error| not_json(&error))?;
-    strict.checked()
+/// Parses JSON text.
+///
+/// # Errors
+///
+/// The message for the refusal, if the text is not JSON or an object in it has a member twice.
+pub(crate) fn parse(text: &[u8]) -> Result<Value, String> {
+    let parsed: Parsed = serde_json::from_slice(text).map_err(|error| invalid_json(&error))?;
+    parsed.without_duplicates()
 }
 
-/// The elements of a JSON array, each yet to be checked by itself, or why it is no array.
-pub(crate) fn array(text: &[u8]) -> Result<Vec<Strict>, String> {
+/// Parses a JSON array. Each element can then be checked for duplicate members by itself.
+///
+/// # Errors
+///
+/// The message for the refusal, if the text is not JSON or not an array.
+pub(crate) fn parse_array(text: &[u8]) -> Result<Vec<Parsed>, String> {
     serde_json::from_slice(text).map_err(|error| match error.classify() {
         Category::Data => "the body must be a JSON array".to_owned(),
-        Category::Io | Category::Syntax | Category::Eof => not_json(&error),
+        Category::Io | Category::Syntax | Category::Eof => invalid_json(&error),
     })
 }
 
-/// A value as a message shows it: short values as they are, long ones by their kind.
-pub(crate) fn shown(value: &Value) -> String {
+/// Returns a value as a message shows it: as JSON if it is short, otherwise only its kind.
+fn abbreviated(value: &Value) -> String {
     let text = value.to_string();
     if text.len() <= 60 {
         return text;
     }
     match value {
-        Value::String(_) => "a long text",
+        Value::String(_) => "a long string",
         Value::Array(_) => "an array",
         Value::Object(_) => "an object",
         Value::Null | Value::Bool(_) | Value::Number(_) => "another value",
@@ -36,49 +44,74 @@ pub(crate) fn shown(value: &Value) -> String {
     .to_owned()
 }
 
-/// The members of an object, read by name.
+/// The members of a JSON object, read by name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Members<'a> {
     members: &'a Map<String, Value>,
-    /// What stands before a member's name in a message, such as `conditions[0].`.
-    place: &'a str,
+    /// The text before a member's name in a message, such as `conditions[0].`.
+    prefix: &'a str,
 }
 
 impl<'a> Members<'a> {
-    pub(crate) fn of(value: &'a Value, what: &str, place: &'a str) -> Result<Self, String> {
+    /// Takes the members of `value`, which messages call `what`. `prefix` goes before the names of its members.
+    ///
+    /// # Errors
+    ///
+    /// The message for the refusal, if the value is not an object.
+    pub(crate) fn new(value: &'a Value, what: &str, prefix: &'a str) -> Result<Self, String> {
         match value {
-            Value::Object(members) => Ok(Self { members, place }),
+            Value::Object(members) => Ok(Self { members, prefix }),
             other => Err(format!(
                 "{what} must be a JSON object, not {}",
-                shown(other)
+                abbreviated(other)
             )),
         }
     }
 
-    pub(crate) fn value(&self, name: &str) -> Option<&'a Value> {
+    /// Returns the value of a member, or `None` if it is missing.
+    pub(crate) fn optional(&self, name: &str) -> Option<&'a Value> {
         self.members.get(name)
     }
 
+    /// Returns the value of a member.
+    ///
+    /// # Errors
+    ///
+    /// The message for the refusal, if the member is missing.
     pub(crate) fn required(&self, name: &str) -> Result<&'a Value, String> {
-        self.value(name)
-            .ok_or_else(|| format!("`{}{name}` is missing", self.place))
+        self.optional(name)
+            .ok_or_else(|| format!("`{}{name}` is missing", self.prefix))
     }
 
-    pub(crate) fn text(&self, name: &str) -> Result<Option<&'a str>, String> {
-        match self.value(name) {
+    /// Returns the string value of a member, or `None` if it is missing.
+    ///
+    /// # Errors
+    ///
+    /// The message for the refusal, if the value is not a string. `null` is not a string either.
+    pub(crate) fn optional_text(&self, name: &str) -> Result<Option<&'a str>, String> {
+        match self.optional(name) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(self.must_be(name, "text", other)),
+            Some(other) => Err(self.must_be(name, "a string", other)),
         }
     }
 
+    /// Returns the string value of a member.
+    ///
+    /// # Errors
+    ///
+    /// The message for the refusal, if the member is missing or its value is not a string.
     pub(crate) fn required_text(&self, name: &str) -> Result<&'a str, String> {
         self.required(name)?;
-        Ok(self.text(name)?.unwrap_or_default())
+        Ok(self.optional_text(name)?.unwrap_or_default())
     }
 
-    /// Refuses a member that is none of `known`.
-    pub(crate) fn nothing_but(&self, known: &[&str]) -> Result<(), String> {
+    /// Checks that the object has no members other than `known`.
+    ///
+    /// # Errors
+    ///
+    /// The message for the refusal, which names the unknown member and lists the known ones.
+    pub(crate) fn reject_unknown(&self, known: &[&str]) -> Result<(), String> {
         match self
             .members
             .keys()
@@ -86,61 +119,70 @@ impl<'a> Members<'a> {
         {
             None => Ok(()),
             Some(unknown) => Err(format!(
-                "`{}{}` is no member that is known here; known: {}",
-                self.place,
+                "`{}{}` is not a known member; known members: {}",
+                self.prefix,
                 unknown.escape_debug(),
-                listed(known)
+                quoted_list(known)
             )),
         }
     }
 
+    /// Returns the message for a member whose value is not what it must be.
     pub(crate) fn must_be(&self, name: &str, what: &str, found: &Value) -> String {
         format!(
             "`{}{name}` must be {what}, not {}",
-            self.place,
-            shown(found)
+            self.prefix,
+            abbreviated(found)
         )
     }
 }
 
-/// Names as a message lists them: `a`, `b`, `c`.
-pub(crate) fn listed(names: &[&str]) -> String {
+/// Returns names as a message lists them: each in backticks, separated by commas.
+pub(crate) fn quoted_list(names: &[&str]) -> String {
     let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
     quoted.join(", ")
 }
 
-fn not_json(error: &serde_json::Error) -> String {
-    format!("this is not JSON: {error}")
+fn invalid_json(error: &serde_json::Error) -> String {
+    format!("invalid JSON: {error}")
 }
 
-/// A value, and the first member in it that was given twice.
+/// A parsed value, and the name of the first member that an object in it has twice.
+///
+/// The [`Value`] of `serde_json` keeps the last of two members without an error.
 #[derive(Debug)]
-pub(crate) struct Strict {
-    /// Of a member that was given twice, the last.
+pub(crate) struct Parsed {
+    /// The value. Of a member given twice, it has the last.
     pub(crate) value: Value,
-    doubled: Option<String>,
+    duplicate: Option<String>,
 }
 
-impl Strict {
-    pub(crate) fn checked(self) -> Result<Value, String> {
-        match self.doubled {
+impl Parsed {
+    /// Returns the value if no object in it has a member twice.
+    ///
+    /// # Errors
+    ///
+    /// The message for the refusal, which names the member.
+    pub(crate) fn without_duplicates(self) -> Result<Value, String> {
+        match self.duplicate {
             None => Ok(self.value),
             Some(name) => Err(format!("`{}` is given twice", name.escape_debug())),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for Strict {
+impl<'de> Deserialize<'de> for Parsed {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut doubled = None;
-        let value = Reader(&mut doubled).deserialize(deserializer)?;
-        Ok(Self { value, doubled })
+        let mut duplicate = None;
+        let value = ValueReader(&mut duplicate).deserialize(deserializer)?;
+        Ok(Self { value, duplicate })
     }
 }
 
-struct Reader<'a>(&'a mut Option<String>);
+/// Deserializes a [`Value`] and stores the name of the first duplicate member.
+struct ValueReader<'a>(&'a mut Option<String>);
 
-impl<'de> DeserializeSeed<'de> for Reader<'_> {
+impl<'de> DeserializeSeed<'de> for ValueReader<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -148,7 +190,7 @@ impl<'de> DeserializeSeed<'de> for Reader<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Reader<'_> {
+impl<'de> Visitor<'de> for ValueReader<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -187,7 +229,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Value, A::Error> {
         let mut array = Vec::new();
-        while let Some(element) = elements.next_element_seed(Reader(self.0))? {
+        while let Some(element) = elements.next_element_seed(ValueReader(self.0))? {
             array.push(element);
         }
         Ok(Value::Array(array))
@@ -199,7 +241,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
             if self.0.is_none() && object.contains_key(&name) {
                 *self.0 = Some(name.clone());
             }
-            let value = members.next_value_seed(Reader(self.0))?;
+            let value = members.next_value_seed(ValueReader(self.0))?;
             object.insert(name, value);
         }
         Ok(Value::Object(object))
@@ -213,45 +255,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_doubled_member_is_named_however_deep_it_lies() {
+    fn a_member_given_twice_is_found_at_any_depth() {
         let text = br#"{"properties": {"plan": [{"a": 1, "a": 2}]}}"#;
 
-        assert_eq!(value(text), Err("`a` is given twice".to_owned()));
+        assert_eq!(parse(text), Err("`a` is given twice".to_owned()));
     }
 
     #[test]
-    fn a_doubled_member_in_an_array_condemns_its_element_alone() {
-        let elements = array(br#"[{"a": 1, "a": 2}, {"a": 1}]"#).unwrap();
+    fn a_member_given_twice_makes_only_its_own_element_invalid() {
+        let elements = parse_array(br#"[{"a": 1, "a": 2}, {"a": 1}]"#).unwrap();
 
-        let checked: Vec<_> = elements.into_iter().map(Strict::checked).collect();
+        let checked: Vec<_> = elements
+            .into_iter()
+            .map(Parsed::without_duplicates)
+            .collect();
         assert!(checked[0].is_err());
         assert_eq!(checked[1], Ok(json!({"a": 1})));
     }
 
     #[test]
-    fn numbers_are_kept_to_the_last_digit() {
+    fn numbers_keep_every_digit() {
         let text = br#"[18446744073709551615, -9223372036854775808, 0.1, 1e3]"#;
 
-        let read = value(text).unwrap();
+        let read = parse(text).unwrap();
 
         assert_eq!(read, serde_json::from_slice::<Value>(text).unwrap());
     }
 
     #[test]
-    fn what_is_not_json_says_so() {
+    fn invalid_json_is_reported_as_invalid_json() {
         for text in ["", "{", "nul", "{}x", "[1,]", "\"\\ud800\"", "1e999"] {
-            let error = value(text.as_bytes()).unwrap_err();
+            let error = parse(text.as_bytes()).unwrap_err();
 
-            assert!(error.starts_with("this is not JSON: "), "{text}: {error}");
+            assert!(error.starts_with("invalid JSON: "), "{text}: {error}");
         }
         let deep = "[".repeat(100_000);
-        assert!(value(deep.as_bytes()).is_err());
-        assert!(value(&[b'"', 0xff, b'"']).is_err());
+        assert!(parse(deep.as_bytes()).is_err());
+        assert!(parse(&[b'"', 0xff, b'"']).is_err());
     }
 
     #[test]
-    fn an_object_is_no_array() {
-        assert_eq!(array(b"{}").unwrap_err(), "the body must be a JSON array");
-        assert!(array(b"[{]").unwrap_err().starts_with("this is not JSON"));
+    fn an_object_is_refused_if_an_array_is_needed() {
+        assert_eq!(
+            parse_array(b"{}").unwrap_err(),
+            "the body must be a JSON array"
+        );
+        assert!(parse_array(b"[{]").unwrap_err().starts_with("invalid JSON"));
     }
 }

@@ -4,31 +4,39 @@ use std::fmt;
 
 use super::refusal::Refusal;
 
-/// The full-access key of a mock whose test sets none.
+/// The full-access key of a mock that was given none.
 pub(crate) const DEFAULT_FULL_KEY: &str = "mock-full-access-key";
 
-/// The sending-access key of a mock whose test sets none.
+/// The sending-access key of a mock that was given none.
 pub(crate) const DEFAULT_SENDING_KEY: &str = "mock-sending-access-key";
 
-/// The two kinds of key there are.
+/// The kind of an API key (section 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Key {
+pub(crate) enum KeyKind {
+    /// Grants every endpoint.
     Full,
+    /// Grants `POST /emails` only.
     Sending,
 }
 
-/// The keys that are taken, and where they are looked for.
+/// The two valid keys, and the header in which a request must present one of them.
 #[derive(Clone)]
 pub(crate) struct Keys {
     pub(crate) full: String,
     pub(crate) sending: String,
-    /// `None` is `Authorization: Bearer`; a header that is named holds the bare key.
+    /// The header that holds the bare key. `None` means `Authorization: Bearer <key>`.
     pub(crate) header: Option<String>,
 }
 
 impl Keys {
-    /// The kind of the key that the headers present; 401 where there is none, or another, or two.
-    pub(crate) fn find(&self, headers: &[(String, String)]) -> Result<Key, Refusal> {
+    /// Returns the kind of the key that a request presents.
+    ///
+    /// The document does not show how a key is presented, so the header can be chosen.
+    ///
+    /// # Errors
+    ///
+    /// 401 `unauthorized` if the header is missing or repeated, or if its key is not one of the two.
+    pub(crate) fn authenticate(&self, headers: &[(String, String)]) -> Result<KeyKind, Refusal> {
         let name = self.header.as_deref().unwrap_or("authorization");
         let mut values = headers
             .iter()
@@ -36,29 +44,32 @@ impl Keys {
             .map(|(_, value)| value.trim());
         let value = match (values.next(), values.next()) {
             (Some(value), None) => value,
-            (None, _) => return Err(missing(name)),
+            (None, _) => {
+                let message = format!("the `{name}` header is missing; it must hold the API key");
+                return Err(Refusal::unauthorized(message));
+            }
             (Some(_), Some(_)) => {
-                let message = format!("the header `{name}` is given twice");
+                let message = format!("the `{name}` header is given twice");
                 return Err(Refusal::unauthorized(message));
             }
         };
         let presented = match self.header {
             Some(_) => value,
-            None => bearer(value).ok_or_else(|| {
-                Refusal::unauthorized("the header `authorization` must be `Bearer` and the key")
+            None => bearer_token(value).ok_or_else(|| {
+                Refusal::unauthorized("the `authorization` header must be `Bearer <key>`")
             })?,
         };
         if presented == self.full {
-            Ok(Key::Full)
+            Ok(KeyKind::Full)
         } else if presented == self.sending {
-            Ok(Key::Sending)
+            Ok(KeyKind::Sending)
         } else {
-            Err(Refusal::unauthorized("the key is not known"))
+            Err(Refusal::unauthorized("unknown API key"))
         }
     }
 }
 
-/// Keys are secrets also where they are made up for a test: a test may hand in a real one.
+/// Shows the header only. A test may use a real key, so the keys are never printed.
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keys")
@@ -67,12 +78,8 @@ impl fmt::Debug for Keys {
     }
 }
 
-fn missing(name: &str) -> Refusal {
-    Refusal::unauthorized(format!("the header `{name}` with the key is missing"))
-}
-
-/// The scheme's name is taken in any case, as HTTP has it.
-fn bearer(value: &str) -> Option<&str> {
+/// Returns the key after the scheme `Bearer`, which HTTP compares without regard to case.
+fn bearer_token(value: &str) -> Option<&str> {
     let (scheme, key) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
 }
@@ -81,7 +88,7 @@ fn bearer(value: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn find(header: Option<&str>, headers: &[(&str, &str)]) -> Result<Key, u16> {
+    fn authenticate(header: Option<&str>, headers: &[(&str, &str)]) -> Result<KeyKind, u16> {
         let keys = Keys {
             full: "full".to_owned(),
             sending: "sending".to_owned(),
@@ -91,18 +98,19 @@ mod tests {
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
-        keys.find(&headers).map_err(|refusal| refusal.status)
+        keys.authenticate(&headers)
+            .map_err(|refusal| refusal.status)
     }
 
     #[test]
-    fn a_bearer_token_is_one_of_the_two_keys() {
+    fn a_bearer_token_is_accepted_if_it_is_one_of_the_two_keys() {
         assert_eq!(
-            find(None, &[("authorization", "Bearer full")]),
-            Ok(Key::Full)
+            authenticate(None, &[("authorization", "Bearer full")]),
+            Ok(KeyKind::Full)
         );
         assert_eq!(
-            find(None, &[("authorization", "bearer sending")]),
-            Ok(Key::Sending)
+            authenticate(None, &[("authorization", "bearer sending")]),
+            Ok(KeyKind::Sending)
         );
     }
 
@@ -110,13 +118,22 @@ mod tests {
     fn a_named_header_holds_the_bare_key() {
         let header = Some("X-Api-Key");
 
-        assert_eq!(find(header, &[("x-api-key", "full")]), Ok(Key::Full));
-        assert_eq!(find(header, &[("x-api-key", "Bearer full")]), Err(401));
-        assert_eq!(find(header, &[("authorization", "Bearer full")]), Err(401));
+        assert_eq!(
+            authenticate(header, &[("x-api-key", "full")]),
+            Ok(KeyKind::Full)
+        );
+        assert_eq!(
+            authenticate(header, &[("x-api-key", "Bearer full")]),
+            Err(401)
+        );
+        assert_eq!(
+            authenticate(header, &[("authorization", "Bearer full")]),
+            Err(401)
+        );
     }
 
     #[test]
-    fn no_key_another_key_and_two_keys_are_unauthorized() {
+    fn a_missing_unknown_or_repeated_key_is_unauthorized() {
         for headers in [
             &[][..],
             &[("authorization", "")],
@@ -130,12 +147,12 @@ mod tests {
                 ("authorization", "Bearer full"),
             ],
         ] {
-            assert_eq!(find(None, headers), Err(401), "{headers:?}");
+            assert_eq!(authenticate(None, headers), Err(401), "{headers:?}");
         }
     }
 
     #[test]
-    fn keys_do_not_print_themselves() {
+    fn debug_output_does_not_contain_the_keys() {
         let keys = Keys {
             full: "k-full".to_owned(),
             sending: "k-sending".to_owned(),

@@ -1,81 +1,91 @@
-//! Lists: filters and pages (section 4.4).
+//! List contacts: `GET /contacts`, with its filters and pages (section 4.4).
 
 use serde::Serialize;
 
-use super::address::folded;
-use super::audience::{Audience, reply};
+use super::address::case_folded;
+use super::audience_state::AudienceState;
 use super::contact::Contact;
 use super::dialect::EndOfList;
 use super::message::Reply;
-use super::parameters::Parameters;
+use super::parameters::ListParameters;
 use super::refusal::Refusal;
 
-impl Audience {
-    pub(super) fn list(&self, query: &str, now: i64) -> Result<Reply, Refusal> {
-        let parameters = Parameters::read(query, self.dialect)?;
-        let after = parameters.after.as_deref();
-        let contacts = self.roster.newest_first(after).ok_or_else(|| {
-            Refusal::invalid("`after` must be the id of a contact: the last one of the page before")
-        })?;
-        let segment = match &parameters.segment {
-            None => None,
-            Some(id) => Some(self.segments.get(id).ok_or_else(|| no_segment(id))?),
-        };
-        let rule = parameters.rule.as_ref();
-        let text = parameters.text.as_deref();
-        let mut found = contacts.filter(|contact| {
-            segment.is_none_or(|segment| segment.has(contact, &self.engagements, now))
-                && rule.is_none_or(|rule| rule.matches(contact, &self.engagements, now))
-                && text.is_none_or(|text| mentions(contact, text))
-        });
-        let page: Vec<&Contact> = found.by_ref().take(parameters.limit).collect();
-        let next = next(self.dialect.end_of_list, page.last().copied(), || {
-            found.next().is_some()
-        });
-        let missing = self.dialect.missing_name;
-        let data = page.iter().map(|contact| contact.listed(missing)).collect();
-        let status = self.dialect.success_status.code();
-        Ok(reply(status, &Page { data, next }))
-    }
+/// Returns a page of the contacts that pass every filter, newest first.
+///
+/// # Errors
+///
+/// - 422 `validation_error` if a parameter is invalid, or if `after` is not the id of a contact;
+/// - 404 `not_found` if the segment is unknown.
+pub(super) fn list(state: &AudienceState, query: &str, now: i64) -> Result<Reply, Refusal> {
+    let dialect = state.dialect();
+    let parameters = ListParameters::parse(query, dialect)?;
+    let after = parameters.after.as_deref();
+    let contacts = state.contacts().newest_first(after).ok_or_else(|| {
+        Refusal::invalid("`after` must be the id of a contact: the last one on the previous page")
+    })?;
+    let segment = match &parameters.segment_id {
+        None => None,
+        Some(id) => Some(state.segment(id)?),
+    };
+    let engagements = state.engagements();
+    let rule = parameters.rule.as_ref();
+    let text = parameters.text.as_deref();
+    let mut matching = contacts.filter(|contact| {
+        segment.is_none_or(|segment| segment.contains(contact, engagements, now))
+            && rule.is_none_or(|rule| rule.matches(contact, engagements, now))
+            && text.is_none_or(|text| contains_text(contact, text))
+    });
+
+    let page: Vec<&Contact> = matching.by_ref().take(parameters.limit).collect();
+    let next = next_cursor(dialect.end_of_list, page.last().copied(), || {
+        matching.next().is_some()
+    });
+    let data = page
+        .iter()
+        .map(|contact| contact.to_list_item(dialect.missing_name))
+        .collect();
+    let status = dialect.success_status.code();
+    Ok(Reply::json(status, &Page { data, next }))
 }
 
+/// The body of a list response.
 #[derive(Serialize)]
 struct Page<'a, T> {
     data: Vec<T>,
-    /// The outer `None` is no member at all, the inner one `null`.
+    /// `None` leaves the member out, `Some(None)` writes `null`.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<Option<&'a str>>,
 }
 
-fn next(
+/// Returns the value of `next` for a page with a last contact, as [`Page::next`] holds it.
+///
+/// By default this is the id of the last contact, even if no contact follows (section 4.4). `has_more` is called only
+/// if the dialect marks the last page with contacts as the end.
+fn next_cursor(
     end: EndOfList,
     last: Option<&Contact>,
-    more: impl FnOnce() -> bool,
+    has_more: impl FnOnce() -> bool,
 ) -> Option<Option<&str>> {
     let early = matches!(
         end,
         EndOfList::EarlyEmpty | EndOfList::EarlyNull | EndOfList::EarlyAbsent
     );
     match (last, end) {
-        (Some(last), _) if !early || more() => Some(Some(&last.id)),
+        (Some(last), _) if !early || has_more() => Some(Some(&last.id)),
         (_, EndOfList::Empty | EndOfList::EarlyEmpty) => Some(Some("")),
         (_, EndOfList::Null | EndOfList::EarlyNull) => Some(None),
         (_, EndOfList::Absent | EndOfList::EarlyAbsent) => None,
     }
 }
 
-/// Whether the text, folded, is a part of the address or of either name.
-fn mentions(contact: &Contact, text: &str) -> bool {
+/// Returns whether the address or one of the names contains a case-folded text (`query`).
+fn contains_text(contact: &Contact, text: &str) -> bool {
     let names = [&contact.first_name, &contact.last_name];
-    folded(&contact.email).contains(text)
+    case_folded(&contact.email).contains(text)
         || names
             .into_iter()
             .flatten()
-            .any(|name| folded(name).contains(text))
-}
-
-fn no_segment(id: &str) -> Refusal {
-    Refusal::not_found(format!("there is no segment `{}`", id.escape_debug()))
+            .any(|name| case_folded(name).contains(text))
 }
 
 #[cfg(test)]
@@ -84,11 +94,11 @@ mod tests {
 
     use super::super::dialect::{Dialect, SegmentWithRules};
     use super::super::segment::SegmentKind;
-    use super::super::testing::{Service, slug};
+    use super::super::testing::{Service, status_and_slug};
     use super::*;
 
-    fn with(addresses: &[&str], dialect: Dialect) -> Service {
-        let mut service = Service::speaking(dialect);
+    fn service_with(addresses: &[&str], dialect: Dialect) -> Service {
+        let mut service = Service::with_dialect(dialect);
         for address in addresses {
             service.create(address);
         }
@@ -96,8 +106,8 @@ mod tests {
     }
 
     #[test]
-    fn pages_follow_one_another_without_loss_while_contacts_are_added() {
-        let mut service = with(&["a@x.io", "b@x.io", "c@x.io"], Dialect::default());
+    fn pages_miss_and_repeat_no_contact_while_contacts_are_added() {
+        let mut service = service_with(&["a@x.io", "b@x.io", "c@x.io"], Dialect::default());
 
         let (_, first) = service.get("/contacts?limit=2");
         service.create("d@x.io");
@@ -114,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_found_in_the_address_and_in_either_name_whatever_its_case() {
+    fn query_finds_a_text_in_the_address_and_both_names_in_any_case() {
         let mut service = Service::new();
         service.post(
             "/contacts",
@@ -122,51 +132,77 @@ mod tests {
         );
         service.create("two@x.io");
 
-        assert_eq!(service.found("query=ONE%40"), ["one@x.io"]);
-        assert_eq!(service.found("query=aDA"), ["one@x.io"]);
+        assert_eq!(service.listed_addresses("query=ONE%40"), ["one@x.io"]);
+        assert_eq!(service.listed_addresses("query=aDA"), ["one@x.io"]);
         assert_eq!(
-            service.found("query=%CE%BF%CE%B4%CE%9F%CE%A3"),
+            service.listed_addresses("query=%CE%BF%CE%B4%CE%9F%CE%A3"),
             ["one@x.io"]
         );
-        assert_eq!(service.found("query=x.io"), ["two@x.io", "one@x.io"]);
-        assert_eq!(service.found("query=three"), [""; 0]);
+        assert_eq!(
+            service.listed_addresses("query=x.io"),
+            ["two@x.io", "one@x.io"]
+        );
+        assert_eq!(service.listed_addresses("query=three"), [""; 0]);
     }
 
     #[test]
-    fn segments_rules_and_texts_narrow_a_list_together() {
-        let mut service = with(&["ada@x.io", "bob@x.io", "ann@x.io"], Dialect::default());
+    fn segment_rule_and_query_filter_a_list_together() {
+        let mut service = service_with(&["ada@x.io", "bob@x.io", "ann@x.io"], Dialect::default());
         let listed = SegmentKind::Contacts(vec!["Ada@x.io".to_owned(), "bob@x.io".to_owned()]);
-        service.audience.segment("seg_list", listed).unwrap();
+        service.audience.put_segment("seg_list", listed).unwrap();
         let everyone = SegmentKind::Rule(json!({"match_": "all", "conditions": []}));
-        service.audience.segment("seg_rule", everyone).unwrap();
+        service.audience.put_segment("seg_rule", everyone).unwrap();
 
         assert_eq!(
-            service.found("segment_id=seg_list"),
+            service.listed_addresses("segment_id=seg_list"),
             ["bob@x.io", "ada@x.io"]
         );
         assert_eq!(
-            service.found("segment_id=seg_list&query=a%64a"),
+            service.listed_addresses("segment_id=seg_list&query=a%64a"),
             ["ada@x.io"]
         );
-        assert_eq!(service.found("segment_id=seg_rule").len(), 3);
+        assert_eq!(service.listed_addresses("segment_id=seg_rule").len(), 3);
         let nobody = "rules=%7B%22match_%22%3A%22any%22%2C%22conditions%22%3A%5B%5D%7D";
-        assert_eq!(service.found(&format!("query=a&{nobody}")), [""; 0]);
         assert_eq!(
-            slug(&service.get("/contacts?segment_id=seg_2")),
+            service.listed_addresses(&format!("query=a&{nobody}")),
+            [""; 0]
+        );
+        assert_eq!(
+            status_and_slug(&service.get("/contacts?segment_id=seg_2")),
             (404, "not_found")
         );
         assert_eq!(
-            slug(&service.get("/contacts?after=con_9")),
+            status_and_slug(&service.get("/contacts?after=con_9")),
             (422, "validation_error")
         );
         let both = format!("/contacts?segment_id=seg_list&{nobody}");
-        assert_eq!(slug(&service.get(&both)), (422, "validation_error"));
-        service.audience.dialect.segment_with_rules = SegmentWithRules::BothHold;
-        assert_eq!(service.get(&both).1["data"], json!([]));
+        assert_eq!(
+            status_and_slug(&service.get(&both)),
+            (422, "validation_error")
+        );
     }
 
     #[test]
-    fn the_end_of_a_list_is_told_as_the_dialect_has_it() {
+    fn a_dialect_can_combine_a_segment_with_a_rule() {
+        let dialect = Dialect {
+            segment_with_rules: SegmentWithRules::BothHold,
+            ..Dialect::default()
+        };
+        let mut service = service_with(&["ada@x.io", "bob@x.io", "ann@x.io"], dialect);
+        let members = SegmentKind::Contacts(vec!["ada@x.io".to_owned(), "bob@x.io".to_owned()]);
+        service.audience.put_segment("seg_list", members).unwrap();
+        let mut list =
+            |rule: &str| service.listed_addresses(&format!("segment_id=seg_list&rules={rule}"));
+
+        assert_eq!(list(r#"{"match_":"any","conditions":[]}"#), [""; 0]);
+        assert_eq!(
+            list(r#"{"match_":"all","conditions":[]}"#),
+            ["bob@x.io", "ada@x.io"]
+        );
+    }
+
+    #[test]
+    fn the_dialect_decides_next_at_the_end_of_a_list() {
         let id = "con_00000001";
         let cases = [
             (EndOfList::Empty, Some(json!(id)), Some(json!(""))),
@@ -181,7 +217,7 @@ mod tests {
                 end_of_list,
                 ..Dialect::default()
             };
-            let mut service = with(&["a@x.io", "b@x.io"], dialect);
+            let mut service = service_with(&["a@x.io", "b@x.io"], dialect);
 
             let first = service.get("/contacts?limit=1").1;
             let last = service.get("/contacts?limit=1&after=con_00000002").1;

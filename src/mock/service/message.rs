@@ -1,28 +1,48 @@
-//! The seam between the state machine and whatever carries HTTP for it.
+//! The types that the state machine exchanges with the HTTP layers above it: a request, a reply, an event to deliver.
 
-/// A request as it stood on the wire: nothing decoded, nothing looked up.
+use serde::Serialize;
+use serde_json::Value;
+
+/// A request as it was received. Nothing in it is decoded or checked yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
+    /// The method, such as `POST`. Methods are case-sensitive.
     pub(crate) method: &'a str,
-    /// Percent-encoded, without the query.
+    /// The path, percent-encoded, without the query.
     pub(crate) path: &'a str,
-    /// Percent-encoded, without the question mark.
+    /// The query string, percent-encoded, without the question mark.
     pub(crate) query: Option<&'a str>,
-    /// Names in lower case; one entry for each occurrence.
+    /// The headers: names in lower case, one entry for each occurrence.
     pub(crate) headers: &'a [(String, String)],
+    /// The body. Empty if the request has none.
     pub(crate) body: &'a [u8],
 }
 
-/// What is to be answered. The body is JSON, or empty.
+/// The response to a request. The body is JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) body: Vec<u8>,
 }
 
-/// An event that the service wants delivered; whoever delivers it gives it an id and a time.
+impl Reply {
+    /// Creates a reply with `body` serialized as JSON.
+    pub(super) fn json(status: u16, body: &impl Serialize) -> Self {
+        Self {
+            status,
+            body: serde_json::to_vec(body)
+                .expect("strings, numbers and maps with string keys always serialize to JSON"),
+        }
+    }
+}
+
+/// An event for the webhook endpoints (section 6).
+///
+/// The service decides its type and data. Its id and its time are set by the code that delivers it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Outgoing {
+pub(crate) struct OutgoingEvent {
+    /// The event type, such as `email.sent` (section 6.1).
     pub(crate) event_type: String,
-    pub(crate) data: serde_json::Value,
+    /// The `data` member of the envelope (section 6.3).
+    pub(crate) data: Value,
 }

@@ -1,15 +1,25 @@
-//! The service itself, as the interface document describes it: a pure state machine, and a second reading of the
-//! document that shares nothing with the client's.
+//! The service that `interface.md` describes, as a pure state machine.
 //!
-//! [`Audience::handle`](audience::Audience::handle) takes a request and a time and gives an answer. There is no HTTP
-//! library, no clock and no thread in here.
+//! [`Audience::handle`](audience::Audience::handle) takes a request and a time and returns a reply. Nothing in this
+//! folder reads a clock, waits, or uses an HTTP library. It shares no code with the client: a second, independent
+//! reading of the document makes a test fail if the client has a field name wrong.
+//!
+//! From the top down:
+//!
+//! - `audience` authenticates a request, finds its endpoint in `router` and calls one of the operations;
+//! - `contacts`, `batch`, `consent`, `listing` and `emails` are the operations of section 4;
+//! - `request_body` and `parameters` parse what a request contains;
+//! - `audience_state` holds everything that is stored, behind its methods;
+//! - the other files are what these are made of: contacts, segments, rules, refusals, JSON.
 
 mod address;
 pub(super) mod audience;
+mod audience_state;
 mod batch;
 mod consent;
 pub(super) mod contact;
-mod creation;
+mod contact_store;
+mod contacts;
 pub(super) mod dialect;
 mod emails;
 mod engagement;
@@ -17,15 +27,18 @@ mod json;
 pub(super) mod key;
 mod listing;
 pub(super) mod message;
-#[cfg(test)]
-mod model;
 mod parameters;
+mod percent;
 mod predicate;
-mod reading;
 pub(super) mod refusal;
-mod roster;
+mod request_body;
 mod router;
 mod rule;
 pub(super) mod segment;
+
+#[cfg(test)]
+mod arbitrary_requests;
+#[cfg(test)]
+mod reference_model;
 #[cfg(test)]
 mod testing;

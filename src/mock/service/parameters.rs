@@ -1,28 +1,40 @@
-//! The parameters of a list, read strictly (section 4.4).
+//! The query parameters of a list request (section 4.4).
 
-use super::address::folded;
+use super::address::case_folded;
 use super::dialect::{Dialect, SegmentWithRules, UnknownMembers};
-use super::json::{self, listed};
+use super::json::{self, quoted_list};
+use super::percent::decode_parameter;
 use super::refusal::Refusal;
-use super::router::decoded;
 use super::rule::Rule;
 
-/// The query string, read.
-pub(crate) struct Parameters {
+/// The parsed parameters of a list request.
+pub(crate) struct ListParameters {
+    /// The page size, from 1 to 200. Default: 50.
     pub(crate) limit: usize,
+    /// The id of the last contact on the previous page.
     pub(crate) after: Option<String>,
-    /// Folded.
+    /// The text to find (`query`), case-folded.
     pub(crate) text: Option<String>,
-    pub(crate) segment: Option<String>,
+    /// The id of the segment.
+    pub(crate) segment_id: Option<String>,
+    /// The ad hoc rule (`rules`).
     pub(crate) rule: Option<Rule>,
 }
 
+const DEFAULT_LIMIT: usize = 50;
+const MAX_LIMIT: usize = 200;
 const NAMES: [&str; 5] = ["limit", "after", "query", "segment_id", "rules"];
 
-impl Parameters {
-    pub(crate) fn read(query: &str, dialect: Dialect) -> Result<Self, Refusal> {
-        let [limit, after, text, segment, rules] = pairs(query, dialect.unknown_members)?;
-        if segment.is_some()
+impl ListParameters {
+    /// Parses a query string. An empty `after` or `query` counts as left out.
+    ///
+    /// # Errors
+    ///
+    /// 422 `validation_error` if a parameter is malformed or given twice, or if the dialect refuses it.
+    pub(crate) fn parse(query: &str, dialect: Dialect) -> Result<Self, Refusal> {
+        let [limit, after, text, segment_id, rules] =
+            decode_values(query, dialect.unknown_members)?;
+        if segment_id.is_some()
             && rules.is_some()
             && dialect.segment_with_rules == SegmentWithRules::Refused
         {
@@ -32,83 +44,81 @@ impl Parameters {
         }
         let rule = match rules {
             None => None,
-            Some(rules) => Some(rule(&rules, dialect.unknown_members).map_err(Refusal::invalid)?),
+            Some(rules) => {
+                Some(parse_rule(&rules, dialect.unknown_members).map_err(Refusal::invalid)?)
+            }
         };
         Ok(Self {
             limit: match limit {
-                None => 50,
-                Some(limit) => clamped(&limit)?,
+                None => DEFAULT_LIMIT,
+                Some(limit) => parse_limit(&limit)?,
             },
             after: after.filter(|after| !after.is_empty()),
             text: text
-                .map(|text| folded(&text))
+                .map(|text| case_folded(&text))
                 .filter(|text| !text.is_empty()),
-            segment,
+            segment_id,
             rule,
         })
     }
 }
 
-fn rule(text: &str, unknown: UnknownMembers) -> Result<Rule, String> {
-    let read = || {
-        let rule = json::value(text.as_bytes())?;
-        Rule::read(&rule, unknown)
-    };
-    read().map_err(|error| format!("`rules`: {error}"))
-}
-
-/// The values of [`NAMES`], in that order.
-fn pairs(query: &str, unknown: UnknownMembers) -> Result<[Option<String>; NAMES.len()], Refusal> {
+/// Returns the decoded values of [`NAMES`], in that order.
+fn decode_values(
+    query: &str,
+    unknown: UnknownMembers,
+) -> Result<[Option<String>; NAMES.len()], Refusal> {
     let mut values = [const { None }; NAMES.len()];
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let name = form_decoded(name)?;
-        let Some(place) = NAMES.iter().position(|known| *known == name) else {
+        let name = decode_parameter(name)?;
+        let Some(index) = NAMES.iter().position(|known| *known == name) else {
             if unknown == UnknownMembers::Ignored {
                 continue;
             }
             return Err(Refusal::invalid(format!(
-                "`{}` is no parameter that is known here; known: {}",
+                "`{}` is not a known parameter; known parameters: {}",
                 name.escape_debug(),
-                listed(&NAMES)
+                quoted_list(&NAMES)
             )));
         };
-        if values[place].replace(form_decoded(value)?).is_some() {
+        if values[index].replace(decode_parameter(value)?).is_some() {
             return Err(Refusal::invalid(format!("`{name}` is given twice")));
         }
     }
     Ok(values)
 }
 
-fn form_decoded(text: &str) -> Result<String, Refusal> {
-    decoded(&text.replace('+', " "))
+fn parse_rule(text: &str, unknown: UnknownMembers) -> Result<Rule, String> {
+    let rule = json::parse(text.as_bytes()).and_then(|rule| Rule::parse(&rule, unknown));
+    rule.map_err(|error| format!("`rules`: {error}"))
 }
 
-/// Any whole number, however large, drawn into 1 to 200.
-fn clamped(limit: &str) -> Result<usize, Refusal> {
+/// Parses a whole number of any size and clamps it to the range 1 to 200 (section 4.4).
+fn parse_limit(limit: &str) -> Result<usize, Refusal> {
     let digits = limit.strip_prefix('-').unwrap_or(limit);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         let limit = limit.escape_debug();
         return Err(Refusal::invalid(format!(
-            "`limit` must be a whole number, not `{limit}`"
+            "`limit` must be a whole number, not \"{limit}\""
         )));
     }
     if limit.starts_with('-') {
         return Ok(1);
     }
-    Ok(digits.parse().unwrap_or(usize::MAX).clamp(1, 200))
+    Ok(digits.parse().unwrap_or(usize::MAX).clamp(1, MAX_LIMIT))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(query: &str) -> Result<Parameters, Refusal> {
-        Parameters::read(query, Dialect::default())
+    fn parse(query: &str) -> Result<ListParameters, Refusal> {
+        ListParameters::parse(query, Dialect::default())
     }
 
     #[test]
-    fn the_limit_is_drawn_into_its_range() {
+    fn the_limit_is_clamped_to_1_to_200() {
         for (query, limit) in [
             ("", 50),
             ("limit=7", 7),
@@ -118,50 +128,44 @@ mod tests {
             ("limit=201", 200),
             ("limit=99999999999999999999999999", 200),
         ] {
-            assert_eq!(read(query).unwrap().limit, limit, "{query}");
+            assert_eq!(parse(query).unwrap().limit, limit, "{query}");
         }
     }
 
     #[test]
-    fn an_empty_text_or_cursor_is_none() {
-        let parameters = read("query=&after=&").unwrap();
+    fn an_empty_text_or_cursor_counts_as_left_out() {
+        let parameters = parse("query=&after=&").unwrap();
 
         assert!(parameters.text.is_none() && parameters.after.is_none());
     }
 
     #[test]
-    fn a_plus_sign_is_a_blank_and_an_encoded_one_is_itself() {
-        assert_eq!(read("query=A+b%2BC").unwrap().text.unwrap(), "a b+c");
+    fn a_plus_sign_is_a_space_and_an_encoded_one_is_a_plus_sign() {
+        assert_eq!(parse("query=A+b%2BC").unwrap().text.unwrap(), "a b+c");
     }
 
     #[test]
-    fn bad_parameters_are_refused_with_their_name() {
+    fn invalid_parameters_are_refused_by_name() {
         for (query, message) in [
-            ("limit=", "`limit` must be a whole number, not ``"),
-            ("limit=ten", "`limit` must be a whole number, not `ten`"),
-            ("limit=1.5", "`limit` must be a whole number, not `1.5`"),
+            ("limit=", "`limit` must be a whole number, not \"\""),
+            ("limit=ten", "`limit` must be a whole number, not \"ten\""),
+            ("limit=1.5", "`limit` must be a whole number, not \"1.5\""),
             ("limit=1&limit=1", "`limit` is given twice"),
             (
                 "segment=a",
-                "`segment` is no parameter that is known here; known: `limit`, `after`, `query`, `segment_id`, `rules`",
+                "`segment` is not a known parameter; known parameters: `limit`, `after`, `query`, `segment_id`, `rules`",
             ),
             (
                 "segment_id=a&rules={}",
                 "`segment_id` and `rules` cannot be sent together",
             ),
             ("rules={}", "`rules`: `match_` is missing"),
-            (
-                "query=%f",
-                "a percent sign is not followed by two hex digits",
-            ),
-            ("query=%ff", "percent-encoded bytes are no UTF-8"),
+            ("query=%f", "`%` must be followed by two hex digits"),
+            ("query=%ff", "the percent-encoded bytes are not valid UTF-8"),
         ] {
-            assert_eq!(read(query).err().unwrap().message, message);
+            assert_eq!(parse(query).err().unwrap().message, message);
         }
-        let message = read("rules=nonsense").err().unwrap().message;
-        assert!(
-            message.starts_with("`rules`: this is not JSON"),
-            "{message}"
-        );
+        let message = parse("rules=nonsense").err().unwrap().message;
+        assert!(message.starts_with("`rules`: invalid JSON"), "{message}");
     }
 }

@@ -1,12 +1,12 @@
-//! The tests that conditions consist of: a property's value, an engagement, a number of days (section 2.8).
+//! The tests within conditions: of a property's value, of an engagement, of a number of days (section 2.8).
 
 use std::cmp::Ordering;
 
 use serde_json::{Number, Value};
 
-/// What a property's value is tested for.
+/// The operator of a property condition, with its value.
 #[derive(Clone, Debug)]
-pub(crate) enum Test {
+pub(crate) enum PropertyTest {
     Is(Value),
     IsNot(Value),
     Contains(String),
@@ -16,18 +16,23 @@ pub(crate) enum Test {
     LessThan(Number),
 }
 
-/// When an engagement must have been, or must not.
+/// The operator of an engagement condition, with its days.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum When {
+pub(crate) enum EngagementTest {
     Ever,
     Never,
-    Within(Days),
-    NotWithin(Days),
+    WithinDays(Days),
+    NotWithinDays(Days),
 }
 
-impl Test {
-    /// Numbers compare as numbers, text with text. `is_not` is the complement of `is`: a property
-    /// that is missing is not whatever was asked for.
+impl PropertyTest {
+    /// Returns whether the test holds for a property's value. `None` means the contact does not have the property.
+    ///
+    /// The document shows the operators but not how they compare. In the mock:
+    ///
+    /// - numbers compare as numbers (`1` is `1.0`), strings as strings, with regard to case;
+    /// - a number and a string are never equal, greater or less;
+    /// - `is_not` is the opposite of `is`, so it holds for a missing property.
     pub(crate) fn holds(&self, property: Option<&Value>) -> bool {
         match self {
             Self::Is(value) => property.is_some_and(|property| equal(property, value)),
@@ -37,41 +42,42 @@ impl Test {
                 .is_some_and(|text| text.contains(part)),
             Self::IsSet => property.is_some(),
             Self::IsNotSet => property.is_none(),
-            Self::GreaterThan(number) => ordered(property, number) == Some(Ordering::Greater),
-            Self::LessThan(number) => ordered(property, number) == Some(Ordering::Less),
+            Self::GreaterThan(number) => compare(property, number) == Some(Ordering::Greater),
+            Self::LessThan(number) => compare(property, number) == Some(Ordering::Less),
         }
     }
 }
 
-impl When {
-    /// `not_within_days` is the complement of `within_days`: the never engaged are in.
+impl EngagementTest {
+    /// Returns whether the test holds at `now` if the latest engagement was at `latest`.
+    ///
+    /// `not_within_days` is the opposite of `within_days`, so it holds if there never was an engagement.
     pub(crate) fn holds(self, latest: Option<i64>, now: i64) -> bool {
         match self {
             Self::Ever => latest.is_some(),
             Self::Never => latest.is_none(),
-            Self::Within(days) => latest.is_some_and(|at| days.reach(at, now)),
-            Self::NotWithin(days) => !latest.is_some_and(|at| days.reach(at, now)),
+            Self::WithinDays(days) => latest.is_some_and(|at| days.contain(at, now)),
+            Self::NotWithinDays(days) => !latest.is_some_and(|at| days.contain(at, now)),
         }
     }
 }
 
-/// A count of days of 86,400 seconds each, at least one.
+/// A number of days of 86,400 seconds each, at least 1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Days(i64);
 
 impl Days {
-    /// As many days, or `None` where they are none.
+    /// Creates a number of days, or returns `None` for 0.
     pub(crate) fn new(days: u64) -> Option<Self> {
         (days > 0).then(|| Self(i64::try_from(days).unwrap_or(i64::MAX)))
     }
 
-    /// Whether the days before `now` reach back to `at`, the edge included. A moment that the clock
-    /// has yet to come to is within any days.
-    pub(crate) fn reach(self, at: i64, now: i64) -> bool {
+    /// Returns whether `at` is at most this many days before `now`. A time after `now` counts too.
+    pub(crate) fn contain(self, at: i64, now: i64) -> bool {
         at >= self.before(now)
     }
 
-    /// Whether at least the days lie between `at` and `now`, the edge included.
+    /// Returns whether `at` is at least this many days before `now`.
     pub(crate) fn have_passed_since(self, at: i64, now: i64) -> bool {
         at <= self.before(now)
     }
@@ -83,13 +89,13 @@ impl Days {
 
 fn equal(property: &Value, value: &Value) -> bool {
     match value {
-        Value::Number(number) => ordered(Some(property), number) == Some(Ordering::Equal),
+        Value::Number(number) => compare(Some(property), number) == Some(Ordering::Equal),
         other => property == other,
     }
 }
 
-/// How a property stands to a number; `None` where it is no number itself.
-fn ordered(property: Option<&Value>, number: &Number) -> Option<Ordering> {
+/// Compares a property's value with a number. Returns `None` if the value is not a number.
+fn compare(property: Option<&Value>, number: &Number) -> Option<Ordering> {
     let Some(Value::Number(property)) = property else {
         return None;
     };
@@ -109,26 +115,30 @@ mod tests {
     const DAY: i64 = 86_400;
 
     #[test]
-    fn numbers_compare_as_numbers_text_with_text_and_case_counts() {
+    fn numbers_compare_as_numbers_and_strings_as_strings_with_regard_to_case() {
         let cases = [
-            (Test::Is(json!("pro")), json!("pro"), true),
-            (Test::Is(json!("pro")), json!("Pro"), false),
-            (Test::Is(json!(1)), json!(1.0), true),
-            (Test::Is(json!("1")), json!(1), false),
-            (Test::Is(json!(1)), json!("1"), false),
-            (Test::IsNot(json!("pro")), json!("free"), true),
-            (Test::IsNot(json!("pro")), json!("pro"), false),
-            (Test::Contains("ro".to_owned()), json!("pro"), true),
-            (Test::Contains("RO".to_owned()), json!("pro"), false),
-            (Test::Contains("1".to_owned()), json!(11), false),
-            (Test::IsSet, json!(""), true),
-            (Test::IsNotSet, json!(0), false),
-            (Test::GreaterThan(2.into()), json!(2), false),
-            (Test::GreaterThan(2.into()), json!(2.5), true),
-            (Test::GreaterThan(2.into()), json!("3"), false),
-            (Test::LessThan(2.into()), json!(-1), true),
-            (Test::LessThan(2.into()), json!(2), false),
-            (Test::LessThan(u64::MAX.into()), json!(u64::MAX - 1), true),
+            (PropertyTest::Is(json!("pro")), json!("pro"), true),
+            (PropertyTest::Is(json!("pro")), json!("Pro"), false),
+            (PropertyTest::Is(json!(1)), json!(1.0), true),
+            (PropertyTest::Is(json!("1")), json!(1), false),
+            (PropertyTest::Is(json!(1)), json!("1"), false),
+            (PropertyTest::IsNot(json!("pro")), json!("free"), true),
+            (PropertyTest::IsNot(json!("pro")), json!("pro"), false),
+            (PropertyTest::Contains("ro".to_owned()), json!("pro"), true),
+            (PropertyTest::Contains("RO".to_owned()), json!("pro"), false),
+            (PropertyTest::Contains("1".to_owned()), json!(11), false),
+            (PropertyTest::IsSet, json!(""), true),
+            (PropertyTest::IsNotSet, json!(0), false),
+            (PropertyTest::GreaterThan(2.into()), json!(2), false),
+            (PropertyTest::GreaterThan(2.into()), json!(2.5), true),
+            (PropertyTest::GreaterThan(2.into()), json!("3"), false),
+            (PropertyTest::LessThan(2.into()), json!(-1), true),
+            (PropertyTest::LessThan(2.into()), json!(2), false),
+            (
+                PropertyTest::LessThan(u64::MAX.into()),
+                json!(u64::MAX - 1),
+                true,
+            ),
         ];
         for (test, property, expected) in cases {
             assert_eq!(
@@ -140,15 +150,15 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_property_is_not_whatever_was_asked_for() {
+    fn a_missing_property_passes_only_is_not_and_is_not_set() {
         let cases = [
-            (Test::Is(json!("")), false),
-            (Test::IsNot(json!("")), true),
-            (Test::Contains(String::new()), false),
-            (Test::IsSet, false),
-            (Test::IsNotSet, true),
-            (Test::GreaterThan(0.into()), false),
-            (Test::LessThan(0.into()), false),
+            (PropertyTest::Is(json!("")), false),
+            (PropertyTest::IsNot(json!("")), true),
+            (PropertyTest::Contains(String::new()), false),
+            (PropertyTest::IsSet, false),
+            (PropertyTest::IsNotSet, true),
+            (PropertyTest::GreaterThan(0.into()), false),
+            (PropertyTest::LessThan(0.into()), false),
         ];
         for (test, expected) in cases {
             assert_eq!(test.holds(None), expected, "{test:?}");
@@ -156,35 +166,35 @@ mod tests {
     }
 
     #[test]
-    fn days_reach_back_to_the_edge_and_not_a_second_further() {
+    fn a_number_of_days_includes_its_last_second_and_not_the_one_before() {
         let days = Days::new(30).unwrap();
         let edge = NOW - 30 * DAY;
         let cases = [
-            (When::Ever, None, false),
-            (When::Ever, Some(0), true),
-            (When::Never, None, true),
-            (When::Never, Some(0), false),
-            (When::Within(days), Some(edge), true),
-            (When::Within(days), Some(edge - 1), false),
-            (When::Within(days), None, false),
-            (When::NotWithin(days), Some(edge), false),
-            (When::NotWithin(days), Some(edge - 1), true),
-            (When::NotWithin(days), None, true),
+            (EngagementTest::Ever, None, false),
+            (EngagementTest::Ever, Some(0), true),
+            (EngagementTest::Never, None, true),
+            (EngagementTest::Never, Some(0), false),
+            (EngagementTest::WithinDays(days), Some(edge), true),
+            (EngagementTest::WithinDays(days), Some(edge - 1), false),
+            (EngagementTest::WithinDays(days), None, false),
+            (EngagementTest::NotWithinDays(days), Some(edge), false),
+            (EngagementTest::NotWithinDays(days), Some(edge - 1), true),
+            (EngagementTest::NotWithinDays(days), None, true),
         ];
-        for (when, latest, expected) in cases {
-            assert_eq!(when.holds(latest, NOW), expected, "{when:?} {latest:?}");
+        for (test, latest, expected) in cases {
+            assert_eq!(test.holds(latest, NOW), expected, "{test:?} {latest:?}");
         }
         assert!(days.have_passed_since(edge, NOW));
         assert!(!days.have_passed_since(edge + 1, NOW));
     }
 
     #[test]
-    fn days_beyond_all_time_are_counted_without_overflow() {
-        let ages = Days::new(u64::MAX).unwrap();
+    fn very_large_day_counts_do_not_overflow() {
+        let days = Days::new(u64::MAX).unwrap();
 
-        assert!(ages.reach(0, NOW));
-        assert!(ages.reach(0, i64::MIN));
-        assert!(!ages.have_passed_since(0, NOW));
+        assert!(days.contain(0, NOW));
+        assert!(days.contain(0, i64::MIN));
+        assert!(!days.have_passed_since(0, NOW));
         assert!(Days::new(0).is_none());
     }
 }

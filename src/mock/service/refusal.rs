@@ -1,4 +1,4 @@
-//! Every way the service says no (section 7), and the body that says so.
+//! The refusals of section 7, and the response body that states one.
 
 use std::borrow::Cow;
 
@@ -10,13 +10,16 @@ use super::message::Reply;
 /// A refused request, or a refused entry of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
+    /// The HTTP status. A batch entry shows only the slug.
     pub(crate) status: u16,
+    /// The slug, such as `not_found`.
     pub(crate) code: Cow<'static, str>,
+    /// What is wrong with the request, for the person who debugs it.
     pub(crate) message: String,
 }
 
 impl Refusal {
-    /// Creates a refusal with any status and slug. The other constructors have those of section 7.
+    /// Creates a refusal with any status and slug. The other constructors make those of section 7.
     pub(in crate::mock) fn new(
         status: u16,
         code: impl Into<Cow<'static, str>>,
@@ -29,52 +32,62 @@ impl Refusal {
         }
     }
 
-    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+    /// 422 `validation_error`: a body, query or path is invalid.
+    pub(super) fn invalid(message: impl Into<String>) -> Self {
         Self::new(422, "validation_error", message)
     }
 
-    pub(crate) fn unauthorized(message: impl Into<String>) -> Self {
+    /// 401 `unauthorized`: no valid key. The document names neither status nor slug; this is the mock's choice.
+    pub(super) fn unauthorized(message: impl Into<String>) -> Self {
         Self::new(401, "unauthorized", message)
     }
 
-    pub(crate) fn key_not_permitted() -> Self {
+    /// 403 `key_not_permitted`: a sending-access key on an audience endpoint (section 5).
+    pub(super) fn key_not_permitted() -> Self {
         Self::new(
             403,
             "key_not_permitted",
-            "the audience needs a full-access key, not a sending-access key",
+            "the audience endpoints need a full-access key, not a sending-access key",
         )
     }
 
-    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+    /// 404 `not_found`: an unknown path, contact, topic or segment.
+    pub(super) fn not_found(message: impl Into<String>) -> Self {
         Self::new(404, "not_found", message)
     }
 
-    /// An endpoint that the document does not show, though the path has others.
-    pub(crate) fn no_such_method(method: &str, allowed: &str) -> Self {
+    /// 404 `not_found`: a known path, but a method that section 4 does not show for it.
+    pub(super) fn unknown_method(method: &str, allowed: &str) -> Self {
         let method = method.escape_debug();
         Self::not_found(format!(
-            "there is nothing for `{method}` at this path, only for {allowed}"
+            "this path does not support `{method}`; use {allowed}"
         ))
     }
 
-    pub(crate) fn already_exists(address: &str) -> Self {
-        let message = format!("`{address}` is a contact already, and `on_conflict` is `error`");
+    /// 409 `already_exists`: a create with `on_conflict` `error` for a stored address (section 4.1).
+    pub(super) fn already_exists(address: &str) -> Self {
+        let message =
+            format!("the contact `{address}` already exists, and `on_conflict` is `error`");
         Self::new(409, "already_exists", message)
     }
 
-    pub(crate) fn quota_exceeded(ceiling: u64) -> Self {
-        let message = format!("the plan's ceiling of {ceiling} contacts is reached");
+    /// 402 `quota_exceeded`: a new contact when the ceiling is reached (section 8).
+    pub(super) fn quota_exceeded(ceiling: u64) -> Self {
+        let message = format!("the ceiling of {ceiling} contacts is reached");
         Self::new(402, "quota_exceeded", message)
     }
 
-    pub(crate) fn complaint_locked(address: &str) -> Self {
-        let message =
-            format!("`{address}` reported spam; consent cannot be recorded for it any more");
+    /// 422 `failed_precondition`: a subscribe after a spam report (section 3.2).
+    pub(super) fn complaint_locked(address: &str) -> Self {
+        let message = format!(
+            "`{address}` reported spam; the service no longer records consent for this address"
+        );
         Self::new(422, "failed_precondition", message)
     }
 
-    pub(crate) fn batch(message: impl Into<String>, answer: BatchRefusal) -> Self {
-        match answer {
+    /// A batch of zero or more than 100 entries (section 4.2). The dialect decides its status and slug.
+    pub(super) fn batch(message: impl Into<String>, choice: BatchRefusal) -> Self {
+        match choice {
             BatchRefusal::Unprocessable => Self::invalid(message),
             BatchRefusal::BadRequest => Self::new(400, "bad_request", message),
         }
@@ -82,10 +95,7 @@ impl Refusal {
 
     /// Returns the response that states this refusal, with its body in the given shape.
     pub(in crate::mock) fn reply(&self, shape: ErrorShape) -> Reply {
-        Reply {
-            status: self.status,
-            body: self.body(shape).to_string().into_bytes(),
-        }
+        Reply::json(self.status, &self.body(shape))
     }
 
     fn body(&self, shape: ErrorShape) -> Value {
@@ -108,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_shape_holds_slug_and_message_where_its_name_says() {
+    fn each_error_shape_has_the_slug_and_the_message_in_their_documented_members() {
         let refusal = Refusal::not_found("there is no topic `news`");
         let shapes = [
             (ErrorShape::NestedCode, "/error/code", "/error/message"),

@@ -1,21 +1,26 @@
-//! From method and path to an operation of section 4.
+//! Finds the endpoint of section 4 for a path and a method.
 
-use percent_encoding::percent_decode_str;
-
+use super::percent::decode;
 use super::refusal::Refusal;
 
-/// What a path names, whatever the method.
+/// A path of section 4, with any method.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Route {
+    /// `/contacts`
     Contacts,
+    /// `/contacts/batch`
     Batch,
+    /// `/contacts/{address}`
     Contact(String),
+    /// `/contacts/{address}/unsubscribe`
     Unsubscribe(String),
+    /// `/contacts/{address}/subscribe`
     Subscribe(String),
+    /// `/emails`
     Emails,
 }
 
-/// What is asked for. Addresses are decoded, and not yet normalised.
+/// An endpoint of section 4. Addresses are percent-decoded, but not normalized yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Create,
@@ -28,43 +33,54 @@ pub(crate) enum Operation {
     SendEmail,
 }
 
-impl Place {
-    /// The place that a percent-encoded path names; 404 where there is none.
+impl Route {
+    /// Finds the route for a percent-encoded path.
     ///
-    /// Each segment is decoded by itself, so an encoded slash stays in its segment.
-    pub(crate) fn of(path: &str) -> Result<Self, Refusal> {
-        let nowhere = || Refusal::not_found("there is nothing at this path");
+    /// Each segment is decoded by itself, so an encoded slash is a part of its segment.
+    ///
+    /// # Errors
+    ///
+    /// - 404 `not_found` if no endpoint has this path;
+    /// - 422 `validation_error` if a segment cannot be decoded.
+    pub(crate) fn parse(path: &str) -> Result<Self, Refusal> {
+        let unknown_path = || Refusal::not_found("no endpoint has this path");
         let segments = path
             .strip_prefix('/')
-            .ok_or_else(nowhere)?
-            .splitn(MOST_SEGMENTS + 1, '/')
-            .map(decoded)
+            .ok_or_else(unknown_path)?
+            .splitn(MAX_SEGMENTS + 1, '/')
+            .map(decode)
             .collect::<Result<Vec<String>, Refusal>>()?;
         let mut segments = segments.into_iter();
-        let place = match (segments.next().as_deref(), segments.next(), segments.next()) {
+        let route = match (segments.next().as_deref(), segments.next(), segments.next()) {
             (Some("contacts"), None, None) => Self::Contacts,
             (Some("contacts"), Some(batch), None) if batch == "batch" => Self::Batch,
             (Some("contacts"), Some(address), None) => Self::Contact(address),
             (Some("contacts"), Some(address), Some(consent)) => match consent.as_str() {
                 "unsubscribe" => Self::Unsubscribe(address),
                 "subscribe" => Self::Subscribe(address),
-                _ => return Err(nowhere()),
+                _ => return Err(unknown_path()),
             },
             (Some("emails"), None, None) => Self::Emails,
-            _ => return Err(nowhere()),
+            _ => return Err(unknown_path()),
         };
         match segments.next() {
-            None => Ok(place),
-            Some(_) => Err(nowhere()),
+            None => Ok(route),
+            Some(_) => Err(unknown_path()),
         }
     }
 
-    /// Whether this place needs a full-access key (section 5).
-    pub(crate) fn is_of_the_audience(&self) -> bool {
+    /// Returns whether this route needs a full-access key.
+    ///
+    /// Section 5 says that the audience endpoints do. It does not list them; for the mock, they are all but `/emails`.
+    pub(crate) fn requires_full_key(&self) -> bool {
         *self != Self::Emails
     }
 
-    /// The operation that a method asks for here; 404 where it asks for none.
+    /// Returns the operation for a method.
+    ///
+    /// # Errors
+    ///
+    /// 404 `not_found` if section 4 does not show the method for this path.
     pub(crate) fn operation(self, method: &str) -> Result<Operation, Refusal> {
         Ok(match (self, method) {
             (Self::Contacts, "POST") => Operation::Create,
@@ -75,7 +91,7 @@ impl Place {
             (Self::Unsubscribe(address), "POST") => Operation::Unsubscribe(address),
             (Self::Subscribe(address), "POST") => Operation::Subscribe(address),
             (Self::Emails, "POST") => Operation::SendEmail,
-            (place, other) => return Err(Refusal::no_such_method(other, place.methods())),
+            (route, other) => return Err(Refusal::unknown_method(other, route.methods())),
         })
     }
 
@@ -88,39 +104,21 @@ impl Place {
     }
 }
 
-const MOST_SEGMENTS: usize = 3;
-
-/// Percent-decoded text. A percent sign without two hex digits, and bytes that are no UTF-8, are
-/// refused: kept as they are, they would name another contact than the caller meant.
-pub(crate) fn decoded(encoded: &str) -> Result<String, Refusal> {
-    let bytes = encoded.as_bytes();
-    let stray = bytes.iter().enumerate().any(|(place, byte)| {
-        let digit = |ahead| bytes.get(place + ahead).is_some_and(u8::is_ascii_hexdigit);
-        *byte == b'%' && !(digit(1) && digit(2))
-    });
-    if stray {
-        return Err(Refusal::invalid(
-            "a percent sign is not followed by two hex digits",
-        ));
-    }
-    match percent_decode_str(encoded).decode_utf8() {
-        Ok(text) => Ok(text.into_owned()),
-        Err(_) => Err(Refusal::invalid("percent-encoded bytes are no UTF-8")),
-    }
-}
+/// The number of segments in the longest path.
+const MAX_SEGMENTS: usize = 3;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn operation(method: &str, path: &str) -> Result<Operation, u16> {
-        Place::of(path)
-            .and_then(|place| place.operation(method))
+        Route::parse(path)
+            .and_then(|route| route.operation(method))
             .map_err(|refusal| refusal.status)
     }
 
     #[test]
-    fn every_endpoint_of_section_4_is_found() {
+    fn each_endpoint_of_section_4_has_its_operation() {
         let ada = || "ada@example.com".to_owned();
         let cases = [
             ("POST", "/contacts", Operation::Create),
@@ -169,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_found_at_other_paths() {
+    fn an_unknown_path_is_not_found() {
         for path in [
             "",
             "/",
@@ -187,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_path_has_nothing_for_other_methods() {
+    fn an_unknown_method_of_a_known_path_is_not_found() {
         for (method, path) in [
             ("DELETE", "/contacts"),
             ("GET", "/contacts/batch"),

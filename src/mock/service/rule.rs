@@ -1,26 +1,34 @@
-//! Rules: read from JSON, and judged for a contact at a moment (section 2.8).
+//! Rules: parsed from JSON, and evaluated for a contact at a given time (section 2.8).
 
 use serde_json::{Number, Value};
 
 use super::contact::Contact;
 use super::dialect::UnknownMembers;
 use super::engagement::{Engagement, Engagements};
-use super::json::{Members, listed};
-use super::predicate::{Days, Test, When};
+use super::json::{Members, quoted_list};
+use super::predicate::{Days, EngagementTest, PropertyTest};
 
-/// A segment predicate.
+/// A parsed rule: the predicate of a stored segment or of the `rules` parameter.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
+    /// Whether every condition must hold (`all`) or one is enough (`any`).
     all: bool,
     conditions: Vec<Condition>,
 }
 
 impl Rule {
-    /// The rule that the JSON states, or what is wrong with it and where.
-    pub(crate) fn read(rule: &Value, unknown: UnknownMembers) -> Result<Self, String> {
-        let members = Members::of(rule, "a rule", "")?;
+    /// Parses a rule.
+    ///
+    /// Section 2.8 names the members of each kind of condition. It does not say which member holds the day count of
+    /// `joined_within_days` and `joined_before_days`; the mock reads `days`, as in an engagement condition.
+    ///
+    /// # Errors
+    ///
+    /// The message for the refusal, which names the member that is missing, invalid or unknown.
+    pub(crate) fn parse(rule: &Value, unknown: UnknownMembers) -> Result<Self, String> {
+        let members = Members::new(rule, "a rule", "")?;
         if unknown == UnknownMembers::Refused {
-            members.nothing_but(&["match_", "conditions"])?;
+            members.reject_unknown(&["match_", "conditions"])?;
         }
         let all = match members.required_text("match_")? {
             "all" => true,
@@ -37,12 +45,15 @@ impl Rule {
         let conditions = conditions
             .iter()
             .enumerate()
-            .map(|(index, condition)| Condition::read(condition, index, unknown))
+            .map(|(index, condition)| Condition::parse(condition, index, unknown))
             .collect::<Result<_, _>>()?;
         Ok(Self { all, conditions })
     }
 
-    /// Without conditions, `all` is everyone and `any` is nobody.
+    /// Returns whether a contact matches the rule at `now`, in Unix seconds.
+    ///
+    /// The document does not say what a rule without conditions means. In the mock, `all` then matches every
+    /// contact and `any` matches none.
     pub(crate) fn matches(&self, contact: &Contact, engagements: &Engagements, now: i64) -> bool {
         let mut conditions = self.conditions.iter();
         let holds = |condition: &Condition| condition.holds(contact, engagements, now);
@@ -54,22 +65,30 @@ impl Rule {
     }
 }
 
+/// One condition of a rule: a row of the table in section 2.8.
 #[derive(Clone, Debug)]
 enum Condition {
-    Property { key: String, test: Test },
-    Engagement { what: Engagement, when: When },
+    Property {
+        key: String,
+        test: PropertyTest,
+    },
+    Engagement {
+        what: Engagement,
+        test: EngagementTest,
+    },
     JoinedWithin(Days),
     JoinedBefore(Days),
 }
 
 impl Condition {
-    fn read(condition: &Value, index: usize, unknown: UnknownMembers) -> Result<Self, String> {
-        let place = format!("conditions[{index}].");
+    /// Parses the condition at an index. A member that its operator does not use is unknown.
+    fn parse(condition: &Value, index: usize, unknown: UnknownMembers) -> Result<Self, String> {
+        let prefix = format!("conditions[{index}].");
         let what = format!("`conditions[{index}]`");
-        let members = Members::of(condition, &what, &place)?;
+        let members = Members::new(condition, &what, &prefix)?;
         let field = members.required_text("field")?;
         let mut known = vec!["field"];
-        let read = match field {
+        let parsed = match field {
             "property" => {
                 known.extend(["key", "op"]);
                 Self::property(&members, &mut known)?
@@ -86,14 +105,15 @@ impl Condition {
                 known.push("days");
                 Self::JoinedBefore(days(&members)?)
             }
-            _ => return Err(none_of(&members, "field", &FIELDS)?),
+            _ => return Err(unknown_name(&members, "field", &FIELDS)?),
         };
         if unknown == UnknownMembers::Refused {
-            members.nothing_but(&known)?;
+            members.reject_unknown(&known)?;
         }
-        Ok(read)
+        Ok(parsed)
     }
 
+    /// Parses a property condition, and adds the member that its operator needs to `known`.
     fn property(members: &Members<'_>, known: &mut Vec<&str>) -> Result<Self, String> {
         let key = members.required_text("key")?.to_owned();
         let op = members.required_text("op")?;
@@ -101,43 +121,45 @@ impl Condition {
             known.push("value");
         }
         let test = match op {
-            "is" => Test::Is(text_or_number(members)?),
-            "is_not" => Test::IsNot(text_or_number(members)?),
-            "contains" => Test::Contains(members.required_text("value")?.to_owned()),
-            "is_set" => Test::IsSet,
-            "is_not_set" => Test::IsNotSet,
-            "greater_than" => Test::GreaterThan(number(members)?),
-            "less_than" => Test::LessThan(number(members)?),
-            _ => return Err(none_of(members, "op", &PROPERTY_OPS)?),
+            "is" => PropertyTest::Is(string_or_number(members)?),
+            "is_not" => PropertyTest::IsNot(string_or_number(members)?),
+            "contains" => PropertyTest::Contains(members.required_text("value")?.to_owned()),
+            "is_set" => PropertyTest::IsSet,
+            "is_not_set" => PropertyTest::IsNotSet,
+            "greater_than" => PropertyTest::GreaterThan(number(members)?),
+            "less_than" => PropertyTest::LessThan(number(members)?),
+            _ => return Err(unknown_name(members, "op", &PROPERTY_OPS)?),
         };
         Ok(Self::Property { key, test })
     }
 
+    /// Parses an engagement condition, and adds the member that its operator needs to `known`.
     fn engagement(members: &Members<'_>, known: &mut Vec<&str>) -> Result<Self, String> {
-        let Some(what) = Engagement::named(members.required_text("what")?) else {
-            return Err(none_of(members, "what", &Engagement::NAMES)?);
+        let Some(what) = Engagement::from_name(members.required_text("what")?) else {
+            return Err(unknown_name(members, "what", &Engagement::NAMES)?);
         };
         let op = members.required_text("op")?;
         if matches!(op, "within_days" | "not_within_days") {
             known.push("days");
         }
-        let when = match op {
-            "ever" => When::Ever,
-            "never" => When::Never,
-            "within_days" => When::Within(days(members)?),
-            "not_within_days" => When::NotWithin(days(members)?),
-            _ => return Err(none_of(members, "op", &ENGAGEMENT_OPS)?),
+        let test = match op {
+            "ever" => EngagementTest::Ever,
+            "never" => EngagementTest::Never,
+            "within_days" => EngagementTest::WithinDays(days(members)?),
+            "not_within_days" => EngagementTest::NotWithinDays(days(members)?),
+            _ => return Err(unknown_name(members, "op", &ENGAGEMENT_OPS)?),
         };
-        Ok(Self::Engagement { what, when })
+        Ok(Self::Engagement { what, test })
     }
 
+    /// Returns whether the condition holds for a contact at `now`.
     fn holds(&self, contact: &Contact, engagements: &Engagements, now: i64) -> bool {
         match self {
             Self::Property { key, test } => test.holds(contact.properties.get(key)),
-            Self::Engagement { what, when } => {
-                when.holds(engagements.latest(&contact.email, *what), now)
+            Self::Engagement { what, test } => {
+                test.holds(engagements.latest(&contact.email, *what), now)
             }
-            Self::JoinedWithin(days) => days.reach(contact.created_at, now),
+            Self::JoinedWithin(days) => days.contain(contact.created_at, now),
             Self::JoinedBefore(days) => days.have_passed_since(contact.created_at, now),
         }
     }
@@ -160,10 +182,10 @@ const PROPERTY_OPS: [&str; 7] = [
 ];
 const ENGAGEMENT_OPS: [&str; 4] = ["ever", "never", "within_days", "not_within_days"];
 
-fn text_or_number(members: &Members<'_>) -> Result<Value, String> {
+fn string_or_number(members: &Members<'_>) -> Result<Value, String> {
     match members.required("value")? {
         value @ (Value::String(_) | Value::Number(_)) => Ok(value.clone()),
-        other => Err(members.must_be("value", "text or a number", other)),
+        other => Err(members.must_be("value", "a string or a number", other)),
     }
 }
 
@@ -180,39 +202,40 @@ fn days(members: &Members<'_>) -> Result<Days, String> {
     days.ok_or_else(|| members.must_be("days", "a whole number of at least 1", found))
 }
 
-/// The message for a text that is none of the names allowed.
-fn none_of(members: &Members<'_>, name: &str, allowed: &[&str]) -> Result<String, String> {
+/// Returns the message for a member whose value is not one of the allowed names.
+fn unknown_name(members: &Members<'_>, name: &str, allowed: &[&str]) -> Result<String, String> {
     let found = members.required(name)?;
-    Ok(members.must_be(name, &format!("one of {}", listed(allowed)), found))
+    Ok(members.must_be(name, &format!("one of {}", quoted_list(allowed)), found))
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::{Map, json};
 
-    use super::super::roster::Roster;
+    use super::super::contact_store::ContactStore;
     use super::*;
 
     const NOW: i64 = 1_700_000_000;
 
-    fn read(rule: &Value) -> Result<Rule, String> {
-        Rule::read(rule, UnknownMembers::Refused)
+    fn parse(rule: &Value) -> Result<Rule, String> {
+        Rule::parse(rule, UnknownMembers::Refused)
     }
 
     /// Whether a rule holds for a contact on the `pro` plan who opened mail and joined ten days ago.
     fn holds(match_: &str, conditions: &[Value]) -> bool {
-        let mut roster = Roster::default();
+        let mut store = ContactStore::default();
         let properties = Map::from_iter([("plan".to_owned(), json!("pro"))]);
         let joined = NOW - 10 * 86_400;
-        let contact = roster.add("ada@x.io".to_owned(), None, None, properties, joined);
+        let email = "ada@x.io".to_owned();
+        let contact = store.add(email, None, None, properties, joined).unwrap();
         let mut engagements = Engagements::default();
-        engagements.note("ada@x.io", Engagement::Opened, joined);
-        let rule = read(&json!({"match_": match_, "conditions": conditions})).unwrap();
+        engagements.record("ada@x.io", Engagement::Opened, joined);
+        let rule = parse(&json!({"match_": match_, "conditions": conditions})).unwrap();
         rule.matches(contact, &engagements, NOW)
     }
 
     #[test]
-    fn each_kind_of_condition_is_read_and_judged() {
+    fn each_kind_of_condition_is_parsed_and_evaluated() {
         let cases = [
             (
                 json!({"field": "property", "key": "plan", "op": "is", "value": "pro"}),
@@ -288,22 +311,22 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_without_conditions_is_everyone_or_nobody() {
+    fn a_rule_without_conditions_matches_everyone_or_nobody() {
         assert!(holds("all", &[]));
         assert!(!holds("any", &[]));
     }
 
     #[test]
-    fn a_lenient_reader_passes_over_what_it_does_not_know() {
+    fn unknown_members_are_ignored_in_a_lenient_dialect() {
         let rule = json!({"match_": "all", "name": "mine", "conditions": [
             {"field": "property", "key": "plan", "op": "is_set", "value": null},
         ]});
 
-        assert!(Rule::read(&rule, UnknownMembers::Ignored).is_ok());
+        assert!(Rule::parse(&rule, UnknownMembers::Ignored).is_ok());
     }
 
     #[test]
-    fn a_bad_rule_is_refused_with_the_member_that_is_wrong() {
+    fn the_error_for_an_invalid_rule_names_the_invalid_member() {
         let with = |condition: Value| json!({"match_": "all", "conditions": [condition]});
         let cases = [
             (json!([]), "a rule must be a JSON object, not []"),
@@ -319,7 +342,7 @@ mod tests {
             ),
             (
                 json!({"match": "all", "match_": "all", "conditions": []}),
-                "`match` is no member that is known here; known: `match_`, `conditions`",
+                "`match` is not a known member; known members: `match_`, `conditions`",
             ),
             (
                 with(json!(1)),
@@ -339,7 +362,7 @@ mod tests {
             ),
             (
                 with(json!({"field": "property", "key": "p", "op": "is", "value": true})),
-                "`conditions[0].value` must be text or a number, not true",
+                "`conditions[0].value` must be a string or a number, not true",
             ),
             (
                 with(json!({"field": "property", "key": "p", "op": "greater_than", "value": "2"})),
@@ -347,11 +370,11 @@ mod tests {
             ),
             (
                 with(json!({"field": "property", "key": "p", "op": "contains", "value": 2})),
-                "`conditions[0].value` must be text, not 2",
+                "`conditions[0].value` must be a string, not 2",
             ),
             (
                 with(json!({"field": "property", "key": "p", "op": "is_set", "value": 2})),
-                "`conditions[0].value` is no member that is known here; known: `field`, `key`, `op`",
+                "`conditions[0].value` is not a known member; known members: `field`, `key`, `op`",
             ),
             (
                 with(json!({"field": "engagement", "what": "sent", "op": "ever"})),
@@ -363,7 +386,7 @@ mod tests {
             ),
             (
                 with(json!({"field": "engagement", "what": "opened", "op": "ever", "days": 1})),
-                "`conditions[0].days` is no member that is known here; known: `field`, `what`, `op`",
+                "`conditions[0].days` is not a known member; known members: `field`, `what`, `op`",
             ),
             (
                 with(json!({"field": "joined_within_days", "days": 0})),
@@ -379,7 +402,7 @@ mod tests {
             ),
         ];
         for (rule, message) in cases {
-            assert_eq!(read(&rule).unwrap_err(), message);
+            assert_eq!(parse(&rule).unwrap_err(), message);
         }
     }
 }

@@ -1,25 +1,52 @@
-//! Segments: a hand-picked list, or a rule (section 2.7).
+//! Segments: a hand-picked list of contacts, or a rule (section 2.7).
 
 use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::address;
+use super::address::normalized;
 use super::contact::Contact;
 use super::dialect::UnknownMembers;
 use super::engagement::Engagements;
 use super::rule::Rule;
 
-/// What a segment consists of (section 2.7).
+/// The contacts that belong to a segment (section 2.7).
+///
+/// The document does not show how a segment is created. Pass one of these to `segment` of the mock server, its
+/// builder or the wiremock service.
+///
+/// # Example: a list and a rule
+///
+/// ```
+/// use audience::mock::{MockServer, SegmentKind};
+/// use serde_json::json;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let server = MockServer::start().await;
+/// server.segment("seg_team", SegmentKind::Contacts(vec!["ada@example.com".to_owned()]));
+/// server.segment(
+///     "seg_pro",
+///     SegmentKind::Rule(json!({
+///         "match_": "all",
+///         "conditions": [{"field": "property", "key": "plan", "op": "is", "value": "pro"}],
+///     })),
+/// );
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub enum SegmentKind {
-    /// A stored list: the contacts with these addresses, also those that are created later.
+    /// A stored list: the contacts with these addresses.
+    ///
+    /// Case and surrounding white space do not matter. An address may become a contact later.
     Contacts(Vec<String>),
-    /// A stored rule: the JSON object of section 2.8, judged anew for every list.
+    /// A stored rule: a JSON object as in section 2.8.
+    ///
+    /// The mock evaluates it for every list request, so a contact can enter or leave the segment.
     Rule(Value),
 }
 
-/// A segment that can be judged.
+/// A segment as it is stored: addresses normalized, the rule parsed.
 #[derive(Clone, Debug)]
 pub(crate) enum Segment {
     Contacts(HashSet<String>),
@@ -27,17 +54,22 @@ pub(crate) enum Segment {
 }
 
 impl Segment {
-    pub(crate) fn read(kind: SegmentKind) -> Result<Self, String> {
+    /// Parses a segment. Unknown members of a rule are an error in every dialect.
+    ///
+    /// # Errors
+    ///
+    /// The message names the member of the rule that is invalid.
+    pub(crate) fn parse(kind: SegmentKind) -> Result<Self, String> {
         Ok(match kind {
             SegmentKind::Contacts(addresses) => {
-                let normalised = addresses.iter().map(|email| address::normalised(email));
-                Self::Contacts(normalised.collect())
+                Self::Contacts(addresses.iter().map(|email| normalized(email)).collect())
             }
-            SegmentKind::Rule(rule) => Self::Rule(Rule::read(&rule, UnknownMembers::Refused)?),
+            SegmentKind::Rule(rule) => Self::Rule(Rule::parse(&rule, UnknownMembers::Refused)?),
         })
     }
 
-    pub(crate) fn has(&self, contact: &Contact, engagements: &Engagements, now: i64) -> bool {
+    /// Returns whether a contact belongs to the segment at `now`.
+    pub(crate) fn contains(&self, contact: &Contact, engagements: &Engagements, now: i64) -> bool {
         match self {
             Self::Contacts(addresses) => addresses.contains(&contact.email),
             Self::Rule(rule) => rule.matches(contact, engagements, now),
@@ -49,25 +81,27 @@ impl Segment {
 mod tests {
     use serde_json::{Map, json};
 
-    use super::super::roster::Roster;
+    use super::super::contact_store::ContactStore;
     use super::*;
 
     #[test]
-    fn a_list_is_matched_by_address_however_it_was_written() {
-        let mut roster = Roster::default();
+    fn a_listed_address_matches_in_any_case_and_with_surrounding_spaces() {
+        let mut store = ContactStore::default();
         let kind = SegmentKind::Contacts(vec![" Ada@Example.com ".to_owned()]);
 
-        let segment = Segment::read(kind).unwrap();
+        let segment = Segment::parse(kind).unwrap();
 
         for (address, expected) in [("ada@example.com", true), ("bob@example.com", false)] {
-            let contact = roster.add(address.to_owned(), None, None, Map::new(), 0);
-            assert_eq!(segment.has(contact, &Engagements::default(), 0), expected);
+            let email = address.to_owned();
+            let contact = store.add(email, None, None, Map::new(), 0).unwrap();
+            let engagements = Engagements::default();
+            assert_eq!(segment.contains(contact, &engagements, 0), expected);
         }
     }
 
     #[test]
-    fn a_bad_rule_is_no_segment() {
-        let error = Segment::read(SegmentKind::Rule(json!({"match_": "all"}))).unwrap_err();
+    fn an_invalid_rule_is_an_error() {
+        let error = Segment::parse(SegmentKind::Rule(json!({"match_": "all"}))).unwrap_err();
 
         assert_eq!(error, "`conditions` is missing");
     }

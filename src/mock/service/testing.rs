@@ -1,4 +1,4 @@
-//! A service for this module's unit tests: requests in one line, answers as JSON.
+//! A service for the unit tests of this folder: requests in one line, responses as JSON.
 
 use serde_json::{Value, json};
 
@@ -6,6 +6,7 @@ use super::audience::{Audience, Settings};
 use super::dialect::Dialect;
 use super::message::{Reply, Request};
 
+/// An audience, and the time at which its requests arrive.
 pub(super) struct Service {
     pub(super) audience: Audience,
     pub(super) now: i64,
@@ -13,10 +14,10 @@ pub(super) struct Service {
 
 impl Service {
     pub(super) fn new() -> Self {
-        Self::speaking(Dialect::default())
+        Self::with_dialect(Dialect::default())
     }
 
-    pub(super) fn speaking(dialect: Dialect) -> Self {
+    pub(super) fn with_dialect(dialect: Dialect) -> Self {
         Self {
             audience: Audience::new(Settings {
                 full_key: "full".to_owned(),
@@ -36,8 +37,7 @@ impl Service {
         self.send("full", "POST", target, body.to_string().as_bytes())
     }
 
-    /// A POST without any body.
-    pub(super) fn call(&mut self, target: &str) -> (u16, Value) {
+    pub(super) fn post_without_body(&mut self, target: &str) -> (u16, Value) {
         self.send("full", "POST", target, b"")
     }
 
@@ -45,6 +45,7 @@ impl Service {
         self.send("full", "PATCH", target, body.to_string().as_bytes())
     }
 
+    /// Sends a request with a key as its bearer token, and returns the status and the body of the response.
     pub(super) fn send(
         &mut self,
         key: &str,
@@ -68,13 +69,14 @@ impl Service {
         (status, serde_json::from_slice(&body).unwrap())
     }
 
+    /// Creates a contact, and asserts that it is new.
     pub(super) fn create(&mut self, address: &str) {
         let (status, _) = self.post("/contacts", &json!({ "email": address }));
         assert_eq!(status, 201, "{address}");
     }
 
-    /// The addresses that a list finds, in its order.
-    pub(super) fn found(&mut self, query: &str) -> Vec<String> {
+    /// Lists contacts with a query, and returns their addresses in order.
+    pub(super) fn listed_addresses(&mut self, query: &str) -> Vec<String> {
         let (status, page) = self.get(&format!("/contacts?{query}"));
         assert_eq!(status, 200, "{page}");
         let data = page["data"].as_array().unwrap();
@@ -84,15 +86,13 @@ impl Service {
     }
 }
 
-/// Status and slug of a refusal.
-pub(super) fn slug(answer: &(u16, Value)) -> (u16, &str) {
-    (
-        answer.0,
-        answer.1["error"]["code"].as_str().unwrap_or_default(),
-    )
+/// Returns the status and the slug of a refusal.
+pub(super) fn status_and_slug((status, body): &(u16, Value)) -> (u16, &str) {
+    let slug = body["error"]["code"].as_str().unwrap_or_default();
+    (*status, slug)
 }
 
-/// The message of a refusal.
-pub(super) fn message(answer: &(u16, Value)) -> &str {
-    answer.1["error"]["message"].as_str().unwrap_or_default()
+/// Returns the message of a refusal.
+pub(super) fn message((_, body): &(u16, Value)) -> &str {
+    body["error"]["message"].as_str().unwrap_or_default()
 }

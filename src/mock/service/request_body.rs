@@ -1,15 +1,16 @@
-//! The bodies of requests, read strictly: what is asked for, or what is wrong with it.
+//! The request bodies of the audience endpoints, parsed strictly. Each error is the message for a refusal.
 
 use serde_json::{Map, Value};
 
-use super::address::{is_address, normalised};
+use super::address::{is_address, normalized};
 use super::contact::Reason;
 use super::dialect::{Dialect, PropertyValues, UnknownMembers};
 use super::json::{self, Members};
 
-/// A create request body, or an entry of a batch (section 2.4).
+/// The body of a create request, or an entry of a batch (section 2.4).
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct CreateBody {
+    /// Normalized and valid.
     pub(crate) email: String,
     pub(crate) first_name: Option<String>,
     pub(crate) last_name: Option<String>,
@@ -17,7 +18,7 @@ pub(crate) struct Entry {
     pub(crate) on_conflict: OnConflict,
 }
 
-/// What becomes of an entry whose address exists already.
+/// The effect of a create request if the address already exists (section 2.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OnConflict {
     #[default]
@@ -26,11 +27,16 @@ pub(crate) enum OnConflict {
     Error,
 }
 
-impl Entry {
-    pub(crate) fn read(body: &Value, dialect: Dialect) -> Result<Self, String> {
-        let members = Members::of(body, "a contact", "")?;
+impl CreateBody {
+    /// Parses a create request body.
+    ///
+    /// # Errors
+    ///
+    /// The message names the member that is missing, invalid or, if the dialect refuses it, unknown.
+    pub(crate) fn parse(body: &Value, dialect: Dialect) -> Result<Self, String> {
+        let members = Members::new(body, "a contact", "")?;
         if dialect.unknown_members == UnknownMembers::Refused {
-            members.nothing_but(&[
+            members.reject_unknown(&[
                 "email",
                 "first_name",
                 "last_name",
@@ -38,31 +44,33 @@ impl Entry {
                 "on_conflict",
             ])?;
         }
-        let email = normalised(members.required_text("email")?);
+        let email = normalized(members.required_text("email")?);
         if !is_address(&email) {
             let found = members.required("email")?;
             return Err(members.must_be("email", "an email address", found));
         }
         Ok(Self {
             email,
-            first_name: members.text("first_name")?.map(str::to_owned),
-            last_name: members.text("last_name")?.map(str::to_owned),
+            first_name: members.optional_text("first_name")?.map(str::to_owned),
+            last_name: members.optional_text("last_name")?.map(str::to_owned),
             properties: members
-                .value("properties")
+                .optional("properties")
                 .map(|found| properties(&members, found, dialect))
                 .transpose()?,
             on_conflict: on_conflict(&members, dialect)?,
         })
     }
 
-    /// The address that a refused entry is listed with: as it would be stored, or as it was sent
-    /// where it is none; empty where it is no text.
-    pub(crate) fn address_of(body: &Value) -> String {
+    /// Returns the address for the result entry of a batch entry that may be invalid (section 2.5).
+    ///
+    /// A valid address is normalized. An invalid one is returned unchanged, and as an empty string if it is missing
+    /// or not a string.
+    pub(crate) fn address_in(body: &Value) -> String {
         let sent = body
             .get("email")
             .and_then(Value::as_str)
             .unwrap_or_default();
-        let email = normalised(sent);
+        let email = normalized(sent);
         if is_address(&email) {
             email
         } else {
@@ -71,18 +79,25 @@ impl Entry {
     }
 }
 
-/// What an unsubscribe asks for (section 4.5).
+/// The body of an unsubscribe request (section 4.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OptOut {
+pub(crate) struct UnsubscribeBody {
+    /// `manual` or `preferences`.
     pub(crate) reason: Reason,
+    /// The topic to opt out of. `None` means all broadcasts.
     pub(crate) topic: Option<String>,
 }
 
-impl OptOut {
-    pub(crate) fn read(body: &[u8], dialect: Dialect) -> Result<Self, String> {
-        let body = optional_object(body)?;
+impl UnsubscribeBody {
+    /// Parses an unsubscribe request body. Without a body or a reason, the reason is `manual`.
+    ///
+    /// # Errors
+    ///
+    /// The message names the member that is invalid or, if the dialect refuses it, unknown.
+    pub(crate) fn parse(body: &[u8], dialect: Dialect) -> Result<Self, String> {
+        let body = parse_optional(body)?;
         let members = consent_members(&body, &["reason", "topic"], dialect)?;
-        let reason = match members.text("reason")? {
+        let reason = match members.optional_text("reason")? {
             None | Some("manual") => Reason::Manual,
             Some("preferences") => Reason::Preferences,
             Some("complaint") => {
@@ -96,28 +111,39 @@ impl OptOut {
                 return Err(members.must_be("reason", "`manual` or `preferences`", found));
             }
         };
-        let topic = members.text("topic")?.map(str::to_owned);
+        let topic = members.optional_text("topic")?.map(str::to_owned);
         Ok(Self { reason, topic })
     }
 }
 
-/// The topic that a subscribe is about, if it is about one (section 4.6).
-pub(crate) fn opt_in(body: &[u8], dialect: Dialect) -> Result<Option<String>, String> {
-    let body = optional_object(body)?;
+/// Parses a subscribe request body and returns its topic (section 4.6). `None` means the global opt-out.
+///
+/// # Errors
+///
+/// The message names the member that is invalid or, if the dialect refuses it, unknown.
+pub(crate) fn parse_subscribe(body: &[u8], dialect: Dialect) -> Result<Option<String>, String> {
+    let body = parse_optional(body)?;
     let members = consent_members(&body, &["topic"], dialect)?;
-    Ok(members.text("topic")?.map(str::to_owned))
+    Ok(members.optional_text("topic")?.map(str::to_owned))
 }
 
-/// The properties to merge. The document leaves this body open (section 4.7).
-pub(crate) fn merge(body: &[u8], dialect: Dialect) -> Result<Map<String, Value>, String> {
-    let body = json::value(body)?;
-    let members = Members::of(&body, "the body", "")?;
+/// Parses a merge request body and returns the properties to merge.
+///
+/// The document does not show this body (section 4.7). The mock expects `{"properties": {…}}`.
+///
+/// # Errors
+///
+/// The message names the member that is missing, invalid or, if the dialect refuses it, unknown.
+pub(crate) fn parse_merge(body: &[u8], dialect: Dialect) -> Result<Map<String, Value>, String> {
+    let body = json::parse(body)?;
+    let members = Members::new(&body, "the body", "")?;
     if dialect.unknown_members == UnknownMembers::Refused {
-        members.nothing_but(&["properties"])?;
+        members.reject_unknown(&["properties"])?;
     }
     properties(&members, members.required("properties")?, dialect)
 }
 
+/// Returns the properties in `found`, the value of the member `properties`.
 fn properties(
     members: &Members<'_>,
     found: &Value,
@@ -127,19 +153,19 @@ fn properties(
         return Err(members.must_be("properties", "a JSON object", found));
     };
     if dialect.property_values == PropertyValues::TextAndNumbers {
-        let odd = properties
+        let unsupported = properties
             .iter()
             .find(|(_, value)| !value.is_string() && !value.is_number());
-        if let Some((key, value)) = odd {
+        if let Some((key, value)) = unsupported {
             let name = format!("properties.{}", key.escape_debug());
-            return Err(members.must_be(&name, "text or a number", value));
+            return Err(members.must_be(&name, "a string or a number", value));
         }
     }
     Ok(properties.clone())
 }
 
 fn on_conflict(members: &Members<'_>, dialect: Dialect) -> Result<OnConflict, String> {
-    match members.text("on_conflict")? {
+    match members.optional_text("on_conflict")? {
         None | Some("upsert") => Ok(OnConflict::Upsert),
         Some("skip") => Ok(OnConflict::Skip),
         Some("error") => Ok(OnConflict::Error),
@@ -151,22 +177,23 @@ fn on_conflict(members: &Members<'_>, dialect: Dialect) -> Result<OnConflict, St
     }
 }
 
-/// No body at all is an empty object.
-fn optional_object(body: &[u8]) -> Result<Value, String> {
+/// Parses a body. An empty one counts as an empty object.
+fn parse_optional(body: &[u8]) -> Result<Value, String> {
     if body.is_empty() {
         return Ok(Value::Object(Map::new()));
     }
-    json::value(body)
+    json::parse(body)
 }
 
+/// Returns the members of a subscribe or unsubscribe body.
 fn consent_members<'a>(
     body: &'a Value,
     known: &[&str],
     dialect: Dialect,
 ) -> Result<Members<'a>, String> {
-    let members = Members::of(body, "the body", "")?;
+    let members = Members::new(body, "the body", "")?;
     if dialect.unknown_members == UnknownMembers::Refused {
-        members.nothing_but(known)?;
+        members.reject_unknown(known)?;
     }
     Ok(members)
 }
@@ -177,25 +204,23 @@ mod tests {
 
     use super::*;
 
-    const STRICT: fn() -> Dialect = Dialect::default;
-
     #[test]
-    fn a_bad_entry_is_refused_with_the_member_that_is_wrong() {
+    fn the_error_for_an_invalid_contact_names_the_invalid_member() {
         let cases = [
             (json!(1), "a contact must be a JSON object, not 1"),
             (json!({}), "`email` is missing"),
-            (json!({"email": null}), "`email` must be text, not null"),
+            (json!({"email": null}), "`email` must be a string, not null"),
             (
                 json!({"email": "ada"}),
                 "`email` must be an email address, not \"ada\"",
             ),
             (
                 json!({"email": "a@x", "first_name": 1}),
-                "`first_name` must be text, not 1",
+                "`first_name` must be a string, not 1",
             ),
             (
                 json!({"email": "a@x", "last_name": null}),
-                "`last_name` must be text, not null",
+                "`last_name` must be a string, not null",
             ),
             (
                 json!({"email": "a@x", "properties": []}),
@@ -203,7 +228,7 @@ mod tests {
             ),
             (
                 json!({"email": "a@x", "properties": {"plan": true}}),
-                "`properties.plan` must be text or a number, not true",
+                "`properties.plan` must be a string or a number, not true",
             ),
             (
                 json!({"email": "a@x", "on_conflict": "replace"}),
@@ -211,29 +236,32 @@ mod tests {
             ),
             (
                 json!({"email": "a@x", "name": "Ada"}),
-                "`name` is no member that is known here; known: `email`, `first_name`, `last_name`, `properties`, `on_conflict`",
+                "`name` is not a known member; known members: `email`, `first_name`, `last_name`, `properties`, `on_conflict`",
             ),
         ];
         for (body, message) in cases {
-            assert_eq!(Entry::read(&body, STRICT()).unwrap_err(), message);
+            assert_eq!(
+                CreateBody::parse(&body, Dialect::default()).unwrap_err(),
+                message
+            );
         }
     }
 
     #[test]
-    fn a_lenient_dialect_passes_over_what_it_does_not_know() {
+    fn unknown_members_are_ignored_in_a_lenient_dialect() {
         let dialect = Dialect {
             unknown_members: UnknownMembers::Ignored,
             ..Dialect::default()
         };
         let body = json!({"email": "a@x", "name": "Ada", "on_conflict": "replace"});
 
-        let entry = Entry::read(&body, dialect).unwrap();
+        let entry = CreateBody::parse(&body, dialect).unwrap();
 
         assert_eq!(entry.on_conflict, OnConflict::Upsert);
     }
 
     #[test]
-    fn a_refused_entry_is_listed_with_its_address_as_far_as_it_has_one() {
+    fn the_result_of_an_invalid_entry_has_the_address_that_was_sent() {
         let cases = [
             (json!({"email": " Ada@X "}), "ada@x"),
             (json!({"email": " Ada "}), " Ada "),
@@ -241,23 +269,29 @@ mod tests {
             (json!("ada@x"), ""),
         ];
         for (body, expected) in cases {
-            assert_eq!(Entry::address_of(&body), expected);
+            assert_eq!(CreateBody::address_in(&body), expected);
         }
     }
 
     #[test]
-    fn no_body_is_a_manual_opt_out_of_everything() {
-        let opt_out = OptOut {
+    fn an_unsubscribe_without_a_body_is_a_manual_global_opt_out() {
+        let opt_out = UnsubscribeBody {
             reason: Reason::Manual,
             topic: None,
         };
 
-        assert_eq!(OptOut::read(b"", STRICT()), Ok(opt_out.clone()));
-        assert_eq!(OptOut::read(b"{}", STRICT()), Ok(opt_out));
+        assert_eq!(
+            UnsubscribeBody::parse(b"", Dialect::default()),
+            Ok(opt_out.clone())
+        );
+        assert_eq!(
+            UnsubscribeBody::parse(b"{}", Dialect::default()),
+            Ok(opt_out)
+        );
     }
 
     #[test]
-    fn a_bad_opt_out_is_refused_with_the_member_that_is_wrong() {
+    fn the_error_for_an_invalid_unsubscribe_names_the_invalid_member() {
         let cases = [
             ("null", "the body must be a JSON object, not null"),
             (
@@ -268,16 +302,16 @@ mod tests {
                 r#"{"reason": ""}"#,
                 "`reason` must be `manual` or `preferences`, not \"\"",
             ),
-            (r#"{"topic": null}"#, "`topic` must be text, not null"),
+            (r#"{"topic": null}"#, "`topic` must be a string, not null"),
             (
                 r#"{"topics": "news"}"#,
-                "`topics` is no member that is known here; known: `reason`, `topic`",
+                "`topics` is not a known member; known members: `reason`, `topic`",
             ),
             (r#"{"topic": "a", "topic": "b"}"#, "`topic` is given twice"),
         ];
         for (body, message) in cases {
             assert_eq!(
-                OptOut::read(body.as_bytes(), STRICT()).unwrap_err(),
+                UnsubscribeBody::parse(body.as_bytes(), Dialect::default()).unwrap_err(),
                 message
             );
         }

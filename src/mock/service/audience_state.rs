@@ -1,0 +1,271 @@
+//! Everything that the service stores about one audience, and the small steps in which it changes.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use serde_json::Value;
+
+use super::address::normalized;
+use super::contact::{Contact, Reason};
+use super::contact_store::ContactStore;
+use super::dialect::Dialect;
+use super::engagement::{Engagement, Engagements};
+use super::message::OutgoingEvent;
+use super::refusal::Refusal;
+use super::segment::Segment;
+
+/// The stored data of one audience. The operations of section 4 read and change it through these methods only.
+#[derive(Clone)]
+pub(super) struct AudienceState {
+    dialect: Dialect,
+    contacts: ContactStore,
+    /// The name of each topic, and its default answer (section 2.6).
+    topics: BTreeMap<String, bool>,
+    segments: HashMap<String, Segment>,
+    engagements: Engagements,
+    /// The addresses that no mail is sent to, whether they are contacts or not (section 3.1).
+    suppressed: HashSet<String>,
+    email_count: u64,
+    /// The events that nobody has taken yet, oldest first.
+    outbox: Vec<OutgoingEvent>,
+}
+
+impl AudienceState {
+    /// Creates an audience without contacts, topics and segments.
+    pub(super) fn new(dialect: Dialect, ceiling: Option<u64>) -> Self {
+        Self {
+            dialect,
+            contacts: ContactStore::new(ceiling),
+            topics: BTreeMap::new(),
+            segments: HashMap::new(),
+            engagements: Engagements::default(),
+            suppressed: HashSet::new(),
+            email_count: 0,
+            outbox: Vec::new(),
+        }
+    }
+
+    pub(super) fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    pub(super) fn contacts(&self) -> &ContactStore {
+        &self.contacts
+    }
+
+    pub(super) fn contacts_mut(&mut self) -> &mut ContactStore {
+        &mut self.contacts
+    }
+
+    /// Returns the contact with an address.
+    ///
+    /// # Errors
+    ///
+    /// 404 `not_found` if the address is not a contact (section 7).
+    pub(super) fn contact(&self, address: &str) -> Result<&Contact, Refusal> {
+        let contact = self.contacts.find(address);
+        contact.ok_or_else(|| unknown_contact(address))
+    }
+
+    /// Returns the contact with an address, to be changed.
+    ///
+    /// # Errors
+    ///
+    /// As [`contact`](Self::contact).
+    pub(super) fn contact_mut(&mut self, address: &str) -> Result<&mut Contact, Refusal> {
+        let contact = self.contacts.find_mut(address);
+        contact.ok_or_else(|| unknown_contact(address))
+    }
+
+    /// Returns the name and the default answer of each topic.
+    pub(super) fn topics(&self) -> &BTreeMap<String, bool> {
+        &self.topics
+    }
+
+    /// Adds a topic, or changes the default answer of an existing one.
+    pub(super) fn put_topic(&mut self, name: &str, default: bool) {
+        self.topics.insert(name.to_owned(), default);
+    }
+
+    /// Records a contact's answer to a topic.
+    ///
+    /// # Errors
+    ///
+    /// 404 `not_found` if the topic or the contact is unknown. The message names it (section 7).
+    pub(super) fn record_answer(
+        &mut self,
+        address: &str,
+        topic: String,
+        answer: bool,
+    ) -> Result<(), Refusal> {
+        if !self.topics.contains_key(&topic) {
+            let topic = topic.escape_debug();
+            return Err(Refusal::not_found(format!("there is no topic `{topic}`")));
+        }
+        self.contact_mut(address)?.answers.insert(topic, answer);
+        Ok(())
+    }
+
+    /// Returns the segment with an id.
+    ///
+    /// # Errors
+    ///
+    /// 404 `not_found` if the segment is unknown. The document does not say so; it is the mock's choice.
+    pub(super) fn segment(&self, id: &str) -> Result<&Segment, Refusal> {
+        self.segments.get(id).ok_or_else(|| {
+            let id = id.escape_debug();
+            Refusal::not_found(format!("there is no segment `{id}`"))
+        })
+    }
+
+    /// Adds a segment, or replaces the one with the same id.
+    pub(super) fn put_segment(&mut self, id: &str, segment: Segment) {
+        self.segments.insert(id.to_owned(), segment);
+    }
+
+    pub(super) fn engagements(&self) -> &Engagements {
+        &self.engagements
+    }
+
+    /// Records an engagement of an address, which need not be a contact.
+    pub(super) fn record_engagement(&mut self, address: &str, what: Engagement, at: i64) {
+        self.engagements.record(&normalized(address), what, at);
+    }
+
+    /// Records a mailbox provider's spam report, which no request can undo (section 3.2).
+    ///
+    /// It opts out the contact, if the address is one. It counts as the engagement `complained`, and puts the
+    /// address on the suppression list.
+    pub(super) fn report_spam(&mut self, address: &str, now: i64) {
+        if let Some(contact) = self.contacts.find_mut(address) {
+            contact.unsubscribed = true;
+            contact.reason = Reason::Complaint;
+        }
+        self.record_engagement(address, Engagement::Complained, now);
+        self.suppressed.insert(normalized(address));
+    }
+
+    /// Records what an event says about the mail of its recipient.
+    ///
+    /// `email.complained` is a spam report. The other events with the name of an engagement count as that engagement
+    /// if the recipient is a contact. Any other event changes nothing.
+    pub(super) fn record_event(&mut self, event_type: &str, data: &Value, at: i64) {
+        let what = event_type
+            .strip_prefix("email.")
+            .and_then(Engagement::from_name);
+        let (Some(what), Some(address)) = (what, data.get("to").and_then(Value::as_str)) else {
+            return;
+        };
+        if what == Engagement::Complained {
+            self.report_spam(address, at);
+        } else if self.contacts.find(address).is_some() {
+            self.record_engagement(address, what, at);
+        }
+    }
+
+    /// Returns whether a normalized address is on the suppression list.
+    pub(super) fn is_suppressed(&self, address: &str) -> bool {
+        self.suppressed.contains(address)
+    }
+
+    /// Returns the id for the next email: sequential, so that it is the same on every run of a test.
+    pub(super) fn next_email_id(&mut self) -> String {
+        self.email_count += 1;
+        format!("eml_{:08}", self.email_count)
+    }
+
+    /// Records an event and keeps it for delivery to the webhook endpoints.
+    pub(super) fn publish(&mut self, event_type: &str, data: Value, now: i64) {
+        self.record_event(event_type, &data, now);
+        self.outbox.push(OutgoingEvent {
+            event_type: event_type.to_owned(),
+            data,
+        });
+    }
+
+    /// Returns the events published since the last call, oldest first.
+    pub(super) fn take_events(&mut self) -> Vec<OutgoingEvent> {
+        std::mem::take(&mut self.outbox)
+    }
+}
+
+fn unknown_contact(address: &str) -> Refusal {
+    let address = address.escape_debug();
+    Refusal::not_found(format!("there is no contact `{address}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::testing::{Service, status_and_slug};
+
+    #[test]
+    fn a_spam_report_opts_out_counts_as_engagement_and_suppresses_the_address() {
+        let mut service = Service::new();
+        service.create("ada@x.io");
+
+        service.audience.report_spam(" ADA@x.io", service.now);
+        service.audience.report_spam("nobody@x.io", service.now);
+
+        let ada = service.audience.contact("ada@x.io").unwrap();
+        assert!(ada.unsubscribed);
+        assert_eq!(ada.unsubscribe_reason, "complaint");
+        assert_eq!(service.audience.contact_count(), 1);
+        let rule = r#"{"match_":"all","conditions":[{"field":"engagement","what":"complained","op":"ever"}]}"#;
+        assert_eq!(
+            service.listed_addresses(&format!("rules={rule}")),
+            ["ada@x.io"]
+        );
+        let to = json!({"from": "me@x.io", "to": ["ada@x.io", "nobody@x.io"]});
+        service.post("/emails", &to);
+        let types: Vec<String> = service
+            .audience
+            .take_events()
+            .into_iter()
+            .map(|event| event.event_type)
+            .collect();
+        assert_eq!(types, ["email.refused", "email.refused"]);
+    }
+
+    #[test]
+    fn an_event_about_a_contacts_mail_counts_as_engagement() {
+        let mut service = Service::new();
+        service.create("ada@x.io");
+        service.create("bob@x.io");
+
+        for (event_type, to) in [
+            ("email.opened", json!("Ada@x.io")),
+            ("email.opened", json!("carol@x.io")),
+            ("email.opened", json!(["bob@x.io"])),
+            ("email.sent", json!("bob@x.io")),
+            ("opened", json!("bob@x.io")),
+        ] {
+            let data = json!({ "to": to });
+            service
+                .audience
+                .record_event(event_type, &data, service.now);
+        }
+        service.create("carol@x.io");
+
+        let rule =
+            r#"{"match_":"all","conditions":[{"field":"engagement","what":"opened","op":"ever"}]}"#;
+        assert_eq!(
+            service.listed_addresses(&format!("rules={rule}")),
+            ["ada@x.io"]
+        );
+    }
+
+    #[test]
+    fn a_complained_event_is_a_spam_report() {
+        let mut service = Service::new();
+        service.create("ada@x.io");
+
+        let data = json!({"to": "ada@x.io"});
+        service
+            .audience
+            .record_event("email.complained", &data, service.now);
+
+        let response = service.post_without_body("/contacts/ada@x.io/subscribe");
+        assert_eq!(status_and_slug(&response), (422, "failed_precondition"));
+    }
+}

@@ -1,0 +1,181 @@
+//! The stored contacts, in the order in which they were created.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde_json::{Map, Value};
+
+use super::address::normalized;
+use super::contact::{Contact, Reason};
+use super::refusal::Refusal;
+
+/// Every stored contact, found by address or by id.
+///
+/// The document shows no endpoint that deletes a contact, so none is ever removed. A contact's index in
+/// `contacts` therefore never changes, and its id is made from that index.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ContactStore {
+    /// Oldest first.
+    contacts: Vec<Contact>,
+    index_by_address: HashMap<String, usize>,
+    /// How many contacts may be stored (section 8). `None` means no ceiling.
+    ceiling: Option<u64>,
+}
+
+impl ContactStore {
+    /// Creates an empty store with a ceiling.
+    pub(crate) fn new(ceiling: Option<u64>) -> Self {
+        Self {
+            ceiling,
+            ..Self::default()
+        }
+    }
+
+    /// Returns how many contacts may be stored, or `None` if there is no ceiling.
+    pub(crate) fn ceiling(&self) -> Option<u64> {
+        self.ceiling
+    }
+
+    /// Changes the ceiling. Contacts above a lower ceiling stay stored.
+    pub(crate) fn set_ceiling(&mut self, ceiling: Option<u64>) {
+        self.ceiling = ceiling;
+    }
+
+    /// Returns how many contacts are stored.
+    pub(crate) fn len(&self) -> usize {
+        self.contacts.len()
+    }
+
+    /// Returns the contact with an address, in any notation: the address is lowercased and trimmed first.
+    pub(crate) fn find(&self, address: &str) -> Option<&Contact> {
+        let index = *self.index_by_address.get(&normalized(address))?;
+        self.contacts.get(index)
+    }
+
+    /// Returns the contact with an address, to be changed.
+    pub(crate) fn find_mut(&mut self, address: &str) -> Option<&mut Contact> {
+        let index = *self.index_by_address.get(&normalized(address))?;
+        self.contacts.get_mut(index)
+    }
+
+    /// Stores a new contact: subscribed, without topic answers.
+    ///
+    /// `email` must be normalized, and no stored contact may have it.
+    ///
+    /// # Errors
+    ///
+    /// 402 `quota_exceeded` if the ceiling is reached (section 7).
+    pub(crate) fn add(
+        &mut self,
+        email: String,
+        first_name: Option<String>,
+        last_name: Option<String>,
+        properties: Map<String, Value>,
+        created_at: i64,
+    ) -> Result<&Contact, Refusal> {
+        let index = self.contacts.len();
+        if let Some(ceiling) = self.ceiling
+            && index as u64 >= ceiling
+        {
+            return Err(Refusal::quota_exceeded(ceiling));
+        }
+        self.index_by_address.insert(email.clone(), index);
+        self.contacts.push(Contact {
+            id: id_at(index),
+            email,
+            first_name,
+            last_name,
+            properties,
+            unsubscribed: false,
+            reason: Reason::None,
+            created_at,
+            answers: BTreeMap::new(),
+        });
+        Ok(&self.contacts[index])
+    }
+
+    /// Returns the contacts, newest first, starting after the one with the id `after` (section 4.4).
+    ///
+    /// Returns `None` if no contact has that id.
+    ///
+    /// Contacts that are created while a caller reads the list come before every cursor it holds. So the caller
+    /// sees each contact that existed at its first page exactly once.
+    pub(crate) fn newest_first(
+        &self,
+        after: Option<&str>,
+    ) -> Option<impl Iterator<Item = &Contact>> {
+        let end = match after {
+            None => self.contacts.len(),
+            Some(id) => self.index_of_id(id)?,
+        };
+        Some(self.contacts[..end].iter().rev())
+    }
+
+    fn index_of_id(&self, id: &str) -> Option<usize> {
+        let number: usize = id.strip_prefix(ID_PREFIX)?.parse().ok()?;
+        let index = number.checked_sub(1)?;
+        (self.contacts.get(index)?.id == id).then_some(index)
+    }
+}
+
+const ID_PREFIX: &str = "con_";
+
+/// Returns the id of the contact at an index: sequential, so that it is the same on every run of a test.
+fn id_at(index: usize) -> String {
+    format!("{ID_PREFIX}{:08}", index + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store_with(addresses: &[&str]) -> ContactStore {
+        let mut store = ContactStore::default();
+        for address in addresses {
+            let email = (*address).to_owned();
+            store.add(email, None, None, Map::new(), 0).unwrap();
+        }
+        store
+    }
+
+    fn addresses_after(store: &ContactStore, after: Option<&str>) -> Option<Vec<String>> {
+        let contacts = store.newest_first(after)?;
+        Some(contacts.map(|contact| contact.email.clone()).collect())
+    }
+
+    #[test]
+    fn contacts_created_in_the_same_second_are_listed_newest_first() {
+        let store = store_with(&["a@x", "b@x", "c@x"]);
+
+        assert_eq!(
+            addresses_after(&store, None).unwrap(),
+            ["c@x", "b@x", "a@x"]
+        );
+        assert_eq!(
+            addresses_after(&store, Some("con_00000002")).unwrap(),
+            ["a@x"]
+        );
+        assert_eq!(
+            addresses_after(&store, Some("con_00000001")).unwrap(),
+            [""; 0]
+        );
+    }
+
+    #[test]
+    fn only_the_id_of_a_contact_is_a_cursor() {
+        let store = store_with(&["a@x"]);
+        for id in [
+            "",
+            "con_",
+            "con_0",
+            "con_1",
+            "con_00000000",
+            "con_00000002",
+            "con_+0000001",
+            "con_99999999999999999999999",
+            "00000001",
+            "a@x",
+        ] {
+            assert_eq!(addresses_after(&store, Some(id)), None, "{id}");
+        }
+    }
+}
