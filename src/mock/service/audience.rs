@@ -54,7 +54,9 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// One audience of the service: it handles requests, and a test can change what no request can.
+/// One audience of the service.
+///
+/// It handles requests. The other methods let a test see and change what no request can.
 #[derive(Clone)]
 pub(crate) struct Audience {
     keys: Keys,
@@ -89,7 +91,7 @@ impl Audience {
     ///
     /// # Errors
     ///
-    /// The message names what is wrong with the segment's rule.
+    /// Fails if the segment's rule is invalid. The message names the member that is wrong.
     pub(crate) fn put_segment(&mut self, id: &str, kind: SegmentKind) -> Result<(), String> {
         self.state.put_segment(id, Segment::parse(kind)?);
         Ok(())
@@ -104,7 +106,7 @@ impl Audience {
     ///
     /// # Errors
     ///
-    /// The message lists the known engagements, if `what` is not one of them.
+    /// Fails if `what` is not a known engagement. The message lists those that are.
     pub(crate) fn record_engagement(
         &mut self,
         address: &str,

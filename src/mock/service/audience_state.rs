@@ -1,4 +1,4 @@
-//! Everything that the service stores about one audience, and the small steps in which it changes.
+//! Everything that the service stores about one audience, with the methods that read and change it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -66,7 +66,7 @@ impl AudienceState {
         contact.ok_or_else(|| unknown_contact(address))
     }
 
-    /// Returns the contact with an address, to be changed.
+    /// Returns the contact with an address, for a change.
     ///
     /// # Errors
     ///

@@ -10,7 +10,7 @@ use crate::Timestamp;
 
 /// A contact as the mock stores it, for the assertions of a test.
 ///
-/// `MockServer::contact` returns it. It shows more than a response does: the contact's own topic answers, apart from
+/// [`MockServer::contact`](crate::mock::MockServer::contact) returns it. It shows more than a response does: the contact's own topic answers, apart from
 /// the defaults of the topics.
 ///
 /// # Example: asserting on what was stored

@@ -45,13 +45,13 @@ impl ContactStore {
         self.contacts.len()
     }
 
-    /// Returns the contact with an address, in any notation: the address is lowercased and trimmed first.
+    /// Returns the contact with an address. The address is normalized first.
     pub(crate) fn find(&self, address: &str) -> Option<&Contact> {
         let index = *self.index_by_address.get(&normalized(address))?;
         self.contacts.get(index)
     }
 
-    /// Returns the contact with an address, to be changed.
+    /// Returns the contact with an address, for a change. The address is normalized first.
     pub(crate) fn find_mut(&mut self, address: &str) -> Option<&mut Contact> {
         let index = *self.index_by_address.get(&normalized(address))?;
         self.contacts.get_mut(index)

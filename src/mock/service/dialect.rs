@@ -14,7 +14,7 @@ macro_rules! dialect_settings {
             $( $(#[$other_doc:meta])* $Other:ident, )+
         }
     )*) => {
-        /// How the mock behaves where the interface document does not say how the service does.
+        /// The mock's choices for what the interface document leaves open.
         ///
         /// Each field is one open question, and its type lists the choices. The document does not say which of them
         /// the real service made. Run your tests under each of them with [`Dialect::all`].

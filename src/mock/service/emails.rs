@@ -49,7 +49,11 @@ struct Email {
 }
 
 impl Email {
-    /// Parses the body of `POST /emails`. The error is the message for the refusal.
+    /// Parses the body of `POST /emails`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the sender or a recipient is missing or invalid. The error is the message for the refusal.
     fn parse(body: &[u8]) -> Result<Self, String> {
         let body = json::parse(body)?;
         let members = Members::new(&body, "the body", "")?;

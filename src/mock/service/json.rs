@@ -1,4 +1,4 @@
-//! Strict JSON: a member given twice is an error, and every message names the member that is wrong.
+//! Strict JSON: a member given twice is an error. Each error is the message for a refusal.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Number, Value};
 ///
 /// # Errors
 ///
-/// The message for the refusal, if the text is not JSON or an object in it has a member twice.
+/// Fails if the text is not JSON, or if an object in it has a member twice.
 pub(crate) fn parse(text: &[u8]) -> Result<Value, String> {
     let parsed: Parsed = serde_json::from_slice(text).map_err(|error| invalid_json(&error))?;
     parsed.without_duplicates()
@@ -21,7 +21,7 @@ pub(crate) fn parse(text: &[u8]) -> Result<Value, String> {
 ///
 /// # Errors
 ///
-/// The message for the refusal, if the text is not JSON or not an array.
+/// Fails if the text is not JSON, or not an array.
 pub(crate) fn parse_array(text: &[u8]) -> Result<Vec<Parsed>, String> {
     serde_json::from_slice(text).map_err(|error| match error.classify() {
         Category::Data => "the body must be a JSON array".to_owned(),
@@ -57,7 +57,7 @@ impl<'a> Members<'a> {
     ///
     /// # Errors
     ///
-    /// The message for the refusal, if the value is not an object.
+    /// Fails if the value is not an object.
     pub(crate) fn new(value: &'a Value, what: &str, prefix: &'a str) -> Result<Self, String> {
         match value {
             Value::Object(members) => Ok(Self { members, prefix }),
@@ -77,7 +77,7 @@ impl<'a> Members<'a> {
     ///
     /// # Errors
     ///
-    /// The message for the refusal, if the member is missing.
+    /// Fails if the member is missing.
     pub(crate) fn required(&self, name: &str) -> Result<&'a Value, String> {
         self.optional(name)
             .ok_or_else(|| format!("`{}{name}` is missing", self.prefix))
@@ -87,7 +87,7 @@ impl<'a> Members<'a> {
     ///
     /// # Errors
     ///
-    /// The message for the refusal, if the value is not a string. `null` is not a string either.
+    /// Fails if the value is not a string. `null` is not a string either.
     pub(crate) fn optional_text(&self, name: &str) -> Result<Option<&'a str>, String> {
         match self.optional(name) {
             None => Ok(None),
@@ -100,7 +100,7 @@ impl<'a> Members<'a> {
     ///
     /// # Errors
     ///
-    /// The message for the refusal, if the member is missing or its value is not a string.
+    /// Fails if the member is missing, or if its value is not a string.
     pub(crate) fn required_text(&self, name: &str) -> Result<&'a str, String> {
         self.required(name)?;
         Ok(self.optional_text(name)?.unwrap_or_default())
@@ -110,7 +110,7 @@ impl<'a> Members<'a> {
     ///
     /// # Errors
     ///
-    /// The message for the refusal, which names the unknown member and lists the known ones.
+    /// Fails if it has another one. The message lists the known members.
     pub(crate) fn reject_unknown(&self, known: &[&str]) -> Result<(), String> {
         match self
             .members
@@ -162,7 +162,7 @@ impl Parsed {
     ///
     /// # Errors
     ///
-    /// The message for the refusal, which names the member.
+    /// Fails if one has. The message names the member.
     pub(crate) fn without_duplicates(self) -> Result<Value, String> {
         match self.duplicate {
             None => Ok(self.value),

@@ -16,6 +16,7 @@ mod address;
 pub(super) mod audience;
 mod audience_state;
 mod batch;
+mod condition;
 mod consent;
 pub(super) mod contact;
 mod contact_store;

@@ -1,4 +1,6 @@
-//! The request bodies of the audience endpoints, parsed strictly. Each error is the message for a refusal.
+//! The request bodies of the audience endpoints, parsed strictly.
+//!
+//! Each error is the message for a refusal, and names the member that is wrong.
 
 use serde_json::{Map, Value};
 
@@ -32,7 +34,7 @@ impl CreateBody {
     ///
     /// # Errors
     ///
-    /// The message names the member that is missing, invalid or, if the dialect refuses it, unknown.
+    /// Fails if a member is missing or invalid, or if it is unknown and the dialect refuses unknown members.
     pub(crate) fn parse(body: &Value, dialect: Dialect) -> Result<Self, String> {
         let members = Members::new(body, "a contact", "")?;
         if dialect.unknown_members == UnknownMembers::Refused {
@@ -93,7 +95,7 @@ impl UnsubscribeBody {
     ///
     /// # Errors
     ///
-    /// The message names the member that is invalid or, if the dialect refuses it, unknown.
+    /// Fails if a member is invalid, or if it is unknown and the dialect refuses unknown members.
     pub(crate) fn parse(body: &[u8], dialect: Dialect) -> Result<Self, String> {
         let body = parse_optional(body)?;
         let members = consent_members(&body, &["reason", "topic"], dialect)?;
@@ -106,9 +108,8 @@ impl UnsubscribeBody {
                         .to_owned(),
                 );
             }
-            Some(_) => {
-                let found = members.required("reason")?;
-                return Err(members.must_be("reason", "`manual` or `preferences`", found));
+            Some(other) => {
+                return Err(members.must_be("reason", "`manual` or `preferences`", &other.into()));
             }
         };
         let topic = members.optional_text("topic")?.map(str::to_owned);
@@ -120,7 +121,7 @@ impl UnsubscribeBody {
 ///
 /// # Errors
 ///
-/// The message names the member that is invalid or, if the dialect refuses it, unknown.
+/// Fails if a member is invalid, or if it is unknown and the dialect refuses unknown members.
 pub(crate) fn parse_subscribe(body: &[u8], dialect: Dialect) -> Result<Option<String>, String> {
     let body = parse_optional(body)?;
     let members = consent_members(&body, &["topic"], dialect)?;
@@ -133,7 +134,7 @@ pub(crate) fn parse_subscribe(body: &[u8], dialect: Dialect) -> Result<Option<St
 ///
 /// # Errors
 ///
-/// The message names the member that is missing, invalid or, if the dialect refuses it, unknown.
+/// Fails if a member is missing or invalid, or if it is unknown and the dialect refuses unknown members.
 pub(crate) fn parse_merge(body: &[u8], dialect: Dialect) -> Result<Map<String, Value>, String> {
     let body = json::parse(body)?;
     let members = Members::new(&body, "the body", "")?;
@@ -170,9 +171,8 @@ fn on_conflict(members: &Members<'_>, dialect: Dialect) -> Result<OnConflict, St
         Some("skip") => Ok(OnConflict::Skip),
         Some("error") => Ok(OnConflict::Error),
         Some(_) if dialect.unknown_members == UnknownMembers::Ignored => Ok(OnConflict::Upsert),
-        Some(_) => {
-            let found = members.required("on_conflict")?;
-            Err(members.must_be("on_conflict", "`upsert`, `skip` or `error`", found))
+        Some(other) => {
+            Err(members.must_be("on_conflict", "`upsert`, `skip` or `error`", &other.into()))
         }
     }
 }

@@ -12,8 +12,8 @@ use super::rule::Rule;
 
 /// The contacts that belong to a segment (section 2.7).
 ///
-/// The document does not show how a segment is created. Pass one of these to `segment` of the mock server, its
-/// builder or the wiremock service.
+/// The document does not show how a segment is created. Pass one of these to
+/// [`MockServer::segment`](crate::mock::MockServer::segment), or to `segment` of a builder.
 ///
 /// # Example: a list and a rule
 ///
@@ -58,7 +58,7 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// The message names the member of the rule that is invalid.
+    /// Fails if the rule is invalid. The message names the member that is wrong.
     pub(crate) fn parse(kind: SegmentKind) -> Result<Self, String> {
         Ok(match kind {
             SegmentKind::Contacts(addresses) => {

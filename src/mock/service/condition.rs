@@ -1,0 +1,318 @@
+//! The conditions of a rule: four kinds, each a row of the table in section 2.8.
+
+use serde_json::{Number, Value};
+
+use super::contact::Contact;
+use super::dialect::UnknownMembers;
+use super::engagement::{Engagement, Engagements};
+use super::json::{Members, quoted_list};
+use super::predicate::{Days, EngagementTest, PropertyTest};
+
+/// A parsed condition.
+#[derive(Clone, Debug)]
+pub(crate) enum Condition {
+    /// `property`: a test of the value of one merge field.
+    Property { key: String, test: PropertyTest },
+    /// `engagement`: a test of when the latest engagement of one kind was.
+    Engagement {
+        what: Engagement,
+        test: EngagementTest,
+    },
+    /// `joined_within_days`: the contact was created at most this many days ago.
+    JoinedWithin(Days),
+    /// `joined_before_days`: the contact was created at least this many days ago.
+    JoinedBefore(Days),
+}
+
+impl Condition {
+    /// Parses the condition at an index of the array `conditions`.
+    ///
+    /// Section 2.8 does not say which member holds the day count of `joined_within_days` and `joined_before_days`.
+    /// The mock reads `days`, as in an engagement condition. A member that the operator does not use is unknown.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a member is missing, invalid or unknown. The error is the message for a refusal and names the member.
+    pub(crate) fn parse(
+        condition: &Value,
+        index: usize,
+        unknown: UnknownMembers,
+    ) -> Result<Self, String> {
+        let prefix = format!("conditions[{index}].");
+        let what = format!("`conditions[{index}]`");
+        let members = Members::new(condition, &what, &prefix)?;
+        let field = members.required_text("field")?;
+        let mut known = vec!["field"];
+        let parsed = match field {
+            "property" => {
+                known.extend(["key", "op"]);
+                Self::property(&members, &mut known)?
+            }
+            "engagement" => {
+                known.extend(["what", "op"]);
+                Self::engagement(&members, &mut known)?
+            }
+            "joined_within_days" => {
+                known.push("days");
+                Self::JoinedWithin(days(&members)?)
+            }
+            "joined_before_days" => {
+                known.push("days");
+                Self::JoinedBefore(days(&members)?)
+            }
+            other => return Err(unknown_name(&members, "field", other, &FIELDS)),
+        };
+        if unknown == UnknownMembers::Refused {
+            members.reject_unknown(&known)?;
+        }
+        Ok(parsed)
+    }
+
+    /// Parses a property condition, and adds the member that its operator needs to `known`.
+    fn property(members: &Members<'_>, known: &mut Vec<&str>) -> Result<Self, String> {
+        let key = members.required_text("key")?.to_owned();
+        let op = members.required_text("op")?;
+        if !matches!(op, "is_set" | "is_not_set") {
+            known.push("value");
+        }
+        let test = match op {
+            "is" => PropertyTest::Is(string_or_number(members)?),
+            "is_not" => PropertyTest::IsNot(string_or_number(members)?),
+            "contains" => PropertyTest::Contains(members.required_text("value")?.to_owned()),
+            "is_set" => PropertyTest::IsSet,
+            "is_not_set" => PropertyTest::IsNotSet,
+            "greater_than" => PropertyTest::GreaterThan(number(members)?),
+            "less_than" => PropertyTest::LessThan(number(members)?),
+            other => return Err(unknown_name(members, "op", other, &PROPERTY_OPS)),
+        };
+        Ok(Self::Property { key, test })
+    }
+
+    /// Parses an engagement condition, and adds the member that its operator needs to `known`.
+    fn engagement(members: &Members<'_>, known: &mut Vec<&str>) -> Result<Self, String> {
+        let name = members.required_text("what")?;
+        let Some(what) = Engagement::from_name(name) else {
+            return Err(unknown_name(members, "what", name, &Engagement::NAMES));
+        };
+        let op = members.required_text("op")?;
+        if matches!(op, "within_days" | "not_within_days") {
+            known.push("days");
+        }
+        let test = match op {
+            "ever" => EngagementTest::Ever,
+            "never" => EngagementTest::Never,
+            "within_days" => EngagementTest::WithinDays(days(members)?),
+            "not_within_days" => EngagementTest::NotWithinDays(days(members)?),
+            other => return Err(unknown_name(members, "op", other, &ENGAGEMENT_OPS)),
+        };
+        Ok(Self::Engagement { what, test })
+    }
+
+    /// Returns whether the condition holds for a contact at `now`.
+    pub(crate) fn holds(&self, contact: &Contact, engagements: &Engagements, now: i64) -> bool {
+        match self {
+            Self::Property { key, test } => test.holds(contact.properties.get(key)),
+            Self::Engagement { what, test } => {
+                test.holds(engagements.latest(&contact.email, *what), now)
+            }
+            Self::JoinedWithin(days) => days.contain(contact.created_at, now),
+            Self::JoinedBefore(days) => days.have_passed_since(contact.created_at, now),
+        }
+    }
+}
+
+const FIELDS: [&str; 4] = [
+    "property",
+    "engagement",
+    "joined_within_days",
+    "joined_before_days",
+];
+const PROPERTY_OPS: [&str; 7] = [
+    "is",
+    "is_not",
+    "contains",
+    "is_set",
+    "is_not_set",
+    "greater_than",
+    "less_than",
+];
+const ENGAGEMENT_OPS: [&str; 4] = ["ever", "never", "within_days", "not_within_days"];
+
+/// Returns the `value` of `is` and `is_not`.
+fn string_or_number(members: &Members<'_>) -> Result<Value, String> {
+    match members.required("value")? {
+        value @ (Value::String(_) | Value::Number(_)) => Ok(value.clone()),
+        other => Err(members.must_be("value", "a string or a number", other)),
+    }
+}
+
+/// Returns the `value` of `greater_than` and `less_than`.
+fn number(members: &Members<'_>) -> Result<Number, String> {
+    match members.required("value")? {
+        Value::Number(number) => Ok(number.clone()),
+        other => Err(members.must_be("value", "a number", other)),
+    }
+}
+
+/// Returns the day count. The document gives no range; the mock refuses 0, negative numbers and fractions.
+fn days(members: &Members<'_>) -> Result<Days, String> {
+    let found = members.required("days")?;
+    let days = found.as_u64().and_then(Days::new);
+    days.ok_or_else(|| members.must_be("days", "a whole number of at least 1", found))
+}
+
+/// Returns the message for a member whose value is not one of the allowed names.
+fn unknown_name(members: &Members<'_>, name: &str, found: &str, allowed: &[&str]) -> String {
+    let allowed = format!("one of {}", quoted_list(allowed));
+    members.must_be(name, &allowed, &found.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, json};
+
+    use super::super::contact_store::ContactStore;
+    use super::*;
+
+    const NOW: i64 = 1_700_000_000;
+
+    fn parse(condition: &Value) -> Result<Condition, String> {
+        Condition::parse(condition, 0, UnknownMembers::Refused)
+    }
+
+    /// Whether a condition holds for a contact on the `pro` plan who opened mail and joined ten days ago.
+    fn holds(condition: &Value) -> bool {
+        let mut store = ContactStore::default();
+        let properties = Map::from_iter([("plan".to_owned(), json!("pro"))]);
+        let joined = NOW - 10 * 86_400;
+        let email = "ada@x.io".to_owned();
+        let contact = store.add(email, None, None, properties, joined).unwrap();
+        let mut engagements = Engagements::default();
+        engagements.record("ada@x.io", Engagement::Opened, joined);
+        let condition = parse(condition).unwrap();
+        condition.holds(contact, &engagements, NOW)
+    }
+
+    #[test]
+    fn each_kind_of_condition_is_parsed_and_evaluated() {
+        let cases = [
+            (
+                json!({"field": "property", "key": "plan", "op": "is", "value": "pro"}),
+                true,
+            ),
+            (
+                json!({"field": "property", "key": "plan", "op": "is_not", "value": "pro"}),
+                false,
+            ),
+            (
+                json!({"field": "property", "key": "plan", "op": "contains", "value": "r"}),
+                true,
+            ),
+            (
+                json!({"field": "property", "key": "plan", "op": "is_set"}),
+                true,
+            ),
+            (
+                json!({"field": "property", "key": "plan", "op": "is_not_set"}),
+                false,
+            ),
+            (
+                json!({"field": "property", "key": "plan", "op": "greater_than", "value": 1}),
+                false,
+            ),
+            (
+                json!({"field": "property", "key": "plan", "op": "less_than", "value": 1}),
+                false,
+            ),
+            (
+                json!({"field": "engagement", "what": "opened", "op": "ever"}),
+                true,
+            ),
+            (
+                json!({"field": "engagement", "what": "clicked", "op": "ever"}),
+                false,
+            ),
+            (
+                json!({"field": "engagement", "what": "bounced", "op": "never"}),
+                true,
+            ),
+            (
+                json!({"field": "engagement", "what": "opened", "op": "within_days", "days": 9}),
+                false,
+            ),
+            (
+                json!({"field": "engagement", "what": "opened", "op": "not_within_days", "days": 9}),
+                true,
+            ),
+            (json!({"field": "joined_within_days", "days": 10}), true),
+            (json!({"field": "joined_within_days", "days": 9}), false),
+            (json!({"field": "joined_before_days", "days": 10}), true),
+            (json!({"field": "joined_before_days", "days": 11}), false),
+        ];
+        for (condition, expected) in cases {
+            assert_eq!(holds(&condition), expected, "{condition}");
+        }
+    }
+
+    #[test]
+    fn the_error_for_an_invalid_condition_names_its_index_and_the_invalid_member() {
+        let cases = [
+            (json!(1), "`conditions[0]` must be a JSON object, not 1"),
+            (
+                json!({"field": "age"}),
+                "`conditions[0].field` must be one of `property`, `engagement`, `joined_within_days`, `joined_before_days`, not \"age\"",
+            ),
+            (
+                json!({"field": "property", "op": "is", "value": 1}),
+                "`conditions[0].key` is missing",
+            ),
+            (
+                json!({"field": "property", "key": "p", "op": "is"}),
+                "`conditions[0].value` is missing",
+            ),
+            (
+                json!({"field": "property", "key": "p", "op": "is", "value": true}),
+                "`conditions[0].value` must be a string or a number, not true",
+            ),
+            (
+                json!({"field": "property", "key": "p", "op": "greater_than", "value": "2"}),
+                "`conditions[0].value` must be a number, not \"2\"",
+            ),
+            (
+                json!({"field": "property", "key": "p", "op": "contains", "value": 2}),
+                "`conditions[0].value` must be a string, not 2",
+            ),
+            (
+                json!({"field": "property", "key": "p", "op": "is_set", "value": 2}),
+                "`conditions[0].value` is not a known member; known members: `field`, `key`, `op`",
+            ),
+            (
+                json!({"field": "engagement", "what": "sent", "op": "ever"}),
+                "`conditions[0].what` must be one of `delivered`, `bounced`, `complained`, `opened`, `clicked`, not \"sent\"",
+            ),
+            (
+                json!({"field": "engagement", "what": "opened", "op": "within_days"}),
+                "`conditions[0].days` is missing",
+            ),
+            (
+                json!({"field": "engagement", "what": "opened", "op": "ever", "days": 1}),
+                "`conditions[0].days` is not a known member; known members: `field`, `what`, `op`",
+            ),
+            (
+                json!({"field": "joined_within_days", "days": 0}),
+                "`conditions[0].days` must be a whole number of at least 1, not 0",
+            ),
+            (
+                json!({"field": "joined_before_days", "days": -1}),
+                "`conditions[0].days` must be a whole number of at least 1, not -1",
+            ),
+            (
+                json!({"field": "joined_before_days", "days": 1.5}),
+                "`conditions[0].days` must be a whole number of at least 1, not 1.5",
+            ),
+        ];
+        for (condition, message) in cases {
+            assert_eq!(parse(&condition).unwrap_err(), message);
+        }
+    }
+}
