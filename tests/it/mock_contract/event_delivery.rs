@@ -4,18 +4,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::events::api_delivering_to;
-use super::receiver::{Delivery, Receiver};
+use super::events::{api_and_receiver, api_delivering_to};
 use super::{DAY, NOW};
+use crate::support::receiver::{NO_RESPONSE, Received, Receiver};
 
 #[tokio::test]
-async fn section_6_5_rule_1_a_slower_answer_is_a_failed_attempt() {
-    let receiver = Receiver::answering(&[0, 200]);
-    let api = api_delivering_to(&receiver).await;
+async fn section_6_5_rule_1_a_response_after_the_timeout_is_a_failed_attempt() {
+    let (api, _receiver) = api_and_receiver([NO_RESPONSE, 200]).await;
 
-    api.server
-        .send_event(json!({"type": "email.opened", "data": {}}))
-        .await;
+    api.send_empty_event("email.opened").await;
     assert!(api.server.attempts()[0].error.is_some());
     api.server.advance(Duration::from_secs(DAY)).await;
 
@@ -31,18 +28,15 @@ async fn section_6_5_rule_1_a_slower_answer_is_a_failed_attempt() {
 
 #[tokio::test]
 async fn section_6_5_rule_2_ten_attempts_over_about_five_hours_with_backoff() {
-    let receiver = Receiver::answering(&[500]);
-    let api = api_delivering_to(&receiver).await;
+    let (api, receiver) = api_and_receiver([500; 10]).await;
 
-    api.server
-        .send_event(json!({"type": "email.opened", "data": {}}))
-        .await;
+    api.send_empty_event("email.opened").await;
     api.server.advance(Duration::from_secs(7 * DAY)).await;
 
     let at: Vec<i64> = receiver
-        .deliveries()
+        .received()
         .iter()
-        .map(Delivery::timestamp)
+        .map(Received::timestamp)
         .collect();
     assert_eq!(at.len(), 10);
     assert_eq!(at[0], NOW);
@@ -51,10 +45,10 @@ async fn section_6_5_rule_2_ten_attempts_over_about_five_hours_with_backoff() {
         gaps.is_sorted_by(|before, after| before < after),
         "{gaps:?}"
     );
-    let over = at[9] - at[0];
+    let total = at[9] - at[0];
     assert!(
-        (4 * 3600 + 1800..=5 * 3600 + 1800).contains(&over),
-        "{over} s"
+        (4 * 3600 + 1800..=5 * 3600 + 1800).contains(&total),
+        "{total} s"
     );
     let log: Vec<i64> = api
         .server
@@ -66,15 +60,13 @@ async fn section_6_5_rule_2_ten_attempts_over_about_five_hours_with_backoff() {
 }
 
 #[tokio::test]
-async fn section_6_5_rule_2_whatever_is_not_2xx_is_a_failure_and_redirects_are_not_followed() {
-    let elsewhere = Receiver::answering(&[200]);
-    let answers = [301, 302, 307, 308, 400, 404, 410, 429, 204];
-    let receiver = Receiver::redirecting(&answers, &elsewhere.url());
+async fn section_6_5_rule_2_any_status_but_2xx_is_a_failure_and_redirects_are_not_followed() {
+    let elsewhere = Receiver::start([]).await;
+    let responses = [301, 302, 307, 308, 400, 404, 410, 429, 204];
+    let receiver = Receiver::redirecting_to(&elsewhere.url, responses).await;
     let api = api_delivering_to(&receiver).await;
 
-    api.server
-        .send_event(json!({"type": "email.opened", "data": {}}))
-        .await;
+    api.send_empty_event("email.opened").await;
     api.server.advance(Duration::from_secs(DAY)).await;
 
     let statuses: Vec<u16> = api
@@ -83,22 +75,18 @@ async fn section_6_5_rule_2_whatever_is_not_2xx_is_a_failure_and_redirects_are_n
         .iter()
         .map(|attempt| attempt.status.unwrap())
         .collect();
-    assert_eq!(statuses, answers, "until the first 2xx, and then no more");
-    assert!(elsewhere.deliveries().is_empty());
+    assert_eq!(statuses, responses, "attempts end with the first 2xx");
+    assert!(elsewhere.received().is_empty());
 }
 
 #[tokio::test]
-async fn section_6_5_rule_3_id_and_bytes_are_identical_across_all_retries() {
-    let receiver = Receiver::answering(&[500]);
-    let api = api_delivering_to(&receiver).await;
+async fn section_6_5_rule_3_the_id_and_the_body_are_identical_across_all_retries() {
+    let (api, receiver) = api_and_receiver([500; 10]).await;
 
-    let id = api
-        .server
-        .send_event(json!({"type": "email.opened", "data": {}}))
-        .await;
+    let id = api.send_empty_event("email.opened").await;
     api.server.advance(Duration::from_secs(DAY)).await;
 
-    let deliveries = receiver.deliveries();
+    let deliveries = receiver.received();
     assert!(
         deliveries
             .iter()
@@ -108,9 +96,8 @@ async fn section_6_5_rule_3_id_and_bytes_are_identical_across_all_retries() {
 }
 
 #[tokio::test]
-async fn section_6_5_rule_3_two_opens_in_the_same_second_differ_in_their_id_alone() {
-    let receiver = Receiver::answering(&[200]);
-    let api = api_delivering_to(&receiver).await;
+async fn section_6_5_rule_3_two_opens_in_the_same_second_differ_only_in_their_id() {
+    let (api, receiver) = api_and_receiver([]).await;
     let open =
         json!({"type": "email.opened", "data": {"email_id": "em_1", "to": "ada@example.com"}});
 
@@ -127,13 +114,9 @@ async fn section_6_5_rule_3_two_opens_in_the_same_second_differ_in_their_id_alon
 
 #[tokio::test]
 async fn section_6_5_rule_3_delivery_is_at_least_once() {
-    let receiver = Receiver::answering(&[200]);
-    let api = api_delivering_to(&receiver).await;
+    let (api, receiver) = api_and_receiver([]).await;
 
-    let id = api
-        .server
-        .send_event(json!({"type": "email.opened", "data": {}}))
-        .await;
+    let id = api.send_empty_event("email.opened").await;
     api.server.redeliver(&id).await;
 
     let events = receiver.events();

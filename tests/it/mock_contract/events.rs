@@ -1,12 +1,13 @@
-//! Sections 6.1 to 6.4: the events, as far as the mock emits them.
+//! Sections 6.1 to 6.4: the events that the mock sends.
 
 use std::time::Duration;
 
 use audience::mock::MockServer;
+use axum::http::Version;
 use serde_json::{Value, json};
 
-use super::receiver::Receiver;
 use super::{Api, NOW, members};
+use crate::support::receiver::{Receiver, SECRET};
 
 const TYPES: [&str; 10] = [
     "email.sent",
@@ -21,7 +22,6 @@ const TYPES: [&str; 10] = [
     "email.received",
 ];
 const MAIL: [&str; 6] = ["bounce_type", "detail", "email_id", "from", "subject", "to"];
-const SECRET: &str = "whsec_contract";
 
 /// A mock that delivers to this receiver.
 pub(super) async fn api_delivering_to(receiver: &Receiver) -> Api {
@@ -30,27 +30,42 @@ pub(super) async fn api_delivering_to(receiver: &Receiver) -> Api {
         .delivery_timeout(Duration::from_millis(300))
         .start()
         .await;
-    server.webhook_endpoint(receiver.url(), SECRET);
+    server.webhook_endpoint(&receiver.url, SECRET);
     Api { server }
 }
 
-/// What `POST /emails` to these recipients gives rise to: its id, and type and recipient of each event.
-async fn mailed(to: Value, prepare: impl FnOnce(&Api)) -> (String, Vec<Value>) {
-    let receiver = Receiver::answering(&[200]);
-    let api = api_delivering_to(&receiver).await;
+/// A mock, and the receiver it delivers to. The receiver responds with these statuses in turn, then with 200.
+pub(super) async fn api_and_receiver(statuses: impl IntoIterator<Item = u16>) -> (Api, Receiver) {
+    let receiver = Receiver::start(statuses).await;
+    (api_delivering_to(&receiver).await, receiver)
+}
+
+impl Api {
+    /// Sends an event of this type with empty `data` and returns its id.
+    pub(super) async fn send_empty_event(&self, name: &str) -> String {
+        self.server
+            .send_event(json!({"type": name, "data": {}}))
+            .await
+    }
+}
+
+/// Sends mail to these recipients through `POST /emails`; returns the mail's id and its events.
+async fn send_mail(to: Value, prepare: impl FnOnce(&Api)) -> (String, Vec<Value>) {
+    let (api, receiver) = api_and_receiver([]).await;
     prepare(&api);
-    let answer = api.post(
+    let response = api.post(
         "/emails",
         json!({"from": "me@example.org", "to": to, "subject": "Hello"}),
     );
-    assert!((200..300).contains(&answer.status), "{}", answer.status);
-    let status = answer.status;
-    let answer = answer.expect(status);
-    assert_eq!(members(&answer), ["id"]);
+    let status = response.status;
+    assert!((200..300).contains(&status), "{status}");
+    let body = response.expect(status);
+    assert_eq!(members(&body), ["id"]);
     api.server.advance(Duration::from_secs(1)).await;
-    (answer["id"].as_str().unwrap().to_owned(), receiver.events())
+    (body["id"].as_str().unwrap().to_owned(), receiver.events())
 }
 
+/// The types of the events about this recipient.
 fn types(events: &[Value], to: &str) -> Vec<String> {
     events
         .iter()
@@ -60,37 +75,34 @@ fn types(events: &[Value], to: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn section_6_delivered_by_post_to_every_configured_endpoint() {
-    let (one, two) = (Receiver::answering(&[200]), Receiver::answering(&[200]));
-    let api = api_delivering_to(&one).await;
-    api.server.webhook_endpoint(two.url(), "another secret");
+async fn section_6_events_are_posted_to_every_configured_endpoint() {
+    let (api, one) = api_and_receiver([]).await;
+    let two = Receiver::start([]).await;
+    api.server.webhook_endpoint(&two.url, "another secret");
 
-    let id = api
-        .server
-        .send_event(json!({"type": "email.opened", "data": {}}))
-        .await;
+    let id = api.send_empty_event("email.opened").await;
 
     for receiver in [one, two] {
-        let deliveries = receiver.deliveries();
+        let deliveries = receiver.received();
         assert_eq!(deliveries.len(), 1);
-        assert!(
-            deliveries[0].head.starts_with("POST /hook HTTP/1.1\r\n"),
-            "{}",
-            deliveries[0].head
+        assert_eq!(
+            (
+                deliveries[0].method.as_str(),
+                deliveries[0].uri.to_string().as_str(),
+                deliveries[0].version
+            ),
+            ("POST", "/hook", Version::HTTP_11)
         );
         assert_eq!(deliveries[0].json()["id"], id.as_str());
     }
 }
 
 #[tokio::test]
-async fn section_6_1_each_event_type() {
-    let receiver = Receiver::answering(&[200]);
-    let api = api_delivering_to(&receiver).await;
+async fn section_6_1_the_mock_sends_each_event_type() {
+    let (api, receiver) = api_and_receiver([]).await;
 
     for name in TYPES {
-        api.server
-            .send_event(json!({"type": name, "data": {}}))
-            .await;
+        api.send_empty_event(name).await;
     }
 
     let sent: Vec<Value> = receiver
@@ -102,14 +114,11 @@ async fn section_6_1_each_event_type() {
 }
 
 #[tokio::test]
-async fn section_6_2_envelope_has_these_members_and_no_others() {
-    let receiver = Receiver::answering(&[200]);
-    let api = api_delivering_to(&receiver).await;
+async fn section_6_2_the_envelope_has_these_members_and_no_others() {
+    let (api, receiver) = api_and_receiver([]).await;
 
     for name in TYPES {
-        api.server
-            .send_event(json!({"type": name, "data": {}}))
-            .await;
+        api.send_empty_event(name).await;
     }
 
     for event in receiver.events() {
@@ -121,30 +130,22 @@ async fn section_6_2_envelope_has_these_members_and_no_others() {
 }
 
 #[tokio::test]
-async fn section_6_2_id_is_another_for_each_event() {
-    let receiver = Receiver::answering(&[200]);
-    let api = api_delivering_to(&receiver).await;
+async fn section_6_2_each_event_has_its_own_id() {
+    let (api, receiver) = api_and_receiver([]).await;
 
     for _ in 0..3 {
-        api.server
-            .send_event(json!({"type": "email.opened", "data": {}}))
-            .await;
+        api.send_empty_event("email.opened").await;
     }
 
-    let mut ids: Vec<String> = receiver
-        .events()
-        .iter()
-        .map(|event| event["id"].as_str().unwrap().to_owned())
-        .collect();
+    let mut ids = receiver.ids();
     ids.sort_unstable();
     ids.dedup();
     assert_eq!(ids.len(), 3);
 }
 
 #[tokio::test]
-async fn section_6_3_data_of_mail_the_sender_sent_has_these_members_and_no_others() {
-    let receiver = Receiver::answering(&[200]);
-    let api = api_delivering_to(&receiver).await;
+async fn section_6_3_the_data_of_sent_mail_has_these_members_and_no_others() {
+    let (api, receiver) = api_and_receiver([]).await;
 
     for name in &TYPES[..9] {
         api.server
@@ -167,9 +168,8 @@ async fn section_6_3_data_of_mail_the_sender_sent_has_these_members_and_no_other
 }
 
 #[tokio::test]
-async fn section_6_3_bounce_type_is_passed_through_and_empty_on_events_that_are_no_bounces() {
-    let receiver = Receiver::answering(&[200]);
-    let api = api_delivering_to(&receiver).await;
+async fn section_6_3_bounce_type_is_passed_through_and_is_empty_on_other_events() {
+    let (api, receiver) = api_and_receiver([]).await;
 
     for bounce_type in ["Permanent", "Transient", "Undetermined"] {
         api.server
@@ -177,13 +177,9 @@ async fn section_6_3_bounce_type_is_passed_through_and_empty_on_events_that_are_
             .await;
     }
     for name in TYPES[..9].iter().filter(|name| **name != "email.bounced") {
-        api.server
-            .send_event(json!({"type": name, "data": {}}))
-            .await;
+        api.send_empty_event(name).await;
     }
-    api.server
-        .send_event(json!({"type": "email.bounced", "data": {}}))
-        .await;
+    api.send_empty_event("email.bounced").await;
 
     let mut seen: Vec<Value> = receiver
         .events()
@@ -200,8 +196,8 @@ async fn section_6_3_bounce_type_is_passed_through_and_empty_on_events_that_are_
 }
 
 #[tokio::test]
-async fn section_6_3_one_event_per_recipient() {
-    let (id, events) = mailed(json!(["ada@example.com", "bob@example.com"]), |_| {}).await;
+async fn section_6_3_each_recipient_has_separate_events() {
+    let (id, events) = send_mail(json!(["ada@example.com", "bob@example.com"]), |_| {}).await;
 
     assert_eq!(events.len(), 4);
     for to in ["ada@example.com", "bob@example.com"] {
@@ -222,8 +218,8 @@ async fn section_6_3_one_event_per_recipient() {
 }
 
 #[tokio::test]
-async fn section_6_3_a_single_recipient_may_be_text() {
-    let (_, events) = mailed(json!("ada@example.com"), |_| {}).await;
+async fn section_6_3_a_single_recipient_may_be_a_string() {
+    let (_, events) = send_mail(json!("ada@example.com"), |_| {}).await;
 
     assert_eq!(
         types(&events, "ada@example.com"),
@@ -232,9 +228,9 @@ async fn section_6_3_a_single_recipient_may_be_text() {
 }
 
 #[tokio::test]
-async fn section_6_3_email_refused_means_a_message_did_not_go_and_says_why() {
+async fn section_6_3_email_refused_means_a_message_was_not_sent_and_says_why() {
     let to = json!(["ada@example.com", "stranger@example.com", "bob@example.com"]);
-    let (_, events) = mailed(to, |api| {
+    let (_, events) = send_mail(to, |api| {
         api.create("ada@example.com");
         api.server.report_spam("ada@example.com");
         api.server.report_spam("stranger@example.com");
@@ -242,7 +238,11 @@ async fn section_6_3_email_refused_means_a_message_did_not_go_and_says_why() {
     .await;
 
     for suppressed in ["ada@example.com", "stranger@example.com"] {
-        assert_eq!(types(&events, suppressed), ["email.refused"], "alone");
+        assert_eq!(
+            types(&events, suppressed),
+            ["email.refused"],
+            "no other event"
+        );
     }
     assert_eq!(
         types(&events, "bob@example.com"),
@@ -260,7 +260,7 @@ async fn section_6_3_email_refused_means_a_message_did_not_go_and_says_why() {
 
 #[tokio::test]
 async fn section_1_transactional_mail_is_unaffected_by_the_opt_out_and_topic_answers() {
-    let (_, events) = mailed(json!("ada@example.com"), |api| {
+    let (_, events) = send_mail(json!("ada@example.com"), |api| {
         api.server.topic("news", false);
         api.create("ada@example.com");
         api.unsubscribe("ada@example.com", ()).expect(200);
@@ -277,8 +277,7 @@ async fn section_1_transactional_mail_is_unaffected_by_the_opt_out_and_topic_ans
 
 #[tokio::test]
 async fn section_6_3_an_event_about_a_contacts_mail_counts_as_engagement() {
-    let receiver = Receiver::answering(&[200]);
-    let api = api_delivering_to(&receiver).await;
+    let (api, _receiver) = api_and_receiver([]).await;
     for name in ["delivered", "bounced", "opened", "clicked", "none"] {
         api.create(&format!("{name}@example.com"));
     }
@@ -297,13 +296,10 @@ async fn section_6_3_an_event_about_a_contacts_mail_counts_as_engagement() {
 }
 
 #[tokio::test]
-async fn section_6_4_data_of_received_mail_has_these_members_and_no_others() {
-    let receiver = Receiver::answering(&[200]);
-    let api = api_delivering_to(&receiver).await;
+async fn section_6_4_the_data_of_received_mail_has_these_members_and_no_others() {
+    let (api, receiver) = api_and_receiver([]).await;
 
-    api.server
-        .send_event(json!({"type": "email.received", "data": {}}))
-        .await;
+    api.send_empty_event("email.received").await;
     let reply = json!({"in_reply_to_email_id": "em_1"});
     api.server
         .send_event(json!({"type": "email.received", "data": reply}))
@@ -338,13 +334,10 @@ async fn section_6_4_data_of_received_mail_has_these_members_and_no_others() {
 }
 
 #[tokio::test]
-async fn section_6_4_authentication_results_check_spf_alone() {
-    let receiver = Receiver::answering(&[200]);
-    let api = api_delivering_to(&receiver).await;
+async fn section_6_4_authentication_results_report_only_spf() {
+    let (api, receiver) = api_and_receiver([]).await;
 
-    api.server
-        .send_event(json!({"type": "email.received", "data": {}}))
-        .await;
+    api.send_empty_event("email.received").await;
 
     let results = receiver.events()[0]["data"]["authentication_results"]
         .as_str()

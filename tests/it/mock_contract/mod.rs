@@ -26,7 +26,6 @@ mod list;
 mod list_filters;
 mod paging;
 mod quota;
-mod receiver;
 mod resources;
 mod retrieve_and_merge;
 mod rules;

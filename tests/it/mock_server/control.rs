@@ -7,8 +7,8 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::receiver::{Receiver, SECRET};
 use super::{ada, get, json_of, post};
+use crate::support::receiver::{Receiver, SECRET};
 
 /// A call without a key; its status, and its body where there is one.
 async fn call(server: &MockServer, method: &str, path: &str, body: Value) -> (u16, Value) {

@@ -9,8 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use super::receiver::{Receiver, SECRET};
 use super::{ada, get, json_of, post};
+use crate::support::receiver::{Receiver, SECRET};
 
 const START: i64 = 1_700_000_000;
 
@@ -100,7 +100,7 @@ async fn an_event_arrives_signed_and_in_its_envelope() {
 #[tokio::test]
 async fn ten_attempts_are_made_over_about_five_hours_each_at_its_own_time() {
     let server = standing().await;
-    let receiver = Receiver::with_clock([500; 10], Some(server.clock())).await;
+    let receiver = Receiver::with_clock([500; 10], server.clock()).await;
     server.webhook_endpoint(&receiver.url, SECRET);
 
     server.send_event(json!({"type": "email.opened"})).await;

@@ -4,7 +4,6 @@ mod control;
 mod delivery;
 mod example;
 mod faults;
-mod receiver;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

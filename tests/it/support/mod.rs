@@ -10,6 +10,7 @@ use wiremock::matchers::any;
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 
 pub(crate) mod operation;
+pub(crate) mod receiver;
 pub(crate) mod script;
 
 pub(crate) const ADA: &str = "ada@example.com";
