@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use wiremock::{MockServer, Request};
 
-use crate::support::{answering, client, contact, ok, received};
+use crate::support::{client, contact, ok, received, respond_with};
 
 /// The ways that an address takes into a path, and what stands behind it there.
 const CALLS: [(&str, &str); 5] = [
@@ -50,7 +50,7 @@ static MOCK: LazyLock<audience::mock::MockServer> =
 /// What arrives at the server when this address is given to one of the calls.
 fn arrival(index: usize, address: &str) -> (Result<(), Error>, Vec<Request>) {
     RUNTIME.block_on(async {
-        let server = answering(ok(contact())).await;
+        let server = respond_with(ok(contact())).await;
         let client = client(server.uri());
         let result = call(&client.contacts(), &client, index, address).await;
         (result, received(&server).await)
@@ -146,7 +146,7 @@ proptest! {
     #[test]
     fn any_text_arrives_unchanged_as_a_query_and_in_a_body(text in any::<String>(), topic in any::<String>()) {
         RUNTIME.block_on(async {
-            let server: MockServer = answering(|request: &Request| match request.method.as_str() {
+            let server: MockServer = respond_with(|request: &Request| match request.method.as_str() {
                 "GET" => ok(json!({"data": []})),
                 _ => ok(contact()),
             }).await;

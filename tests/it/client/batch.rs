@@ -4,7 +4,7 @@ use audience::contacts::{BatchOutcome, MAX_BATCH, NewContact, OnConflict};
 use audience::{ErrorCode, ErrorKind, Outcome};
 use serde_json::{Value, json};
 
-use crate::support::{answering, answering_in_turn, contacts, ok, printed, received, status};
+use crate::support::{contacts, ok, printed, received, respond_in_turn, respond_with, status};
 
 fn three() -> [NewContact; 3] {
     ["a@x.io", "b@x.io", "c@x.io"].map(NewContact::new)
@@ -20,7 +20,7 @@ async fn each_entry_gets_its_own_result_in_its_own_place() {
         {"email": "e@x.io", "status": "quota_exceeded"},
         {"email": "f@x.io", "status": "on_holiday", "reason": "closed"},
     ]});
-    let server = answering(ok(results)).await;
+    let server = respond_with(ok(results)).await;
     let entries = ["a@x.io", "b@x.io", "c@x.io", "d", "e@x.io", "f@x.io"].map(NewContact::new);
 
     let report = contacts(server.uri()).create_batch(entries).await.unwrap();
@@ -56,7 +56,7 @@ async fn each_entry_gets_its_own_result_in_its_own_place() {
 #[tokio::test]
 async fn the_body_is_the_bare_array() {
     let results = json!({"data": [{"email": "a@x.io", "status": "created"}, {"email": "a@x.io", "status": "updated"}]});
-    let server = answering(ok(results)).await;
+    let server = respond_with(ok(results)).await;
     let twice = [
         NewContact::new("a@x.io"),
         NewContact::new("a@x.io")
@@ -79,7 +79,7 @@ async fn the_body_is_the_bare_array() {
 
 #[tokio::test]
 async fn an_empty_or_too_long_batch_is_refused_and_nothing_is_sent() {
-    let server = answering(ok(json!({"data": []}))).await;
+    let server = respond_with(ok(json!({"data": []}))).await;
 
     for count in [0, MAX_BATCH + 1] {
         let entries = (0..count).map(|n| NewContact::new(format!("{n}@x.io")));
@@ -104,7 +104,7 @@ async fn an_empty_or_too_long_batch_is_refused_and_nothing_is_sent() {
 async fn results_that_do_not_match_the_batch_in_count_are_of_no_use() {
     for count in [0, 2, 4] {
         let results = vec![json!({"email": "a@x.io", "status": "created"}); count];
-        let server = answering(ok(json!({"data": results}))).await;
+        let server = respond_with(ok(json!({"data": results}))).await;
 
         let error = contacts(server.uri())
             .create_batch(three())
@@ -129,7 +129,7 @@ async fn a_result_without_a_status_is_named_by_its_place() {
         {"email": "hunter2@x.io", "status": "created"},
         {"email": "hunter2@x.io", "status": 7},
     ]);
-    let server = answering(ok(json!({"data": data}))).await;
+    let server = respond_with(ok(json!({"data": data}))).await;
 
     let error = contacts(server.uri())
         .create_batch(three())
@@ -149,7 +149,7 @@ async fn a_result_without_a_status_is_named_by_its_place() {
 #[tokio::test]
 async fn a_repeated_batch_tells_how_often_it_was_sent() {
     let results = json!({"data": [{"email": "a@x.io", "status": "updated"}]});
-    let server = answering_in_turn([status(500), status(429), ok(results)]).await;
+    let server = respond_in_turn([status(500), status(429), ok(results)]).await;
 
     let report = contacts(server.uri())
         .create_batch([NewContact::new("a@x.io")])

@@ -2,12 +2,14 @@
 
 use audience::{ErrorKind, Outcome};
 
-use crate::support::script::{Script, answer, bytes, gzipped, retrieve_once};
-use crate::support::{ADA, answering, builder, contact, contacts, status};
+use crate::support::scripted_server::{
+    ScriptedServer, bytes, gzipped_response, response, retrieve_once,
+};
+use crate::support::{ADA, builder, contact, contacts, respond_with, status};
 
 #[tokio::test]
 async fn a_compressed_answer_is_read() {
-    let contact = retrieve_once(gzipped(contact().to_string().as_bytes()))
+    let contact = retrieve_once(gzipped_response(contact().to_string().as_bytes()))
         .await
         .unwrap();
 
@@ -43,12 +45,12 @@ async fn a_body_up_to_the_limit_is_read_and_one_byte_more_is_not() {
         )
     };
     for act in [
-        answer(200, &body),
+        response(200, &body),
         bytes(chunked(&body)),
-        gzipped(body.as_bytes()),
+        gzipped_response(body.as_bytes()),
     ] {
         for (limit, fits) in [(body.len(), true), (body.len() - 1, false), (0, false)] {
-            let server = Script::play([act.clone()]).await;
+            let server = ScriptedServer::start([act.clone()]).await;
             let client = builder(server.url()).body_limit(limit).build().unwrap();
 
             let result = client.contacts().retrieve(ADA).await;
@@ -70,7 +72,7 @@ async fn a_body_up_to_the_limit_is_read_and_one_byte_more_is_not() {
 
 #[tokio::test]
 async fn a_refusal_whose_words_are_beyond_the_limit_is_a_refusal_without_words() {
-    let server = answering(status(404).set_body_string("x".repeat(2_000))).await;
+    let server = respond_with(status(404).set_body_string("x".repeat(2_000))).await;
     let client = builder(server.uri()).body_limit(1_000).build().unwrap();
 
     let error = client.contacts().retrieve(ADA).await.unwrap_err();
@@ -86,7 +88,7 @@ async fn a_refusal_whose_words_are_beyond_the_limit_is_a_refusal_without_words()
 #[tokio::test]
 async fn a_5xx_whose_words_do_not_decompress_is_repeated_like_any_other() {
     let page = status(503).insert_header("content-encoding", "gzip");
-    let server = answering(page.set_body_string("<html>busy</html>")).await;
+    let server = respond_with(page.set_body_string("<html>busy</html>")).await;
 
     let error = contacts(server.uri()).retrieve(ADA).await.unwrap_err();
 
@@ -98,9 +100,9 @@ async fn a_5xx_whose_words_do_not_decompress_is_repeated_like_any_other() {
 
 #[tokio::test]
 async fn a_small_body_that_swells_to_a_huge_one_is_stopped_at_the_limit() {
-    let bomb = gzipped(&vec![b' '; 16 * 1024 * 1024]);
+    let bomb = gzipped_response(&vec![b' '; 16 * 1024 * 1024]);
     assert!(bomb.len() < 20 * 1024);
-    let server = Script::play([bomb]).await;
+    let server = ScriptedServer::start([bomb]).await;
     let client = builder(server.url()).body_limit(100_000).build().unwrap();
 
     let error = client.contacts().retrieve(ADA).await.unwrap_err();
@@ -115,7 +117,7 @@ async fn a_small_body_that_swells_to_a_huge_one_is_stopped_at_the_limit() {
 
 #[tokio::test]
 async fn the_limit_is_32_mib_unless_set() {
-    let error = retrieve_once(answer(200, vec![b' '; 32 * 1024 * 1024 + 1]))
+    let error = retrieve_once(response(200, vec![b' '; 32 * 1024 * 1024 + 1]))
         .await
         .unwrap_err();
 

@@ -4,11 +4,11 @@ use audience::contacts::{OptOutReason, UnsubscribeReason};
 use audience::{ErrorCode, ErrorKind, Outcome};
 use serde_json::{Value, json};
 
-use crate::support::{ADA, answering, contact, contacts, ok, received, record, status, with};
+use crate::support::{ADA, contact, contacts, ok, received, record, respond_with, status, with};
 
 #[tokio::test]
 async fn what_is_not_said_is_not_sent() {
-    let server = answering(ok(contact())).await;
+    let server = respond_with(ok(contact())).await;
     let contacts = contacts(server.uri());
 
     contacts.subscribe(ADA).await.unwrap();
@@ -67,7 +67,7 @@ async fn what_is_not_said_is_not_sent() {
 
 #[tokio::test]
 async fn the_contact_comes_back_as_it_is_now() {
-    let server = answering(status(202).set_body_json(contact())).await;
+    let server = respond_with(status(202).set_body_json(contact())).await;
 
     let contact = contacts(server.uri())
         .unsubscribe(ADA)
@@ -84,7 +84,7 @@ async fn the_contact_comes_back_as_it_is_now() {
 
 #[tokio::test]
 async fn an_answer_in_the_short_form_gives_no_answer_for_any_topic() {
-    let server = answering(ok(record())).await;
+    let server = respond_with(ok(record())).await;
 
     let contact = contacts(server.uri())
         .subscribe(ADA)
@@ -100,7 +100,7 @@ async fn an_answer_in_the_short_form_gives_no_answer_for_any_topic() {
 async fn a_complaint_contact_cannot_be_subscribed_and_the_error_says_so() {
     let refusal =
         json!({"error": {"code": "failed_precondition", "message": "the contact reported spam"}});
-    let server = answering(status(422).set_body_json(refusal)).await;
+    let server = respond_with(status(422).set_body_json(refusal)).await;
     let contacts = contacts(server.uri());
 
     for error in [
@@ -126,7 +126,7 @@ async fn a_complaint_contact_cannot_be_subscribed_and_the_error_says_so() {
 #[tokio::test]
 async fn an_unknown_topic_is_named_by_the_service_and_not_by_the_error_text() {
     let refusal = json!({"code": "not_found", "message": "no such topic: gossip"});
-    let server = answering(status(404).set_body_json(refusal)).await;
+    let server = respond_with(status(404).set_body_json(refusal)).await;
 
     let error = contacts(server.uri())
         .unsubscribe(ADA)
@@ -149,13 +149,13 @@ async fn an_unknown_topic_is_named_by_the_service_and_not_by_the_error_text() {
 #[tokio::test]
 async fn whether_a_contact_is_opted_out_is_never_guessed() {
     let mut odd = with(contact(), "unsubscribed", Value::Null);
-    let server = answering(ok(&odd)).await;
+    let server = respond_with(ok(&odd)).await;
     let error = contacts(server.uri()).unsubscribe(ADA).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Decode);
     assert!(error.to_string().contains("$.unsubscribed"), "{error}");
 
     odd = with(contact(), "topics", json!({"news": "yes"}));
-    let server = answering(ok(odd)).await;
+    let server = respond_with(ok(odd)).await;
     let error = contacts(server.uri()).subscribe(ADA).await.unwrap_err();
     assert!(error.to_string().contains("$.topics.news"), "{error}");
     assert_eq!(

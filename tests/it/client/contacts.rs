@@ -5,13 +5,13 @@ use audience::{ErrorKind, Timestamp};
 use serde_json::{Value, json};
 
 use crate::support::{
-    ADA, answering, answering_in_turn, contact, contacts, ok, received, record, status, summary,
+    ADA, contact, contacts, ok, received, record, respond_in_turn, respond_with, status, summary,
     text, with, without,
 };
 
 #[tokio::test]
 async fn create_sends_what_was_set_and_reads_the_record() {
-    let server = answering(status(201).set_body_json(record())).await;
+    let server = respond_with(status(201).set_body_json(record())).await;
     let ada = NewContact::new(" Ada@Example.com")
         .first_name("Ada")
         .last_name("Lovelace")
@@ -51,7 +51,7 @@ async fn create_sends_what_was_set_and_reads_the_record() {
 #[tokio::test]
 async fn only_a_201_means_that_the_contact_is_new() {
     for (code, is_new) in [(201, true), (200, false), (202, false)] {
-        let server = answering(status(code).set_body_json(record())).await;
+        let server = respond_with(status(code).set_body_json(record())).await;
 
         let created = contacts(server.uri())
             .create(NewContact::new(ADA))
@@ -68,7 +68,7 @@ async fn only_a_201_means_that_the_contact_is_new() {
 
 #[tokio::test]
 async fn a_200_after_a_lost_attempt_shows_that_there_was_one() {
-    let server = answering_in_turn([status(503), ok(record())]).await;
+    let server = respond_in_turn([status(503), ok(record())]).await;
 
     let created = contacts(server.uri())
         .create(NewContact::new(ADA))
@@ -80,7 +80,7 @@ async fn a_200_after_a_lost_attempt_shows_that_there_was_one() {
 
 #[tokio::test]
 async fn an_empty_map_of_properties_is_sent_and_a_map_not_set_is_not() {
-    let server = answering(ok(record())).await;
+    let server = respond_with(ok(record())).await;
     let contacts = contacts(server.uri());
 
     contacts
@@ -105,7 +105,7 @@ async fn an_empty_map_of_properties_is_sent_and_a_map_not_set_is_not() {
 
 #[tokio::test]
 async fn a_number_that_json_cannot_hold_is_refused_before_anything_is_sent() {
-    let server = answering(ok(record())).await;
+    let server = respond_with(ok(record())).await;
     let contacts = contacts(server.uri());
 
     let created = contacts
@@ -122,7 +122,7 @@ async fn a_number_that_json_cannot_hold_is_refused_before_anything_is_sent() {
 
 #[tokio::test]
 async fn retrieve_reads_every_member_of_the_full_form() {
-    let server = answering(ok(contact())).await;
+    let server = respond_with(ok(contact())).await;
 
     let contact = contacts(server.uri()).retrieve(ADA).await.unwrap();
 
@@ -173,7 +173,7 @@ async fn what_was_never_given_is_none_whether_missing_null_or_empty() {
     }
 
     for form in [missing, null, empty] {
-        let server = answering(ok(&form)).await;
+        let server = respond_with(ok(&form)).await;
 
         let contact = contacts(server.uri()).retrieve(ADA).await.unwrap();
 
@@ -196,7 +196,7 @@ async fn reasons_values_and_members_that_the_document_does_not_know_are_kept_or_
     odd["properties"] = json!({"vip": true, "tags": ["a", 1], "big": 18_446_744_073_709_551_615_u64, "half": 0.5, "none": null});
     odd["created_at"] = i64::MIN.into();
     odd["brand_new"] = json!({"anything": [1]});
-    let server = answering(ok(&odd)).await;
+    let server = respond_with(ok(&odd)).await;
 
     let contact = contacts(server.uri()).retrieve(ADA).await.unwrap();
 
@@ -213,7 +213,7 @@ async fn reasons_values_and_members_that_the_document_does_not_know_are_kept_or_
 
 #[tokio::test]
 async fn the_complaint_can_be_read() {
-    let server = answering(ok(with(contact(), "unsubscribe_reason", "complaint"))).await;
+    let server = respond_with(ok(with(contact(), "unsubscribe_reason", "complaint"))).await;
 
     let contact = contacts(server.uri()).retrieve(ADA).await.unwrap();
 
@@ -225,7 +225,7 @@ async fn the_complaint_can_be_read() {
 
 #[tokio::test]
 async fn merge_sends_the_properties_alone_and_hands_the_answer_out_raw() {
-    let server = answering(text(202, r#"{"merged": 1}"#).insert_header("x-request", "7")).await;
+    let server = respond_with(text(202, r#"{"merged": 1}"#).insert_header("x-request", "7")).await;
 
     let raw = contacts(server.uri())
         .merge_properties(ADA, [("seats", 3)])
@@ -250,7 +250,7 @@ async fn merge_sends_the_properties_alone_and_hands_the_answer_out_raw() {
 
 #[tokio::test]
 async fn an_answer_without_a_body_is_an_answer_where_it_is_handed_out_raw() {
-    let server = answering(status(204)).await;
+    let server = respond_with(status(204)).await;
 
     let raw = contacts(server.uri())
         .merge_properties(ADA, [("seats", 3)])
@@ -263,7 +263,7 @@ async fn an_answer_without_a_body_is_an_answer_where_it_is_handed_out_raw() {
 #[tokio::test]
 async fn a_list_shows_the_short_form() {
     let page = json!({"data": [summary("con_9"), with(summary("con_8"), "first_name", Value::Null)], "next": "con_8"});
-    let server = answering(ok(page)).await;
+    let server = respond_with(ok(page)).await;
 
     let page = contacts(server.uri()).list().await.unwrap();
 

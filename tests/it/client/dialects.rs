@@ -13,7 +13,7 @@ use audience::{Client, Error, ErrorCode, Method, Outcome};
 use futures_util::TryStreamExt;
 use serde_json::json;
 
-use crate::support::{ADA, hurried};
+use crate::support::{ADA, fast_retries};
 
 fn dialects() -> impl Iterator<Item = Dialect> {
     std::iter::once(Dialect::default()).chain(Dialect::all())
@@ -22,7 +22,7 @@ fn dialects() -> impl Iterator<Item = Dialect> {
 async fn start(dialect: Dialect) -> (MockServer, Client) {
     let server = MockServer::builder().dialect(dialect).start().await;
     let client = Client::builder(server.url(), server.full_key())
-        .retry(hurried())
+        .retry(fast_retries())
         .build()
         .unwrap();
     (server, client)

@@ -4,13 +4,13 @@ use audience::{Error, ErrorCode, ErrorKind, Outcome};
 use serde_json::{Value, json};
 
 use crate::support::operation::Operation;
-use crate::support::script::{Script, answer};
+use crate::support::scripted_server::{ScriptedServer, response};
 use crate::support::{
-    ADA, answering, client, contacts, ok, printed, status, summary, text, with, without,
+    ADA, client, contacts, ok, printed, respond_with, status, summary, text, with, without,
 };
 
 async fn refusal(code: u16, body: impl AsRef<[u8]>) -> Error {
-    let server = answering(status(code).set_body_bytes(body.as_ref())).await;
+    let server = respond_with(status(code).set_body_bytes(body.as_ref())).await;
     contacts(server.uri())
         .retrieve(ADA)
         .retry(audience::RetryPolicy::none())
@@ -205,7 +205,7 @@ async fn every_operation_names_itself_and_the_place_where_the_answer_goes_wrong(
                 "unexpected shape at $: missing field `",
             ),
         ] {
-            let server = Script::play([answer(200, &body)]).await;
+            let server = ScriptedServer::start([response(200, &body)]).await;
 
             let error = operation.run(&client(server.url())).await.unwrap_err();
 
@@ -250,7 +250,7 @@ async fn the_json_path_leads_to_the_wrong_type_and_quotes_nothing() {
             "$.topics.*: expected a boolean",
         ),
     ] {
-        let server = answering(ok(with(good.clone(), member, value))).await;
+        let server = respond_with(ok(with(good.clone(), member, value))).await;
 
         let error = contacts(server.uri()).retrieve(ADA).await.unwrap_err();
 
@@ -258,7 +258,7 @@ async fn the_json_path_leads_to_the_wrong_type_and_quotes_nothing() {
         assert!(!printed(&error).contains("hunter2"), "{error:?}");
     }
     for member in ["id", "email", "unsubscribed", "created_at"] {
-        let server = answering(ok(without(good.clone(), &[member]))).await;
+        let server = respond_with(ok(without(good.clone(), &[member]))).await;
 
         let error = contacts(server.uri()).retrieve(ADA).await.unwrap_err();
 
@@ -276,7 +276,7 @@ async fn a_wrong_contact_in_the_middle_of_a_page_is_found_by_its_index() {
         with(summary("c2"), "created_at", "yesterday"),
         summary("c3"),
     ];
-    let server = answering(ok(json!({"data": data, "next": "c3"}))).await;
+    let server = respond_with(ok(json!({"data": data, "next": "c3"}))).await;
 
     let error = contacts(server.uri()).list().await.unwrap_err();
 
@@ -288,7 +288,7 @@ async fn a_wrong_contact_in_the_middle_of_a_page_is_found_by_its_index() {
 
 #[tokio::test]
 async fn success_without_content_is_no_contact() {
-    let server = answering(status(204)).await;
+    let server = respond_with(status(204)).await;
 
     let error = contacts(server.uri()).unsubscribe(ADA).await.unwrap_err();
 
@@ -318,7 +318,7 @@ async fn the_service_s_own_words_are_at_hand_and_never_printed() {
 #[tokio::test]
 async fn an_html_error_page_keeps_the_status() {
     let page = "<!doctype html><h1>502 Bad Gateway</h1>hunter2";
-    let server = answering(text(502, page).insert_header("content-type", "text/html")).await;
+    let server = respond_with(text(502, page).insert_header("content-type", "text/html")).await;
 
     let error = contacts(server.uri()).retrieve(ADA).await.unwrap_err();
 

@@ -10,27 +10,11 @@ use futures_util::future::join_all;
 use futures_util::{StreamExt, TryStreamExt};
 use serde_json::json;
 
-use crate::support::operation::{Operation, Repeat};
-use crate::support::{ADA, hurried};
+use crate::support::operation::{Operation, RetrySafety};
+use crate::support::{ADA, enum_with_all, fast_retries};
 
-/// What goes wrong with a request, once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wrong {
-    Busy,
-    RateLimited,
-    ClosedBefore,
-    ClosedAfter,
-    CutBody,
-    ResetBody,
-    Garbage,
-    TooLate,
-    BadBody,
-}
-
-use Wrong::*;
-
-impl Wrong {
-    const ALL: [Self; 9] = [
+enum_with_all! {
+    enum FaultKind {
         Busy,
         RateLimited,
         ClosedBefore,
@@ -40,8 +24,12 @@ impl Wrong {
         Garbage,
         TooLate,
         BadBody,
-    ];
+    }
+}
 
+use FaultKind::*;
+
+impl FaultKind {
     fn fault(self) -> Fault {
         match self {
             Busy => Fault::status(503),
@@ -61,11 +49,11 @@ impl Wrong {
         matches!(self, ClosedAfter | CutBody | ResetBody | TooLate | BadBody)
     }
 
-    fn is_repeated(self, repeat: Repeat) -> bool {
-        match repeat {
-            Repeat::Always => self != BadBody,
-            Repeat::Unapplied => self == RateLimited,
-            Repeat::Never => false,
+    fn is_retried(self, safety: RetrySafety) -> bool {
+        match safety {
+            RetrySafety::Safe => self != BadBody,
+            RetrySafety::OnlyIfNotApplied => self == RateLimited,
+            RetrySafety::Never => false,
         }
     }
 
@@ -87,7 +75,7 @@ fn operations() -> impl Iterator<Item = Operation> {
 }
 
 fn client(server: &MockServer) -> Client {
-    let builder = Client::builder(server.url(), server.full_key()).retry(hurried());
+    let builder = Client::builder(server.url(), server.full_key()).retry(fast_retries());
     builder
         .timeout(Duration::from_millis(1_500))
         .build()
@@ -139,7 +127,7 @@ fn is_done(operation: Operation, server: &MockServer) -> Option<bool> {
     Some(done)
 }
 
-async fn check(operation: Operation, wrong: Wrong) {
+async fn check(operation: Operation, wrong: FaultKind) {
     let case = format!("{operation:?} with {wrong:?}");
     let server = prepared(operation).await;
     assert_ne!(
@@ -151,7 +139,7 @@ async fn check(operation: Operation, wrong: Wrong) {
 
     let result = operation.run(&client(&server)).await;
 
-    let repeated = wrong.is_repeated(operation.repeat());
+    let repeated = wrong.is_retried(operation.retry_safety());
     let requests = server.requests();
     assert_eq!(requests.len(), 1 + usize::from(repeated), "{case}");
     for request in &requests {
@@ -191,7 +179,8 @@ async fn check(operation: Operation, wrong: Wrong) {
 
 #[tokio::test]
 async fn every_call_comes_through_every_fault_with_nothing_lost_and_nothing_done_twice() {
-    let cases = operations().flat_map(|operation| Wrong::ALL.map(|wrong| check(operation, wrong)));
+    let cases =
+        operations().flat_map(|operation| FaultKind::ALL.map(|wrong| check(operation, wrong)));
 
     join_all(cases).await;
 }
@@ -330,7 +319,7 @@ async fn who_says_that_an_opt_in_is_repeatable_takes_the_risk_that_it_undoes_an_
 
 #[tokio::test]
 async fn an_opt_out_comes_through_whatever_happens_to_its_answer() {
-    for wrong in Wrong::ALL {
+    for wrong in FaultKind::ALL {
         if matches!(wrong, TooLate) {
             continue; // covered above, and slow
         }

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::support::{ADA, answering, contact, contacts, ok, received, status};
+use crate::support::{ADA, contact, contacts, ok, received, respond_with, status};
 
 /// All of them, so that none lies there unread.
 const FIXTURES: [&str; 14] = [
@@ -126,7 +126,7 @@ async fn section_2_5_and_4_2_the_batch_and_its_results() {
         assert_eq!(&serde_json::to_value(&read).unwrap(), entry);
     }
     let batch: Vec<NewContact> = read("4.2-batch.json");
-    let server = answering(ok(&results)).await;
+    let server = respond_with(ok(&results)).await;
 
     let report = contacts(server.uri())
         .create_batch([batch.clone(), batch].concat())
@@ -176,7 +176,7 @@ fn section_4_4_a_page_and_the_last_one() {
 
 #[tokio::test]
 async fn sections_4_5_to_4_7_the_bodies_of_the_other_calls() {
-    let server = answering(ok(contact())).await;
+    let server = respond_with(ok(contact())).await;
     let contacts = contacts(server.uri());
     let properties = Properties::from_iter([
         ("plan", "pro".into()),
@@ -210,7 +210,7 @@ async fn sections_4_5_to_4_7_the_bodies_of_the_other_calls() {
 
 #[tokio::test]
 async fn section_7_an_error() {
-    let server = answering(status(404).set_body_json(fixture("7-error.json"))).await;
+    let server = respond_with(status(404).set_body_json(fixture("7-error.json"))).await;
 
     let error = contacts(server.uri())
         .unsubscribe(ADA)

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use wiremock::{MockServer, Request, ResponseTemplate};
 
 use crate::support::{
-    answering, answering_in_turn, client, contacts, ok, received, status, summary,
+    client, contacts, ok, received, respond_in_turn, respond_with, status, summary,
 };
 
 /// Pages by the cursor that asks for them; whatever else is asked for is a 422.
@@ -34,7 +34,7 @@ impl Book {
 
     async fn serve(&self) -> MockServer {
         let book = self.clone();
-        answering(move |request: &Request| book.page(request)).await
+        respond_with(move |request: &Request| book.page(request)).await
     }
 
     fn page(&self, request: &Request) -> ResponseTemplate {
@@ -294,7 +294,7 @@ async fn a_walk_started_after_a_cursor_finds_the_way_back_to_it() {
 
 #[tokio::test]
 async fn a_walk_that_is_refused_again_and_again_ends() {
-    let server = answering(status(401)).await;
+    let server = respond_with(status(401)).await;
 
     let items: Vec<_> = contacts(server.uri())
         .list()
@@ -318,7 +318,7 @@ async fn the_cursor_of_a_page_leads_on_until_the_data_is_empty() {
         page(&["c7"], json!(null)),
         page(&[], json!("")),
     ];
-    let server = answering_in_turn(answers).await;
+    let server = respond_in_turn(answers).await;
     let contacts = contacts(server.uri());
 
     let first = contacts.list().await.unwrap();
@@ -345,7 +345,7 @@ async fn after_an_error_in_the_middle_the_walk_goes_on_with_nothing_lost_and_not
         let data: Vec<_> = ids.iter().map(|id| summary(id)).collect();
         ok(json!({"data": data, "next": next}))
     };
-    let server = answering_in_turn([
+    let server = respond_in_turn([
         status(503),
         page(&["c9", "c8"], "c8"),
         status(500),
@@ -394,8 +394,7 @@ async fn after_an_error_in_the_middle_the_walk_goes_on_with_nothing_lost_and_not
 async fn a_walk_repeats_a_page_on_its_own_as_any_reading_call_does() {
     let page = json!({"data": [summary("c1")], "next": ""});
     let end = json!({"data": [], "next": ""});
-    let server =
-        answering_in_turn([status(503), ok(page), status(429), status(500), ok(end)]).await;
+    let server = respond_in_turn([status(503), ok(page), status(429), status(500), ok(end)]).await;
 
     assert_eq!(ids(&contacts(server.uri())).await, ["c1"]);
 }

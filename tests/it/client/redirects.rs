@@ -3,15 +3,15 @@
 use audience::{ErrorKind, Outcome};
 
 use crate::support::operation::Operation;
-use crate::support::script::{bytes, retrieve_once};
-use crate::support::{ADA, answering, builder, client, contact, ok, printed, received, status};
+use crate::support::scripted_server::{bytes, retrieve_once};
+use crate::support::{ADA, builder, client, contact, ok, printed, received, respond_with, status};
 
 #[tokio::test]
 async fn a_redirect_is_not_followed_and_the_key_goes_nowhere_else() {
-    let elsewhere = answering(ok(contact())).await;
+    let elsewhere = respond_with(ok(contact())).await;
     for code in [300, 301, 302, 303, 307, 308] {
         let location = format!("{}/contacts/hunter2?ada@example.com", elsewhere.uri());
-        let server = answering(status(code).insert_header("location", location)).await;
+        let server = respond_with(status(code).insert_header("location", location)).await;
         for operation in Operation::ALL {
             let error = operation.run(&client(server.uri())).await.unwrap_err();
 
@@ -74,8 +74,8 @@ async fn a_3xx_that_names_no_host_is_a_status_like_any_other() {
 
 #[tokio::test]
 async fn a_client_of_one_s_own_that_follows_redirects_is_found_out() {
-    let elsewhere = answering(ok(contact())).await;
-    let server = answering(status(302).insert_header("location", elsewhere.uri())).await;
+    let elsewhere = respond_with(ok(contact())).await;
+    let server = respond_with(status(302).insert_header("location", elsewhere.uri())).await;
     let client = builder(server.uri())
         .http_client(reqwest::Client::new())
         .build()

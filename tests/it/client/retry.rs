@@ -7,10 +7,11 @@ use audience::{ErrorKind, Outcome, RetryPolicy};
 use futures_util::future::join_all;
 use serde_json::json;
 
-use crate::support::operation::{Operation, Repeat};
-use crate::support::script::{Script, answer, bytes};
+use crate::support::operation::{Operation, RetrySafety};
+use crate::support::scripted_server::{ScriptedServer, bytes, response};
 use crate::support::{
-    ADA, answering, answering_in_turn, builder, client, contact, hurried, ok, received, status,
+    ADA, builder, client, contact, fast_retries, ok, received, respond_in_turn, respond_with,
+    status,
 };
 
 #[tokio::test]
@@ -18,15 +19,15 @@ async fn each_status_is_repeated_for_each_operation_as_the_table_says() {
     for code in [
         400, 401, 402, 403, 404, 408, 409, 410, 422, 425, 429, 500, 501, 502, 503, 504, 505,
     ] {
-        let server = answering(status(code)).await;
+        let server = respond_with(status(code)).await;
         let mut sent = 0;
         for operation in Operation::ALL {
             let error = operation.run(&client(server.uri())).await.unwrap_err();
 
-            let repeated = match operation.repeat() {
-                Repeat::Always => matches!(code, 408 | 429 | 500 | 502 | 503 | 504),
-                Repeat::Unapplied => code == 429,
-                Repeat::Never => false,
+            let repeated = match operation.retry_safety() {
+                RetrySafety::Safe => matches!(code, 408 | 429 | 500 | 502 | 503 | 504),
+                RetrySafety::OnlyIfNotApplied => code == 429,
+                RetrySafety::Never => false,
             };
             let attempts = if repeated { 4 } else { 1 };
             assert_eq!(error.attempts(), attempts, "{operation:?} after {code}");
@@ -43,8 +44,8 @@ async fn each_status_is_repeated_for_each_operation_as_the_table_says() {
 #[tokio::test]
 async fn an_attempt_that_times_out_is_repeated_only_where_that_is_safe() {
     join_all(Operation::ALL.map(|operation| async move {
-        let good = operation.good_answer().to_string();
-        let server = Script::play([bytes("").then_hang(), answer(200, good)]).await;
+        let good = operation.good_response().to_string();
+        let server = ScriptedServer::start([bytes("").then_hang(), response(200, good)]).await;
         let client = builder(server.url())
             .timeout(Duration::from_millis(400))
             .build()
@@ -52,7 +53,7 @@ async fn an_attempt_that_times_out_is_repeated_only_where_that_is_safe() {
 
         let result = operation.run(&client).await;
 
-        let repeated = operation.repeat() == Repeat::Always;
+        let repeated = operation.retry_safety() == RetrySafety::Safe;
         assert_eq!(
             server.received().len(),
             1 + usize::from(repeated),
@@ -77,7 +78,7 @@ async fn an_attempt_that_times_out_is_repeated_only_where_that_is_safe() {
 #[tokio::test]
 async fn a_body_that_never_ends_runs_into_the_timeout_too() {
     let act = bytes("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n{").then_hang();
-    let server = Script::play([act]).await;
+    let server = ScriptedServer::start([act]).await;
     let call = client(server.url()).contacts().retrieve(ADA);
 
     let error = call
@@ -93,15 +94,16 @@ async fn a_body_that_never_ends_runs_into_the_timeout_too() {
 async fn repeatable_lifts_the_restriction_for_that_call() {
     let answers = || {
         let created = json!({"data": [{"email": ADA, "status": "created"}]});
-        let acts = [
-            answer(503, ""),
-            answer(200, contact().to_string()),
-            answer(503, ""),
-            answer(200, contact().to_string()),
+        let responses = [
+            response(503, ""),
+            response(200, contact().to_string()),
+            response(503, ""),
+            response(200, contact().to_string()),
         ];
-        Script::play(
-            acts.into_iter()
-                .chain([answer(503, ""), answer(200, created.to_string())]),
+        ScriptedServer::start(
+            responses
+                .into_iter()
+                .chain([response(503, ""), response(200, created.to_string())]),
         )
     };
     let server = answers().await;
@@ -124,7 +126,7 @@ async fn repeatable_lifts_the_restriction_for_that_call() {
 
 #[tokio::test]
 async fn a_call_that_comes_through_in_the_end_is_a_success() {
-    let server = answering_in_turn([status(503), status(429), status(500), ok(contact())]).await;
+    let server = respond_in_turn([status(503), status(429), status(500), ok(contact())]).await;
 
     let contact = client(server.uri()).contacts().retrieve(ADA).await.unwrap();
 
@@ -136,12 +138,12 @@ async fn a_call_that_comes_through_in_the_end_is_a_success() {
 
 #[tokio::test]
 async fn every_attempt_sends_the_same_bytes() {
-    let acts = [
-        answer(503, ""),
-        answer(502, ""),
-        answer(200, Operation::Create.good_answer().to_string()),
+    let responses = [
+        response(503, ""),
+        response(502, ""),
+        response(200, Operation::Create.good_response().to_string()),
     ];
-    let server = Script::play(acts).await;
+    let server = ScriptedServer::start(responses).await;
 
     Operation::Create.run(&client(server.url())).await.unwrap();
 
@@ -156,7 +158,7 @@ async fn every_attempt_sends_the_same_bytes() {
 
 #[tokio::test]
 async fn the_last_error_is_told_and_the_worst_outcome() {
-    let server = answering_in_turn([status(503), status(422)]).await;
+    let server = respond_in_turn([status(503), status(422)]).await;
 
     let error = client(server.uri())
         .contacts()
@@ -175,7 +177,7 @@ async fn the_last_error_is_told_and_the_worst_outcome() {
         "unsubscribe: the service responded 422 (after 2 attempts)"
     );
 
-    let server = answering_in_turn([status(429), status(422)]).await;
+    let server = respond_in_turn([status(429), status(422)]).await;
 
     let error = client(server.uri())
         .contacts()
@@ -188,7 +190,7 @@ async fn the_last_error_is_told_and_the_worst_outcome() {
 
 #[tokio::test]
 async fn a_policy_of_none_sends_once() {
-    let server = answering(status(503)).await;
+    let server = respond_with(status(503)).await;
     let client = builder(server.uri())
         .retry(RetryPolicy::none())
         .build()
@@ -203,9 +205,9 @@ async fn a_policy_of_none_sends_once() {
 #[tokio::test]
 async fn retry_after_in_seconds_is_waited_for_and_told() {
     let server =
-        answering_in_turn([status(429).insert_header("retry-after", "1"), ok(contact())]).await;
+        respond_in_turn([status(429).insert_header("retry-after", "1"), ok(contact())]).await;
     let client = builder(server.uri())
-        .retry(hurried().max_retry_after(Duration::from_secs(60)))
+        .retry(fast_retries().max_retry_after(Duration::from_secs(60)))
         .build()
         .unwrap();
     let start = Instant::now();
@@ -218,7 +220,7 @@ async fn retry_after_in_seconds_is_waited_for_and_told() {
         start.elapsed()
     );
 
-    let server = answering(status(429).insert_header("retry-after", "7")).await;
+    let server = respond_with(status(429).insert_header("retry-after", "7")).await;
     let call = client_at(&server).contacts().subscribe(ADA);
     let error = call.retry(RetryPolicy::none()).await.unwrap_err();
     assert_eq!(
@@ -231,13 +233,13 @@ async fn retry_after_in_seconds_is_waited_for_and_told() {
 async fn retry_after_as_a_date_is_waited_for() {
     let then = SystemTime::now() + Duration::from_secs(3);
     let date = httpdate::fmt_http_date(then);
-    let server = answering_in_turn([
+    let server = respond_in_turn([
         status(503).insert_header("retry-after", date),
         ok(contact()),
     ])
     .await;
     let client = builder(server.uri())
-        .retry(hurried().max_retry_after(Duration::from_secs(60)))
+        .retry(fast_retries().max_retry_after(Duration::from_secs(60)))
         .build()
         .unwrap();
     let start = Instant::now();
@@ -264,7 +266,7 @@ async fn retry_after_is_capped_and_one_that_cannot_be_read_or_lies_in_the_past_d
         "1.5",
         "",
     ] {
-        let server = answering_in_turn([
+        let server = respond_in_turn([
             status(503).insert_header("retry-after", after),
             ok(contact()),
         ])
@@ -279,7 +281,7 @@ async fn retry_after_is_capped_and_one_that_cannot_be_read_or_lies_in_the_past_d
 
 #[tokio::test]
 async fn a_wait_that_would_outlast_the_deadline_is_not_waited_for() {
-    let server = answering(status(503).insert_header("retry-after", "3600")).await;
+    let server = respond_with(status(503).insert_header("retry-after", "3600")).await;
     let client = builder(server.uri())
         .retry(RetryPolicy::exponential().max_retry_after(Duration::from_secs(3_600)))
         .deadline(Duration::from_secs(1_800))
@@ -301,7 +303,7 @@ async fn a_wait_that_would_outlast_the_deadline_is_not_waited_for() {
 
 #[tokio::test]
 async fn the_deadline_ends_an_attempt_before_its_timeout() {
-    let server = Script::play([bytes("").then_hang(), bytes("").then_hang()]).await;
+    let server = ScriptedServer::start([bytes("").then_hang(), bytes("").then_hang()]).await;
     let client = builder(server.url())
         .deadline(Duration::from_millis(150))
         .timeout(Duration::from_secs(3_600))
@@ -323,7 +325,7 @@ async fn the_deadline_ends_an_attempt_before_its_timeout() {
 
 #[tokio::test]
 async fn a_deadline_that_is_over_sends_nothing() {
-    let server = answering(ok(contact())).await;
+    let server = respond_with(ok(contact())).await;
 
     let call = client_at(&server).contacts().retrieve(ADA);
     let error = call.deadline(Duration::ZERO).await.unwrap_err();
@@ -337,7 +339,7 @@ async fn a_deadline_that_is_over_sends_nothing() {
 
 #[tokio::test]
 async fn limits_longer_than_any_clock_do_no_harm() {
-    let server = answering(ok(contact())).await;
+    let server = respond_with(ok(contact())).await;
 
     let forever = client_at(&server)
         .contacts()

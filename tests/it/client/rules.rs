@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use crate::support::{answering, contacts, ok, received};
+use crate::support::{contacts, ok, received, respond_with};
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
@@ -101,7 +101,7 @@ proptest! {
     #[test]
     fn a_rule_arrives_at_the_service_as_it_was_built(rule in rules()) {
         RUNTIME.block_on(async {
-            let server = answering(ok(json!({"data": []}))).await;
+            let server = respond_with(ok(json!({"data": []}))).await;
 
             contacts(server.uri()).list().rule(rule.clone()).await.unwrap();
 
@@ -117,7 +117,7 @@ proptest! {
 
 #[tokio::test]
 async fn a_rule_with_a_number_that_json_cannot_hold_is_refused_and_nothing_is_sent() {
-    let server = answering(ok(json!({"data": []}))).await;
+    let server = respond_with(ok(json!({"data": []}))).await;
     let contacts = contacts(server.uri());
     for condition in [
         Condition::property("rate").greater_than(f64::NAN),

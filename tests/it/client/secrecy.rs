@@ -8,7 +8,7 @@ use audience::{Auth, Client, ErrorKind, Method};
 use futures_util::StreamExt;
 use serde_json::json;
 
-use crate::support::{ADA, KEY, answering, builder, contact, ok, printed, status, summary};
+use crate::support::{ADA, KEY, builder, contact, ok, printed, respond_with, status, summary};
 
 fn debugged(value: &impl Debug) -> String {
     format!("{value:?} {value:#?}")
@@ -17,7 +17,7 @@ fn debugged(value: &impl Debug) -> String {
 #[tokio::test]
 async fn neither_key_nor_address_stands_in_the_debug_form_of_anything_that_makes_a_call() {
     let page = json!({"data": [summary("c1")], "next": "c1"});
-    let server = answering(ok(page)).await;
+    let server = respond_with(ok(page)).await;
     let client = builder(server.uri())
         .auth(Auth::header("x-key"))
         .build()
@@ -78,7 +78,7 @@ async fn a_service_that_echoes_the_key_does_not_get_it_into_an_error_text() {
         status(200).set_body_string(KEY),
         ok(echo),
     ] {
-        let server = answering(answer).await;
+        let server = respond_with(answer).await;
 
         let error = builder(server.uri())
             .build()
@@ -113,7 +113,7 @@ fn a_client_that_cannot_be_built_does_not_print_its_key() {
 
 #[tokio::test]
 async fn what_was_asked_for_may_be_printed_and_holds_no_key() {
-    let server = answering(ok(contact())).await;
+    let server = respond_with(ok(contact())).await;
 
     let contact = builder(server.uri())
         .build()

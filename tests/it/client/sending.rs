@@ -7,15 +7,16 @@ use audience::{Auth, Client, ErrorKind, Method, RetryPolicy};
 use serde_json::json;
 
 use crate::support::operation::Operation;
-use crate::support::script::{Script, answer};
+use crate::support::scripted_server::{ScriptedServer, response};
 use crate::support::{
-    ADA, KEY, answering, answering_in_turn, builder, client, contact, ok, received, record, status,
+    ADA, KEY, builder, client, contact, ok, received, record, respond_in_turn, respond_with, status,
 };
 
 #[tokio::test]
 async fn every_call_reaches_its_endpoint_with_key_accept_and_user_agent() {
     for operation in Operation::ALL {
-        let server = Script::play([answer(200, operation.good_answer().to_string())]).await;
+        let server =
+            ScriptedServer::start([response(200, operation.good_response().to_string())]).await;
 
         operation.run(&client(server.url())).await.unwrap();
 
@@ -46,7 +47,7 @@ async fn every_call_reaches_its_endpoint_with_key_accept_and_user_agent() {
 #[tokio::test]
 async fn the_path_of_the_base_url_is_kept_with_or_without_a_slash_at_its_end() {
     for base in ["", "/", "/v1", "/v1/", "/a/b%20c//"] {
-        let server = answering(ok(contact())).await;
+        let server = respond_with(ok(contact())).await;
         let client = client(format!("{}{base}", server.uri()));
 
         client.contacts().retrieve(ADA).await.unwrap();
@@ -71,7 +72,7 @@ async fn the_path_of_the_base_url_is_kept_with_or_without_a_slash_at_its_end() {
 
 #[tokio::test]
 async fn the_key_goes_where_auth_says_and_nowhere_else() {
-    let server = answering(ok(contact())).await;
+    let server = respond_with(ok(contact())).await;
     let client = builder(server.uri())
         .auth(Auth::header("X-Api-Key"))
         .build()
@@ -86,7 +87,7 @@ async fn the_key_goes_where_auth_says_and_nowhere_else() {
 
 #[tokio::test]
 async fn the_program_s_name_stands_before_the_crate_s() {
-    let server = answering(ok(contact())).await;
+    let server = respond_with(ok(contact())).await;
     let client = builder(server.uri())
         .user_agent("my-app/1.0")
         .build()
@@ -109,7 +110,7 @@ async fn an_http_client_of_one_s_own_is_used_and_key_and_settings_still_hold() {
         .no_proxy()
         .build()
         .unwrap();
-    let server = answering(ok(contact()).set_delay(Duration::from_secs(20))).await;
+    let server = respond_with(ok(contact()).set_delay(Duration::from_secs(20))).await;
     let client = builder(server.uri())
         .http_client(own)
         .timeout(Duration::from_millis(100))
@@ -139,13 +140,13 @@ async fn an_http_client_of_one_s_own_is_used_and_key_and_settings_still_hold() {
 #[tokio::test]
 async fn a_setting_of_the_call_goes_before_the_client_s_and_for_that_call_only() {
     let refusals = || vec![status(503); 3];
-    let server = answering_in_turn([refusals(), refusals()].concat()).await;
+    let server = respond_in_turn([refusals(), refusals()].concat()).await;
     let contacts = builder(server.uri())
         .retry(RetryPolicy::none())
         .build()
         .unwrap()
         .contacts();
-    let quick = crate::support::hurried();
+    let quick = crate::support::fast_retries();
 
     let patient = contacts
         .retrieve(ADA)
@@ -156,7 +157,7 @@ async fn a_setting_of_the_call_goes_before_the_client_s_and_for_that_call_only()
 
     assert_eq!((patient.attempts(), plain.attempts()), (3, 1));
 
-    let server = answering(ok(contact()).set_delay(Duration::from_millis(400))).await;
+    let server = respond_with(ok(contact()).set_delay(Duration::from_millis(400))).await;
     let contacts = client(server.uri()).contacts();
     let hasty = contacts
         .retrieve(ADA)
@@ -170,7 +171,7 @@ async fn a_setting_of_the_call_goes_before_the_client_s_and_for_that_call_only()
 
 #[tokio::test]
 async fn one_client_serves_many_tasks_at_once() {
-    let server = answering(ok(contact())).await;
+    let server = respond_with(ok(contact())).await;
     let client = client(server.uri());
 
     let tasks: Vec<_> = (0..500)
@@ -188,7 +189,8 @@ async fn one_client_serves_many_tasks_at_once() {
 
 #[tokio::test]
 async fn calls_one_after_the_other_share_a_connection() {
-    let server = Script::play([(); 3].map(|()| answer(200, contact().to_string()))).await;
+    let server =
+        ScriptedServer::start([(); 3].map(|()| response(200, contact().to_string()))).await;
     let contacts = client(server.url()).contacts();
 
     for _ in 0..3 {
@@ -205,7 +207,7 @@ async fn calls_one_after_the_other_share_a_connection() {
 
 #[tokio::test]
 async fn nothing_is_sent_before_a_call_is_awaited() {
-    let server = answering(status(201).set_body_json(record())).await;
+    let server = respond_with(status(201).set_body_json(record())).await;
     let contacts = client(server.uri()).contacts();
 
     let call = contacts.create(NewContact::new(ADA)).into_future();
@@ -218,7 +220,7 @@ async fn nothing_is_sent_before_a_call_is_awaited() {
 
 #[tokio::test]
 async fn a_request_of_one_s_own_sends_and_returns_what_it_is_told() {
-    let server = answering(
+    let server = respond_with(
         status(202)
             .set_body_json(json!({"id": "em_1"}))
             .insert_header("x-a", "b"),

@@ -13,7 +13,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 
 use crate::support::operation::Operation;
-use crate::support::script::{Script, answer, bytes, close};
+use crate::support::scripted_server::{ScriptedServer, bytes, close_connection, response};
 use crate::support::{ADA, KEY, builder, client, contact};
 
 thread_local! {
@@ -133,7 +133,8 @@ impl Visit for Fields {
 async fn each_attempt_is_a_span_with_the_names_of_opentelemetry() {
     let log = Log::start();
     for operation in Operation::ALL {
-        let server = Script::play([answer(200, operation.good_answer().to_string())]).await;
+        let server =
+            ScriptedServer::start([response(200, operation.good_response().to_string())]).await;
         let port = server.url().rsplit(':').next().unwrap().to_owned();
 
         operation.run(&client(server.url())).await.unwrap();
@@ -167,7 +168,12 @@ async fn each_attempt_is_a_span_with_the_names_of_opentelemetry() {
 #[tokio::test]
 async fn a_repeat_is_a_span_of_its_own_and_the_wait_before_it_an_event() {
     let log = Log::start();
-    let server = Script::play([answer(503, ""), close(), answer(200, contact().to_string())]).await;
+    let server = ScriptedServer::start([
+        response(503, ""),
+        close_connection(),
+        response(200, contact().to_string()),
+    ])
+    .await;
 
     client(server.url()).contacts().retrieve(ADA).await.unwrap();
 
@@ -205,12 +211,12 @@ async fn a_repeat_is_a_span_of_its_own_and_the_wait_before_it_an_event() {
 #[tokio::test]
 async fn a_failed_call_names_its_kind_in_the_span() {
     for (act, expected) in [
-        (answer(404, ""), "404"),
+        (response(404, ""), "404"),
         (bytes("garbage\r\n\r\n").then_close(), "Transport"),
         (bytes("").then_hang(), "Timeout"),
     ] {
         let log = Log::start();
-        let server = Script::play([act]).await;
+        let server = ScriptedServer::start([act]).await;
         let call = client(server.url())
             .contacts()
             .retrieve(ADA)
@@ -233,13 +239,13 @@ async fn neither_an_address_nor_the_key_is_ever_traced() {
     let log = Log::start();
     for operation in Operation::ALL {
         let refusal = format!(r#"{{"code": "{ADA}", "message": "{ADA} {KEY}"}}"#);
-        let acts = [
-            answer(503, &refusal),
-            close(),
-            answer(429, &refusal),
-            answer(200, format!(r#"{{"id": "{ADA}"}}"#)),
+        let responses = [
+            response(503, &refusal),
+            close_connection(),
+            response(429, &refusal),
+            response(200, format!(r#"{{"id": "{ADA}"}}"#)),
         ];
-        let server = Script::play(acts).await;
+        let server = ScriptedServer::start(responses).await;
         let client = builder(format!("{}/v1", server.url()))
             .user_agent("app")
             .build()

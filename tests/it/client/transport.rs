@@ -5,9 +5,11 @@ use std::time::Duration;
 use audience::{ErrorKind, Outcome, RetryPolicy};
 use serde_json::json;
 
-use crate::support::operation::{Operation, Repeat};
-use crate::support::script::{Script, answer, bytes, close, gzip, retrieve_once};
-use crate::support::{ADA, KEY, answering, builder, client, contact, ok, printed, received};
+use crate::support::operation::{Operation, RetrySafety};
+use crate::support::scripted_server::{
+    ScriptedServer, bytes, close_connection, gzip, response, retrieve_once,
+};
+use crate::support::{ADA, KEY, builder, client, contact, ok, printed, received, respond_with};
 
 #[tokio::test]
 async fn interim_answers_are_passed_over() {
@@ -96,12 +98,12 @@ async fn a_body_that_breaks_off_is_the_connection_s_fault_and_never_called_ours(
 async fn a_broken_body_is_asked_for_again_where_that_is_safe() {
     let half = || bytes("HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{\"id\"").then_close();
     for operation in Operation::ALL {
-        let good = operation.good_answer().to_string();
-        let server = Script::play([half(), answer(200, good)]).await;
+        let good = operation.good_response().to_string();
+        let server = ScriptedServer::start([half(), response(200, good)]).await;
 
         let result = operation.run(&client(server.url())).await;
 
-        let repeated = operation.repeat() == Repeat::Always;
+        let repeated = operation.retry_safety() == RetrySafety::Safe;
         assert_eq!(
             (result.is_ok(), server.received().len()),
             (repeated, 1 + usize::from(repeated)),
@@ -151,7 +153,7 @@ async fn nobody_listening_is_a_connect_error_and_nothing_was_sent() {
             (ErrorKind::Connect, Outcome::NotSent),
             "{operation:?}"
         );
-        let attempts = if operation.repeat() == Repeat::Never {
+        let attempts = if operation.retry_safety() == RetrySafety::Never {
             1
         } else {
             4
@@ -165,10 +167,14 @@ async fn nobody_listening_is_a_connect_error_and_nothing_was_sent() {
 #[tokio::test]
 async fn a_pooled_connection_that_the_server_closed_is_replaced_at_once_where_a_repeat_is_safe() {
     for operation in Operation::ALL {
-        for gone in [close(), bytes("").then_reset()] {
-            let good = operation.good_answer().to_string();
-            let acts = [answer(200, contact().to_string()), gone, answer(200, good)];
-            let server = Script::play(acts).await;
+        for gone in [close_connection(), bytes("").then_reset()] {
+            let good = operation.good_response().to_string();
+            let responses = [
+                response(200, contact().to_string()),
+                gone,
+                response(200, good),
+            ];
+            let server = ScriptedServer::start(responses).await;
             // Waits of an hour: only a repeat without one comes in time.
             let hour = Duration::from_secs(3_600);
             let patient = RetryPolicy::exponential().base_delay(hour).max_delay(hour);
@@ -180,7 +186,7 @@ async fn a_pooled_connection_that_the_server_closed_is_replaced_at_once_where_a_
 
             let received = server.received();
             let connections: Vec<_> = received.iter().map(|request| request.connection).collect();
-            if operation.repeat() == Repeat::Always {
+            if operation.retry_safety() == RetrySafety::Safe {
                 assert!(result.is_ok(), "{operation:?}: {result:?}");
                 assert_eq!(connections, [0, 0, 1], "{operation:?}");
             } else {
@@ -201,8 +207,8 @@ async fn a_pooled_connection_that_the_server_closed_is_replaced_at_once_where_a_
 
 #[tokio::test]
 async fn a_server_that_closes_after_each_answer_without_saying_so_costs_a_reader_nothing() {
-    let acts = vec![answer(200, contact().to_string()).then_close(); 20];
-    let server = Script::play(acts).await;
+    let responses = vec![response(200, contact().to_string()).then_close(); 20];
+    let server = ScriptedServer::start(responses).await;
     let contacts = client(server.url()).contacts();
 
     for _ in 0..20 {
@@ -214,11 +220,11 @@ async fn a_server_that_closes_after_each_answer_without_saying_so_costs_a_reader
 
 #[tokio::test]
 async fn an_address_is_in_no_message_however_the_call_fails() {
-    let server = Script::play([
-        close(),
+    let server = ScriptedServer::start([
+        close_connection(),
         bytes("garbage\r\n\r\n").then_close(),
-        answer(404, r#"{"message": "ada@example.com"}"#),
-        answer(200, r#"{"id": "ada@example.com", "email": 1}"#),
+        response(404, r#"{"message": "ada@example.com"}"#),
+        response(200, r#"{"id": "ada@example.com", "email": 1}"#),
         bytes("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nada").then_close(),
         bytes("").then_hang(),
     ])
@@ -252,7 +258,7 @@ async fn a_batch_of_a_hundred_large_entries_arrives_whole() {
     let results: Vec<_> = (0..100)
         .map(|n| json!({"email": format!("{n}@x.io"), "status": "created"}))
         .collect();
-    let server = answering(ok(json!({"data": results}))).await;
+    let server = respond_with(ok(json!({"data": results}))).await;
 
     let report = client(server.uri())
         .contacts()

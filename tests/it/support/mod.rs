@@ -1,5 +1,6 @@
-//! What the tests of the client share: a client in a hurry, and servers that answer as they are told.
+//! Shared by the tests: a client with fast retries, servers with prepared responses, and sample JSON.
 
+use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -11,15 +12,28 @@ use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 
 pub(crate) mod operation;
 pub(crate) mod receiver;
-pub(crate) mod script;
+pub(crate) mod scripted_server;
+
+/// Defines an enum and its `ALL`, an array of every variant.
+macro_rules! enum_with_all {
+    ($visibility:vis enum $name:ident { $($variant:ident),+ $(,)? }) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        $visibility enum $name { $($variant),+ }
+
+        impl $name {
+            $visibility const ALL: [Self; [$(Self::$variant),+].len()] = [$(Self::$variant),+];
+        }
+    };
+}
+pub(crate) use enum_with_all;
 
 pub(crate) const ADA: &str = "ada@example.com";
-/// A word that occurs nowhere else, so that a leak is found by looking for it.
+/// An API key that occurs nowhere else, so a test finds a leak by searching for it.
 pub(crate) const KEY: &str = "key-hunter2";
 
-/// A client that repeats as always, but hardly waits.
+/// A client that retries as usual but waits at most 1 ms between attempts.
 pub(crate) fn client(url: impl AsRef<str>) -> Client {
-    builder(url).build().expect("a loopback address will do")
+    builder(url).build().expect("a loopback URL is valid")
 }
 
 pub(crate) fn contacts(url: impl AsRef<str>) -> Contacts {
@@ -27,33 +41,33 @@ pub(crate) fn contacts(url: impl AsRef<str>) -> Contacts {
 }
 
 pub(crate) fn builder(url: impl AsRef<str>) -> ClientBuilder {
-    Client::builder(url, KEY).retry(hurried())
+    Client::builder(url, KEY).retry(fast_retries())
 }
 
-pub(crate) fn hurried() -> RetryPolicy {
-    let moment = Duration::from_millis(1);
+pub(crate) fn fast_retries() -> RetryPolicy {
+    let delay = Duration::from_millis(1);
     RetryPolicy::exponential()
-        .base_delay(moment)
-        .max_delay(moment)
-        .max_retry_after(moment)
+        .base_delay(delay)
+        .max_delay(delay)
+        .max_retry_after(delay)
 }
 
-/// A server that gives every request the same answer.
-pub(crate) async fn answering(answer: impl Respond + 'static) -> MockServer {
+/// Starts a server that responds to every request in the same way.
+pub(crate) async fn respond_with(response: impl Respond + 'static) -> MockServer {
     let server = MockServer::start().await;
-    Mock::given(any()).respond_with(answer).mount(&server).await;
+    let mock = Mock::given(any()).respond_with(response);
+    mock.mount(&server).await;
     server
 }
 
-/// A server that gives these answers one after the other, and 599 when they are used up.
-pub(crate) async fn answering_in_turn(
-    answers: impl IntoIterator<Item = ResponseTemplate>,
+/// Starts a server that sends these responses in turn, then 599.
+pub(crate) async fn respond_in_turn(
+    responses: impl IntoIterator<Item = ResponseTemplate>,
 ) -> MockServer {
-    let mut answers = answers.into_iter().collect::<Vec<_>>();
-    answers.reverse();
-    let answers = Mutex::new(answers);
-    answering(move |_: &Request| {
-        let next = answers.lock().expect("no answer panics").pop();
+    let responses: VecDeque<_> = responses.into_iter().collect();
+    let responses = Mutex::new(responses);
+    respond_with(move |_: &Request| {
+        let next = responses.lock().expect("no holder panics").pop_front();
         next.unwrap_or_else(|| status(599))
     })
     .await
@@ -67,20 +81,20 @@ pub(crate) fn ok(body: impl serde::Serialize) -> ResponseTemplate {
     status(200).set_body_json(body)
 }
 
-/// An answer with this body, word for word.
+/// A JSON response with exactly this body.
 pub(crate) fn text(code: u16, body: impl Into<String>) -> ResponseTemplate {
     status(code).set_body_raw(body.into(), "application/json")
 }
 
-/// How many requests came, and what they were.
+/// The requests the server received, in order of arrival.
 pub(crate) async fn received(server: &MockServer) -> Vec<Request> {
     server
         .received_requests()
         .await
-        .expect("recording is on unless switched off")
+        .expect("wiremock records requests by default")
 }
 
-/// Section 2.1, with something in every member.
+/// A full contact (section 2.1) with a value in every member.
 pub(crate) fn contact() -> Value {
     json!({
         "id": "con_1", "email": ADA, "first_name": "Ada", "last_name": "Lovelace",
@@ -89,41 +103,40 @@ pub(crate) fn contact() -> Value {
     })
 }
 
-/// Section 2.2.
+/// The response to a create (section 2.2).
 pub(crate) fn record() -> Value {
     without(contact(), &["unsubscribe_reason", "topics"])
 }
 
-/// Section 2.3, of the contact with this id.
+/// A list item (section 2.3) with this id.
 pub(crate) fn summary(id: &str) -> Value {
     let mut summary = without(record(), &["last_name"]);
     summary["id"] = id.into();
     summary
 }
 
-/// An object short of some members.
+/// The object without these members.
 pub(crate) fn without(mut object: Value, members: &[&str]) -> Value {
     let map = object.as_object_mut().expect("it is an object");
     for member in members {
-        map.remove(*member)
-            .expect("the member is there to be left out");
+        map.remove(*member).expect("the member is present");
     }
     object
 }
 
-/// An object with one member replaced or added.
+/// The object with one member replaced or added.
 pub(crate) fn with(mut object: Value, member: &str, value: impl Into<Value>) -> Value {
     object[member] = value.into();
     object
 }
 
-/// Everything that a log could show of an error: both forms of it, and of all it was caused by.
+/// Everything a log could show of an error: `Display` and `Debug` of it and of each of its sources.
 pub(crate) fn printed(error: &Error) -> String {
     let mut text = format!("{error} {error:?} {error:#?} {:?}", error.api());
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
         text += &format!(" {error} {error:?}");
-        cause = error.source();
+        source = error.source();
     }
     text
 }

@@ -1,42 +1,13 @@
-//! Every call of the client, so that a rule about all of them is tested on all of them.
+//! Every operation of the client, for the tests of rules that hold for all of them.
 
 use audience::contacts::{NewContact, OnConflict, OptOutReason};
 use audience::{Client, Error, Method};
 use serde_json::{Value, json};
 
-use super::{ADA, contact, record, summary};
+use super::{ADA, contact, enum_with_all, record, summary};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
-    Create,
-    CreateOrSkip,
-    CreateOrFail,
-    Batch,
-    BatchOrFail,
-    Retrieve,
-    List,
-    Unsubscribe,
-    UnsubscribeTopic,
-    Subscribe,
-    SubscribeTopic,
-    Merge,
-    Request,
-    IdempotentRequest,
-}
-
-/// When a call may be made a second time (the table at `RetryPolicy`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Repeat {
-    Always,
-    /// Never sent, or refused with 429.
-    Unapplied,
-    Never,
-}
-
-use Operation::*;
-
-impl Operation {
-    pub(crate) const ALL: [Self; 14] = [
+enum_with_all! {
+    pub(crate) enum Operation {
         Create,
         CreateOrSkip,
         CreateOrFail,
@@ -51,17 +22,32 @@ impl Operation {
         Merge,
         Request,
         IdempotentRequest,
-    ];
+    }
+}
 
-    pub(crate) fn repeat(self) -> Repeat {
+/// When the client may retry an operation (the table in the docs of `RetryPolicy`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RetrySafety {
+    Safe,
+    /// Only if the request was never sent, or was refused with 429.
+    OnlyIfNotApplied,
+    Never,
+}
+
+use Operation::*;
+
+impl Operation {
+    pub(crate) fn retry_safety(self) -> RetrySafety {
         match self {
-            CreateOrFail | BatchOrFail | Subscribe | SubscribeTopic => Repeat::Unapplied,
-            Request => Repeat::Never,
-            _ => Repeat::Always,
+            CreateOrFail | BatchOrFail | Subscribe | SubscribeTopic => {
+                RetrySafety::OnlyIfNotApplied
+            }
+            Request => RetrySafety::Never,
+            _ => RetrySafety::Safe,
         }
     }
 
-    /// The name in messages and spans.
+    /// The name in error messages and tracing spans.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Create | CreateOrSkip | CreateOrFail => "create",
@@ -103,8 +89,8 @@ impl Operation {
         }
     }
 
-    /// What the interface document says that the service answers with.
-    pub(crate) fn good_answer(self) -> Value {
+    /// The body of a successful response, as the interface document describes it.
+    pub(crate) fn good_response(self) -> Value {
         match self {
             Create | CreateOrSkip | CreateOrFail => record(),
             Batch | BatchOrFail => json!({"data": [{"email": ADA, "status": "created"}]}),

@@ -1,4 +1,4 @@
-//! A server below HTTP: it reads a request and plays back bytes, whatever they are.
+//! A TCP server that reads requests and responds with prepared bytes, valid HTTP or not.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -14,31 +14,31 @@ use tokio::task::JoinHandle;
 
 use super::{ADA, client};
 
-/// One answer of a [`Script`]: bytes, and what becomes of the connection after them.
+/// A response of a [`ScriptedServer`]: the bytes to write, and what happens to the connection afterwards.
 #[derive(Clone, Debug)]
-pub(crate) struct Act {
+pub(crate) struct ScriptedResponse {
     bytes: Vec<u8>,
-    then: Then,
+    then: ConnectionEnd,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Then {
-    Keep,
+enum ConnectionEnd {
+    KeepOpen,
     Close,
     Reset,
     Hang,
 }
 
-/// These bytes; the connection stays open.
-pub(crate) fn bytes(bytes: impl Into<Vec<u8>>) -> Act {
-    Act {
+/// Writes these bytes and keeps the connection open.
+pub(crate) fn bytes(bytes: impl Into<Vec<u8>>) -> ScriptedResponse {
+    ScriptedResponse {
         bytes: bytes.into(),
-        then: Then::Keep,
+        then: ConnectionEnd::KeepOpen,
     }
 }
 
-/// A whole and proper answer; the connection stays open.
-pub(crate) fn answer(status: u16, body: impl AsRef<[u8]>) -> Act {
+/// Writes a complete, valid response and keeps the connection open.
+pub(crate) fn response(status: u16, body: impl AsRef<[u8]>) -> ScriptedResponse {
     let body = body.as_ref();
     let head = format!(
         "HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n",
@@ -47,81 +47,88 @@ pub(crate) fn answer(status: u16, body: impl AsRef<[u8]>) -> Act {
     bytes([head.as_bytes(), body].concat())
 }
 
-/// No answer: the connection is closed.
-pub(crate) fn close() -> Act {
+/// Closes the connection without a response.
+pub(crate) fn close_connection() -> ScriptedResponse {
     bytes("").then_close()
 }
 
-impl Act {
+impl ScriptedResponse {
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
+    /// Closes the connection afterwards.
     pub(crate) fn then_close(self) -> Self {
-        let then = Then::Close;
+        let then = ConnectionEnd::Close;
         Self { then, ..self }
     }
 
-    /// By an `RST`, as of a process that dies.
+    /// Resets the connection (TCP `RST`) afterwards, as when a process crashes.
     pub(crate) fn then_reset(self) -> Self {
-        let then = Then::Reset;
+        let then = ConnectionEnd::Reset;
         Self { then, ..self }
     }
 
-    /// Says nothing more, and keeps the connection open.
+    /// Keeps the connection open afterwards, but neither reads nor writes.
     pub(crate) fn then_hang(self) -> Self {
-        let then = Then::Hang;
+        let then = ConnectionEnd::Hang;
         Self { then, ..self }
     }
 }
 
-/// What came in.
+/// A request as the server read it.
 #[derive(Clone, Debug)]
-pub(crate) struct Received {
+pub(crate) struct ReceivedRequest {
     pub(crate) method: String,
     pub(crate) target: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
-    /// Counted from 0 in the order the connections were made.
+    /// The number of its connection, counted from 0 in the order of arrival.
     pub(crate) connection: usize,
 }
 
-impl Received {
+impl ReceivedRequest {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut found = self.headers.iter().filter(|(have, _)| have == name);
         found.next().map(|(_, value)| value.as_str())
     }
 }
 
-/// Plays one act for each request, whichever connection it comes by, until it is dropped. A request
-/// beyond the last act is answered with 599.
-pub(crate) struct Script {
+/// Sends one prepared response per request, in turn and across all connections, then 599. Stops when
+/// dropped.
+pub(crate) struct ScriptedServer {
     url: String,
-    received: Arc<Mutex<Vec<Received>>>,
-    listening: JoinHandle<()>,
+    received: Arc<Mutex<Vec<ReceivedRequest>>>,
+    task: JoinHandle<()>,
 }
 
-impl Script {
-    pub(crate) async fn play(acts: impl IntoIterator<Item = Act>) -> Self {
+impl ScriptedServer {
+    pub(crate) async fn start(responses: impl IntoIterator<Item = ScriptedResponse>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("it is bound");
-        let acts: VecDeque<Act> = acts.into_iter().collect();
-        let (acts, received) = (Arc::new(Mutex::new(acts)), Arc::default());
+        let address = listener
+            .local_addr()
+            .expect("a bound socket has an address");
+        let responses: VecDeque<ScriptedResponse> = responses.into_iter().collect();
+        let (responses, received) = (Arc::new(Mutex::new(responses)), Arc::default());
         let log = Arc::clone(&received);
-        let listening = tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             for connection in 0.. {
                 let Ok((stream, _)) = listener.accept().await else {
                     return;
                 };
-                let (acts, log) = (Arc::clone(&acts), Arc::clone(&log));
-                // An error means that the client is gone: nobody is left to play for.
-                tokio::spawn(async move { converse(stream, connection, &acts, &log).await.ok() });
+                let (responses, log) = (Arc::clone(&responses), Arc::clone(&log));
+                // An error means that the client has disconnected.
+                tokio::spawn(async move {
+                    serve_connection(stream, connection, &responses, &log)
+                        .await
+                        .ok()
+                });
             }
         });
         Self {
             url: format!("http://{address}"),
             received,
-            listening,
+            task,
         }
     }
 
@@ -129,47 +136,47 @@ impl Script {
         &self.url
     }
 
-    pub(crate) fn received(&self) -> Vec<Received> {
+    pub(crate) fn received(&self) -> Vec<ReceivedRequest> {
         self.received.lock().expect("no holder panics").clone()
     }
 }
 
-impl Drop for Script {
+impl Drop for ScriptedServer {
     fn drop(&mut self) {
-        self.listening.abort();
+        self.task.abort();
     }
 }
 
-async fn converse(
+async fn serve_connection(
     stream: TcpStream,
     connection: usize,
-    acts: &Mutex<VecDeque<Act>>,
-    log: &Mutex<Vec<Received>>,
+    responses: &Mutex<VecDeque<ScriptedResponse>>,
+    log: &Mutex<Vec<ReceivedRequest>>,
 ) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
-    while let Some(request) = read(&mut stream, connection).await? {
+    while let Some(request) = read_request(&mut stream, connection).await? {
         log.lock().expect("no holder panics").push(request);
-        let act = acts.lock().expect("no holder panics").pop_front();
-        let act = act.unwrap_or_else(|| answer(599, "the script is over"));
-        stream.get_mut().write_all(&act.bytes).await?;
-        match act.then {
-            Then::Keep => {}
-            Then::Close => return stream.get_mut().shutdown().await,
-            Then::Reset => {
-                // What was written has to arrive before the reset throws it away.
+        let next = responses.lock().expect("no holder panics").pop_front();
+        let next = next.unwrap_or_else(|| response(599, "no response left"));
+        stream.get_mut().write_all(&next.bytes).await?;
+        match next.then {
+            ConnectionEnd::KeepOpen => {}
+            ConnectionEnd::Close => return stream.get_mut().shutdown().await,
+            ConnectionEnd::Reset => {
+                // The reset discards what has not arrived yet.
                 tokio::time::sleep(std::time::Duration::from_millis(30)).await;
                 return stream.get_mut().set_zero_linger();
             }
-            Then::Hang => std::future::pending().await,
+            ConnectionEnd::Hang => std::future::pending().await,
         }
     }
     Ok(())
 }
 
-async fn read(
+async fn read_request(
     stream: &mut BufReader<TcpStream>,
     connection: usize,
-) -> io::Result<Option<Received>> {
+) -> io::Result<Option<ReceivedRequest>> {
     let mut lines = Vec::new();
     loop {
         let mut line = String::new();
@@ -192,7 +199,7 @@ async fn read(
     let length = length.map_or(0, |(_, length)| length.parse().expect("a number"));
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await?;
-    Ok(Some(Received {
+    Ok(Some(ReceivedRequest {
         method: method.unwrap_or_default(),
         target: target.unwrap_or_default(),
         headers,
@@ -201,9 +208,9 @@ async fn read(
     }))
 }
 
-/// What a retrieve that is sent once makes of this answer.
-pub(crate) async fn retrieve_once(act: Act) -> Result<Contact, Error> {
-    let server = Script::play([act]).await;
+/// Retrieves a contact, without retries, from a server that sends this response.
+pub(crate) async fn retrieve_once(response: ScriptedResponse) -> Result<Contact, Error> {
+    let server = ScriptedServer::start([response]).await;
     let result = client(server.url())
         .contacts()
         .retrieve(ADA)
@@ -219,8 +226,8 @@ pub(crate) fn gzip(body: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// A whole and proper answer that is compressed.
-pub(crate) fn gzipped(body: &[u8]) -> Act {
+/// Writes a complete, valid response with a gzip body and keeps the connection open.
+pub(crate) fn gzipped_response(body: &[u8]) -> ScriptedResponse {
     let body = gzip(body);
     let head = format!(
         "HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: {}\r\n\r\n",
