@@ -4,30 +4,31 @@ use serde_json::json;
 
 use super::Api;
 
-/// Whether each of these paths leads to the contact.
+/// Asserts that each of these path segments finds the contact.
 #[track_caller]
-fn all_lead_to(api: &Api, address: &str, segments: &[&str]) {
+fn all_find(api: &Api, address: &str, segments: &[&str]) {
     for segment in segments {
         let found = api.get(format!("/contacts/{segment}")).expect(200);
         assert_eq!(found["email"], address, "{segment}");
     }
 }
 
+/// Asserts that each of these path segments is 404.
 #[track_caller]
-fn none_leads_anywhere(api: &Api, segments: &[&str]) {
+fn none_finds_a_contact(api: &Api, segments: &[&str]) {
     for segment in segments {
-        let answer = api.get(format!("/contacts/{segment}"));
-        assert_eq!(answer.status, 404, "{segment}");
-        answer.refused(404, "not_found");
+        let response = api.get(format!("/contacts/{segment}"));
+        assert_eq!(response.status, 404, "{segment}");
+        response.refused(404, "not_found");
     }
 }
 
 #[test]
-fn section_4_an_address_in_a_path_may_be_encoded_more_or_less() {
+fn section_4_an_address_in_a_path_may_have_any_characters_encoded() {
     let api = Api::start();
     api.create("ada@example.com");
 
-    all_lead_to(
+    all_find(
         &api,
         "ada@example.com",
         &[
@@ -40,11 +41,11 @@ fn section_4_an_address_in_a_path_may_be_encoded_more_or_less() {
 }
 
 #[test]
-fn default_address_in_a_path_is_lowercased_and_trimmed_like_any_other() {
+fn default_an_address_in_a_path_is_lowercased_and_trimmed() {
     let api = Api::start();
     api.create("ada@example.com");
 
-    all_lead_to(
+    all_find(
         &api,
         "ada@example.com",
         &[
@@ -63,11 +64,11 @@ fn default_address_in_a_path_is_lowercased_and_trimmed_like_any_other() {
 }
 
 #[test]
-fn section_4_a_plus_in_a_path_is_a_plus() {
+fn section_4_a_plus_in_a_path_is_not_a_space() {
     let api = Api::start();
     api.create("ada+news@example.com");
 
-    all_lead_to(
+    all_find(
         &api,
         "ada+news@example.com",
         &[
@@ -76,7 +77,7 @@ fn section_4_a_plus_in_a_path_is_a_plus() {
             "ada%2bnews@example.com",
         ],
     );
-    none_leads_anywhere(
+    none_finds_a_contact(
         &api,
         &["ada%20news%40example.com", "ada%252Bnews%40example.com"],
     );
@@ -88,20 +89,20 @@ fn section_4_an_encoded_slash_is_part_of_the_address() {
     api.create("a/b@example.com");
     api.create("a/subscribe@example.com");
 
-    all_lead_to(
+    all_find(
         &api,
         "a/b@example.com",
         &["a%2Fb%40example.com", "a%2fb@example.com"],
     );
-    none_leads_anywhere(&api, &["a/b%40example.com"]);
+    none_finds_a_contact(&api, &["a/b%40example.com"]);
     api.post("/contacts/a%2Fsubscribe%40example.com/unsubscribe", ())
         .expect(200);
 }
 
 #[test]
-fn section_4_other_odd_addresses_are_reached_encoded() {
+fn section_4_unusual_addresses_are_found_when_encoded() {
     let api = Api::start();
-    let odd = [
+    let addresses = [
         "o'hara@example.com",
         "a%40b@example.com",
         "50%off@example.com",
@@ -113,36 +114,36 @@ fn section_4_other_odd_addresses_are_reached_encoded() {
         "用户@例え.jp",
     ];
 
-    for address in odd {
+    for address in addresses {
         api.create(address);
     }
 
-    for address in odd {
+    for address in addresses {
         assert_eq!(api.retrieve(address)["email"], address);
         assert_eq!(api.unsubscribe(address, ()).expect(200)["email"], address);
     }
-    assert_eq!(api.server.contacts(), odd.len());
+    assert_eq!(api.server.contacts(), addresses.len());
 }
 
 #[test]
-fn section_2_1_addresses_beyond_ascii_are_lowercased_too() {
+fn section_2_1_non_ascii_addresses_are_lowercased_too() {
     let api = Api::start();
 
     assert_eq!(api.create("ZOË@EXÄMPLE.COM")["email"], "zoë@exämple.com");
 
-    all_lead_to(&api, "zoë@exämple.com", &["ZO%C3%8B%40ex%C3%A4mple.com"]);
+    all_find(&api, "zoë@exämple.com", &["ZO%C3%8B%40ex%C3%A4mple.com"]);
 }
 
 #[test]
-fn section_4_an_address_encoded_twice_is_another_address() {
+fn section_4_an_address_encoded_twice_is_a_different_address() {
     let api = Api::start();
     api.create("ada@example.com");
 
-    none_leads_anywhere(&api, &["ada%2540example.com", "ada%252540example.com"]);
+    none_finds_a_contact(&api, &["ada%2540example.com", "ada%252540example.com"]);
 }
 
 #[test]
-fn section_4_a_path_that_is_badly_encoded_is_a_refusal_and_no_crash() {
+fn section_4_an_invalid_path_encoding_is_refused_without_a_crash() {
     let api = Api::start();
     api.create("ada@example.com");
 
@@ -159,22 +160,22 @@ fn section_4_a_path_that_is_badly_encoded_is_a_refusal_and_no_crash() {
         "ada%00%40example.com",
     ] {
         for method in ["GET", "PATCH"] {
-            let answer = api
+            let response = api
                 .request(method, format!("/contacts/{segment}"))
                 .body(json!({"properties": {}}))
                 .send();
             assert!(
-                matches!(answer.status, 400 | 404 | 422),
+                matches!(response.status, 400 | 404 | 422),
                 "{segment}: {}",
-                answer.status
+                response.status
             );
         }
         for call in ["subscribe", "unsubscribe"] {
-            let answer = api.post(format!("/contacts/{segment}/{call}"), ());
+            let response = api.post(format!("/contacts/{segment}/{call}"), ());
             assert!(
-                matches!(answer.status, 400 | 404 | 422),
+                matches!(response.status, 400 | 404 | 422),
                 "{segment}: {}",
-                answer.status
+                response.status
             );
         }
     }
@@ -183,7 +184,7 @@ fn section_4_a_path_that_is_badly_encoded_is_a_refusal_and_no_crash() {
 }
 
 #[test]
-fn section_4_an_empty_address_is_nobody() {
+fn section_4_an_empty_address_is_not_found() {
     let api = Api::start();
     api.create("ada@example.com");
 
@@ -200,7 +201,7 @@ fn section_4_an_empty_address_is_nobody() {
 }
 
 #[test]
-fn section_4_dots_in_a_path_are_not_folded_away() {
+fn section_4_dot_segments_in_a_path_are_not_resolved() {
     let api = Api::start();
     api.create("ada@example.com");
 

@@ -10,6 +10,7 @@ fn entries(count: usize) -> Value {
         .collect()
 }
 
+/// The status of each entry of a batch.
 #[track_caller]
 fn statuses(api: &Api, batch: Value) -> Vec<String> {
     strings(
@@ -19,7 +20,7 @@ fn statuses(api: &Api, batch: Value) -> Vec<String> {
 }
 
 #[test]
-fn section_4_2_response_is_200_with_an_object_that_holds_data_alone() {
+fn section_4_2_the_response_is_200_with_an_object_that_has_only_data() {
     let api = Api::start();
 
     let report = api.post("/contacts/batch", entries(2)).expect(200);
@@ -34,7 +35,7 @@ fn section_4_2_response_is_200_with_an_object_that_holds_data_alone() {
 }
 
 #[test]
-fn section_4_2_one_result_per_input_same_order_and_same_count() {
+fn section_4_2_there_is_one_result_per_input_in_the_same_order() {
     let api = Api::start();
     api.create("c3@example.com");
     let batch = json!([
@@ -72,7 +73,7 @@ fn section_4_2_each_entry_is_exactly_a_create_request_body() {
 }
 
 #[test]
-fn section_2_5_status_created_updated_skipped_or_an_error_slug() {
+fn section_2_5_a_status_is_created_updated_skipped_or_an_error_slug() {
     let api = Api::start();
     api.create("ada@example.com");
     let batch = json!([
@@ -100,7 +101,7 @@ fn section_2_5_status_created_updated_skipped_or_an_error_slug() {
 }
 
 #[test]
-fn section_2_5_a_message_accompanies_an_error_slug_and_nothing_else() {
+fn section_2_5_only_an_error_slug_has_a_message() {
     let api = Api::start();
 
     let report = api
@@ -131,7 +132,7 @@ fn section_4_2_rule_1_status_is_200_even_when_every_entry_failed() {
 }
 
 #[test]
-fn section_4_2_rule_2_a_batch_of_1_or_100_entries_is_taken() {
+fn section_4_2_rule_2_a_batch_of_1_or_100_entries_is_accepted() {
     for count in [1, 100] {
         let api = Api::start();
 
@@ -174,7 +175,7 @@ fn section_4_2_rule_4_the_same_address_twice_applies_both_in_order() {
 }
 
 #[test]
-fn section_4_2_rule_4_on_conflict_judges_the_second_by_the_first() {
+fn section_4_2_rule_4_on_conflict_sees_earlier_entries_of_the_batch() {
     let api = Api::start();
     let batch = json!([
         {"email": "ada@example.com", "on_conflict": "error"},
@@ -189,7 +190,7 @@ fn section_4_2_rule_4_on_conflict_judges_the_second_by_the_first() {
 }
 
 #[test]
-fn section_4_2_contacts_of_one_batch_are_listed_newest_first() {
+fn section_4_2_later_entries_of_a_batch_are_listed_first() {
     let api = Api::start();
 
     api.post("/contacts/batch", entries(3)).expect(200);
@@ -201,7 +202,7 @@ fn section_4_2_contacts_of_one_batch_are_listed_newest_first() {
 }
 
 #[test]
-fn default_malformed_batch_a_body_that_is_no_array_is_422() {
+fn default_malformed_batch_a_body_that_is_not_an_array_is_422() {
     let api = Api::start();
 
     for body in [
@@ -222,7 +223,7 @@ fn default_malformed_batch_a_body_that_is_no_array_is_422() {
 }
 
 #[test]
-fn default_malformed_batch_an_entry_that_is_no_object_is_that_entrys_status() {
+fn default_malformed_batch_an_entry_that_is_not_an_object_fails_by_itself() {
     let api = Api::start();
     let batch = json!([null, 5, "ada@example.com", [], {}, {"email": null}, {"email": 7}, {"email": "ada@example.com"}]);
 
@@ -237,7 +238,7 @@ fn default_malformed_batch_an_entry_that_is_no_object_is_that_entrys_status() {
 }
 
 #[test]
-fn default_malformed_batch_an_unknown_member_is_that_entrys_status() {
+fn default_malformed_batch_an_entry_with_an_unknown_member_fails_by_itself() {
     let api = Api::start();
     let batch = json!([
         {"email": "Ada@Example.com", "name": "Ada"},
@@ -267,7 +268,7 @@ fn default_malformed_batch_an_unknown_member_is_that_entrys_status() {
 }
 
 #[test]
-fn default_malformed_batch_email_as_stored_or_as_sent_where_it_is_none() {
+fn default_malformed_batch_a_result_has_the_normalized_email_or_an_invalid_one_unchanged() {
     let api = Api::start();
     let batch = json!([{"email": " Not An Address "}, {"email": " Ada@Example.com ", "name": "Ada"}, {"email": " Bob@Example.com "}]);
 

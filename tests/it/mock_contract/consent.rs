@@ -1,4 +1,4 @@
-//! Sections 4.5 and 4.6: the consent calls as requests.
+//! Sections 4.5 and 4.6: requests to subscribe and unsubscribe.
 
 use serde_json::json;
 
@@ -30,27 +30,20 @@ fn section_4_5_and_4_6_the_body_is_optional() {
 }
 
 #[test]
-fn section_4_5_and_4_6_a_request_without_content_length_has_no_body() {
-    use std::io::{Read, Write};
+fn section_4_5_and_4_6_a_request_without_content_length_has_an_empty_body() {
     let api = api();
-    let address = api.server.url().trim_start_matches("http://");
-    let mut connection = std::net::TcpStream::connect(address).unwrap();
 
-    write!(
-        connection,
+    let response = api.send_raw(&format!(
         "POST /contacts/ada%40example.com/unsubscribe HTTP/1.1\r\nhost: mock\r\nconnection: close\r\nauthorization: Bearer {}\r\n\r\n",
         api.server.full_key()
-    )
-    .unwrap();
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer).unwrap();
+    ));
 
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     assert_eq!(api.retrieve(ADA)["unsubscribed"], true);
 }
 
 #[test]
-fn section_4_5_and_4_6_response_is_the_contact_in_its_full_form() {
+fn section_4_5_and_4_6_the_response_is_the_full_contact() {
     let api = api();
     let full = [
         "created_at",
@@ -77,7 +70,7 @@ fn section_4_5_and_4_6_response_is_the_contact_in_its_full_form() {
 }
 
 #[test]
-fn section_4_5_reason_is_manual_by_default() {
+fn section_4_5_the_reason_is_manual_by_default() {
     let api = api();
 
     assert_eq!(
@@ -87,7 +80,7 @@ fn section_4_5_reason_is_manual_by_default() {
 }
 
 #[test]
-fn section_4_5_and_4_6_a_topic_is_any_text() {
+fn section_4_5_and_4_6_a_topic_name_is_any_string() {
     let api = api();
 
     let on = api
@@ -102,7 +95,7 @@ fn section_4_5_and_4_6_a_topic_is_any_text() {
 }
 
 #[test]
-fn section_4_6_subscribe_knows_no_reason() {
+fn section_4_6_subscribe_refuses_a_reason() {
     let api = api();
 
     api.subscribe(ADA, json!({"reason": "manual"}))
@@ -110,7 +103,7 @@ fn section_4_6_subscribe_knows_no_reason() {
 }
 
 #[test]
-fn section_4_5_and_4_6_repeated_the_answer_is_the_same() {
+fn section_4_5_and_4_6_a_repeated_call_has_the_same_response() {
     let api = api();
 
     for body in [json!({}), json!({"topic": "news"})] {

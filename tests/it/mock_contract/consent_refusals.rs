@@ -1,4 +1,4 @@
-//! Sections 4.5 and 4.6, and the defaults: what a consent call refuses, and in which order.
+//! Sections 4.5 and 4.6, and the defaults: which requests a consent call refuses, and in which order.
 
 use serde_json::{Value, json};
 
@@ -13,19 +13,19 @@ fn api() -> Api {
     api
 }
 
-/// The status and slug of both consent calls to an address.
+/// Asserts that both consent calls refuse this body for this address.
 #[track_caller]
-fn both_refused(api: &Api, address: &str, body: &Value, status: u16, slug: &str) {
+fn both_refuse(api: &Api, address: &str, body: &Value, status: u16, slug: &str) {
     api.subscribe(address, body.clone()).refused(status, slug);
     api.unsubscribe(address, body.clone()).refused(status, slug);
 }
 
 #[test]
-fn default_unknown_address_in_a_consent_call_is_404_and_nothing_is_made() {
+fn default_a_consent_call_for_an_unknown_address_is_404_and_creates_nothing() {
     let api = api();
 
     for body in [json!({}), json!({"topic": "news"})] {
-        both_refused(&api, NOBODY, &body, 404, "not_found");
+        both_refuse(&api, NOBODY, &body, 404, "not_found");
     }
     api.unsubscribe(NOBODY, ()).refused(404, "not_found");
     api.subscribe(NOBODY, ()).refused(404, "not_found");
@@ -36,7 +36,7 @@ fn default_unknown_address_in_a_consent_call_is_404_and_nothing_is_made() {
 }
 
 #[test]
-fn default_unknown_topic_is_404_in_both_calls_and_named() {
+fn default_an_unknown_topic_is_404_in_both_calls_and_is_named() {
     let api = api();
 
     let subscribe = api
@@ -51,16 +51,16 @@ fn default_unknown_topic_is_404_in_both_calls_and_named() {
 }
 
 #[test]
-fn section_2_6_a_topic_is_identified_by_its_very_name() {
+fn section_2_6_a_topic_is_identified_by_its_exact_name() {
     let api = api();
 
     for name in ["News", "news ", "new"] {
-        both_refused(&api, ADA, &json!({"topic": name}), 404, "not_found");
+        both_refuse(&api, ADA, &json!({"topic": name}), 404, "not_found");
     }
 }
 
 #[test]
-fn section_4_5_and_4_6_members_of_another_type_are_refused() {
+fn section_4_5_and_4_6_members_of_the_wrong_type_are_refused() {
     let api = api();
     let before = api.retrieve(ADA);
 
@@ -70,7 +70,7 @@ fn section_4_5_and_4_6_members_of_another_type_are_refused() {
         json!({"name": "news"}),
         json!(true),
     ] {
-        both_refused(&api, ADA, &json!({"topic": topic}), 422, "validation_error");
+        both_refuse(&api, ADA, &json!({"topic": topic}), 422, "validation_error");
     }
     for reason in [json!(5), json!(["manual"]), json!({}), json!(false)] {
         api.unsubscribe(ADA, json!({"reason": reason}))
@@ -81,7 +81,7 @@ fn section_4_5_and_4_6_members_of_another_type_are_refused() {
 }
 
 #[test]
-fn section_4_5_a_reason_that_is_not_named_is_refused() {
+fn section_4_5_a_reason_that_is_not_in_the_document_is_refused() {
     let api = api();
 
     for reason in [
@@ -100,7 +100,7 @@ fn section_4_5_a_reason_that_is_not_named_is_refused() {
 }
 
 #[test]
-fn section_4_5_and_4_6_a_body_that_is_no_json_object_is_refused() {
+fn section_4_5_and_4_6_a_body_that_is_not_a_json_object_is_refused() {
     let api = api();
 
     for body in ["[]", "5", "\"news\"", "{", "topic=news"] {
@@ -112,11 +112,11 @@ fn section_4_5_and_4_6_a_body_that_is_no_json_object_is_refused() {
 }
 
 #[test]
-fn default_order_of_refusals_a_body_comes_before_an_unknown_address() {
+fn default_order_of_refusals_an_invalid_body_comes_before_an_unknown_address() {
     let api = api();
 
-    both_refused(&api, NOBODY, &json!({"topic": 5}), 422, "validation_error");
-    both_refused(
+    both_refuse(&api, NOBODY, &json!({"topic": 5}), 422, "validation_error");
+    both_refuse(
         &api,
         NOBODY,
         &json!({"colour": "red"}),
@@ -126,7 +126,7 @@ fn default_order_of_refusals_a_body_comes_before_an_unknown_address() {
 }
 
 #[test]
-fn default_order_of_refusals_a_declared_complaint_is_one_of_the_body_whoever_the_address() {
+fn default_order_of_refusals_a_declared_complaint_comes_before_an_unknown_address() {
     let api = api();
 
     api.unsubscribe(NOBODY, json!({"reason": "complaint"}))
@@ -150,7 +150,7 @@ fn default_order_of_refusals_an_unknown_address_comes_before_an_unknown_topic() 
 }
 
 #[test]
-fn default_order_of_refusals_the_body_comes_before_the_complaint_lock() {
+fn default_order_of_refusals_an_invalid_body_comes_before_the_complaint_lock() {
     let api = api();
     api.server.report_spam(ADA);
 
@@ -169,7 +169,7 @@ fn default_order_of_refusals_the_complaint_lock_comes_before_an_unknown_topic() 
 }
 
 #[test]
-fn default_order_of_refusals_no_key_then_the_wrong_key_then_the_rest() {
+fn default_order_of_refusals_a_missing_or_wrong_key_comes_first() {
     let api = api();
 
     for target in [

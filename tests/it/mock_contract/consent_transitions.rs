@@ -1,4 +1,4 @@
-//! Section 3.2: the table of transitions, row by row.
+//! Sections 3.1 and 3.2: the consent states, and the table of transitions row by row.
 
 use serde_json::{Value, json};
 
@@ -6,11 +6,11 @@ use super::Api;
 
 const ADA: &str = "ada@example.com";
 
-/// What brings a contact into a state.
-type Step = fn(&Api);
+/// Brings [`ADA`] into a state.
+type SetUp = fn(&Api);
 
-/// Each state of section 3.1 that a contact's global flag and reason can be in, and how it is brought about.
-const STATES: [(&str, Step); 4] = [
+/// Each state of section 3.1 that the global flag and the reason can have, and how to reach it.
+const STATES: [(&str, SetUp); 4] = [
     ("reachable", |_| {}),
     ("manual", |api| {
         api.unsubscribe(ADA, ()).expect(200);
@@ -22,13 +22,21 @@ const STATES: [(&str, Step); 4] = [
     ("complaint", |api| api.server.report_spam(ADA)),
 ];
 
-fn api_in(bring_about: Step) -> Api {
+fn states_but_complaint() -> impl Iterator<Item = (&'static str, SetUp)> {
+    STATES
+        .into_iter()
+        .filter(|(state, _)| *state != "complaint")
+}
+
+/// A mock in which [`ADA`] is in the state that `set_up` reaches.
+fn api_in(set_up: SetUp) -> Api {
     let api = Api::with(|builder| builder.topic("news", true).topic("offers", false));
     api.create(ADA);
-    bring_about(&api);
+    set_up(&api);
     api
 }
 
+/// The consent members of a contact.
 fn consent(contact: &Value) -> Value {
     json!([
         contact["unsubscribed"],
@@ -38,13 +46,12 @@ fn consent(contact: &Value) -> Value {
 }
 
 #[test]
-fn section_3_1_reason_is_empty_manual_preferences_or_complaint() {
-    for ((_, bring_about), reason) in
-        STATES
-            .into_iter()
-            .zip(["", "manual", "preferences", "complaint"])
+fn section_3_1_the_reason_is_empty_manual_preferences_or_complaint() {
+    for ((_, set_up), reason) in STATES
+        .into_iter()
+        .zip(["", "manual", "preferences", "complaint"])
     {
-        let api = api_in(bring_about);
+        let api = api_in(set_up);
 
         let ada = api.retrieve(ADA);
 
@@ -55,49 +62,51 @@ fn section_3_1_reason_is_empty_manual_preferences_or_complaint() {
 
 #[test]
 fn section_3_2_row_1_unsubscribe_with_no_body_or_manual_makes_the_reason_manual() {
-    for (state, bring_about) in STATES
-        .into_iter()
-        .filter(|(state, _)| *state != "complaint")
-    {
+    for (state, set_up) in states_but_complaint() {
         for body in ["", "{}", r#"{"reason": "manual"}"#] {
-            let api = api_in(bring_about);
+            let api = api_in(set_up);
 
-            let answer = api.unsubscribe(ADA, body).expect(200);
+            let response = api.unsubscribe(ADA, body).expect(200);
 
-            assert_eq!(answer["unsubscribed"], true, "{state}, {body}");
-            assert_eq!(answer["unsubscribe_reason"], "manual", "{state}, {body}");
-            assert_eq!(api.retrieve(ADA), answer, "it returns the contact");
+            assert_eq!(response["unsubscribed"], true, "{state}, {body}");
+            assert_eq!(response["unsubscribe_reason"], "manual", "{state}, {body}");
+            assert_eq!(
+                api.retrieve(ADA),
+                response,
+                "the response is the stored contact"
+            );
         }
     }
 }
 
 #[test]
 fn section_3_2_row_2_unsubscribe_for_preferences_makes_the_reason_preferences() {
-    for (state, bring_about) in STATES
-        .into_iter()
-        .filter(|(state, _)| *state != "complaint")
-    {
-        let api = api_in(bring_about);
+    for (state, set_up) in states_but_complaint() {
+        let api = api_in(set_up);
 
-        let answer = api
+        let response = api
             .unsubscribe(ADA, json!({"reason": "preferences"}))
             .expect(200);
 
-        assert_eq!(answer["unsubscribed"], true, "{state}");
-        assert_eq!(answer["unsubscribe_reason"], "preferences", "{state}");
-        assert_eq!(api.retrieve(ADA), answer, "it returns the contact");
+        assert_eq!(response["unsubscribed"], true, "{state}");
+        assert_eq!(response["unsubscribe_reason"], "preferences", "{state}");
+        assert_eq!(
+            api.retrieve(ADA),
+            response,
+            "the response is the stored contact"
+        );
     }
 }
 
 #[test]
 fn section_3_2_row_3_a_sender_cannot_declare_a_complaint() {
-    for (state, bring_about) in STATES {
+    for (state, set_up) in STATES {
         for body in [
             json!({"reason": "complaint"}),
             json!({"reason": "complaint", "topic": "news"}),
             json!({"reason": "complaint", "topic": "unknown"}),
         ] {
-            let api = api_in(bring_about);
+            let api = api_in(set_up);
             let before = api.retrieve(ADA);
 
             let message = api.unsubscribe(ADA, body).refused(422, "validation_error");
@@ -109,30 +118,34 @@ fn section_3_2_row_3_a_sender_cannot_declare_a_complaint() {
 }
 
 #[test]
-fn section_3_2_row_4_unsubscribe_with_a_topic_changes_that_topics_answer_alone() {
-    for (state, bring_about) in STATES {
+fn section_3_2_row_4_unsubscribe_with_a_topic_changes_only_that_topics_answer() {
+    for (state, set_up) in STATES {
         for body in [
             json!({"topic": "news"}),
             json!({"topic": "news", "reason": "manual"}),
             json!({"topic": "news", "reason": "preferences"}),
         ] {
-            let api = api_in(bring_about);
+            let api = api_in(set_up);
             let before = api.retrieve(ADA);
 
-            let answer = api.unsubscribe(ADA, body).expect(200);
+            let response = api.unsubscribe(ADA, body).expect(200);
 
             let mut expected = before;
             expected["topics"] = json!({"news": false, "offers": false});
-            assert_eq!(answer, expected, "{state}");
-            assert_eq!(api.retrieve(ADA), answer, "it returns the contact");
+            assert_eq!(response, expected, "{state}");
+            assert_eq!(
+                api.retrieve(ADA),
+                response,
+                "the response is the stored contact"
+            );
         }
     }
 }
 
 #[test]
 fn section_3_2_row_5_unsubscribe_with_an_unknown_topic_is_404_and_names_it() {
-    for (state, bring_about) in STATES {
-        let api = api_in(bring_about);
+    for (state, set_up) in STATES {
+        let api = api_in(set_up);
         let before = api.retrieve(ADA);
 
         let message = api
@@ -146,49 +159,48 @@ fn section_3_2_row_5_unsubscribe_with_an_unknown_topic_is_404_and_names_it() {
 
 #[test]
 fn section_3_2_row_6_subscribe_with_no_body_clears_the_global_opt_out() {
-    for (state, bring_about) in STATES
-        .into_iter()
-        .filter(|(state, _)| *state != "complaint")
-    {
+    for (state, set_up) in states_but_complaint() {
         for body in ["", "{}"] {
-            let api = api_in(bring_about);
+            let api = api_in(set_up);
 
-            let answer = api.subscribe(ADA, body).expect(200);
+            let response = api.subscribe(ADA, body).expect(200);
 
-            assert_eq!(answer["unsubscribed"], false, "{state}");
+            assert_eq!(response["unsubscribed"], false, "{state}");
             assert_eq!(
-                answer["topics"],
+                response["topics"],
                 json!({"news": true, "offers": false}),
                 "{state}"
             );
-            assert_eq!(api.retrieve(ADA), answer, "it returns the contact");
+            assert_eq!(
+                api.retrieve(ADA),
+                response,
+                "the response is the stored contact"
+            );
         }
     }
 }
 
 #[test]
 fn section_3_2_row_7_subscribe_with_a_topic_makes_that_topics_answer_true() {
-    for (state, bring_about) in STATES
-        .into_iter()
-        .filter(|(state, _)| *state != "complaint")
-    {
-        let api = api_in(bring_about);
+    for (state, set_up) in states_but_complaint() {
+        let api = api_in(set_up);
         let before = api.retrieve(ADA);
 
-        let answer = api.subscribe(ADA, json!({"topic": "offers"})).expect(200);
+        let response = api.subscribe(ADA, json!({"topic": "offers"})).expect(200);
 
         let mut expected = before;
         expected["topics"] = json!({"news": true, "offers": true});
+        assert_eq!(response, expected, "{state}: the global layer is unchanged");
         assert_eq!(
-            answer, expected,
-            "{state}: the global layer stays as it was"
+            api.retrieve(ADA),
+            response,
+            "the response is the stored contact"
         );
-        assert_eq!(api.retrieve(ADA), answer, "it returns the contact");
     }
 }
 
 #[test]
-fn section_3_2_row_8_subscribe_after_a_complaint_is_422_with_or_without_topic() {
+fn section_3_2_row_8_subscribe_after_a_complaint_is_422_with_or_without_a_topic() {
     for body in ["", "{}", r#"{"topic": "news"}"#, r#"{"topic": "offers"}"#] {
         let api = api_in(|api| api.server.report_spam(ADA));
         let before = api.retrieve(ADA);
@@ -201,8 +213,8 @@ fn section_3_2_row_8_subscribe_after_a_complaint_is_422_with_or_without_topic() 
 
 #[test]
 fn section_3_2_row_9_a_spam_report_makes_the_reason_complaint_from_any_state() {
-    for (state, bring_about) in STATES {
-        let api = api_in(bring_about);
+    for (state, set_up) in STATES {
+        let api = api_in(set_up);
         let before = api.retrieve(ADA);
 
         api.server.report_spam(" Ada@Example.com ");
@@ -215,8 +227,8 @@ fn section_3_2_row_9_a_spam_report_makes_the_reason_complaint_from_any_state() {
     }
 }
 
-/// Calls that might talk the service out of a complaint, each by itself allowed.
-fn laundering_calls(api: &Api) {
+/// Makes every allowed call that might clear a complaint.
+fn calls_that_might_clear_a_complaint(api: &Api) {
     api.unsubscribe(ADA, ()).expect(200);
     api.unsubscribe(ADA, json!({"reason": "manual"}))
         .expect(200);
@@ -245,10 +257,10 @@ fn laundering_calls(api: &Api) {
 }
 
 #[test]
-fn section_3_2_row_9_the_state_is_terminal_through_the_interface() {
+fn section_3_2_row_9_no_call_clears_a_complaint() {
     let api = api_in(|api| api.server.report_spam(ADA));
 
-    laundering_calls(&api);
+    calls_that_might_clear_a_complaint(&api);
     api.subscribe(ADA, ()).refused(422, "failed_precondition");
     api.subscribe(ADA, json!({"topic": "news"}))
         .refused(422, "failed_precondition");
@@ -260,9 +272,9 @@ fn section_3_2_row_9_the_state_is_terminal_through_the_interface() {
 }
 
 #[test]
-fn section_3_2_row_9_consent_cannot_be_written_by_a_create_or_a_merge() {
-    for (state, bring_about) in STATES {
-        let api = api_in(bring_about);
+fn section_3_2_row_9_a_create_or_a_merge_cannot_change_consent() {
+    for (state, set_up) in STATES {
+        let api = api_in(set_up);
         let before = consent(&api.retrieve(ADA));
 
         for member in [
@@ -288,7 +300,7 @@ fn section_3_2_row_9_consent_cannot_be_written_by_a_create_or_a_merge() {
 }
 
 #[test]
-fn section_3_1_the_two_layers_do_not_touch_each_other() {
+fn section_3_1_the_two_layers_of_consent_are_independent() {
     let api = api_in(|_| {});
 
     api.subscribe(ADA, json!({"topic": "offers"})).expect(200);
@@ -307,7 +319,7 @@ fn section_3_1_the_two_layers_do_not_touch_each_other() {
 }
 
 #[test]
-fn section_3_1_a_topic_can_be_answered_again() {
+fn section_3_1_a_topic_answer_can_change_more_than_once() {
     let api = api_in(|_| {});
 
     for _ in 0..2 {
@@ -319,7 +331,7 @@ fn section_3_1_a_topic_can_be_answered_again() {
 }
 
 #[test]
-fn section_3_1_answers_of_one_contact_are_no_answers_of_another() {
+fn section_3_1_one_contacts_consent_does_not_affect_another_contact() {
     let api = api_in(|_| {});
     api.create("bob@example.com");
     let bob = api.retrieve("bob@example.com");

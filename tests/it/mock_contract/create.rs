@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{Api, NOW, members};
 
 #[test]
-fn section_4_1_status_201_when_created_and_200_when_the_address_already_existed() {
+fn section_4_1_the_status_is_201_when_created_and_200_when_the_address_already_existed() {
     let api = Api::start();
     let ada = json!({"email": "ada@example.com"});
 
@@ -14,7 +14,7 @@ fn section_4_1_status_201_when_created_and_200_when_the_address_already_existed(
 }
 
 #[test]
-fn section_4_1_response_is_the_create_form_both_times() {
+fn section_4_1_the_response_is_the_create_form_both_times() {
     let api = Api::start();
     let ada = json!({"email": "ada@example.com", "first_name": "Ada", "last_name": "Lovelace", "properties": {"plan": "pro"}});
 
@@ -137,7 +137,7 @@ fn section_2_4_on_conflict_applies_only_when_the_address_already_exists() {
 fn section_4_1_refusal_422_email_is_not_an_address() {
     let api = Api::start();
 
-    for none in [
+    for invalid in [
         "",
         "   ",
         "ada",
@@ -150,12 +150,12 @@ fn section_4_1_refusal_422_email_is_not_an_address() {
         "ada@example.com\n x",
     ] {
         let message = api
-            .post("/contacts", json!({"email": none}))
+            .post("/contacts", json!({"email": invalid}))
             .refused(422, "validation_error");
         assert!(message.contains("email"), "{message}");
     }
-    for none in [json!(null), json!(5), json!(["ada@example.com"]), json!({})] {
-        api.post("/contacts", json!({"email": none}))
+    for invalid in [json!(null), json!(5), json!(["ada@example.com"]), json!({})] {
+        api.post("/contacts", json!({"email": invalid}))
             .refused(422, "validation_error");
     }
     api.post("/contacts", json!({"first_name": "Ada"}))
@@ -168,14 +168,14 @@ fn section_4_1_refusal_422_email_is_not_an_address() {
 fn section_4_1_refusal_422_properties_is_not_a_json_object() {
     let api = Api::start();
 
-    for none in [
+    for invalid in [
         json!([]),
         json!("plan"),
         json!(3),
         json!(true),
         json!([["plan", "pro"]]),
     ] {
-        let body = json!({"email": "ada@example.com", "properties": none});
+        let body = json!({"email": "ada@example.com", "properties": invalid});
         let message = api.post("/contacts", body).refused(422, "validation_error");
         assert!(message.contains("properties"), "{message}");
     }
@@ -208,7 +208,7 @@ fn section_4_1_refusal_403_key_not_permitted() {
 }
 
 #[test]
-fn section_2_4_names_of_another_type_are_refused() {
+fn section_2_4_names_of_the_wrong_type_are_refused() {
     let api = Api::start();
 
     for name in ["first_name", "last_name"] {
@@ -225,7 +225,7 @@ fn section_2_4_names_of_another_type_are_refused() {
 }
 
 #[test]
-fn section_4_1_a_body_that_is_no_json_object_is_refused() {
+fn section_4_1_a_body_that_is_not_a_json_object_is_refused() {
     let api = Api::start();
 
     for body in [
@@ -243,7 +243,7 @@ fn section_4_1_a_body_that_is_no_json_object_is_refused() {
 }
 
 #[test]
-fn section_4_1_an_upsert_leaves_consent_alone() {
+fn section_4_1_an_upsert_does_not_change_consent() {
     let api = Api::with(|builder| builder.topic("news", true));
     api.create("ada@example.com");
     api.unsubscribe("ada@example.com", json!({"reason": "preferences"}))
@@ -252,11 +252,11 @@ fn section_4_1_an_upsert_leaves_consent_alone() {
         .unsubscribe("ada@example.com", json!({"topic": "news"}))
         .expect(200);
 
-    let answer = api
+    let response = api
         .post("/contacts", json!({"email": "ada@example.com"}))
         .expect(200);
 
-    assert_eq!(answer["unsubscribed"], true);
+    assert_eq!(response["unsubscribed"], true);
     assert_eq!(api.retrieve("ada@example.com"), before);
-    assert!(!members(&answer).contains(&"topics"));
+    assert!(!members(&response).contains(&"topics"));
 }

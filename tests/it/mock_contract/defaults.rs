@@ -1,4 +1,4 @@
-//! What the document leaves open: the rows of the design's table of defaults that no other file here shows.
+//! What the document leaves open: the defaults of the mock that no other file here tests.
 
 use audience::mock::MockServer;
 use serde_json::json;
@@ -8,7 +8,7 @@ use super::{Api, members};
 const ADA: &str = "ada@example.com";
 
 #[test]
-fn default_shape_of_an_error_body() {
+fn default_an_error_body_has_a_code_and_a_message() {
     let body = Api::start()
         .get("/contacts/nobody%40example.com")
         .expect(404);
@@ -20,7 +20,7 @@ fn default_shape_of_an_error_body() {
 }
 
 #[test]
-fn default_success_status_of_retrieve_list_consent_and_patch_is_200() {
+fn default_the_success_status_of_retrieve_list_consent_and_patch_is_200() {
     let api = Api::start();
     api.create(ADA);
 
@@ -33,7 +33,7 @@ fn default_success_status_of_retrieve_list_consent_and_patch_is_200() {
 }
 
 #[test]
-fn default_unsubscribe_reason_after_a_global_subscribe_is_empty() {
+fn default_the_unsubscribe_reason_after_a_global_subscribe_is_empty() {
     for reason in ["manual", "preferences"] {
         let api = Api::start();
         api.create(ADA);
@@ -44,7 +44,7 @@ fn default_unsubscribe_reason_after_a_global_subscribe_is_empty() {
 }
 
 #[test]
-fn default_a_complaint_contact_is_unsubscribed_with_2xx_and_keeps_its_reason() {
+fn default_unsubscribing_a_complaint_contact_succeeds_and_keeps_the_reason() {
     for body in [
         "",
         "{}",
@@ -55,10 +55,10 @@ fn default_a_complaint_contact_is_unsubscribed_with_2xx_and_keeps_its_reason() {
         api.create(ADA);
         api.server.report_spam(ADA);
 
-        let answer = api.unsubscribe(ADA, body).expect(200);
+        let response = api.unsubscribe(ADA, body).expect(200);
 
         assert_eq!(
-            (&answer["unsubscribed"], &answer["unsubscribe_reason"]),
+            (&response["unsubscribed"], &response["unsubscribe_reason"]),
             (&json!(true), &json!("complaint"))
         );
         api.subscribe(ADA, ()).refused(422, "failed_precondition");
@@ -66,7 +66,7 @@ fn default_a_complaint_contact_is_unsubscribed_with_2xx_and_keeps_its_reason() {
 }
 
 #[test]
-fn default_names_and_properties_left_out_of_an_upsert_are_kept() {
+fn default_an_upsert_keeps_names_and_properties_it_omits() {
     let api = Api::start();
     let full = json!({"email": ADA, "first_name": "Ada", "last_name": "Lovelace", "properties": {"plan": "pro"}});
     let before = api.post("/contacts", full).expect(201);
@@ -109,7 +109,7 @@ fn default_an_empty_name_in_an_upsert_clears_it() {
 }
 
 #[test]
-fn default_a_name_never_given_is_empty_text_in_each_form() {
+fn default_a_missing_name_is_an_empty_string_in_each_form() {
     let api = Api::start();
 
     let created = api.create(ADA);
@@ -128,7 +128,7 @@ fn default_a_name_never_given_is_empty_text_in_each_form() {
 }
 
 #[test]
-fn default_property_values_beyond_text_and_numbers_are_422() {
+fn default_property_values_other_than_strings_and_numbers_are_422() {
     let api = Api::start();
 
     for value in [
@@ -153,7 +153,7 @@ fn default_property_values_beyond_text_and_numbers_are_422() {
 }
 
 #[test]
-fn default_subscribe_while_not_opted_out_is_2xx_and_changes_nothing() {
+fn default_subscribing_a_subscribed_contact_succeeds_and_changes_nothing() {
     let api = Api::with(|builder| builder.topic("news", true));
     api.create(ADA);
     let before = api.retrieve(ADA);
@@ -166,7 +166,7 @@ fn default_subscribe_while_not_opted_out_is_2xx_and_changes_nothing() {
 }
 
 #[test]
-fn default_unknown_members_are_422_and_named() {
+fn default_an_unknown_member_is_422_and_is_named() {
     let api = Api::start();
     api.create(ADA);
     let before = api.retrieve(ADA);
@@ -191,7 +191,7 @@ fn default_unknown_members_are_422_and_named() {
 }
 
 #[test]
-fn default_on_conflict_that_is_none_of_the_three_is_422() {
+fn default_an_unknown_on_conflict_is_422() {
     let api = Api::start();
 
     for on_conflict in [json!("replace"), json!("UPSERT"), json!(""), json!(5)] {
@@ -208,7 +208,7 @@ fn default_on_conflict_that_is_none_of_the_three_is_422() {
 }
 
 #[test]
-fn default_ids_are_the_same_on_every_server() {
+fn default_every_server_assigns_the_same_ids() {
     let ids = || {
         let api = Api::start();
         [
@@ -221,7 +221,7 @@ fn default_ids_are_the_same_on_every_server() {
 }
 
 #[tokio::test]
-async fn default_contact_operations_emit_no_events() {
+async fn default_contact_operations_send_no_events() {
     let server = MockServer::start().await;
     server.webhook_endpoint("http://127.0.0.1:9/", "whsec_test");
     let api = Api { server };

@@ -1,4 +1,4 @@
-//! Each single departure from the defaults: the other answers that a real service might give.
+//! Each dialect: one way a real service might differ from the defaults of the mock.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ const ADA: &str = "ada@example.com";
 const PATH: &str = "/contacts/ada%40example.com";
 
 #[test]
-fn every_departure_has_a_test_here() {
+fn every_dialect_has_a_test_here() {
     let tested = [
         "error_shape: NestedSlug",
         "error_shape: NestedType",
@@ -61,12 +61,12 @@ fn dialect_error_shape() {
         (ErrorShape::Type, "/type", "/message"),
         (ErrorShape::Name, "/name", "/message"),
     ] {
-        let api = Api::speaking(Dialect {
+        let api = Api::with_dialect(Dialect {
             error_shape,
             ..Dialect::default()
         });
 
-        for (answer, status, slug) in [
+        for (response, status, slug) in [
             (api.get(PATH), 404, "not_found"),
             (api.post("/contacts", "{"), 422, "validation_error"),
             (
@@ -81,7 +81,7 @@ fn dialect_error_shape() {
             ),
             (api.get("/nowhere"), 404, "not_found"),
         ] {
-            let body = answer.expect(status);
+            let body = response.expect(status);
             assert_eq!(body.pointer(slug_at), Some(&json!(slug)), "{body}");
             assert!(
                 body.pointer(message_at).is_some_and(Value::is_string),
@@ -98,7 +98,7 @@ fn dialect_batch_message() {
         (BatchMessage::Detail, "detail"),
         (BatchMessage::Reason, "reason"),
     ] {
-        let api = Api::speaking(Dialect {
+        let api = Api::with_dialect(Dialect {
             batch_message,
             ..Dialect::default()
         });
@@ -120,7 +120,7 @@ fn dialect_batch_message() {
 
 #[test]
 fn dialect_batch_refusal_bad_request() {
-    let api = Api::speaking(Dialect {
+    let api = Api::with_dialect(Dialect {
         batch_refusal: BatchRefusal::BadRequest,
         ..Dialect::default()
     });
@@ -139,7 +139,7 @@ fn dialect_success_status() {
         (SuccessStatus::Created, 201),
         (SuccessStatus::Accepted, 202),
     ] {
-        let api = Api::speaking(Dialect {
+        let api = Api::with_dialect(Dialect {
             success_status,
             ..Dialect::default()
         });
@@ -158,7 +158,7 @@ fn dialect_success_status() {
 
 #[test]
 fn dialect_consent_form_create() {
-    let api = Api::speaking(Dialect {
+    let api = Api::with_dialect(Dialect {
         consent_form: ConsentForm::Create,
         ..Dialect::default()
     });
@@ -174,7 +174,7 @@ fn dialect_consent_form_create() {
 
 #[test]
 fn dialect_segment_with_rules_both_hold() {
-    let api = Api::speaking(Dialect {
+    let api = Api::with_dialect(Dialect {
         segment_with_rules: SegmentWithRules::BothHold,
         ..Dialect::default()
     });
@@ -206,7 +206,7 @@ fn dialect_end_of_list() {
         (EndOfList::EarlyNull, Some(Value::Null), true),
         (EndOfList::EarlyAbsent, None, true),
     ] {
-        let api = Api::speaking(Dialect {
+        let api = Api::with_dialect(Dialect {
             end_of_list,
             ..Dialect::default()
         });
@@ -224,7 +224,7 @@ fn dialect_end_of_list() {
         assert_eq!(
             first["next"],
             last_id(&first),
-            "{end_of_list:?}: more follows"
+            "{end_of_list:?}: a page follows"
         );
 
         let cursor = first["next"].as_str().unwrap();
@@ -240,7 +240,7 @@ fn dialect_end_of_list() {
         assert_eq!(
             last.get("next"),
             expected.as_ref(),
-            "{end_of_list:?}: the last with contacts"
+            "{end_of_list:?}: the last page with contacts"
         );
 
         let cursor = last_id(&last);
@@ -254,14 +254,14 @@ fn dialect_end_of_list() {
         assert_eq!(
             empty.get("next"),
             next.as_ref(),
-            "{end_of_list:?}: the empty one"
+            "{end_of_list:?}: the empty page"
         );
     }
 }
 
 #[test]
 fn dialect_reason_after_subscribe_kept() {
-    let api = Api::speaking(Dialect {
+    let api = Api::with_dialect(Dialect {
         reason_after_subscribe: ReasonAfterSubscribe::Kept,
         ..Dialect::default()
     });
@@ -269,17 +269,17 @@ fn dialect_reason_after_subscribe_kept() {
     api.unsubscribe(ADA, json!({"reason": "preferences"}))
         .expect(200);
 
-    let answer = api.subscribe(ADA, ()).expect(200);
+    let response = api.subscribe(ADA, ()).expect(200);
 
     assert_eq!(
-        (&answer["unsubscribed"], &answer["unsubscribe_reason"]),
+        (&response["unsubscribed"], &response["unsubscribe_reason"]),
         (&json!(false), &json!("preferences"))
     );
 }
 
 #[test]
 fn dialect_left_out_cleared() {
-    let api = Api::speaking(Dialect {
+    let api = Api::with_dialect(Dialect {
         left_out: LeftOut::Cleared,
         ..Dialect::default()
     });
@@ -308,7 +308,7 @@ fn dialect_missing_name() {
         (MissingName::Null, Some(Value::Null)),
         (MissingName::Absent, None),
     ] {
-        let api = Api::speaking(Dialect {
+        let api = Api::with_dialect(Dialect {
             missing_name,
             ..Dialect::default()
         });
@@ -328,7 +328,7 @@ fn dialect_missing_name() {
 
 #[test]
 fn dialect_property_values_any() {
-    let api = Api::speaking(Dialect {
+    let api = Api::with_dialect(Dialect {
         property_values: PropertyValues::Any,
         ..Dialect::default()
     });
@@ -344,7 +344,7 @@ fn dialect_property_values_any() {
 
 #[test]
 fn dialect_unknown_members_ignored() {
-    let api = Api::speaking(Dialect {
+    let api = Api::with_dialect(Dialect {
         unknown_members: UnknownMembers::Ignored,
         ..Dialect::default()
     });
@@ -358,7 +358,7 @@ fn dialect_unknown_members_ignored() {
     assert_eq!(
         api.post("/contacts", again).expect(200)["first_name"],
         "Ada",
-        "counts as upsert"
+        "an unknown value means upsert"
     );
     let report = api
         .post("/contacts/batch", json!([{"email": ADA, "colour": "red"}]))
@@ -372,9 +372,9 @@ fn dialect_unknown_members_ignored() {
 }
 
 #[test]
-fn under_every_dialect_a_complaint_stays_one_and_paging_reaches_everyone() {
+fn every_dialect_keeps_complaints_and_pages_through_all_contacts() {
     for dialect in Dialect::all() {
-        let api = Api::speaking(dialect);
+        let api = Api::with_dialect(dialect);
         for n in 0..3 {
             api.create(&format!("c{n}@example.com"));
         }

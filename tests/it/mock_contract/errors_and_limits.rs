@@ -75,7 +75,7 @@ fn section_7_row_6_failed_precondition_is_422() {
 }
 
 #[test]
-fn section_7_in_a_batch_failures_are_the_slug_in_status_with_a_message_beside_it() {
+fn section_7_a_failed_batch_entry_has_the_slug_as_status_and_a_message() {
     let api = api();
     let batch = json!([{"email": "none"}, {"email": ADA, "on_conflict": "error"}, {"email": "bob@example.com"}]);
 
@@ -106,7 +106,7 @@ fn section_8_row_1_batch_size_is_1_to_100() {
 }
 
 #[test]
-fn section_8_row_6_the_ceiling_is_on_contact_creation_alone() {
+fn section_8_row_6_the_ceiling_applies_only_to_contact_creation() {
     let api = api();
 
     assert_eq!(
@@ -114,13 +114,13 @@ fn section_8_row_6_the_ceiling_is_on_contact_creation_alone() {
             .status,
         402
     );
-    for answer in [
+    for response in [
         api.post("/contacts", json!({"email": ADA})),
         api.unsubscribe(ADA, ()),
         api.subscribe(ADA, json!({"topic": "news"})),
         api.get("/contacts"),
     ] {
-        assert_eq!(answer.status, 200);
+        assert_eq!(response.status, 200);
     }
 }
 

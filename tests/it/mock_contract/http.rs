@@ -1,4 +1,6 @@
-//! Requests that no careful program makes: each gets an answer, and the mock goes on.
+//! Unusual and invalid requests: the mock responds to each and keeps running.
+
+use std::io::Write;
 
 use serde_json::{Value, json};
 
@@ -13,22 +15,22 @@ fn api() -> Api {
 }
 
 #[test]
-fn a_head_request_is_404_like_any_method_not_described_and_has_no_body() {
+fn a_head_request_is_404_without_a_body() {
     let api = api();
 
     for target in ["/contacts", "/contacts/ada%40example.com"] {
-        let answer = api.request("HEAD", target).send();
-        assert_eq!(answer.status, 404, "{target}");
-        assert!(answer.body.is_empty());
+        let response = api.request("HEAD", target).send();
+        assert_eq!(response.status, 404, "{target}");
+        assert!(response.body.is_empty());
     }
 }
 
 #[test]
-fn a_method_that_a_path_does_not_take_is_404_names_those_it_takes_and_changes_nothing() {
+fn an_unsupported_method_is_404_names_the_supported_ones_and_changes_nothing() {
     let api = api();
     let before = api.retrieve(ADA);
 
-    for (target, taken) in [
+    for (target, supported) in [
         ("/contacts", &["GET", "POST"][..]),
         ("/contacts/batch", &["POST"]),
         ("/contacts/ada%40example.com", &["GET", "PATCH"]),
@@ -39,7 +41,10 @@ fn a_method_that_a_path_does_not_take_is_404_names_those_it_takes_and_changes_no
         let methods = [
             "GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PURGE",
         ];
-        for method in methods.into_iter().filter(|method| !taken.contains(method)) {
+        for method in methods
+            .into_iter()
+            .filter(|method| !supported.contains(method))
+        {
             let body = json!({"email": "bob@example.com"});
             let message = api
                 .request(method, target)
@@ -47,7 +52,7 @@ fn a_method_that_a_path_does_not_take_is_404_names_those_it_takes_and_changes_no
                 .send()
                 .refused(404, "not_found");
             assert!(
-                taken.iter().all(|method| message.contains(method)),
+                supported.iter().all(|method| message.contains(method)),
                 "{method} {target}: {message}"
             );
         }
@@ -58,7 +63,7 @@ fn a_method_that_a_path_does_not_take_is_404_names_those_it_takes_and_changes_no
 }
 
 #[test]
-fn unknown_paths_are_404_in_the_shape_of_every_error() {
+fn unknown_paths_are_404_with_the_usual_error_body() {
     let api = api();
 
     for target in [
@@ -81,7 +86,7 @@ fn unknown_paths_are_404_in_the_shape_of_every_error() {
 }
 
 #[test]
-fn a_body_on_a_get_is_passed_over() {
+fn the_body_of_a_get_is_ignored() {
     let api = api();
 
     api.request("GET", "/contacts")
@@ -95,7 +100,7 @@ fn a_body_on_a_get_is_passed_over() {
 }
 
 #[test]
-fn a_body_is_json_whatever_its_content_type_says() {
+fn the_content_type_of_a_body_is_ignored() {
     let api = api();
 
     for (n, content_type) in [
@@ -117,13 +122,13 @@ fn a_body_is_json_whatever_its_content_type_says() {
 }
 
 #[test]
-fn an_accept_header_changes_nothing() {
-    let answer = api()
+fn the_accept_header_is_ignored() {
+    let response = api()
         .request("GET", "/contacts")
         .header("accept", "text/html")
         .send();
 
-    answer.expect(200);
+    response.expect(200);
 }
 
 #[test]
@@ -147,7 +152,7 @@ fn a_body_that_is_not_utf_8_is_422() {
 }
 
 #[test]
-fn a_byte_order_mark_is_no_json() {
+fn a_body_with_a_byte_order_mark_is_422() {
     let api = api();
 
     api.post("/contacts", "\u{feff}{\"email\": \"bob@example.com\"}")
@@ -155,7 +160,7 @@ fn a_byte_order_mark_is_no_json() {
 }
 
 #[test]
-fn json_nested_deep_is_422_and_no_crash() {
+fn deeply_nested_json_is_422_without_a_crash() {
     let api = api();
 
     for depth in [200, 100_000] {
@@ -179,7 +184,7 @@ fn json_nested_deep_is_422_and_no_crash() {
 }
 
 #[test]
-fn huge_numbers_come_back_as_json_reads_them_or_are_refused() {
+fn huge_numbers_are_stored_as_json_parses_them_or_refused() {
     let api = api();
 
     for number in [
@@ -191,11 +196,11 @@ fn huge_numbers_come_back_as_json_reads_them_or_are_refused() {
         "123456789012345678901234567890",
     ] {
         let body = format!("{{\"email\": \"{ADA}\", \"properties\": {{\"x\": {number}}}}}");
-        let answer = api.post("/contacts", &*body);
-        if answer.status == 422 {
+        let response = api.post("/contacts", &*body);
+        if response.status == 422 {
             continue;
         }
-        let kept = answer.expect(200)["properties"]["x"].clone();
+        let kept = response.expect(200)["properties"]["x"].clone();
         assert_eq!(
             kept,
             serde_json::from_str::<Value>(number).unwrap(),
@@ -205,7 +210,7 @@ fn huge_numbers_come_back_as_json_reads_them_or_are_refused() {
 }
 
 #[test]
-fn a_member_given_twice_is_422() {
+fn a_duplicate_member_is_422() {
     let api = api();
 
     for body in [
@@ -227,55 +232,39 @@ fn a_member_given_twice_is_422() {
 }
 
 #[test]
-fn a_chunked_body_is_read_as_any_other() {
-    use std::io::{Read, Write};
+fn a_chunked_body_is_read_like_any_other() {
     let api = api();
-    let address = api.server.url().trim_start_matches("http://");
-    let mut connection = std::net::TcpStream::connect(address).unwrap();
 
-    write!(
-        connection,
+    let response = api.send_raw(&format!(
         "POST /contacts HTTP/1.1\r\nhost: mock\r\nconnection: close\r\nauthorization: Bearer {}\r\ntransfer-encoding: chunked\r\n\r\n\
          c\r\n{{\"email\": \"b\r\n10\r\nob@example.com\"}}\r\n0\r\n\r\n",
         api.server.full_key()
-    )
-    .unwrap();
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer).unwrap();
+    ));
 
-    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    assert!(response.starts_with("HTTP/1.1 201"), "{response}");
     assert_eq!(api.retrieve("bob@example.com")["email"], "bob@example.com");
 }
 
 #[test]
-fn several_requests_on_one_connection_are_answered_in_order() {
-    use std::io::{Read, Write};
+fn several_requests_on_one_connection_get_responses_in_order() {
     let api = api();
-    let address = api.server.url().trim_start_matches("http://");
-    let mut connection = std::net::TcpStream::connect(address).unwrap();
     let key = api.server.full_key();
 
-    write!(
-        connection,
+    let responses = api.send_raw(&format!(
         "GET /contacts/ada%40example.com HTTP/1.1\r\nhost: mock\r\nauthorization: Bearer {key}\r\n\r\n\
          GET /contacts/bob%40example.com HTTP/1.1\r\nhost: mock\r\nconnection: close\r\nauthorization: Bearer {key}\r\n\r\n"
-    )
-    .unwrap();
-    let mut answers = String::new();
-    connection.read_to_string(&mut answers).unwrap();
+    ));
 
-    let statuses: Vec<&str> = answers
+    let statuses: Vec<&str> = responses
         .match_indices("HTTP/1.1 ")
-        .map(|(at, head)| &answers[at + head.len()..][..3])
+        .map(|(at, head)| &responses[at + head.len()..][..3])
         .collect();
     assert_eq!(statuses, ["200", "404"]);
 }
 
 #[test]
-fn a_request_that_is_no_http_does_not_stop_the_server() {
-    use std::io::Write;
+fn invalid_http_does_not_stop_the_server() {
     let api = api();
-    let address = api.server.url().trim_start_matches("http://");
 
     for garbage in [
         &b"\x16\x03\x01\x02\x00"[..],
@@ -284,10 +273,7 @@ fn a_request_that_is_no_http_does_not_stop_the_server() {
         b"GET /contacts HTTP/9.9\r\n\r\n",
         b"POST /contacts HTTP/1.1\r\ncontent-length: -1\r\n\r\n",
     ] {
-        std::net::TcpStream::connect(address)
-            .unwrap()
-            .write_all(garbage)
-            .unwrap();
+        api.connect().write_all(garbage).unwrap();
     }
 
     api.get("/contacts").expect(200);

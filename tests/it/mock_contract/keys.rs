@@ -1,10 +1,10 @@
-//! Section 5: which key may do what.
+//! Section 5: what each kind of key may do.
 
 use serde_json::{Value, json};
 
 use super::Api;
 
-/// Every call of section 4, each of them allowed to a full-access key.
+/// Every call of section 4, each valid with a full-access key.
 fn calls() -> [(&'static str, &'static str, Value); 7] {
     [
         ("POST", "/contacts", json!({"email": "bob@example.com"})),
@@ -36,11 +36,11 @@ fn section_5_a_full_access_key_may_do_everything() {
     let api = api();
 
     for (method, target, body) in calls() {
-        let answer = api.request(method, target).body(body).send();
+        let response = api.request(method, target).body(body).send();
         assert!(
-            matches!(answer.status, 200 | 201),
+            matches!(response.status, 200 | 201),
             "{method} {target}: {}",
-            answer.status
+            response.status
         );
     }
 }
@@ -63,7 +63,7 @@ fn section_5_the_audience_endpoints_need_a_full_access_key() {
 }
 
 #[test]
-fn section_5_a_sending_key_learns_nothing_of_who_is_a_contact() {
+fn section_5_a_sending_key_cannot_find_out_who_is_a_contact() {
     let api = api();
     let refusal = |target: &str| {
         api.request("GET", target)
@@ -99,7 +99,7 @@ fn default_no_key_is_401_on_every_endpoint() {
 }
 
 #[test]
-fn default_a_key_that_is_none_is_401() {
+fn default_an_unknown_or_misplaced_key_is_401() {
     let api = api();
     let key = api.server.full_key().to_owned();
 
@@ -113,19 +113,19 @@ fn default_a_key_that_is_none_is_401() {
         key.clone(),
         String::new(),
     ] {
-        let answer = api
+        let response = api
             .request("GET", "/contacts")
             .without_key()
             .header("authorization", &authorization)
             .send();
-        answer.refused(401, "unauthorized");
+        response.refused(401, "unauthorized");
     }
-    let elsewhere = api
+    let wrong_header = api
         .request("GET", "/contacts")
         .without_key()
         .header("x-api-key", &key)
         .send();
-    elsewhere.refused(401, "unauthorized");
+    wrong_header.refused(401, "unauthorized");
     api.request("GET", format!("/contacts?key={key}"))
         .without_key()
         .send()
@@ -133,20 +133,24 @@ fn default_a_key_that_is_none_is_401() {
 }
 
 #[test]
-fn default_a_refusal_never_repeats_the_key() {
+fn default_a_refusal_does_not_contain_the_key() {
     let api = api();
 
-    let answer = api
+    let response = api
         .request("GET", "/contacts")
         .without_key()
         .header("authorization", "Bearer tell-nobody")
         .send();
 
-    assert!(!answer.refused(401, "unauthorized").contains("tell-nobody"));
+    assert!(
+        !response
+            .refused(401, "unauthorized")
+            .contains("tell-nobody")
+    );
 }
 
 #[test]
-fn default_a_key_can_be_asked_for_in_a_header_of_another_name() {
+fn default_the_header_of_the_key_can_be_changed() {
     let api = Api::with(|builder| builder.auth_header("x-api-key"));
     let (full, sending) = (
         api.server.full_key().to_owned(),
@@ -167,7 +171,7 @@ fn default_a_key_can_be_asked_for_in_a_header_of_another_name() {
 }
 
 #[test]
-fn default_emails_takes_both_keys() {
+fn default_emails_accepts_both_keys() {
     let api = api();
     let mail = json!({"from": "me@example.com", "to": "ada@example.com", "subject": "Hello"});
 
@@ -175,7 +179,7 @@ fn default_emails_takes_both_keys() {
         api.request("POST", "/emails"),
         api.request("POST", "/emails").sending_key(),
     ] {
-        let answer = request.body(mail.clone()).send();
-        assert!(matches!(answer.status, 200..=202), "{}", answer.status);
+        let response = request.body(mail.clone()).send();
+        assert!(matches!(response.status, 200..=202), "{}", response.status);
     }
 }

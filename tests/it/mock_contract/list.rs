@@ -1,4 +1,4 @@
-//! Section 4.4: the list's parameters.
+//! Section 4.4: the parameters of the list.
 
 use serde_json::json;
 
@@ -15,8 +15,9 @@ fn api_with(contacts: usize) -> Api {
     api
 }
 
+/// Asserts that a page has the expected size with each of these limits.
 #[track_caller]
-fn page_sizes(api: &Api, limits: &[&str], expected: usize) {
+fn expect_page_size(api: &Api, limits: &[&str], expected: usize) {
     for limit in limits {
         let page = api.list(&[("limit", limit)]).expect(200);
         assert_eq!(
@@ -28,7 +29,7 @@ fn page_sizes(api: &Api, limits: &[&str], expected: usize) {
 }
 
 #[test]
-fn section_4_4_response_is_data_and_next() {
+fn section_4_4_the_response_has_data_and_next() {
     let api = api_with(1);
 
     let page = api.get("/contacts").expect(200);
@@ -38,7 +39,7 @@ fn section_4_4_response_is_data_and_next() {
 }
 
 #[test]
-fn section_4_4_limit_is_50_by_default() {
+fn section_4_4_the_limit_is_50_by_default() {
     let api = api_with(60);
 
     assert_eq!(
@@ -51,22 +52,22 @@ fn section_4_4_limit_is_50_by_default() {
 }
 
 #[test]
-fn section_4_4_limit_within_the_range_is_taken_as_it_is() {
+fn section_4_4_a_limit_within_the_range_is_used_unchanged() {
     let api = api_with(201);
 
     for limit in [1, 2, 50, 199, 200] {
-        page_sizes(&api, &[&limit.to_string()], limit);
+        expect_page_size(&api, &[&limit.to_string()], limit);
     }
 }
 
 #[test]
-fn section_4_4_limit_below_the_range_is_clamped_to_1() {
-    page_sizes(&api_with(3), &["0", "-1", "-5", "-99999999999999999999"], 1);
+fn section_4_4_a_limit_below_the_range_is_clamped_to_1() {
+    expect_page_size(&api_with(3), &["0", "-1", "-5", "-99999999999999999999"], 1);
 }
 
 #[test]
-fn section_4_4_limit_above_the_range_is_clamped_to_200() {
-    page_sizes(
+fn section_4_4_a_limit_above_the_range_is_clamped_to_200() {
+    expect_page_size(
         &api_with(201),
         &["201", "1000", "4294967297", "99999999999999999999999"],
         200,
@@ -74,7 +75,7 @@ fn section_4_4_limit_above_the_range_is_clamped_to_200() {
 }
 
 #[test]
-fn default_bad_list_parameters_a_limit_that_is_no_number_is_422() {
+fn default_bad_list_parameters_a_limit_that_is_not_a_number_is_422() {
     let api = api_with(1);
 
     for limit in ["abc", "ten", "5x", "0x10", ""] {
@@ -98,7 +99,7 @@ fn default_bad_list_parameters_an_unknown_cursor_is_422() {
 }
 
 #[test]
-fn default_bad_list_parameters_an_empty_query_or_cursor_is_none() {
+fn default_bad_list_parameters_an_empty_query_or_cursor_is_ignored() {
     let api = api_with(2);
 
     assert_eq!(api.listed(&[("query", "")]).len(), 2);
@@ -138,7 +139,7 @@ fn default_a_repeated_parameter_is_422() {
 }
 
 #[test]
-fn section_4_4_an_empty_query_string_asks_for_nothing() {
+fn section_4_4_an_empty_query_string_is_ignored() {
     let api = api_with(2);
 
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Section 4.4: `query`, `segment_id`, and both with rules.
+//! Sections 2.7 and 4.4: `query`, `segment_id`, and their combination with rules.
 
 use audience::mock::SegmentKind;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ fn found(api: &Api, query: &str) -> Vec<String> {
     api.listed(&[("query", query)])
 }
 
-fn pro() -> Value {
+fn plan_is_pro() -> Value {
     json!({"match_": "all", "conditions": [{"field": "property", "key": "plan", "op": "is", "value": "pro"}]})
 }
 
@@ -49,12 +49,12 @@ fn section_4_4_query_matches_a_part_of_either_name() {
 }
 
 #[test]
-fn section_4_4_query_matches_either_name_and_not_both_at_once() {
+fn section_4_4_query_does_not_match_across_both_names() {
     assert_eq!(found(&api(), "Ada Lovelace"), [""; 0]);
 }
 
 #[test]
-fn section_4_4_query_is_case_insensitive_beyond_ascii() {
+fn section_4_4_query_is_case_insensitive_for_non_ascii_text_too() {
     let api = api();
 
     for query in ["ångström", "ÅNGSTRÖM", "ZOË", "zoë"] {
@@ -70,7 +70,7 @@ fn section_4_4_query_is_case_insensitive_beyond_ascii() {
 }
 
 #[test]
-fn section_4_4_query_is_a_substring_and_no_pattern() {
+fn section_4_4_query_is_a_substring_and_not_a_pattern() {
     let api = api();
 
     assert_eq!(found(&api, "%_"), ["x+100%_off@example.com"]);
@@ -81,7 +81,7 @@ fn section_4_4_query_is_a_substring_and_no_pattern() {
 }
 
 #[test]
-fn section_4_4_query_does_not_look_into_properties() {
+fn section_4_4_query_does_not_search_properties() {
     let api = Api::start();
     api.create_with("ada@example.com", json!({"city": "London"}));
 
@@ -90,7 +90,7 @@ fn section_4_4_query_does_not_look_into_properties() {
 }
 
 #[test]
-fn section_4_4_query_that_nobody_matches_is_an_empty_page() {
+fn section_4_4_a_query_without_matches_returns_an_empty_page() {
     assert_eq!(
         api().list(&[("query", "nobody")]).expect(200),
         json!({"data": [], "next": ""})
@@ -98,7 +98,7 @@ fn section_4_4_query_that_nobody_matches_is_an_empty_page() {
 }
 
 #[test]
-fn section_2_7_a_segment_is_a_hand_picked_list() {
+fn section_2_7_a_segment_can_be_a_hand_picked_list() {
     let api = api();
     let members = vec![
         " BOB@elsewhere.org".to_owned(),
@@ -115,9 +115,10 @@ fn section_2_7_a_segment_is_a_hand_picked_list() {
 }
 
 #[test]
-fn section_2_7_a_segment_is_a_rule() {
+fn section_2_7_a_segment_can_be_a_rule() {
     let api = api();
-    api.server.segment("seg_1", SegmentKind::Rule(pro()));
+    api.server
+        .segment("seg_1", SegmentKind::Rule(plan_is_pro()));
     assert_eq!(api.listed(&[("segment_id", "seg_1")]), [""; 0]);
 
     api.patch(
@@ -129,22 +130,23 @@ fn section_2_7_a_segment_is_a_rule() {
     assert_eq!(
         api.listed(&[("segment_id", "seg_1")]),
         ["ada@example.com"],
-        "a rule is judged when it is asked"
+        "a rule is evaluated when the segment is listed"
     );
 }
 
 #[test]
-fn section_4_4_segment_id_and_rules_give_the_same_contacts_for_the_same_rule() {
+fn section_4_4_the_same_rule_as_segment_or_as_rules_selects_the_same_contacts() {
     let api = Api::start();
     for n in 0..9 {
         let plan = ["pro", "free", "team"][n % 3];
         api.create_with(&format!("c{n}@example.com"), json!({"plan": plan}));
     }
-    api.server.segment("seg_1", SegmentKind::Rule(pro()));
+    api.server
+        .segment("seg_1", SegmentKind::Rule(plan_is_pro()));
 
     assert_eq!(
         api.listed(&[("segment_id", "seg_1")]),
-        api.listed(&[("rules", &pro().to_string())])
+        api.listed(&[("rules", &plan_is_pro().to_string())])
     );
     assert_eq!(api.listed(&[("segment_id", "seg_1")]).len(), 3);
 }
@@ -152,10 +154,14 @@ fn section_4_4_segment_id_and_rules_give_the_same_contacts_for_the_same_rule() {
 #[test]
 fn default_segment_id_with_rules_is_422() {
     let api = api();
-    api.server.segment("seg_1", SegmentKind::Rule(pro()));
+    api.server
+        .segment("seg_1", SegmentKind::Rule(plan_is_pro()));
 
-    api.list(&[("segment_id", "seg_1"), ("rules", &pro().to_string())])
-        .refused(422, "validation_error");
+    api.list(&[
+        ("segment_id", "seg_1"),
+        ("rules", &plan_is_pro().to_string()),
+    ])
+    .refused(422, "validation_error");
 }
 
 #[test]
@@ -168,14 +174,15 @@ fn default_query_with_a_segment_or_with_rules_both_must_hold() {
     ] {
         api.create_with(address, json!({"plan": plan}));
     }
-    api.server.segment("seg_1", SegmentKind::Rule(pro()));
+    api.server
+        .segment("seg_1", SegmentKind::Rule(plan_is_pro()));
 
     assert_eq!(
         api.listed(&[("query", "ada"), ("segment_id", "seg_1")]),
         ["ada@example.com"]
     );
     assert_eq!(
-        api.listed(&[("query", "ada"), ("rules", &pro().to_string())]),
+        api.listed(&[("query", "ada"), ("rules", &plan_is_pro().to_string())]),
         ["ada@example.com"]
     );
 }

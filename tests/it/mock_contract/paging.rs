@@ -16,28 +16,28 @@ fn addresses(numbers: impl Iterator<Item = usize>) -> Vec<String> {
     numbers.map(|n| format!("c{n}@example.com")).collect()
 }
 
-/// The pages up to and with the empty one; `between` happens after each.
-fn walk(api: &Api, parameters: &[(&str, &str)], mut between: impl FnMut(usize)) -> Vec<Value> {
+/// Lists every page up to the empty one, which is included. Calls `between` after each page but the last.
+fn all_pages(api: &Api, parameters: &[(&str, &str)], mut between: impl FnMut(usize)) -> Vec<Value> {
     let mut pages: Vec<Value> = Vec::new();
     loop {
-        let mut asked = parameters.to_vec();
+        let mut query = parameters.to_vec();
         let next = pages
             .last()
             .map(|page| page["next"].as_str().unwrap().to_owned());
         if let Some(next) = &next {
-            asked.push(("after", next));
+            query.push(("after", next));
         }
-        let page = api.list(&asked).expect(200);
-        let ended = page["data"].as_array().unwrap().is_empty();
+        let page = api.list(&query).expect(200);
+        let is_last = page["data"].as_array().unwrap().is_empty();
         pages.push(page);
-        if ended {
+        if is_last {
             return pages;
         }
         between(pages.len());
     }
 }
 
-fn walked(pages: &[Value]) -> Vec<String> {
+fn emails(pages: &[Value]) -> Vec<String> {
     pages
         .iter()
         .flat_map(|page| strings(&page["data"], "email"))
@@ -45,7 +45,7 @@ fn walked(pages: &[Value]) -> Vec<String> {
 }
 
 #[test]
-fn section_4_4_ordering_is_newest_first() {
+fn section_4_4_contacts_are_listed_newest_first() {
     let api = Api::start();
     for n in 0..4 {
         create(&api, n..=n);
@@ -68,20 +68,20 @@ fn section_4_4_ordering_is_newest_first() {
 }
 
 #[test]
-fn section_4_4_ordering_is_stable_inside_one_second() {
+fn section_4_4_the_order_is_stable_within_one_second() {
     let api = Api::start();
     create(&api, 0..30);
 
     for limit in ["1", "7", "200"] {
         assert_eq!(
-            walked(&walk(&api, &[("limit", limit)], |_| {})),
+            emails(&all_pages(&api, &[("limit", limit)], |_| {})),
             addresses((0..30).rev())
         );
     }
 }
 
 #[test]
-fn section_4_4_ordering_is_not_changed_by_an_update() {
+fn section_4_4_an_update_does_not_change_the_order() {
     let api = Api::start();
     create(&api, 0..3);
     api.server.advance(Duration::from_secs(10));
@@ -102,14 +102,14 @@ fn section_4_4_ordering_is_not_changed_by_an_update() {
 }
 
 #[test]
-fn section_4_4_pagination_next_passed_back_as_after_reaches_everyone_once() {
+fn section_4_4_passing_next_back_as_after_lists_everyone_once() {
     let api = Api::start();
     create(&api, 0..10);
 
     for limit in 1..=11 {
-        let pages = walk(&api, &[("limit", &limit.to_string())], |_| {});
+        let pages = all_pages(&api, &[("limit", &limit.to_string())], |_| {});
 
-        assert_eq!(walked(&pages), addresses((0..10).rev()), "limit={limit}");
+        assert_eq!(emails(&pages), addresses((0..10).rev()), "limit={limit}");
         for page in &pages[..pages.len() - 1] {
             assert_eq!(
                 page["next"],
@@ -120,11 +120,11 @@ fn section_4_4_pagination_next_passed_back_as_after_reaches_everyone_once() {
 }
 
 #[test]
-fn section_4_4_pagination_a_full_page_followed_by_an_empty_one_is_an_ordinary_end() {
+fn section_4_4_a_full_last_page_is_followed_by_an_empty_one() {
     let api = Api::start();
     create(&api, 0..4);
 
-    let pages = walk(&api, &[("limit", "2")], |_| {});
+    let pages = all_pages(&api, &[("limit", "2")], |_| {});
 
     let sizes: Vec<usize> = pages
         .iter()
@@ -135,7 +135,7 @@ fn section_4_4_pagination_a_full_page_followed_by_an_empty_one_is_an_ordinary_en
 }
 
 #[test]
-fn section_4_4_after_is_the_last_id_of_the_previous_page_also_when_next_is_not_used() {
+fn section_4_4_after_accepts_the_id_of_the_last_contact_of_a_page() {
     let api = Api::start();
     create(&api, 0..3);
     let id = api.list(&[("limit", "2")]).expect(200)["data"][1]["id"]
@@ -147,35 +147,35 @@ fn section_4_4_after_is_the_last_id_of_the_previous_page_also_when_next_is_not_u
     assert_eq!(
         api.listed(&[("after", &id), ("limit", "200")]),
         addresses(0..1),
-        "with another limit too"
+        "with a different limit too"
     );
 }
 
 #[test]
-fn section_4_4_keyset_loses_and_doubles_nobody_while_contacts_are_added() {
+fn section_4_4_paging_neither_misses_nor_repeats_contacts_while_others_are_added() {
     let api = Api::start();
     create(&api, 0..20);
 
-    let pages = walk(&api, &[("limit", "3")], |page| {
-        // Half of them within the second of those already there, half later.
+    let pages = all_pages(&api, &[("limit", "3")], |page| {
+        // Half of them join in the same second as the earlier ones, half later.
         if page.is_multiple_of(2) {
             api.server.advance(Duration::from_secs(1));
         }
         create(&api, page * 100..page * 100 + 4);
     });
 
-    assert_eq!(walked(&pages), addresses((0..20).rev()));
+    assert_eq!(emails(&pages), addresses((0..20).rev()));
 }
 
 #[test]
-fn section_4_4_keyset_holds_its_place_when_the_cursors_contact_stops_matching() {
+fn section_4_4_a_cursor_stays_valid_when_its_contact_stops_matching() {
     let api = Api::start();
     for n in 0..6 {
         api.create_with(&format!("c{n}@example.com"), json!({"plan": "pro"}));
     }
     let rule = json!({"match_": "all", "conditions": [{"field": "property", "key": "plan", "op": "is", "value": "pro"}]});
 
-    let pages = walk(
+    let pages = all_pages(
         &api,
         &[("limit", "2"), ("rules", &rule.to_string())],
         |page| {
@@ -189,24 +189,24 @@ fn section_4_4_keyset_holds_its_place_when_the_cursors_contact_stops_matching() 
         },
     );
 
-    assert_eq!(walked(&pages), addresses((0..6).rev()));
+    assert_eq!(emails(&pages), addresses((0..6).rev()));
 }
 
 #[test]
-fn section_4_4_pagination_limits_count_those_who_match() {
+fn section_4_4_the_limit_counts_only_matching_contacts() {
     let api = Api::start();
     for n in 0..10 {
         api.create_with(&format!("c{n}@example.com"), json!({"even": n % 2}));
     }
     let rule = json!({"match_": "all", "conditions": [{"field": "property", "key": "even", "op": "is", "value": 0}]});
 
-    let pages = walk(
+    let pages = all_pages(
         &api,
         &[("limit", "2"), ("rules", &rule.to_string())],
         |_| {},
     );
 
-    assert_eq!(walked(&pages), addresses([8, 6, 4, 2, 0].into_iter()));
+    assert_eq!(emails(&pages), addresses([8, 6, 4, 2, 0].into_iter()));
     let sizes: Vec<usize> = pages
         .iter()
         .map(|page| page["data"].as_array().unwrap().len())

@@ -9,7 +9,7 @@ fn with_ceiling(contacts: u64) -> Api {
 }
 
 #[test]
-fn section_8_contact_ceiling_is_crossed_by_the_first_contact_beyond_it() {
+fn section_8_the_first_contact_over_the_ceiling_is_refused() {
     let api = with_ceiling(2);
 
     api.create("a@example.com");
@@ -21,7 +21,7 @@ fn section_8_contact_ceiling_is_crossed_by_the_first_contact_beyond_it() {
 }
 
 #[test]
-fn section_8_contact_ceiling_of_none_lets_nobody_in() {
+fn section_8_a_ceiling_of_0_refuses_every_contact() {
     let api = with_ceiling(0);
 
     api.post("/contacts", json!({"email": "a@example.com"}))
@@ -29,7 +29,7 @@ fn section_8_contact_ceiling_of_none_lets_nobody_in() {
 }
 
 #[test]
-fn section_7_quota_is_metered_on_contacts_stored_so_an_update_at_the_ceiling_is_allowed() {
+fn section_7_an_update_at_the_ceiling_is_allowed() {
     let api = with_ceiling(1);
     api.create("a@example.com");
 
@@ -97,7 +97,7 @@ fn section_4_2_rule_3_the_remaining_entries_are_still_listed_in_place() {
 }
 
 #[test]
-fn section_4_2_rule_3_an_earlier_failure_of_another_kind_stops_nothing() {
+fn section_4_2_rule_3_an_earlier_failure_of_another_kind_does_not_stop_the_batch() {
     let api = with_ceiling(1);
     let batch = json!([{"email": "none"}, {"email": "a@example.com"}, {"email": "a@example.com"}]);
 
@@ -110,7 +110,7 @@ fn section_4_2_rule_3_an_earlier_failure_of_another_kind_stops_nothing() {
 }
 
 #[test]
-fn section_4_2_rule_3_quota_of_one_batch_does_not_spoil_the_next() {
+fn section_4_2_rule_3_an_exceeded_quota_does_not_affect_the_next_batch() {
     let api = with_ceiling(1);
     api.create("a@example.com");
     let crossing = json!([{"email": "b@example.com"}]);
@@ -134,7 +134,7 @@ fn section_4_2_rule_3_quota_of_one_batch_does_not_spoil_the_next() {
 }
 
 #[test]
-fn section_8_contact_ceiling_raised_lets_more_in() {
+fn section_8_raising_the_ceiling_allows_more_contacts() {
     let api = with_ceiling(0);
     api.post("/contacts", json!({"email": "a@example.com"}))
         .refused(402, "quota_exceeded");

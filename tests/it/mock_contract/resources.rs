@@ -1,4 +1,4 @@
-//! Section 2: the forms of a contact, field by field.
+//! Section 2: the forms of a contact, member by member.
 
 use serde_json::{Value, json};
 
@@ -12,14 +12,14 @@ fn ada(api: &Api) -> Value {
     api.post("/contacts", body).expect(201)
 }
 
-fn the_only_item(api: &Api) -> Value {
+fn only_list_item(api: &Api) -> Value {
     let page = api.list(&[]).expect(200);
     assert_eq!(page["data"].as_array().unwrap().len(), 1);
     page["data"][0].clone()
 }
 
 #[test]
-fn section_2_1_full_form_has_these_members_and_no_others() {
+fn section_2_1_the_full_form_has_these_members_and_no_others() {
     let api = Api::start();
     ada(&api);
 
@@ -42,7 +42,7 @@ fn section_2_1_full_form_has_these_members_and_no_others() {
 }
 
 #[test]
-fn section_2_1_id_is_text_assigned_by_the_service_and_used_as_the_list_cursor() {
+fn section_2_1_the_id_is_assigned_by_the_service_and_is_the_list_cursor() {
     let api = Api::start();
     let first = ada(&api)["id"].as_str().unwrap().to_owned();
     let second = api.create("bob@example.com")["id"]
@@ -56,16 +56,16 @@ fn section_2_1_id_is_text_assigned_by_the_service_and_used_as_the_list_cursor() 
 }
 
 #[test]
-fn section_2_1_email_is_lowercased_and_trimmed_before_storage() {
+fn section_2_1_the_email_is_lowercased_and_trimmed_before_storage() {
     let api = Api::start();
 
     assert_eq!(ada(&api)["email"], "ada@example.com");
     assert_eq!(api.retrieve("ada@example.com")["email"], "ada@example.com");
-    assert_eq!(the_only_item(&api)["email"], "ada@example.com");
+    assert_eq!(only_list_item(&api)["email"], "ada@example.com");
 }
 
 #[test]
-fn section_2_1_first_and_last_name_are_optional_and_kept_as_given() {
+fn section_2_1_first_and_last_name_are_optional_and_stored_unchanged() {
     let api = Api::start();
     let body =
         json!({"email": "ada@example.com", "first_name": " Ádá ", "last_name": "O'Łovelace 🎉"});
@@ -78,7 +78,7 @@ fn section_2_1_first_and_last_name_are_optional_and_kept_as_given() {
 }
 
 #[test]
-fn section_2_1_properties_hold_text_and_numbers_exactly() {
+fn section_2_1_properties_hold_strings_and_exact_numbers() {
     let api = Api::start();
 
     let created = ada(&api);
@@ -91,11 +91,11 @@ fn section_2_1_properties_hold_text_and_numbers_exactly() {
         api.retrieve("ada@example.com")["properties"],
         created["properties"]
     );
-    assert_eq!(the_only_item(&api)["properties"], created["properties"]);
+    assert_eq!(only_list_item(&api)["properties"], created["properties"]);
 }
 
 #[test]
-fn section_2_1_properties_are_an_object_also_when_none_were_sent() {
+fn section_2_1_properties_are_an_empty_object_when_none_were_sent() {
     let api = Api::start();
 
     assert_eq!(api.create("ada@example.com")["properties"], json!({}));
@@ -105,12 +105,12 @@ fn section_2_1_properties_are_an_object_also_when_none_were_sent() {
 fn section_2_1_unsubscribed_is_the_global_flag_in_all_three_forms() {
     let api = Api::start();
     assert_eq!(ada(&api)["unsubscribed"], false);
-    assert_eq!(the_only_item(&api)["unsubscribed"], false);
+    assert_eq!(only_list_item(&api)["unsubscribed"], false);
 
     api.unsubscribe("ada@example.com", ()).expect(200);
 
     assert_eq!(api.retrieve("ada@example.com")["unsubscribed"], true);
-    assert_eq!(the_only_item(&api)["unsubscribed"], true);
+    assert_eq!(only_list_item(&api)["unsubscribed"], true);
     let again = api
         .post("/contacts", json!({"email": "ada@example.com"}))
         .expect(200);
@@ -118,7 +118,7 @@ fn section_2_1_unsubscribed_is_the_global_flag_in_all_three_forms() {
 }
 
 #[test]
-fn section_2_1_unsubscribe_reason_is_empty_text_when_there_is_none() {
+fn section_2_1_the_unsubscribe_reason_is_an_empty_string_by_default() {
     let api = Api::start();
     ada(&api);
 
@@ -131,11 +131,11 @@ fn section_2_1_created_at_is_whole_unix_seconds() {
     ada(&api);
 
     assert_eq!(api.retrieve("ada@example.com")["created_at"], json!(NOW));
-    assert_eq!(the_only_item(&api)["created_at"], json!(NOW));
+    assert_eq!(only_list_item(&api)["created_at"], json!(NOW));
 }
 
 #[test]
-fn section_2_1_topics_show_the_topics_own_default_where_the_contact_never_answered() {
+fn section_2_1_a_topic_the_contact_never_answered_shows_its_default() {
     let api = Api::with(|builder| builder.topic("news", true).topic("offers", false));
     ada(&api);
     let topics = || api.retrieve("ada@example.com")["topics"].clone();
@@ -148,7 +148,7 @@ fn section_2_1_topics_show_the_topics_own_default_where_the_contact_never_answer
 }
 
 #[test]
-fn section_2_6_a_default_applies_to_those_who_never_answered_and_to_no_one_else() {
+fn section_2_6_a_topics_default_applies_only_to_contacts_who_never_answered() {
     let api = Api::with(|builder| builder.topic("news", true));
     ada(&api);
     api.create("bob@example.com");
@@ -168,7 +168,7 @@ fn section_2_6_a_default_applies_to_those_who_never_answered_and_to_no_one_else(
 }
 
 #[test]
-fn section_2_1_topics_are_an_object_also_when_there_are_none() {
+fn section_2_1_topics_are_an_empty_object_when_none_exist() {
     let api = Api::start();
     ada(&api);
 
@@ -176,7 +176,7 @@ fn section_2_1_topics_are_an_object_also_when_there_are_none() {
 }
 
 #[test]
-fn section_2_2_create_form_has_these_members_and_no_others() {
+fn section_2_2_the_create_form_has_these_members_and_no_others() {
     let api = Api::with(|builder| builder.topic("news", true));
 
     assert_eq!(
@@ -194,12 +194,12 @@ fn section_2_2_create_form_has_these_members_and_no_others() {
 }
 
 #[test]
-fn section_2_3_list_item_has_these_members_and_no_others() {
+fn section_2_3_a_list_item_has_these_members_and_no_others() {
     let api = Api::with(|builder| builder.topic("news", true));
     ada(&api);
 
     assert_eq!(
-        members(&the_only_item(&api)),
+        members(&only_list_item(&api)),
         [
             "created_at",
             "email",
@@ -212,11 +212,11 @@ fn section_2_3_list_item_has_these_members_and_no_others() {
 }
 
 #[test]
-fn section_2_3_list_item_agrees_with_the_full_form() {
+fn section_2_3_a_list_item_agrees_with_the_full_form() {
     let api = Api::start();
     ada(&api);
 
-    let (item, full) = (the_only_item(&api), api.retrieve("ada@example.com"));
+    let (item, full) = (only_list_item(&api), api.retrieve("ada@example.com"));
 
     for member in members(&item) {
         assert_eq!(item[member], full[member], "{member}");

@@ -15,7 +15,7 @@ fn api_with_ada() -> (Api, Value) {
 }
 
 #[test]
-fn section_4_3_response_is_the_full_contact_including_topics() {
+fn section_4_3_the_response_is_the_full_contact_including_topics() {
     let (_api, ada) = api_with_ada();
 
     assert_eq!(
@@ -29,7 +29,7 @@ fn section_4_3_response_is_the_full_contact_including_topics() {
 }
 
 #[test]
-fn section_4_3_404_when_the_address_is_not_a_contact_of_the_caller() {
+fn section_4_3_an_unknown_address_is_404() {
     let (api, _) = api_with_ada();
 
     for address in [
@@ -54,7 +54,7 @@ fn section_4_7_patch_merges_properties_where_post_replaces_them() {
     expected["properties"] = json!({"plan": "pro", "seats": 4, "city": "London"});
     assert_eq!(
         merged, expected,
-        "the full form, and nothing else is changed"
+        "the response is the full contact, with no other change"
     );
     assert_eq!(api.retrieve("ada@example.com"), expected);
 }
@@ -87,7 +87,7 @@ fn default_patch_without_properties_is_422() {
 }
 
 #[test]
-fn default_patch_takes_the_same_values_as_a_create() {
+fn default_patch_accepts_the_same_values_as_a_create() {
     let (api, ada) = api_with_ada();
 
     for value in [json!(true), json!([1]), json!({"a": 1})] {
@@ -101,12 +101,12 @@ fn default_patch_takes_the_same_values_as_a_create() {
     assert_eq!(
         api.retrieve("ada@example.com"),
         ada,
-        "nothing of a refused merge is kept"
+        "a refused merge changes nothing"
     );
 }
 
 #[test]
-fn default_patch_of_an_unknown_address_is_404_and_nothing_is_made() {
+fn default_patch_of_an_unknown_address_is_404_and_creates_nothing() {
     let (api, _) = api_with_ada();
 
     api.patch(
@@ -133,9 +133,9 @@ fn section_4_7_endpoints_that_are_not_shown_are_404() {
         "/emails/em_1",
     ] {
         for method in ["GET", "POST", "PUT", "DELETE"] {
-            let answer = api.request(method, path).body(json!({})).send();
-            assert_eq!(answer.status, 404, "{method} {path}");
-            answer.refused(404, "not_found");
+            let response = api.request(method, path).body(json!({})).send();
+            assert_eq!(response.status, 404, "{method} {path}");
+            response.refused(404, "not_found");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Section 2.8: rules on properties, how conditions combine, and what is no rule.
+//! Section 2.8: rules on properties, how conditions combine, and invalid rules.
 
 use serde_json::{Value, json};
 
@@ -8,11 +8,12 @@ fn property(key: &str, op: &str, value: Value) -> Value {
     json!({"field": "property", "key": key, "op": op, "value": value})
 }
 
+/// A condition with the operator `is_set` or `is_not_set`, which have no value.
 fn is_set(key: &str, op: &str) -> Value {
     json!({"field": "property", "key": key, "op": op})
 }
 
-/// Contacts whose name says what their property `x` is.
+/// A mock with contacts whose address names the type and value of their property `x`.
 fn api() -> Api {
     let api = Api::start();
     for (name, properties) in [
@@ -29,8 +30,9 @@ fn api() -> Api {
     api
 }
 
+/// Asserts that the condition matches exactly these contacts.
 #[track_caller]
-fn holds_for(api: &Api, condition: Value, expected: &[&str]) {
+fn expect_matches(api: &Api, condition: Value, expected: &[&str]) {
     let mut expected: Vec<String> = expected
         .iter()
         .map(|name| format!("{name}@example.com"))
@@ -40,24 +42,24 @@ fn holds_for(api: &Api, condition: Value, expected: &[&str]) {
 }
 
 #[test]
-fn section_2_8_op_is_compares_text_with_text_and_numbers_with_numbers() {
+fn section_2_8_op_is_compares_strings_with_strings_and_numbers_with_numbers() {
     let api = api();
 
-    holds_for(&api, property("x", "is", json!("pro")), &["text-pro"]);
-    holds_for(&api, property("x", "is", json!("")), &["text-empty"]);
-    holds_for(&api, property("x", "is", json!("3")), &["text-3"]);
-    holds_for(&api, property("x", "is", json!(3)), &["number-3"]);
-    holds_for(&api, property("x", "is", json!(3.0)), &["number-3"]);
-    holds_for(&api, property("x", "is", json!(3.5)), &["number-3.5"]);
-    holds_for(&api, property("x", "is", json!("PRO")), &[]);
-    holds_for(&api, property("X", "is", json!("pro")), &[]);
+    expect_matches(&api, property("x", "is", json!("pro")), &["text-pro"]);
+    expect_matches(&api, property("x", "is", json!("")), &["text-empty"]);
+    expect_matches(&api, property("x", "is", json!("3")), &["text-3"]);
+    expect_matches(&api, property("x", "is", json!(3)), &["number-3"]);
+    expect_matches(&api, property("x", "is", json!(3.0)), &["number-3"]);
+    expect_matches(&api, property("x", "is", json!(3.5)), &["number-3.5"]);
+    expect_matches(&api, property("x", "is", json!("PRO")), &[]);
+    expect_matches(&api, property("X", "is", json!("pro")), &[]);
 }
 
 #[test]
 fn section_2_8_op_is_not_is_the_complement_of_is() {
     let api = api();
 
-    holds_for(
+    expect_matches(
         &api,
         property("x", "is_not", json!("pro")),
         &[
@@ -69,7 +71,7 @@ fn section_2_8_op_is_not_is_the_complement_of_is() {
             "number--1",
         ],
     );
-    holds_for(
+    expect_matches(
         &api,
         property("x", "is_not", json!(3)),
         &[
@@ -84,19 +86,19 @@ fn section_2_8_op_is_not_is_the_complement_of_is() {
 }
 
 #[test]
-fn section_2_8_op_contains_looks_for_a_part_of_the_text_and_case_counts() {
+fn section_2_8_op_contains_is_a_case_sensitive_substring_search() {
     let api = api();
 
-    holds_for(&api, property("x", "contains", json!("ro")), &["text-pro"]);
-    holds_for(&api, property("x", "contains", json!("RO")), &[]);
-    holds_for(&api, property("x", "contains", json!("pro plus")), &[]);
+    expect_matches(&api, property("x", "contains", json!("ro")), &["text-pro"]);
+    expect_matches(&api, property("x", "contains", json!("RO")), &[]);
+    expect_matches(&api, property("x", "contains", json!("pro plus")), &[]);
 }
 
 #[test]
-fn section_2_8_op_is_set_and_is_not_set_ask_whether_the_property_is_there() {
+fn section_2_8_op_is_set_and_is_not_set_test_whether_the_property_exists() {
     let api = api();
 
-    holds_for(
+    expect_matches(
         &api,
         is_set("x", "is_set"),
         &[
@@ -108,30 +110,30 @@ fn section_2_8_op_is_set_and_is_not_set_ask_whether_the_property_is_there() {
             "number--1",
         ],
     );
-    holds_for(&api, is_set("x", "is_not_set"), &["missing"]);
+    expect_matches(&api, is_set("x", "is_not_set"), &["missing"]);
     assert_eq!(api.matching(is_set("y", "is_not_set")).len(), 7);
 }
 
 #[test]
-fn section_2_8_op_greater_than_and_less_than_order_numbers_alone() {
+fn section_2_8_op_greater_than_and_less_than_compare_only_numbers() {
     let api = api();
 
-    holds_for(
+    expect_matches(
         &api,
         property("x", "greater_than", json!(-1)),
         &["number-3", "number-3.5"],
     );
-    holds_for(
+    expect_matches(
         &api,
         property("x", "greater_than", json!(3)),
         &["number-3.5"],
     );
-    holds_for(
+    expect_matches(
         &api,
         property("x", "less_than", json!(3.5)),
         &["number-3", "number--1"],
     );
-    holds_for(&api, property("x", "less_than", json!(-1)), &[]);
+    expect_matches(&api, property("x", "less_than", json!(-1)), &[]);
 }
 
 #[test]
@@ -139,17 +141,17 @@ fn section_2_8_numbers_are_compared_exactly() {
     let api = Api::start();
     api.create_with("big@example.com", json!({"x": 9_007_199_254_740_993_u64}));
 
-    holds_for(
+    expect_matches(
         &api,
         property("x", "is", json!(9_007_199_254_740_993_u64)),
         &["big"],
     );
-    holds_for(
+    expect_matches(
         &api,
         property("x", "is", json!(9_007_199_254_740_992_u64)),
         &[],
     );
-    holds_for(
+    expect_matches(
         &api,
         property("x", "greater_than", json!(9_007_199_254_740_992_u64)),
         &["big"],
@@ -157,7 +159,7 @@ fn section_2_8_numbers_are_compared_exactly() {
 }
 
 #[test]
-fn section_2_8_match_all_and_any() {
+fn section_2_8_match_all_needs_every_condition_and_any_needs_one() {
     let api = Api::start();
     for (name, properties) in [
         ("both", json!({"a": 1, "b": 1})),
@@ -177,7 +179,7 @@ fn section_2_8_match_all_and_any() {
 }
 
 #[test]
-fn section_2_8_every_property_operator_under_all_and_any() {
+fn section_2_8_every_property_operator_works_under_all_and_any() {
     let api = api();
     let everyone = is_set("y", "is_not_set");
     let nobody = is_set("y", "is_set");
@@ -204,7 +206,7 @@ fn section_2_8_every_property_operator_under_all_and_any() {
 }
 
 #[test]
-fn default_empty_conditions_all_is_everyone_and_any_is_nobody() {
+fn default_without_conditions_all_matches_everyone_and_any_nobody() {
     let api = api();
 
     assert_eq!(
@@ -285,7 +287,7 @@ fn default_bad_conditions_are_422() {
 }
 
 #[test]
-fn default_days_of_0_or_less_or_no_whole_number_are_422() {
+fn default_days_that_are_not_a_positive_whole_number_are_422() {
     let api = api();
 
     for days in [
@@ -312,7 +314,7 @@ fn default_days_of_0_or_less_or_no_whole_number_are_422() {
 }
 
 #[test]
-fn section_2_8_a_count_of_days_beyond_all_time_is_taken() {
+fn section_2_8_a_huge_number_of_days_is_accepted() {
     let api = api();
 
     for days in [json!(1_000_000_000), json!(i64::MAX)] {

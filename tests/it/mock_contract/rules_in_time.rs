@@ -1,4 +1,4 @@
-//! Section 2.8: rules on engagement and on the day a contact joined, against the mock's clock.
+//! Section 2.8: rules on engagement and on when a contact joined, by the mock's clock.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ fn joined(field: &str, days: u64) -> Value {
     json!({"field": field, "days": days})
 }
 
-/// Contacts that opened their mail this many seconds ago, and one that never did.
-fn api_opened(seconds_ago: &[u64]) -> Api {
+/// A mock with a contact for each of these numbers of seconds, who opened mail that long ago, and one who never did.
+fn api_with_opens(seconds_ago: &[u64]) -> Api {
     let api = Api::start();
     api.create("never@example.com");
     for &ago in seconds_ago {
@@ -33,6 +33,7 @@ fn api_opened(seconds_ago: &[u64]) -> Api {
     api
 }
 
+/// The addresses of the contacts who opened mail this many seconds ago.
 fn ago(seconds: &[u64]) -> Vec<String> {
     let mut addresses: Vec<String> = seconds
         .iter()
@@ -62,8 +63,8 @@ fn section_2_8_engagement_ever_and_never_for_each_what() {
 }
 
 #[test]
-fn section_2_8_engagement_within_days_has_its_edge_in() {
-    let api = api_opened(&[0, 7 * DAY - 1, 7 * DAY, 7 * DAY + 1]);
+fn section_2_8_engagement_within_days_includes_the_boundary() {
+    let api = api_with_opens(&[0, 7 * DAY - 1, 7 * DAY, 7 * DAY + 1]);
 
     assert_eq!(
         api.matching(engaged_within("within_days", 7)),
@@ -73,7 +74,7 @@ fn section_2_8_engagement_within_days_has_its_edge_in() {
 
 #[test]
 fn section_2_8_engagement_not_within_days_is_the_complement() {
-    let api = api_opened(&[0, 7 * DAY - 1, 7 * DAY, 7 * DAY + 1]);
+    let api = api_with_opens(&[0, 7 * DAY - 1, 7 * DAY, 7 * DAY + 1]);
 
     let mut expected = ago(&[7 * DAY + 1]);
     expected.push("never@example.com".to_owned());
@@ -81,8 +82,8 @@ fn section_2_8_engagement_not_within_days_is_the_complement() {
 }
 
 #[test]
-fn section_2_8_engagement_goes_by_the_latest_time() {
-    let api = api_opened(&[]);
+fn section_2_8_only_the_latest_engagement_counts() {
+    let api = api_with_opens(&[]);
     api.server.engage("never@example.com", "opened", NOW - 1);
     api.server.engage(
         "never@example.com",
@@ -95,8 +96,8 @@ fn section_2_8_engagement_goes_by_the_latest_time() {
 }
 
 #[test]
-fn section_2_8_engagement_grows_old_as_the_clock_advances() {
-    let api = api_opened(&[0]);
+fn section_2_8_an_engagement_ages_as_the_clock_advances() {
+    let api = api_with_opens(&[0]);
     let within = || api.matching(engaged_within("within_days", 1)).len();
 
     api.server.advance(Duration::from_secs(DAY));
@@ -107,7 +108,7 @@ fn section_2_8_engagement_grows_old_as_the_clock_advances() {
 }
 
 #[test]
-fn section_2_8_joined_within_days_has_its_edge_in() {
+fn section_2_8_joined_within_days_includes_the_boundary() {
     let api = Api::start();
     api.create("ada@example.com");
     let within = |days| api.matching(joined("joined_within_days", days)).len();
@@ -120,7 +121,7 @@ fn section_2_8_joined_within_days_has_its_edge_in() {
 }
 
 #[test]
-fn section_2_8_joined_before_days_has_its_edge_in() {
+fn section_2_8_joined_before_days_includes_the_boundary() {
     let api = Api::start();
     api.create("ada@example.com");
     let before = |days| api.matching(joined("joined_before_days", days)).len();
@@ -133,7 +134,7 @@ fn section_2_8_joined_before_days_has_its_edge_in() {
 }
 
 #[test]
-fn section_2_8_joining_is_not_repeated_by_an_update() {
+fn section_2_8_an_update_does_not_change_when_a_contact_joined() {
     let api = Api::start();
     api.create("ada@example.com");
     api.server.advance(Duration::from_secs(5 * DAY));
@@ -145,8 +146,8 @@ fn section_2_8_joining_is_not_repeated_by_an_update() {
 }
 
 #[test]
-fn section_2_8_kinds_of_condition_mix() {
-    let api = api_opened(&[0, 30 * DAY]);
+fn section_2_8_a_rule_can_mix_kinds_of_condition() {
+    let api = api_with_opens(&[0, 30 * DAY]);
     let rule = |match_: &str| {
         json!({"match_": match_, "conditions": [
             engaged_within("not_within_days", 7),
@@ -161,7 +162,7 @@ fn section_2_8_kinds_of_condition_mix() {
 }
 
 #[test]
-fn section_2_8_a_spam_report_is_an_engagement() {
+fn section_2_8_a_spam_report_counts_as_engagement() {
     let api = Api::start();
     api.create("ada@example.com");
     api.create("bob@example.com");
