@@ -48,7 +48,7 @@ static MOCK: LazyLock<audience::mock::MockServer> =
     LazyLock::new(|| audience::mock::MockServer::builder().start_blocking());
 
 /// What arrives at the server when this address is given to one of the calls.
-fn arrival(index: usize, address: &str) -> (Result<(), Error>, Vec<Request>) {
+fn call_and_receive(index: usize, address: &str) -> (Result<(), Error>, Vec<Request>) {
     RUNTIME.block_on(async {
         let server = respond_with(ok(contact())).await;
         let client = client(server.uri());
@@ -58,7 +58,7 @@ fn arrival(index: usize, address: &str) -> (Result<(), Error>, Vec<Request>) {
 }
 
 fn check(index: usize, address: &str) {
-    let (result, requests) = arrival(index, address);
+    let (result, requests) = call_and_receive(index, address);
     let (method, verb) = CALLS[index];
     if matches!(address, "" | "." | "..") {
         let error = result.unwrap_err();
@@ -85,7 +85,7 @@ fn check(index: usize, address: &str) {
 }
 
 #[test]
-fn addresses_that_would_reach_another_endpoint_are_refused_by_every_call() {
+fn every_call_refuses_addresses_that_would_reach_another_endpoint() {
     for index in 0..CALLS.len() {
         for address in ["", ".", ".."] {
             check(index, address);
@@ -94,7 +94,7 @@ fn addresses_that_would_reach_another_endpoint_are_refused_by_every_call() {
 }
 
 #[test]
-fn odd_addresses_arrive_unchanged_by_every_call() {
+fn unusual_addresses_arrive_unchanged_with_every_call() {
     for address in [
         "ada@example.com",
         "ada+tag@example.com",
@@ -136,7 +136,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_text_either_is_refused_or_arrives_unchanged(
+    fn any_string_is_refused_or_arrives_unchanged(
         address in prop_oneof![any::<String>(), "[.]{0,3}", "[./%@+ ?#&=;\\\\a2eEfF\u{0}\n\u{e9}]{0,12}"],
         index in 0..CALLS.len(),
     ) {
@@ -144,7 +144,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_arrives_unchanged_as_a_query_and_in_a_body(text in any::<String>(), topic in any::<String>()) {
+    fn any_string_arrives_unchanged_in_a_query_and_in_a_body(text in any::<String>(), topic in any::<String>()) {
         RUNTIME.block_on(async {
             let server: MockServer = respond_with(|request: &Request| match request.method.as_str() {
                 "GET" => ok(json!({"data": []})),
@@ -165,7 +165,7 @@ proptest! {
     }
 
     #[test]
-    fn a_contact_of_the_mock_is_found_again_under_whatever_address_it_has(
+    fn the_mock_finds_a_contact_again_by_any_address(
         local in "[^@\\s\\p{Cc}]{1,12}",
     ) {
         let address = format!("{local}@x.io");

@@ -11,7 +11,7 @@ fn three() -> [NewContact; 3] {
 }
 
 #[tokio::test]
-async fn each_entry_gets_its_own_result_in_its_own_place() {
+async fn each_entry_has_its_result_at_its_index() {
     let results = json!({"data": [
         {"email": "a@x.io", "status": "created"},
         {"email": "b@x.io", "status": "updated"},
@@ -54,7 +54,7 @@ async fn each_entry_gets_its_own_result_in_its_own_place() {
 }
 
 #[tokio::test]
-async fn the_body_is_the_bare_array() {
+async fn the_body_is_an_array_of_the_entries() {
     let results = json!({"data": [{"email": "a@x.io", "status": "created"}, {"email": "a@x.io", "status": "updated"}]});
     let server = respond_with(ok(results)).await;
     let twice = [
@@ -101,7 +101,7 @@ async fn an_empty_or_too_long_batch_is_refused_and_nothing_is_sent() {
 }
 
 #[tokio::test]
-async fn results_that_do_not_match_the_batch_in_count_are_of_no_use() {
+async fn a_wrong_number_of_results_is_a_decode_error() {
     for count in [0, 2, 4] {
         let results = vec![json!({"email": "a@x.io", "status": "created"}); count];
         let server = respond_with(ok(json!({"data": results}))).await;
@@ -123,7 +123,7 @@ async fn results_that_do_not_match_the_batch_in_count_are_of_no_use() {
 }
 
 #[tokio::test]
-async fn a_result_without_a_status_is_named_by_its_place() {
+async fn an_error_names_the_index_of_a_result_without_a_status() {
     let data = json!([
         {"email": "a@x.io", "status": "created"},
         {"email": "hunter2@x.io", "status": "created"},
@@ -147,7 +147,7 @@ async fn a_result_without_a_status_is_named_by_its_place() {
 }
 
 #[tokio::test]
-async fn a_repeated_batch_tells_how_often_it_was_sent() {
+async fn a_retried_batch_reports_its_attempts() {
     let results = json!({"data": [{"email": "a@x.io", "status": "updated"}]});
     let server = respond_in_turn([status(500), status(429), ok(results)]).await;
 

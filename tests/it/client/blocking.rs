@@ -31,7 +31,7 @@ fn readers(contacts: &Contacts, count: usize) {
 }
 
 #[test]
-fn every_call_has_its_twin() {
+fn every_async_call_has_a_blocking_one() {
     let (server, contacts) = server();
     let ada = "ada@x.io";
 
@@ -66,7 +66,7 @@ fn every_call_has_its_twin() {
 }
 
 #[test]
-fn a_list_is_an_iterator_over_all_pages_and_its_cursor_goes_on_another_day() {
+fn a_list_iterates_over_all_pages_and_continues_from_a_saved_cursor() {
     let (_server, contacts) = server();
     readers(&contacts, 25);
 
@@ -93,7 +93,7 @@ fn a_list_is_an_iterator_over_all_pages_and_its_cursor_goes_on_another_day() {
 }
 
 #[test]
-fn an_error_in_the_middle_of_a_list_loses_nothing() {
+fn after_an_error_a_list_continues_with_no_contact_lost() {
     let (server, contacts) = server();
     readers(&contacts, 20);
     let mut iter = contacts.list().limit(10).retry(RetryPolicy::none()).iter();
@@ -109,7 +109,7 @@ fn an_error_in_the_middle_of_a_list_loses_nothing() {
 }
 
 #[test]
-fn settings_of_a_call_are_those_of_the_async_one() {
+fn a_blocking_call_has_the_same_settings_as_the_async_one() {
     let (server, contacts) = server();
     server.fault(Fault::delay(Duration::from_secs(5)));
 
@@ -122,7 +122,7 @@ fn settings_of_a_call_are_those_of_the_async_one() {
 }
 
 #[test]
-fn one_client_serves_many_threads_and_outlives_none_of_them() {
+fn one_client_serves_many_threads() {
     let (server, contacts) = server();
 
     thread::scope(|scope| {
@@ -142,7 +142,7 @@ fn one_client_serves_many_threads_and_outlives_none_of_them() {
 }
 
 #[tokio::test]
-async fn a_thread_that_runs_async_code_is_blocked_but_not_killed() {
+async fn a_blocking_call_in_async_code_blocks_the_thread_and_does_not_panic() {
     let server = MockServer::start().await;
     let contacts = client(&server).contacts();
 

@@ -8,7 +8,7 @@ use crate::support::scripted_server::{
 use crate::support::{ADA, builder, contact, contacts, respond_with, status};
 
 #[tokio::test]
-async fn a_compressed_answer_is_read() {
+async fn a_compressed_response_is_read() {
     let contact = retrieve_once(gzipped_response(contact().to_string().as_bytes()))
         .await
         .unwrap();
@@ -17,7 +17,7 @@ async fn a_compressed_answer_is_read() {
 }
 
 #[tokio::test]
-async fn what_does_not_decompress_is_the_answer_s_fault_and_not_the_connection_s() {
+async fn a_body_that_does_not_decompress_is_a_decode_error_and_not_a_transport_error() {
     let act = bytes(
         "HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 12\r\n\r\nno gzip here",
     );
@@ -35,7 +35,7 @@ async fn what_does_not_decompress_is_the_answer_s_fault_and_not_the_connection_s
 }
 
 #[tokio::test]
-async fn a_body_up_to_the_limit_is_read_and_one_byte_more_is_not() {
+async fn a_body_one_byte_over_the_limit_is_an_error() {
     let body = contact().to_string();
     let chunked = |body: &str| {
         let (one, two) = body.split_at(10);
@@ -71,7 +71,7 @@ async fn a_body_up_to_the_limit_is_read_and_one_byte_more_is_not() {
 }
 
 #[tokio::test]
-async fn a_refusal_whose_words_are_beyond_the_limit_is_a_refusal_without_words() {
+async fn a_refusal_with_a_body_over_the_limit_is_a_refusal_without_a_body() {
     let server = respond_with(status(404).set_body_string("x".repeat(2_000))).await;
     let client = builder(server.uri()).body_limit(1_000).build().unwrap();
 
@@ -86,7 +86,7 @@ async fn a_refusal_whose_words_are_beyond_the_limit_is_a_refusal_without_words()
 }
 
 #[tokio::test]
-async fn a_5xx_whose_words_do_not_decompress_is_repeated_like_any_other() {
+async fn a_5xx_with_a_body_that_does_not_decompress_is_retried_like_any_other() {
     let page = status(503).insert_header("content-encoding", "gzip");
     let server = respond_with(page.set_body_string("<html>busy</html>")).await;
 
@@ -99,7 +99,7 @@ async fn a_5xx_whose_words_do_not_decompress_is_repeated_like_any_other() {
 }
 
 #[tokio::test]
-async fn a_small_body_that_swells_to_a_huge_one_is_stopped_at_the_limit() {
+async fn a_small_body_that_decompresses_to_a_huge_one_is_stopped_at_the_limit() {
     let bomb = gzipped_response(&vec![b' '; 16 * 1024 * 1024]);
     assert!(bomb.len() < 20 * 1024);
     let server = ScriptedServer::start([bomb]).await;
@@ -116,7 +116,7 @@ async fn a_small_body_that_swells_to_a_huge_one_is_stopped_at_the_limit() {
 }
 
 #[tokio::test]
-async fn the_limit_is_32_mib_unless_set() {
+async fn the_limit_is_32_mib_by_default() {
     let error = retrieve_once(response(200, vec![b' '; 32 * 1024 * 1024 + 1]))
         .await
         .unwrap_err();

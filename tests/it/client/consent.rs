@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::{ADA, contact, contacts, ok, received, record, respond_with, status, with};
 
 #[tokio::test]
-async fn what_is_not_said_is_not_sent() {
+async fn members_that_are_not_set_are_not_sent() {
     let server = respond_with(ok(contact())).await;
     let contacts = contacts(server.uri());
 
@@ -66,7 +66,7 @@ async fn what_is_not_said_is_not_sent() {
 }
 
 #[tokio::test]
-async fn the_contact_comes_back_as_it_is_now() {
+async fn the_changed_contact_is_returned() {
     let server = respond_with(status(202).set_body_json(contact())).await;
 
     let contact = contacts(server.uri())
@@ -83,7 +83,7 @@ async fn the_contact_comes_back_as_it_is_now() {
 }
 
 #[tokio::test]
-async fn an_answer_in_the_short_form_gives_no_answer_for_any_topic() {
+async fn a_short_response_has_no_topic_answers() {
     let server = respond_with(ok(record())).await;
 
     let contact = contacts(server.uri())
@@ -124,7 +124,7 @@ async fn a_complaint_contact_cannot_be_subscribed_and_the_error_says_so() {
 }
 
 #[tokio::test]
-async fn an_unknown_topic_is_named_by_the_service_and_not_by_the_error_text() {
+async fn an_unknown_topic_is_in_the_services_message_and_not_in_the_error_text() {
     let refusal = json!({"code": "not_found", "message": "no such topic: gossip"});
     let server = respond_with(status(404).set_body_json(refusal)).await;
 
@@ -147,7 +147,7 @@ async fn an_unknown_topic_is_named_by_the_service_and_not_by_the_error_text() {
 }
 
 #[tokio::test]
-async fn whether_a_contact_is_opted_out_is_never_guessed() {
+async fn a_missing_or_invalid_consent_member_is_a_decode_error() {
     let mut odd = with(contact(), "unsubscribed", Value::Null);
     let server = respond_with(ok(&odd)).await;
     let error = contacts(server.uri()).unsubscribe(ADA).await.unwrap_err();

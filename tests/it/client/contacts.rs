@@ -10,7 +10,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn create_sends_what_was_set_and_reads_the_record() {
+async fn create_sends_the_members_that_are_set_and_reads_the_contact() {
     let server = respond_with(status(201).set_body_json(record())).await;
     let ada = NewContact::new(" Ada@Example.com")
         .first_name("Ada")
@@ -67,7 +67,7 @@ async fn only_a_201_means_that_the_contact_is_new() {
 }
 
 #[tokio::test]
-async fn a_200_after_a_lost_attempt_shows_that_there_was_one() {
+async fn a_200_after_a_failed_attempt_reports_two_attempts() {
     let server = respond_in_turn([status(503), ok(record())]).await;
 
     let created = contacts(server.uri())
@@ -79,7 +79,7 @@ async fn a_200_after_a_lost_attempt_shows_that_there_was_one() {
 }
 
 #[tokio::test]
-async fn an_empty_map_of_properties_is_sent_and_a_map_not_set_is_not() {
+async fn empty_properties_are_sent_and_unset_properties_are_not() {
     let server = respond_with(ok(record())).await;
     let contacts = contacts(server.uri());
 
@@ -104,7 +104,7 @@ async fn an_empty_map_of_properties_is_sent_and_a_map_not_set_is_not() {
 }
 
 #[tokio::test]
-async fn a_number_that_json_cannot_hold_is_refused_before_anything_is_sent() {
+async fn a_number_that_json_cannot_represent_is_refused_and_nothing_is_sent() {
     let server = respond_with(ok(record())).await;
     let contacts = contacts(server.uri());
 
@@ -152,7 +152,7 @@ async fn retrieve_reads_every_member_of_the_full_form() {
 }
 
 #[tokio::test]
-async fn what_was_never_given_is_none_whether_missing_null_or_empty() {
+async fn a_missing_null_or_empty_member_is_none() {
     let missing = without(
         contact(),
         &[
@@ -191,7 +191,7 @@ async fn what_was_never_given_is_none_whether_missing_null_or_empty() {
 }
 
 #[tokio::test]
-async fn reasons_values_and_members_that_the_document_does_not_know_are_kept_or_passed_over() {
+async fn unknown_reasons_and_values_are_kept_and_unknown_members_ignored() {
     let mut odd = with(contact(), "unsubscribe_reason", "moved abroad");
     odd["properties"] = json!({"vip": true, "tags": ["a", 1], "big": 18_446_744_073_709_551_615_u64, "half": 0.5, "none": null});
     odd["created_at"] = i64::MIN.into();
@@ -212,7 +212,7 @@ async fn reasons_values_and_members_that_the_document_does_not_know_are_kept_or_
 }
 
 #[tokio::test]
-async fn the_complaint_can_be_read() {
+async fn a_complaint_is_read_as_the_reason() {
     let server = respond_with(ok(with(contact(), "unsubscribe_reason", "complaint"))).await;
 
     let contact = contacts(server.uri()).retrieve(ADA).await.unwrap();
@@ -224,7 +224,7 @@ async fn the_complaint_can_be_read() {
 }
 
 #[tokio::test]
-async fn merge_sends_the_properties_alone_and_hands_the_answer_out_raw() {
+async fn merge_sends_only_the_properties_and_returns_the_raw_response() {
     let server = respond_with(text(202, r#"{"merged": 1}"#).insert_header("x-request", "7")).await;
 
     let raw = contacts(server.uri())
@@ -249,7 +249,7 @@ async fn merge_sends_the_properties_alone_and_hands_the_answer_out_raw() {
 }
 
 #[tokio::test]
-async fn an_answer_without_a_body_is_an_answer_where_it_is_handed_out_raw() {
+async fn a_raw_response_may_have_an_empty_body() {
     let server = respond_with(status(204)).await;
 
     let raw = contacts(server.uri())
@@ -261,7 +261,7 @@ async fn an_answer_without_a_body_is_an_answer_where_it_is_handed_out_raw() {
 }
 
 #[tokio::test]
-async fn a_list_shows_the_short_form() {
+async fn a_list_has_contacts_in_the_short_form() {
     let page = json!({"data": [summary("con_9"), with(summary("con_8"), "first_name", Value::Null)], "next": "con_8"});
     let server = respond_with(ok(page)).await;
 

@@ -36,7 +36,7 @@ fn ada() -> NewContact {
 }
 
 #[tokio::test]
-async fn contacts_are_created_updated_and_read_alike() {
+async fn contacts_are_created_updated_and_read_the_same_in_every_dialect() {
     for dialect in dialects() {
         let (_server, client) = start(dialect).await;
         let contacts = client.contacts();
@@ -99,7 +99,7 @@ async fn contacts_are_created_updated_and_read_alike() {
 }
 
 #[tokio::test]
-async fn a_batch_reports_each_entry_alike() {
+async fn a_batch_reports_each_entry_the_same_in_every_dialect() {
     for dialect in dialects() {
         let (server, client) = start(dialect).await;
         server.set_ceiling(Some(2));
@@ -155,7 +155,7 @@ async fn a_batch_reports_each_entry_alike() {
 }
 
 #[tokio::test]
-async fn consent_is_recorded_and_read_alike() {
+async fn consent_is_recorded_and_read_the_same_in_every_dialect() {
     for dialect in dialects() {
         let (server, client) = start(dialect).await;
         server.topic("news", true);
@@ -206,7 +206,7 @@ async fn consent_is_recorded_and_read_alike() {
 type Question = fn(&Error) -> bool;
 
 #[tokio::test]
-async fn every_refusal_is_known_by_its_predicate() {
+async fn every_refusal_matches_its_predicate_in_every_dialect() {
     for dialect in dialects() {
         let (server, client) = start(dialect).await;
         server.topic("news", true);
@@ -310,7 +310,7 @@ async fn every_refusal_is_known_by_its_predicate() {
 }
 
 #[tokio::test]
-async fn a_list_is_walked_and_counted_alike() {
+async fn a_list_is_read_and_counted_the_same_in_every_dialect() {
     for dialect in dialects() {
         let (server, client) = start(dialect).await;
         server.segment("seg_1", SegmentKind::Rule(json!({"match_": "all", "conditions": [{"field": "property", "key": "even", "op": "is", "value": 1}]})));
@@ -380,7 +380,7 @@ async fn a_list_is_walked_and_counted_alike() {
 }
 
 #[tokio::test]
-async fn properties_are_merged_and_mail_is_sent_alike() {
+async fn properties_are_merged_and_mail_is_sent_the_same_in_every_dialect() {
     for dialect in dialects() {
         let (server, client) = start(dialect).await;
         let contacts = client.contacts();
@@ -414,7 +414,7 @@ async fn properties_are_merged_and_mail_is_sent_alike() {
 
 /// So that the tests above do not pass for want of dialects.
 #[test]
-fn there_are_dialects_that_differ_in_what_the_client_reads() {
+fn the_dialects_differ_in_what_the_client_reads() {
     assert!(dialects().count() > 20);
     assert!(dialects().any(|dialect| dialect.success_status == SuccessStatus::Accepted));
     assert!(dialects().any(|dialect| dialect.batch_message == BatchMessage::Reason));

@@ -92,7 +92,7 @@ async fn slug_message_and_body_are_found_in_every_shape() {
 }
 
 #[tokio::test]
-async fn without_a_slug_only_a_status_that_means_one_thing_is_taken_for_it() {
+async fn without_a_slug_only_an_unambiguous_status_matches_a_predicate() {
     for body in [
         "",
         "{}",
@@ -136,7 +136,7 @@ async fn without_a_slug_only_a_status_that_means_one_thing_is_taken_for_it() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_text_are_kept_as_they_came() {
+async fn a_body_that_is_not_utf_8_is_kept_unchanged() {
     let error = refusal(404, [0xff, 0x00, 0xfe]).await;
 
     assert_eq!(error.api().unwrap().body(), [0xff, 0x00, 0xfe]);
@@ -144,7 +144,7 @@ async fn bytes_that_are_no_text_are_kept_as_they_came() {
 }
 
 #[tokio::test]
-async fn another_slug_under_the_same_status_is_not_what_was_asked_about() {
+async fn a_predicate_does_not_match_a_different_slug_with_the_same_status() {
     let error = refusal(404, r#"{"code": "no_such_route"}"#).await;
 
     assert!(!error.is_not_found());
@@ -152,7 +152,7 @@ async fn another_slug_under_the_same_status_is_not_what_was_asked_about() {
 }
 
 #[tokio::test]
-async fn what_may_have_become_of_the_write_follows_from_the_status() {
+async fn the_outcome_follows_from_the_status() {
     for code in [
         400, 401, 402, 403, 404, 405, 409, 410, 413, 415, 422, 423, 425, 429, 451,
     ] {
@@ -172,7 +172,7 @@ async fn what_may_have_become_of_the_write_follows_from_the_status() {
 }
 
 #[tokio::test]
-async fn every_operation_names_itself_and_the_place_where_the_answer_goes_wrong() {
+async fn a_decode_error_names_the_operation_and_the_place() {
     let hunter = "hunter2@example.com";
     for operation in Operation::ALL {
         if matches!(
@@ -223,7 +223,7 @@ async fn every_operation_names_itself_and_the_place_where_the_answer_goes_wrong(
 }
 
 #[tokio::test]
-async fn the_json_path_leads_to_the_wrong_type_and_quotes_nothing() {
+async fn a_decode_error_has_the_json_path_of_a_wrong_type_and_no_value() {
     let good = crate::support::contact();
     for (member, value, message) in [
         ("id", json!(7), "$.id: expected a string"),
@@ -270,7 +270,7 @@ async fn the_json_path_leads_to_the_wrong_type_and_quotes_nothing() {
 }
 
 #[tokio::test]
-async fn a_wrong_contact_in_the_middle_of_a_page_is_found_by_its_index() {
+async fn a_decode_error_has_the_index_of_an_invalid_contact_in_a_page() {
     let data = [
         summary("c1"),
         with(summary("c2"), "created_at", "yesterday"),
@@ -287,7 +287,7 @@ async fn a_wrong_contact_in_the_middle_of_a_page_is_found_by_its_index() {
 }
 
 #[tokio::test]
-async fn success_without_content_is_no_contact() {
+async fn a_success_without_a_body_is_a_decode_error() {
     let server = respond_with(status(204)).await;
 
     let error = contacts(server.uri()).unsubscribe(ADA).await.unwrap_err();
@@ -299,7 +299,7 @@ async fn success_without_content_is_no_contact() {
 }
 
 #[tokio::test]
-async fn the_service_s_own_words_are_at_hand_and_never_printed() {
+async fn the_services_message_is_available_and_never_printed() {
     let body = json!({"error": {"code": "hunter2@example.com", "message": "hunter2@example.com is no contact"}});
 
     let error = refusal(404, body.to_string()).await;

@@ -83,7 +83,7 @@ fn client(server: &MockServer) -> Client {
 }
 
 /// A service in which the call has something to change.
-async fn prepared(operation: Operation) -> MockServer {
+async fn prepare_server(operation: Operation) -> MockServer {
     let server = MockServer::start().await;
     server.topic("news", operation == Operation::UnsubscribeTopic);
     let contacts = server.client().contacts();
@@ -106,7 +106,7 @@ async fn prepared(operation: Operation) -> MockServer {
 }
 
 /// Whether what the call asks for is so; of a call that changes nothing, `None`.
-fn is_done(operation: Operation, server: &MockServer) -> Option<bool> {
+fn has_taken_effect(operation: Operation, server: &MockServer) -> Option<bool> {
     let ada = server.contact(ADA);
     let done = match operation {
         Operation::Create
@@ -129,9 +129,9 @@ fn is_done(operation: Operation, server: &MockServer) -> Option<bool> {
 
 async fn check(operation: Operation, wrong: FaultKind) {
     let case = format!("{operation:?} with {wrong:?}");
-    let server = prepared(operation).await;
+    let server = prepare_server(operation).await;
     assert_ne!(
-        is_done(operation, &server),
+        has_taken_effect(operation, &server),
         Some(true),
         "{case}: there is something to do"
     );
@@ -171,14 +171,14 @@ async fn check(operation: Operation, wrong: FaultKind) {
             "{case}"
         );
     }
-    if let Some(done) = is_done(operation, &server) {
+    if let Some(done) = has_taken_effect(operation, &server) {
         assert_eq!(done, wrong.is_applied() || repeated, "{case}");
     }
     assert!(server.contacts() <= 1, "{case}");
 }
 
 #[tokio::test]
-async fn every_call_comes_through_every_fault_with_nothing_lost_and_nothing_done_twice() {
+async fn every_call_handles_every_fault_and_applies_nothing_twice() {
     let cases =
         operations().flat_map(|operation| FaultKind::ALL.map(|wrong| check(operation, wrong)));
 
@@ -186,7 +186,7 @@ async fn every_call_comes_through_every_fault_with_nothing_lost_and_nothing_done
 }
 
 #[tokio::test]
-async fn a_create_whose_answer_was_lost_tells_that_it_took_two_attempts() {
+async fn a_create_whose_response_was_lost_reports_two_attempts() {
     let server = MockServer::start().await;
     let contacts = client(&server).contacts();
     server.fault(Fault::close_after().times(1));
@@ -214,7 +214,7 @@ async fn a_create_whose_answer_was_lost_tells_that_it_took_two_attempts() {
 }
 
 #[tokio::test]
-async fn a_strict_create_whose_answer_was_lost_does_not_come_back_as_a_conflict() {
+async fn a_strict_create_whose_response_was_lost_does_not_become_a_conflict() {
     let server = MockServer::start().await;
     let contacts = client(&server).contacts();
     server.fault(Fault::close_after().times(1));
@@ -236,7 +236,7 @@ async fn a_strict_create_whose_answer_was_lost_does_not_come_back_as_a_conflict(
 }
 
 #[tokio::test]
-async fn a_service_that_stays_away_is_asked_four_times_and_then_no_more() {
+async fn a_service_that_keeps_failing_gets_four_attempts() {
     for wrong in [Busy, ClosedBefore, ClosedAfter, CutBody, Garbage] {
         let server = MockServer::start().await;
         server.fault(wrong.fault());
@@ -257,7 +257,7 @@ async fn a_service_that_stays_away_is_asked_four_times_and_then_no_more() {
 }
 
 /// A subscribe whose first attempt fails, and a recipient who opts out before a second one could come.
-async fn race(topic: Option<&str>, fault: Fault, repeatable: bool) -> MockServer {
+async fn race_opt_in_with_opt_out(topic: Option<&str>, fault: Fault, repeatable: bool) -> MockServer {
     let server = MockServer::start().await;
     server.topic("news", true);
     let contacts = client(&server).contacts();
@@ -282,7 +282,7 @@ async fn race(topic: Option<&str>, fault: Fault, repeatable: bool) -> MockServer
 }
 
 /// How many requests there were to subscribe.
-fn opt_ins(server: &MockServer) -> usize {
+fn count_opt_ins(server: &MockServer) -> usize {
     server
         .requests()
         .iter()
@@ -291,39 +291,39 @@ fn opt_ins(server: &MockServer) -> usize {
 }
 
 #[tokio::test]
-async fn a_late_repeat_of_an_opt_in_never_undoes_an_opt_out_made_in_between() {
+async fn a_failed_opt_in_is_not_retried_and_never_undoes_a_later_opt_out() {
     let busy = || Fault::status(503).retry_after(1);
     let applied_and_late = || Fault::delay(Duration::from_secs(30));
     for fault in [busy, applied_and_late] {
-        let server = race(None, fault(), false).await;
+        let server = race_opt_in_with_opt_out(None, fault(), false).await;
         assert!(server.contact(ADA).unwrap().unsubscribed);
-        assert_eq!(opt_ins(&server), 1);
+        assert_eq!(count_opt_ins(&server), 1);
 
-        let server = race(Some("news"), fault(), false).await;
+        let server = race_opt_in_with_opt_out(Some("news"), fault(), false).await;
         assert_eq!(
             server.contact(ADA).unwrap().answers.get("news"),
             Some(&false)
         );
-        assert_eq!(opt_ins(&server), 1);
+        assert_eq!(count_opt_ins(&server), 1);
     }
 }
 
 /// The counterpart: were an opt-in repeated like any other call, the race above would be lost.
 #[tokio::test]
-async fn who_says_that_an_opt_in_is_repeatable_takes_the_risk_that_it_undoes_an_opt_out() {
-    let server = race(None, Fault::status(503).retry_after(1), true).await;
+async fn a_repeatable_opt_in_can_undo_a_later_opt_out() {
+    let server = race_opt_in_with_opt_out(None, Fault::status(503).retry_after(1), true).await;
 
     assert!(!server.contact(ADA).unwrap().unsubscribed);
-    assert_eq!(opt_ins(&server), 2);
+    assert_eq!(count_opt_ins(&server), 2);
 }
 
 #[tokio::test]
-async fn an_opt_out_comes_through_whatever_happens_to_its_answer() {
+async fn an_opt_out_is_applied_despite_any_fault() {
     for wrong in FaultKind::ALL {
         if matches!(wrong, TooLate) {
             continue; // covered above, and slow
         }
-        let server = prepared(Operation::Unsubscribe).await;
+        let server = prepare_server(Operation::Unsubscribe).await;
         server.fault(wrong.fault().times(3));
 
         let _either = client(&server).contacts().unsubscribe(ADA).await;
@@ -333,7 +333,7 @@ async fn an_opt_out_comes_through_whatever_happens_to_its_answer() {
 }
 
 #[tokio::test]
-async fn a_walk_over_a_service_with_faults_neither_loses_nor_doubles() {
+async fn listing_through_faults_neither_misses_nor_repeats_contacts() {
     let server = MockServer::start().await;
     let contacts = client(&server).contacts();
     let all: Vec<String> = (0..95).map(|n| format!("{n}@example.com")).collect();
@@ -372,7 +372,7 @@ async fn a_walk_over_a_service_with_faults_neither_loses_nor_doubles() {
 }
 
 #[tokio::test]
-async fn a_walk_during_which_contacts_are_added_sees_each_earlier_one_once() {
+async fn listing_while_contacts_are_added_returns_each_earlier_one_once() {
     let server = MockServer::start().await;
     let contacts = client(&server).contacts();
     let all: Vec<String> = (0..40).map(|n| format!("{n}@example.com")).collect();

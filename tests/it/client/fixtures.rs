@@ -69,7 +69,7 @@ fn every_fixture_is_in_the_list() {
 }
 
 #[test]
-fn section_2_1_the_full_contact() {
+fn section_2_1_the_full_contact_is_read_and_written() {
     let ada: Contact = read("2.1-contact.json");
     assert_eq!(
         (ada.first_name.as_deref(), ada.unsubscribe_reason),
@@ -90,21 +90,21 @@ fn section_2_1_the_full_contact() {
 }
 
 #[test]
-fn section_2_2_the_created_contact() {
+fn section_2_2_the_created_contact_is_read_and_written() {
     let created: ContactRecord = read("2.2-created.json");
 
     assert_eq!(created.last_name.as_deref(), Some("Lovelace"));
 }
 
 #[test]
-fn section_2_3_the_list_item() {
+fn section_2_3_the_list_item_is_read_and_written() {
     let item: ContactSummary = read("2.3-list-item.json");
 
     assert_eq!((item.id.as_str(), item.unsubscribed), ("con_7", false));
 }
 
 #[test]
-fn section_2_4_the_new_contact() {
+fn section_2_4_the_new_contact_is_read_and_written() {
     let properties = Properties::from_iter([
         ("plan", "pro".into()),
         ("seats", audience::contacts::PropertyValue::from(3)),
@@ -119,7 +119,7 @@ fn section_2_4_the_new_contact() {
 }
 
 #[tokio::test]
-async fn section_2_5_and_4_2_the_batch_and_its_results() {
+async fn section_2_5_and_4_2_the_batch_is_sent_and_its_results_are_read() {
     let results = fixture("2.5-batch-results.json");
     for entry in results["data"].as_array().unwrap() {
         let read: BatchEntry = serde_json::from_value(entry.clone()).unwrap();
@@ -146,7 +146,7 @@ async fn section_2_5_and_4_2_the_batch_and_its_results() {
 }
 
 #[test]
-fn section_2_8_the_rule() {
+fn section_2_8_the_rule_is_read_and_written() {
     let rule: Rule = read("2.8-rule.json");
 
     let [first, .., last] = rule.conditions() else {
@@ -166,7 +166,7 @@ fn section_2_8_the_rule() {
 }
 
 #[test]
-fn section_4_4_a_page_and_the_last_one() {
+fn section_4_4_a_page_and_the_last_page_are_read_and_written() {
     let page: Page = read("4.4-page.json");
     assert_eq!((page.data.len(), page.next.as_deref()), (2, Some("con_7")));
 
@@ -175,7 +175,7 @@ fn section_4_4_a_page_and_the_last_one() {
 }
 
 #[tokio::test]
-async fn sections_4_5_to_4_7_the_bodies_of_the_other_calls() {
+async fn sections_4_5_to_4_7_consent_calls_and_merges_send_these_bodies() {
     let server = respond_with(ok(contact())).await;
     let contacts = contacts(server.uri());
     let properties = Properties::from_iter([
@@ -209,7 +209,7 @@ async fn sections_4_5_to_4_7_the_bodies_of_the_other_calls() {
 }
 
 #[tokio::test]
-async fn section_7_an_error() {
+async fn section_7_an_error_is_read() {
     let server = respond_with(status(404).set_body_json(fixture("7-error.json"))).await;
 
     let error = contacts(server.uri())

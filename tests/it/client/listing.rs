@@ -55,7 +55,7 @@ fn after(request: &Request) -> Option<String> {
         .map(|(_, value)| value.into_owned())
 }
 
-async fn cursors_asked_for(server: &MockServer) -> Vec<Option<String>> {
+async fn requested_cursors(server: &MockServer) -> Vec<Option<String>> {
     received(server).await.iter().map(after).collect()
 }
 
@@ -80,7 +80,7 @@ fn three_pages() -> Book {
 }
 
 #[tokio::test]
-async fn a_walk_goes_on_past_a_short_page_and_ends_on_empty_data_alone() {
+async fn a_list_continues_past_a_short_page_and_ends_only_with_an_empty_one() {
     let server = three_pages().serve().await;
     let contacts = contacts(server.uri());
 
@@ -89,7 +89,7 @@ async fn a_walk_goes_on_past_a_short_page_and_ends_on_empty_data_alone() {
         ["c9", "c8", "c7", "c6", "c5", "c4", "c3"]
     );
 
-    let asked = cursors_asked_for(&server).await;
+    let asked = requested_cursors(&server).await;
     assert_eq!(
         asked,
         [
@@ -115,7 +115,7 @@ async fn a_walk_goes_on_past_a_short_page_and_ends_on_empty_data_alone() {
 }
 
 #[tokio::test]
-async fn next_is_the_cursor_where_there_is_one_and_the_last_id_where_there_is_none() {
+async fn the_cursor_is_next_if_present_and_the_last_id_otherwise() {
     let book = Book::default();
     book.put(None, &["c9"], json!("opaque"));
     book.put(Some("opaque"), &["c8"], json!("missing"));
@@ -129,7 +129,7 @@ async fn next_is_the_cursor_where_there_is_one_and_the_last_id_where_there_is_no
 }
 
 #[tokio::test]
-async fn every_request_of_a_walk_carries_the_filters() {
+async fn every_request_of_a_list_has_the_filters() {
     let server = three_pages().serve().await;
     let list = contacts(server.uri()).list().limit(7).query("a b");
 
@@ -166,7 +166,7 @@ async fn every_request_of_a_walk_carries_the_filters() {
 }
 
 #[tokio::test]
-async fn one_page_is_one_request_whatever_comes_after_it() {
+async fn awaiting_a_list_requests_one_page() {
     let server = three_pages().serve().await;
 
     let page = contacts(server.uri()).list().after("c7").await.unwrap();
@@ -179,7 +179,7 @@ async fn one_page_is_one_request_whatever_comes_after_it() {
 }
 
 #[tokio::test]
-async fn a_segment_and_a_rule_together_are_refused_once_and_nothing_is_sent() {
+async fn a_segment_with_a_rule_is_refused_once_and_nothing_is_sent() {
     let server = three_pages().serve().await;
     let list = contacts(server.uri())
         .list()
@@ -201,7 +201,7 @@ async fn a_segment_and_a_rule_together_are_refused_once_and_nothing_is_sent() {
 }
 
 #[tokio::test]
-async fn cursors_that_go_in_circles_are_an_error_soon_and_never_an_endless_walk() {
+async fn a_cycle_of_cursors_is_an_error_and_not_an_endless_loop() {
     for tail in [0, 1, 5] {
         for length in [1, 2, 3, 7] {
             let book = Book::default();
@@ -254,7 +254,7 @@ async fn cursors_that_go_in_circles_are_an_error_soon_and_never_an_endless_walk(
 }
 
 #[tokio::test]
-async fn the_same_page_again_is_a_circle_even_where_next_is_missing() {
+async fn a_repeated_page_is_a_cycle_even_if_next_is_missing() {
     for next in [json!("missing"), json!(""), json!(null), json!("c9")] {
         let book = Book::default();
         book.put(None, &["c9"], next.clone());
@@ -275,7 +275,7 @@ async fn the_same_page_again_is_a_circle_even_where_next_is_missing() {
 }
 
 #[tokio::test]
-async fn a_walk_started_after_a_cursor_finds_the_way_back_to_it() {
+async fn a_cycle_back_to_the_starting_cursor_is_found() {
     let book = Book::default();
     book.put(Some("start"), &["c1"], json!("start"));
     let server = book.serve().await;
@@ -293,7 +293,7 @@ async fn a_walk_started_after_a_cursor_finds_the_way_back_to_it() {
 }
 
 #[tokio::test]
-async fn a_walk_that_is_refused_again_and_again_ends() {
+async fn a_list_ends_after_three_refusals_in_a_row() {
     let server = respond_with(status(401)).await;
 
     let items: Vec<_> = contacts(server.uri())
@@ -308,7 +308,7 @@ async fn a_walk_that_is_refused_again_and_again_ends() {
 }
 
 #[tokio::test]
-async fn the_cursor_of_a_page_leads_on_until_the_data_is_empty() {
+async fn the_cursor_of_a_page_leads_to_the_next_until_a_page_is_empty() {
     let page = |ids: &[&str], next: Value| {
         let data: Vec<_> = ids.iter().map(|id| summary(id)).collect();
         ok(json!({"data": data, "next": next}))
@@ -340,7 +340,7 @@ async fn the_cursor_of_a_page_leads_on_until_the_data_is_empty() {
 }
 
 #[tokio::test]
-async fn after_an_error_in_the_middle_the_walk_goes_on_with_nothing_lost_and_nothing_twice() {
+async fn after_an_error_a_list_continues_and_neither_misses_nor_repeats_contacts() {
     let page = |ids: &[&str], next: &str| {
         let data: Vec<_> = ids.iter().map(|id| summary(id)).collect();
         ok(json!({"data": data, "next": next}))
@@ -383,7 +383,7 @@ async fn after_an_error_in_the_middle_the_walk_goes_on_with_nothing_lost_and_not
         ]
     );
     let c8 = || Some("c8".to_owned());
-    let asked = cursors_asked_for(&server).await;
+    let asked = requested_cursors(&server).await;
     assert_eq!(
         asked,
         [None, None, c8(), c8(), c8(), c8(), Some("c7".into())]
@@ -391,7 +391,7 @@ async fn after_an_error_in_the_middle_the_walk_goes_on_with_nothing_lost_and_not
 }
 
 #[tokio::test]
-async fn a_walk_repeats_a_page_on_its_own_as_any_reading_call_does() {
+async fn a_list_retries_a_page_like_any_other_call() {
     let page = json!({"data": [summary("c1")], "next": ""});
     let end = json!({"data": [], "next": ""});
     let server = respond_in_turn([status(503), ok(page), status(429), status(500), ok(end)]).await;
@@ -400,7 +400,7 @@ async fn a_walk_repeats_a_page_on_its_own_as_any_reading_call_does() {
 }
 
 #[tokio::test]
-async fn a_walk_that_is_over_stays_over() {
+async fn a_list_that_has_ended_stays_ended() {
     let server = three_pages().serve().await;
     let list = contacts(server.uri()).list();
     let (mut stream, mut pages) = (list.clone().stream(), list.pages());
@@ -423,7 +423,7 @@ async fn a_walk_that_is_over_stays_over() {
 }
 
 #[tokio::test]
-async fn a_page_is_fetched_only_when_it_is_polled_for() {
+async fn a_page_is_requested_only_when_it_is_polled() {
     let server = three_pages().serve().await;
     let mut stream = contacts(server.uri()).list().stream();
     assert!(received(&server).await.is_empty());
@@ -436,7 +436,7 @@ async fn a_page_is_fetched_only_when_it_is_polled_for() {
 }
 
 #[tokio::test]
-async fn a_walk_can_be_stopped_at_any_contact_and_gone_on_with_another_day() {
+async fn a_list_has_a_cursor_at_every_contact() {
     let server = three_pages().serve().await;
     let contacts = contacts(server.uri());
     let mut stream = contacts.list().stream();
@@ -454,7 +454,7 @@ async fn a_walk_can_be_stopped_at_any_contact_and_gone_on_with_another_day() {
 }
 
 #[tokio::test]
-async fn the_cursor_after_a_whole_page_is_the_service_s_own() {
+async fn after_a_whole_page_the_cursor_is_the_services_next() {
     let book = Book::default();
     book.put(None, &["c9", "c8"], json!("opaque"));
     let server = book.serve().await;
@@ -490,7 +490,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_split_of_any_set_into_pages_is_walked_whole_in_order_and_from_any_point(split in books()) {
+    fn any_split_into_pages_is_listed_completely_in_order_and_from_any_point(split in books()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let all: Vec<String> = (0..split.iter().map(|(size, _)| size).sum()).map(|n| format!("c{n}")).collect();

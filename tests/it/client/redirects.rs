@@ -7,7 +7,7 @@ use crate::support::scripted_server::{bytes, retrieve_once};
 use crate::support::{ADA, builder, client, contact, ok, printed, received, respond_with, status};
 
 #[tokio::test]
-async fn a_redirect_is_not_followed_and_the_key_goes_nowhere_else() {
+async fn a_redirect_is_not_followed_and_the_key_is_not_sent_elsewhere() {
     let elsewhere = respond_with(ok(contact())).await;
     for code in [300, 301, 302, 303, 307, 308] {
         let location = format!("{}/contacts/hunter2?ada@example.com", elsewhere.uri());
@@ -36,7 +36,7 @@ async fn a_redirect_is_not_followed_and_the_key_goes_nowhere_else() {
 }
 
 #[tokio::test]
-async fn a_redirect_names_its_host_and_nothing_else_of_its_location() {
+async fn the_error_of_a_redirect_names_only_the_host_of_the_location() {
     for (location, host) in [
         ("https://evil.example.org:444/x?hunter2", "evil.example.org"),
         ("https://user:hunter2@evil.example.org/", "evil.example.org"),
@@ -61,7 +61,7 @@ async fn redirected_to(location: &str) -> audience::Error {
 }
 
 #[tokio::test]
-async fn a_3xx_that_names_no_host_is_a_status_like_any_other() {
+async fn a_3xx_without_a_host_is_a_status_like_any_other() {
     let nowhere = "HTTP/1.1 302 Found\r\ncontent-length: 0\r\n\r\n";
 
     for error in [
@@ -73,7 +73,7 @@ async fn a_3xx_that_names_no_host_is_a_status_like_any_other() {
 }
 
 #[tokio::test]
-async fn a_client_of_one_s_own_that_follows_redirects_is_found_out() {
+async fn a_custom_http_client_that_follows_redirects_is_detected() {
     let elsewhere = respond_with(ok(contact())).await;
     let server = respond_with(status(302).insert_header("location", elsewhere.uri())).await;
     let client = builder(server.uri())
@@ -91,7 +91,7 @@ async fn a_client_of_one_s_own_that_follows_redirects_is_found_out() {
 }
 
 #[tokio::test]
-async fn a_304_is_no_success() {
+async fn a_304_is_not_a_success() {
     let error = retrieve_once(bytes("HTTP/1.1 304 Not Modified\r\n\r\n"))
         .await
         .unwrap_err();

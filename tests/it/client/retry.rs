@@ -15,7 +15,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn each_status_is_repeated_for_each_operation_as_the_table_says() {
+async fn each_operation_retries_each_status_as_documented() {
     for code in [
         400, 401, 402, 403, 404, 408, 409, 410, 422, 425, 429, 500, 501, 502, 503, 504, 505,
     ] {
@@ -42,7 +42,7 @@ async fn each_status_is_repeated_for_each_operation_as_the_table_says() {
 }
 
 #[tokio::test]
-async fn an_attempt_that_times_out_is_repeated_only_where_that_is_safe() {
+async fn an_attempt_that_times_out_is_retried_only_if_that_is_safe() {
     join_all(Operation::ALL.map(|operation| async move {
         let good = operation.good_response().to_string();
         let server = ScriptedServer::start([bytes("").then_hang(), response(200, good)]).await;
@@ -76,7 +76,7 @@ async fn an_attempt_that_times_out_is_repeated_only_where_that_is_safe() {
 }
 
 #[tokio::test]
-async fn a_body_that_never_ends_runs_into_the_timeout_too() {
+async fn the_timeout_includes_the_body() {
     let act = bytes("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n{").then_hang();
     let server = ScriptedServer::start([act]).await;
     let call = client(server.url()).contacts().retrieve(ADA);
@@ -91,7 +91,7 @@ async fn a_body_that_never_ends_runs_into_the_timeout_too() {
 }
 
 #[tokio::test]
-async fn repeatable_lifts_the_restriction_for_that_call() {
+async fn repeatable_allows_retries_of_that_call() {
     let answers = || {
         let created = json!({"data": [{"email": ADA, "status": "created"}]});
         let responses = [
@@ -125,7 +125,7 @@ async fn repeatable_lifts_the_restriction_for_that_call() {
 }
 
 #[tokio::test]
-async fn a_call_that_comes_through_in_the_end_is_a_success() {
+async fn a_call_whose_last_attempt_succeeds_is_a_success() {
     let server = respond_in_turn([status(503), status(429), status(500), ok(contact())]).await;
 
     let contact = client(server.uri()).contacts().retrieve(ADA).await.unwrap();
@@ -157,7 +157,7 @@ async fn every_attempt_sends_the_same_bytes() {
 }
 
 #[tokio::test]
-async fn the_last_error_is_told_and_the_worst_outcome() {
+async fn the_error_is_the_last_one_with_the_most_uncertain_outcome() {
     let server = respond_in_turn([status(503), status(422)]).await;
 
     let error = client(server.uri())
@@ -189,7 +189,7 @@ async fn the_last_error_is_told_and_the_worst_outcome() {
 }
 
 #[tokio::test]
-async fn a_policy_of_none_sends_once() {
+async fn a_policy_without_retries_sends_once() {
     let server = respond_with(status(503)).await;
     let client = builder(server.uri())
         .retry(RetryPolicy::none())
@@ -203,7 +203,7 @@ async fn a_policy_of_none_sends_once() {
 }
 
 #[tokio::test]
-async fn retry_after_in_seconds_is_waited_for_and_told() {
+async fn retry_after_in_seconds_is_waited_for_and_reported() {
     let server =
         respond_in_turn([status(429).insert_header("retry-after", "1"), ok(contact())]).await;
     let client = builder(server.uri())
@@ -255,7 +255,7 @@ async fn retry_after_as_a_date_is_waited_for() {
 }
 
 #[tokio::test]
-async fn retry_after_is_capped_and_one_that_cannot_be_read_or_lies_in_the_past_delays_nothing() {
+async fn retry_after_is_capped_and_ignored_if_invalid_or_in_the_past() {
     for after in [
         "86400",
         "Fri, 31 Dec 9999 23:59:59 GMT",
@@ -280,7 +280,7 @@ async fn retry_after_is_capped_and_one_that_cannot_be_read_or_lies_in_the_past_d
 }
 
 #[tokio::test]
-async fn a_wait_that_would_outlast_the_deadline_is_not_waited_for() {
+async fn a_wait_beyond_the_deadline_is_not_started() {
     let server = respond_with(status(503).insert_header("retry-after", "3600")).await;
     let client = builder(server.uri())
         .retry(RetryPolicy::exponential().max_retry_after(Duration::from_secs(3_600)))
@@ -302,7 +302,7 @@ async fn a_wait_that_would_outlast_the_deadline_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn the_deadline_ends_an_attempt_before_its_timeout() {
+async fn the_deadline_stops_an_attempt_before_its_timeout() {
     let server = ScriptedServer::start([bytes("").then_hang(), bytes("").then_hang()]).await;
     let client = builder(server.url())
         .deadline(Duration::from_millis(150))
@@ -324,7 +324,7 @@ async fn the_deadline_ends_an_attempt_before_its_timeout() {
 }
 
 #[tokio::test]
-async fn a_deadline_that_is_over_sends_nothing() {
+async fn a_deadline_of_zero_sends_nothing() {
     let server = respond_with(ok(contact())).await;
 
     let call = client_at(&server).contacts().retrieve(ADA);
@@ -338,7 +338,7 @@ async fn a_deadline_that_is_over_sends_nothing() {
 }
 
 #[tokio::test]
-async fn limits_longer_than_any_clock_do_no_harm() {
+async fn the_largest_possible_limits_are_accepted() {
     let server = respond_with(ok(contact())).await;
 
     let forever = client_at(&server)

@@ -74,7 +74,7 @@ fn rules() -> impl Strategy<Value = Rule> {
 
 proptest! {
     #[test]
-    fn a_rule_reads_back_as_it_was_written(rule in rules()) {
+    fn a_rule_is_read_back_unchanged(rule in rules()) {
         let text = serde_json::to_string(&rule).unwrap();
 
         let read: Rule = serde_json::from_str(&text).unwrap();
@@ -84,7 +84,7 @@ proptest! {
     }
 
     #[test]
-    fn properties_read_back_exactly(properties in prop::collection::btree_map(any::<String>(), values(), 0..8)) {
+    fn properties_are_read_back_unchanged(properties in prop::collection::btree_map(any::<String>(), values(), 0..8)) {
         let properties = Properties::from_iter(properties);
         let text = serde_json::to_string(&properties).unwrap();
 
@@ -99,7 +99,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_rule_arrives_at_the_service_as_it_was_built(rule in rules()) {
+    fn a_rule_arrives_at_the_service_unchanged(rule in rules()) {
         RUNTIME.block_on(async {
             let server = respond_with(ok(json!({"data": []}))).await;
 
@@ -116,7 +116,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn a_rule_with_a_number_that_json_cannot_hold_is_refused_and_nothing_is_sent() {
+async fn a_rule_with_a_number_that_json_cannot_represent_is_refused_and_nothing_is_sent() {
     let server = respond_with(ok(json!({"data": []}))).await;
     let contacts = contacts(server.uri());
     for condition in [

@@ -10,12 +10,12 @@ use serde_json::json;
 
 use crate::support::{ADA, KEY, builder, contact, ok, printed, respond_with, status, summary};
 
-fn debugged(value: &impl Debug) -> String {
+fn debug_text(value: &impl Debug) -> String {
     format!("{value:?} {value:#?}")
 }
 
 #[tokio::test]
-async fn neither_key_nor_address_stands_in_the_debug_form_of_anything_that_makes_a_call() {
+async fn debug_output_contains_neither_the_key_nor_an_address() {
     let page = json!({"data": [summary("c1")], "next": "c1"});
     let server = respond_with(ok(page)).await;
     let client = builder(server.uri())
@@ -31,32 +31,32 @@ async fn neither_key_nor_address_stands_in_the_debug_form_of_anything_that_makes
     pages.next().await.unwrap().unwrap();
 
     let all = [
-        debugged(&builder(server.uri())),
-        debugged(
+        debug_text(&builder(server.uri())),
+        debug_text(
             &builder(server.uri())
                 .auth(Auth::header("x-key"))
                 .user_agent("app"),
         ),
-        debugged(&client),
-        debugged(&contacts),
-        debugged(&contacts.create(NewContact::new(ADA))),
-        debugged(&contacts.create(NewContact::new(ADA)).into_future()),
-        debugged(&contacts.create_batch([NewContact::new(ADA)])),
-        debugged(&contacts.retrieve(ADA)),
-        debugged(&contacts.retrieve(ADA).into_future()),
-        debugged(&list),
-        debugged(&list.clone().count()),
-        debugged(&contacts.subscribe(ADA)),
-        debugged(&contacts.unsubscribe(ADA)),
-        debugged(&contacts.merge_properties(ADA, Properties::from([("mail", ADA)]))),
-        debugged(
+        debug_text(&client),
+        debug_text(&contacts),
+        debug_text(&contacts.create(NewContact::new(ADA))),
+        debug_text(&contacts.create(NewContact::new(ADA)).into_future()),
+        debug_text(&contacts.create_batch([NewContact::new(ADA)])),
+        debug_text(&contacts.retrieve(ADA)),
+        debug_text(&contacts.retrieve(ADA).into_future()),
+        debug_text(&list),
+        debug_text(&list.clone().count()),
+        debug_text(&contacts.subscribe(ADA)),
+        debug_text(&contacts.unsubscribe(ADA)),
+        debug_text(&contacts.merge_properties(ADA, Properties::from([("mail", ADA)]))),
+        debug_text(
             &client
                 .request(Method::POST, ["contacts", ADA])
                 .json(ADA)
                 .unwrap(),
         ),
-        debugged(&contacts.merge_properties(ADA, [("a", 1)]).await.unwrap()),
-        debugged(&pages),
+        debug_text(&contacts.merge_properties(ADA, [("a", 1)]).await.unwrap()),
+        debug_text(&pages),
     ];
 
     for text in all {
@@ -64,12 +64,12 @@ async fn neither_key_nor_address_stands_in_the_debug_form_of_anything_that_makes
         assert!(!text.contains("ada"), "{text}");
         assert!(!text.is_empty());
     }
-    let text = debugged(&stream);
+    let text = debug_text(&stream);
     assert!(!text.contains("hunter2"), "{text}");
 }
 
 #[tokio::test]
-async fn a_service_that_echoes_the_key_does_not_get_it_into_an_error_text() {
+async fn a_key_echoed_by_the_service_is_not_in_the_error_text() {
     let echo =
         json!({"error": {"code": format!("bad key {KEY}"), "message": format!("bad key {KEY}")}});
     for answer in [
@@ -94,7 +94,7 @@ async fn a_service_that_echoes_the_key_does_not_get_it_into_an_error_text() {
 }
 
 #[test]
-fn a_client_that_cannot_be_built_does_not_print_its_key() {
+fn an_error_of_the_builder_does_not_contain_the_key() {
     for (url, key) in [
         ("http://example.com", KEY),
         ("https://user:hunter2@example.com", KEY),
@@ -112,7 +112,7 @@ fn a_client_that_cannot_be_built_does_not_print_its_key() {
 }
 
 #[tokio::test]
-async fn what_was_asked_for_may_be_printed_and_holds_no_key() {
+async fn a_returned_contact_prints_its_address_and_no_key() {
     let server = respond_with(ok(contact())).await;
 
     let contact = builder(server.uri())
@@ -123,6 +123,6 @@ async fn what_was_asked_for_may_be_printed_and_holds_no_key() {
         .await
         .unwrap();
 
-    let text = debugged(&contact);
+    let text = debug_text(&contact);
     assert!(text.contains(ADA) && !text.contains("hunter2"));
 }

@@ -13,7 +13,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn every_call_reaches_its_endpoint_with_key_accept_and_user_agent() {
+async fn every_call_sends_key_accept_and_user_agent_to_its_endpoint() {
     for operation in Operation::ALL {
         let server =
             ScriptedServer::start([response(200, operation.good_response().to_string())]).await;
@@ -45,7 +45,7 @@ async fn every_call_reaches_its_endpoint_with_key_accept_and_user_agent() {
 }
 
 #[tokio::test]
-async fn the_path_of_the_base_url_is_kept_with_or_without_a_slash_at_its_end() {
+async fn the_path_of_the_base_url_is_kept_with_or_without_a_trailing_slash() {
     for base in ["", "/", "/v1", "/v1/", "/a/b%20c//"] {
         let server = respond_with(ok(contact())).await;
         let client = client(format!("{}{base}", server.uri()));
@@ -71,7 +71,7 @@ async fn the_path_of_the_base_url_is_kept_with_or_without_a_slash_at_its_end() {
 }
 
 #[tokio::test]
-async fn the_key_goes_where_auth_says_and_nowhere_else() {
+async fn the_key_is_sent_only_in_the_header_that_auth_names() {
     let server = respond_with(ok(contact())).await;
     let client = builder(server.uri())
         .auth(Auth::header("X-Api-Key"))
@@ -86,7 +86,7 @@ async fn the_key_goes_where_auth_says_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn the_program_s_name_stands_before_the_crate_s() {
+async fn the_user_agent_is_the_programs_name_then_the_crates() {
     let server = respond_with(ok(contact())).await;
     let client = builder(server.uri())
         .user_agent("my-app/1.0")
@@ -100,7 +100,7 @@ async fn the_program_s_name_stands_before_the_crate_s() {
 }
 
 #[tokio::test]
-async fn an_http_client_of_one_s_own_is_used_and_key_and_settings_still_hold() {
+async fn a_custom_http_client_is_used_with_the_key_and_the_settings() {
     let own = reqwest::Client::builder()
         .default_headers(http::HeaderMap::from_iter([(
             http::HeaderName::from_static("x-from"),
@@ -138,7 +138,7 @@ async fn an_http_client_of_one_s_own_is_used_and_key_and_settings_still_hold() {
 }
 
 #[tokio::test]
-async fn a_setting_of_the_call_goes_before_the_client_s_and_for_that_call_only() {
+async fn a_setting_of_a_call_overrides_the_clients_for_that_call_only() {
     let refusals = || vec![status(503); 3];
     let server = respond_in_turn([refusals(), refusals()].concat()).await;
     let contacts = builder(server.uri())
@@ -188,7 +188,7 @@ async fn one_client_serves_many_tasks_at_once() {
 }
 
 #[tokio::test]
-async fn calls_one_after_the_other_share_a_connection() {
+async fn consecutive_calls_share_a_connection() {
     let server =
         ScriptedServer::start([(); 3].map(|()| response(200, contact().to_string()))).await;
     let contacts = client(server.url()).contacts();
@@ -219,7 +219,7 @@ async fn nothing_is_sent_before_a_call_is_awaited() {
 }
 
 #[tokio::test]
-async fn a_request_of_one_s_own_sends_and_returns_what_it_is_told() {
+async fn a_custom_request_sends_its_parts_and_returns_the_raw_response() {
     let server = respond_with(
         status(202)
             .set_body_json(json!({"id": "em_1"}))
@@ -252,6 +252,6 @@ async fn a_request_of_one_s_own_sends_and_returns_what_it_is_told() {
 }
 
 #[test]
-fn a_client_for_https_can_be_built_where_there_is_nobody_to_talk_to() {
+fn a_client_for_https_can_be_built_without_a_connection() {
     assert!(Client::new("https://api.example.com/v1", KEY).is_ok());
 }

@@ -130,7 +130,7 @@ impl Visit for Fields {
 }
 
 #[tokio::test]
-async fn each_attempt_is_a_span_with_the_names_of_opentelemetry() {
+async fn each_attempt_is_a_span_with_the_opentelemetry_names() {
     let log = Log::start();
     for operation in Operation::ALL {
         let server =
@@ -166,7 +166,7 @@ async fn each_attempt_is_a_span_with_the_names_of_opentelemetry() {
 }
 
 #[tokio::test]
-async fn a_repeat_is_a_span_of_its_own_and_the_wait_before_it_an_event() {
+async fn each_retry_is_a_separate_span_and_the_wait_before_it_an_event() {
     let log = Log::start();
     let server = ScriptedServer::start([
         response(503, ""),
@@ -209,7 +209,7 @@ async fn a_repeat_is_a_span_of_its_own_and_the_wait_before_it_an_event() {
 }
 
 #[tokio::test]
-async fn a_failed_call_names_its_kind_in_the_span() {
+async fn the_span_of_a_failed_call_names_the_kind_of_error() {
     for (act, expected) in [
         (response(404, ""), "404"),
         (bytes("garbage\r\n\r\n").then_close(), "Transport"),

@@ -12,7 +12,7 @@ use crate::support::scripted_server::{
 use crate::support::{ADA, KEY, builder, client, contact, ok, printed, received, respond_with};
 
 #[tokio::test]
-async fn interim_answers_are_passed_over() {
+async fn interim_responses_are_ignored() {
     let body = contact().to_string();
     let last = format!(
         "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}",
@@ -32,7 +32,7 @@ async fn interim_answers_are_passed_over() {
 }
 
 #[tokio::test]
-async fn a_switch_of_protocols_nobody_asked_for_is_an_error() {
+async fn an_unrequested_protocol_switch_is_an_error() {
     let act = bytes(
         "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
     );
@@ -47,7 +47,7 @@ async fn a_switch_of_protocols_nobody_asked_for_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_length_that_lies_sets_no_memory_aside_and_is_a_body_cut_short() {
+async fn a_huge_content_length_reserves_no_memory_and_is_a_transport_error() {
     let act = bytes(format!(
         "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{{}}",
         1_u64 << 60
@@ -62,7 +62,7 @@ async fn a_length_that_lies_sets_no_memory_aside_and_is_a_body_cut_short() {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_is_the_connection_s_fault_and_never_called_ours() {
+async fn a_truncated_body_is_a_transport_error() {
     let halves = [
         "HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{\"id\": \"con_1\""
             .as_bytes()
@@ -95,7 +95,7 @@ async fn a_body_that_breaks_off_is_the_connection_s_fault_and_never_called_ours(
 }
 
 #[tokio::test]
-async fn a_broken_body_is_asked_for_again_where_that_is_safe() {
+async fn a_truncated_response_is_retried_only_if_that_is_safe() {
     let half = || bytes("HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{\"id\"").then_close();
     for operation in Operation::ALL {
         let good = operation.good_response().to_string();
@@ -113,7 +113,7 @@ async fn a_broken_body_is_asked_for_again_where_that_is_safe() {
 }
 
 #[tokio::test]
-async fn what_is_no_http_is_a_transport_error() {
+async fn a_response_that_is_not_http_is_a_transport_error() {
     for garbage in [
         "hunter2 hello\r\n\r\n",
         "\0\0\0\0\0\0\0\0",
@@ -140,7 +140,7 @@ async fn what_is_no_http_is_a_transport_error() {
 }
 
 #[tokio::test]
-async fn nobody_listening_is_a_connect_error_and_nothing_was_sent() {
+async fn a_refused_connection_is_a_connect_error_and_nothing_was_sent() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
@@ -165,7 +165,7 @@ async fn nobody_listening_is_a_connect_error_and_nothing_was_sent() {
 }
 
 #[tokio::test]
-async fn a_pooled_connection_that_the_server_closed_is_replaced_at_once_where_a_repeat_is_safe() {
+async fn a_closed_pooled_connection_is_replaced_at_once_if_a_retry_is_safe() {
     for operation in Operation::ALL {
         for gone in [close_connection(), bytes("").then_reset()] {
             let good = operation.good_response().to_string();
@@ -206,7 +206,7 @@ async fn a_pooled_connection_that_the_server_closed_is_replaced_at_once_where_a_
 }
 
 #[tokio::test]
-async fn a_server_that_closes_after_each_answer_without_saying_so_costs_a_reader_nothing() {
+async fn reads_succeed_from_a_server_that_closes_each_connection_unannounced() {
     let responses = vec![response(200, contact().to_string()).then_close(); 20];
     let server = ScriptedServer::start(responses).await;
     let contacts = client(server.url()).contacts();
@@ -219,7 +219,7 @@ async fn a_server_that_closes_after_each_answer_without_saying_so_costs_a_reader
 }
 
 #[tokio::test]
-async fn an_address_is_in_no_message_however_the_call_fails() {
+async fn no_error_message_contains_an_address() {
     let server = ScriptedServer::start([
         close_connection(),
         bytes("garbage\r\n\r\n").then_close(),
@@ -248,7 +248,7 @@ async fn an_address_is_in_no_message_however_the_call_fails() {
 }
 
 #[tokio::test]
-async fn a_batch_of_a_hundred_large_entries_arrives_whole() {
+async fn a_batch_of_a_hundred_large_entries_arrives_completely() {
     let text = "ü".repeat(4_000);
     let entries: Vec<_> = (0..100)
         .map(|n| {
