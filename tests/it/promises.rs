@@ -150,9 +150,7 @@ fn a_time_in_days_takes_the_days() {
 
 #[tokio::test]
 async fn a_call_can_be_spawned_and_outlives_what_it_was_made_of() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    drop(listener);
+    let url = crate::support::closed_url();
     let call = {
         let address = String::from("ada@example.com");
         let client = Client::builder(url, "key")

@@ -1,4 +1,4 @@
-//! An address is one path segment, whatever it holds: refused, or arriving unchanged.
+//! Addresses in paths: every call either refuses an address or sends it unchanged as one path segment.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ use wiremock::{MockServer, Request};
 
 use crate::support::{client, contact, ok, received, respond_with};
 
-/// The ways that an address takes into a path, and what stands behind it there.
+/// The method of each call with an address in its path, and what follows the address there.
 const CALLS: [(&str, &str); 5] = [
     ("GET", ""),
     ("POST", "/subscribe"),
@@ -47,7 +47,7 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 static MOCK: LazyLock<audience::mock::MockServer> =
     LazyLock::new(|| audience::mock::MockServer::builder().start_blocking());
 
-/// What arrives at the server when this address is given to one of the calls.
+/// Makes one of the [`CALLS`] with this address; returns its result and the requests the server received.
 fn call_and_receive(index: usize, address: &str) -> (Result<(), Error>, Vec<Request>) {
     RUNTIME.block_on(async {
         let server = respond_with(ok(contact())).await;
@@ -71,7 +71,7 @@ fn check(index: usize, address: &str) {
     }
     result.unwrap();
     let [request] = &requests[..] else {
-        panic!("one request for {address:?}")
+        panic!("expected one request for {address:?}")
     };
     let path = request.url.path();
     let segment = path

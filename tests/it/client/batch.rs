@@ -1,4 +1,4 @@
-//! Batches against answers written by hand.
+//! Batches, against prepared responses.
 
 use audience::contacts::{BatchOutcome, MAX_BATCH, NewContact, OnConflict};
 use audience::{ErrorCode, ErrorKind, Outcome};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{contacts, ok, printed, received, respond_in_turn, respond_with, status};
 
-fn three() -> [NewContact; 3] {
+fn three_contacts() -> [NewContact; 3] {
     ["a@x.io", "b@x.io", "c@x.io"].map(NewContact::new)
 }
 
@@ -107,7 +107,7 @@ async fn a_wrong_number_of_results_is_a_decode_error() {
         let server = respond_with(ok(json!({"data": results}))).await;
 
         let error = contacts(server.uri())
-            .create_batch(three())
+            .create_batch(three_contacts())
             .await
             .unwrap_err();
 
@@ -132,7 +132,7 @@ async fn an_error_names_the_index_of_a_result_without_a_status() {
     let server = respond_with(ok(json!({"data": data}))).await;
 
     let error = contacts(server.uri())
-        .create_batch(three())
+        .create_batch(three_contacts())
         .await
         .unwrap_err();
 

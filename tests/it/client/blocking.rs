@@ -1,4 +1,4 @@
-//! The client for programs without a runtime: the same calls, on threads that may be anything.
+//! The blocking client: the same calls, made on ordinary threads and on threads that run async code.
 
 use std::thread;
 use std::time::Duration;
@@ -21,11 +21,11 @@ fn client(server: &MockServer) -> Client {
     Client::from_builder(settings).unwrap()
 }
 
-fn readers(contacts: &Contacts, count: usize) {
-    let readers: Vec<_> = (0..count)
+fn create_contacts(contacts: &Contacts, count: usize) {
+    let entries: Vec<_> = (0..count)
         .map(|n| NewContact::new(format!("{n}@x.io")).property("n", n))
         .collect();
-    for part in readers.chunks(100) {
+    for part in entries.chunks(100) {
         contacts.create_batch(part.to_vec()).send().unwrap();
     }
 }
@@ -68,7 +68,7 @@ fn every_async_call_has_a_blocking_one() {
 #[test]
 fn a_list_iterates_over_all_pages_and_continues_from_a_saved_cursor() {
     let (_server, contacts) = server();
-    readers(&contacts, 25);
+    create_contacts(&contacts, 25);
 
     let mut iter = contacts.list().limit(10).iter();
     let first: Vec<_> = iter
@@ -95,7 +95,7 @@ fn a_list_iterates_over_all_pages_and_continues_from_a_saved_cursor() {
 #[test]
 fn after_an_error_a_list_continues_with_no_contact_lost() {
     let (server, contacts) = server();
-    readers(&contacts, 20);
+    create_contacts(&contacts, 20);
     let mut iter = contacts.list().limit(10).retry(RetryPolicy::none()).iter();
     let first = iter.by_ref().take(10).filter(Result::is_ok).count();
 

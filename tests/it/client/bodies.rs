@@ -1,4 +1,4 @@
-//! Bodies of answers: compressed, and longer than one wants to read.
+//! Response bodies: compressed ones, and the limit on their length.
 
 use audience::{ErrorKind, Outcome};
 
@@ -18,11 +18,11 @@ async fn a_compressed_response_is_read() {
 
 #[tokio::test]
 async fn a_body_that_does_not_decompress_is_a_decode_error_and_not_a_transport_error() {
-    let act = bytes(
+    let response = bytes(
         "HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 12\r\n\r\nno gzip here",
     );
 
-    let error = retrieve_once(act).await.unwrap_err();
+    let error = retrieve_once(response).await.unwrap_err();
 
     assert_eq!(
         error.to_string(),
@@ -44,13 +44,13 @@ async fn a_body_one_byte_over_the_limit_is_an_error() {
             two.len()
         )
     };
-    for act in [
+    for prepared in [
         response(200, &body),
         bytes(chunked(&body)),
         gzipped_response(body.as_bytes()),
     ] {
         for (limit, fits) in [(body.len(), true), (body.len() - 1, false), (0, false)] {
-            let server = ScriptedServer::start([act.clone()]).await;
+            let server = ScriptedServer::start([prepared.clone()]).await;
             let client = builder(server.url()).body_limit(limit).build().unwrap();
 
             let result = client.contacts().retrieve(ADA).await;
@@ -64,7 +64,7 @@ async fn a_body_one_byte_over_the_limit_is_an_error() {
                     (error.kind(), error.to_string()),
                     (ErrorKind::Decode, message)
                 );
-                assert_eq!(server.received().len(), 1, "asking again would not help");
+                assert_eq!(server.received().len(), 1, "a retry would not help");
             }
         }
     }

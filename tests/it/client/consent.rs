@@ -1,4 +1,4 @@
-//! Subscribe and unsubscribe against answers written by hand.
+//! Subscribe and unsubscribe, against prepared responses.
 
 use audience::contacts::{OptOutReason, UnsubscribeReason};
 use audience::{ErrorCode, ErrorKind, Outcome};
@@ -60,7 +60,7 @@ async fn members_that_are_not_set_are_not_sent() {
         assert_eq!(
             request.headers.contains_key("content-type"),
             !request.body.is_empty(),
-            "no body, no type of one"
+            "a content type only with a body"
         );
     }
 }
@@ -148,19 +148,19 @@ async fn an_unknown_topic_is_in_the_services_message_and_not_in_the_error_text()
 
 #[tokio::test]
 async fn a_missing_or_invalid_consent_member_is_a_decode_error() {
-    let mut odd = with(contact(), "unsubscribed", Value::Null);
-    let server = respond_with(ok(&odd)).await;
+    let mut invalid = with(contact(), "unsubscribed", Value::Null);
+    let server = respond_with(ok(&invalid)).await;
     let error = contacts(server.uri()).unsubscribe(ADA).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Decode);
     assert!(error.to_string().contains("$.unsubscribed"), "{error}");
 
-    odd = with(contact(), "topics", json!({"news": "yes"}));
-    let server = respond_with(ok(odd)).await;
+    invalid = with(contact(), "topics", json!({"news": "yes"}));
+    let server = respond_with(ok(invalid)).await;
     let error = contacts(server.uri()).subscribe(ADA).await.unwrap_err();
     assert!(error.to_string().contains("$.topics.news"), "{error}");
     assert_eq!(
         error.outcome(),
         Outcome::Unknown,
-        "it was answered with 2xx: applied, most likely"
+        "after a 2xx the change was probably applied"
     );
 }

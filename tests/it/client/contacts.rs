@@ -1,4 +1,4 @@
-//! Create, retrieve and merge against answers written by hand: what is sent, and what is made of what comes.
+//! Create, retrieve, merge and list one page, against prepared responses.
 
 use audience::contacts::{NewContact, OnConflict, Properties, PropertyValue, UnsubscribeReason};
 use audience::{ErrorKind, Timestamp};
@@ -31,7 +31,7 @@ async fn create_sends_the_members_that_are_set_and_reads_the_contact() {
         request.body_json::<Value>().unwrap(),
         json!({"email": " Ada@Example.com", "first_name": "Ada", "last_name": "Lovelace",
             "properties": {"plan": "pro", "seats": 3}, "on_conflict": "skip"}),
-        "the address is sent as given: to trim it is the service's part"
+        "the address is sent unchanged; the service trims it"
     );
     let contact = &created.contact;
     assert_eq!(
@@ -148,7 +148,7 @@ async fn retrieve_reads_every_member_of_the_full_form() {
     assert_eq!(contact.created_at.as_unix(), 1_700_000_000);
     assert_eq!(contact.topics.get("news"), Some(&true));
     assert_eq!(contact.topics.get("offers"), Some(&false));
-    assert_eq!(contact.topics.get("never mentioned"), None);
+    assert_eq!(contact.topics.get("unknown"), None);
 }
 
 #[tokio::test]
@@ -192,11 +192,11 @@ async fn a_missing_null_or_empty_member_is_none() {
 
 #[tokio::test]
 async fn unknown_reasons_and_values_are_kept_and_unknown_members_ignored() {
-    let mut odd = with(contact(), "unsubscribe_reason", "moved abroad");
-    odd["properties"] = json!({"vip": true, "tags": ["a", 1], "big": 18_446_744_073_709_551_615_u64, "half": 0.5, "none": null});
-    odd["created_at"] = i64::MIN.into();
-    odd["brand_new"] = json!({"anything": [1]});
-    let server = respond_with(ok(&odd)).await;
+    let mut unknown = with(contact(), "unsubscribe_reason", "moved abroad");
+    unknown["properties"] = json!({"vip": true, "tags": ["a", 1], "big": 18_446_744_073_709_551_615_u64, "half": 0.5, "none": null});
+    unknown["created_at"] = i64::MIN.into();
+    unknown["brand_new"] = json!({"anything": [1]});
+    let server = respond_with(ok(&unknown)).await;
 
     let contact = contacts(server.uri()).retrieve(ADA).await.unwrap();
 
@@ -206,7 +206,7 @@ async fn unknown_reasons_and_values_are_kept_and_unknown_members_ignored() {
     );
     assert_eq!(
         serde_json::to_value(&contact.properties).unwrap(),
-        odd["properties"]
+        unknown["properties"]
     );
     assert_eq!(contact.created_at.as_unix(), i64::MIN);
 }

@@ -1,5 +1,5 @@
-//! Each answer that the service may give where the interface document is silent: whatever it is, a
-//! program sees the same.
+//! Every way in which the service might behave where the interface document leaves it open: a program
+//! sees the same results.
 
 use audience::contacts::{
     BatchOutcome, NewContact, OnConflict, OptOutReason, Properties, UnsubscribeReason,
@@ -13,7 +13,7 @@ use audience::{Client, Error, ErrorCode, Method, Outcome};
 use futures_util::TryStreamExt;
 use serde_json::json;
 
-use crate::support::{ADA, fast_retries};
+use crate::support::{ADA, mock_builder};
 
 fn dialects() -> impl Iterator<Item = Dialect> {
     std::iter::once(Dialect::default()).chain(Dialect::all())
@@ -21,10 +21,7 @@ fn dialects() -> impl Iterator<Item = Dialect> {
 
 async fn start(dialect: Dialect) -> (MockServer, Client) {
     let server = MockServer::builder().dialect(dialect).start().await;
-    let client = Client::builder(server.url(), server.full_key())
-        .retry(fast_retries())
-        .build()
-        .unwrap();
+    let client = mock_builder(&server).build().unwrap();
     (server, client)
 }
 
@@ -117,7 +114,7 @@ async fn a_batch_reports_each_entry_the_same_in_every_dialect() {
         let report = client.contacts().create_batch(entries).await.unwrap();
 
         let outcomes = report.entries.iter().map(|entry| &entry.outcome);
-        let words: Vec<&str> = outcomes
+        let statuses: Vec<&str> = outcomes
             .map(|outcome| match outcome {
                 BatchOutcome::Created => "created",
                 BatchOutcome::Updated => "updated",
@@ -142,7 +139,7 @@ async fn a_batch_reports_each_entry_the_same_in_every_dialect() {
             "quota_exceeded",
             "quota_exceeded",
         ];
-        assert_eq!(words, expected, "{dialect}");
+        assert_eq!(statuses, expected, "{dialect}");
         assert_eq!(
             (
                 report.entries[0].email.as_str(),
@@ -163,13 +160,13 @@ async fn consent_is_recorded_and_read_the_same_in_every_dialect() {
         contacts.create(ada()).await.unwrap();
         let full = dialect.consent_form == ConsentForm::Full;
 
-        let answered = contacts.unsubscribe(ADA).topic("news").await.unwrap();
+        let changed = contacts.unsubscribe(ADA).topic("news").await.unwrap();
         assert_eq!(
-            answered.topics.get("news").copied(),
+            changed.topics.get("news").copied(),
             full.then_some(false),
             "{dialect}"
         );
-        assert!(!answered.unsubscribed, "{dialect}");
+        assert!(!changed.unsubscribed, "{dialect}");
 
         let opted_out = contacts
             .unsubscribe(ADA)
@@ -202,8 +199,8 @@ async fn consent_is_recorded_and_read_the_same_in_every_dialect() {
     }
 }
 
-/// Whether an error is what one asks about.
-type Question = fn(&Error) -> bool;
+/// One of the `is_…` methods of [`Error`].
+type Predicate = fn(&Error) -> bool;
 
 #[tokio::test]
 async fn every_refusal_matches_its_predicate_in_every_dialect() {
@@ -218,7 +215,7 @@ async fn every_refusal_matches_its_predicate_in_every_dialect() {
             .unwrap()
             .contacts();
 
-        let refusals: [(Error, Question, ErrorCode, u16); 9] = [
+        let refusals: [(Error, Predicate, ErrorCode, u16); 9] = [
             (
                 contacts.retrieve("nobody@example.com").await.unwrap_err(),
                 Error::is_not_found,
@@ -287,8 +284,8 @@ async fn every_refusal_matches_its_predicate_in_every_dialect() {
             ),
         ];
 
-        for (error, question, code, status) in refusals {
-            assert!(question(&error), "{dialect}: {error}");
+        for (error, predicate, code, status) in refusals {
+            assert!(predicate(&error), "{dialect}: {error}");
             let api = error.api().unwrap();
             assert_eq!(
                 (api.code(), api.status().as_u16()),
@@ -297,7 +294,7 @@ async fn every_refusal_matches_its_predicate_in_every_dialect() {
             );
             assert!(
                 api.message()
-                    .is_some_and(|words| words.len() > 3 && words != code.as_str()),
+                    .is_some_and(|message| message.len() > 3 && message != code.as_str()),
                 "{dialect}"
             );
             assert_eq!(
@@ -412,7 +409,7 @@ async fn properties_are_merged_and_mail_is_sent_the_same_in_every_dialect() {
     }
 }
 
-/// So that the tests above do not pass for want of dialects.
+/// Guards against the tests above passing because they see too few dialects.
 #[test]
 fn the_dialects_differ_in_what_the_client_reads() {
     assert!(dialects().count() > 20);

@@ -1,4 +1,4 @@
-//! Answers that are no success, or not what the document shows.
+//! Responses that are errors, or that do not have the form the document shows.
 
 use audience::{Error, ErrorCode, ErrorKind, Outcome};
 use serde_json::{Value, json};
@@ -9,6 +9,7 @@ use crate::support::{
     ADA, client, contacts, ok, printed, respond_with, status, summary, text, with, without,
 };
 
+/// The error of a retrieve, without retries, after this response.
 async fn refusal(code: u16, body: impl AsRef<[u8]>) -> Error {
     let server = respond_with(status(code).set_body_bytes(body.as_ref())).await;
     contacts(server.uri())
@@ -18,7 +19,7 @@ async fn refusal(code: u16, body: impl AsRef<[u8]>) -> Error {
         .unwrap_err()
 }
 
-/// The shapes in which an error body may come; section 7 shows none.
+/// The shapes an error body may have; section 7 does not show any.
 fn shapes(slug: &str) -> Vec<Value> {
     vec![
         json!({"code": slug, "message": "in words"}),
@@ -128,7 +129,7 @@ async fn without_a_slug_only_an_unambiguous_status_matches_a_predicate() {
         );
         assert!(!bare_403.is_key_not_permitted(), "{body}");
         for error in [bare_404, bare_409, bare_402, bare_422, bare_403] {
-            assert_eq!(error.code(), None, "never guessed");
+            assert_eq!(error.code(), None, "a code is never guessed");
             assert_eq!(error.api().unwrap().body(), body.as_bytes());
             assert_eq!(error.outcome(), Outcome::Refused);
         }
@@ -173,13 +174,13 @@ async fn the_outcome_follows_from_the_status() {
 
 #[tokio::test]
 async fn a_decode_error_names_the_operation_and_the_place() {
-    let hunter = "hunter2@example.com";
+    let secret = "hunter2@example.com";
     for operation in Operation::ALL {
         if matches!(
             operation,
             Operation::Merge | Operation::Request | Operation::IdempotentRequest
         ) {
-            continue; // handed out raw
+            continue; // their response is returned raw
         }
         for (body, place) in [
             (
@@ -191,17 +192,17 @@ async fn a_decode_error_names_the_operation_and_the_place() {
                 "the answer has no body where the interface document shows JSON",
             ),
             (
-                format!("<html>{hunter}</html>"),
+                format!("<html>{secret}</html>"),
                 "the answer is not JSON from line 1, column 1 on",
             ),
             (
-                format!(r#"{{"id": "{hunter}", "em"#),
+                format!(r#"{{"id": "{secret}", "em"#),
                 "the answer is not JSON from line 1, column ",
             ),
-            (format!(r#""{hunter}""#), "unexpected shape at $: expected "),
+            (format!(r#""{secret}""#), "unexpected shape at $: expected "),
             ("null".to_owned(), "unexpected shape at $: expected "),
             (
-                format!(r#"{{"{hunter}": "{hunter}"}}"#),
+                format!(r#"{{"{secret}": "{secret}"}}"#),
                 "unexpected shape at $: missing field `",
             ),
         ] {
@@ -211,13 +212,10 @@ async fn a_decode_error_names_the_operation_and_the_place() {
 
             let message = format!("{}: {place}", operation.name());
             assert_eq!(error.kind(), ErrorKind::Decode);
-            assert!(
-                error.to_string().starts_with(&message),
-                "{body} gives {error}"
-            );
+            assert!(error.to_string().starts_with(&message), "{body}: {error}");
             assert!(!printed(&error).contains("hunter2"), "{error:?}");
             assert_eq!((error.outcome(), error.attempts()), (Outcome::Unknown, 1));
-            assert_eq!(server.received().len(), 1, "asking again would not help");
+            assert_eq!(server.received().len(), 1, "a retry would not help");
         }
     }
 }
@@ -311,7 +309,7 @@ async fn the_services_message_is_available_and_never_printed() {
     assert!(!printed(&error).contains("hunter2"), "{error:?}");
     assert!(
         error.is_not_found(),
-        "what is no slug does not pass for one"
+        "the status decides, because the code is not a slug"
     );
 }
 

@@ -1,9 +1,9 @@
-//! The client against a service on which things go wrong, before and after a request is applied: what
-//! was sent, how often, and what the service holds afterwards.
+//! The client against a mock with faults, before and after a request is applied: what is sent, how
+//! often, and what the mock has stored afterwards.
 
 use std::time::Duration;
 
-use audience::contacts::{BatchOutcome, NewContact, OnConflict, OptOutReason};
+use audience::contacts::{BatchOutcome, Contacts, NewContact, OnConflict, OptOutReason};
 use audience::mock::{Fault, MockServer};
 use audience::{Client, ErrorKind, Outcome, RetryPolicy};
 use futures_util::future::join_all;
@@ -11,7 +11,7 @@ use futures_util::{StreamExt, TryStreamExt};
 use serde_json::json;
 
 use crate::support::operation::{Operation, RetrySafety};
-use crate::support::{ADA, enum_with_all, fast_retries};
+use crate::support::{ADA, enum_with_all, mock_builder};
 
 enum_with_all! {
     enum FaultKind {
@@ -44,7 +44,7 @@ impl FaultKind {
         }
     }
 
-    /// Whether the service did what it was asked for, all the same.
+    /// Whether the service applies the request despite the fault.
     fn is_applied(self) -> bool {
         matches!(self, ClosedAfter | CutBody | ResetBody | TooLate | BadBody)
     }
@@ -67,7 +67,7 @@ impl FaultKind {
     }
 }
 
-/// The calls that the mock knows.
+/// The operations that the mock supports.
 fn operations() -> impl Iterator<Item = Operation> {
     Operation::ALL
         .into_iter()
@@ -75,14 +75,13 @@ fn operations() -> impl Iterator<Item = Operation> {
 }
 
 fn client(server: &MockServer) -> Client {
-    let builder = Client::builder(server.url(), server.full_key()).retry(fast_retries());
-    builder
+    mock_builder(server)
         .timeout(Duration::from_millis(1_500))
         .build()
         .unwrap()
 }
 
-/// A service in which the call has something to change.
+/// Starts a mock in which the operation has something to change.
 async fn prepare_server(operation: Operation) -> MockServer {
     let server = MockServer::start().await;
     server.topic("news", operation == Operation::UnsubscribeTopic);
@@ -105,7 +104,7 @@ async fn prepare_server(operation: Operation) -> MockServer {
     server
 }
 
-/// Whether what the call asks for is so; of a call that changes nothing, `None`.
+/// Whether the mock is in the state that the operation asks for. `None` if the operation changes nothing.
 fn has_taken_effect(operation: Operation, server: &MockServer) -> Option<bool> {
     let ada = server.contact(ADA);
     let done = match operation {
@@ -127,21 +126,22 @@ fn has_taken_effect(operation: Operation, server: &MockServer) -> Option<bool> {
     Some(done)
 }
 
-async fn check(operation: Operation, wrong: FaultKind) {
-    let case = format!("{operation:?} with {wrong:?}");
+/// Runs the operation against a mock with this fault and checks the requests, the result and the stored state.
+async fn check(operation: Operation, fault: FaultKind) {
+    let case = format!("{operation:?} with {fault:?}");
     let server = prepare_server(operation).await;
     assert_ne!(
         has_taken_effect(operation, &server),
         Some(true),
-        "{case}: there is something to do"
+        "{case}: the operation has something to change"
     );
-    server.fault(wrong.fault().times(1));
+    server.fault(fault.fault().times(1));
 
     let result = operation.run(&client(&server)).await;
 
-    let repeated = wrong.is_retried(operation.retry_safety());
+    let retried = fault.is_retried(operation.retry_safety());
     let requests = server.requests();
-    assert_eq!(requests.len(), 1 + usize::from(repeated), "{case}");
+    assert_eq!(requests.len(), 1 + usize::from(retried), "{case}");
     for request in &requests {
         assert_eq!(
             (request.method.as_str(), &request.path),
@@ -154,25 +154,25 @@ async fn check(operation: Operation, wrong: FaultKind) {
             "{case}"
         );
     }
-    // The answer of these two is handed out as it came, so that nothing in it can be wrong.
+    // The response of these two is returned raw, so its body cannot be a decode error.
     let raw = matches!(operation, Operation::Merge | Operation::Request);
-    if repeated || (raw && wrong == BadBody) {
+    if retried || (raw && fault == BadBody) {
         assert!(result.is_ok(), "{case}: {result:?}");
     } else {
         let error = result.unwrap_err();
-        let refused = if wrong == RateLimited {
+        let outcome = if fault == RateLimited {
             Outcome::Refused
         } else {
             Outcome::Unknown
         };
         assert_eq!(
             (error.kind(), error.outcome(), error.attempts()),
-            (wrong.kind(), refused, 1),
+            (fault.kind(), outcome, 1),
             "{case}"
         );
     }
     if let Some(done) = has_taken_effect(operation, &server) {
-        assert_eq!(done, wrong.is_applied() || repeated, "{case}");
+        assert_eq!(done, fault.is_applied() || retried, "{case}");
     }
     assert!(server.contacts() <= 1, "{case}");
 }
@@ -180,7 +180,7 @@ async fn check(operation: Operation, wrong: FaultKind) {
 #[tokio::test]
 async fn every_call_handles_every_fault_and_applies_nothing_twice() {
     let cases =
-        operations().flat_map(|operation| FaultKind::ALL.map(|wrong| check(operation, wrong)));
+        operations().flat_map(|operation| FaultKind::ALL.map(|fault| check(operation, fault)));
 
     join_all(cases).await;
 }
@@ -196,7 +196,7 @@ async fn a_create_whose_response_was_lost_reports_two_attempts() {
     assert_eq!(
         (created.is_new(), created.attempts()),
         (false, 2),
-        "the 200 hides our own 201"
+        "the lost response was a 201, so the retry gets a 200"
     );
     assert_eq!(server.contact(ADA).unwrap().id, created.contact.id);
 
@@ -223,7 +223,11 @@ async fn a_strict_create_whose_response_was_lost_does_not_become_a_conflict() {
     let error = contacts.create(strict.clone()).await.unwrap_err();
 
     assert!(!error.is_already_exists());
-    assert_eq!(error.outcome(), Outcome::Unknown, "a retrieve tells");
+    assert_eq!(
+        error.outcome(),
+        Outcome::Unknown,
+        "only a retrieve shows whether it was applied"
+    );
     assert_eq!(contacts.retrieve(ADA).await.unwrap().email, ADA);
     assert!(
         contacts
@@ -231,15 +235,15 @@ async fn a_strict_create_whose_response_was_lost_does_not_become_a_conflict() {
             .await
             .unwrap_err()
             .is_already_exists(),
-        "this is what a repeat would have said"
+        "a retry would have failed in this way"
     );
 }
 
 #[tokio::test]
 async fn a_service_that_keeps_failing_gets_four_attempts() {
-    for wrong in [Busy, ClosedBefore, ClosedAfter, CutBody, Garbage] {
+    for fault in [Busy, ClosedBefore, ClosedAfter, CutBody, Garbage] {
         let server = MockServer::start().await;
-        server.fault(wrong.fault());
+        server.fault(fault.fault());
 
         let error = client(&server)
             .contacts()
@@ -250,14 +254,18 @@ async fn a_service_that_keeps_failing_gets_four_attempts() {
         assert_eq!(
             (error.attempts(), error.outcome(), server.requests().len()),
             (4, Outcome::Unknown, 4),
-            "{wrong:?}"
+            "{fault:?}"
         );
-        assert_eq!(server.contacts(), usize::from(wrong.is_applied()));
+        assert_eq!(server.contacts(), usize::from(fault.is_applied()));
     }
 }
 
-/// A subscribe whose first attempt fails, and a recipient who opts out before a second one could come.
-async fn race_opt_in_with_opt_out(topic: Option<&str>, fault: Fault, repeatable: bool) -> MockServer {
+/// Starts an opt-in whose first attempt fails, and lets the recipient opt out before a retry could be made.
+async fn race_opt_in_with_opt_out(
+    topic: Option<&str>,
+    fault: Fault,
+    repeatable: bool,
+) -> MockServer {
     let server = MockServer::start().await;
     server.topic("news", true);
     let contacts = client(&server).contacts();
@@ -281,7 +289,7 @@ async fn race_opt_in_with_opt_out(topic: Option<&str>, fault: Fault, repeatable:
     server
 }
 
-/// How many requests there were to subscribe.
+/// The number of subscribe requests that the mock received.
 fn count_opt_ins(server: &MockServer) -> usize {
     server
         .requests()
@@ -293,8 +301,8 @@ fn count_opt_ins(server: &MockServer) -> usize {
 #[tokio::test]
 async fn a_failed_opt_in_is_not_retried_and_never_undoes_a_later_opt_out() {
     let busy = || Fault::status(503).retry_after(1);
-    let applied_and_late = || Fault::delay(Duration::from_secs(30));
-    for fault in [busy, applied_and_late] {
+    let late = || Fault::delay(Duration::from_secs(30));
+    for fault in [busy, late] {
         let server = race_opt_in_with_opt_out(None, fault(), false).await;
         assert!(server.contact(ADA).unwrap().unsubscribed);
         assert_eq!(count_opt_ins(&server), 1);
@@ -308,7 +316,7 @@ async fn a_failed_opt_in_is_not_retried_and_never_undoes_a_later_opt_out() {
     }
 }
 
-/// The counterpart: were an opt-in repeated like any other call, the race above would be lost.
+/// The counterpart of the test above: this is why an opt-in is not retried by default.
 #[tokio::test]
 async fn a_repeatable_opt_in_can_undo_a_later_opt_out() {
     let server = race_opt_in_with_opt_out(None, Fault::status(503).retry_after(1), true).await;
@@ -319,29 +327,33 @@ async fn a_repeatable_opt_in_can_undo_a_later_opt_out() {
 
 #[tokio::test]
 async fn an_opt_out_is_applied_despite_any_fault() {
-    for wrong in FaultKind::ALL {
-        if matches!(wrong, TooLate) {
-            continue; // covered above, and slow
+    for fault in FaultKind::ALL {
+        if matches!(fault, TooLate) {
+            continue; // slow, and covered by the first test
         }
         let server = prepare_server(Operation::Unsubscribe).await;
-        server.fault(wrong.fault().times(3));
+        server.fault(fault.fault().times(3));
 
         let _either = client(&server).contacts().unsubscribe(ADA).await;
 
-        assert!(server.contact(ADA).unwrap().unsubscribed, "{wrong:?}");
+        assert!(server.contact(ADA).unwrap().unsubscribed, "{fault:?}");
     }
+}
+
+/// Creates this many contacts and returns their addresses, oldest first.
+async fn create_contacts(contacts: &Contacts, count: usize) -> Vec<String> {
+    let addresses: Vec<String> = (0..count).map(|n| format!("{n}@example.com")).collect();
+    let entries = addresses.iter().map(NewContact::new);
+    contacts.create_batch(entries).await.unwrap();
+    addresses
 }
 
 #[tokio::test]
 async fn listing_through_faults_neither_misses_nor_repeats_contacts() {
     let server = MockServer::start().await;
     let contacts = client(&server).contacts();
-    let all: Vec<String> = (0..95).map(|n| format!("{n}@example.com")).collect();
-    contacts
-        .create_batch(all.iter().map(NewContact::new))
-        .await
-        .unwrap();
-    for wrong in [
+    let all = create_contacts(&contacts, 95).await;
+    for fault in [
         Busy,
         ClosedBefore,
         ClosedAfter,
@@ -350,7 +362,7 @@ async fn listing_through_faults_neither_misses_nor_repeats_contacts() {
         Garbage,
         BadBody,
     ] {
-        server.fault(wrong.fault().method("GET").times(1));
+        server.fault(fault.fault().method("GET").times(1));
     }
 
     let mut stream = contacts
@@ -375,11 +387,7 @@ async fn listing_through_faults_neither_misses_nor_repeats_contacts() {
 async fn listing_while_contacts_are_added_returns_each_earlier_one_once() {
     let server = MockServer::start().await;
     let contacts = client(&server).contacts();
-    let all: Vec<String> = (0..40).map(|n| format!("{n}@example.com")).collect();
-    contacts
-        .create_batch(all.iter().map(NewContact::new))
-        .await
-        .unwrap();
+    let all = create_contacts(&contacts, 40).await;
 
     let mut stream = contacts.list().limit(7).stream();
     let mut seen = Vec::new();

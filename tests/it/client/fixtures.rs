@@ -1,5 +1,5 @@
-//! One file for each shape on the wire, named after its section: read into our types, and written
-//! again without loss.
+//! The fixture files: one for each JSON form in the interface document, named after its section. Each is
+//! read into the crate's types and written again without loss.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::support::{ADA, contact, contacts, ok, received, respond_with, status};
 
-/// All of them, so that none lies there unread.
+/// Every fixture; a test checks that the list is complete.
 const FIXTURES: [&str; 14] = [
     "2.1-contact-complaint.json",
     "2.1-contact.json",
@@ -39,12 +39,12 @@ fn directory() -> PathBuf {
 }
 
 fn fixture(name: &str) -> Value {
-    assert!(FIXTURES.contains(&name), "{name} is in the list above");
-    let text = std::fs::read(directory().join(name)).expect("the fixture is there");
-    serde_json::from_slice(&text).expect("the fixture is JSON")
+    assert!(FIXTURES.contains(&name), "{name} is missing from FIXTURES");
+    let text = std::fs::read(directory().join(name)).expect("the fixture file can be read");
+    serde_json::from_slice(&text).expect("the fixture is valid JSON")
 }
 
-/// Reads a fixture into a type of ours, and asserts that nothing of it is lost on the way back.
+/// Reads a fixture into a type of the crate and asserts that writing it gives the same JSON.
 fn read<T: Serialize + DeserializeOwned>(name: &str) -> T {
     let value = fixture(name);
     let read: T =
@@ -52,7 +52,7 @@ fn read<T: Serialize + DeserializeOwned>(name: &str) -> T {
     assert_eq!(
         serde_json::to_value(&read).unwrap(),
         value,
-        "{name} changed on the way"
+        "{name} is written differently"
     );
     read
 }
@@ -162,7 +162,7 @@ fn section_2_8_the_rule_is_read_and_written() {
         .conditions()
         .iter()
         .filter(|condition| matches!(condition, Condition::Raw(_)));
-    assert_eq!(raw.count(), 0, "every kind of the document is a typed one");
+    assert_eq!(raw.count(), 0, "every condition of the document has a type");
 }
 
 #[test]

@@ -1,82 +1,27 @@
-//! Walks over pages as a service might serve them, honest or not.
+//! Lists over several pages, from services that behave well and services that do not.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use audience::contacts::{ContactStream, Contacts};
 use audience::rule::Rule;
 use audience::{ErrorKind, Outcome, RetryPolicy};
 use futures_util::stream::FusedStream;
 use futures_util::{Stream, StreamExt, TryStreamExt};
-use proptest::prelude::*;
 use serde_json::{Value, json};
-use wiremock::{MockServer, Request, ResponseTemplate};
+use wiremock::{MockServer, ResponseTemplate};
 
-use crate::support::{
-    client, contacts, ok, received, respond_in_turn, respond_with, status, summary,
-};
-
-/// Pages by the cursor that asks for them; whatever else is asked for is a 422.
-#[derive(Clone, Default)]
-struct Book(Arc<Mutex<HashMap<Option<String>, Value>>>);
-
-impl Book {
-    fn put(&self, after: Option<&str>, ids: &[&str], next: Value) {
-        let data: Vec<_> = ids.iter().map(|id| summary(id)).collect();
-        let mut page = json!({"data": data});
-        if next != json!("missing") {
-            page["next"] = next;
-        }
-        let mut pages = self.0.lock().unwrap();
-        pages.insert(after.map(str::to_owned), page);
-    }
-
-    async fn serve(&self) -> MockServer {
-        let book = self.clone();
-        respond_with(move |request: &Request| book.page(request)).await
-    }
-
-    fn page(&self, request: &Request) -> ResponseTemplate {
-        let after = after(request);
-        match self.0.lock().unwrap().get(&after) {
-            Some(page) => ok(page),
-            None => {
-                status(422).set_body_json(json!({"code": "validation_error", "message": after}))
-            }
-        }
-    }
-}
-
-fn after(request: &Request) -> Option<String> {
-    let mut pairs = request.url.query_pairs();
-    pairs
-        .find(|(name, _)| name == "after")
-        .map(|(_, value)| value.into_owned())
-}
+use super::paged_service::{PagedService, after, ids, page};
+use crate::support::{contacts, in_time, ok, received, respond_in_turn, respond_with, status};
 
 async fn requested_cursors(server: &MockServer) -> Vec<Option<String>> {
     received(server).await.iter().map(after).collect()
 }
 
-async fn ids(contacts: &Contacts) -> Vec<String> {
-    contacts
-        .list()
-        .stream()
-        .map_ok(|contact| contact.id)
-        .try_collect()
-        .await
-        .unwrap()
-}
-
 /// Three pages, the second of them short.
-fn three_pages() -> Book {
-    let book = Book::default();
-    book.put(None, &["c9", "c8", "c7"], json!("c7"));
-    book.put(Some("c7"), &["c6"], json!("c6"));
-    book.put(Some("c6"), &["c5", "c4", "c3"], json!("c3"));
-    book.put(Some("c3"), &[], json!(""));
-    book
+fn three_pages() -> PagedService {
+    let service = PagedService::default();
+    service.put(None, &["c9", "c8", "c7"], json!("c7"));
+    service.put(Some("c7"), &["c6"], json!("c6"));
+    service.put(Some("c6"), &["c5", "c4", "c3"], json!("c3"));
+    service.put(Some("c3"), &[], json!(""));
+    service
 }
 
 #[tokio::test]
@@ -110,19 +55,19 @@ async fn a_list_continues_past_a_short_page_and_ends_only_with_an_empty_one() {
     assert_eq!(
         pages,
         [3, 1, 3],
-        "the empty page ends the walk and is not handed out"
+        "the empty page ends the list and is not returned"
     );
 }
 
 #[tokio::test]
 async fn the_cursor_is_next_if_present_and_the_last_id_otherwise() {
-    let book = Book::default();
-    book.put(None, &["c9"], json!("opaque"));
-    book.put(Some("opaque"), &["c8"], json!("missing"));
-    book.put(Some("c8"), &["c7"], Value::Null);
-    book.put(Some("c7"), &["c6"], json!(""));
-    book.put(Some("c6"), &[], json!("and yet a cursor"));
-    let server = book.serve().await;
+    let service = PagedService::default();
+    service.put(None, &["c9"], json!("opaque"));
+    service.put(Some("opaque"), &["c8"], json!("missing"));
+    service.put(Some("c8"), &["c7"], Value::Null);
+    service.put(Some("c7"), &["c6"], json!(""));
+    service.put(Some("c6"), &[], json!("ignored"));
+    let server = service.serve().await;
 
     assert_eq!(ids(&contacts(server.uri())).await, ["c9", "c8", "c7", "c6"]);
     assert_eq!(contacts(server.uri()).list().count().await.unwrap(), 4);
@@ -160,7 +105,7 @@ async fn every_request_of_a_list_has_the_filters() {
         assert_eq!(
             queries[8 + index],
             format!("limit=200{cursor}"),
-            "a count asks for the largest pages"
+            "a count requests the largest pages"
         );
     }
 }
@@ -196,7 +141,7 @@ async fn a_segment_with_a_rule_is_refused_once_and_nothing_is_sent() {
             (ErrorKind::Input, Outcome::NotSent)
         );
     }
-    assert_eq!(streamed.len(), 1, "asking again would not mend it");
+    assert_eq!(streamed.len(), 1, "a retry would not help");
     assert!(received(&server).await.is_empty());
 }
 
@@ -204,7 +149,7 @@ async fn a_segment_with_a_rule_is_refused_once_and_nothing_is_sent() {
 async fn a_cycle_of_cursors_is_an_error_and_not_an_endless_loop() {
     for tail in [0, 1, 5] {
         for length in [1, 2, 3, 7] {
-            let book = Book::default();
+            let service = PagedService::default();
             let name = |n: usize| {
                 format!(
                     "p{}",
@@ -217,16 +162,16 @@ async fn a_cycle_of_cursors_is_an_error_and_not_an_endless_loop() {
             };
             for n in 0..tail + length {
                 let after = n.checked_sub(1).map(name);
-                book.put(after.as_deref(), &[&format!("c{n}")], json!(name(n)));
+                service.put(after.as_deref(), &[&format!("c{n}")], json!(name(n)));
             }
             let last = name(tail + length - 1);
-            book.put(Some(&last), &["c0"], json!(name(tail + length)));
-            let server = book.serve().await;
+            service.put(Some(&last), &["c0"], json!(name(tail + length)));
+            let server = service.serve().await;
             let contacts = contacts(server.uri());
 
             let streamed: Vec<_> = contacts.list().stream().take(100).collect().await;
             let sent = received(&server).await.len();
-            let counted = soon(contacts.list().count()).await.unwrap_err();
+            let counted = in_time(contacts.list().count()).await.unwrap_err();
 
             let error = streamed.last().unwrap().as_ref().unwrap_err();
             for error in [error, &counted] {
@@ -243,7 +188,7 @@ async fn a_cycle_of_cursors_is_an_error_and_not_an_endless_loop() {
             assert_eq!(
                 streamed.iter().filter(|item| item.is_err()).count(),
                 1,
-                "it is told once"
+                "the error is returned once"
             );
             assert!(
                 sent <= 3 * (tail + length) + 3,
@@ -256,10 +201,10 @@ async fn a_cycle_of_cursors_is_an_error_and_not_an_endless_loop() {
 #[tokio::test]
 async fn a_repeated_page_is_a_cycle_even_if_next_is_missing() {
     for next in [json!("missing"), json!(""), json!(null), json!("c9")] {
-        let book = Book::default();
-        book.put(None, &["c9"], next.clone());
-        book.put(Some("c9"), &["c9"], next);
-        let server = book.serve().await;
+        let service = PagedService::default();
+        service.put(None, &["c9"], next.clone());
+        service.put(Some("c9"), &["c9"], next);
+        let server = service.serve().await;
 
         let items: Vec<_> = contacts(server.uri())
             .list()
@@ -276,9 +221,9 @@ async fn a_repeated_page_is_a_cycle_even_if_next_is_missing() {
 
 #[tokio::test]
 async fn a_cycle_back_to_the_starting_cursor_is_found() {
-    let book = Book::default();
-    book.put(Some("start"), &["c1"], json!("start"));
-    let server = book.serve().await;
+    let service = PagedService::default();
+    service.put(Some("start"), &["c1"], json!("start"));
+    let server = service.serve().await;
 
     let items: Vec<_> = contacts(server.uri())
         .list()
@@ -309,16 +254,12 @@ async fn a_list_ends_after_three_refusals_in_a_row() {
 
 #[tokio::test]
 async fn the_cursor_of_a_page_leads_to_the_next_until_a_page_is_empty() {
-    let page = |ids: &[&str], next: Value| {
-        let data: Vec<_> = ids.iter().map(|id| summary(id)).collect();
-        ok(json!({"data": data, "next": next}))
-    };
-    let answers = [
-        page(&["c9", "c8"], json!("opaque")),
-        page(&["c7"], json!(null)),
-        page(&[], json!("")),
+    let responses = [
+        ok(page(&["c9", "c8"], "opaque")),
+        ok(page(&["c7"], Value::Null)),
+        ok(page(&[], "")),
     ];
-    let server = respond_in_turn(answers).await;
+    let server = respond_in_turn(responses).await;
     let contacts = contacts(server.uri());
 
     let first = contacts.list().await.unwrap();
@@ -341,18 +282,14 @@ async fn the_cursor_of_a_page_leads_to_the_next_until_a_page_is_empty() {
 
 #[tokio::test]
 async fn after_an_error_a_list_continues_and_neither_misses_nor_repeats_contacts() {
-    let page = |ids: &[&str], next: &str| {
-        let data: Vec<_> = ids.iter().map(|id| summary(id)).collect();
-        ok(json!({"data": data, "next": next}))
-    };
     let server = respond_in_turn([
         status(503),
-        page(&["c9", "c8"], "c8"),
+        ok(page(&["c9", "c8"], "c8")),
         status(500),
         ResponseTemplate::new(200).set_body_string("{\"data\": [tru"),
         status(403),
-        page(&["c7"], "c7"),
-        page(&[], ""),
+        ok(page(&["c7"], "c7")),
+        ok(page(&[], "")),
     ])
     .await;
     let mut stream = contacts(server.uri())
@@ -392,9 +329,9 @@ async fn after_an_error_a_list_continues_and_neither_misses_nor_repeats_contacts
 
 #[tokio::test]
 async fn a_list_retries_a_page_like_any_other_call() {
-    let page = json!({"data": [summary("c1")], "next": ""});
-    let end = json!({"data": [], "next": ""});
-    let server = respond_in_turn([status(503), ok(page), status(429), status(500), ok(end)]).await;
+    let (first, last) = (page(&["c1"], ""), page(&[], ""));
+    let server =
+        respond_in_turn([status(503), ok(first), status(429), status(500), ok(last)]).await;
 
     assert_eq!(ids(&contacts(server.uri())).await, ["c1"]);
 }
@@ -418,7 +355,7 @@ async fn a_list_that_has_ended_stays_ended() {
     assert_eq!(
         (stream.cursor(), pages.cursor()),
         (Some("c3"), Some("c3")),
-        "new contacts would come after it"
+        "the cursor of the last page is kept"
     );
 }
 
@@ -455,9 +392,9 @@ async fn a_list_has_a_cursor_at_every_contact() {
 
 #[tokio::test]
 async fn after_a_whole_page_the_cursor_is_the_services_next() {
-    let book = Book::default();
-    book.put(None, &["c9", "c8"], json!("opaque"));
-    let server = book.serve().await;
+    let service = PagedService::default();
+    service.put(None, &["c9", "c8"], json!("opaque"));
+    let server = service.serve().await;
     let list = contacts(server.uri()).list();
     let (mut stream, mut pages) = (list.clone().stream(), list.pages());
 
@@ -471,86 +408,4 @@ async fn after_a_whole_page_the_cursor_is_the_services_next() {
         (stream.cursor(), pages.cursor()),
         (Some("opaque"), Some("opaque"))
     );
-}
-
-/// An endless walk fails the test instead of hanging it.
-async fn soon<T>(call: impl IntoFuture<Output = T>) -> T {
-    let limit = Duration::from_secs(30);
-    tokio::time::timeout(limit, call.into_future())
-        .await
-        .expect("the walk ends")
-}
-
-/// Contacts in pages, and for each page how the service tells where the next one is.
-fn books() -> impl Strategy<Value = Vec<(usize, u8)>> {
-    prop::collection::vec((1..6_usize, 0..5_u8), 0..8)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
-
-    #[test]
-    fn any_split_into_pages_is_listed_completely_in_order_and_from_any_point(split in books()) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let all: Vec<String> = (0..split.iter().map(|(size, _)| size).sum()).map(|n| format!("c{n}")).collect();
-            let server = split_into_pages(&all, &split).serve().await;
-            let contacts = client(server.uri()).contacts();
-
-            assert_eq!(ids(&contacts).await, all);
-            assert_eq!(contacts.list().count().await.unwrap(), all.len() as u64);
-            let sizes: Vec<_> = contacts.list().pages().map_ok(|page| page.data.len()).try_collect().await.unwrap();
-            assert_eq!(sizes, split.iter().map(|(size, _)| *size).collect::<Vec<_>>());
-
-            for stop in [1, all.len() / 2, all.len()] {
-                let mut first = contacts.list().stream();
-                let mut seen = take(&mut first, stop).await;
-                let mut rest = contacts.list();
-                if let Some(cursor) = first.cursor() {
-                    rest = rest.after(cursor);
-                }
-                seen.extend(take(&mut rest.stream(), usize::MAX).await);
-                assert_eq!(seen, all, "stopped after {stop}");
-            }
-        });
-    }
-}
-
-async fn take(stream: &mut ContactStream, count: usize) -> Vec<String> {
-    stream
-        .take(count)
-        .map_ok(|contact| contact.id)
-        .try_collect()
-        .await
-        .unwrap()
-}
-
-/// Every id works as a cursor, as section 4.4 says; some pages give an opaque one instead.
-fn split_into_pages(all: &[String], split: &[(usize, u8)]) -> Book {
-    let book = Book::default();
-    let mut start = 0;
-    let mut after = None;
-    for (number, &(size, style)) in split.iter().enumerate() {
-        let ids: Vec<&str> = all[start..start + size]
-            .iter()
-            .map(String::as_str)
-            .collect();
-        let opaque = format!("page {number}/{size}");
-        let last = ids[size - 1].to_owned();
-        let (next, cursor) = match style {
-            0 => (json!(opaque), opaque),
-            1 => (json!(last), last),
-            2 => (json!(""), last),
-            3 => (Value::Null, last),
-            _ => (json!("missing"), last),
-        };
-        book.put(after.as_deref(), &ids, next.clone());
-        for (index, id) in ids.iter().enumerate().take(size - 1) {
-            book.put(Some(id), &ids[index + 1..], next.clone());
-        }
-        after = Some(cursor);
-        start += size;
-    }
-    book.put(after.as_deref(), &[], json!(""));
-    book
 }

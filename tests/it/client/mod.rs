@@ -1,4 +1,4 @@
-//! The client, over real sockets: what it sends, and what it makes of each response.
+//! The client over real sockets: the requests it sends, and how it handles each response.
 
 mod addresses;
 mod batch;
@@ -10,7 +10,9 @@ mod dialects;
 mod errors;
 mod faults;
 mod fixtures;
+mod list_splits;
 mod listing;
+mod paged_service;
 mod redirects;
 mod retry;
 mod rules;

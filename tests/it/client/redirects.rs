@@ -1,4 +1,4 @@
-//! A redirect is an error that names a host, and is never followed.
+//! A redirect is never followed: it is an error that names the host.
 
 use audience::{ErrorKind, Outcome};
 
@@ -27,7 +27,7 @@ async fn a_redirect_is_not_followed_and_the_key_is_not_sent_elsewhere() {
             assert_eq!(error.api().unwrap().status().as_u16(), code);
             assert!(
                 !printed(&error).contains("hunter2"),
-                "the host and nothing more"
+                "only the host is named"
             );
         }
         assert_eq!(received(&server).await.len(), Operation::ALL.len());
@@ -49,24 +49,25 @@ async fn the_error_of_a_redirect_names_only_the_host_of_the_location() {
             error
                 .to_string()
                 .contains(&format!("a redirect to {host}, ")),
-            "{location}{error}"
+            "{location}: {error}"
         );
         assert!(!printed(&error).contains("hunter2"), "{error:?}");
     }
 }
 
 async fn redirected_to(location: &str) -> audience::Error {
-    let act = format!("HTTP/1.1 302 Found\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n");
-    retrieve_once(bytes(act)).await.unwrap_err()
+    let response =
+        format!("HTTP/1.1 302 Found\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n");
+    retrieve_once(bytes(response)).await.unwrap_err()
 }
 
 #[tokio::test]
 async fn a_3xx_without_a_host_is_a_status_like_any_other() {
-    let nowhere = "HTTP/1.1 302 Found\r\ncontent-length: 0\r\n\r\n";
+    let without_location = "HTTP/1.1 302 Found\r\ncontent-length: 0\r\n\r\n";
 
     for error in [
         redirected_to("mailto:hunter2@example.com").await,
-        retrieve_once(bytes(nowhere)).await.unwrap_err(),
+        retrieve_once(bytes(without_location)).await.unwrap_err(),
     ] {
         assert_eq!(error.to_string(), "retrieve: the service responded 302");
     }

@@ -1,4 +1,4 @@
-//! What is sent again, how often and when: every operation against every status.
+//! Retries: which failures of which operations are retried, how often, and after which wait.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -10,8 +10,8 @@ use serde_json::json;
 use crate::support::operation::{Operation, RetrySafety};
 use crate::support::scripted_server::{ScriptedServer, bytes, response};
 use crate::support::{
-    ADA, builder, client, contact, fast_retries, ok, received, respond_in_turn, respond_with,
-    status,
+    ADA, builder, client, contact, fast_retries, in_time, ok, received, respond_in_turn,
+    respond_with, status,
 };
 
 #[tokio::test]
@@ -24,12 +24,12 @@ async fn each_operation_retries_each_status_as_documented() {
         for operation in Operation::ALL {
             let error = operation.run(&client(server.uri())).await.unwrap_err();
 
-            let repeated = match operation.retry_safety() {
+            let retried = match operation.retry_safety() {
                 RetrySafety::Safe => matches!(code, 408 | 429 | 500 | 502 | 503 | 504),
                 RetrySafety::OnlyIfNotApplied => code == 429,
                 RetrySafety::Never => false,
             };
-            let attempts = if repeated { 4 } else { 1 };
+            let attempts = if retried { 4 } else { 1 };
             assert_eq!(error.attempts(), attempts, "{operation:?} after {code}");
             sent += attempts as usize;
             assert_eq!(
@@ -53,16 +53,16 @@ async fn an_attempt_that_times_out_is_retried_only_if_that_is_safe() {
 
         let result = operation.run(&client).await;
 
-        let repeated = operation.retry_safety() == RetrySafety::Safe;
+        let retried = operation.retry_safety() == RetrySafety::Safe;
         assert_eq!(
             server.received().len(),
-            1 + usize::from(repeated),
+            1 + usize::from(retried),
             "{operation:?}"
         );
         match result {
-            Ok(()) => assert!(repeated, "{operation:?}"),
+            Ok(()) => assert!(retried, "{operation:?}"),
             Err(error) => {
-                assert!(!repeated, "{operation:?}: {error:?}");
+                assert!(!retried, "{operation:?}: {error:?}");
                 assert_eq!(
                     (error.kind(), error.outcome()),
                     (ErrorKind::Timeout, Outcome::Unknown)
@@ -77,8 +77,8 @@ async fn an_attempt_that_times_out_is_retried_only_if_that_is_safe() {
 
 #[tokio::test]
 async fn the_timeout_includes_the_body() {
-    let act = bytes("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n{").then_hang();
-    let server = ScriptedServer::start([act]).await;
+    let response = bytes("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n{").then_hang();
+    let server = ScriptedServer::start([response]).await;
     let call = client(server.url()).contacts().retrieve(ADA);
 
     let error = call
@@ -92,21 +92,16 @@ async fn the_timeout_includes_the_body() {
 
 #[tokio::test]
 async fn repeatable_allows_retries_of_that_call() {
-    let answers = || {
-        let created = json!({"data": [{"email": ADA, "status": "created"}]});
-        let responses = [
-            response(503, ""),
-            response(200, contact().to_string()),
-            response(503, ""),
-            response(200, contact().to_string()),
-        ];
-        ScriptedServer::start(
-            responses
-                .into_iter()
-                .chain([response(503, ""), response(200, created.to_string())]),
-        )
-    };
-    let server = answers().await;
+    let report = json!({"data": [{"email": ADA, "status": "created"}]});
+    let server = ScriptedServer::start([
+        response(503, ""),
+        response(200, contact().to_string()),
+        response(503, ""),
+        response(200, contact().to_string()),
+        response(503, ""),
+        response(200, report.to_string()),
+    ])
+    .await;
     let contacts = client(server.url()).contacts();
     let strict = NewContact::new(ADA).on_conflict(OnConflict::Error);
 
@@ -170,7 +165,7 @@ async fn the_error_is_the_last_one_with_the_most_uncertain_outcome() {
     assert_eq!(
         (error.attempts(), error.outcome()),
         (2, Outcome::Unknown),
-        "the first may have been applied"
+        "the first attempt may have been applied"
     );
     assert_eq!(
         error.to_string(),
@@ -221,7 +216,11 @@ async fn retry_after_in_seconds_is_waited_for_and_reported() {
     );
 
     let server = respond_with(status(429).insert_header("retry-after", "7")).await;
-    let call = client_at(&server).contacts().subscribe(ADA);
+    let call = builder(server.uri())
+        .build()
+        .unwrap()
+        .contacts()
+        .subscribe(ADA);
     let error = call.retry(RetryPolicy::none()).await.unwrap_err();
     assert_eq!(
         error.api().unwrap().retry_after(),
@@ -246,7 +245,7 @@ async fn retry_after_as_a_date_is_waited_for() {
 
     client.contacts().retrieve(ADA).await.unwrap();
 
-    // A date has no fraction of a second: up to one of the three is cut off.
+    // A date has no fractions of a second, so the wait may be up to 1 s shorter than 3 s.
     assert!(
         start.elapsed() >= Duration::from_millis(1_900),
         "{:?}",
@@ -272,10 +271,9 @@ async fn retry_after_is_capped_and_ignored_if_invalid_or_in_the_past() {
         ])
         .await;
 
-        let call = client_at(&server).contacts().retrieve(ADA).into_future();
+        let call = client(server.uri()).contacts().retrieve(ADA);
 
-        let result = tokio::time::timeout(Duration::from_secs(30), call).await;
-        assert!(result.expect("the cap is a millisecond").is_ok(), "{after}");
+        assert!(in_time(call).await.is_ok(), "{after}");
     }
 }
 
@@ -288,16 +286,12 @@ async fn a_wait_beyond_the_deadline_is_not_started() {
         .build()
         .unwrap();
 
-    let call = client.contacts().retrieve(ADA).into_future();
+    let error = in_time(client.contacts().retrieve(ADA)).await.unwrap_err();
 
-    let error = tokio::time::timeout(Duration::from_secs(30), call)
-        .await
-        .expect("at once")
-        .unwrap_err();
     assert_eq!(
         (error.kind(), error.attempts()),
         (ErrorKind::Api, 1),
-        "the attempt's own error"
+        "the error of the attempt"
     );
 }
 
@@ -310,12 +304,8 @@ async fn the_deadline_stops_an_attempt_before_its_timeout() {
         .build()
         .unwrap();
 
-    let call = client.contacts().retrieve(ADA).into_future();
+    let error = in_time(client.contacts().retrieve(ADA)).await.unwrap_err();
 
-    let error = tokio::time::timeout(Duration::from_secs(30), call)
-        .await
-        .expect("in time")
-        .unwrap_err();
     assert_eq!(
         (error.kind(), error.outcome(), error.attempts()),
         (ErrorKind::Timeout, Outcome::Unknown, 1)
@@ -327,7 +317,7 @@ async fn the_deadline_stops_an_attempt_before_its_timeout() {
 async fn a_deadline_of_zero_sends_nothing() {
     let server = respond_with(ok(contact())).await;
 
-    let call = client_at(&server).contacts().retrieve(ADA);
+    let call = client(server.uri()).contacts().retrieve(ADA);
     let error = call.deadline(Duration::ZERO).await.unwrap_err();
 
     assert_eq!(
@@ -341,15 +331,11 @@ async fn a_deadline_of_zero_sends_nothing() {
 async fn the_largest_possible_limits_are_accepted() {
     let server = respond_with(ok(contact())).await;
 
-    let forever = client_at(&server)
+    let call = client(server.uri())
         .contacts()
         .retrieve(ADA)
         .deadline(Duration::MAX)
         .timeout(Duration::MAX);
 
-    assert_eq!(forever.await.unwrap().email, ADA);
-}
-
-fn client_at(server: &wiremock::MockServer) -> audience::Client {
-    client(server.uri())
+    assert_eq!(call.await.unwrap().email, ADA);
 }

@@ -1,4 +1,4 @@
-//! Rules and properties on the wire: what is built is what is sent, and reads back as it was.
+//! Rules and properties on the wire: they are sent as built and read back unchanged.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,9 @@ use crate::support::{contacts, ok, received, respond_with};
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
 fn finite() -> impl Strategy<Value = f64> {
-    any::<f64>().prop_filter("JSON holds no other", |number| number.is_finite())
+    any::<f64>().prop_filter("JSON represents only finite numbers", |number| {
+        number.is_finite()
+    })
 }
 
 fn values() -> impl Strategy<Value = PropertyValue> {

@@ -1,4 +1,4 @@
-//! No key is ever printed, and no address where one did not ask for it.
+//! No output contains the API key, and none contains an address that the caller did not ask for.
 
 use std::fmt::Debug;
 
@@ -72,13 +72,13 @@ async fn debug_output_contains_neither_the_key_nor_an_address() {
 async fn a_key_echoed_by_the_service_is_not_in_the_error_text() {
     let echo =
         json!({"error": {"code": format!("bad key {KEY}"), "message": format!("bad key {KEY}")}});
-    for answer in [
+    for response in [
         status(401).set_body_json(&echo).insert_header("x-key", KEY),
         status(302).insert_header("location", format!("https://example.org/?key={KEY}")),
         status(200).set_body_string(KEY),
         ok(echo),
     ] {
-        let server = respond_with(answer).await;
+        let server = respond_with(response).await;
 
         let error = builder(server.uri())
             .build()

@@ -1,4 +1,4 @@
-//! What every request carries, and what the settings of a client and of a call do to it.
+//! The parts of every request, and the settings of the client and of a call that change them.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn every_call_sends_key_accept_and_user_agent_to_its_endpoint() {
         operation.run(&client(server.url())).await.unwrap();
 
         let [request] = &server.received()[..] else {
-            panic!("{operation:?} sends one request")
+            panic!("{operation:?} did not send one request")
         };
         assert_eq!(
             (request.method.as_str(), &request.target),
@@ -101,10 +101,10 @@ async fn the_user_agent_is_the_programs_name_then_the_crates() {
 
 #[tokio::test]
 async fn a_custom_http_client_is_used_with_the_key_and_the_settings() {
-    let own = reqwest::Client::builder()
+    let custom = reqwest::Client::builder()
         .default_headers(http::HeaderMap::from_iter([(
             http::HeaderName::from_static("x-from"),
-            http::HeaderValue::from_static("my own"),
+            http::HeaderValue::from_static("custom"),
         )]))
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy()
@@ -112,7 +112,7 @@ async fn a_custom_http_client_is_used_with_the_key_and_the_settings() {
         .unwrap();
     let server = respond_with(ok(contact()).set_delay(Duration::from_secs(20))).await;
     let client = builder(server.uri())
-        .http_client(own)
+        .http_client(custom)
         .timeout(Duration::from_millis(100))
         .retry(RetryPolicy::none())
         .user_agent("my-app/1.0")
@@ -124,10 +124,10 @@ async fn a_custom_http_client_is_used_with_the_key_and_the_settings() {
     assert_eq!(
         error.kind(),
         ErrorKind::Timeout,
-        "the timeout set here applies"
+        "the timeout of the builder applies"
     );
     let headers = &received(&server).await[0].headers;
-    assert_eq!(headers["x-from"], "my own");
+    assert_eq!(headers["x-from"], "custom");
     assert_eq!(headers["authorization"], "Bearer key-hunter2");
     assert!(
         headers["user-agent"]
@@ -146,26 +146,26 @@ async fn a_setting_of_a_call_overrides_the_clients_for_that_call_only() {
         .build()
         .unwrap()
         .contacts();
-    let quick = crate::support::fast_retries();
+    let three_attempts = crate::support::fast_retries().max_attempts(3);
 
-    let patient = contacts
+    let overridden = contacts
         .retrieve(ADA)
-        .retry(quick.max_attempts(3))
+        .retry(three_attempts)
         .await
         .unwrap_err();
-    let plain = contacts.retrieve(ADA).await.unwrap_err();
+    let unchanged = contacts.retrieve(ADA).await.unwrap_err();
 
-    assert_eq!((patient.attempts(), plain.attempts()), (3, 1));
+    assert_eq!((overridden.attempts(), unchanged.attempts()), (3, 1));
 
     let server = respond_with(ok(contact()).set_delay(Duration::from_millis(400))).await;
     let contacts = client(server.uri()).contacts();
-    let hasty = contacts
+    let timed_out = contacts
         .retrieve(ADA)
         .timeout(Duration::from_millis(50))
         .retry(RetryPolicy::none());
-    assert_eq!(hasty.await.unwrap_err().kind(), ErrorKind::Timeout);
-    let bounded = contacts.retrieve(ADA).deadline(Duration::from_millis(50));
-    assert_eq!(bounded.await.unwrap_err().kind(), ErrorKind::Timeout);
+    assert_eq!(timed_out.await.unwrap_err().kind(), ErrorKind::Timeout);
+    let out_of_time = contacts.retrieve(ADA).deadline(Duration::from_millis(50));
+    assert_eq!(out_of_time.await.unwrap_err().kind(), ErrorKind::Timeout);
     assert!(contacts.retrieve(ADA).await.is_ok());
 }
 

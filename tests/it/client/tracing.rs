@@ -1,4 +1,4 @@
-//! Spans and events: the OpenTelemetry names for HTTP clients, and never an address.
+//! Spans and events: they have the OpenTelemetry names for HTTP clients and never contain an address.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,8 +17,8 @@ use crate::support::scripted_server::{ScriptedServer, bytes, close_connection, r
 use crate::support::{ADA, KEY, builder, client, contact};
 
 thread_local! {
-    /// All that was traced on this thread, each span with its fields, each event with its own. A test
-    /// of tokio's default flavour stays on its thread.
+    /// The spans and events traced on this thread, with their fields. A `tokio::test` runs on one thread
+    /// by default.
     static ENTRIES: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -31,12 +31,12 @@ struct Entry {
     fields: BTreeMap<String, String>,
 }
 
-/// What was traced on this thread since it was made.
+/// The spans and events traced on this thread since [`Log::start`].
 struct Log;
 
 impl Log {
-    /// The subscriber is one for the whole process: one for each test would race with the callsites'
-    /// cache of who is interested.
+    /// Clears the log. All tests share one global subscriber: one per test would race with the cache in
+    /// which each callsite keeps whether a subscriber is interested.
     fn start() -> Self {
         static INSTALL: Once = Once::new();
         INSTALL.call_once(|| {
@@ -210,13 +210,13 @@ async fn each_retry_is_a_separate_span_and_the_wait_before_it_an_event() {
 
 #[tokio::test]
 async fn the_span_of_a_failed_call_names_the_kind_of_error() {
-    for (act, expected) in [
+    for (response, expected) in [
         (response(404, ""), "404"),
         (bytes("garbage\r\n\r\n").then_close(), "Transport"),
         (bytes("").then_hang(), "Timeout"),
     ] {
         let log = Log::start();
-        let server = ScriptedServer::start([act]).await;
+        let server = ScriptedServer::start([response]).await;
         let call = client(server.url())
             .contacts()
             .retrieve(ADA)
@@ -251,7 +251,7 @@ async fn neither_an_address_nor_the_key_is_ever_traced() {
             .build()
             .unwrap();
 
-        let _either = operation.run(&client).await;
+        let _ = operation.run(&client).await;
     }
 
     let text = log.text();

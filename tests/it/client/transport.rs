@@ -1,4 +1,4 @@
-//! The wire where it is not as it should be: redirects, limits, compression, connections that break.
+//! Invalid responses and broken connections.
 
 use std::time::Duration;
 
@@ -9,7 +9,9 @@ use crate::support::operation::{Operation, RetrySafety};
 use crate::support::scripted_server::{
     ScriptedServer, bytes, close_connection, gzip, response, retrieve_once,
 };
-use crate::support::{ADA, KEY, builder, client, contact, ok, printed, received, respond_with};
+use crate::support::{
+    ADA, KEY, builder, client, closed_url, contact, in_time, ok, printed, received, respond_with,
+};
 
 #[tokio::test]
 async fn interim_responses_are_ignored() {
@@ -33,11 +35,11 @@ async fn interim_responses_are_ignored() {
 
 #[tokio::test]
 async fn an_unrequested_protocol_switch_is_an_error() {
-    let act = bytes(
+    let response = bytes(
         "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
     );
 
-    let error = retrieve_once(act.then_close()).await.unwrap_err();
+    let error = retrieve_once(response.then_close()).await.unwrap_err();
 
     assert!(
         matches!(error.kind(), ErrorKind::Transport | ErrorKind::Api),
@@ -48,12 +50,12 @@ async fn an_unrequested_protocol_switch_is_an_error() {
 
 #[tokio::test]
 async fn a_huge_content_length_reserves_no_memory_and_is_a_transport_error() {
-    let act = bytes(format!(
+    let response = bytes(format!(
         "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{{}}",
         1_u64 << 60
     ));
 
-    let error = retrieve_once(act.then_close()).await.unwrap_err();
+    let error = retrieve_once(response.then_close()).await.unwrap_err();
 
     assert_eq!(
         (error.kind(), error.outcome()),
@@ -63,7 +65,7 @@ async fn a_huge_content_length_reserves_no_memory_and_is_a_transport_error() {
 
 #[tokio::test]
 async fn a_truncated_body_is_a_transport_error() {
-    let halves = [
+    let truncated = [
         "HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{\"id\": \"con_1\""
             .as_bytes()
             .to_vec(),
@@ -76,14 +78,14 @@ async fn a_truncated_body_is_a_transport_error() {
         .concat(),
         b"HTTP/1.1 422 X\r\ncontent-length: 500\r\n\r\n{\"code\"".to_vec(),
     ];
-    for half in halves {
-        for act in [
-            bytes(half.clone()).then_close(),
-            bytes(half.clone()).then_reset(),
+    for truncated in truncated {
+        for response in [
+            bytes(truncated.clone()).then_close(),
+            bytes(truncated.clone()).then_reset(),
         ] {
-            let error = retrieve_once(act).await.unwrap_err();
+            let error = retrieve_once(response).await.unwrap_err();
 
-            let shown = String::from_utf8_lossy(&half).into_owned();
+            let shown = String::from_utf8_lossy(&truncated).into_owned();
             assert_eq!(error.kind(), ErrorKind::Transport, "{shown}: {error:?}");
             assert_eq!(
                 error.to_string(),
@@ -96,17 +98,17 @@ async fn a_truncated_body_is_a_transport_error() {
 
 #[tokio::test]
 async fn a_truncated_response_is_retried_only_if_that_is_safe() {
-    let half = || bytes("HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{\"id\"").then_close();
+    let truncated = || bytes("HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{\"id\"").then_close();
     for operation in Operation::ALL {
         let good = operation.good_response().to_string();
-        let server = ScriptedServer::start([half(), response(200, good)]).await;
+        let server = ScriptedServer::start([truncated(), response(200, good)]).await;
 
         let result = operation.run(&client(server.url())).await;
 
-        let repeated = operation.retry_safety() == RetrySafety::Safe;
+        let retried = operation.retry_safety() == RetrySafety::Safe;
         assert_eq!(
             (result.is_ok(), server.received().len()),
-            (repeated, 1 + usize::from(repeated)),
+            (retried, 1 + usize::from(retried)),
             "{operation:?}"
         );
     }
@@ -141,9 +143,7 @@ async fn a_response_that_is_not_http_is_a_transport_error() {
 
 #[tokio::test]
 async fn a_refused_connection_is_a_connect_error_and_nothing_was_sent() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    drop(listener);
+    let url = closed_url();
 
     for operation in Operation::ALL {
         let error = operation.run(&client(&url)).await.unwrap_err();
@@ -160,29 +160,31 @@ async fn a_refused_connection_is_a_connect_error_and_nothing_was_sent() {
         };
         assert_eq!(error.attempts(), attempts, "{operation:?}");
         assert!(std::error::Error::source(&error).is_some());
-        assert!(!printed(&error).contains("ada"), "no URL in it: {error:?}");
+        assert!(
+            !printed(&error).contains("ada"),
+            "the URL is not in the error: {error:?}"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_closed_pooled_connection_is_replaced_at_once_if_a_retry_is_safe() {
     for operation in Operation::ALL {
-        for gone in [close_connection(), bytes("").then_reset()] {
+        for closed in [close_connection(), bytes("").then_reset()] {
             let good = operation.good_response().to_string();
             let responses = [
                 response(200, contact().to_string()),
-                gone,
+                closed,
                 response(200, good),
             ];
             let server = ScriptedServer::start(responses).await;
-            // Waits of an hour: only a repeat without one comes in time.
+            // With waits of an hour, only an immediate retry finishes in time.
             let hour = Duration::from_secs(3_600);
-            let patient = RetryPolicy::exponential().base_delay(hour).max_delay(hour);
-            let client = builder(server.url()).retry(patient).build().unwrap();
+            let hourly = RetryPolicy::exponential().base_delay(hour).max_delay(hour);
+            let client = builder(server.url()).retry(hourly).build().unwrap();
             client.contacts().retrieve(ADA).await.unwrap();
 
-            let run = tokio::time::timeout(Duration::from_secs(30), operation.run(&client));
-            let result = run.await.expect("no wait");
+            let result = in_time(operation.run(&client)).await;
 
             let received = server.received();
             let connections: Vec<_> = received.iter().map(|request| request.connection).collect();
@@ -198,7 +200,7 @@ async fn a_closed_pooled_connection_is_replaced_at_once_if_a_retry_is_safe() {
                 assert_eq!(
                     connections,
                     [0, 0],
-                    "{operation:?} may have been applied: not again"
+                    "{operation:?} may have been applied and is not retried"
                 );
             }
         }

@@ -166,7 +166,10 @@ impl Response {
         assert_eq!(members(&body), ["error"]);
         assert_eq!(members(&body["error"]), ["code", "message"]);
         assert_eq!(body["error"]["code"], slug, "{body}");
-        let message = body["error"]["message"].as_str().expect("a string").to_owned();
+        let message = body["error"]["message"]
+            .as_str()
+            .expect("a string")
+            .to_owned();
         assert!(!message.is_empty());
         message
     }

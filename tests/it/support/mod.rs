@@ -44,6 +44,11 @@ pub(crate) fn builder(url: impl AsRef<str>) -> ClientBuilder {
     Client::builder(url, KEY).retry(fast_retries())
 }
 
+/// A builder for a client of this mock, with fast retries.
+pub(crate) fn mock_builder(server: &audience::mock::MockServer) -> ClientBuilder {
+    Client::builder(server.url(), server.full_key()).retry(fast_retries())
+}
+
 pub(crate) fn fast_retries() -> RetryPolicy {
     let delay = Duration::from_millis(1);
     RetryPolicy::exponential()
@@ -84,6 +89,23 @@ pub(crate) fn ok(body: impl serde::Serialize) -> ResponseTemplate {
 /// A JSON response with exactly this body.
 pub(crate) fn text(code: u16, body: impl Into<String>) -> ResponseTemplate {
     status(code).set_body_raw(body.into(), "application/json")
+}
+
+/// A loopback URL that nothing listens on.
+pub(crate) fn closed_url() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener
+        .local_addr()
+        .expect("a bound socket has an address");
+    format!("http://{address}")
+}
+
+/// Awaits a call. Panics after 30 s, so that a call that hangs fails its test.
+pub(crate) async fn in_time<T>(call: impl IntoFuture<Output = T>) -> T {
+    let limit = Duration::from_secs(30);
+    tokio::time::timeout(limit, call.into_future())
+        .await
+        .expect("the call takes less than 30 s")
 }
 
 /// The requests the server received, in order of arrival.
