@@ -1,16 +1,21 @@
-//! Signs an event and posts it to an endpoint, as the service would.
+//! Signs an event and posts it to a webhook endpoint, as the service does.
 //!
 //! ```text
 //! cargo run --example send_event -- URL SECRET TYPE [--to ADDRESS] [--id ID] [--data JSON]
 //! cargo run --example send_event -- http://127.0.0.1:8080/hook "$SECRET" email.bounced
 //! cargo run --example send_event
-//!     starts an endpoint of its own, sends it one event of each type, and ends
+//!     starts an endpoint, sends it one event of each type, and exits
 //! ```
 //!
-//! Any type goes, known or not. `--to` changes the recipient, `--data` the whole of the event's
-//! data; the same `--id` twice is a second delivery of one event. It waits ten seconds for the answer
-//! and follows no redirect (interface section 6.5), and ends in error where the service would try again.
-#![expect(clippy::print_stdout, reason = "a program for the terminal")]
+//! TYPE may be any event type, also one that the interface document does not list.
+//!
+//! - `--to` sets the recipient.
+//! - `--id` sets the event's id. Send the same id twice to test how an endpoint handles a duplicate.
+//! - `--data` replaces the event's data.
+//!
+//! Like the service, it waits 10 seconds for the response and does not follow redirects (interface section 6.5). It
+//! exits with an error if the service would retry.
+#![expect(clippy::print_stdout, reason = "an example prints what it does")]
 
 use std::env;
 use std::error::Error;
@@ -31,7 +36,7 @@ const USAGE: &str = "usage: send_event URL SECRET TYPE [--to ADDRESS] [--id ID] 
 async fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     match &arguments[..] {
-        [] => demonstrate().await,
+        [] => run_demo().await,
         [url, secret, event_type, options @ ..] => {
             let event_type = EventType::from(event_type.as_str());
             post_event(url, secret, &event_type, &Options::parse(options)?).await
@@ -64,7 +69,7 @@ impl Options {
     }
 }
 
-/// Sends one event, and says what became of it.
+/// Posts one event and prints the status of the response.
 async fn post_event(
     url: &str,
     secret: &str,
@@ -92,15 +97,15 @@ async fn post_event(
         .body(body);
     let status = request.send().await?.status();
 
-    println!("{event_type} {id}: {status}");
+    println!("sent {event_type} {id}: {status}");
     if status.is_success() {
         Ok(())
     } else {
-        Err("the service would deliver this event again".into())
+        Err("not a success: the service would retry this event".into())
     }
 }
 
-/// The data that the interface document gives for this type, or what was asked for.
+/// Returns the data from `--data`, or sample data with the members that the interface document shows for this type.
 fn data(event_type: &EventType, options: &Options) -> Value {
     if let Some(data) = &options.data {
         return data.clone();
@@ -112,7 +117,7 @@ fn data(event_type: &EventType, options: &Options) -> Value {
             "from": "ada@example.net",
             "to": [to.unwrap_or("support@example.com")],
             "subject": "Where is my parcel?",
-            "text": "It was to come on Monday.",
+            "text": "It should have arrived on Monday.",
             "authentication_results": "mx.example.com; spf=pass smtp.mailfrom=example.net; \
                 dkim=not-evaluated; dmarc=not-evaluated",
         });
@@ -135,19 +140,19 @@ fn data(event_type: &EventType, options: &Options) -> Value {
 }
 
 fn new_id(now: SystemTime) -> String {
-    let since = now
+    let since_epoch = now
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
-    format!("evt_{:x}", since.as_nanos())
+    format!("evt_{:x}", since_epoch.as_nanos())
 }
 
-/// Sends one event of each type to an endpoint of our own.
-async fn demonstrate() -> Result<(), Box<dyn Error>> {
+/// Starts an endpoint and posts one event of each type to it.
+async fn run_demo() -> Result<(), Box<dyn Error>> {
     async fn hook(event: SignedEvent) {
-        println!("  got {} {}", event.event_type(), event.id);
+        println!("the endpoint received {}", event.event_type());
     }
 
-    let secret = "a secret for this demonstration";
+    let secret = "the secret of this demo";
     let verifier = Verifier::new(secret)?;
     let router = Router::new()
         .route("/hook", post(hook))

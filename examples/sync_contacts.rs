@@ -1,10 +1,10 @@
-//! Upserts a CSV file: `cargo run --example sync_contacts [-- FILE]`.
+//! Creates or updates a contact for each row of a CSV file: `cargo run --example sync_contacts [-- FILE]`.
 //!
-//! The first line names the columns: `email`, `first_name` and `last_name` are what they say, every
-//! other column is a property. Cells that are numbers are sent as numbers; empty cells are left out.
+//! The first line names the columns. The column `email` is required, `first_name` and `last_name` are optional,
+//! and every other column is a property. Numbers are sent as numbers. Empty cells are not sent.
 //!
-//! `AUDIENCE_URL` and `AUDIENCE_KEY` name a service; without them it is the embedded mock.
-#![expect(clippy::print_stdout, reason = "an example is there to be read")]
+//! Set `AUDIENCE_URL` and `AUDIENCE_KEY` to use a service. Without them, the example uses the embedded mock.
+#![expect(clippy::print_stdout, reason = "an example prints what it does")]
 
 use std::env;
 use std::error::Error as StdError;
@@ -18,13 +18,13 @@ const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/contacts.csv
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn StdError>> {
     let path = env::args().nth(1).unwrap_or_else(|| SAMPLE.to_owned());
-    let rows = read(&path)?;
+    let rows = read_rows(&path)?;
 
     match (env::var("AUDIENCE_URL"), env::var("AUDIENCE_KEY")) {
         (Ok(url), Ok(key)) => sync(&Client::new(url, key)?.contacts(), rows).await?,
         (Err(_), Err(_)) => {
             let server = MockServer::start().await;
-            println!("AUDIENCE_URL and AUDIENCE_KEY are not set: this is the embedded mock");
+            println!("AUDIENCE_URL and AUDIENCE_KEY are not set: using the embedded mock");
             sync(&server.client().contacts(), rows).await?;
         }
         _ => return Err("set both AUDIENCE_URL and AUDIENCE_KEY, or neither".into()),
@@ -32,14 +32,13 @@ async fn main() -> Result<(), Box<dyn StdError>> {
     Ok(())
 }
 
-/// Sends the rows in batches, and prints what became of each.
+/// Sends the rows in batches and prints the outcome of each.
 async fn sync(contacts: &Contacts, rows: Vec<Row>) -> Result<(), audience::Error> {
-    let (mut created, mut updated, mut refused) = (0, 0, 0);
-    for part in rows.chunks(MAX_BATCH) {
-        let report = contacts
-            .create_batch(part.iter().map(|row| row.contact.clone()))
-            .await?;
-        for (row, entry) in part.iter().zip(&report.entries) {
+    let (mut created, mut updated, mut failed) = (0, 0, 0);
+    for rows in rows.chunks(MAX_BATCH) {
+        let batch = rows.iter().map(|row| row.contact.clone());
+        let report = contacts.create_batch(batch).await?;
+        for (row, entry) in rows.iter().zip(&report.entries) {
             let outcome = match &entry.outcome {
                 BatchOutcome::Created => {
                     created += 1;
@@ -50,11 +49,9 @@ async fn sync(contacts: &Contacts, rows: Vec<Row>) -> Result<(), audience::Error
                     "updated".to_owned()
                 }
                 BatchOutcome::Failed { code, message } => {
-                    refused += 1;
-                    format!(
-                        "refused: {code}, {}",
-                        message.as_deref().unwrap_or("no reason given")
-                    )
+                    failed += 1;
+                    let message = message.as_deref().unwrap_or("no message");
+                    format!("failed with {code}: {message}")
                 }
                 other => format!("{other:?}"),
             };
@@ -65,22 +62,23 @@ async fn sync(contacts: &Contacts, rows: Vec<Row>) -> Result<(), audience::Error
             );
         }
     }
-    println!("{created} created, {updated} updated, {refused} refused");
+    println!("{created} created, {updated} updated, {failed} failed");
     Ok(())
 }
 
+/// A contact and the line of the file it is on.
 struct Row {
     line: u64,
     contact: NewContact,
 }
 
-fn read(path: &str) -> Result<Vec<Row>, Box<dyn StdError>> {
+fn read_rows(path: &str) -> Result<Vec<Row>, Box<dyn StdError>> {
     let mut reader = csv::Reader::from_path(path).map_err(|error| format!("{path}: {error}"))?;
     let columns = reader.headers()?.clone();
     let email = columns
         .iter()
         .position(|column| column == "email")
-        .ok_or("no column is named email")?;
+        .ok_or("the file has no column named email")?;
     let mut rows = Vec::new();
     for record in reader.records() {
         let record = record?;
@@ -103,7 +101,7 @@ fn read(path: &str) -> Result<Vec<Row>, Box<dyn StdError>> {
     Ok(rows)
 }
 
-/// A number only if it would print the same again: not a postcode, a phone number or a long id.
+/// Returns a number only if it prints exactly as the cell. Postcodes, phone numbers and long ids stay text.
 fn number_or_text(cell: &str) -> PropertyValue {
     serde_json::from_str::<serde_json::Number>(cell)
         .ok()

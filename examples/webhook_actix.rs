@@ -1,15 +1,16 @@
-//! A webhook endpoint under actix-web, ready to be filled with work of your own.
+//! A webhook endpoint with actix-web, as a starting point for your own.
 //!
 //! ```text
 //! cargo run --example webhook_actix
-//!     starts it, delivers to it what the service could and what it would not, and ends
+//!     starts the endpoint, sends it three deliveries (one of them forged), and exits
 //! AUDIENCE_WEBHOOK_SECRET=… cargo run --example webhook_actix -- --port 8080
-//!     keeps it running; `send_event` posts to it
+//!     runs the endpoint until it is stopped; use the example `send_event` to post to it
 //! ```
 //!
-//! The service waits 10 seconds for an answer, tries up to ten times over about five hours, and may
-//! deliver an event more than once even so (interface section 6.5). Hence the three steps in `hook`.
-#![expect(clippy::print_stdout, reason = "a program for the terminal")]
+//! The service waits 10 seconds for a response and makes up to ten attempts over about five hours. It may
+//! deliver an event more than once (interface section 6.5). `hook` therefore drops duplicates, passes the event
+//! on, and responds at once.
+#![expect(clippy::print_stdout, reason = "an example prints what it does")]
 
 use std::collections::{HashSet, VecDeque};
 use std::env;
@@ -24,59 +25,61 @@ use audience::webhooks::{Event, EventData, EventId, EventType, Signer, Verifier}
 use http::{HeaderMap, StatusCode};
 use tokio::sync::mpsc;
 
-/// An event is delivered for five hours at most. Keep at least as many ids as come in that time.
-const REMEMBERED: usize = 100_000;
-const WAITING: usize = 1_000;
-const DEMO_SECRET: &str = "a secret for this demonstration";
+/// How many event ids to remember. The service retries an event for about five hours: keep at least as many ids as
+/// arrive in that time.
+const REMEMBERED_IDS: usize = 100_000;
+/// How many events may wait for the worker.
+const QUEUED_EVENTS: usize = 1_000;
+const DEMO_SECRET: &str = "the secret of this demo";
 
-/// Called for genuine deliveries only; forged ones were answered before.
-async fn hook(intake: web::Data<Mutex<Intake>>, delivery: SignedEvent) -> HttpResponse {
-    let mut intake = intake.lock().unwrap_or_else(PoisonError::into_inner);
-    // 1. Something that came before? Then this delivery is done with.
-    if intake.seen.contains(&delivery.id) {
+/// Runs only for verified deliveries: the extractor rejects all others.
+async fn hook(inbox: web::Data<Mutex<Inbox>>, delivery: SignedEvent) -> HttpResponse {
+    let mut inbox = inbox.lock().unwrap_or_else(PoisonError::into_inner);
+    // 1. Drop an event that was received before.
+    if inbox.seen.contains(&delivery.id) {
         return HttpResponse::Ok().finish();
     }
-    // 2. Hand it over. Here it waits in memory and is lost with the process; a table whose key is
-    //    the event's id does steps 1 and 2 in one insert, and keeps them.
+    // 2. Queue the event. This queue is in memory and is lost when the process ends. In production, insert
+    //    the event into a table whose key is the event's id: that is steps 1 and 2 in one, and durable.
     let id = delivery.id.clone();
-    if intake.work.try_send(delivery.into_event()).is_err() {
-        return HttpResponse::ServiceUnavailable().finish(); // the service will come again
+    if inbox.queue.try_send(delivery.into_event()).is_err() {
+        return HttpResponse::ServiceUnavailable().finish(); // the service retries
     }
-    intake.seen.insert(id);
-    // 3. Answer at once; the work itself may take as long as it likes.
+    inbox.seen.insert(id);
+    // 3. Respond at once. The worker may take as long as it needs.
     HttpResponse::Ok().finish()
 }
 
-/// The work: whatever your program does about an event.
-async fn work(mut events: mpsc::Receiver<Event>) {
+/// Handles the queued events. Put your own code here.
+async fn handle_events(mut events: mpsc::Receiver<Event>) {
     while let Some(event) = events.recv().await {
         match &event.data {
-            EventData::Bounced(mail) => println!("{}: {} bounced", event.id, mail.to),
-            EventData::Received(mail) => println!("{}: mail from {}", event.id, mail.from),
+            EventData::Bounced(mail) => println!("{}: mail to {} bounced", event.id, mail.to),
+            EventData::Received(mail) => println!("{}: mail received from {}", event.id, mail.from),
             _ => println!("{}: {}", event.id, event.event_type()),
         }
     }
 }
 
-struct Intake {
-    seen: Seen,
-    work: mpsc::Sender<Event>,
+struct Inbox {
+    seen: SeenIds,
+    queue: mpsc::Sender<Event>,
 }
 
-/// The newest ids, no more than [`REMEMBERED`].
+/// The ids of the newest events, at most [`REMEMBERED_IDS`].
 #[derive(Default)]
-struct Seen {
+struct SeenIds {
     ids: HashSet<EventId>,
     oldest_first: VecDeque<EventId>,
 }
 
-impl Seen {
+impl SeenIds {
     fn contains(&self, id: &EventId) -> bool {
         self.ids.contains(id)
     }
 
     fn insert(&mut self, id: EventId) {
-        if self.oldest_first.len() == REMEMBERED
+        if self.oldest_first.len() == REMEMBERED_IDS
             && let Some(oldest) = self.oldest_first.pop_front()
         {
             self.ids.remove(&oldest);
@@ -94,22 +97,22 @@ async fn main() -> Result<(), Box<dyn Error>> {
         [] => (DEMO_SECRET.to_owned(), None),
         [flag, port] if flag == "--port" => {
             let secret = env::var("AUDIENCE_WEBHOOK_SECRET")
-                .map_err(|_| "set AUDIENCE_WEBHOOK_SECRET to the endpoint's signing secret")?;
+                .map_err(|_| "set AUDIENCE_WEBHOOK_SECRET to the signing secret of the endpoint")?;
             (secret, Some(port.parse()?))
         }
         _ => return Err("usage: webhook_actix [--port PORT]".into()),
     };
 
-    let (sender, events) = mpsc::channel(WAITING);
-    let intake = web::Data::new(Mutex::new(Intake {
-        seen: Seen::default(),
-        work: sender,
+    let (sender, events) = mpsc::channel(QUEUED_EVENTS);
+    let inbox = web::Data::new(Mutex::new(Inbox {
+        seen: SeenIds::default(),
+        queue: sender,
     }));
     let verifier = web::Data::new(Verifier::new(&secret)?);
     let server = HttpServer::new(move || {
         App::new()
             .app_data(verifier.clone())
-            .app_data(intake.clone())
+            .app_data(inbox.clone())
             .service(web::resource("/hook").route(web::post().to(hook)))
     })
     .workers(2)
@@ -117,37 +120,41 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = server.addrs()[0];
     println!("listening on http://{address}/hook");
 
-    let worker = tokio::spawn(work(events));
+    let worker = tokio::spawn(handle_events(events));
     if port.is_some() {
         server.run().await?;
     } else {
         let running = server.disable_signals().run();
         let handle = running.handle();
         let server = tokio::spawn(running);
-        demonstrate(address, &secret).await?;
+        run_demo(address, &secret).await?;
         handle.stop(true).await;
         server.await??;
-        worker.await?; // the handlers are gone, and the channel's sender with them
+        worker.await?; // ends because the server and its sender are dropped
     }
     Ok(())
 }
 
-/// Delivers an event twice, as the service may, and once changed, as it never does.
-async fn demonstrate(address: SocketAddr, secret: &str) -> Result<(), Box<dyn Error>> {
+/// Delivers an event twice, as the service may, and then with a changed body, as an attacker might.
+async fn run_demo(address: SocketAddr, secret: &str) -> Result<(), Box<dyn Error>> {
     let body = r#"{"id": "evt_1", "type": "email.bounced", "created_at": 1700000000, "data": {
         "email_id": "email_1", "from": "shop@example.com", "to": "nobody@example.net",
         "subject": "Your receipt", "bounce_type": "Permanent", "detail": "550 5.1.1 User unknown"}}"#;
     let headers = Signer::new(secret)?.sign(&EventType::Bounced, SystemTime::now(), body);
     let changed = body.replace("nobody", "somebody");
-    for (what, body, expected) in [
+    for (description, body, expected) in [
         ("a genuine delivery", body, StatusCode::OK),
-        ("the same once more", body, StatusCode::OK),
-        ("one that was changed", &changed, StatusCode::UNAUTHORIZED),
+        ("the same delivery again", body, StatusCode::OK),
+        (
+            "a delivery with a changed body",
+            &changed,
+            StatusCode::UNAUTHORIZED,
+        ),
     ] {
         let status = deliver(address, headers.clone(), body.to_owned()).await?;
-        println!("{what}: {status}");
+        println!("{description}: {status}");
         if status != expected {
-            return Err(format!("{what} should be answered with {expected}").into());
+            return Err(format!("{description} should get the response {expected}").into());
         }
     }
     Ok(())

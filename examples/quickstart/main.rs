@@ -1,5 +1,5 @@
-//! The whole crate in one run, against the embedded mock: `cargo run --example quickstart`.
-#![expect(clippy::print_stdout, reason = "an example is there to be read")]
+//! A tour of the crate against the embedded mock: `cargo run --example quickstart`.
+#![expect(clippy::print_stdout, reason = "an example prints what it does")]
 
 mod receiver;
 
@@ -16,79 +16,93 @@ use serde_json::json;
 
 use receiver::Receiver;
 
-type Outcome = Result<(), Box<dyn StdError>>;
+type Result = std::result::Result<(), Box<dyn StdError>>;
+
+/// The time at which the clock of the mock starts, in Unix seconds.
+const START: i64 = 1_700_000_000;
 
 #[tokio::main]
-async fn main() -> Outcome {
-    let server = MockServer::builder().clock(1_700_000_000).start().await;
+async fn main() -> Result {
+    let server = MockServer::builder().clock(START).start().await;
     server.topic("news", true);
     let contacts = server.client().contacts();
-    println!("the mock listens on {}", server.url());
+    println!("A mock of the service listens on {}", server.url());
 
-    create(&contacts).await?;
-    import(&contacts).await?;
-    walk(&contacts).await?;
-    consent(&contacts).await?;
-    complaint(&server, &contacts).await?;
-    retry(&server, &contacts).await?;
-    webhooks(&server).await
+    create_a_contact(&contacts).await?;
+    create_a_batch(&contacts).await?;
+    list_contacts(&contacts).await?;
+    change_consent(&contacts).await?;
+    subscribe_after_a_spam_report(&server, &contacts).await?;
+    create_despite_failures(&server, &contacts).await?;
+    receive_webhooks(&server).await
 }
 
-async fn create(contacts: &Contacts) -> Outcome {
-    heading("Create, upsert, skip");
+async fn create_a_contact(contacts: &Contacts) -> Result {
+    heading("Create a contact, create it again, and merge a property into it");
     let ada = || NewContact::new("Ada@Example.com").first_name("Ada");
 
     let created = contacts.create(ada().property("plan", "free")).await?;
     let contact = &created.contact;
-    println!("  created {}: {}", contact.email, created.is_new());
+    println!(
+        "  {} was created (is_new: {})",
+        contact.email,
+        created.is_new()
+    );
 
-    let upserted = contacts.create(ada().property("plan", "pro")).await?;
-    let plan = &upserted.contact.properties["plan"];
-    println!("  upserted, the plan is now {plan}");
+    let updated = contacts.create(ada().property("plan", "pro")).await?;
+    let plan = &updated.contact.properties["plan"];
+    println!("  by default an existing contact is updated: the plan is now {plan}");
 
     let skip = ada().property("plan", "none").on_conflict(OnConflict::Skip);
     let skipped = contacts.create(skip).await?;
     let plan = &skipped.contact.properties["plan"];
-    println!("  skipped, the plan is still {plan}");
+    println!("  with OnConflict::Skip it is not changed: the plan is still {plan}");
+
+    let city = [("city", "London")];
+    contacts.merge_properties("ada@example.com", city).await?;
+    let merged = contacts.retrieve("ada@example.com").await?.properties;
+    let (plan, city) = (&merged["plan"], &merged["city"]);
+    println!("  merging keeps the other properties: the plan is {plan}, the city {city}");
     Ok(())
 }
 
-async fn import(contacts: &Contacts) -> Outcome {
-    heading("A batch with one bad entry");
-    let people = ["bob@example.com", "no address", "eve@example.com"];
+async fn create_a_batch(contacts: &Contacts) -> Result {
+    heading("Create three contacts in one batch, one of them invalid");
+    let addresses = ["bob@example.com", "no address", "eve@example.com"];
 
-    let report = contacts.create_batch(people.map(NewContact::new)).await?;
+    let batch = addresses.map(NewContact::new);
+    let report = contacts.create_batch(batch).await?;
 
     for entry in &report.entries {
         match &entry.outcome {
             BatchOutcome::Failed { code, message } => {
-                let message = message.as_deref().unwrap_or("no reason given");
+                let message = message.as_deref().unwrap_or("no message");
                 println!("  {:<16} {code}: {message}", entry.email);
             }
-            applied => println!("  {:<16} {applied:?}", entry.email),
+            outcome => println!("  {:<16} {outcome:?}", entry.email),
         }
     }
     Ok(())
 }
 
-async fn walk(contacts: &Contacts) -> Outcome {
-    heading("250 contacts, page by page");
+async fn list_contacts(contacts: &Contacts) -> Result {
+    heading("List 250 contacts, newest first");
     let reader = |n| NewContact::new(format!("reader{n}@example.com")).property("seats", n);
     let readers: Vec<_> = (1..=250).map(reader).collect();
-    for part in readers.chunks(MAX_BATCH) {
-        contacts.create_batch(part.to_vec()).await?;
+    for batch in readers.chunks(MAX_BATCH) {
+        contacts.create_batch(batch.to_vec()).await?;
     }
 
-    let everyone = Rule::all([Condition::property("seats").is_set()]);
-    let mut stream = contacts.list().rule(everyone).limit(40).stream();
-    let mut walked = 0;
+    let has_seats = Rule::all([Condition::property("seats").is_set()]);
+    let mut stream = contacts.list().rule(has_seats).limit(40).stream();
+    let mut listed = 0;
     while let Some(contact) = stream.try_next().await? {
-        if walked % 100 == 0 {
-            println!("  number {walked}, newest first: {}", contact.email);
+        listed += 1;
+        if listed % 100 == 1 {
+            println!("  number {listed}: {}", contact.email);
         }
-        walked += 1;
     }
-    println!("  walked over {walked}");
+    println!("  listed {listed} contacts in pages of 40");
 
     let large = Rule::all([Condition::property("seats").greater_than(200)]);
     let count = contacts.list().rule(large).count().await?;
@@ -96,79 +110,83 @@ async fn walk(contacts: &Contacts) -> Outcome {
     Ok(())
 }
 
-async fn consent(contacts: &Contacts) -> Outcome {
-    heading("Two layers of consent");
+async fn change_consent(contacts: &Contacts) -> Result {
+    heading("Unsubscribe from one topic, from all mail, and subscribe again");
     let bob = "bob@example.com";
 
     let contact = contacts.unsubscribe(bob).topic("news").await?;
-    println!("  out of one topic: {}", answers(&contact));
+    println!("  after leaving one topic: {}", consent(&contact));
 
     let opt_out = contacts.unsubscribe(bob).reason(OptOutReason::Preferences);
-    println!("  out of all mail:  {}", answers(&opt_out.await?));
+    println!("  after leaving all mail:  {}", consent(&opt_out.await?));
 
     contacts.subscribe(bob).topic("news").await?;
     let contact = contacts.subscribe(bob).await?;
-    println!("  back in both:     {}", answers(&contact));
+    println!("  after subscribing again: {}", consent(&contact));
     Ok(())
 }
 
-fn answers(contact: &Contact) -> String {
-    let news = contact.topics.get("news") == Some(&true);
-    format!("news {news}, opted out {}", contact.unsubscribed)
+fn consent(contact: &Contact) -> String {
+    let yes_or_no = |yes| if yes { "yes" } else { "no" };
+    let news = yes_or_no(contact.topics.get("news") == Some(&true));
+    let unsubscribed = yes_or_no(contact.unsubscribed);
+    format!("news: {news:<3}  unsubscribed from all: {unsubscribed}")
 }
 
-async fn complaint(server: &MockServer, contacts: &Contacts) -> Outcome {
-    heading("A complaint that cannot be undone");
+async fn subscribe_after_a_spam_report(server: &MockServer, contacts: &Contacts) -> Result {
+    heading("Subscribe a contact who reported spam: the service refuses");
     server.report_spam("eve@example.com");
 
     match contacts.subscribe("eve@example.com").await {
         Err(error) if error.is_complaint_locked() => println!("  {error}"),
         Err(error) => return Err(error.into()),
-        Ok(_) => return Err("a complaint was undone".into()),
+        Ok(_) => return Err("the service should refuse to subscribe this contact".into()),
     }
     Ok(())
 }
 
-async fn retry(server: &MockServer, contacts: &Contacts) -> Outcome {
-    heading("A retry that saved a call");
+async fn create_despite_failures(server: &MockServer, contacts: &Contacts) -> Result {
+    heading("Create a contact while the service fails twice: the client retries");
     server.fault(Fault::status(503).times(2).path("/contacts"));
 
     let created = contacts.create(NewContact::new("zoe@example.com")).await?;
 
     let (email, attempts) = (&created.contact.email, created.attempts());
-    println!("  503, 503, and {email} was created with attempt {attempts}");
+    println!("  {email} was created after {attempts} attempts");
     Ok(())
 }
 
-async fn webhooks(server: &MockServer) -> Outcome {
-    heading("Webhooks, verified");
-    // The receiver lives in the mock's time, so that retries over hours take no time at all.
-    let receiver = Receiver::start("a signing secret", server.clock()).await?;
-    server.webhook_endpoint(receiver.url(), "a signing secret");
+async fn receive_webhooks(server: &MockServer) -> Result {
+    heading("Receive webhooks: the endpoint fails twice, and the service retries");
+    let secret = "a signing secret";
+    // The endpoint uses the mock's clock: `advance` moves both five hours ahead at once.
+    let receiver = Receiver::start(secret, server.clock()).await?;
+    server.webhook_endpoint(receiver.url(), secret);
 
-    let bob = json!({"to": "bob@example.com", "subject": "Hello"});
     let bounced =
         json!({"to": "zoe@example.com", "bounce_type": "Permanent", "detail": "550 no such user"});
-    let reply = json!({"from": "bob@example.com", "subject": "Re: Hello", "text": "Thanks!"});
+    let opened = json!({"to": "bob@example.com", "subject": "Hello"});
+    let received = json!({"from": "bob@example.com", "subject": "Re: Hello", "text": "Thanks!"});
     for (name, data) in [
         ("email.bounced", bounced),
-        ("email.opened", bob),
-        ("email.received", reply),
+        ("email.opened", opened),
+        ("email.received", received),
     ] {
         server.send_event(json!({"type": name, "data": data})).await;
     }
     server.advance(Duration::from_secs(5 * 3600)).await;
 
     for attempt in server.attempts() {
-        let answer = attempt
+        let seconds = attempt.at.as_unix() - START;
+        let status = attempt
             .status
-            .map_or("none".to_owned(), |status| status.to_string());
+            .map_or("no response".to_owned(), |status| status.to_string());
         println!(
-            "  {} attempt {} at {}: {answer}",
-            attempt.event_id, attempt.attempt, attempt.at
+            "  {} attempt {} after {seconds:>3} s: {status}",
+            attempt.event_id, attempt.attempt
         );
     }
-    for line in receiver.verified() {
+    for line in receiver.log() {
         println!("  {line}");
     }
     Ok(())

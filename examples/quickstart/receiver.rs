@@ -1,22 +1,25 @@
-//! A webhook endpoint, as a sender's program would have one, that fails its first two deliveries.
+//! A webhook endpoint, as a sender's program would have one. It fails the first two deliveries of a bounce,
+//! so that the mock retries.
 
-use std::io;
+use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use audience::webhooks::axum::SignedEvent;
-use audience::webhooks::{Clock, EventData, SecretError, Verifier};
+use audience::webhooks::{Clock, EventData, Verifier};
 use axum::Router;
 use axum::extract::{FromRef, State};
 use axum::http::StatusCode;
 use axum::routing::post;
+use tokio::net::TcpListener;
 
 pub(crate) struct Receiver {
     address: SocketAddr,
     inbox: Arc<Inbox>,
 }
 
+/// The state of the handler. The extractor [`SignedEvent`] takes the verifier from it.
 #[derive(Clone, FromRef)]
 struct App {
     verifier: Verifier,
@@ -26,16 +29,18 @@ struct App {
 #[derive(Default)]
 struct Inbox {
     bounces: AtomicU32,
-    verified: Mutex<Vec<String>>,
+    log: Mutex<Vec<String>>,
 }
 
 impl Receiver {
-    pub(crate) async fn start(secret: &str, clock: impl Clock + 'static) -> io::Result<Self> {
+    pub(crate) async fn start(
+        secret: &str,
+        clock: impl Clock + 'static,
+    ) -> Result<Self, Box<dyn Error>> {
         let verifier = Verifier::builder()
             .secret("2026", secret)
             .clock(clock)
-            .build();
-        let verifier = verifier.map_err(|error: SecretError| io::Error::other(error))?;
+            .build()?;
         let inbox = Arc::new(Inbox::default());
         let app = App {
             verifier,
@@ -43,7 +48,7 @@ impl Receiver {
         };
         let router = Router::new().route("/hook", post(hook)).with_state(app);
 
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         tokio::spawn(async move { axum::serve(listener, router).await });
         Ok(Self { address, inbox })
@@ -53,37 +58,29 @@ impl Receiver {
         format!("http://{}/hook", self.address)
     }
 
-    pub(crate) fn verified(&self) -> Vec<String> {
-        self.inbox
-            .verified
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+    /// One line for each event that the endpoint accepted.
+    pub(crate) fn log(&self) -> Vec<String> {
+        let log = self.inbox.log.lock();
+        log.unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Runs only for deliveries that the extractor has verified.
+/// Runs only for verified deliveries: the extractor rejects all others.
 async fn hook(State(inbox): State<Arc<Inbox>>, event: SignedEvent) -> StatusCode {
-    let line = match &event.data {
+    let text = match &event.data {
         EventData::Bounced(_) if inbox.bounces.fetch_add(1, Ordering::Relaxed) < 2 => {
             return StatusCode::SERVICE_UNAVAILABLE;
         }
         EventData::Bounced(mail) => {
-            format!(
-                "{} bounced: {}",
-                mail.to,
-                mail.detail.as_deref().unwrap_or_default()
-            )
+            let detail = mail.detail.as_deref().unwrap_or_default();
+            format!("mail to {} bounced: {detail}", mail.to)
         }
         EventData::Opened(mail) => format!("{} opened {:?}", mail.to, mail.subject),
         EventData::Received(mail) => format!("{} wrote {:?}", mail.from, mail.text),
         _ => event.event_type().to_string(),
     };
-    let line = format!("verified {}: {line}", event.id.as_str());
-    inbox
-        .verified
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .push(line);
+    let line = format!("verified {}: {text}", event.id.as_str());
+    let log = inbox.log.lock();
+    log.unwrap_or_else(PoisonError::into_inner).push(line);
     StatusCode::OK
 }

@@ -1,7 +1,7 @@
-//! One binary for all integration tests: one link, one place to look.
+//! All integration tests, in one binary so that they are linked once.
 #![expect(
     clippy::unwrap_used,
-    reason = "clippy spares functions marked as tests, not what they call"
+    reason = "clippy allows `unwrap` in test functions, but not in the functions they call"
 )]
 
 mod client;

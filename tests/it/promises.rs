@@ -1,4 +1,5 @@
-//! What the compiler promises to users: this file does its work by compiling.
+//! Traits, sizes and types that users rely on. Most of these checks happen at compile time: if one fails, this
+//! file does not compile.
 
 use std::error::Error as StdError;
 use std::fmt::{Debug, Display};
@@ -16,15 +17,19 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use static_assertions::{assert_not_impl_any, const_assert_eq};
 
+/// Compiles only if `T` can be sent and shared between threads and has a `Debug` form.
 const fn shared<T: Send + Sync + Unpin + Debug + 'static>() {}
+/// Compiles only if `T` has the traits of a model: data that users store, compare and serialize.
 const fn model<
     T: Clone + PartialEq + Debug + Send + Sync + Serialize + DeserializeOwned + 'static,
 >() {
 }
+/// Compiles only if `T` is an error that can be sent and shared between threads.
 const fn error<T: StdError + Display + Send + Sync + 'static>() {}
+/// Compiles only if `T` is a stream that can be sent and shared between threads.
 const fn stream<T: Stream + FusedStream + Send + Sync + Unpin + 'static>() {}
 
-/// A builder, and the future it turns into.
+/// Compiles only if `B` is the builder of a call, and both it and its future can be spawned.
 const fn call<B: IntoFuture + Clone + Send + Sync + 'static>()
 where
     B::IntoFuture: Send + Sync + Unpin + 'static,
@@ -112,19 +117,19 @@ const_assert_eq!(size_of::<Option<Error>>(), size_of::<usize>());
 const_assert_eq!(size_of::<Client>(), size_of::<usize>());
 const_assert_eq!(size_of::<Contacts>(), size_of::<usize>());
 
-// What must not compile, put so that it is checked without a compiler's wording. The same as
-// examples that fail stands in the documentation of the types.
+// Misuse that must not compile. These checks do not depend on the wording of a compiler error. The docs of
+// the types have the same cases as `compile_fail` examples.
 
-// A condition without its test is none, and a reason that was read is not one to be sent.
+// A condition without its operator is incomplete, and a reason that was read cannot be sent.
 assert_not_impl_any!(PropertyCondition: Into<Condition>);
 assert_not_impl_any!(EngagementCondition: Into<Condition>);
 assert_not_impl_any!(OptOutReason: From<UnsubscribeReason>, From<&'static str>, From<String>);
-// An order is one of numbers.
+// Only numbers can be compared with `greater_than` and `less_than`.
 assert_not_impl_any!(NumberOperand: From<&'static str>, From<String>, From<bool>, From<PropertyValue>);
 
-/// There is no third reason to send: with one, this match would not be exhaustive.
+/// The `match` is exhaustive only while there are exactly two reasons to send.
 #[test]
-fn a_complaint_is_no_reason_that_can_be_sent() {
+fn a_complaint_is_not_a_reason_that_can_be_sent() {
     for reason in [OptOutReason::Manual, OptOutReason::Preferences] {
         let word = match reason {
             OptOutReason::Manual => "manual",
@@ -136,20 +141,20 @@ fn a_complaint_is_no_reason_that_can_be_sent() {
 }
 
 #[test]
-fn a_time_in_days_takes_the_days() {
-    let complete: [fn(EngagementCondition, u32) -> Condition; 2] = [
+fn an_engagement_within_days_takes_a_number_of_days() {
+    let operators: [fn(EngagementCondition, u32) -> Condition; 2] = [
         EngagementCondition::within_days,
         EngagementCondition::not_within_days,
     ];
 
-    for test in complete {
-        let condition = test(Condition::engagement(Engagement::Opened), 30);
+    for operator in operators {
+        let condition = operator(Condition::engagement(Engagement::Opened), 30);
         assert_eq!(serde_json::to_value(condition).unwrap()["days"], 30);
     }
 }
 
 #[tokio::test]
-async fn a_call_can_be_spawned_and_outlives_what_it_was_made_of() {
+async fn a_call_can_be_spawned_and_outlives_its_client_and_address() {
     let url = crate::support::closed_url();
     let call = {
         let address = String::from("ada@example.com");

@@ -1,5 +1,5 @@
-//! Every way in which the service might behave where the interface document leaves it open: a program
-//! sees the same results.
+//! Every dialect that the interface document leaves open: the client gives a program the same results in
+//! each.
 
 use audience::contacts::{
     BatchOutcome, NewContact, OnConflict, OptOutReason, Properties, UnsubscribeReason,

@@ -193,13 +193,13 @@ fn section_2_8_every_property_operator_works_under_all_and_any() {
         property("x", "greater_than", json!(0)),
         property("x", "less_than", json!(0)),
     ] {
-        let alone = api.matching(condition.clone());
+        let by_itself = api.matching(condition.clone());
         let with = |match_: &str, other: &Value| {
             api.matching_rule(json!({"match_": match_, "conditions": [condition, other]}))
         };
 
-        assert_eq!(with("all", &everyone), alone, "{condition}");
-        assert_eq!(with("any", &nobody), alone, "{condition}");
+        assert_eq!(with("all", &everyone), by_itself, "{condition}");
+        assert_eq!(with("any", &nobody), by_itself, "{condition}");
         assert_eq!(with("all", &nobody), [""; 0], "{condition}");
         assert_eq!(with("any", &everyone).len(), 7, "{condition}");
     }
