@@ -1,5 +1,4 @@
-//! Every dialect that the interface document leaves open: the client gives a program the same results in
-//! each.
+//! The client against every dialect of the mock: a program gets the same results in each.
 
 use audience::contacts::{
     BatchOutcome, NewContact, OnConflict, OptOutReason, Properties, UnsubscribeReason,

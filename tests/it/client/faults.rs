@@ -57,7 +57,7 @@ impl FaultKind {
         }
     }
 
-    fn kind(self) -> ErrorKind {
+    fn error_kind(self) -> ErrorKind {
         match self {
             Busy | RateLimited => ErrorKind::Api,
             TooLate => ErrorKind::Timeout,
@@ -127,19 +127,19 @@ fn has_taken_effect(operation: Operation, server: &MockServer) -> Option<bool> {
 }
 
 /// Runs the operation against a mock with this fault and checks the requests, the result and the stored state.
-async fn check(operation: Operation, fault: FaultKind) {
-    let case = format!("{operation:?} with {fault:?}");
+async fn check(operation: Operation, kind: FaultKind) {
+    let case = format!("{operation:?} with {kind:?}");
     let server = prepare_server(operation).await;
     assert_ne!(
         has_taken_effect(operation, &server),
         Some(true),
         "{case}: the operation has something to change"
     );
-    server.fault(fault.fault().times(1));
+    server.fault(kind.fault().times(1));
 
     let result = operation.run(&client(&server)).await;
 
-    let retried = fault.is_retried(operation.retry_safety());
+    let retried = kind.is_retried(operation.retry_safety());
     let requests = server.requests();
     assert_eq!(requests.len(), 1 + usize::from(retried), "{case}");
     for request in &requests {
@@ -154,25 +154,25 @@ async fn check(operation: Operation, fault: FaultKind) {
             "{case}"
         );
     }
-    // The response of these two is returned raw, so its body cannot be a decode error.
+    // The response of these two is returned raw, so an invalid body is not an error.
     let raw = matches!(operation, Operation::Merge | Operation::Request);
-    if retried || (raw && fault == BadBody) {
+    if retried || (raw && kind == BadBody) {
         assert!(result.is_ok(), "{case}: {result:?}");
     } else {
         let error = result.unwrap_err();
-        let outcome = if fault == RateLimited {
+        let outcome = if kind == RateLimited {
             Outcome::Refused
         } else {
             Outcome::Unknown
         };
         assert_eq!(
             (error.kind(), error.outcome(), error.attempts()),
-            (fault.kind(), outcome, 1),
+            (kind.error_kind(), outcome, 1),
             "{case}"
         );
     }
     if let Some(done) = has_taken_effect(operation, &server) {
-        assert_eq!(done, fault.is_applied() || retried, "{case}");
+        assert_eq!(done, kind.is_applied() || retried, "{case}");
     }
     assert!(server.contacts() <= 1, "{case}");
 }
@@ -180,7 +180,7 @@ async fn check(operation: Operation, fault: FaultKind) {
 #[tokio::test]
 async fn every_call_handles_every_fault_and_applies_nothing_twice() {
     let cases =
-        operations().flat_map(|operation| FaultKind::ALL.map(|fault| check(operation, fault)));
+        operations().flat_map(|operation| FaultKind::ALL.map(|kind| check(operation, kind)));
 
     join_all(cases).await;
 }
@@ -241,9 +241,9 @@ async fn a_strict_create_whose_response_was_lost_does_not_become_a_conflict() {
 
 #[tokio::test]
 async fn a_service_that_keeps_failing_gets_four_attempts() {
-    for fault in [Busy, ClosedBefore, ClosedAfter, CutBody, Garbage] {
+    for kind in [Busy, ClosedBefore, ClosedAfter, CutBody, Garbage] {
         let server = MockServer::start().await;
-        server.fault(fault.fault());
+        server.fault(kind.fault());
 
         let error = client(&server)
             .contacts()
@@ -254,9 +254,9 @@ async fn a_service_that_keeps_failing_gets_four_attempts() {
         assert_eq!(
             (error.attempts(), error.outcome(), server.requests().len()),
             (4, Outcome::Unknown, 4),
-            "{fault:?}"
+            "{kind:?}"
         );
-        assert_eq!(server.contacts(), usize::from(fault.is_applied()));
+        assert_eq!(server.contacts(), usize::from(kind.is_applied()));
     }
 }
 
@@ -327,16 +327,16 @@ async fn a_repeatable_opt_in_can_undo_a_later_opt_out() {
 
 #[tokio::test]
 async fn an_opt_out_is_applied_despite_any_fault() {
-    for fault in FaultKind::ALL {
-        if matches!(fault, TooLate) {
+    for kind in FaultKind::ALL {
+        if matches!(kind, TooLate) {
             continue; // slow, and covered by the first test
         }
         let server = prepare_server(Operation::Unsubscribe).await;
-        server.fault(fault.fault().times(3));
+        server.fault(kind.fault().times(3));
 
         let _either = client(&server).contacts().unsubscribe(ADA).await;
 
-        assert!(server.contact(ADA).unwrap().unsubscribed, "{fault:?}");
+        assert!(server.contact(ADA).unwrap().unsubscribed, "{kind:?}");
     }
 }
 
@@ -353,7 +353,7 @@ async fn listing_through_faults_neither_misses_nor_repeats_contacts() {
     let server = MockServer::start().await;
     let contacts = client(&server).contacts();
     let all = create_contacts(&contacts, 95).await;
-    for fault in [
+    for kind in [
         Busy,
         ClosedBefore,
         ClosedAfter,
@@ -362,7 +362,7 @@ async fn listing_through_faults_neither_misses_nor_repeats_contacts() {
         Garbage,
         BadBody,
     ] {
-        server.fault(fault.fault().method("GET").times(1));
+        server.fault(kind.fault().method("GET").times(1));
     }
 
     let mut stream = contacts
