@@ -235,7 +235,7 @@ dialect_settings! {
     /// The property values that a write may contain.
     PropertyValues {
         /// Strings and numbers. Any other value is refused with 422 `validation_error`.
-        TextAndNumbers,
+        StringsAndNumbers,
         /// Any JSON value, stored unchanged.
         Any,
     }

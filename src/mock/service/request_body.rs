@@ -153,7 +153,7 @@ fn properties(
     let Value::Object(properties) = found else {
         return Err(members.must_be("properties", "a JSON object", found));
     };
-    if dialect.property_values == PropertyValues::TextAndNumbers {
+    if dialect.property_values == PropertyValues::StringsAndNumbers {
         let unsupported = properties
             .iter()
             .find(|(_, value)| !value.is_string() && !value.is_number());
