@@ -8,7 +8,7 @@ use futures_core::stream::FusedStream;
 
 use super::paging::{Step, Walk};
 use super::{ContactSummary, ListContacts, Page};
-use crate::client::Call;
+use crate::client::ResponseFuture;
 use crate::{ApiError, Error, ErrorKind};
 
 /// All pages of a list, each fetched when it is polled for: see
@@ -35,7 +35,7 @@ const REFUSALS: u32 = 3;
 
 enum State {
     Idle,
-    Fetching(Call<Page>),
+    Fetching(ResponseFuture<Page>),
     Over,
 }
 

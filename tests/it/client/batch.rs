@@ -117,7 +117,7 @@ async fn results_that_do_not_match_the_batch_in_count_are_of_no_use() {
         );
         assert_eq!(
             error.to_string(),
-            format!("create_batch: {count} results for 3 entries")
+            format!("create_batch: the response has {count} results for 3 entries")
         );
     }
 }
@@ -140,7 +140,7 @@ async fn a_result_without_a_status_is_named_by_its_place() {
     assert!(
         error
             .to_string()
-            .starts_with("create_batch: unexpected shape at $.data[2]"),
+            .starts_with("create_batch: invalid response at $.data[2]"),
         "{error}"
     );
     assert!(!printed(&error).contains("hunter2"));

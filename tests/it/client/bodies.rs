@@ -24,7 +24,7 @@ async fn what_does_not_decompress_is_the_answer_s_fault_and_not_the_connection_s
 
     assert_eq!(
         error.to_string(),
-        "retrieve: the answer's body does not decompress"
+        "retrieve: could not decompress the response body"
     );
     assert_eq!(
         (error.kind(), error.outcome()),
@@ -55,9 +55,8 @@ async fn a_body_up_to_the_limit_is_read_and_one_byte_more_is_not() {
 
             assert_eq!(result.is_ok(), fits, "{result:?}");
             if let Err(error) = result {
-                let message = format!(
-                    "retrieve: the answer's body is longer than the limit of {limit} bytes"
-                );
+                let message =
+                    format!("retrieve: the response body exceeds the limit of {limit} bytes");
                 assert_eq!(
                     (error.kind(), error.to_string()),
                     (ErrorKind::Decode, message)
@@ -108,7 +107,7 @@ async fn a_small_body_that_swells_to_a_huge_one_is_stopped_at_the_limit() {
     assert!(
         error
             .to_string()
-            .contains("longer than the limit of 100000 bytes"),
+            .contains("exceeds the limit of 100000 bytes"),
         "{error}"
     );
 }
@@ -122,7 +121,7 @@ async fn the_limit_is_32_mib_unless_set() {
     assert!(
         error
             .to_string()
-            .contains("longer than the limit of 33554432 bytes"),
+            .contains("exceeds the limit of 33554432 bytes"),
         "{error}"
     );
 }

@@ -184,25 +184,25 @@ async fn every_operation_names_itself_and_the_place_where_the_answer_goes_wrong(
         for (body, place) in [
             (
                 String::new(),
-                "the answer has no body where the interface document shows JSON",
+                "the response has no body where JSON was expected",
             ),
             (
                 " \r\n".to_owned(),
-                "the answer has no body where the interface document shows JSON",
+                "the response has no body where JSON was expected",
             ),
             (
                 format!("<html>{hunter}</html>"),
-                "the answer is not JSON from line 1, column 1 on",
+                "the response is not valid JSON, at line 1, column 1",
             ),
             (
                 format!(r#"{{"id": "{hunter}", "em"#),
-                "the answer is not JSON from line 1, column ",
+                "the response is not valid JSON, at line 1, column ",
             ),
-            (format!(r#""{hunter}""#), "unexpected shape at $: expected "),
-            ("null".to_owned(), "unexpected shape at $: expected "),
+            (format!(r#""{hunter}""#), "invalid response at $: expected "),
+            ("null".to_owned(), "invalid response at $: expected "),
             (
                 format!(r#"{{"{hunter}": "{hunter}"}}"#),
-                "unexpected shape at $: missing field `",
+                "invalid response at $: missing field `",
             ),
         ] {
             let server = Script::play([answer(200, &body)]).await;
@@ -241,8 +241,16 @@ async fn the_json_path_leads_to_the_wrong_type_and_quotes_nothing() {
             json!(true),
             "$.unsubscribe_reason: expected ",
         ),
-        ("created_at", json!("hunter2"), "$.created_at: expected i64"),
-        ("created_at", json!(1.5), "$.created_at: expected i64"),
+        (
+            "created_at",
+            json!("hunter2"),
+            "$.created_at: expected an integer",
+        ),
+        (
+            "created_at",
+            json!(1.5),
+            "$.created_at: expected an integer",
+        ),
         ("topics", json!(["hunter2"]), "$.topics: expected a map"),
         (
             "topics",
@@ -264,7 +272,7 @@ async fn the_json_path_leads_to_the_wrong_type_and_quotes_nothing() {
 
         assert_eq!(
             error.to_string(),
-            format!("retrieve: unexpected shape at $: missing field `{member}`")
+            format!("retrieve: invalid response at $: missing field `{member}`")
         );
     }
 }
@@ -282,7 +290,7 @@ async fn a_wrong_contact_in_the_middle_of_a_page_is_found_by_its_index() {
 
     assert_eq!(
         error.to_string(),
-        "list: unexpected shape at $.data[1].created_at: expected i64"
+        "list: invalid response at $.data[1].created_at: expected an integer"
     );
 }
 

@@ -85,7 +85,7 @@ async fn a_body_that_breaks_off_is_the_connection_s_fault_and_never_called_ours(
             assert_eq!(error.kind(), ErrorKind::Transport, "{shown}: {error:?}");
             assert_eq!(
                 error.to_string(),
-                "retrieve: the connection broke in the middle of the answer"
+                "retrieve: the connection broke while reading the response"
             );
             assert_eq!(error.outcome(), Outcome::Unknown);
         }
@@ -131,7 +131,7 @@ async fn what_is_no_http_is_a_transport_error() {
         );
         assert_eq!(
             error.to_string(),
-            "retrieve: the connection broke before an answer came"
+            "retrieve: the connection broke before the response arrived"
         );
         assert!(!printed(&error).contains("hunter2"), "{error:?}");
     }

@@ -1,4 +1,4 @@
-//! JSON to types, with an error that names the place and never quotes the body.
+//! Decodes JSON. An error names the place in the body and never quotes the body.
 
 use std::fmt::Write as _;
 
@@ -7,33 +7,38 @@ use serde_path_to_error::{Path, Segment};
 
 use crate::Error;
 
-pub(crate) fn json<T: DeserializeOwned>(body: &[u8], operation: &'static str) -> Result<T, Error> {
-    // The plain pass is the fast one; only a body that fails is read again to find out where.
-    serde_json::from_slice(body).map_err(|error| explain::<T>(body, &error).at(operation))
+/// Decodes a response body.
+///
+/// # Errors
+///
+/// `ErrorKind::Decode` if the body is not JSON, or not JSON of this shape.
+pub(super) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
+    // Tracking the path is slow, so only a body that fails is read again with it.
+    serde_json::from_slice(body).map_err(|error| explain::<T>(body, &error))
 }
 
 fn explain<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> Error {
     if body.iter().all(u8::is_ascii_whitespace) {
-        return Error::decode("the answer has no body where the interface document shows JSON");
+        return Error::decode("the response has no body where JSON was expected");
     }
-    if !error.is_data() {
-        let (line, column) = (error.line(), error.column());
-        let message = format!("the answer is not JSON from line {line}, column {column} on");
-        return Error::decode(message);
-    }
+    let (line, column) = (error.line(), error.column());
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let message = match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
-        Ok(_) => "the answer goes on after its JSON value".to_owned(),
-        Err(error) => format!(
-            "unexpected shape at {}: {}",
+        Ok(_) => {
+            format!("trailing data after the JSON response, at line {line}, column {column}")
+        }
+        Err(error) if error.inner().is_data() => format!(
+            "invalid response at {}: {}",
             place(error.path()),
             expectation(error.inner())
         ),
+        Err(_) => format!("the response is not valid JSON, at line {line}, column {column}"),
     };
     Error::decode(message)
 }
 
-/// The path, without any member name that may be data: only what looks like an identifier is shown.
+/// Writes the path. A member name may be personal data, so only names that look like identifiers are
+/// shown.
 fn place(path: &Path) -> String {
     let mut text = String::from("$");
     for segment in path {
@@ -53,17 +58,28 @@ fn is_identifier(key: &str) -> bool {
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
 }
 
-/// What was wanted there. serde's own sentence quotes what it found instead, so only the part that
-/// comes from our types is kept.
+/// Says what was expected. serde's message also quotes the value it found, so only the part that comes
+/// from our types is kept.
 fn expectation(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let text = text
         .rsplit_once(" at line ")
         .map_or(text.as_str(), |(sentence, _)| sentence);
     match text.rsplit_once(", expected ") {
-        Some((_, wanted)) => format!("expected {wanted}"),
+        Some((_, expected)) => format!("expected {}", in_json_terms(expected)),
         None if text.starts_with("missing field `") => text.to_owned(),
-        None => "a value that does not fit".to_owned(),
+        None => "invalid value".to_owned(),
+    }
+}
+
+/// Replaces the names of Rust types by those of JSON.
+fn in_json_terms(expected: &str) -> &str {
+    match expected {
+        "i64" | "u64" => "an integer",
+        "a sequence" => "an array",
+        "a map" => "an object",
+        _ if expected.starts_with("struct ") => "an object",
+        _ => expected,
     }
 }
 
@@ -85,7 +101,7 @@ mod tests {
     }
 
     fn failure(body: &str) -> String {
-        let error = json::<Vec<Shape>>(body.as_bytes(), "list").unwrap_err();
+        let error = decode::<Vec<Shape>>(body.as_bytes()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Decode);
         assert!(
             std::error::Error::source(&error).is_none(),
@@ -95,35 +111,37 @@ mod tests {
     }
 
     #[test]
-    fn the_message_names_operation_and_path_and_quotes_nothing() {
+    fn an_error_names_the_place_and_quotes_nothing_of_the_body() {
         for (body, message) in [
-            (
-                "",
-                "list: the answer has no body where the interface document shows JSON",
-            ),
+            ("", "the response has no body where JSON was expected"),
             (
                 "<html>",
-                "list: the answer is not JSON from line 1, column 1 on",
+                "the response is not valid JSON, at line 1, column 1",
             ),
             (
                 r#"[{"id": "#,
-                "list: the answer is not JSON from line 1, column 8 on",
+                "the response is not valid JSON, at line 1, column 8",
             ),
             (
                 r#"[{"answers": {}}]"#,
-                "list: unexpected shape at $[0]: missing field `id`",
+                "invalid response at $[0]: missing field `id`",
             ),
             (
                 r#"[{"id": 5}]"#,
-                "list: unexpected shape at $[0].id: expected a string",
+                "invalid response at $[0].id: expected a string",
             ),
             (
                 r#"[{"id": "x", "answers": {"ada@x.io": "ada@x.io"}}]"#,
-                "list: unexpected shape at $[0].answers.*: expected a boolean",
+                "invalid response at $[0].answers.*: expected a boolean",
             ),
             (
+                "[[\"x\", 5]]",
+                "invalid response at $[0][1]: expected an object",
+            ),
+            ("[5]", "invalid response at $[0]: expected an object"),
+            (
                 r#"[] trailing"#,
-                "list: the answer is not JSON from line 1, column 4 on",
+                "trailing data after the JSON response, at line 1, column 4",
             ),
         ] {
             assert_eq!(failure(body), message);
