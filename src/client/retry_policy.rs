@@ -17,8 +17,8 @@ use std::time::Duration;
 ///
 /// Waits grow exponentially with full jitter: the wait before retry `n` is a random time between 0 and
 /// `base_delay × 2ⁿ⁻¹`, at most `max_delay`. A `Retry-After` header, in seconds or as a date, replaces
-/// this wait, up to `max_retry_after`. The first time the service closes a connection without a
-/// response, as happens to an idle connection in the pool, the client retries at once.
+/// this wait, up to `max_retry_after`. If the service closes the connection of the first attempt before
+/// any response, as happens to an idle connection in the pool, the client retries at once.
 ///
 /// # Example: more attempts and longer waits
 ///

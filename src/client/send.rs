@@ -58,7 +58,7 @@ impl Sender {
                 retry_after: failed.error.api().and_then(ApiError::retry_after),
             };
             let decision = retry::decide(policy, &state, fastrand::f64());
-            if !waited(decision, deadline, operation, attempt).await {
+            if !wait_before_retry(decision, deadline, operation, attempt).await {
                 return Err(failed.error.after(attempt, worst));
             }
             attempt += 1;
@@ -87,7 +87,7 @@ impl Sender {
 
 /// Waits before the next attempt. Returns `false`, without waiting, if there is no next attempt or if
 /// the wait would not end before the deadline.
-async fn waited(
+async fn wait_before_retry(
     decision: RetryDecision,
     deadline: Deadline,
     operation: Operation,

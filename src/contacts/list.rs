@@ -46,11 +46,6 @@ impl Contacts {
     }
 }
 
-endpoint_builder! {
-    /// A list call, sent by `.await` for one page: see [`Contacts::list`].
-    pub struct ListContacts(List) -> Page;
-}
-
 impl ListContacts {
     /// Sets how many contacts a page holds at most. Default: the service's, which is 50.
     ///
@@ -143,6 +138,11 @@ impl ListContacts {
                 success.json()
             })
     }
+}
+
+endpoint_builder! {
+    /// A list call, sent by `.await` for one page: see [`Contacts::list`].
+    pub struct ListContacts(List) -> Page;
 }
 
 #[derive(Clone, Default)]

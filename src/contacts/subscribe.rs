@@ -43,11 +43,6 @@ impl Contacts {
     }
 }
 
-endpoint_builder! {
-    /// An opt-in, sent by `.await`: see [`Contacts::subscribe`].
-    pub struct Subscribe(OptIn) -> Contact, repeatable;
-}
-
 impl Subscribe {
     /// Opts into this topic, and leaves the global opt-out unchanged. Default: no topic, which clears
     /// the global opt-out.
@@ -71,6 +66,11 @@ impl Subscribe {
         self.call.endpoint.body.topic = Some(name.into());
         self
     }
+}
+
+endpoint_builder! {
+    /// An opt-in, sent by `.await`: see [`Contacts::subscribe`].
+    pub struct Subscribe(OptIn) -> Contact, repeatable;
 }
 
 #[derive(Clone)]

@@ -39,11 +39,6 @@ impl Contacts {
     }
 }
 
-endpoint_builder! {
-    /// An opt-out, sent by `.await`: see [`Contacts::unsubscribe`].
-    pub struct Unsubscribe(OptOut) -> Contact;
-}
-
 impl Unsubscribe {
     /// Opts out of this topic only. Default: no topic, which opts out of all broadcasts.
     ///
@@ -73,6 +68,11 @@ impl Unsubscribe {
         self.call.endpoint.body.reason = Some(reason);
         self
     }
+}
+
+endpoint_builder! {
+    /// An opt-out, sent by `.await`: see [`Contacts::unsubscribe`].
+    pub struct Unsubscribe(OptOut) -> Contact;
 }
 
 #[derive(Clone)]

@@ -251,7 +251,7 @@ async fn the_json_path_leads_to_the_wrong_type_and_quotes_nothing() {
             json!(1.5),
             "$.created_at: expected an integer",
         ),
-        ("topics", json!(["hunter2"]), "$.topics: expected a map"),
+        ("topics", json!(["hunter2"]), "$.topics: expected an object"),
         (
             "topics",
             json!({"hunter2@x.io": "hunter2"}),
