@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::Iter;
 use super::runtime::Runtime;
-use crate::client::CallSettings;
+use super::settings::CallSettings;
 use crate::contacts::{
     ContactSummary, CountContacts, CreateBatch, CreateContact, ListContacts, OptOutReason, Page,
     Subscribe, Unsubscribe,
@@ -30,6 +30,23 @@ impl<B> Call<B> {
     ///
     /// The errors of the async call. [`ErrorKind::Transport`](crate::ErrorKind::Transport) if the
     /// client's thread has stopped.
+    ///
+    /// # Example: create a contact
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().start_blocking();
+    /// # let client = audience::blocking::Client::new(server.url(), server.full_key())?;
+    /// # let contacts = client.contacts();
+    /// use audience::contacts::NewContact;
+    ///
+    /// let created = contacts.create(NewContact::new("ada@example.com")).send()?;
+    ///
+    /// assert!(created.is_new());
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
     pub fn send<T>(self) -> Result<T, Error>
     where
         B: IntoFuture<Output = Result<T, Error>, IntoFuture: Send + 'static>,
@@ -50,29 +67,41 @@ impl<B> Call<B> {
 impl<B: CallSettings> Call<B> {
     /// Limits one attempt of this call, from connecting to the last byte of the response. Default: the
     /// client's [`timeout`](crate::ClientBuilder::timeout).
-    pub fn timeout(mut self, limit: Duration) -> Self {
-        self.call.options_mut().timeout = Some(limit);
-        self
+    pub fn timeout(self, limit: Duration) -> Self {
+        self.map(|call| call.timeout(limit))
     }
 
     /// Limits this whole call, with its retries and waits. Default: the client's
     /// [`deadline`](crate::ClientBuilder::deadline).
-    pub fn deadline(mut self, limit: Duration) -> Self {
-        self.call.options_mut().deadline = Some(limit);
-        self
+    pub fn deadline(self, limit: Duration) -> Self {
+        self.map(|call| call.deadline(limit))
     }
 
     /// Sets the retry policy of this call. Default: the client's
     /// [`retry`](crate::ClientBuilder::retry).
-    pub fn retry(mut self, policy: RetryPolicy) -> Self {
-        self.call.options_mut().retry = Some(policy);
-        self
+    pub fn retry(self, policy: RetryPolicy) -> Self {
+        self.map(|call| call.retry(policy))
     }
 }
 
 impl Call<ListContacts> {
     /// Returns an iterator over all contacts after the cursor. It fetches one page at a time: see
     /// [`ListContacts::stream`].
+    ///
+    /// # Example: every address
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().start_blocking();
+    /// # let client = audience::blocking::Client::new(server.url(), server.full_key())?;
+    /// # let contacts = client.contacts();
+    /// for contact in contacts.list().limit(200).iter() {
+    ///     println!("{}", contact?.email);
+    /// }
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
     pub fn iter(self) -> Iter<ContactSummary> {
         Iter::new(self.call.stream(), self.runtime)
     }

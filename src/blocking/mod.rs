@@ -1,9 +1,10 @@
 //! The same client for programs without an async runtime.
 //!
 //! Every call of the async [`Contacts`](crate::contacts::Contacts) exists here, with the same settings.
-//! A call is sent by [`send`](Call::send) instead of `.await`, and lists are iterators. Each client runs
-//! its connections on a thread of its own, no matter which threads use it. A call blocks its thread: in
-//! async code, use [`audience::Client`](crate::Client).
+//! A call is sent by [`send`](Call::send) instead of `.await`, and lists are iterators.
+//!
+//! Each client starts one thread, which runs its connections. Any thread can use the client. A call
+//! blocks the thread that makes it: in async code, use [`audience::Client`](crate::Client).
 //!
 //! # Example: a script
 //!
@@ -33,6 +34,7 @@ mod client;
 mod contacts;
 mod iter;
 mod runtime;
+mod settings;
 
 pub use call::Call;
 pub use client::Client;

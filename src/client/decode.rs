@@ -19,7 +19,7 @@ pub(super) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
 
 fn explain<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> Error {
     if body.iter().all(u8::is_ascii_whitespace) {
-        return Error::decode("the response has no body where JSON was expected");
+        return Error::decode("the response has no body; expected JSON");
     }
     let (line, column) = (error.line(), error.column());
     let mut deserializer = serde_json::Deserializer::from_slice(body);
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn an_error_names_the_place_and_quotes_nothing_of_the_body() {
         for (body, message) in [
-            ("", "the response has no body where JSON was expected"),
+            ("", "the response has no body; expected JSON"),
             (
                 "<html>",
                 "the response is not valid JSON, at line 1, column 1",

@@ -26,8 +26,6 @@ pub use builder::ClientBuilder;
 pub(crate) use endpoint::{Endpoint, EndpointCall, endpoint_builder};
 pub use future::ResponseFuture;
 pub use handle::Client;
-#[cfg(feature = "blocking")]
-pub(crate) use options::CallSettings;
 pub(crate) use options::{CallOptions, call_settings, opaque_debug};
 pub(crate) use request::{Operation, Request, RetrySafety};
 pub(crate) use response::Success;

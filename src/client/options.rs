@@ -6,17 +6,11 @@ use super::retry_policy::RetryPolicy;
 
 /// The settings of one call that differ from its client's.
 #[derive(Clone, Debug, Default)]
-pub struct CallOptions {
+pub(crate) struct CallOptions {
     pub(crate) timeout: Option<Duration>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) retry: Option<RetryPolicy>,
     pub(crate) repeatable: bool,
-}
-
-/// A builder with the settings that every call has. Sealed: this module is private.
-pub trait CallSettings {
-    /// Returns the settings, to change them.
-    fn options_mut(&mut self) -> &mut CallOptions;
 }
 
 /// Adds the setters that every call has to a builder. `$options` is the path to its [`CallOptions`].
@@ -42,13 +36,6 @@ macro_rules! call_settings {
             pub fn retry(mut self, policy: crate::RetryPolicy) -> Self {
                 self.$($options).+.retry = Some(policy);
                 self
-            }
-        }
-
-        #[cfg(feature = "blocking")]
-        impl crate::client::CallSettings for $builder {
-            fn options_mut(&mut self) -> &mut crate::client::CallOptions {
-                &mut self.$($options).+
             }
         }
     };

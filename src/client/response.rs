@@ -12,7 +12,7 @@ use super::decode::decode;
 use super::request::Operation;
 use crate::{Error, Outcome};
 
-/// A whole response, whatever its status.
+/// A complete response, with any status.
 #[derive(Clone, Debug)]
 pub(crate) struct Response {
     pub(crate) status: StatusCode,

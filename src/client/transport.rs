@@ -59,7 +59,7 @@ impl Transport {
         &self.base
     }
 
-    /// Sends a request once and reads the whole response, whatever its status.
+    /// Sends a request once and reads the complete response, with any status.
     pub(super) async fn send(
         &self,
         request: &Request,

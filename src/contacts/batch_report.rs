@@ -19,6 +19,27 @@ impl BatchReport {
     }
 
     /// Returns the entries that failed, each with its index in the batch.
+    ///
+    /// # Example: the slug of each failure
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::ErrorCode;
+    /// use audience::contacts::{BatchOutcome, NewContact};
+    ///
+    /// let report = contacts.create_batch([NewContact::new("no address")]).await?;
+    ///
+    /// for (index, entry) in report.failures() {
+    ///     if let BatchOutcome::Failed { code, message } = &entry.outcome {
+    ///         assert_eq!((index, code), (0, &ErrorCode::ValidationError));
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
     pub fn failures(&self) -> impl Iterator<Item = (usize, &BatchEntry)> {
         self.entries
             .iter()

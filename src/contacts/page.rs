@@ -19,8 +19,27 @@ pub struct Page {
 
 impl Page {
     /// Returns the cursor of the next page, for [`after`](super::ListContacts::after):
-    /// [`next`](Page::next) or, if there is none, the id of the last contact. `None` at the end of the
-    /// list: the page is empty.
+    /// [`next`](Page::next) or, if that is `None`, the id of the last contact. Returns `None` at the end
+    /// of the list, when the page is empty.
+    ///
+    /// # Example: read page by page
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create(audience::contacts::NewContact::new("ada@example.com")).await?;
+    /// let mut page = contacts.list().await?;
+    /// while let Some(cursor) = page.cursor() {
+    ///     for contact in &page.data {
+    ///         println!("{}", contact.email);
+    ///     }
+    ///     page = contacts.list().after(cursor).await?;
+    /// }
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
     #[must_use]
     pub fn cursor(&self) -> Option<&str> {
         let last_id = self.data.last().map(|contact| contact.id.as_str());

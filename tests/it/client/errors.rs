@@ -182,13 +182,10 @@ async fn every_operation_names_itself_and_the_place_where_the_answer_goes_wrong(
             continue; // handed out raw
         }
         for (body, place) in [
-            (
-                String::new(),
-                "the response has no body where JSON was expected",
-            ),
+            (String::new(), "the response has no body; expected JSON"),
             (
                 " \r\n".to_owned(),
-                "the response has no body where JSON was expected",
+                "the response has no body; expected JSON",
             ),
             (
                 format!("<html>{hunter}</html>"),
