@@ -40,7 +40,7 @@ pub(super) fn parse(text: &str, allow_http: bool) -> Result<Url, Error> {
     Ok(url)
 }
 
-/// Returns whether the host is this machine.
+/// Returns whether the host of the URL is this machine.
 pub(super) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),

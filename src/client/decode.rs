@@ -17,6 +17,7 @@ pub(super) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
     serde_json::from_slice(body).map_err(|error| explain::<T>(body, &error))
 }
 
+/// Says what is wrong with a body that cannot be decoded.
 fn explain<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> Error {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Error::decode("the response has no body; expected JSON");
@@ -75,7 +76,10 @@ fn expectation(error: &serde_json::Error) -> String {
 /// Replaces the names of Rust types by those of JSON.
 fn in_json_terms(expected: &str) -> &str {
     match expected {
-        "i64" | "u64" => "an integer",
+        "i8" | "i16" | "i32" | "i64" | "u8" | "u16" | "u32" | "u64" | "isize" | "usize" => {
+            "an integer"
+        }
+        "f32" | "f64" => "a number",
         "a sequence" => "an array",
         "a map" => "an object",
         _ if expected.starts_with("struct ") => "an object",
@@ -94,9 +98,9 @@ mod tests {
 
     #[derive(Deserialize, Debug)]
     struct Shape {
-        #[expect(dead_code, reason = "only its absence is looked at")]
+        #[expect(dead_code, reason = "the tests only need it to be absent")]
         id: String,
-        #[expect(dead_code, reason = "only its shape is looked at")]
+        #[expect(dead_code, reason = "the tests only need its type")]
         answers: BTreeMap<String, bool>,
     }
 

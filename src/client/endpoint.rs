@@ -15,10 +15,19 @@ pub(crate) trait Endpoint: Send + 'static {
     /// What a call returns.
     type Output: Send + 'static;
 
-    /// Builds the request, or says why it cannot be sent.
+    /// Builds the request.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Input` if the arguments cannot be sent.
     fn request(&self) -> Result<Request, Error>;
 
-    /// Decodes a 2xx response. The caller adds operation and attempts to an error.
+    /// Decodes a 2xx response.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Decode` if the response is invalid. The client adds the operation and the number of
+    /// attempts.
     fn decode(&self, success: Success) -> Result<Self::Output, Error>;
 }
 
@@ -31,6 +40,7 @@ pub(crate) struct EndpointCall<E> {
 }
 
 impl<E: Endpoint> EndpointCall<E> {
+    /// Creates a call with the settings of the client.
     pub(crate) fn new(client: &Client, endpoint: E) -> Self {
         Self {
             client: client.clone(),
@@ -39,6 +49,7 @@ impl<E: Endpoint> EndpointCall<E> {
         }
     }
 
+    /// Builds the request and returns the future that sends it.
     pub(crate) fn send(self) -> ResponseFuture<E::Output> {
         let Self {
             client,

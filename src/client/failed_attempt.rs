@@ -32,7 +32,7 @@ pub(super) enum Failure {
 }
 
 impl FailedAttempt {
-    /// A response with a status other than 2xx.
+    /// Creates the failure for a response with a status other than 2xx.
     pub(super) fn refused(response: Response, base: &Url) -> Self {
         let retry_after = response.retry_after(SystemTime::now());
         let host = response.location_host(base);
@@ -44,7 +44,7 @@ impl FailedAttempt {
         }
     }
 
-    /// An error from sending the request or reading the response head.
+    /// Creates the failure for an error while sending the request or waiting for the response.
     pub(super) fn while_sending(error: reqwest::Error, url: &Url, limit: Duration) -> Self {
         // A client that follows redirects may fail to connect to the redirect's target. The request
         // itself was sent by then.
@@ -68,7 +68,7 @@ impl FailedAttempt {
         Self::no_response(error, limit, failure, message)
     }
 
-    /// An error from reading the response body.
+    /// Creates the failure for an error while reading the response body.
     ///
     /// reqwest reports every error inside a body as a decode error. Only a complete body that does not
     /// decompress is one; all others are faults of the connection.
@@ -81,20 +81,21 @@ impl FailedAttempt {
         Self::no_response(error, limit, Failure::NoResponse, message)
     }
 
-    /// A response body over the limit.
+    /// Creates the failure for a response body over the limit.
     pub(super) fn body_too_long(limit: usize) -> Self {
         let message = format!("the response body exceeds the limit of {limit} bytes");
         Self::permanent(Error::decode(message))
     }
 
-    /// A redirect that was followed. Only a client passed to `http_client` does this. The response is
-    /// that of another request, so it is not used.
+    /// Creates the failure for a redirect that was followed. Only a client passed to `http_client` does
+    /// this. The response belongs to another request, so it is not used.
     pub(super) fn followed_redirect() -> Self {
         Self::permanent(Error::transport(
             "the HTTP client followed a redirect; build it with `redirect::Policy::none()`",
         ))
     }
 
+    /// Creates the failure for a request that was sent but has no complete response.
     fn no_response(
         error: reqwest::Error,
         limit: Duration,
@@ -114,6 +115,7 @@ impl FailedAttempt {
         }
     }
 
+    /// Creates a failure that a retry cannot fix.
     fn permanent(error: Error) -> Self {
         Self {
             error,
@@ -122,6 +124,7 @@ impl FailedAttempt {
     }
 }
 
+/// Returns whether the connection was closed or reset before any byte of the response.
 fn closed_before_response(error: &reqwest::Error) -> bool {
     causes(error).any(|cause| {
         let closed = cause
@@ -136,7 +139,8 @@ fn closed_before_response(error: &reqwest::Error) -> bool {
     })
 }
 
-/// A malformed chunk is invalid data too, but then there is an error of hyper among the causes.
+/// Returns whether a complete body does not decompress. A malformed chunk is invalid data too, but then
+/// an error of hyper is among the causes.
 fn is_decompression_error(error: &reqwest::Error) -> bool {
     let framing = causes(error).any(<dyn StdError>::is::<hyper::Error>);
     !framing
@@ -151,6 +155,7 @@ fn is_decompression_error(error: &reqwest::Error) -> bool {
 
 type Cause<'a> = &'a (dyn StdError + 'static);
 
+/// Returns the error and all its sources.
 fn causes<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = Cause<'a>> {
     std::iter::successors(
         Some(error as Cause<'a>),

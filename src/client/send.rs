@@ -14,7 +14,7 @@ use super::trace;
 use super::transport::Transport;
 use crate::{ApiError, Error, Outcome};
 
-/// What all clones of a client share.
+/// The transport and the settings that all clones of a client share.
 pub(super) struct Sender {
     pub(super) transport: Transport,
     pub(super) retry: RetryPolicy,
@@ -65,6 +65,7 @@ impl Sender {
         }
     }
 
+    /// Makes one attempt, in a span.
     async fn attempt(
         &self,
         operation: Operation,
@@ -85,8 +86,9 @@ impl Sender {
     }
 }
 
-/// Waits before the next attempt. Returns `false`, without waiting, if there is no next attempt or if
-/// the wait would not end before the deadline.
+/// Waits, if there is to be another attempt. Returns whether there is.
+///
+/// If the wait would not end before the deadline, it returns `false` at once.
 async fn wait_before_retry(
     decision: RetryDecision,
     deadline: Deadline,
@@ -108,11 +110,12 @@ async fn wait_before_retry(
 struct Deadline(Option<Instant>);
 
 impl Deadline {
-    /// A limit too large to represent means no deadline.
+    /// Creates a deadline at this time from now. A limit too large to represent means no deadline.
     fn after(limit: Option<Duration>) -> Self {
         Self(limit.and_then(|limit| Instant::now().checked_add(limit)))
     }
 
+    /// Returns the time until the deadline; `None` if there is no deadline.
     fn left(self) -> Option<Duration> {
         self.0
             .map(|end| end.saturating_duration_since(Instant::now()))

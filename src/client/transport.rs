@@ -28,6 +28,7 @@ pub(super) struct Transport {
     body_limit: usize,
 }
 
+/// What a [`Transport`] is built from.
 pub(super) struct TransportSettings {
     pub(super) base: Url,
     pub(super) auth: (HeaderName, HeaderValue),
@@ -37,6 +38,11 @@ pub(super) struct TransportSettings {
 }
 
 impl Transport {
+    /// Creates a transport.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Config` if the HTTP client cannot be set up.
     pub(super) fn new(settings: TransportSettings) -> Result<Self, Error> {
         let TransportSettings {
             base,
@@ -55,6 +61,7 @@ impl Transport {
         })
     }
 
+    /// Returns the base URL.
     pub(super) fn base(&self) -> &Url {
         &self.base
     }
@@ -98,6 +105,7 @@ impl Transport {
         })
     }
 
+    /// Returns the full URL of a request.
     fn url(&self, request: &Request) -> Url {
         let mut url = self.base.clone();
         url.set_path(&format!(
@@ -154,6 +162,7 @@ impl fmt::Debug for Transport {
     }
 }
 
+/// Creates the HTTP client that is used unless the builder was given one.
 fn http_client_for(base: &Url) -> Result<reqwest::Client, Error> {
     let mut builder = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
