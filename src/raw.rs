@@ -1,4 +1,4 @@
-//! What the interface document only names: a request of your own making.
+//! Requests to endpoints that this crate has no method for: see [`Client::request`].
 
 use std::fmt;
 
@@ -7,26 +7,28 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::client::wire::{Operation, Request};
-use crate::client::{Answer, Call, CallOptions, Repeat, call_options};
+use crate::client::{
+    CallOptions, Operation, Request, ResponseFuture, RetrySafety, Success, call_settings,
+    opaque_debug,
+};
 use crate::{Client, Error};
 
-const REQUEST: Operation = Operation {
+const OPERATION: Operation = Operation {
     name: "request",
     template: "(request)",
 };
 
 impl Client {
-    /// A request to a path that this crate has no method for: `POST /emails`, or the deletion of a
-    /// contact (interface section 4.7). Each segment is data, and encoded as one.
+    /// Creates a request to an endpoint that this crate has no method for, such as `POST /emails` or
+    /// the deletion of a contact (interface section 4.7).
     ///
-    /// It is sent with the client's key and settings, and never repeated on its own: say
-    /// [`idempotent`](RawRequest::idempotent) where that does no harm.
+    /// Each segment of the path is percent-encoded. The request is sent with the client's key and
+    /// settings. It is not retried unless [`idempotent`](RawRequest::idempotent) is set.
     ///
     /// # Errors
     ///
-    /// A status other than 2xx is [`ErrorKind::Api`](crate::ErrorKind::Api). A segment that is empty,
-    /// `.` or `..`, is [`ErrorKind::Input`](crate::ErrorKind::Input).
+    /// [`ErrorKind::Api`](crate::ErrorKind::Api) if the status is not 2xx.
+    /// [`ErrorKind::Input`](crate::ErrorKind::Input) if a segment is empty, `.` or `..`.
     ///
     /// # Example: send a mail
     ///
@@ -51,17 +53,16 @@ impl Client {
         method: Method,
         segments: impl IntoIterator<Item = S>,
     ) -> RawRequest {
-        let request = Request::new(REQUEST, method, segments, Repeat::Never);
         RawRequest {
             client: self.clone(),
-            request,
+            request: Request::new(method, segments, RetrySafety::Never),
             options: CallOptions::default(),
         }
     }
 }
 
-/// A request of your own making, sent by `.await`: see [`Client::request`].
-#[must_use = "a call is made only when it is awaited"]
+/// A request to any endpoint, sent by `.await`: see [`Client::request`].
+#[must_use = "a call is sent only when it is awaited"]
 pub struct RawRequest {
     client: Client,
     request: Result<Request, Error>,
@@ -69,7 +70,7 @@ pub struct RawRequest {
 }
 
 impl RawRequest {
-    /// Adds a query parameter.
+    /// Adds a query parameter. Name and value are percent-encoded.
     pub fn query(mut self, name: impl AsRef<str>, value: impl AsRef<str>) -> Self {
         self.request = self
             .request
@@ -77,16 +78,27 @@ impl RawRequest {
         self
     }
 
-    /// Sets a header, such as an idempotency key. Those that the client sets itself, its key and the
-    /// content type among them, stay as they are. One that HTTP does not allow is refused as
-    /// [`ErrorKind::Input`](crate::ErrorKind::Input) when the call is awaited.
+    /// Sets a header, such as an idempotency key.
+    ///
+    /// The headers that the client sets itself, such as the key and the content type, cannot be
+    /// replaced. If name or value is not valid in HTTP, awaiting the call fails with
+    /// [`ErrorKind::Input`](crate::ErrorKind::Input).
+    ///
+    /// # Example: an idempotency key
+    ///
+    /// ```
+    /// # let client = audience::Client::new("http://localhost", "key")?;
+    /// use audience::Method;
+    ///
+    /// let request = client.request(Method::POST, ["emails"]).header("idempotency-key", "order-7");
+    /// # Ok::<(), audience::Error>(())
+    /// ```
     pub fn header(mut self, name: impl AsRef<str>, value: impl AsRef<str>) -> Self {
         self.request = self.request.and_then(|mut request| {
             let name = HeaderName::try_from(name.as_ref());
             let value = HeaderValue::try_from(value.as_ref());
             let (Ok(name), Ok(value)) = (name, value) else {
-                let error = Error::input("a header has a name or a value that HTTP does not allow");
-                return Err(error.at(REQUEST.name));
+                return Err(Error::input("a header has an invalid name or value"));
             };
             request.headers.insert(name, value);
             Ok(request)
@@ -94,81 +106,84 @@ impl RawRequest {
         self
     }
 
-    /// Sets the body.
+    /// Sets the body, written as JSON.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Input`](crate::ErrorKind::Input) where the value cannot be written as JSON, and
-    /// where the path was refused.
+    /// [`ErrorKind::Input`](crate::ErrorKind::Input) if the value cannot be written as JSON, or if the
+    /// path or a header is invalid.
     pub fn json(mut self, body: &(impl Serialize + ?Sized)) -> Result<Self, Error> {
-        self.request = Ok(self.request?.json(body)?);
+        let request = self.request.and_then(|request| request.json(body));
+        self.request = Ok(request.map_err(|error| error.at(OPERATION.name))?);
         Ok(self)
     }
 
-    /// Says that doing it twice comes to the same as doing it once, so that it may be repeated.
+    /// Allows retries: says that sending the request twice has the same effect as sending it once.
+    /// Default: the request is never retried.
     pub fn idempotent(mut self) -> Self {
         self.options.repeatable = true;
         self
     }
-
-    call_options!();
 }
+
+call_settings!(RawRequest, options);
+opaque_debug!(RawRequest);
 
 impl IntoFuture for RawRequest {
     type Output = Result<RawResponse, Error>;
-    type IntoFuture = Call<RawResponse>;
+    type IntoFuture = ResponseFuture<RawResponse>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Call::new(async move {
-            self.client
-                .execute(self.request?, self.options)
-                .await
-                .map(RawResponse::new)
+        let Self {
+            client,
+            request,
+            options,
+        } = self;
+        client.send(OPERATION, request, options, |success| {
+            Ok(RawResponse::new(success))
         })
     }
 }
 
-crate::client::opaque_debug!(RawRequest);
-
-/// An answer with a status of 2xx, as it came.
-pub struct RawResponse(Answer);
+/// A response with a 2xx status, as the service sent it.
+pub struct RawResponse(Success);
 
 impl RawResponse {
-    pub(crate) fn new(answer: Answer) -> Self {
-        Self(answer)
+    pub(crate) fn new(success: Success) -> Self {
+        Self(success)
     }
 
-    /// The HTTP status.
+    /// Returns the HTTP status.
     #[must_use]
     pub fn status(&self) -> StatusCode {
-        self.0.response.status
+        self.0.status()
     }
 
-    /// The headers.
+    /// Returns the headers.
     #[must_use]
     pub fn headers(&self) -> &HeaderMap {
-        &self.0.response.headers
+        self.0.headers()
     }
 
-    /// The body; empty where there was none.
+    /// Returns the body; empty if the response has none.
     #[must_use]
     pub fn bytes(&self) -> &Bytes {
-        &self.0.response.body
+        self.0.body()
     }
 
-    /// The body, read from JSON.
+    /// Decodes the body from JSON.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) where it is not JSON of that shape.
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the body is not JSON of that shape.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, Error> {
         self.0.json()
     }
 
-    /// How many requests it took.
+    /// Returns how many attempts the call made.
     #[must_use]
     pub fn attempts(&self) -> u32 {
-        self.0.attempts
+        self.0.attempts()
     }
 }
 
@@ -191,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_are_data_and_the_request_is_never_repeated_on_its_own() {
+    fn segments_are_encoded_and_the_request_is_not_retried_by_default() {
         let raw = client()
             .request(Method::DELETE, ["contacts", "a/b@x.io"])
             .query("hard", "yes & now");
@@ -202,11 +217,11 @@ mod tests {
             (request.path.as_str(), request.query.as_str()),
             ("/contacts/a%2Fb%40x.io", "hard=yes%20%26%20now")
         );
-        assert_eq!(request.repeat, Repeat::Never);
+        assert_eq!(request.retry_safety, RetrySafety::Never);
     }
 
     #[test]
-    fn a_header_is_sent_beside_the_others_or_refused() {
+    fn a_valid_header_is_added_and_an_invalid_one_is_refused() {
         let raw = || client().request(Method::POST, ["emails"]);
 
         let request = raw().header("Idempotency-Key", "k 1").request.unwrap();

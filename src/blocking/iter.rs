@@ -4,18 +4,18 @@ use std::pin::Pin;
 
 use futures_core::Stream;
 
-use super::Runtime;
+use super::runtime::Runtime;
 use crate::Error;
 use crate::contacts::{ContactStream, ContactSummary, Page, PageStream};
 
-/// Contacts or pages of a list, fetched as they are asked for: what [`Call::iter`](super::Call::iter)
-/// and [`Call::pages`](super::Call::pages) return.
+/// An iterator over the contacts or pages of a list: see [`Call::iter`](super::Call::iter) and
+/// [`Call::pages`](super::Call::pages).
 ///
-/// After an error it can be asked again, and goes on from the same place; it ends where the streams
-/// do ([`PageStream`]).
-#[must_use = "an iterator fetches nothing unless asked"]
+/// Each page is fetched when it is needed. After an error, the next call continues from the same place.
+/// The iterator ends when a stream would: see [`PageStream`].
+#[must_use = "an iterator fetches nothing until `next` is called"]
 pub struct Iter<T: Listed> {
-    /// Lent to the client's thread while an item is fetched.
+    /// `None` while the client's thread fetches an item with it.
     stream: Option<T::Stream>,
     runtime: Runtime,
 }
@@ -28,7 +28,7 @@ impl<T: Listed> Iter<T> {
         }
     }
 
-    /// The cursor after the last item handed out: see [`ContactStream::cursor`].
+    /// Returns the cursor after the last item returned: see [`ContactStream::cursor`].
     #[must_use]
     pub fn cursor(&self) -> Option<&str> {
         self.stream.as_ref().and_then(T::cursor)
@@ -65,7 +65,7 @@ impl<T: Listed> fmt::Debug for Iter<T> {
     }
 }
 
-/// What a list can be walked by: contacts, or pages of them.
+/// An item of an [`Iter`]: a contact or a page. Sealed.
 pub trait Listed: sealed::Listed {}
 
 impl Listed for ContactSummary {}

@@ -3,11 +3,11 @@ use std::sync::{Arc, mpsc};
 
 use crate::Error;
 
-/// The thread that a client's connections live on. It ends with the last clone.
+/// The thread that runs a client's connections. It ends when the last clone is dropped.
 #[derive(Clone)]
-pub(super) struct Runtime(Arc<Owned>);
+pub(super) struct Runtime(Arc<OwnedRuntime>);
 
-struct Owned(Option<tokio::runtime::Runtime>);
+struct OwnedRuntime(Option<tokio::runtime::Runtime>);
 
 impl Runtime {
     pub(super) fn start() -> Result<Self, Error> {
@@ -18,13 +18,13 @@ impl Runtime {
             .enable_all()
             .build();
         let runtime = runtime.map_err(|error| {
-            Error::config("the client's thread cannot be started").caused_by(error)
+            Error::config("could not start the client's thread").caused_by(error)
         })?;
-        Ok(Self(Arc::new(Owned(Some(runtime)))))
+        Ok(Self(Arc::new(OwnedRuntime(Some(runtime)))))
     }
 
-    /// Runs `work` on the client's thread, and blocks this one until it is done. Unlike `block_on`,
-    /// that does not panic on a thread that runs async code.
+    /// Runs `work` on the client's thread, and blocks the current thread until it is done. Unlike
+    /// `block_on`, this does not panic on a thread that runs async code.
     pub(super) fn wait<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -32,17 +32,17 @@ impl Runtime {
         let (done, result) = mpsc::sync_channel(1);
         if let Some(runtime) = &self.0.0 {
             runtime.spawn(async move {
-                // Nobody waits any more only where the waiting thread was torn down.
+                // This fails only if the waiting thread no longer exists.
                 let _ = done.send(work.await);
             });
         }
         result
             .recv()
-            .map_err(|error| Error::transport("the client's thread ended").caused_by(error))
+            .map_err(|error| Error::transport("the client's thread has stopped").caused_by(error))
     }
 }
 
-impl Drop for Owned {
+impl Drop for OwnedRuntime {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();

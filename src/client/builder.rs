@@ -1,20 +1,63 @@
 use std::fmt;
-use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use url::{Host, Url};
+use http::HeaderValue;
+use url::Url;
 
+use super::auth::Auth;
+use super::base_url;
+use super::handle::Client;
+use super::retry_policy::RetryPolicy;
+use super::send::Sender;
 use super::transport::{Transport, TransportSettings};
-use super::{Auth, Client, Inner, RetryPolicy};
 use crate::Error;
 use crate::secret::Secret;
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 const DEFAULT_BODY_LIMIT: usize = 32 * 1024 * 1024;
-const OWN_USER_AGENT: &str = concat!("audience/", env!("CARGO_PKG_VERSION"));
+const CRATE_USER_AGENT: &str = concat!("audience/", env!("CARGO_PKG_VERSION"));
 
-/// Settings for a [`Client`], made by [`Client::builder`].
+impl Client {
+    /// Creates a client with default settings; [`ClientBuilder`] lists them.
+    ///
+    /// `base_url` is the service's base address. A path in it is kept. `key` is a full-access key
+    /// (interface section 5).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), as for [`ClientBuilder::build`].
+    ///
+    /// # Example: a base URL with a path
+    ///
+    /// ```
+    /// use audience::Client;
+    ///
+    /// let client = Client::new("https://api.example.com/v1", "key")?;
+    /// # Ok::<(), audience::Error>(())
+    /// ```
+    pub fn new(base_url: impl AsRef<str>, key: impl Into<String>) -> Result<Self, Error> {
+        Self::builder(base_url, key).build()
+    }
+
+    /// Creates a builder for a client with other settings.
+    ///
+    /// # Example: a shorter timeout
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use audience::Client;
+    ///
+    /// let client = Client::builder("https://api.example.com/v1", "key")
+    ///     .timeout(Duration::from_secs(5))
+    ///     .build()?;
+    /// # Ok::<(), audience::Error>(())
+    /// ```
+    pub fn builder(base_url: impl AsRef<str>, key: impl Into<String>) -> ClientBuilder {
+        ClientBuilder::new(base_url.as_ref(), key.into())
+    }
+}
+
+/// A builder for a [`Client`] with settings other than the defaults: see [`Client::builder`].
 ///
 /// # Example: every setting
 ///
@@ -32,7 +75,7 @@ const OWN_USER_AGENT: &str = concat!("audience/", env!("CARGO_PKG_VERSION"));
 ///     .build()?;
 /// # Ok::<(), audience::Error>(())
 /// ```
-#[must_use = "settings are nothing until `build` makes a client of them"]
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct ClientBuilder {
     base_url: String,
     key: Secret,
@@ -47,7 +90,7 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    pub(super) fn new(base_url: &str, key: String) -> Self {
+    fn new(base_url: &str, key: String) -> Self {
         Self {
             base_url: base_url.to_owned(),
             key: Secret::new(key),
@@ -62,54 +105,87 @@ impl ClientBuilder {
         }
     }
 
-    /// How the key is presented. Default [`Auth::bearer`].
+    /// Sets how the key is presented. Default: [`Auth::bearer`].
     pub fn auth(mut self, auth: Auth) -> Self {
         self.auth = auth;
         self
     }
 
-    /// Limits one attempt, from connecting to the last byte of the answer. Default 30 s.
+    /// Limits one attempt, from connecting to the last byte of the response. Default: 30 s.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = limit;
         self
     }
 
-    /// Limits a whole call, its retries and waits included. Default none. A retry whose wait would
-    /// not end in time is not waited for: the call fails at once, with the last attempt's error.
+    /// Limits a whole call, with its retries and waits. Default: no deadline.
+    ///
+    /// If the wait before a retry would not end before the deadline, the call fails at once with the
+    /// error of the last attempt.
+    ///
+    /// # Example: at most a minute, with all retries
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use audience::Client;
+    ///
+    /// let client = Client::builder("https://api.example.com/v1", "key")
+    ///     .deadline(Duration::from_secs(60))
+    ///     .build()?;
+    /// # Ok::<(), audience::Error>(())
+    /// ```
     pub fn deadline(mut self, limit: Duration) -> Self {
         self.deadline = Some(limit);
         self
     }
 
-    /// When a failed call is tried again. Default [`RetryPolicy::exponential`].
+    /// Sets when and how often a failed call is retried. Default: [`RetryPolicy::exponential`].
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = policy;
         self
     }
 
-    /// Names your program: put before the crate's own name in `User-Agent`.
+    /// Sets the name of your program, which precedes the crate's own in `User-Agent`. Default: only
+    /// the crate's own.
     pub fn user_agent(mut self, name: impl Into<String>) -> Self {
         self.user_agent = Some(name.into());
         self
     }
 
-    /// How much of an answer's body is read, after decompression, in bytes. Default 32 MiB. An
-    /// answer beyond it is [`ErrorKind::Decode`](crate::ErrorKind::Decode).
+    /// Sets the longest response body that is read, in bytes after decompression. Default: 32 MiB.
+    ///
+    /// A longer body is an error of [`ErrorKind::Decode`](crate::ErrorKind::Decode).
     pub fn body_limit(mut self, bytes: usize) -> Self {
         self.body_limit = bytes;
         self
     }
 
-    /// Lets the key travel in clear text: accepts a base URL with `http` and a host other than this
-    /// machine, for a network where something else encrypts.
+    /// Accepts an `http` base URL whose host is not this machine. Default: such a URL is refused.
+    ///
+    /// The key then travels in clear text. Use this only in a network where something else encrypts.
     pub fn allow_http(mut self) -> Self {
         self.allow_http = true;
         self
     }
 
-    /// Uses an HTTP client of your own, for proxies, roots or mutual TLS. Timeouts set here still
-    /// apply. Build it with `redirect(reqwest::redirect::Policy::none())`: a client that follows
-    /// redirects turns a POST into a GET on the way, and may carry the key to another host.
+    /// Sets the HTTP client to use, for proxies, custom root certificates or mutual TLS. The timeouts
+    /// of this builder still apply. Default: a client of this crate.
+    ///
+    /// Build it with `redirect(reqwest::redirect::Policy::none())`. A client that follows redirects
+    /// can turn a POST into a GET, and may send the key to another host.
+    ///
+    /// # Example: through a proxy
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let http_client = reqwest::Client::builder()
+    ///     .proxy(reqwest::Proxy::all("http://proxy.example.com:3128")?)
+    ///     .redirect(reqwest::redirect::Policy::none())
+    ///     .build()?;
+    /// let client = audience::Client::builder("https://api.example.com/v1", "key")
+    ///     .http_client(http_client)
+    ///     .build()?;
+    /// # Ok(()) }
+    /// ```
     pub fn http_client(mut self, client: reqwest::Client) -> Self {
         self.http_client = Some(client);
         self
@@ -119,46 +195,54 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) where
-    /// - the base URL is no `http` or `https` URL, holds a user, a query or a fragment, or would send
-    ///   the key in clear text to another machine (see [`allow_http`](Self::allow_http));
-    /// - the key is empty, has white space around it, or cannot stand in a header;
-    /// - the name of the key's header or of your program cannot stand in one;
-    /// - it says `https` and neither feature `rustls` nor `native-tls` is on, or TLS cannot be set up.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if
+    /// - the base URL is not an `http` or `https` URL, contains a user name, a password, a query or a
+    ///   fragment, or would send the key in clear text to another machine (see
+    ///   [`allow_http`](Self::allow_http));
+    /// - the key is empty, has whitespace around it, or is not valid in a header;
+    /// - the name of the key's header is not a valid header name, or the name of your program is not
+    ///   valid in a header;
+    /// - the base URL is `https` and neither feature `rustls` nor `native-tls` is on (unless an
+    ///   [`http_client`](Self::http_client) is set), or TLS cannot be set up.
     pub fn build(self) -> Result<Client, Error> {
-        let base = base_url(&self.base_url, self.allow_http)?;
-        let own_client = self.http_client.is_some();
-        if base.scheme() == "https"
-            && !own_client
-            && cfg!(not(any(feature = "rustls", feature = "native-tls")))
-        {
-            return Err(Error::config(
-                "an https base URL needs the feature `rustls` or `native-tls`",
-            ));
+        let base = base_url::parse(&self.base_url, self.allow_http)?;
+        if self.http_client.is_none() {
+            check_tls_feature(&base)?;
         }
-        let user_agent = match &self.user_agent {
-            Some(name) => format!("{name} {OWN_USER_AGENT}"),
-            None => OWN_USER_AGENT.to_owned(),
-        };
         let transport = Transport::new(TransportSettings {
             base,
-            auth: self.auth.header_of(&self.key)?,
-            user_agent: user_agent.try_into().map_err(|_| {
-                Error::config("the user agent holds characters that no HTTP header can carry")
-            })?,
+            auth: self.auth.to_header(&self.key)?,
+            user_agent: user_agent_header(self.user_agent.as_deref())?,
             body_limit: self.body_limit,
             http_client: self.http_client,
         })?;
-        let (timeout, deadline, retry) = (self.timeout, self.deadline, self.retry);
-        Ok(Client {
-            inner: Arc::new(Inner {
-                transport,
-                retry,
-                timeout,
-                deadline,
-            }),
-        })
+        Ok(Client::from_sender(Sender {
+            transport,
+            retry: self.retry,
+            timeout: self.timeout,
+            deadline: self.deadline,
+        }))
     }
+}
+
+fn check_tls_feature(base: &Url) -> Result<(), Error> {
+    if base.scheme() == "https" && cfg!(not(any(feature = "rustls", feature = "native-tls"))) {
+        return Err(Error::config(
+            "an `https` base URL requires the feature `rustls` or `native-tls`",
+        ));
+    }
+    Ok(())
+}
+
+fn user_agent_header(program: Option<&str>) -> Result<HeaderValue, Error> {
+    let Some(program) = program else {
+        return Ok(HeaderValue::from_static(CRATE_USER_AGENT));
+    };
+    format!("{program} {CRATE_USER_AGENT}")
+        .try_into()
+        .map_err(|_| {
+            Error::config("the user agent contains characters that are not valid in a header")
+        })
 }
 
 impl fmt::Debug for ClientBuilder {
@@ -176,90 +260,21 @@ impl fmt::Debug for ClientBuilder {
     }
 }
 
-/// The base URL without the slash at its end, refused where it cannot be meant. What it holds is not
-/// quoted: it may be a password.
-fn base_url(text: &str, allow_http: bool) -> Result<Url, Error> {
-    let mut url = Url::parse(text).map_err(|error| {
-        Error::config("the base URL is not one such as `https://api.example.com/v1`")
-            .caused_by(error)
-    })?;
-    if !matches!(url.scheme(), "http" | "https") {
-        return Err(Error::config("the base URL is neither `https` nor `http`"));
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(Error::config(
-            "the base URL holds a user or a password; the key is given apart from it",
-        ));
-    }
-    if url.query().is_some() || url.fragment().is_some() {
-        return Err(Error::config("the base URL holds a query or a fragment"));
-    }
-    if url.scheme() == "http" && !allow_http && !is_loopback(&url) {
-        let message = "the base URL would send the key in clear text: use `https`, or `allow_http()` if that is meant";
-        return Err(Error::config(message));
-    }
-    let path = url.path().trim_end_matches('/').to_owned();
-    url.set_path(&path);
-    Ok(url)
-}
-
-pub(super) fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        Some(Host::Ipv4(ip)) => ip.is_loopback(),
-        Some(Host::Ipv6(ip)) => IpAddr::V6(ip).to_canonical().is_loopback(),
-        None => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ErrorKind;
 
     #[test]
-    fn a_base_url_that_cannot_be_meant_is_refused_without_being_quoted() {
-        for url in [
-            "",
-            "api.example.com",
-            "ftp://api.example.com",
-            "mailto:hunter2@example.com",
-            "https://user:hunter2@api.example.com",
-            "https://hunter2@api.example.com",
-            "https://api.example.com/?hunter2",
-            "https://api.example.com/#hunter2",
-            "http://api.example.com/hunter2",
-            "http://10.0.0.1",
-            "http://localhost.example.com",
-        ] {
-            let error = Client::new(url, "key").unwrap_err();
+    fn an_http_base_url_of_another_host_requires_allow_http() {
+        let builder = || Client::builder("http://api.example.com", "key");
 
-            assert_eq!(error.kind(), ErrorKind::Config, "{url}");
-            assert!(!format!("{error} {error:?}").contains("hunter2"), "{url}");
-        }
+        assert_eq!(builder().build().unwrap_err().kind(), ErrorKind::Config);
+        assert!(builder().allow_http().build().is_ok());
     }
 
     #[test]
-    fn clear_text_is_for_this_machine_or_for_who_asks_for_it() {
-        for url in [
-            "http://localhost:1",
-            "http://127.0.0.9",
-            "http://[::1]:80/",
-            "http://[::ffff:127.0.0.1]",
-            "http://a.localhost",
-        ] {
-            assert!(Client::new(url, "key").is_ok(), "{url}");
-        }
-        assert!(
-            Client::builder("http://api.example.com", "key")
-                .allow_http()
-                .build()
-                .is_ok()
-        );
-    }
-
-    #[test]
-    fn no_key_is_printed() {
+    fn the_key_is_not_printed() {
         let builder = Client::builder("https://api.example.com", "hunter2");
 
         let printed = format!("{builder:?}") + &format!("{:?}", builder.build().unwrap());
@@ -268,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_name_that_no_header_can_carry_is_refused() {
+    fn a_program_name_that_is_not_valid_in_a_header_is_refused() {
         let error = Client::builder("https://api.example.com", "key")
             .user_agent("my\napp")
             .build()

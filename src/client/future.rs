@@ -5,23 +5,23 @@ use std::task::{Context, Poll};
 
 use crate::Error;
 
-/// A call on its way: what a builder turns into when it is awaited.
+/// A call in progress: the future that a builder turns into when it is awaited.
 ///
-/// Nothing is sent before the first poll. Dropping it gives the call up; a request that was already
-/// sent may still be applied.
-#[must_use = "a call is made only when it is awaited"]
-pub struct Call<T>(Mutex<Work<T>>);
+/// Nothing is sent before the first poll. Dropping the future cancels the call, but a request that was
+/// already sent may still be applied.
+#[must_use = "a call is sent only when it is awaited"]
+pub struct ResponseFuture<T>(Mutex<Work<T>>);
 
-/// Behind a mutex that is never locked: it alone makes a `Call` `Sync` at no cost.
+/// The mutex is never locked. It makes a `ResponseFuture` `Sync` at no cost.
 type Work<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
 
-impl<T> Call<T> {
+impl<T> ResponseFuture<T> {
     pub(crate) fn new(work: impl Future<Output = Result<T, Error>> + Send + 'static) -> Self {
         Self(Mutex::new(Box::pin(work)))
     }
 }
 
-impl<T> Future for Call<T> {
+impl<T> Future for ResponseFuture<T> {
     type Output = Result<T, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -30,8 +30,8 @@ impl<T> Future for Call<T> {
     }
 }
 
-impl<T> fmt::Debug for Call<T> {
+impl<T> fmt::Debug for ResponseFuture<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Call")
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
     }
 }

@@ -1,33 +1,36 @@
-//! Spans and events, under the OpenTelemetry names for HTTP clients. Nothing without `tracing`.
+//! Spans and events, with the OpenTelemetry names for HTTP clients. Does nothing without the feature
+//! `tracing`.
 
 use std::time::Duration;
 
 use url::Url;
 
-use super::Failed;
-use crate::client::wire::{Operation, Request, Response};
+use super::failed_attempt::FailedAttempt;
+use super::request::{Operation, Request};
+use super::response::Response;
 
-/// Runs an attempt inside a span of its own. The path stands in it as a template only: addresses are
+/// Runs an attempt in a span. The span contains the path only as a template, because an address is
 /// personal data.
 #[cfg(feature = "tracing")]
 pub(super) async fn attempt(
     base: &Url,
+    operation: Operation,
     request: &Request,
     attempt: u32,
-    work: impl Future<Output = Result<Response, Failed>>,
-) -> Result<Response, Failed> {
+    work: impl Future<Output = Result<Response, FailedAttempt>>,
+) -> Result<Response, FailedAttempt> {
     use tracing::Instrument as _;
     use tracing::field::{Empty, display};
 
     let span = tracing::info_span!(
         "http.client.request",
-        otel.name = format_args!("{} {}", request.method, request.operation.template),
+        otel.name = format_args!("{} {}", request.method, operation.template),
         otel.kind = "client",
         otel.status_code = Empty,
         http.request.method = request.method.as_str(),
         http.request.resend_count = (attempt > 1).then(|| attempt - 1),
         http.response.status_code = Empty,
-        url.template = request.operation.template,
+        url.template = operation.template,
         server.address = base.host_str(),
         server.port = base.port_or_known_default(),
         error.type = Empty,
@@ -60,21 +63,22 @@ pub(super) async fn attempt(
 #[cfg(not(feature = "tracing"))]
 pub(super) async fn attempt(
     _base: &Url,
+    _operation: Operation,
     _request: &Request,
     _attempt: u32,
-    work: impl Future<Output = Result<Response, Failed>>,
-) -> Result<Response, Failed> {
+    work: impl Future<Output = Result<Response, FailedAttempt>>,
+) -> Result<Response, FailedAttempt> {
     work.await
 }
 
-/// Notes that an attempt failed and another follows.
-pub(super) fn waiting(operation: Operation, attempt: u32, wait: Duration) {
+/// Emits an event for a failed attempt that is retried.
+pub(super) fn retry(operation: Operation, attempt: u32, wait: Duration) {
     #[cfg(feature = "tracing")]
     tracing::debug!(
         operation = operation.name,
         attempt,
         wait_ms = wait.as_millis(),
-        "the attempt failed, another follows"
+        "the attempt failed and will be retried"
     );
     #[cfg(not(feature = "tracing"))]
     let _ = (operation, attempt, wait);

@@ -2,26 +2,24 @@ use http::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
 
 use super::{ContactRecord, Contacts, NewContact};
-use crate::client::wire::{Operation, Request};
-use crate::client::{Call, CallOptions, Repeat, call_options};
-use crate::{Client, Error};
-
-const CREATE: Operation = Operation {
-    name: "create",
-    template: "/contacts",
-};
+use crate::Error;
+use crate::client::{Endpoint, Operation, Request, RetrySafety, Success, endpoint_builder};
 
 impl Contacts {
-    /// Creates a contact, or does with an existing one what
-    /// [`on_conflict`](NewContact::on_conflict) says (interface section 4.1).
+    /// Creates a contact. If the address already exists,
+    /// [`on_conflict`](NewContact::on_conflict) decides what happens (interface section 4.1).
+    ///
+    /// With [`OnConflict::Error`](super::OnConflict::Error), the call is retried only if it was
+    /// certainly not applied: if a 201 was lost, a retry would return 409.
     ///
     /// # Errors
     ///
-    /// `validation_error` (422) where the address is no email address; `already_exists` (409) with
-    /// [`OnConflict::Error`](super::OnConflict::Error); `quota_exceeded` (402); `key_not_permitted`
-    /// (403) with a sending-access key. [`ErrorKind::Input`](crate::ErrorKind::Input) for a property
-    /// that JSON cannot hold. With `OnConflict::Error` it is repeated only where it was certainly
-    /// not applied, since a lost 201 would come back as a 409.
+    /// - `validation_error` (422) if the address is not an email address.
+    /// - `already_exists` (409) if the address exists, with `OnConflict::Error`.
+    /// - `quota_exceeded` (402) if the plan's contact ceiling would be crossed.
+    /// - `key_not_permitted` (403) if the key is a sending-access key.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if a property is a number that JSON cannot
+    ///   represent.
     ///
     /// # Example: upsert
     ///
@@ -40,60 +38,48 @@ impl Contacts {
     /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn create(&self, contact: NewContact) -> CreateContact {
-        CreateContact {
-            client: self.client.clone(),
-            contact,
-            options: CallOptions::default(),
-        }
+        CreateContact::new(&self.client, Create { contact })
     }
 }
 
-/// A create call, sent by `.await`: see [`Contacts::create`].
-#[derive(Clone)]
-#[must_use = "a call is made only when it is awaited"]
-pub struct CreateContact {
-    client: Client,
-    contact: NewContact,
-    options: CallOptions,
+endpoint_builder! {
+    /// A create call, sent by `.await`: see [`Contacts::create`].
+    pub struct CreateContact(Create) -> Created, repeatable;
 }
 
-impl CreateContact {
-    call_options!(repeatable);
+#[derive(Clone)]
+pub(super) struct Create {
+    contact: NewContact,
+}
+
+impl Endpoint for Create {
+    const OPERATION: Operation = Operation {
+        name: "create",
+        template: "/contacts",
+    };
+
+    type Output = Created;
 
     fn request(&self) -> Result<Request, Error> {
-        self.contact
-            .check()
-            .map_err(|error| error.at(CREATE.name))?;
-        let repeat = if self.contact.fails_on_conflict() {
-            Repeat::Unapplied
+        self.contact.check()?;
+        let retry_safety = if self.contact.fails_on_conflict() {
+            RetrySafety::OnlyIfNotApplied
         } else {
-            Repeat::Always
+            RetrySafety::Safe
         };
-        Request::new(CREATE, Method::POST, ["contacts"], repeat)?.json(&self.contact)
+        Request::new(Method::POST, ["contacts"], retry_safety)?.json(&self.contact)
     }
-}
 
-impl IntoFuture for CreateContact {
-    type Output = Result<Created, Error>;
-    type IntoFuture = Call<Created>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Call::new(async move {
-            let request = self.request()?;
-            let answer = self.client.execute(request, self.options).await?;
-            let is_new = answer.response.status == StatusCode::CREATED;
-            Ok(Created {
-                contact: answer.json()?,
-                is_new,
-                attempts: answer.attempts,
-            })
+    fn decode(&self, success: Success) -> Result<Created, Error> {
+        Ok(Created {
+            contact: success.json()?,
+            is_new: success.status() == StatusCode::CREATED,
+            attempts: success.attempts(),
         })
     }
 }
 
-crate::client::opaque_debug!(CreateContact);
-
-/// What a create call came to.
+/// The result of a create call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Created {
@@ -106,14 +92,16 @@ pub struct Created {
 }
 
 impl Created {
-    /// Whether the service answered 201: the address was new to it. After more than one
-    /// [attempt](Self::attempts), a `false` may mean that an earlier attempt of ours created it.
+    /// Returns whether the contact is new: the service responded with 201.
+    ///
+    /// If the call made more than one [attempt](Self::attempts), `false` may mean that an earlier
+    /// attempt created the contact.
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.is_new
     }
 
-    /// How many requests it took.
+    /// Returns how many attempts the call made.
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.attempts
@@ -126,12 +114,7 @@ mod tests {
     use crate::contacts::OnConflict;
 
     fn request(contact: NewContact) -> Request {
-        Client::new("http://localhost", "key")
-            .unwrap()
-            .contacts()
-            .create(contact)
-            .request()
-            .unwrap()
+        Create { contact }.request().unwrap()
     }
 
     #[test]
@@ -153,21 +136,22 @@ mod tests {
     }
 
     #[test]
-    fn only_an_error_on_conflict_makes_a_repeat_unsafe() {
+    fn only_an_error_on_conflict_makes_a_retry_unsafe() {
         let ada = NewContact::new("ada@example.com");
+        let retry_safety = |contact| request(contact).retry_safety;
 
-        assert_eq!(request(ada.clone()).repeat, Repeat::Always);
+        assert_eq!(retry_safety(ada.clone()), RetrySafety::Safe);
         assert_eq!(
-            request(ada.clone().on_conflict(OnConflict::Upsert)).repeat,
-            Repeat::Always
+            retry_safety(ada.clone().on_conflict(OnConflict::Upsert)),
+            RetrySafety::Safe
         );
         assert_eq!(
-            request(ada.clone().on_conflict(OnConflict::Skip)).repeat,
-            Repeat::Always
+            retry_safety(ada.clone().on_conflict(OnConflict::Skip)),
+            RetrySafety::Safe
         );
         assert_eq!(
-            request(ada.on_conflict(OnConflict::Error)).repeat,
-            Repeat::Unapplied
+            retry_safety(ada.on_conflict(OnConflict::Error)),
+            RetrySafety::OnlyIfNotApplied
         );
     }
 }

@@ -1,37 +1,28 @@
 use http::Method;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::Contacts;
-use super::optional_text;
-use super::page::Page;
-use super::paging::{PageCursor, PageStep};
-use super::stream::{ContactStream, PageStream};
-use crate::client::wire::{Operation, Request};
-use crate::client::{Call, CallOptions, Repeat, call_options};
-use crate::rule::Rule;
-use crate::{Client, Error};
-
-const LIST: Operation = Operation {
-    name: "list",
-    template: "/contacts",
+use super::{Contacts, Page};
+use crate::Error;
+use crate::client::{
+    Endpoint, EndpointCall, Operation, Request, ResponseFuture, RetrySafety, Success,
+    endpoint_builder,
 };
-/// The largest page that the service hands out (interface section 8): what a count asks for.
-const LARGEST_PAGE: u32 = 200;
+use crate::rule::Rule;
 
 impl Contacts {
     /// Lists contacts, newest first (interface section 4.4).
     ///
-    /// Awaited, it is one [`Page`]. [`stream`](ListContacts::stream) walks all contacts,
-    /// [`pages`](ListContacts::pages) all pages, and [`count`](ListContacts::count) only counts.
+    /// Awaiting the call returns one [`Page`]. [`stream`](ListContacts::stream) returns all contacts,
+    /// [`pages`](ListContacts::pages) all pages, and [`count`](ListContacts::count) their number.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Input`](crate::ErrorKind::Input) where both a segment and a rule are set, because
-    /// the interface document does not say what that means, and for a rule with a number that JSON
-    /// cannot hold. What the service refuses comes as [`ErrorKind::Api`](crate::ErrorKind::Api).
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if both a segment and a rule are set, because
+    ///   the interface document does not define the combination, or if a rule contains a number that
+    ///   JSON cannot represent.
+    /// - [`ErrorKind::Api`](crate::ErrorKind::Api) if the service refuses the request.
     ///
-    /// # Example: everyone in a segment
+    /// # Example: everyone on a plan
     ///
     /// ```
     /// # #[cfg(feature = "mock")]
@@ -51,101 +42,142 @@ impl Contacts {
     /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn list(&self) -> ListContacts {
-        ListContacts {
-            client: self.client.clone(),
-            limit: None,
-            after: None,
-            query: None,
-            segment: None,
-            rule: None,
-            options: CallOptions::default(),
-        }
+        ListContacts::new(&self.client, List::default())
     }
 }
 
-/// A list call; `.await` sends it for one page: see [`Contacts::list`].
-#[derive(Clone)]
-#[must_use = "a call is made only when it is awaited, streamed or counted"]
-pub struct ListContacts {
-    client: Client,
+impl ListContacts {
+    /// Sets how many contacts a page holds at most. Default: the service's, which is 50.
+    ///
+    /// The number is sent as given. The service clamps it to the range 1 to 200.
+    pub fn limit(mut self, contacts: u32) -> Self {
+        self.call.endpoint.limit = Some(contacts);
+        self
+    }
+
+    /// Starts the list after this cursor: [`Page::cursor`], the `cursor()` of a stream, or the id of a
+    /// contact. Default: the list starts with the newest contact.
+    ///
+    /// # Example: the second page
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let entries = ["ada@example.com", "bob@example.com"].map(audience::contacts::NewContact::new);
+    /// # contacts.create_batch(entries).await?;
+    /// let first = contacts.list().limit(1).await?;
+    /// if let Some(cursor) = first.cursor() {
+    ///     let second = contacts.list().limit(1).after(cursor).await?;
+    ///     assert_ne!(first.data, second.data);
+    /// }
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
+    pub fn after(mut self, cursor: impl Into<String>) -> Self {
+        self.call.endpoint.after = Some(cursor.into());
+        self
+    }
+
+    /// Lists only contacts whose address, first name or last name contains this text. Case is
+    /// ignored.
+    ///
+    /// # Example: search
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create(audience::contacts::NewContact::new("ada@example.com")).await?;
+    /// let page = contacts.list().query("ADA").await?;
+    ///
+    /// assert_eq!(page.data[0].email, "ada@example.com");
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
+    pub fn query(mut self, text: impl Into<String>) -> Self {
+        self.call.endpoint.query = Some(text.into());
+        self
+    }
+
+    /// Lists only contacts in this segment, either a list or a rule. Cannot be combined with
+    /// [`rule`](Self::rule).
+    pub fn segment(mut self, id: impl Into<String>) -> Self {
+        self.call.endpoint.segment = Some(id.into());
+        self
+    }
+
+    /// Lists only contacts that match these conditions. Cannot be combined with
+    /// [`segment`](Self::segment).
+    pub fn rule(mut self, rule: Rule) -> Self {
+        self.call.endpoint.rule = Some(rule);
+        self
+    }
+
+    /// Returns the cursor that the list starts after.
+    pub(super) fn start(&self) -> Option<String> {
+        self.call.endpoint.after.clone()
+    }
+
+    /// Fetches the page after `cursor`, or the part of it that `T` decodes.
+    pub(super) fn fetch<T: DeserializeOwned + Send + 'static>(
+        &self,
+        cursor: Option<&str>,
+    ) -> ResponseFuture<T> {
+        let EndpointCall {
+            client,
+            endpoint,
+            options,
+        } = &self.call;
+        let request = endpoint.request_after(cursor);
+        client
+            .clone()
+            .send(List::OPERATION, request, options.clone(), |success| {
+                success.json()
+            })
+    }
+}
+
+endpoint_builder! {
+    /// A list call, sent by `.await` for one page: see [`Contacts::list`].
+    pub struct ListContacts(List) -> Page;
+}
+
+#[derive(Clone, Default)]
+pub(super) struct List {
     limit: Option<u32>,
     after: Option<String>,
     query: Option<String>,
     segment: Option<String>,
     rule: Option<Rule>,
-    options: CallOptions,
 }
 
-impl ListContacts {
-    /// How many contacts a page holds at the most. The service's default is 50, and it clamps to the
-    /// range 1 to 200; the number is sent as given.
-    pub fn limit(mut self, contacts: u32) -> Self {
-        self.limit = Some(contacts);
-        self
+impl Endpoint for List {
+    const OPERATION: Operation = Operation {
+        name: "list",
+        template: "/contacts",
+    };
+
+    type Output = Page;
+
+    fn request(&self) -> Result<Request, Error> {
+        self.request_after(self.after.as_deref())
     }
 
-    /// Starts after this cursor: [`Page::next`], the `cursor()` of a stream, or the id of a contact.
-    pub fn after(mut self, cursor: impl Into<String>) -> Self {
-        self.after = Some(cursor.into());
-        self
+    fn decode(&self, success: Success) -> Result<Page, Error> {
+        success.json()
+    }
+}
+
+impl List {
+    pub(super) fn limit_or_insert(&mut self, contacts: u32) {
+        self.limit.get_or_insert(contacts);
     }
 
-    /// Only contacts whose address or either name contains this text, whatever its case.
-    pub fn query(mut self, text: impl Into<String>) -> Self {
-        self.query = Some(text.into());
-        self
-    }
-
-    /// Only contacts in this segment, be it a list or a rule. Not together with [`rule`](Self::rule).
-    pub fn segment(mut self, id: impl Into<String>) -> Self {
-        self.segment = Some(id.into());
-        self
-    }
-
-    /// Only contacts that fit these conditions. Not together with [`segment`](Self::segment).
-    pub fn rule(mut self, rule: Rule) -> Self {
-        self.rule = Some(rule);
-        self
-    }
-
-    call_options!();
-
-    /// All contacts from here on, fetched a page at a time as the stream is polled.
-    pub fn stream(self) -> ContactStream {
-        ContactStream::new(self.pages())
-    }
-
-    /// All pages from here on. Each has at least one contact.
-    pub fn pages(self) -> PageStream {
-        PageStream::new(self.start(), move |cursor| self.fetch(cursor))
-    }
-
-    /// Counts the contacts that match, opted-out ones included, by walking over all of them. Unless
-    /// a [`limit`](Self::limit) is set, it asks for the largest pages there are. Timeout, deadline and
-    /// retries hold for each page.
-    ///
-    /// What is counted here is the audience of a broadcast to the same conditions (section 1), of
-    /// which consent then keeps back those it does not reach.
-    pub fn count(mut self) -> CountContacts {
-        self.limit.get_or_insert(LARGEST_PAGE);
-        CountContacts(self)
-    }
-
-    pub(super) fn start(&self) -> Option<String> {
-        self.after.clone()
-    }
-
-    /// The page after `cursor`, or as much of it as `T` reads.
-    pub(super) fn fetch<T: DeserializeOwned + Send + 'static>(
-        &self,
-        cursor: Option<&str>,
-    ) -> Call<T> {
-        let client = self.client.clone();
-        client.call(self.request(cursor), self.options.clone())
-    }
-
-    fn request(&self, cursor: Option<&str>) -> Result<Request, Error> {
-        let mut request = Request::new(LIST, Method::GET, ["contacts"], Repeat::Always)?;
+    fn request_after(&self, cursor: Option<&str>) -> Result<Request, Error> {
+        let mut request = Request::new(Method::GET, ["contacts"], RetrySafety::Safe)?;
         if let Some(limit) = self.limit {
             request = request.query("limit", &limit.to_string());
         }
@@ -156,118 +188,57 @@ impl ListContacts {
             request = request.query("query", text);
         }
         match (&self.segment, &self.rule) {
-            (Some(_), Some(_)) => {
-                let message = "a segment and a rule together: the interface document does not say what that means";
-                Err(Error::input(message).at(LIST.name))
-            }
-            (Some(id), None) => Ok(request.query("segment_id", id)),
-            (None, Some(rule)) => Ok(request.query(
-                "rules",
-                &rule.to_json().map_err(|error| error.at(LIST.name))?,
+            (Some(_), Some(_)) => Err(Error::input(
+                "both a segment and a rule are set, and the interface document does not define the combination; set one of them",
             )),
+            (Some(id), None) => Ok(request.query("segment_id", id)),
+            (None, Some(rule)) => Ok(request.query("rules", &rule.to_json()?)),
             (None, None) => Ok(request),
         }
     }
 }
 
-impl IntoFuture for ListContacts {
-    type Output = Result<Page, Error>;
-    type IntoFuture = Call<Page>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        self.fetch(self.after.as_deref())
-    }
-}
-
-/// A count, made by `.await`: see [`ListContacts::count`].
-#[derive(Clone, Debug)]
-#[must_use = "a call is made only when it is awaited"]
-pub struct CountContacts(ListContacts);
-
-impl IntoFuture for CountContacts {
-    type Output = Result<u64, Error>;
-    type IntoFuture = Call<u64>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        let Self(list) = self;
-        Call::new(async move {
-            let mut cursor = PageCursor::new(list.start());
-            let mut total = 0;
-            loop {
-                let page: Ids = list.fetch(cursor.current()).await?;
-                match cursor.advance(
-                    page.data.last().map(|contact| contact.id.as_str()),
-                    page.next.as_deref(),
-                ) {
-                    PageStep::Page => total += page.data.len() as u64,
-                    PageStep::End => return Ok(total),
-                    PageStep::Cycle => return Err(Error::pagination().at(LIST.name)),
-                }
-            }
-        })
-    }
-}
-
-/// As much of a page as counting needs.
-#[derive(Deserialize)]
-struct Ids {
-    data: Vec<Id>,
-    #[serde(default, deserialize_with = "optional_text::deserialize")]
-    next: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Id {
-    id: String,
-}
-
-crate::client::opaque_debug!(ListContacts);
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::rule::Condition;
-    use crate::{ErrorKind, Outcome};
+    use crate::{Client, ErrorKind, Outcome};
 
     fn list() -> ListContacts {
-        Client::new("http://localhost", "key")
-            .unwrap()
-            .contacts()
-            .list()
+        let client = Client::new("http://localhost", "key").unwrap();
+        client.contacts().list()
     }
 
-    fn query_of(list: &ListContacts) -> String {
-        list.request(list.after.as_deref()).unwrap().query
+    fn query_string(list: &ListContacts) -> String {
+        list.call.endpoint.request().unwrap().query
     }
 
     #[test]
-    fn only_what_is_set_is_sent() {
-        assert_eq!(query_of(&list()), "");
-        assert_eq!(query_of(&list().limit(0)), "limit=0");
+    fn only_parameters_that_are_set_are_sent() {
+        assert_eq!(query_string(&list()), "");
+        assert_eq!(query_string(&list().limit(0)), "limit=0");
         assert_eq!(
-            query_of(&list().limit(999).after("c 1").query("Ada & co")),
+            query_string(&list().limit(999).after("c 1").query("Ada & co")),
             "limit=999&after=c%201&query=Ada%20%26%20co"
         );
-        assert_eq!(query_of(&list().segment("seg_1")), "segment_id=seg_1");
+        assert_eq!(query_string(&list().segment("seg_1")), "segment_id=seg_1");
     }
 
     #[test]
-    fn a_rule_travels_as_encoded_json() {
+    fn a_rule_is_sent_as_encoded_json() {
         let list = list().rule(Rule::any([Condition::joined_within_days(7)]));
 
         assert_eq!(
-            query_of(&list),
+            query_string(&list),
             "rules=%7B%22match_%22%3A%22any%22%2C%22conditions%22%3A%5B%7B%22field%22%3A%22joined_within_days%22%2C%22days%22%3A7%7D%5D%7D"
         );
     }
 
     #[test]
     fn a_segment_and_a_rule_together_are_refused_and_nothing_is_sent() {
-        let error = list()
-            .segment("seg_1")
-            .rule(Rule::all([]))
-            .request(None)
-            .unwrap_err();
+        let list = list().segment("seg_1").rule(Rule::all([]));
+
+        let error = list.call.endpoint.request().unwrap_err();
 
         assert_eq!(
             (error.kind(), error.outcome()),

@@ -2,29 +2,24 @@ use http::Method;
 use serde::Serialize;
 
 use super::{Contacts, Properties, new_contact};
-use crate::client::wire::{Operation, Request};
-use crate::client::{Call, CallOptions, Repeat, call_options};
+use crate::Error;
+use crate::client::{Endpoint, Operation, Request, RetrySafety, Success, endpoint_builder};
 use crate::raw::RawResponse;
-use crate::{Client, Error};
-
-const MERGE: Operation = Operation {
-    name: "merge_properties",
-    template: "/contacts/{address}",
-};
 
 impl Contacts {
-    /// Merges properties into those of a contact, where an upsert would replace them all.
+    /// Merges properties into those of a contact. An upsert, by contrast, replaces them all.
     ///
-    /// The interface document says that `PATCH /contacts/{address}` does this, and shows neither body
-    /// nor answer (section 4.7). What is sent is `{"properties": {…}}`, and the answer is handed out as
-    /// it came.
+    /// The interface document says that `PATCH /contacts/{address}` does this, but shows neither body
+    /// nor response (section 4.7). The client sends `{"properties": {…}}` and returns the response
+    /// unchanged.
     ///
     /// # Errors
     ///
-    /// `not_found` (404) for an unknown address. [`ErrorKind::Input`](crate::ErrorKind::Input) for an
-    /// address that is empty, `.` or `..`, and for a property that JSON cannot hold.
+    /// - `not_found` (404) if the address is not one of your contacts.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if a
+    ///   property is a number that JSON cannot represent.
     ///
-    /// # Example: one more property
+    /// # Example: add a property
     ///
     /// ```
     /// # #[cfg(feature = "mock")]
@@ -45,77 +40,62 @@ impl Contacts {
         address: impl Into<String>,
         properties: impl Into<Properties>,
     ) -> MergeProperties {
-        let (client, options) = (self.client.clone(), CallOptions::default());
-        MergeProperties {
-            client,
+        let merge = Merge {
             address: address.into(),
-            body: Merge {
-                properties: properties.into(),
-            },
-            options,
-        }
+            properties: properties.into(),
+        };
+        MergeProperties::new(&self.client, merge)
     }
 }
 
-/// A merge of properties, sent by `.await`: see [`Contacts::merge_properties`].
-#[derive(Clone)]
-#[must_use = "a call is made only when it is awaited"]
-pub struct MergeProperties {
-    client: Client,
-    address: String,
-    body: Merge,
-    options: CallOptions,
+endpoint_builder! {
+    /// A merge of properties, sent by `.await`: see [`Contacts::merge_properties`].
+    pub struct MergeProperties(Merge) -> RawResponse;
 }
 
-#[derive(Clone, Serialize)]
-struct Merge {
+#[derive(Clone)]
+pub(super) struct Merge {
+    address: String,
     properties: Properties,
 }
 
-impl MergeProperties {
-    call_options!();
+#[derive(Serialize)]
+struct Body<'a> {
+    properties: &'a Properties,
+}
+
+impl Endpoint for Merge {
+    const OPERATION: Operation = Operation {
+        name: "merge_properties",
+        template: "/contacts/{address}",
+    };
+
+    type Output = RawResponse;
 
     fn request(&self) -> Result<Request, Error> {
-        new_contact::check(&self.body.properties).map_err(|error| error.at(MERGE.name))?;
-        Request::new(
-            MERGE,
-            Method::PATCH,
-            ["contacts", &self.address],
-            Repeat::Always,
-        )?
-        .json(&self.body)
+        new_contact::check(&self.properties)?;
+        let segments = ["contacts", &self.address];
+        let properties = &self.properties;
+        Request::new(Method::PATCH, segments, RetrySafety::Safe)?.json(&Body { properties })
+    }
+
+    fn decode(&self, success: Success) -> Result<RawResponse, Error> {
+        Ok(RawResponse::new(success))
     }
 }
-
-impl IntoFuture for MergeProperties {
-    type Output = Result<RawResponse, Error>;
-    type IntoFuture = Call<RawResponse>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Call::new(async move {
-            let request = self.request()?;
-            self.client
-                .execute(request, self.options)
-                .await
-                .map(RawResponse::new)
-        })
-    }
-}
-
-crate::client::opaque_debug!(MergeProperties);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_properties_are_the_one_member_of_the_body() {
-        let contacts = Client::new("http://localhost", "key").unwrap().contacts();
+    fn the_body_has_only_the_properties() {
+        let merge = Merge {
+            address: "ada@x.io".to_owned(),
+            properties: [("seats", 3)].into(),
+        };
 
-        let request = contacts
-            .merge_properties("ada@x.io", [("seats", 3)])
-            .request()
-            .unwrap();
+        let request = merge.request().unwrap();
 
         assert_eq!(
             (request.method, request.path.as_str()),

@@ -1,8 +1,9 @@
-//! The audience: create, retrieve and list contacts, and record their consent.
+//! Contacts: create, retrieve and list them, and record their consent.
 //!
-//! [`Client::contacts`] gives the handle; its methods give builders, and a builder is sent by
-//! `.await`. The three forms in which the service shows a contact are three types: [`Contact`] from
-//! retrieve and the consent calls, [`ContactRecord`] from create, [`ContactSummary`] from lists.
+//! [`Client::contacts`](crate::Client::contacts) returns the handle. Its methods return builders, and a
+//! builder is sent by `.await`. The service shows a contact in three forms, so there are three types:
+//! [`Contact`] from retrieve and the consent calls, [`ContactRecord`] from create, and
+//! [`ContactSummary`] from lists.
 //!
 //! # Example: from a new contact to an opt-out
 //!
@@ -27,27 +28,40 @@
 //! # #[cfg(not(feature = "mock"))] fn main() {}
 //! ```
 
-use crate::Client;
+mod handle;
+
+// The endpoints, in the order of their methods on the documentation page of `Contacts`. The empty lines
+// keep rustfmt from sorting them.
+mod create;
 
 mod batch;
-mod consent;
-mod create;
+
+mod retrieve;
+
 mod list;
+mod list_all;
+
+mod subscribe;
+mod unsubscribe;
+
 mod merge;
+
+mod batch_report;
 mod model;
 mod new_contact;
 mod optional_text;
 mod page;
 mod paging;
 mod reason;
-mod retrieve;
 mod stream;
 
 pub use crate::properties::{Properties, PropertyValue};
-pub use batch::{BatchEntry, BatchOutcome, BatchReport, CreateBatch, MAX_BATCH};
-pub use consent::{Subscribe, Unsubscribe};
+pub use batch::{CreateBatch, MAX_BATCH};
+pub use batch_report::{BatchEntry, BatchOutcome, BatchReport};
 pub use create::{CreateContact, Created};
-pub use list::{CountContacts, ListContacts};
+pub use handle::Contacts;
+pub use list::ListContacts;
+pub use list_all::CountContacts;
 pub use merge::MergeProperties;
 pub use model::{Contact, ContactRecord, ContactSummary};
 pub use new_contact::{NewContact, OnConflict};
@@ -55,21 +69,5 @@ pub use page::Page;
 pub use reason::{OptOutReason, UnsubscribeReason};
 pub use retrieve::RetrieveContact;
 pub use stream::{ContactStream, PageStream};
-
-/// The contacts of a sender: what [`Client::contacts`] returns.
-///
-/// Owned and cheap to clone, as the client is.
-#[derive(Clone, Debug)]
-pub struct Contacts {
-    client: Client,
-}
-
-impl Client {
-    /// The contacts endpoints (interface section 4).
-    #[must_use]
-    pub fn contacts(&self) -> Contacts {
-        Contacts {
-            client: self.clone(),
-        }
-    }
-}
+pub use subscribe::Subscribe;
+pub use unsubscribe::Unsubscribe;

@@ -23,7 +23,7 @@ impl Page {
     ///
     /// `None` if the page is empty, because the list has ended.
     ///
-    /// # Example: two pages by hand
+    /// # Example: read page by page
     ///
     /// ```
     /// # #[cfg(feature = "mock")]
@@ -31,11 +31,12 @@ impl Page {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
     /// # contacts.create(audience::contacts::NewContact::new("ada@example.com")).await?;
-    /// let page = contacts.list().limit(50).await?;
-    ///
-    /// if let Some(cursor) = page.cursor() {
-    ///     let following = contacts.list().limit(50).after(cursor).await?;
-    /// #   assert!(following.data.is_empty());
+    /// let mut page = contacts.list().await?;
+    /// while let Some(cursor) = page.cursor() {
+    ///     for contact in &page.data {
+    ///         println!("{}", contact.email);
+    ///     }
+    ///     page = contacts.list().after(cursor).await?;
     /// }
     /// # Ok(()) }
     /// # #[cfg(not(feature = "mock"))] fn main() {}

@@ -1,22 +1,16 @@
 use http::Method;
 
 use super::{Contact, Contacts};
-use crate::client::wire::{Operation, Request};
-use crate::client::{Call, CallOptions, Repeat, call_options};
-use crate::{Client, Error};
-
-const RETRIEVE: Operation = Operation {
-    name: "retrieve",
-    template: "/contacts/{address}",
-};
+use crate::Error;
+use crate::client::{Endpoint, Operation, Request, RetrySafety, Success, endpoint_builder};
 
 impl Contacts {
-    /// Retrieves one contact in full, its topics included (interface section 4.3).
+    /// Retrieves one contact in full, with its topics (interface section 4.3).
     ///
     /// # Errors
     ///
-    /// `not_found` (404) where the address is no contact of yours: [`Error::is_not_found`].
-    /// [`ErrorKind::Input`](crate::ErrorKind::Input) for an address that is empty, `.` or `..`.
+    /// - `not_found` (404) if the address is not one of your contacts: [`Error::is_not_found`].
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`.
     ///
     /// # Example: whether a topic may be sent
     ///
@@ -35,57 +29,54 @@ impl Contacts {
     /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn retrieve(&self, address: impl Into<String>) -> RetrieveContact {
-        RetrieveContact {
-            client: self.client.clone(),
-            address: address.into(),
-            options: CallOptions::default(),
-        }
+        let address = address.into();
+        RetrieveContact::new(&self.client, Retrieve { address })
     }
 }
 
-/// A retrieve call, sent by `.await`: see [`Contacts::retrieve`].
-#[derive(Clone)]
-#[must_use = "a call is made only when it is awaited"]
-pub struct RetrieveContact {
-    client: Client,
-    address: String,
-    options: CallOptions,
+endpoint_builder! {
+    /// A retrieve call, sent by `.await`: see [`Contacts::retrieve`].
+    pub struct RetrieveContact(Retrieve) -> Contact;
 }
 
-impl RetrieveContact {
-    call_options!();
+#[derive(Clone)]
+pub(super) struct Retrieve {
+    address: String,
+}
+
+impl Endpoint for Retrieve {
+    const OPERATION: Operation = Operation {
+        name: "retrieve",
+        template: "/contacts/{address}",
+    };
+
+    type Output = Contact;
 
     fn request(&self) -> Result<Request, Error> {
-        Request::new(
-            RETRIEVE,
-            Method::GET,
-            ["contacts", &self.address],
-            Repeat::Always,
-        )
+        let segments = ["contacts", &self.address];
+        Request::new(Method::GET, segments, RetrySafety::Safe)
+    }
+
+    fn decode(&self, success: Success) -> Result<Contact, Error> {
+        success.json()
     }
 }
-
-impl IntoFuture for RetrieveContact {
-    type Output = Result<Contact, Error>;
-    type IntoFuture = Call<Contact>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        let request = self.request();
-        self.client.call(request, self.options)
-    }
-}
-
-crate::client::opaque_debug!(RetrieveContact);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Client;
+
+    fn retrieve(address: &str) -> RetrieveContact {
+        let client = Client::new("http://localhost", "key").unwrap();
+        client.contacts().retrieve(address)
+    }
 
     #[test]
     fn the_address_is_one_path_segment() {
-        let contacts = Client::new("http://localhost", "key").unwrap().contacts();
+        let retrieve = retrieve("ada+a/b@example.com");
 
-        let request = contacts.retrieve("ada+a/b@example.com").request().unwrap();
+        let request = retrieve.call.endpoint.request().unwrap();
 
         assert_eq!(
             (request.method, request.path.as_str()),
@@ -95,9 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn no_address_is_printed() {
-        let contacts = Client::new("http://localhost", "key").unwrap().contacts();
-
-        assert!(!format!("{:?}", contacts.retrieve("ada@example.com")).contains("ada"));
+    fn the_address_is_not_printed() {
+        assert!(!format!("{:?}", retrieve("ada@example.com")).contains("ada"));
     }
 }

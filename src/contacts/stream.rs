@@ -9,7 +9,7 @@ use futures_core::stream::FusedStream;
 use super::model::ContactSummary;
 use super::page::Page;
 use super::paging::{PageCursor, PageStep};
-use crate::client::Call;
+use crate::client::ResponseFuture;
 use crate::{ApiError, Error, ErrorKind};
 
 /// All contacts of a list, newest first.
@@ -160,21 +160,21 @@ pub struct PageStream {
 }
 
 /// Starts to fetch the page after a cursor.
-type FetchPage = Box<dyn Fn(Option<&str>) -> Call<Page> + Send + Sync>;
+type FetchPage = Box<dyn Fn(Option<&str>) -> ResponseFuture<Page> + Send + Sync>;
 
 /// The stream ends after this many permanent failures in a row.
 const MAX_PERMANENT_FAILURES: u32 = 3;
 
 enum State {
     Idle,
-    Fetching(Call<Page>),
+    Fetching(ResponseFuture<Page>),
     Done,
 }
 
 impl PageStream {
     pub(super) fn new(
         after: Option<String>,
-        fetch: impl Fn(Option<&str>) -> Call<Page> + Send + Sync + 'static,
+        fetch: impl Fn(Option<&str>) -> ResponseFuture<Page> + Send + Sync + 'static,
     ) -> Self {
         Self {
             fetch: Box::new(fetch),

@@ -57,7 +57,7 @@ const _: () = {
     shared::<NumberOperand>();
     shared::<raw::RawRequest>();
     shared::<raw::RawResponse>();
-    shared::<client::Call<Contact>>();
+    shared::<client::ResponseFuture<Contact>>();
     shared::<blocking::Client>();
     shared::<mock::MockServer>();
     shared::<mock::MockServerBuilder>();

@@ -117,7 +117,7 @@ async fn a_wrong_number_of_results_is_a_decode_error() {
         );
         assert_eq!(
             error.to_string(),
-            format!("create_batch: {count} results for 3 entries")
+            format!("create_batch: the response has {count} results for 3 entries")
         );
     }
 }
@@ -140,7 +140,7 @@ async fn an_error_names_the_index_of_a_result_without_a_status() {
     assert!(
         error
             .to_string()
-            .starts_with("create_batch: unexpected shape at $.data[2]"),
+            .starts_with("create_batch: invalid response at $.data[2]"),
         "{error}"
     );
     assert!(!printed(&error).contains("hunter2"));

@@ -26,7 +26,7 @@ async fn a_body_that_does_not_decompress_is_a_decode_error_and_not_a_transport_e
 
     assert_eq!(
         error.to_string(),
-        "retrieve: the answer's body does not decompress"
+        "retrieve: could not decompress the response body"
     );
     assert_eq!(
         (error.kind(), error.outcome()),
@@ -57,9 +57,8 @@ async fn a_body_one_byte_over_the_limit_is_an_error() {
 
             assert_eq!(result.is_ok(), fits, "{result:?}");
             if let Err(error) = result {
-                let message = format!(
-                    "retrieve: the answer's body is longer than the limit of {limit} bytes"
-                );
+                let message =
+                    format!("retrieve: the response body exceeds the limit of {limit} bytes");
                 assert_eq!(
                     (error.kind(), error.to_string()),
                     (ErrorKind::Decode, message)
@@ -110,7 +109,7 @@ async fn a_small_body_that_decompresses_to_a_huge_one_is_stopped_at_the_limit() 
     assert!(
         error
             .to_string()
-            .contains("longer than the limit of 100000 bytes"),
+            .contains("exceeds the limit of 100000 bytes"),
         "{error}"
     );
 }
@@ -124,7 +123,7 @@ async fn the_limit_is_32_mib_by_default() {
     assert!(
         error
             .to_string()
-            .contains("longer than the limit of 33554432 bytes"),
+            .contains("exceeds the limit of 33554432 bytes"),
         "{error}"
     );
 }

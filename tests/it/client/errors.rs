@@ -183,27 +183,24 @@ async fn a_decode_error_names_the_operation_and_the_place() {
             continue; // their response is returned raw
         }
         for (body, place) in [
-            (
-                String::new(),
-                "the answer has no body where the interface document shows JSON",
-            ),
+            (String::new(), "the response has no body; expected JSON"),
             (
                 " \r\n".to_owned(),
-                "the answer has no body where the interface document shows JSON",
+                "the response has no body; expected JSON",
             ),
             (
                 format!("<html>{secret}</html>"),
-                "the answer is not JSON from line 1, column 1 on",
+                "the response is not valid JSON, at line 1, column 1",
             ),
             (
                 format!(r#"{{"id": "{secret}", "em"#),
-                "the answer is not JSON from line 1, column ",
+                "the response is not valid JSON, at line 1, column ",
             ),
-            (format!(r#""{secret}""#), "unexpected shape at $: expected "),
-            ("null".to_owned(), "unexpected shape at $: expected "),
+            (format!(r#""{secret}""#), "invalid response at $: expected "),
+            ("null".to_owned(), "invalid response at $: expected "),
             (
                 format!(r#"{{"{secret}": "{secret}"}}"#),
-                "unexpected shape at $: missing field `",
+                "invalid response at $: missing field `",
             ),
         ] {
             let server = ScriptedServer::start([response(200, &body)]).await;
@@ -239,9 +236,17 @@ async fn a_decode_error_has_the_json_path_of_a_wrong_type_and_no_value() {
             json!(true),
             "$.unsubscribe_reason: expected ",
         ),
-        ("created_at", json!("hunter2"), "$.created_at: expected i64"),
-        ("created_at", json!(1.5), "$.created_at: expected i64"),
-        ("topics", json!(["hunter2"]), "$.topics: expected a map"),
+        (
+            "created_at",
+            json!("hunter2"),
+            "$.created_at: expected an integer",
+        ),
+        (
+            "created_at",
+            json!(1.5),
+            "$.created_at: expected an integer",
+        ),
+        ("topics", json!(["hunter2"]), "$.topics: expected an object"),
         (
             "topics",
             json!({"hunter2@x.io": "hunter2"}),
@@ -262,7 +267,7 @@ async fn a_decode_error_has_the_json_path_of_a_wrong_type_and_no_value() {
 
         assert_eq!(
             error.to_string(),
-            format!("retrieve: unexpected shape at $: missing field `{member}`")
+            format!("retrieve: invalid response at $: missing field `{member}`")
         );
     }
 }
@@ -280,7 +285,7 @@ async fn a_decode_error_has_the_index_of_an_invalid_contact_in_a_page() {
 
     assert_eq!(
         error.to_string(),
-        "list: unexpected shape at $.data[1].created_at: expected i64"
+        "list: invalid response at $.data[1].created_at: expected an integer"
     );
 }
 

@@ -67,7 +67,10 @@ async fn an_attempt_that_times_out_is_retried_only_if_that_is_safe() {
                     (error.kind(), error.outcome()),
                     (ErrorKind::Timeout, Outcome::Unknown)
                 );
-                let message = format!("{}: no whole answer within 400ms", operation.name());
+                let message = format!(
+                    "{}: timed out after 400ms waiting for the full response",
+                    operation.name()
+                );
                 assert_eq!(error.to_string(), message);
             }
         }

@@ -89,7 +89,7 @@ async fn a_truncated_body_is_a_transport_error() {
             assert_eq!(error.kind(), ErrorKind::Transport, "{shown}: {error:?}");
             assert_eq!(
                 error.to_string(),
-                "retrieve: the connection broke in the middle of the answer"
+                "retrieve: the connection broke while reading the response"
             );
             assert_eq!(error.outcome(), Outcome::Unknown);
         }
@@ -135,7 +135,7 @@ async fn a_response_that_is_not_http_is_a_transport_error() {
         );
         assert_eq!(
             error.to_string(),
-            "retrieve: the connection broke before an answer came"
+            "retrieve: the connection broke before the response arrived"
         );
         assert!(!printed(&error).contains("hunter2"), "{error:?}");
     }

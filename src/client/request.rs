@@ -1,74 +1,82 @@
-//! A request and a response as plain data: what an endpoint decides, before anything is sent.
+//! A request as plain data: what an endpoint decides before anything is sent.
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, Method};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use crate::Error;
-use crate::client::Repeat;
 
-mod decode;
-
-/// Everything but the unreserved characters of RFC 3986.
-const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
-
-/// Which call this is: for messages and spans, which must not hold an address.
+/// The operation of a call, for messages and spans. Neither may contain an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Operation {
     pub(crate) name: &'static str,
     pub(crate) template: &'static str,
 }
 
+/// A request to be sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    pub(crate) operation: Operation,
     pub(crate) method: Method,
-    /// Encoded, relative to the base URL, with a slash in front.
+    /// Encoded, relative to the base URL, with a leading slash.
     pub(crate) path: String,
-    /// Encoded; empty where there is none.
+    /// Encoded; empty if there are no parameters.
     pub(crate) query: String,
-    /// Beside those that every request has.
+    /// Headers in addition to those of every request.
     pub(crate) headers: HeaderMap,
-    /// JSON, or nothing at all.
+    /// JSON, if there is a body.
     pub(crate) body: Option<Bytes>,
-    pub(crate) repeat: Repeat,
+    pub(crate) retry_safety: RetrySafety,
 }
 
+/// After which failures a request may be sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RetrySafety {
+    /// After any failure: sending it twice has the same effect as sending it once.
+    Safe,
+    /// Only if it was certainly not applied.
+    OnlyIfNotApplied,
+    /// Never, unless the caller allows it.
+    Never,
+}
+
+/// Every character except the unreserved ones of RFC 3986.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
 impl Request {
-    /// A request to the path made of these segments, each one of them data.
+    /// Creates a request to the path with these segments. Each segment is percent-encoded.
     ///
-    /// The segments `""`, `"."` and `".."` are refused: the URL standard folds them away, encoded or
-    /// not, so that they would reach another endpoint.
+    /// # Errors
+    ///
+    /// `ErrorKind::Input` if a segment is `""`, `"."` or `".."`. The URL standard folds them away,
+    /// encoded or not, so the request would reach another endpoint.
     pub(crate) fn new<S: AsRef<str>>(
-        operation: Operation,
         method: Method,
         segments: impl IntoIterator<Item = S>,
-        repeat: Repeat,
+        retry_safety: RetrySafety,
     ) -> Result<Self, Error> {
         let mut path = String::new();
         for segment in segments {
             let segment = segment.as_ref();
             if matches!(segment, "" | "." | "..") {
-                let message = "an address or path segment that is empty, `.` or `..` would reach another endpoint";
-                return Err(Error::input(message).at(operation.name));
+                return Err(Error::input(
+                    "an address or path segment is empty, `.` or `..`, which would reach another endpoint",
+                ));
             }
             path.push('/');
             path.extend(utf8_percent_encode(segment, RESERVED));
         }
         Ok(Self {
-            operation,
             method,
             path,
             query: String::new(),
             headers: HeaderMap::new(),
             body: None,
-            repeat,
+            retry_safety,
         })
     }
 
@@ -85,27 +93,10 @@ impl Request {
 
     /// Sets the body.
     pub(crate) fn json(mut self, body: &(impl Serialize + ?Sized)) -> Result<Self, Error> {
-        let bytes = serde_json::to_vec(body).map_err(|error| {
-            Error::input("the body cannot be written as JSON")
-                .at(self.operation.name)
-                .caused_by(error)
-        })?;
+        let bytes = serde_json::to_vec(body)
+            .map_err(|error| Error::input("could not write the body as JSON").caused_by(error))?;
         self.body = Some(bytes.into());
         Ok(self)
-    }
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Response {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
-}
-
-impl Response {
-    /// The body as the shape that the interface document shows.
-    pub(crate) fn json<T: DeserializeOwned>(&self, operation: Operation) -> Result<T, Error> {
-        decode::json(&self.body, operation.name)
     }
 }
 
@@ -113,18 +104,13 @@ impl Response {
 mod tests {
     use super::*;
 
-    const RETRIEVE: Operation = Operation {
-        name: "retrieve",
-        template: "/contacts/{address}",
-    };
-
-    fn path_of(address: &str) -> Result<String, Error> {
-        Request::new(RETRIEVE, Method::GET, ["contacts", address], Repeat::Always)
+    fn path_for(address: &str) -> Result<String, Error> {
+        Request::new(Method::GET, ["contacts", address], RetrySafety::Safe)
             .map(|request| request.path)
     }
 
     #[test]
-    fn an_address_is_one_path_segment_whatever_it_holds() {
+    fn any_address_is_encoded_as_one_path_segment() {
         for (address, path) in [
             ("ada@example.com", "/contacts/ada%40example.com"),
             ("a+b@x.io", "/contacts/a%2Bb%40x.io"),
@@ -136,14 +122,14 @@ mod tests {
             ("A-Z_a.z~0", "/contacts/A-Z_a.z~0"),
             ("...", "/contacts/..."),
         ] {
-            assert_eq!(path_of(address).unwrap(), path);
+            assert_eq!(path_for(address).unwrap(), path);
         }
     }
 
     #[test]
     fn a_segment_that_would_reach_another_endpoint_is_refused() {
         for address in ["", ".", ".."] {
-            let error = path_of(address).unwrap_err();
+            let error = path_for(address).unwrap_err();
 
             assert_eq!(error.kind(), crate::ErrorKind::Input);
             assert_eq!(error.outcome(), crate::Outcome::NotSent);
@@ -151,8 +137,8 @@ mod tests {
     }
 
     #[test]
-    fn query_values_are_encoded_whole() {
-        let request = Request::new(RETRIEVE, Method::GET, ["contacts"], Repeat::Always).unwrap();
+    fn every_reserved_character_of_a_query_value_is_encoded() {
+        let request = Request::new(Method::GET, ["contacts"], RetrySafety::Safe).unwrap();
 
         let request = request.query("query", "a b&c=d+é").query("limit", "5");
 

@@ -1,0 +1,164 @@
+use std::fmt;
+use std::time::Duration;
+
+use super::Iter;
+use super::runtime::Runtime;
+use super::settings::CallSettings;
+use crate::contacts::{
+    ContactSummary, CountContacts, CreateBatch, CreateContact, ListContacts, OptOutReason, Page,
+    Subscribe, Unsubscribe,
+};
+use crate::raw::RawRequest;
+use crate::rule::Rule;
+use crate::{Error, RetryPolicy};
+
+/// A call, sent by [`send`](Self::send) or, for lists, by [`iter`](Call::iter).
+#[must_use = "a call is sent only by `send`"]
+pub struct Call<B> {
+    call: B,
+    runtime: Runtime,
+}
+
+impl<B> Call<B> {
+    pub(super) fn new(call: B, runtime: Runtime) -> Self {
+        Self { call, runtime }
+    }
+
+    /// Sends the call, and blocks this thread until it ends.
+    ///
+    /// # Errors
+    ///
+    /// The errors of the async call. [`ErrorKind::Transport`](crate::ErrorKind::Transport) if the
+    /// client's thread has stopped.
+    ///
+    /// # Example: create a contact
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().start_blocking();
+    /// # let client = audience::blocking::Client::new(server.url(), server.full_key())?;
+    /// # let contacts = client.contacts();
+    /// use audience::contacts::NewContact;
+    ///
+    /// let created = contacts.create(NewContact::new("ada@example.com")).send()?;
+    ///
+    /// assert!(created.is_new());
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
+    pub fn send<T>(self) -> Result<T, Error>
+    where
+        B: IntoFuture<Output = Result<T, Error>, IntoFuture: Send + 'static>,
+        T: Send + 'static,
+    {
+        self.runtime.wait(self.call.into_future())?
+    }
+
+    fn map<C>(self, change: impl FnOnce(B) -> C) -> Call<C> {
+        Call {
+            call: change(self.call),
+            runtime: self.runtime,
+        }
+    }
+}
+
+/// The settings of every call.
+impl<B: CallSettings> Call<B> {
+    /// Limits one attempt of this call, from connecting to the last byte of the response. Default: the
+    /// client's [`timeout`](crate::ClientBuilder::timeout).
+    pub fn timeout(self, limit: Duration) -> Self {
+        self.map(|call| call.timeout(limit))
+    }
+
+    /// Limits this whole call, with its retries and waits. Default: the client's
+    /// [`deadline`](crate::ClientBuilder::deadline).
+    pub fn deadline(self, limit: Duration) -> Self {
+        self.map(|call| call.deadline(limit))
+    }
+
+    /// Sets the retry policy of this call. Default: the client's
+    /// [`retry`](crate::ClientBuilder::retry).
+    pub fn retry(self, policy: RetryPolicy) -> Self {
+        self.map(|call| call.retry(policy))
+    }
+}
+
+impl Call<ListContacts> {
+    /// Returns an iterator over all contacts after the cursor. It fetches one page at a time: see
+    /// [`ListContacts::stream`].
+    ///
+    /// # Example: every address
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().start_blocking();
+    /// # let client = audience::blocking::Client::new(server.url(), server.full_key())?;
+    /// # let contacts = client.contacts();
+    /// for contact in contacts.list().limit(200).iter() {
+    ///     println!("{}", contact?.email);
+    /// }
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
+    pub fn iter(self) -> Iter<ContactSummary> {
+        Iter::new(self.call.stream(), self.runtime)
+    }
+
+    /// Returns an iterator over all pages after the cursor: see [`ListContacts::pages`].
+    pub fn pages(self) -> Iter<Page> {
+        Iter::new(self.call.pages(), self.runtime)
+    }
+
+    /// Counts the contacts that match: see [`ListContacts::count`].
+    pub fn count(self) -> Call<CountContacts> {
+        self.map(ListContacts::count)
+    }
+}
+
+impl Call<RawRequest> {
+    /// Sets the body, written as JSON: see [`RawRequest::json`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`RawRequest::json`].
+    pub fn json(self, body: &(impl serde::Serialize + ?Sized)) -> Result<Self, Error> {
+        Ok(Self {
+            call: self.call.json(body)?,
+            runtime: self.runtime,
+        })
+    }
+}
+
+macro_rules! setters {
+    ($($call:ident { $($name:ident($($argument:ident: $type:ty),*)),* $(,)? })*) => {$(
+        impl Call<$call> {$(
+            #[doc = concat!("Does the same as [`", stringify!($call), "::", stringify!($name), "`].")]
+            pub fn $name(self, $($argument: $type),*) -> Self {
+                self.map(|call| call.$name($($argument),*))
+            }
+        )*}
+    )*};
+}
+
+setters! {
+    CreateContact { repeatable() }
+    CreateBatch { repeatable() }
+    Subscribe { topic(name: impl Into<String>), repeatable() }
+    Unsubscribe { topic(name: impl Into<String>), reason(reason: OptOutReason) }
+    ListContacts {
+        limit(contacts: u32), after(cursor: impl Into<String>), query(text: impl Into<String>),
+        segment(id: impl Into<String>), rule(rule: Rule),
+    }
+    RawRequest {
+        query(name: impl AsRef<str>, value: impl AsRef<str>), header(name: impl AsRef<str>, value: impl AsRef<str>),
+        idempotent(),
+    }
+}
+
+impl<B: fmt::Debug> fmt::Debug for Call<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Call").field(&self.call).finish()
+    }
+}

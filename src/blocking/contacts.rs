@@ -1,0 +1,41 @@
+use super::Call;
+use super::runtime::Runtime;
+use crate::contacts::{
+    CreateBatch, CreateContact, ListContacts, MergeProperties, NewContact, Properties,
+    RetrieveContact, Subscribe, Unsubscribe,
+};
+
+/// The contacts of a sender: the blocking form of
+/// [`audience::contacts::Contacts`](crate::contacts::Contacts).
+#[derive(Clone, Debug)]
+pub struct Contacts {
+    contacts: crate::contacts::Contacts,
+    runtime: Runtime,
+}
+
+impl Contacts {
+    pub(super) fn new(contacts: crate::contacts::Contacts, runtime: Runtime) -> Self {
+        Self { contacts, runtime }
+    }
+}
+
+macro_rules! calls {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $call:ty;)*) => {
+        impl Contacts {$(
+            #[doc = concat!("Creates the call [`Contacts::", stringify!($name), "`](crate::contacts::Contacts::", stringify!($name), "), sent by [`send`](Call::send).")]
+            pub fn $name(&self, $($argument: $type),*) -> Call<$call> {
+                Call::new(self.contacts.$name($($argument),*), self.runtime.clone())
+            }
+        )*}
+    };
+}
+
+calls! {
+    create(contact: NewContact) -> CreateContact;
+    create_batch(contacts: impl IntoIterator<Item = NewContact>) -> CreateBatch;
+    retrieve(address: impl Into<String>) -> RetrieveContact;
+    list() -> ListContacts;
+    subscribe(address: impl Into<String>) -> Subscribe;
+    unsubscribe(address: impl Into<String>) -> Unsubscribe;
+    merge_properties(address: impl Into<String>, properties: impl Into<Properties>) -> MergeProperties;
+}

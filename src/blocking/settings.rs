@@ -1,0 +1,50 @@
+use std::time::Duration;
+
+use crate::RetryPolicy;
+use crate::contacts::{
+    CreateBatch, CreateContact, ListContacts, MergeProperties, RetrieveContact, Subscribe,
+    Unsubscribe,
+};
+use crate::raw::RawRequest;
+
+/// A builder with the settings that every call has. Sealed: this module is private.
+pub trait CallSettings {
+    /// Limits one attempt.
+    fn timeout(self, limit: Duration) -> Self;
+
+    /// Limits the whole call.
+    fn deadline(self, limit: Duration) -> Self;
+
+    /// Sets the retry policy.
+    fn retry(self, policy: RetryPolicy) -> Self;
+}
+
+macro_rules! call_settings {
+    ($($builder:ty),+ $(,)?) => {$(
+        // The inherent methods of the same names are called here.
+        impl CallSettings for $builder {
+            fn timeout(self, limit: Duration) -> Self {
+                <$builder>::timeout(self, limit)
+            }
+
+            fn deadline(self, limit: Duration) -> Self {
+                <$builder>::deadline(self, limit)
+            }
+
+            fn retry(self, policy: RetryPolicy) -> Self {
+                <$builder>::retry(self, policy)
+            }
+        }
+    )+};
+}
+
+call_settings!(
+    CreateBatch,
+    CreateContact,
+    ListContacts,
+    MergeProperties,
+    RawRequest,
+    RetrieveContact,
+    Subscribe,
+    Unsubscribe,
+);

@@ -1,0 +1,154 @@
+//! Decodes JSON. An error names the place in the body and never quotes the body.
+
+use std::fmt::Write as _;
+
+use serde::de::DeserializeOwned;
+use serde_path_to_error::{Path, Segment};
+
+use crate::Error;
+
+/// Decodes a response body.
+///
+/// # Errors
+///
+/// `ErrorKind::Decode` if the body is not JSON, or not JSON of this shape.
+pub(super) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
+    // Tracking the path is slow, so only a body that fails is read again with it.
+    serde_json::from_slice(body).map_err(|error| explain::<T>(body, &error))
+}
+
+/// Says what is wrong with a body that cannot be decoded.
+fn explain<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> Error {
+    if body.iter().all(u8::is_ascii_whitespace) {
+        return Error::decode("the response has no body; expected JSON");
+    }
+    let (line, column) = (error.line(), error.column());
+    let mut deserializer = serde_json::Deserializer::from_slice(body);
+    let message = match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
+        Ok(_) => {
+            format!("trailing data after the JSON response, at line {line}, column {column}")
+        }
+        Err(error) if error.inner().is_data() => format!(
+            "invalid response at {}: {}",
+            place(error.path()),
+            expectation(error.inner())
+        ),
+        Err(_) => format!("the response is not valid JSON, at line {line}, column {column}"),
+    };
+    Error::decode(message)
+}
+
+/// Writes the path. A member name may be personal data, so only names that look like identifiers are
+/// shown.
+fn place(path: &Path) -> String {
+    let mut text = String::from("$");
+    for segment in path {
+        let _infallible = match segment {
+            Segment::Seq { index } => write!(text, "[{index}]"),
+            Segment::Map { key } if is_identifier(key) => write!(text, ".{key}"),
+            _ => write!(text, ".*"),
+        };
+    }
+    text
+}
+
+fn is_identifier(key: &str) -> bool {
+    (1..=40).contains(&key.len())
+        && key
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+}
+
+/// Says what was expected. serde's message also quotes the value it found, so only the part that comes
+/// from our types is kept.
+fn expectation(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let text = text
+        .rsplit_once(" at line ")
+        .map_or(text.as_str(), |(sentence, _)| sentence);
+    match text.rsplit_once(", expected ") {
+        Some((_, expected)) => format!("expected {}", in_json_terms(expected)),
+        None if text.starts_with("missing field `") => text.to_owned(),
+        None => "invalid value".to_owned(),
+    }
+}
+
+/// Replaces the names of Rust types by those of JSON.
+fn in_json_terms(expected: &str) -> &str {
+    match expected {
+        "i8" | "i16" | "i32" | "i64" | "u8" | "u16" | "u32" | "u64" | "isize" | "usize" => {
+            "an integer"
+        }
+        "f32" | "f64" => "a number",
+        "a sequence" => "an array",
+        "a map" => "an object",
+        _ if expected.starts_with("struct ") => "an object",
+        _ => expected,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::ErrorKind;
+
+    #[derive(Deserialize, Debug)]
+    struct Shape {
+        #[expect(dead_code, reason = "the tests only need it to be absent")]
+        id: String,
+        #[expect(dead_code, reason = "the tests only need its type")]
+        answers: BTreeMap<String, bool>,
+    }
+
+    fn failure(body: &str) -> String {
+        let error = decode::<Vec<Shape>>(body.as_bytes()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Decode);
+        assert!(
+            std::error::Error::source(&error).is_none(),
+            "a source would quote the body"
+        );
+        error.to_string()
+    }
+
+    #[test]
+    fn an_error_names_the_place_and_quotes_nothing_of_the_body() {
+        for (body, message) in [
+            ("", "the response has no body; expected JSON"),
+            (
+                "<html>",
+                "the response is not valid JSON, at line 1, column 1",
+            ),
+            (
+                r#"[{"id": "#,
+                "the response is not valid JSON, at line 1, column 8",
+            ),
+            (
+                r#"[{"answers": {}}]"#,
+                "invalid response at $[0]: missing field `id`",
+            ),
+            (
+                r#"[{"id": 5}]"#,
+                "invalid response at $[0].id: expected a string",
+            ),
+            (
+                r#"[{"id": "x", "answers": {"ada@x.io": "ada@x.io"}}]"#,
+                "invalid response at $[0].answers.*: expected a boolean",
+            ),
+            (
+                "[[\"x\", 5]]",
+                "invalid response at $[0][1]: expected an object",
+            ),
+            ("[5]", "invalid response at $[0]: expected an object"),
+            (
+                r#"[] trailing"#,
+                "trailing data after the JSON response, at line 1, column 4",
+            ),
+        ] {
+            assert_eq!(failure(body), message);
+        }
+    }
+}

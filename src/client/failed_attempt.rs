@@ -1,0 +1,164 @@
+//! One attempt that failed: the error for the caller, and the kind of failure for the retry decision.
+
+use std::error::Error as StdError;
+use std::io;
+use std::time::{Duration, SystemTime};
+
+use url::Url;
+
+use super::response::Response;
+use crate::{ApiError, Error};
+
+/// An attempt that failed.
+#[derive(Debug)]
+pub(super) struct FailedAttempt {
+    pub(super) error: Error,
+    pub(super) failure: Failure,
+}
+
+/// How an attempt failed, as far as a retry is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// Nothing was sent.
+    NotSent,
+    /// The connection was closed before any byte of the response, as happens to an idle one.
+    ClosedBeforeResponse,
+    /// The request was sent, and no complete response arrived.
+    NoResponse,
+    /// The response has this status.
+    Status(u16),
+    /// A retry would fail in the same way.
+    Permanent,
+}
+
+impl FailedAttempt {
+    /// Creates the failure for a response with a status other than 2xx.
+    pub(super) fn refused(response: Response, base: &Url) -> Self {
+        let retry_after = response.retry_after(SystemTime::now());
+        let host = response.location_host(base);
+        let failure = Failure::Status(response.status.as_u16());
+        let api = ApiError::new(response.status, retry_after, response.body).redirected_to(host);
+        Self {
+            error: Error::refused(api),
+            failure,
+        }
+    }
+
+    /// Creates the failure for an error while sending the request or waiting for the response.
+    pub(super) fn while_sending(error: reqwest::Error, url: &Url, limit: Duration) -> Self {
+        // A client that follows redirects may fail to connect to the redirect's target. The request
+        // itself was sent by then.
+        if error.is_connect() && error.url().is_none_or(|reached| reached == url) {
+            return Self {
+                error: Error::connect(error.without_url()),
+                failure: Failure::NotSent,
+            };
+        }
+        if error.is_builder() {
+            return Self::permanent(
+                Error::input("could not build the request").caused_by(error.without_url()),
+            );
+        }
+        let failure = if closed_before_response(&error) {
+            Failure::ClosedBeforeResponse
+        } else {
+            Failure::NoResponse
+        };
+        let message = "the connection broke before the response arrived";
+        Self::no_response(error, limit, failure, message)
+    }
+
+    /// Creates the failure for an error while reading the response body.
+    ///
+    /// reqwest reports every error inside a body as a decode error. Only a complete body that does not
+    /// decompress is one; all others are faults of the connection.
+    pub(super) fn while_reading(error: reqwest::Error, limit: Duration) -> Self {
+        if !error.is_timeout() && is_decompression_error(&error) {
+            let message = "could not decompress the response body";
+            return Self::permanent(Error::decode(message).caused_by(error.without_url()));
+        }
+        let message = "the connection broke while reading the response";
+        Self::no_response(error, limit, Failure::NoResponse, message)
+    }
+
+    /// Creates the failure for a response body over the limit.
+    pub(super) fn body_too_long(limit: usize) -> Self {
+        let message = format!("the response body exceeds the limit of {limit} bytes");
+        Self::permanent(Error::decode(message))
+    }
+
+    /// Creates the failure for a redirect that was followed. Only a client passed to `http_client` does
+    /// this. The response belongs to another request, so it is not used.
+    pub(super) fn followed_redirect() -> Self {
+        Self::permanent(Error::transport(
+            "the HTTP client followed a redirect; build it with `redirect::Policy::none()`",
+        ))
+    }
+
+    /// Creates the failure for a request that was sent but has no complete response.
+    fn no_response(
+        error: reqwest::Error,
+        limit: Duration,
+        failure: Failure,
+        message: &'static str,
+    ) -> Self {
+        if error.is_timeout() {
+            let message = format!("timed out after {limit:?} waiting for the full response");
+            return Self {
+                error: Error::timeout(message).caused_by(error.without_url()),
+                failure: Failure::NoResponse,
+            };
+        }
+        Self {
+            error: Error::transport(message).caused_by(error.without_url()),
+            failure,
+        }
+    }
+
+    /// Creates a failure that a retry cannot fix.
+    fn permanent(error: Error) -> Self {
+        Self {
+            error,
+            failure: Failure::Permanent,
+        }
+    }
+}
+
+/// Returns whether the connection was closed or reset before any byte of the response.
+fn closed_before_response(error: &reqwest::Error) -> bool {
+    causes(error).any(|cause| {
+        let closed = cause
+            .downcast_ref::<hyper::Error>()
+            .is_some_and(hyper::Error::is_incomplete_message);
+        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        closed
+            || matches!(
+                kind,
+                Some(io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
+            )
+    })
+}
+
+/// Returns whether a complete body does not decompress. A malformed chunk is invalid data too, but then
+/// an error of hyper is among the causes.
+fn is_decompression_error(error: &reqwest::Error) -> bool {
+    let framing = causes(error).any(<dyn StdError>::is::<hyper::Error>);
+    !framing
+        && causes(error).any(|cause| {
+            let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+            matches!(
+                kind,
+                Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput)
+            )
+        })
+}
+
+type Cause<'a> = &'a (dyn StdError + 'static);
+
+/// Returns the error and all its sources.
+fn causes<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = Cause<'a>> {
+    std::iter::successors(
+        Some(error as Cause<'a>),
+        |error: &Cause<'a>| -> Option<Cause<'a>> { (*error).source() },
+    )
+}

@@ -1,0 +1,78 @@
+use std::fmt;
+use std::sync::Arc;
+
+use super::future::ResponseFuture;
+use super::options::CallOptions;
+use super::request::{Operation, Request};
+use super::response::Success;
+use super::send::Sender;
+use crate::{Error, Outcome};
+
+/// A client of the service.
+///
+/// Cheap to clone: clones share connections, key and settings, so one client serves thousands of
+/// tasks. Awaiting a call requires a running tokio runtime.
+///
+/// # Example: one call
+///
+/// ```
+/// # #[cfg(feature = "mock")]
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let (base_url, key) = (server.url(), server.full_key());
+/// use audience::Client;
+/// use audience::contacts::NewContact;
+///
+/// let client = Client::new(base_url, key)?;
+/// let created = client.contacts().create(NewContact::new("ada@example.com")).await?;
+///
+/// assert!(created.is_new());
+/// # Ok(()) }
+/// # #[cfg(not(feature = "mock"))] fn main() {}
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    sender: Arc<Sender>,
+}
+
+impl Client {
+    pub(super) fn from_sender(sender: Sender) -> Self {
+        Self {
+            sender: Arc::new(sender),
+        }
+    }
+
+    /// Sends a request, with retries, and decodes its response.
+    ///
+    /// This is the one place that adds the operation and the number of attempts to an error.
+    pub(crate) fn send<T: Send + 'static>(
+        self,
+        operation: Operation,
+        request: Result<Request, Error>,
+        options: CallOptions,
+        decode: impl FnOnce(Success) -> Result<T, Error> + Send + 'static,
+    ) -> ResponseFuture<T> {
+        ResponseFuture::new(async move {
+            let result = match request {
+                Ok(request) => self.sender.send(operation, request, options).await,
+                Err(error) => Err(error),
+            };
+            let result = result.and_then(|success| {
+                let attempts = success.attempts();
+                decode(success).map_err(|error| error.after(attempts, Outcome::NotSent))
+            });
+            result.map_err(|error| error.at(operation.name))
+        })
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("transport", &self.sender.transport)
+            .field("retry", &self.sender.retry)
+            .field("timeout", &self.sender.timeout)
+            .field("deadline", &self.sender.deadline)
+            .finish()
+    }
+}

@@ -1,0 +1,112 @@
+//! A response as plain data.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::header::{LOCATION, RETRY_AFTER};
+use http::{HeaderMap, StatusCode};
+use serde::de::DeserializeOwned;
+use url::Url;
+
+use super::decode::decode;
+use super::request::Operation;
+use crate::{Error, Outcome};
+
+/// A complete response, with any status.
+#[derive(Clone, Debug)]
+pub(crate) struct Response {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Response {
+    /// Returns the wait that a `Retry-After` header asks for, in whole seconds or as a date.
+    pub(super) fn retry_after(&self, now: SystemTime) -> Option<Duration> {
+        let text = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+        if let Ok(seconds) = text.parse::<u64>() {
+            return Some(Duration::from_secs(seconds));
+        }
+        let date = httpdate::parse_http_date(text).ok()?;
+        Some(date.duration_since(now).unwrap_or_default())
+    }
+
+    /// Returns the host in a `Location` header, and nothing else of it. A relative location, also
+    /// `//host/path`, is resolved against the base URL.
+    pub(super) fn location_host(&self, base: &Url) -> Option<String> {
+        let location = self.headers.get(LOCATION)?.to_str().ok()?;
+        base.join(location).ok()?.host_str().map(str::to_owned)
+    }
+}
+
+/// A 2xx response, with its operation and the number of attempts.
+#[derive(Debug)]
+pub(crate) struct Success {
+    operation: Operation,
+    response: Response,
+    attempts: u32,
+}
+
+impl Success {
+    pub(super) fn new(operation: Operation, response: Response, attempts: u32) -> Self {
+        Self {
+            operation,
+            response,
+            attempts,
+        }
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        self.response.status
+    }
+
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        &self.response.headers
+    }
+
+    pub(crate) fn body(&self) -> &Bytes {
+        &self.response.body
+    }
+
+    pub(crate) fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// Decodes the body from JSON.
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        decode(&self.response.body).map_err(|error| {
+            error
+                .at(self.operation.name)
+                .after(self.attempts, Outcome::NotSent)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn retry_after_is_parsed_in_seconds_and_as_a_date() {
+        let now = UNIX_EPOCH + Duration::from_secs(784_111_777);
+        let parse = |text: &'static str| {
+            let response = Response {
+                status: StatusCode::TOO_MANY_REQUESTS,
+                headers: HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(text))]),
+                body: Bytes::new(),
+            };
+            response.retry_after(now).map(|wait| wait.as_secs())
+        };
+
+        assert_eq!(parse("120"), Some(120));
+        assert_eq!(parse("Sun, 06 Nov 1994 08:49:47 GMT"), Some(10));
+        assert_eq!(parse("Sun, 06 Nov 1994 08:49:00 GMT"), Some(0));
+        assert_eq!(parse("-1"), None);
+        assert_eq!(parse("soon"), None);
+        assert_eq!(parse("99999999999999999999999"), None);
+    }
+}

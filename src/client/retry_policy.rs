@@ -1,0 +1,105 @@
+use std::time::Duration;
+
+/// When and how often a failed call is retried.
+///
+/// The policy sets how often and after which wait. Whether a call may be retried at all depends on the
+/// operation, because a retry must not do harm:
+///
+/// | operation | retried after |
+/// |---|---|
+/// | retrieve, list, unsubscribe, `merge_properties` | a failed or broken connection, a timeout, 408, 429, 500, 502, 503, 504 |
+/// | create and `create_batch` with upsert or skip | the same |
+/// | create and `create_batch` with any `on_conflict: error` | a failed connection, 429: if a 201 was lost, a retry would return 409 |
+/// | subscribe | a failed connection, 429: a late retry could undo an opt-out that the recipient made in the meantime |
+/// | [`Client::request`](crate::Client::request) | nothing, unless `.idempotent()` is set |
+///
+/// `.repeatable()` on a create, a batch or a subscribe removes the restriction for that call.
+///
+/// Waits grow exponentially with full jitter: the wait before retry `n` is a random time between 0 and
+/// `base_delay × 2ⁿ⁻¹`, at most `max_delay`. A `Retry-After` header, in seconds or as a date, replaces
+/// this wait, up to `max_retry_after`. If the service closes the connection of the first attempt before
+/// any response, as happens to an idle connection in the pool, the client retries at once.
+///
+/// # Example: more attempts and longer waits
+///
+/// ```
+/// use std::time::Duration;
+/// use audience::{Client, RetryPolicy};
+///
+/// let patient = RetryPolicy::exponential().max_attempts(8).max_delay(Duration::from_secs(60));
+/// let client = Client::builder("https://api.example.com", "key").retry(patient).build()?;
+/// # Ok::<(), audience::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    pub(super) max_attempts: u32,
+    pub(super) base_delay: Duration,
+    pub(super) max_delay: Duration,
+    pub(super) max_retry_after: Duration,
+}
+
+impl RetryPolicy {
+    /// Returns the default policy: up to 4 attempts, with waits of up to 0.25 s, 0.5 s and 1 s.
+    #[must_use]
+    pub fn exponential() -> Self {
+        Self {
+            max_attempts: 4,
+            base_delay: Duration::from_millis(250),
+            max_delay: Duration::from_secs(20),
+            max_retry_after: Duration::from_secs(60),
+        }
+    }
+
+    /// Returns a policy that never retries.
+    ///
+    /// # Example: one attempt only
+    ///
+    /// ```
+    /// use audience::{Client, RetryPolicy};
+    ///
+    /// let client = Client::builder("https://api.example.com", "key").retry(RetryPolicy::none()).build()?;
+    /// # Ok::<(), audience::Error>(())
+    /// ```
+    #[must_use]
+    pub fn none() -> Self {
+        Self::exponential().max_attempts(1)
+    }
+
+    /// Sets how many attempts a call makes at most; 0 counts as 1. Default: 4.
+    #[must_use]
+    pub fn max_attempts(mut self, attempts: u32) -> Self {
+        self.max_attempts = attempts.max(1);
+        self
+    }
+
+    /// Sets the longest wait before the first retry; it doubles with each retry. Default: 250 ms.
+    #[must_use]
+    pub fn base_delay(mut self, delay: Duration) -> Self {
+        self.base_delay = delay;
+        self
+    }
+
+    /// Sets the longest wait between two attempts, unless the service sends `Retry-After`.
+    /// Default: 20 s.
+    #[must_use]
+    pub fn max_delay(mut self, delay: Duration) -> Self {
+        self.max_delay = delay;
+        self
+    }
+
+    /// Sets the longest `Retry-After` the client waits for. Default: 60 s.
+    ///
+    /// If the service asks for more, the client waits this long.
+    #[must_use]
+    pub fn max_retry_after(mut self, delay: Duration) -> Self {
+        self.max_retry_after = delay;
+        self
+    }
+}
+
+impl Default for RetryPolicy {
+    /// Returns [`RetryPolicy::exponential`].
+    fn default() -> Self {
+        Self::exponential()
+    }
+}

@@ -1,0 +1,127 @@
+//! The send loop: attempts, and the waits between them.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::failed_attempt::FailedAttempt;
+use super::options::CallOptions;
+use super::request::{Operation, Request, RetrySafety};
+use super::response::{Response, Success};
+use super::retry::{self, RetryDecision, RetryState};
+use super::retry_policy::RetryPolicy;
+use super::trace;
+use super::transport::Transport;
+use crate::{ApiError, Error, Outcome};
+
+/// The transport and the settings that all clones of a client share.
+pub(super) struct Sender {
+    pub(super) transport: Transport,
+    pub(super) retry: RetryPolicy,
+    pub(super) timeout: Duration,
+    pub(super) deadline: Option<Duration>,
+}
+
+impl Sender {
+    /// Sends a request until the service responds with a 2xx status, or until the retry policy, the
+    /// operation or the deadline forbids another attempt.
+    pub(super) async fn send(
+        &self,
+        operation: Operation,
+        request: Request,
+        options: CallOptions,
+    ) -> Result<Success, Error> {
+        let policy = options.retry.as_ref().unwrap_or(&self.retry);
+        let timeout = options.timeout.unwrap_or(self.timeout);
+        let deadline = Deadline::after(options.deadline.or(self.deadline));
+        let safety = if options.repeatable {
+            RetrySafety::Safe
+        } else {
+            request.retry_safety
+        };
+        if deadline.is_over() {
+            return Err(Error::expired());
+        }
+        let mut attempt = 1;
+        let mut worst = Outcome::NotSent;
+        loop {
+            let limit = deadline.left().map_or(timeout, |left| left.min(timeout));
+            let failed = match self.attempt(operation, &request, limit, attempt).await {
+                Ok(response) => return Ok(Success::new(operation, response, attempt)),
+                Err(failed) => failed,
+            };
+            worst = worst.max(failed.error.outcome());
+            let state = RetryState {
+                attempt,
+                safety,
+                failure: failed.failure,
+                retry_after: failed.error.api().and_then(ApiError::retry_after),
+            };
+            let decision = retry::decide(policy, &state, fastrand::f64());
+            if !wait_before_retry(decision, deadline, operation, attempt).await {
+                return Err(failed.error.after(attempt, worst));
+            }
+            attempt += 1;
+        }
+    }
+
+    /// Makes one attempt, in a span.
+    async fn attempt(
+        &self,
+        operation: Operation,
+        request: &Request,
+        limit: Duration,
+        attempt: u32,
+    ) -> Result<Response, FailedAttempt> {
+        let base = self.transport.base();
+        let work = async {
+            let response = self.transport.send(request, limit).await?;
+            if response.status.is_success() {
+                Ok(response)
+            } else {
+                Err(FailedAttempt::refused(response, base))
+            }
+        };
+        trace::attempt(base, operation, request, attempt, work).await
+    }
+}
+
+/// Waits, if there is to be another attempt. Returns whether there is.
+///
+/// If the wait would not end before the deadline, it returns `false` at once.
+async fn wait_before_retry(
+    decision: RetryDecision,
+    deadline: Deadline,
+    operation: Operation,
+    attempt: u32,
+) -> bool {
+    match decision {
+        RetryDecision::Retry { wait } if deadline.left().is_none_or(|left| wait < left) => {
+            trace::retry(operation, attempt, wait);
+            tokio::time::sleep(wait).await;
+            !deadline.is_over()
+        }
+        RetryDecision::Retry { .. } | RetryDecision::Stop => false,
+    }
+}
+
+/// The instant at which the whole call must end, if there is one.
+#[derive(Clone, Copy)]
+struct Deadline(Option<Instant>);
+
+impl Deadline {
+    /// Creates a deadline at this time from now. A limit too large to represent means no deadline.
+    fn after(limit: Option<Duration>) -> Self {
+        Self(limit.and_then(|limit| Instant::now().checked_add(limit)))
+    }
+
+    /// Returns the time until the deadline; `None` if there is no deadline.
+    fn left(self) -> Option<Duration> {
+        self.0
+            .map(|end| end.saturating_duration_since(Instant::now()))
+    }
+
+    fn is_over(self) -> bool {
+        self.left() == Some(Duration::ZERO)
+    }
+}

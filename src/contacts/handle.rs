@@ -1,0 +1,37 @@
+use crate::Client;
+
+/// The contacts of a sender: see [`Client::contacts`].
+///
+/// Owned and cheap to clone, like the client.
+///
+/// # Example: create and retrieve
+///
+/// ```
+/// # #[cfg(feature = "mock")]
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let client = server.client();
+/// use audience::contacts::NewContact;
+///
+/// let contacts = client.contacts();
+/// contacts.create(NewContact::new("ada@example.com")).await?;
+///
+/// let ada = contacts.retrieve("ada@example.com").await?;
+/// assert!(!ada.unsubscribed);
+/// # Ok(()) }
+/// # #[cfg(not(feature = "mock"))] fn main() {}
+/// ```
+#[derive(Clone, Debug)]
+pub struct Contacts {
+    pub(super) client: Client,
+}
+
+impl Client {
+    /// Returns the handle to the contacts endpoints (interface section 4).
+    #[must_use]
+    pub fn contacts(&self) -> Contacts {
+        Contacts {
+            client: self.clone(),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Reading a list past its first page.
+
+use serde::Deserialize;
+
+use super::list::List;
+use super::optional_text;
+use super::paging::{PageCursor, PageStep};
+use super::{ContactStream, ListContacts, PageStream};
+use crate::Error;
+use crate::client::{Endpoint as _, ResponseFuture};
+
+/// The largest page the service returns (interface section 8).
+const LARGEST_PAGE: u32 = 200;
+
+impl ListContacts {
+    /// Returns a stream of all contacts after the cursor. It fetches one page at a time, when it is
+    /// polled.
+    ///
+    /// # Example: every address
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create(audience::contacts::NewContact::new("ada@example.com")).await?;
+    /// use futures_util::TryStreamExt;
+    ///
+    /// let mut stream = contacts.list().limit(200).stream();
+    /// while let Some(contact) = stream.try_next().await? {
+    ///     println!("{}", contact.email);
+    /// }
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
+    pub fn stream(self) -> ContactStream {
+        ContactStream::new(self.pages())
+    }
+
+    /// Returns a stream of all pages after the cursor. Each has at least one contact.
+    pub fn pages(self) -> PageStream {
+        PageStream::new(self.start(), move |cursor| self.fetch(cursor))
+    }
+
+    /// Counts the contacts that match, opted-out ones included.
+    ///
+    /// It fetches all pages, of 200 contacts unless a [`limit`](Self::limit) is set. Timeout, deadline
+    /// and retries apply to each page.
+    ///
+    /// The number equals the audience of a broadcast to the same conditions (section 1). Such a
+    /// broadcast then leaves out the contacts that have opted out.
+    ///
+    /// # Example: the size of an audience
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create(audience::contacts::NewContact::new("ada@example.com").property("plan", "pro")).await?;
+    /// use audience::rule::{Condition, Rule};
+    ///
+    /// let on_pro = Rule::all([Condition::property("plan").is("pro")]);
+    /// let total = contacts.list().rule(on_pro).count().await?;
+    ///
+    /// assert_eq!(total, 1);
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
+    pub fn count(mut self) -> CountContacts {
+        self.call.endpoint.limit_or_insert(LARGEST_PAGE);
+        CountContacts(self)
+    }
+}
+
+/// A count, sent by `.await`: see [`ListContacts::count`].
+#[derive(Clone, Debug)]
+#[must_use = "a call is sent only when it is awaited"]
+pub struct CountContacts(ListContacts);
+
+impl IntoFuture for CountContacts {
+    type Output = Result<u64, Error>;
+    type IntoFuture = ResponseFuture<u64>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let Self(list) = self;
+        ResponseFuture::new(async move {
+            let mut cursor = PageCursor::new(list.start());
+            let mut total = 0;
+            loop {
+                let page: PageOfIds = list.fetch(cursor.current()).await?;
+                let last_id = page.data.last().map(|contact| contact.id.as_str());
+                match cursor.advance(last_id, page.next.as_deref()) {
+                    PageStep::Page => total += page.data.len() as u64,
+                    PageStep::End => return Ok(total),
+                    PageStep::Cycle => return Err(Error::pagination().at(List::OPERATION.name)),
+                }
+            }
+        })
+    }
+}
+
+/// The part of a page that a count needs.
+#[derive(Deserialize)]
+struct PageOfIds {
+    data: Vec<Id>,
+    #[serde(default, deserialize_with = "optional_text::deserialize")]
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Id {
+    id: String,
+}
