@@ -11,7 +11,7 @@ use super::contact::{Reason, StoredContact};
 use super::dialect::Dialect;
 use super::engagement::{Engagement, Engagements};
 use super::json::listed;
-use super::key::{Key, Keys};
+use super::key::{DEFAULT_FULL_KEY, DEFAULT_SENDING_KEY, Key, Keys};
 use super::message::{Outgoing, Reply, Request};
 use super::refusal::Refusal;
 use super::roster::Roster;
@@ -33,8 +33,8 @@ pub(crate) struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            full_key: "mock-full-access-key".to_owned(),
-            sending_key: "mock-sending-access-key".to_owned(),
+            full_key: DEFAULT_FULL_KEY.to_owned(),
+            sending_key: DEFAULT_SENDING_KEY.to_owned(),
             ceiling: None,
             key_header: None,
             dialect: Dialect::default(),

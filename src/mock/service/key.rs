@@ -4,6 +4,12 @@ use std::fmt;
 
 use super::refusal::Refusal;
 
+/// The full-access key of a mock whose test sets none.
+pub(crate) const DEFAULT_FULL_KEY: &str = "mock-full-access-key";
+
+/// The sending-access key of a mock whose test sets none.
+pub(crate) const DEFAULT_SENDING_KEY: &str = "mock-sending-access-key";
+
 /// The two kinds of key there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {

@@ -14,7 +14,7 @@ pub(super) mod dialect;
 mod emails;
 mod engagement;
 mod json;
-mod key;
+pub(super) mod key;
 mod listing;
 pub(super) mod message;
 #[cfg(test)]
@@ -22,7 +22,7 @@ mod model;
 mod parameters;
 mod predicate;
 mod reading;
-mod refusal;
+pub(super) mod refusal;
 mod roster;
 mod router;
 mod rule;

@@ -1,5 +1,7 @@
 //! Every way the service says no (section 7), and the body that says so.
 
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
 
 use super::dialect::{BatchRefusal, ErrorShape};
@@ -9,11 +11,24 @@ use super::message::Reply;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) status: u16,
-    pub(crate) code: &'static str,
+    pub(crate) code: Cow<'static, str>,
     pub(crate) message: String,
 }
 
 impl Refusal {
+    /// Creates a refusal with any status and slug. The other constructors have those of section 7.
+    pub(in crate::mock) fn new(
+        status: u16,
+        code: impl Into<Cow<'static, str>>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            status,
+            code: code.into(),
+            message: message.into(),
+        }
+    }
+
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(422, "validation_error", message)
     }
@@ -65,18 +80,11 @@ impl Refusal {
         }
     }
 
-    pub(crate) fn reply(&self, shape: ErrorShape) -> Reply {
+    /// Returns the response that states this refusal, with its body in the given shape.
+    pub(in crate::mock) fn reply(&self, shape: ErrorShape) -> Reply {
         Reply {
             status: self.status,
             body: self.body(shape).to_string().into_bytes(),
-        }
-    }
-
-    fn new(status: u16, code: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            status,
-            code,
-            message: message.into(),
         }
     }
 
