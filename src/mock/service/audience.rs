@@ -99,12 +99,12 @@ impl Audience {
     }
 
     /// A topic, new or with another default.
-    pub(crate) fn topic(&mut self, name: &str, default: bool) {
+    pub(crate) fn put_topic(&mut self, name: &str, default: bool) {
         self.topics.insert(name.to_owned(), default);
     }
 
     /// A segment, new or in place of the one with this id.
-    pub(crate) fn segment(&mut self, id: &str, kind: SegmentKind) -> Result<(), String> {
+    pub(crate) fn put_segment(&mut self, id: &str, kind: SegmentKind) -> Result<(), String> {
         self.segments.insert(id.to_owned(), Segment::read(kind)?);
         Ok(())
     }
@@ -121,7 +121,12 @@ impl Audience {
     }
 
     /// Notes what an address did with its mail; an error where `what` is no engagement.
-    pub(crate) fn engage(&mut self, address: &str, what: &str, at: i64) -> Result<(), String> {
+    pub(crate) fn record_engagement(
+        &mut self,
+        address: &str,
+        what: &str,
+        at: i64,
+    ) -> Result<(), String> {
         let Some(what) = Engagement::named(what) else {
             return Err(format!(
                 "`{}` is none of {}",
@@ -134,7 +139,7 @@ impl Audience {
     }
 
     /// Takes in an event: one about a contact's mail is engagement, and a complaint a spam report.
-    pub(crate) fn record(&mut self, event_type: &str, data: &Value, at: i64) {
+    pub(crate) fn record_event(&mut self, event_type: &str, data: &Value, at: i64) {
         let what = event_type
             .strip_prefix("email.")
             .and_then(Engagement::named);
@@ -155,12 +160,12 @@ impl Audience {
         Some(contact.stored(&self.topics))
     }
 
-    pub(crate) fn contacts(&self) -> usize {
+    pub(crate) fn contact_count(&self) -> usize {
         self.roster.len()
     }
 
     /// How many contacts may be stored from now on; those there are stay.
-    pub(crate) fn ceiling(&mut self, contacts: Option<u64>) {
+    pub(crate) fn set_ceiling(&mut self, contacts: Option<u64>) {
         self.ceiling = contacts;
     }
 
@@ -199,7 +204,7 @@ impl Audience {
 impl fmt::Debug for Audience {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Audience")
-            .field("contacts", &self.contacts())
+            .field("contacts", &self.contact_count())
             .field("ceiling", &self.ceiling)
             .field("dialect", &self.dialect)
             .finish_non_exhaustive()
@@ -273,7 +278,7 @@ mod tests {
         let ada = service.audience.contact("ada@x.io").unwrap();
         assert!(ada.unsubscribed);
         assert_eq!(ada.unsubscribe_reason, "complaint");
-        assert_eq!(service.audience.contacts(), 1);
+        assert_eq!(service.audience.contact_count(), 1);
         let rule = r#"{"match_":"all","conditions":[{"field":"engagement","what":"complained","op":"ever"}]}"#;
         assert_eq!(service.found(&format!("rules={rule}")), ["ada@x.io"]);
         let to = json!({"from": "me@x.io", "to": ["ada@x.io", "nobody@x.io"]});
@@ -301,7 +306,9 @@ mod tests {
             ("opened", json!("bob@x.io")),
         ] {
             let data = json!({ "to": to });
-            service.audience.record(event_type, &data, service.now);
+            service
+                .audience
+                .record_event(event_type, &data, service.now);
         }
         service.create("carol@x.io");
 
@@ -318,7 +325,7 @@ mod tests {
         let data = json!({"to": "ada@x.io"});
         service
             .audience
-            .record("email.complained", &data, service.now);
+            .record_event("email.complained", &data, service.now);
 
         let answer = service.call("/contacts/ada@x.io/subscribe");
         assert_eq!(slug(&answer), (422, "failed_precondition"));
@@ -328,7 +335,10 @@ mod tests {
     fn an_unknown_engagement_is_refused_with_those_there_are() {
         let mut service = Service::new();
 
-        let error = service.audience.engage("ada@x.io", "read", 0).unwrap_err();
+        let error = service
+            .audience
+            .record_engagement("ada@x.io", "read", 0)
+            .unwrap_err();
 
         assert_eq!(
             error,

@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn after_one_entry_over_the_ceiling_every_entry_is() {
         let mut service = Service::new();
-        service.audience.ceiling(Some(1));
+        service.audience.set_ceiling(Some(1));
         let batch = json!([
             {"email": "ada@x.io"},
             {"email": "bob@x.io"},
@@ -164,9 +164,9 @@ mod tests {
             slug(&service.post("/contacts/batch", &json!({}))),
             (422, "validation_error")
         );
-        assert_eq!(service.audience.contacts(), 0);
+        assert_eq!(service.audience.contact_count(), 0);
         assert_eq!(service.post("/contacts/batch", &entries(100)).0, 200);
-        assert_eq!(service.audience.contacts(), 100);
+        assert_eq!(service.audience.contact_count(), 100);
     }
 
     #[test]

@@ -80,8 +80,8 @@ mod tests {
 
     fn with_ada(dialect: Dialect) -> Service {
         let mut service = Service::speaking(dialect);
-        service.audience.topic("news", true);
-        service.audience.topic("offers", false);
+        service.audience.put_topic("news", true);
+        service.audience.put_topic("offers", false);
         service.create("ada@x.io");
         service
     }
@@ -225,8 +225,8 @@ mod tests {
         let mut service = with_ada(Dialect::default());
         service.post(UNSUBSCRIBE, &json!({"topic": "news"}));
 
-        service.audience.topic("news", true);
-        service.audience.topic("offers", true);
+        service.audience.put_topic("news", true);
+        service.audience.put_topic("offers", true);
 
         let (_, ada) = service.get("/contacts/ada@x.io");
         assert_eq!(ada["topics"], json!({"news": false, "offers": true}));

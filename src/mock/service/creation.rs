@@ -159,7 +159,7 @@ mod tests {
         );
         assert_eq!(second.0, 200);
         assert_eq!(second.1["properties"], json!({"pro": 1}));
-        assert_eq!(service.audience.contacts(), 1);
+        assert_eq!(service.audience.contact_count(), 1);
     }
 
     #[test]
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn the_ceiling_stops_new_contacts_and_no_others() {
         let mut service = Service::new();
-        service.audience.ceiling(Some(1));
+        service.audience.set_ceiling(Some(1));
         service.create("ada@x.io");
 
         let another = service.post("/contacts", &json!({"email": "bob@x.io"}));

@@ -26,7 +26,7 @@ impl Audience {
     }
 
     fn announce(&mut self, event_type: &str, data: Value, now: i64) {
-        self.record(event_type, &data, now);
+        self.record_event(event_type, &data, now);
         self.outbox.push(Outgoing {
             event_type: event_type.to_owned(),
             data,

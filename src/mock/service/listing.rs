@@ -136,9 +136,9 @@ mod tests {
     fn segments_rules_and_texts_narrow_a_list_together() {
         let mut service = with(&["ada@x.io", "bob@x.io", "ann@x.io"], Dialect::default());
         let listed = SegmentKind::Contacts(vec!["Ada@x.io".to_owned(), "bob@x.io".to_owned()]);
-        service.audience.segment("seg_list", listed).unwrap();
+        service.audience.put_segment("seg_list", listed).unwrap();
         let everyone = SegmentKind::Rule(json!({"match_": "all", "conditions": []}));
-        service.audience.segment("seg_rule", everyone).unwrap();
+        service.audience.put_segment("seg_rule", everyone).unwrap();
 
         assert_eq!(
             service.found("segment_id=seg_list"),

@@ -84,7 +84,7 @@ proptest! {
         now in any::<i64>(),
     ) {
         let mut audience = Audience::new(Settings { dialect, ..Settings::default() });
-        audience.topic("news", true);
+        audience.put_topic("news", true);
         let headers = [("authorization".to_owned(), authorization)];
         let request = Request { method: &method, path: &path, query: query.as_deref(), headers: &headers, body: &body };
 
@@ -109,7 +109,7 @@ proptest! {
         rule in json_body(),
     ) {
         let mut service = Service::speaking(dialect);
-        service.audience.topic("news", true);
+        service.audience.put_topic("news", true);
         service.create("a@x");
         for body in bodies {
             let (status, answer) = service.send("full", target.0, target.1, &body);
@@ -262,7 +262,7 @@ proptest! {
     #[test]
     fn any_order_of_calls_ends_where_a_simple_model_does(steps in vec(step(), 1..120)) {
         let mut service = Service::new();
-        service.audience.topic("news", true);
+        service.audience.put_topic("news", true);
         let mut contacts = BTreeMap::new();
         let mut order = Vec::new();
         let mut walk = Walk::default();
@@ -289,6 +289,6 @@ proptest! {
             prop_assert_eq!(stored.unsubscribe_reason, expected.reason);
             prop_assert_eq!(stored.topics["news"], expected.news.unwrap_or(true));
         }
-        prop_assert_eq!(service.audience.contacts(), contacts.len());
+        prop_assert_eq!(service.audience.contact_count(), contacts.len());
     }
 }

@@ -186,7 +186,7 @@ async fn check(operation: Operation, wrong: Wrong) {
     if let Some(done) = is_done(operation, &server) {
         assert_eq!(done, wrong.is_applied() || repeated, "{case}");
     }
-    assert!(server.contacts() <= 1, "{case}");
+    assert!(server.contact_count() <= 1, "{case}");
 }
 
 #[tokio::test]
@@ -221,7 +221,7 @@ async fn a_create_whose_answer_was_lost_tells_that_it_took_two_attempts() {
         (&report.entries[0].outcome, report.attempts()),
         (&BatchOutcome::Updated, 2)
     );
-    assert_eq!(server.contacts(), 2);
+    assert_eq!(server.contact_count(), 2);
 }
 
 #[tokio::test]
@@ -263,7 +263,7 @@ async fn a_service_that_stays_away_is_asked_four_times_and_then_no_more() {
             (4, Outcome::Unknown, 4),
             "{wrong:?}"
         );
-        assert_eq!(server.contacts(), usize::from(wrong.is_applied()));
+        assert_eq!(server.contact_count(), usize::from(wrong.is_applied()));
     }
 }
 

@@ -53,7 +53,7 @@ fn a_method_that_a_path_does_not_take_is_404_names_those_it_takes_and_changes_no
         }
     }
 
-    assert_eq!(api.server.contacts(), 1);
+    assert_eq!(api.server.contact_count(), 1);
     assert_eq!(api.retrieve(ADA), before);
 }
 
@@ -77,7 +77,7 @@ fn unknown_paths_are_404_in_the_shape_of_every_error() {
             .refused(404, "not_found");
     }
 
-    assert_eq!(api.server.contacts(), 1);
+    assert_eq!(api.server.contact_count(), 1);
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_body_that_is_not_utf_8_is_422() {
             .refused(422, "validation_error");
     }
 
-    assert_eq!(api.server.contacts(), 1);
+    assert_eq!(api.server.contact_count(), 1);
     assert_eq!(api.retrieve(ADA)["unsubscribed"], false);
 }
 
@@ -222,7 +222,7 @@ fn a_member_given_twice_is_422() {
     )
     .refused(422, "validation_error");
 
-    assert_eq!(api.server.contacts(), 1);
+    assert_eq!(api.server.contact_count(), 1);
     assert_eq!(api.retrieve(ADA)["unsubscribed"], false);
 }
 

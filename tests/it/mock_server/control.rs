@@ -43,7 +43,7 @@ async fn reset_goes_back_to_the_start() {
 
     assert_eq!(call(&server, "POST", "reset", Value::Null).await, DONE);
 
-    assert_eq!(server.contacts(), 0);
+    assert_eq!(server.contact_count(), 0);
 }
 
 #[tokio::test]
@@ -271,17 +271,17 @@ async fn every_other_fault_can_be_asked_for_too() {
     for (kind, applied) in [("before", 0), ("after", 1)] {
         fault(json!({"close": kind, "times": 1})).await;
         assert!(ask().await.is_err(), "{kind}");
-        assert_eq!(server.contacts(), applied, "{kind}");
+        assert_eq!(server.contact_count(), applied, "{kind}");
     }
     for kind in ["mid_body", "reset"] {
         fault(json!({"close": kind, "times": 1})).await;
         assert!(ask().await.unwrap().bytes().await.is_err(), "{kind}");
-        assert_eq!(server.contacts(), 1, "{kind}");
+        assert_eq!(server.contact_count(), 1, "{kind}");
     }
 
     fault(json!({"garbage": true, "times": 1})).await;
     assert!(ask().await.is_err());
-    assert_eq!(server.contacts(), 0);
+    assert_eq!(server.contact_count(), 0);
 
     fault(json!({"body": "<html>", "headers": {"content-type": "text/html"}})).await;
     let answer = ask().await.unwrap();

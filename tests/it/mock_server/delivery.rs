@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use audience::mock::{Attempt, MockServer, SegmentKind};
+use audience::mock::{DeliveryAttempt, MockServer, SegmentKind};
 use audience::webhooks::Verifier;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -57,7 +57,7 @@ async fn hesitant_receiver() -> (String, Arc<Semaphore>, Arc<Semaphore>) {
     (url, arrived, allowed)
 }
 
-fn offsets(attempts: &[Attempt]) -> Vec<i64> {
+fn offsets(attempts: &[DeliveryAttempt]) -> Vec<i64> {
     attempts
         .iter()
         .map(|attempt| attempt.at.as_unix() - START)
@@ -460,7 +460,7 @@ async fn with_a_running_clock_a_mail_to_many_is_delivered_a_few_at_once() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 
-    assert!(server.attempts().iter().all(Attempt::is_success));
+    assert!(server.attempts().iter().all(DeliveryAttempt::is_success));
     let most = most.load(Ordering::SeqCst);
     assert!(most <= 16, "{most} at once");
 }

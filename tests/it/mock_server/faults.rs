@@ -50,7 +50,7 @@ async fn a_status_is_answered_as_often_as_asked_and_applies_nothing() {
     let first = post(&server, "/contacts", &ada()).await.unwrap();
     let other = get(&server, "/contacts").await.unwrap();
     let second = post(&server, "/contacts", &ada()).await.unwrap();
-    let held = server.contacts();
+    let held = server.contact_count();
     let third = post(&server, "/contacts", &ada()).await.unwrap();
 
     assert_eq!(first.headers()["retry-after"], "1");
@@ -136,13 +136,13 @@ async fn a_delayed_request_is_applied_at_once_and_answered_late() {
     let gave_up = request.body(ada().to_string()).send().await;
 
     assert!(gave_up.unwrap_err().is_timeout());
-    assert_eq!(server.contacts(), 1);
+    assert_eq!(server.contact_count(), 1);
 }
 
 #[tokio::test]
 async fn another_fault_can_be_late_too() {
     let server = MockServer::start().await;
-    server.fault(Fault::status(503).late_by(Duration::from_millis(80)));
+    server.fault(Fault::status(503).delayed_by(Duration::from_millis(80)));
 
     let before = Instant::now();
     let answer = get(&server, "/contacts").await.unwrap();
@@ -159,7 +159,7 @@ fn a_connection_closed_before_the_request_leaves_nothing_behind() {
     let (answer, end) = raw_create(&server);
 
     assert_eq!((answer.as_str(), end.is_ok()), ("", true));
-    assert_eq!(server.contacts(), 0);
+    assert_eq!(server.contact_count(), 0);
     assert_eq!(server.requests()[0].status, None);
 }
 
@@ -171,7 +171,7 @@ fn a_connection_closed_after_the_request_has_applied_it() {
     let (answer, end) = raw_create(&server);
 
     assert_eq!((answer.as_str(), end.is_ok()), ("", true));
-    assert_eq!(server.contacts(), 1);
+    assert_eq!(server.contact_count(), 1);
     assert_eq!(server.requests()[0].status, None);
 }
 
@@ -187,7 +187,7 @@ fn a_body_cut_short_ends_in_the_middle() {
     let (announced, sent) = announced_and_sent(&answer);
     assert!(!sent.is_empty() && sent.len() < announced, "{answer}");
     assert!(end.is_ok());
-    assert_eq!(server.contacts(), 1);
+    assert_eq!(server.contact_count(), 1);
     assert_eq!(server.requests()[0].status, Some(201));
 }
 
@@ -225,7 +225,7 @@ fn a_reset_in_mid_body_is_a_reset() {
     let (announced, sent) = announced_and_sent(&answer);
     assert!(!sent.is_empty() && sent.len() < announced, "{answer}");
     assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
-    assert_eq!(server.contacts(), 1);
+    assert_eq!(server.contact_count(), 1);
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn garbage_is_no_http() {
     );
     assert!(end.is_ok());
     assert_eq!(ssh, "SSH-2.0-OpenSSH_9.6\r\n");
-    assert_eq!(server.contacts(), 0);
+    assert_eq!(server.contact_count(), 0);
     assert_eq!(server.requests()[0].status, None);
 }
 
@@ -256,7 +256,7 @@ async fn a_wrong_body_hides_an_answer_that_was_given() {
 
     assert_eq!(answer.status(), 201);
     assert_eq!(answer.text().await.unwrap(), "<html>");
-    assert_eq!(server.contacts(), 1);
+    assert_eq!(server.contact_count(), 1);
 }
 
 #[tokio::test]

@@ -57,7 +57,7 @@ async fn a_server_answers_at_its_url_with_its_key() {
         server.contact("ada@example.com").unwrap().email,
         "ada@example.com"
     );
-    assert_eq!(server.contacts(), 1);
+    assert_eq!(server.contact_count(), 1);
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn servers_side_by_side_know_nothing_of_each_other() {
     post(&one, "/contacts", &ada()).await.unwrap();
 
     assert_ne!(one.url(), other.url());
-    assert_eq!((one.contacts(), other.contacts()), (1, 0));
+    assert_eq!((one.contact_count(), other.contact_count()), (1, 0));
     assert!(other.requests().is_empty());
 }
 
@@ -212,7 +212,7 @@ fn a_server_needs_no_runtime_of_its_caller() {
         SegmentKind::Rule(json!({"match_": "all", "conditions": []})),
     );
     server.report_spam("ada@example.com");
-    server.engage("ada@example.com", "opened", 1_600_000_000);
+    server.record_engagement("ada@example.com", "opened", 1_600_000_000);
     server.set_ceiling(Some(3));
     server.webhook_endpoint("http://127.0.0.1:9/hook", "6Jm0nFq2pXvZk4Tt");
     server.fault(Fault::status(503).times(1));
@@ -324,7 +324,7 @@ async fn a_reset_server_is_as_it_was_started() {
     server.reset();
 
     assert_eq!(
-        (server.contacts(), server.now().as_unix()),
+        (server.contact_count(), server.now().as_unix()),
         (0, 1_700_000_000)
     );
     assert!(server.requests().is_empty());
@@ -381,7 +381,7 @@ fn a_rule_that_is_none_panics_with_the_reason() {
 fn an_engagement_that_there_is_not_panics_with_the_reason() {
     let server = MockServer::builder().start_blocking();
 
-    server.engage("ada@example.com", "laughed", 0);
+    server.record_engagement("ada@example.com", "laughed", 0);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use audience::Timestamp;
-use audience::mock::Clock;
+use audience::mock::MockClock;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -20,7 +20,7 @@ pub(super) struct Receiver {
 }
 
 struct Inner {
-    clock: Option<Clock>,
+    clock: Option<MockClock>,
     statuses: Mutex<VecDeque<u16>>,
     received: Mutex<Vec<Received>>,
 }
@@ -41,7 +41,7 @@ impl Receiver {
 
     pub(super) async fn with_clock(
         statuses: impl IntoIterator<Item = u16>,
-        clock: Option<Clock>,
+        clock: Option<MockClock>,
     ) -> Self {
         let inner = Arc::new(Inner {
             clock,
@@ -85,7 +85,7 @@ async fn take(
     headers: HeaderMap,
     body: Bytes,
 ) -> (StatusCode, [(&'static str, &'static str); 1]) {
-    let at = inner.clock.as_ref().map(Clock::now);
+    let at = inner.clock.as_ref().map(MockClock::now);
     inner
         .received
         .lock()
