@@ -1,4 +1,4 @@
-//! A receiver of webhooks that does as it is told.
+//! Webhook receivers with a given behavior.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -8,11 +8,13 @@ use audience::mock::MockClock;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 
 pub(super) const SECRET: &str = "6Jm0nFq2pXvZk4Tt";
 
-/// Listens on the runtime it was started on, and remembers what came.
+/// A receiver that records deliveries. It runs on the runtime it was started on.
 #[derive(Clone)]
 pub(super) struct Receiver {
     pub(super) url: String,
@@ -29,12 +31,12 @@ struct Inner {
 pub(super) struct Received {
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
-    /// What the shared clock showed.
+    /// The time the shared clock showed.
     pub(super) at: Option<Timestamp>,
 }
 
 impl Receiver {
-    /// Answers with these statuses, one after the other, and then with 200.
+    /// Responds with these statuses, one after the other, and then with 200.
     pub(super) async fn start(statuses: impl IntoIterator<Item = u16>) -> Self {
         Self::with_clock(statuses, None).await
     }
@@ -51,7 +53,7 @@ impl Receiver {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/hook", listener.local_addr().unwrap());
         let router = axum::Router::new()
-            .route("/hook", axum::routing::post(take))
+            .route("/hook", axum::routing::post(receive))
             .with_state(Arc::clone(&inner));
         tokio::spawn(async move { axum::serve(listener, router).await });
         Self { url, inner }
@@ -61,7 +63,7 @@ impl Receiver {
         self.inner.received.lock().unwrap().clone()
     }
 
-    /// The `id` of every event that came, in the order they came.
+    /// Returns the `id` of every received event, in order.
     pub(super) fn ids(&self) -> Vec<String> {
         self.received()
             .iter()
@@ -80,7 +82,7 @@ impl Received {
     }
 }
 
-async fn take(
+async fn receive(
     State(inner): State<Arc<Inner>>,
     headers: HeaderMap,
     body: Bytes,
@@ -96,4 +98,39 @@ async fn take(
         StatusCode::from_u16(status).unwrap(),
         [("location", "/elsewhere")],
     )
+}
+
+/// Starts a receiver that runs `behavior` on each connection, once a request has begun to arrive. Returns its URL.
+pub(super) async fn raw_receiver<F>(behavior: impl Fn(TcpStream) -> F + Send + 'static) -> String
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.read(&mut [0; 4_096]).await.unwrap();
+            tokio::spawn(behavior(stream));
+        }
+    });
+    url
+}
+
+/// Starts a receiver that responds only when permitted. Returns its URL, the number of requests received, and the permits
+/// to respond.
+pub(super) async fn blocked_receiver() -> (String, Arc<Semaphore>, Arc<Semaphore>) {
+    let (received, permits) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let (count, wait) = (Arc::clone(&received), Arc::clone(&permits));
+    let url = raw_receiver(move |mut stream| {
+        let (count, wait) = (Arc::clone(&count), Arc::clone(&wait));
+        async move {
+            count.add_permits(1);
+            wait.acquire().await.unwrap().forget();
+            let _ = stream
+                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+                .await;
+        }
+    })
+    .await;
+    (url, received, permits)
 }
