@@ -84,12 +84,12 @@ impl MockServer {
     }
 
     audience_methods! {
-        /// # use audience::mock::MockServer;
-        /// # #[tokio::main(flavor = "current_thread")]
-        /// # async fn main() {
-        /// let mock = MockServer::start().await;
+        #[doc = "# use audience::mock::MockServer;"]
+        #[doc = "# #[tokio::main(flavor = \"current_thread\")]"]
+        #[doc = "# async fn main() {"]
+        #[doc = "let mock = MockServer::start().await;"]
         start,
-        /// # }
+        #[doc = "# }"]
         end
     }
 

@@ -83,8 +83,8 @@ impl MockService {
     }
 
     audience_methods! {
-        /// # use audience::mock::MockService;
-        /// let mock = MockService::new();
+        #[doc = "# use audience::mock::MockService;"]
+        #[doc = "let mock = MockService::new();"]
         start,
         end
     }
