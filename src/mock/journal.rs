@@ -26,8 +26,8 @@ pub struct RecordedRequest {
     pub headers: Vec<(String, String)>,
     /// The body as sent. Empty if it was longer than the limit of 8 MiB.
     pub body: Vec<u8>,
-    /// The status of the response. `None` if a [`Fault`](super::Fault) closed the connection or sent something other than
-    /// HTTP.
+    /// The status of the response. `None` if a [`Fault`](super::Fault) closed the connection or sent something other
+    /// than HTTP.
     pub status: Option<u16>,
 }
 

@@ -162,9 +162,9 @@ impl MockServer {
 
     /// Moves the clock forward by whole seconds. A fraction of a second is dropped.
     ///
-    /// Deliveries that become due on the way are attempted in order, each while the clock shows its due time. This begins
-    /// at once, without being awaited. Await the result to wait until the move is complete. If nothing is due on the way,
-    /// the move is complete when this method returns.
+    /// Deliveries that become due on the way are attempted in order, each while the clock shows its due time. This
+    /// begins at once, without being awaited. Await the result to wait until the move is complete. If nothing is due on
+    /// the way, the move is complete when this method returns.
     ///
     /// # Example: two minutes pass at once
     ///
@@ -209,9 +209,9 @@ impl MockServer {
 
     /// Goes back to the state the server was started with.
     ///
-    /// The builder's configuration is kept. Everything else is removed: contacts, faults, requests, attempts, and pending
-    /// and running deliveries. The clock goes back to its start. Only the numbers of events continue: an id is never used
-    /// twice, so that a receiver does not mistake a new event for one it has seen.
+    /// The builder's configuration is kept. Everything else is removed: contacts, faults, requests, attempts, and
+    /// pending and running deliveries. The clock goes back to its start. Only the numbers of events continue: an id is
+    /// never used twice, so that a receiver does not mistake a new event for one it has seen.
     ///
     /// # Example: one server for several cases
     ///
@@ -236,7 +236,8 @@ impl MockServer {
     ///
     /// # Panics
     ///
-    /// Panics if `url` is not an `http://…` URL, or if [`Signer::new`](crate::webhooks::Signer::new) refuses the secret.
+    /// Panics if `url` is not an `http://…` URL, or if [`Signer::new`](crate::webhooks::Signer::new) refuses the
+    /// secret.
     ///
     /// # Example: deliver to a program under test
     ///
@@ -259,9 +260,9 @@ impl MockServer {
 
     /// Sends an event to every endpoint, waits for the first attempt at each, and returns the event's id.
     ///
-    /// The event is an object with a `type`, which can be any text, and optionally `data`, `id` and `created_at`. If the
-    /// interface document has the type, members missing from `data` are filled in. Other members are sent unchanged. An
-    /// event about a contact's mail counts as engagement at its `created_at` (interface section 2.8).
+    /// The event is an object with a `type`, which can be any text, and optionally `data`, `id` and `created_at`. If
+    /// the interface document has the type, members missing from `data` are filled in. Other members are sent
+    /// unchanged. An event about a contact's mail counts as engagement at its `created_at` (interface section 2.8).
     ///
     /// # Panics
     ///

@@ -1,8 +1,8 @@
 //! The service as a server for your tests.
 //!
-//! A [`MockServer`] listens on its own port, has every endpoint of the interface document, and delivers signed webhooks.
-//! It is strict: it refuses a request that the document does not allow, and the error message says why. Where the document
-//! leaves a choice, the mock makes one; a [`Dialect`] selects another.
+//! A [`MockServer`] listens on its own port, has every endpoint of the interface document, and delivers signed
+//! webhooks. It is strict: it refuses a request that the document does not allow, and the error message says why. Where
+//! the document leaves a choice, the mock makes one; a [`Dialect`] selects another.
 //!
 //! # Example: a test
 //!
@@ -46,13 +46,13 @@
 //!
 //! # Webhooks
 //!
-//! Every [`webhook_endpoint`](MockServer::webhook_endpoint) receives the events that `POST /emails` causes and those that
-//! [`MockServer::send_event`] sends. A receiver has 10 seconds of real time to send a complete 2xx response. Anything
-//! else, including a redirect, is a failed attempt. The next attempt follows after 35 seconds, and each gap is twice the
-//! previous one: ten attempts in 4 h 58 min. All attempts carry the same bytes; each is signed anew.
+//! Every [`webhook_endpoint`](MockServer::webhook_endpoint) receives the events that `POST /emails` causes and those
+//! that [`MockServer::send_event`] sends. A receiver has 10 seconds of real time to send a complete 2xx response.
+//! Anything else, including a redirect, is a failed attempt. The next attempt follows after 35 seconds, and each gap is
+//! twice the previous one: ten attempts in 4 h 58 min. All attempts carry the same bytes; each is signed anew.
 //!
-//! With a stopped clock, an endpoint receives one event at a time, in the same order on every run. With a running clock, it
-//! receives up to 16 at once.
+//! With a stopped clock, an endpoint receives one event at a time, in the same order on every run. With a running
+//! clock, it receives up to 16 at once, and all endpoints together up to 64.
 //!
 //! # For other languages
 //!
@@ -81,10 +81,10 @@
 //! | `POST /_mock/events/{id}/redeliver` | | |
 //! | `GET /_mock/attempts` | | `{"data": [{"event_id", "endpoint", "attempt", "at", "status" or "error", "next_at"}]}` |
 //!
-//! A fault has one of `"status": 503`, `"close"` and `"garbage": true`. The values of `close` are `"before"` and `"after"`
-//! the request is applied, `"mid_body"` for a closed and `"reset"` for a reset connection in the middle of the response
-//! body. `"delay_ms": 200` and `"body"` go alone or with one of these. `"times"`, `"method"`, `"path"`, `"retry_after"` and
-//! `"headers"` can be added. All of them mean the same as the methods of [`Fault`].
+//! A fault has one of `"status": 503`, `"close"` and `"garbage": true`. The values of `close` are `"before"` and
+//! `"after"` the request is applied, `"mid_body"` for a closed and `"reset"` for a reset connection in the middle of
+//! the response body. `"delay_ms": 200` and `"body"` go alone or with one of these. `"times"`, `"method"`, `"path"`,
+//! `"retry_after"` and `"headers"` can be added. All of them mean the same as the methods of [`Fault`].
 
 mod builder;
 mod clock;

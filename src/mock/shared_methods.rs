@@ -40,9 +40,9 @@ macro_rules! settings_methods {
 
 /// Defines the methods that change or look at the audience.
 ///
-/// The type needs the fields `full_key` and `sending_key`, and the methods `now` and `with_audience`. The arguments are the
-/// lines of an example that create `mock`, and the lines that end the example. They are `#[doc = "…"]` attributes: rustdoc
-/// shows a `///` line from a macro's caller with an extra space.
+/// The type needs the fields `full_key` and `sending_key`, and the methods `now` and `with_audience`. The arguments are
+/// the lines of an example that create `mock`, and the lines that end the example. They are `#[doc = "…"]` attributes:
+/// rustdoc shows a `///` line from a macro's caller with an extra space.
 macro_rules! audience_methods {
     ($(#[$start:meta])* start, $(#[$end:meta])* end) => {
         /// Returns the full-access key, which may call every endpoint.

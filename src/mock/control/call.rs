@@ -19,7 +19,7 @@ pub(super) struct Call<'a> {
 }
 
 /// The result of a call.
-pub(super) type Outcome = Result<MockResponse, Refusal>;
+pub(super) type CallResult = Result<MockResponse, Refusal>;
 
 impl Call<'_> {
     /// Parses the body as JSON.

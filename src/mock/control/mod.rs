@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 
-use self::call::{Call, Outcome};
+use self::call::{Call, CallResult};
 use super::journal::RecordedRequest;
 use super::response::MockResponse;
 use super::service::refusal::Refusal;
@@ -28,7 +28,7 @@ pub(super) async fn respond(shared: &Arc<Shared>, request: &RecordedRequest) -> 
         .unwrap_or_else(MockResponse::from)
 }
 
-async fn dispatch(shared: &Arc<Shared>, request: &RecordedRequest) -> Outcome {
+async fn dispatch(shared: &Arc<Shared>, request: &RecordedRequest) -> CallResult {
     let segments = request
         .path
         .split('/')

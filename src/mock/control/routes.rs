@@ -6,7 +6,7 @@ use http::HeaderValue;
 use http::header::ALLOW;
 
 use self::Handler::{Async, Sync};
-use super::call::{Call, Outcome};
+use super::call::{Call, CallResult};
 use super::handlers;
 use crate::mock::response::MockResponse;
 use crate::mock::service::refusal::Refusal;
@@ -55,8 +55,8 @@ pub(super) struct Route {
 
 /// A function that handles a call.
 pub(super) enum Handler {
-    Sync(fn(&Call<'_>) -> Outcome),
-    Async(for<'a> fn(&'a Call<'a>) -> Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>),
+    Sync(fn(&Call<'_>) -> CallResult),
+    Async(for<'a> fn(&'a Call<'a>) -> Pin<Box<dyn Future<Output = CallResult> + Send + 'a>>),
 }
 
 /// Finds the route for the decoded segments of a path below `/_mock/`, and the value of its parameter.
@@ -106,7 +106,7 @@ impl Route {
 
 impl Handler {
     /// Handles a call.
-    pub(super) async fn run(&self, call: &Call<'_>) -> Outcome {
+    pub(super) async fn run(&self, call: &Call<'_>) -> CallResult {
         match self {
             Self::Sync(handle) => handle(call),
             Self::Async(handle) => handle(call).await,
@@ -147,5 +147,19 @@ mod tests {
         ] {
             assert_eq!(path(unknown), None, "{unknown:?}");
         }
+    }
+
+    #[test]
+    fn the_response_to_a_wrong_method_lists_the_allowed_ones() {
+        let (route, _) = find(&["endpoints", "crm"]).unwrap();
+
+        let response = route.method_not_allowed();
+
+        assert!(route.handler("GET").is_none());
+        assert_eq!(response.status, 405);
+        assert_eq!(
+            response.headers,
+            [(ALLOW, HeaderValue::from_static("PUT, DELETE"))]
+        );
     }
 }

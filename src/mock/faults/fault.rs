@@ -8,9 +8,9 @@ use super::pattern;
 /// A fault for the next requests that match.
 ///
 /// Add it with [`MockServer::fault`](crate::mock::MockServer::fault). A fault applies to every request until
-/// [`clear_faults`](crate::mock::MockServer::clear_faults), unless it is limited: [`times`](Self::times) limits how often
-/// it applies, [`method`](Self::method) and [`path`](Self::path) to which requests. If several faults match a request,
-/// only the one that was added first applies. A fault that is used up no longer matches.
+/// [`clear_faults`](crate::mock::MockServer::clear_faults), unless it is limited: [`times`](Self::times) limits how
+/// often it applies, [`method`](Self::method) and [`path`](Self::path) to which requests. If several faults match a
+/// request, only the one that was added first applies. A fault that is used up no longer matches.
 ///
 /// # Example: a service that is unavailable twice
 ///

@@ -116,8 +116,8 @@ where
     url
 }
 
-/// Starts a receiver that responds only when permitted. Returns its URL, the number of requests received, and the permits
-/// to respond.
+/// Starts a receiver that responds only when permitted. Returns its URL, the number of requests received, and the
+/// permits to respond.
 pub(super) async fn blocked_receiver() -> (String, Arc<Semaphore>, Arc<Semaphore>) {
     let (received, permits) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let (count, wait) = (Arc::clone(&received), Arc::clone(&permits));
