@@ -1,7 +1,7 @@
 //! The service as a server for your tests.
 //!
 //! A [`MockServer`] listens on its own port, has every endpoint of the interface document, and delivers signed
-//! webhooks. It is strict: it refuses a request that the document does not allow, and the error message says why. Where
+//! webhooks. It is strict: it refuses a request that the document does not allow, and the error message says why. If
 //! the document leaves a choice, the mock makes one; a [`Dialect`] selects another.
 //!
 //! # Example: a test

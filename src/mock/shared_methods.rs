@@ -30,7 +30,7 @@ macro_rules! settings_methods {
             self
         }
 
-        /// Sets what the mock does where the interface document leaves a choice. Default: [`Dialect::default`].
+        /// Sets the mock's choices for what the interface document leaves open. Default: [`Dialect::default`].
         pub fn dialect(mut self, dialect: Dialect) -> Self {
             self.settings.dialect = dialect;
             self
