@@ -4,12 +4,12 @@
 //! cargo run --example mock_server -- --port 4010 --full-key K --sending-key K
 //! ```
 //!
-//! Prints `listening on http://127.0.0.1:4010` and serves until it is interrupted. Whatever a test wants of it beside the
-//! interface itself it asks for at `/_mock/…`: the docs of `audience::mock` have the table.
+//! Prints `listening on http://127.0.0.1:4010` and serves until it is interrupted. Tests control it through the calls
+//! below `/_mock/`; the docs of `audience::mock` list them.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "a program talks to its user"
+    reason = "a command-line program prints its messages"
 )]
 
 use std::net::IpAddr;
@@ -21,18 +21,18 @@ use audience::webhooks::Signer;
 use http::Uri;
 
 const USAGE: &str = "\
-usage: mock_server [option]…
+usage: mock_server [OPTION]...
 
-  --port N             listen on this port; 0, the default, takes a free one
-  --host IP            listen on this address instead of 127.0.0.1
-  --full-key K         the key that may do everything [mock-full-access-key]
-  --sending-key K      the key that may send mail only [mock-sending-access-key]
-  --auth-header NAME   expect the bare key in this header instead of `Authorization: Bearer`
-  --contact-ceiling N  refuse contacts beyond this number
-  --clock SECONDS      stop the clock at this Unix time; only /_mock/clock moves it
-  --topic NAME=BOOL    a topic and its default answer; may be repeated
-  --webhook URL=SECRET deliver events to URL (http, without a query), signed with SECRET; may be repeated
-  --help               print this";
+  --port N              port to listen on [default: 0, any free port]
+  --host IP             address to listen on [default: 127.0.0.1]
+  --full-key KEY        key for every endpoint [default: mock-full-access-key]
+  --sending-key KEY     key for sending mail only [default: mock-sending-access-key]
+  --auth-header NAME    header that holds the bare key [default: `Authorization: Bearer`]
+  --contact-ceiling N   number of contacts that can be stored [default: no limit]
+  --clock SECONDS       stop the clock at this Unix time; only /_mock/clock moves it
+  --topic NAME=BOOL     add a topic with its default answer; can be repeated
+  --webhook URL=SECRET  deliver events to this http URL without a query, signed with SECRET; can be repeated
+  --help                print this help";
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -54,7 +54,7 @@ async fn main() -> ExitCode {
     let server = match builder.try_start().await {
         Ok(server) => server,
         Err(error) => {
-            eprintln!("mock_server: cannot listen: {error}");
+            eprintln!("mock_server: could not start: {error}");
             return ExitCode::FAILURE;
         }
     };
@@ -63,18 +63,19 @@ async fn main() -> ExitCode {
     match tokio::signal::ctrl_c().await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("mock_server: cannot wait for an interrupt: {error}");
+            eprintln!("mock_server: could not wait for an interrupt: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
+/// Applies the command-line arguments to `builder`, or returns what is wrong with them.
 pub(crate) fn configure(
     mut builder: MockServerBuilder,
     mut arguments: impl Iterator<Item = String>,
 ) -> Result<MockServerBuilder, String> {
     while let Some(argument) = arguments.next() {
-        // Both `--port 4010` and `--port=4010`.
+        // Accepts `--port 4010` and `--port=4010`.
         let (option, value) = match argument.split_once('=') {
             Some((option, value)) if option.starts_with("--") => {
                 (option.to_owned(), Some(value.to_owned()))
@@ -82,7 +83,7 @@ pub(crate) fn configure(
             _ => (argument, None),
         };
         if !OPTIONS.contains(&option.as_str()) {
-            return Err(format!("there is no option {option:?}"));
+            return Err(format!("unknown option {option:?}"));
         }
         let value = value
             .or_else(|| arguments.next())
@@ -101,7 +102,7 @@ pub(crate) fn configure(
             }
             _ => {
                 let (url, secret) = pair(&option, &value, "URL=SECRET")?;
-                deliverable(url).map_err(|problem| format!("--webhook: {url:?} {problem}"))?;
+                check_url(url).map_err(|problem| format!("--webhook: {url:?} {problem}"))?;
                 Signer::new(secret).map_err(|error| format!("--webhook: {error}"))?;
                 builder.webhook_endpoint(url, secret)
             }
@@ -122,12 +123,14 @@ const OPTIONS: [&str; 9] = [
     "--webhook",
 ];
 
-/// What `webhook_endpoint` would panic over, and a query, whose `=` cannot be told from the one before the secret.
-fn deliverable(url: &str) -> Result<(), String> {
+/// Refuses the URLs that `webhook_endpoint` panics on, and a query: its `=` could be the one before the secret.
+fn check_url(url: &str) -> Result<(), String> {
     if url.contains('?') {
-        return Err("has a query: give such a URL to PUT /_mock/endpoints/{name}".into());
+        return Err("has a query; add this URL with PUT /_mock/endpoints/{name}".into());
     }
-    let parsed: Uri = url.parse().map_err(|error| format!("is no URL: {error}"))?;
+    let parsed: Uri = url
+        .parse()
+        .map_err(|error| format!("is not a valid URL: {error}"))?;
     if parsed.scheme_str() != Some("http") {
         return Err("does not start with http://".into());
     }
@@ -135,7 +138,7 @@ fn deliverable(url: &str) -> Result<(), String> {
         .authority()
         .is_none_or(|host| host.as_str().contains('@'))
     {
-        return Err("names a user".into());
+        return Err("has a user name".into());
     }
     Ok(())
 }

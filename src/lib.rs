@@ -78,7 +78,7 @@ mod properties;
 pub mod raw;
 #[cfg(feature = "client")]
 pub mod rule;
-#[cfg(any(feature = "client", feature = "mock"))]
+#[cfg(feature = "client")]
 mod secret;
 #[cfg(any(feature = "client", feature = "webhooks"))]
 mod string_enum;

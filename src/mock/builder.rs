@@ -6,45 +6,53 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::clock::Clock;
-use super::delivery::Endpoints;
+use super::clock::MockClock;
+use super::delivery::endpoints::Endpoints;
 use super::delivery::post::Target;
+use super::mock_server::MockServer;
 use super::server::serve;
 use super::service::audience::{Audience, Settings};
 use super::service::dialect::Dialect;
-use super::state::{Initial, Shared};
-use super::{MockServer, SegmentKind};
+use super::service::segment::SegmentKind;
+use super::shared::Shared;
+use super::shared_methods::settings_methods;
+use super::state::InitialState;
 use crate::Timestamp;
-use crate::secret::Secret;
 
-/// The service waits this long for a receiver (interface section 6.5).
+/// The time a receiver has to respond (interface section 6.5).
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A port that is taken is asked for again this long: a server that is dropped gives it back a moment later.
-const PORT_PATIENCE: Duration = Duration::from_millis(500);
+/// How long a port in use is retried. A server that was just dropped frees its port a moment later.
+const BIND_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How a [`MockServer`] is set up. What is given here stays when the server is reset.
+/// Configures and starts a [`MockServer`]. [`MockServer::reset`] goes back to this configuration.
 ///
-/// # Example: a service that is nearly full, at a time of the test's choosing
+/// # Example: a service with a low ceiling and a stopped clock
 ///
 /// ```
-/// # use audience::mock::MockServer;
+/// # use audience::mock::{MockServer, SegmentKind};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
-/// let server = MockServer::builder().contact_ceiling(2).clock(1_700_000_000).topic("news", true).start().await;
+/// let server = MockServer::builder()
+///     .full_key("a-key-for-tests")
+///     .contact_ceiling(2)
+///     .clock(1_700_000_000)
+///     .topic("news", true)
+///     .segment("seg_1", SegmentKind::Contacts(vec!["ada@example.com".into()]))
+///     .webhook_endpoint("http://127.0.0.1:8080/hook", "a-secret-of-the-test")
+///     .start()
+///     .await;
 ///
+/// assert_eq!(server.full_key(), "a-key-for-tests");
+/// assert_eq!(server.sending_key(), "mock-sending-access-key");
 /// assert_eq!(server.now().as_unix(), 1_700_000_000);
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "nothing is listening until `start` is awaited"]
+#[must_use = "the server does not run until `start` is awaited"]
 pub struct MockServerBuilder {
     address: SocketAddr,
-    full_key: Secret,
-    sending_key: Secret,
-    auth_header: Option<String>,
-    ceiling: Option<u64>,
-    dialect: Dialect,
+    settings: Settings,
     clock: Option<Timestamp>,
     topics: Vec<(String, bool)>,
     segments: Vec<(String, SegmentKind)>,
@@ -52,15 +60,52 @@ pub struct MockServerBuilder {
     delivery_timeout: Duration,
 }
 
+impl MockServer {
+    /// Starts a server with the default configuration: a free port on 127.0.0.1 and a running clock.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the system has no free port or cannot create a thread.
+    ///
+    /// # Example: a server for one test
+    ///
+    /// ```
+    /// # use audience::mock::MockServer;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let server = MockServer::start().await;
+    ///
+    /// assert!(server.url().starts_with("http://127.0.0.1:"));
+    /// # }
+    /// ```
+    #[must_use = "the server stops when it is dropped"]
+    pub async fn start() -> Self {
+        Self::builder().start().await
+    }
+
+    /// Returns a builder for a server with another configuration.
+    ///
+    /// # Example: a stopped clock
+    ///
+    /// ```
+    /// # use audience::mock::MockServer;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let server = MockServer::builder().clock(1_700_000_000).start().await;
+    ///
+    /// assert_eq!(server.now().as_unix(), 1_700_000_000);
+    /// # }
+    /// ```
+    pub fn builder() -> MockServerBuilder {
+        MockServerBuilder::new()
+    }
+}
+
 impl MockServerBuilder {
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         Self {
             address: (Ipv4Addr::LOCALHOST, 0).into(),
-            full_key: Secret::new("mock-full-access-key"),
-            sending_key: Secret::new("mock-sending-access-key"),
-            auth_header: None,
-            ceiling: None,
-            dialect: Dialect::default(),
+            settings: Settings::default(),
             clock: None,
             topics: Vec::new(),
             segments: Vec::new(),
@@ -69,82 +114,53 @@ impl MockServerBuilder {
         }
     }
 
-    /// The address to listen on: 127.0.0.1 unless set.
+    /// Sets the IP address to listen on. Default: 127.0.0.1.
     ///
-    /// The mock checks keys but has no other protection; the control plane needs none. Think before it listens on
-    /// anything but a loopback address.
+    /// The mock checks keys but has no other protection, and the control plane needs no key. Be careful with an address
+    /// that other machines can reach.
     pub fn host(mut self, host: impl Into<IpAddr>) -> Self {
         self.address.set_ip(host.into());
         self
     }
 
-    /// The port to listen on. Unless set, or 0: one that is free.
+    /// Sets the port to listen on. Default: 0, which means any free port.
     ///
-    /// One that is taken is waited for, half a second at most, so that a server can follow on another that was just
+    /// A port in use is retried for up to half a second, so that a server can take over the port of one that was just
     /// dropped.
     pub fn port(mut self, port: u16) -> Self {
         self.address.set_port(port);
         self
     }
 
-    /// The key that may do everything. `mock-full-access-key` unless set.
-    pub fn full_key(mut self, key: impl Into<String>) -> Self {
-        self.full_key = Secret::new(key);
-        self
-    }
+    settings_methods!();
 
-    /// The key that may send mail only (interface section 5). `mock-sending-access-key` unless set.
-    pub fn sending_key(mut self, key: impl Into<String>) -> Self {
-        self.sending_key = Secret::new(key);
-        self
-    }
-
-    /// The name of a header that the bare key is expected in, instead of `Authorization: Bearer …`.
-    pub fn auth_header(mut self, name: impl Into<String>) -> Self {
-        self.auth_header = Some(name.into().to_ascii_lowercase());
-        self
-    }
-
-    /// The number of contacts that can be stored; a write that crosses it is refused (interface section 8). Unless set:
-    /// no limit.
-    pub fn contact_ceiling(mut self, contacts: u64) -> Self {
-        self.ceiling = Some(contacts);
-        self
-    }
-
-    /// How the mock reads what the document leaves open.
-    pub fn dialect(mut self, dialect: Dialect) -> Self {
-        self.dialect = dialect;
-        self
-    }
-
-    /// Stops the clock at this time: from then on only [`MockServer::advance`] and [`MockServer::set_clock`] move it.
+    /// Stops the clock at this time. Only [`MockServer::advance`] and [`MockServer::set_clock`] move it from there.
     ///
-    /// Unless set, the clock shows the system's time and whatever it was advanced by, and deliveries are retried when
-    /// they really fall due.
+    /// Default: the clock runs. It shows the system's time plus the time it was advanced by, and failed deliveries are
+    /// retried in real time.
     pub fn clock(mut self, at: impl Into<Timestamp>) -> Self {
         self.clock = Some(at.into());
         self
     }
 
-    /// A topic, and the answer of a contact who never gave one.
+    /// Adds a topic with the answer of contacts who have not given one.
     pub fn topic(mut self, name: impl Into<String>, default: bool) -> Self {
         self.topics.push((name.into(), default));
         self
     }
 
-    /// A segment. A rule that is none panics when the server is started.
+    /// Adds a segment. Panics on start if the rule is invalid.
     pub fn segment(mut self, id: impl Into<String>, kind: SegmentKind) -> Self {
         self.segments.push((id.into(), kind));
         self
     }
 
-    /// A webhook endpoint: where events are delivered to, and the secret they are signed with.
+    /// Adds a webhook endpoint: the URL that events are delivered to, and the secret they are signed with.
     ///
     /// # Panics
     ///
-    /// Where `url` is not `http://…`, or the secret is one that cannot be meant (see
-    /// [`Signer::new`](crate::webhooks::Signer::new)).
+    /// Panics if `url` is not an `http://…` URL, or if [`Signer::new`](crate::webhooks::Signer::new) refuses the
+    /// secret.
     pub fn webhook_endpoint(mut self, url: impl AsRef<str>, secret: impl AsRef<str>) -> Self {
         let url = url.as_ref();
         match Target::new(url, secret.as_ref()) {
@@ -154,61 +170,76 @@ impl MockServerBuilder {
         self
     }
 
-    /// How long a receiver has to answer, in real time: 10 seconds unless set.
+    /// Sets how long a receiver has to respond, in real time. Default: 10 s.
     pub fn delivery_timeout(mut self, timeout: Duration) -> Self {
         self.delivery_timeout = timeout;
         self
     }
 
-    /// Starts the server on a thread of its own. It answers when this returns.
+    /// Starts the server on its own thread. It accepts requests when this returns.
     ///
-    /// Needs no particular runtime, and the server lives on when the one it was started in ends.
+    /// The server does not depend on the caller's runtime and outlives it.
     ///
     /// # Panics
     ///
-    /// Where the server cannot be started, for one because the port is taken; [`try_start`](Self::try_start) returns
-    /// the error. Where a segment's rule is none.
+    /// Panics if the server cannot be started, for example because the port is in use, or if the rule of a segment is
+    /// invalid. [`try_start`](Self::try_start) returns the error instead of panicking on the former.
     #[expect(
         clippy::unused_async,
-        reason = "a server that does not exist until awaited is what a caller expects"
+        reason = "callers expect to await the start of a server"
     )]
     pub async fn start(self) -> MockServer {
         self.start_blocking()
     }
 
-    /// The same, with the error for the caller.
+    /// Starts the server like [`start`](Self::start), and returns the error if it cannot be started.
     ///
     /// # Errors
     ///
-    /// Where the address cannot be bound, or the system grants no thread.
+    /// The [`io::Error`] if the address cannot be bound or the system cannot create a thread.
     ///
     /// # Panics
     ///
-    /// Where a segment's rule is none.
+    /// Panics if the rule of a segment is invalid.
+    ///
+    /// # Example: a port in use
+    ///
+    /// ```
+    /// # use audience::mock::MockServer;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
+    ///
+    /// let error = MockServer::builder().port(taken.local_addr()?.port()).try_start().await.unwrap_err();
+    ///
+    /// assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[expect(
         clippy::unused_async,
-        reason = "a server that does not exist until awaited is what a caller expects"
+        reason = "callers expect to await the start of a server"
     )]
     pub async fn try_start(self) -> io::Result<MockServer> {
         self.launch()
     }
 
-    /// The same, outside of any runtime: for tests of blocking code.
+    /// Starts the server like [`start`](Self::start), but outside of any runtime, for tests of blocking code.
     ///
     /// # Panics
     ///
-    /// As [`start`](Self::start).
+    /// Panics like [`start`](Self::start).
     #[must_use = "the server stops when it is dropped"]
     pub fn start_blocking(self) -> MockServer {
         let address = self.address;
         match self.launch() {
             Ok(server) => server,
-            Err(error) => panic!("the mock server cannot be started on {address}: {error}"),
+            Err(error) => panic!("could not start the mock server on {address}: {error}"),
         }
     }
 
     fn launch(self) -> io::Result<MockServer> {
-        let initial = Initial {
+        let initial = InitialState {
             audience: self.audience(),
             endpoints: self.endpoints,
         };
@@ -218,48 +249,42 @@ impl MockServerBuilder {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let clock = self.clock.map_or_else(Clock::running, Clock::standing);
+        let listener = {
+            let _context = runtime.enter();
+            tokio::net::TcpListener::from_std(listener)?
+        };
         let shared = Shared::new(
             initial,
-            clock,
+            self.clock
+                .map_or_else(MockClock::running, MockClock::stopped),
             self.delivery_timeout,
             runtime.handle().clone(),
         );
 
         let (stop, stopped) = oneshot::channel();
-        let served = Arc::clone(&shared);
-        let listener = {
-            let _context = runtime.enter();
-            tokio::net::TcpListener::from_std(listener)?
-        };
+        let server_shared = Arc::clone(&shared);
         thread::Builder::new()
             .name("audience-mock".into())
-            .spawn(move || runtime.block_on(serve(listener, served, stopped)))?;
+            .spawn(move || runtime.block_on(serve(listener, server_shared, stopped)))?;
 
         Ok(MockServer {
             url: format!("http://{address}"),
-            full_key: self.full_key.expose().to_owned(),
-            sending_key: self.sending_key.expose().to_owned(),
-            auth_header: self.auth_header,
+            full_key: self.settings.full_key,
+            sending_key: self.settings.sending_key,
+            auth_header: self.settings.key_header,
             shared,
             _stop: stop,
         })
     }
 
     fn audience(&self) -> Audience {
-        let mut audience = Audience::new(Settings {
-            full_key: self.full_key.expose().to_owned(),
-            sending_key: self.sending_key.expose().to_owned(),
-            ceiling: self.ceiling,
-            key_header: self.auth_header.clone(),
-            dialect: self.dialect,
-        });
+        let mut audience = Audience::new(self.settings.clone());
         for (name, default) in &self.topics {
             audience.put_topic(name, *default);
         }
         for (id, kind) in &self.segments {
             if let Err(problem) = audience.put_segment(id, kind.clone()) {
-                panic!("the segment {id:?} cannot be made: {problem}");
+                panic!("the rule of segment {id:?} is invalid: {problem}");
             }
         }
         audience
@@ -267,7 +292,7 @@ impl MockServerBuilder {
 }
 
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let deadline = Instant::now() + PORT_PATIENCE;
+    let deadline = Instant::now() + BIND_TIMEOUT;
     loop {
         match TcpListener::bind(address) {
             Err(error)

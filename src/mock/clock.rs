@@ -1,4 +1,4 @@
-//! The one time that everything in a mock server lives in.
+//! The clock of a mock server.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,100 +6,99 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::Timestamp;
 
-/// A handle on a [`MockServer`](super::MockServer)'s clock, so that other things can live in the same time.
+/// A handle to the clock of a [`MockServer`](super::MockServer).
 ///
-/// Cheap to clone; every clone shows the same time. It is a [`webhooks::Clock`](crate::webhooks::Clock), so a receiver
-/// under test judges the age of a delivery by the clock that the delivery was signed with.
+/// Clones are cheap and show the same time. It implements [`webhooks::Clock`](crate::webhooks::Clock): give it to the
+/// [`Verifier`](crate::webhooks::Verifier) of a receiver under test, so that the receiver checks the age of a delivery
+/// against the clock that the delivery was signed with.
 ///
-/// # Example: a receiver in the mock's time
+/// # Example: a receiver that uses the mock's clock
 ///
 /// ```
+/// # use std::time::Duration;
 /// # use audience::{mock::MockServer, webhooks::Verifier};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let server = MockServer::builder().clock(1_700_000_000).start().await;
+/// let clock = server.clock();
 ///
-/// let verifier = Verifier::builder().secret("2026", "a-secret-of-the-test").clock(server.clock()).build()?;
+/// let verifier = Verifier::builder().secret("2026", "a-secret-of-the-test").clock(clock.clone()).build()?;
+/// server.advance(Duration::from_secs(60)).await;
+///
+/// assert_eq!(clock.now().as_unix(), 1_700_000_060);
 /// # let _ = verifier;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Clock(Arc<Shown>);
+pub struct MockClock(Arc<Inner>);
 
-struct Shown {
-    start: Start,
-    time: Mutex<Time>,
-}
-
-/// How the clock was when its server was started, which is what a reset goes back to.
-#[derive(Clone, Copy, Debug)]
-enum Start {
-    Standing(i64),
-    Running,
+struct Inner {
+    /// The reading the clock started with. A reset restores it.
+    initial: Reading,
+    current: Mutex<Reading>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Time {
-    Standing(i64),
-    /// The system's clock and this many seconds.
-    Running {
-        ahead: i64,
-    },
+enum Reading {
+    /// Always this time.
+    Stopped(i64),
+    /// The system's time plus this many seconds.
+    Running { offset: i64 },
 }
 
-impl Clock {
-    /// Stands still at `at` until it is moved.
-    pub(super) fn standing(at: Timestamp) -> Self {
-        Self::new(Start::Standing(at.as_unix()))
+impl MockClock {
+    /// Creates a clock that shows `at` until it is moved.
+    pub(super) fn stopped(at: Timestamp) -> Self {
+        Self::new(Reading::Stopped(at.as_unix()))
     }
 
-    /// Shows the system's time, and whatever it was moved by.
+    /// Creates a clock that shows the system's time until it is moved, and then runs on from there.
     pub(super) fn running() -> Self {
-        Self::new(Start::Running)
+        Self::new(Reading::Running { offset: 0 })
     }
 
-    fn new(start: Start) -> Self {
-        Self(Arc::new(Shown {
-            start,
-            time: Mutex::new(start.time()),
+    fn new(initial: Reading) -> Self {
+        Self(Arc::new(Inner {
+            initial,
+            current: Mutex::new(initial),
         }))
     }
 
-    /// The current moment, in whole seconds.
+    /// Returns the current time, in whole seconds.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         Timestamp::from_unix(self.unix())
     }
 
     pub(super) fn unix(&self) -> i64 {
-        match self.time() {
-            Time::Standing(at) => at,
-            Time::Running { ahead } => Timestamp::now().as_unix().saturating_add(ahead),
+        match self.reading() {
+            Reading::Stopped(at) => at,
+            Reading::Running { offset } => Timestamp::now().as_unix().saturating_add(offset),
         }
     }
 
-    pub(super) fn is_standing(&self) -> bool {
-        matches!(self.0.start, Start::Standing(_))
+    pub(super) fn is_stopped(&self) -> bool {
+        matches!(self.0.initial, Reading::Stopped(_))
     }
 
-    /// Makes `at` the current moment; a running clock goes on from there.
+    /// Sets the current time. A running clock runs on from there.
     pub(super) fn move_to(&self, at: i64) {
-        self.put(match self.0.start {
-            Start::Standing(_) => Time::Standing(at),
-            Start::Running => Time::Running {
-                ahead: at.saturating_sub(Timestamp::now().as_unix()),
+        self.set_reading(match self.0.initial {
+            Reading::Stopped(_) => Reading::Stopped(at),
+            Reading::Running { .. } => Reading::Running {
+                offset: at.saturating_sub(Timestamp::now().as_unix()),
             },
         });
     }
 
-    /// Back to how it was started.
+    /// Restores the reading the clock started with.
     pub(super) fn reset(&self) {
-        self.put(self.0.start.time());
+        self.set_reading(self.0.initial);
     }
 
-    /// The real time until a running clock shows `at`, never less than nothing.
-    pub(super) fn until(&self, at: i64) -> Duration {
+    /// Returns the real time until a running clock shows `at`. Zero if it already does.
+    pub(super) fn time_until(&self, at: i64) -> Duration {
         let whole = u64::try_from(at.saturating_sub(self.unix())).unwrap_or(0);
         let fraction = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -108,34 +107,33 @@ impl Clock {
         Duration::from_secs(whole).saturating_sub(Duration::from_nanos(fraction.into()))
     }
 
-    fn time(&self) -> Time {
-        *self.0.time.lock().unwrap_or_else(PoisonError::into_inner)
+    fn reading(&self) -> Reading {
+        *self
+            .0
+            .current
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, time: Time) {
-        *self.0.time.lock().unwrap_or_else(PoisonError::into_inner) = time;
+    fn set_reading(&self, reading: Reading) {
+        *self
+            .0
+            .current
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = reading;
     }
 }
 
-impl Start {
-    fn time(self) -> Time {
-        match self {
-            Self::Standing(at) => Time::Standing(at),
-            Self::Running => Time::Running { ahead: 0 },
-        }
-    }
-}
-
-/// A moment that the operating system cannot name reads as the Unix epoch.
-impl crate::webhooks::Clock for Clock {
+/// Returns the Unix epoch for a time that [`SystemTime`] cannot represent.
+impl crate::webhooks::Clock for MockClock {
     fn now(&self) -> SystemTime {
         Self::now(self).to_system_time().unwrap_or(UNIX_EPOCH)
     }
 }
 
-impl fmt::Debug for Clock {
+impl fmt::Debug for MockClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Clock").field(&self.time()).finish()
+        f.debug_tuple("MockClock").field(&self.reading()).finish()
     }
 }
 
@@ -144,26 +142,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_standing_clock_moves_only_when_it_is_moved() {
-        let clock = Clock::standing(Timestamp::from_unix(100));
-        let other = clock.clone();
+    fn a_stopped_clock_changes_only_when_it_is_moved() {
+        let clock = MockClock::stopped(Timestamp::from_unix(100));
+        let clone = clock.clone();
 
         clock.move_to(250);
 
-        assert_eq!(other.unix(), 250);
-        other.reset();
+        assert_eq!(clone.unix(), 250);
+        clone.reset();
         assert_eq!(clock.unix(), 100);
     }
 
     #[test]
     fn a_running_clock_runs_on_from_where_it_was_moved_to() {
-        let clock = Clock::running();
+        let clock = MockClock::running();
 
         clock.move_to(Timestamp::now().as_unix() + 3_600);
 
         let ahead = clock.unix() - Timestamp::now().as_unix();
         assert!((3_599..=3_600).contains(&ahead), "{ahead} s ahead");
-        assert!(clock.until(clock.unix() + 10) <= Duration::from_secs(10));
-        assert_eq!(clock.until(0), Duration::ZERO);
+        assert!(clock.time_until(clock.unix() + 10) <= Duration::from_secs(10));
+        assert_eq!(clock.time_until(0), Duration::ZERO);
     }
 }

@@ -1,47 +1,67 @@
-//! What was asked of the server, the newest of it.
+//! The record of the requests that the server received.
 
 use std::collections::VecDeque;
 use std::fmt;
 
-/// Requests kept; the oldest goes first.
-const REQUESTS: usize = 1_000;
+/// Requests kept. The oldest is dropped first.
+const MAX_REQUESTS: usize = 1_000;
 
-/// Bytes of bodies kept, so that a test of large bodies cannot fill the machine.
-const BODY_BYTES: usize = 64 * 1024 * 1024;
+/// Bytes of bodies kept, so that large bodies do not use up the memory.
+const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 
-/// A request that the mock server received, and the status it was answered with.
+/// A request that the server received, and the status of its response.
 ///
-/// Calls of the control plane (`/_mock/…`) are not among them. `Debug` leaves out the values of headers that may
-/// carry a key.
+/// [`MockServer::requests`](super::MockServer::requests) returns them. Calls of the control plane (`/_mock/…`) are not
+/// recorded. `Debug` hides the values of headers that may hold a key.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecordedRequest {
-    /// As sent, such as `POST`.
+    /// The method as sent, such as `POST`.
     pub method: String,
-    /// As sent: percent-encoded, without the query.
+    /// The path as sent: percent-encoded, without the query.
     pub path: String,
-    /// As sent: percent-encoded, without the question mark. `None` where there was no question mark.
+    /// The query as sent: percent-encoded, without the question mark. `None` if there was no question mark.
     pub query: Option<String>,
-    /// Names in lower case, in the order they came, one entry for each occurrence.
+    /// The headers in the order they were sent, with lowercase names. A repeated header has one entry for each value.
     pub headers: Vec<(String, String)>,
-    /// As sent; empty where it was longer than the server takes (8 MiB).
+    /// The body as sent. Empty if it was longer than the limit of 8 MiB.
     pub body: Vec<u8>,
-    /// The status that was answered, or `None` where a [`Fault`](super::Fault) closed the connection or sent something
-    /// other than HTTP.
+    /// The status of the response. `None` if a [`Fault`](super::Fault) closed the connection or sent something other
+    /// than HTTP.
     pub status: Option<u16>,
 }
 
 impl RecordedRequest {
-    /// The first value of a header; case does not count in `name`.
+    /// Returns the first value of a header. `name` can be in upper or lower case.
+    ///
+    /// # Example: how a key was presented
+    ///
+    /// ```
+    /// # use audience::mock::{MockServer, RecordedRequest};
+    /// fn has_bearer_token(request: &RecordedRequest) -> bool {
+    ///     request.header("Authorization").is_some_and(|value| value.starts_with("Bearer "))
+    /// }
+    /// # async fn check(server: MockServer) { server.requests().iter().all(has_bearer_token); }
+    /// ```
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
-            .find(|(have, _)| have.eq_ignore_ascii_case(name))
+            .find(|(other, _)| other.eq_ignore_ascii_case(name))
             .map(|(_, value)| value.as_str())
     }
 
-    /// The body as JSON, or `None` where it is something else.
+    /// Returns the body as JSON, or `None` if it is not JSON.
+    ///
+    /// # Example: the address that was created
+    ///
+    /// ```
+    /// # use audience::mock::{MockServer, RecordedRequest};
+    /// fn created_address(request: &RecordedRequest) -> Option<String> {
+    ///     Some(request.json()?["email"].as_str()?.to_owned())
+    /// }
+    /// # async fn check(server: MockServer) { let _ = server.requests().iter().map(created_address); }
+    /// ```
     #[must_use]
     pub fn json(&self) -> Option<serde_json::Value> {
         serde_json::from_slice(&self.body).ok()
@@ -53,7 +73,16 @@ impl fmt::Debug for RecordedRequest {
         let headers: Vec<_> = self
             .headers
             .iter()
-            .map(|(name, value)| (name, if is_plain(name) { value } else { "<hidden>" }))
+            .map(|(name, value)| {
+                (
+                    name,
+                    if never_holds_a_key(name) {
+                        value
+                    } else {
+                        "<hidden>"
+                    },
+                )
+            })
             .collect();
 
         f.debug_struct("RecordedRequest")
@@ -67,8 +96,8 @@ impl fmt::Debug for RecordedRequest {
     }
 }
 
-/// Whether a header is none that could hold a key, which may stand in one of any name.
-fn is_plain(header: &str) -> bool {
+/// Returns whether a header can be printed. Any header not listed here could be the one that holds the key.
+fn never_holds_a_key(header: &str) -> bool {
     matches!(
         header,
         "accept"
@@ -83,7 +112,7 @@ fn is_plain(header: &str) -> bool {
     )
 }
 
-/// The newest requests, in the order they were answered.
+/// The newest requests, in the order they were handled.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     entries: VecDeque<RecordedRequest>,
@@ -91,14 +120,15 @@ pub(super) struct Journal {
 }
 
 impl Journal {
+    /// Adds a request. Drops the oldest if there are too many requests or bytes.
     pub(super) fn push(&mut self, mut request: RecordedRequest) {
-        // Spare capacity would be held for as long as the entry is.
+        // The entry would keep the spare capacity.
         request.body.shrink_to_fit();
         self.body_bytes += request.body.len();
         self.entries.push_back(request);
 
-        while self.entries.len() > REQUESTS
-            || (self.entries.len() > 1 && self.body_bytes > BODY_BYTES)
+        while self.entries.len() > MAX_REQUESTS
+            || (self.entries.len() > 1 && self.body_bytes > MAX_BODY_BYTES)
         {
             let Some(oldest) = self.entries.pop_front() else {
                 break;
@@ -136,24 +166,24 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_request_makes_room_for_the_newest() {
+    fn the_oldest_request_is_dropped_first() {
         let mut journal = Journal::default();
 
-        for number in 0..REQUESTS + 5 {
+        for number in 0..MAX_REQUESTS + 5 {
             journal.push(request(&format!("/{number}"), Vec::new()));
         }
 
         let entries = journal.entries();
-        assert_eq!(entries.len(), REQUESTS);
+        assert_eq!(entries.len(), MAX_REQUESTS);
         assert_eq!(entries[0].path, "/5");
     }
 
     #[test]
-    fn bodies_are_kept_up_to_a_limit_and_the_newest_always() {
+    fn bodies_are_limited_and_the_newest_request_is_always_kept() {
         let mut journal = Journal::default();
 
-        journal.push(request("/1", vec![0; BODY_BYTES]));
-        journal.push(request("/2", vec![0; BODY_BYTES + 1]));
+        journal.push(request("/1", vec![0; MAX_BODY_BYTES]));
+        journal.push(request("/2", vec![0; MAX_BODY_BYTES + 1]));
 
         let entries = journal.entries();
         assert_eq!(entries.len(), 1);
@@ -161,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recorded_request_does_not_print_its_key() {
+    fn debug_output_does_not_contain_the_key() {
         let printed = format!("{:?}", request("/contacts", Vec::new()));
 
         assert!(!printed.contains("k-12345"), "{printed}");
@@ -169,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_found_whatever_its_case() {
+    fn a_header_is_found_in_any_case() {
         assert_eq!(
             request("/", Vec::new()).header("X-Api-Key"),
             Some("k-12345")

@@ -1,212 +1,172 @@
 use std::fmt;
-use std::future::{Future, IntoFuture};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::builder::MockServerBuilder;
-use super::clock::Clock;
-use super::delivery::Attempt;
+use super::clock::MockClock;
+use super::clock_move::ClockMove;
+use super::delivery::DeliveryAttempt;
 use super::delivery::event::NewEvent;
 use super::delivery::post::Target;
 use super::faults::Fault;
 use super::journal::RecordedRequest;
+use super::service::audience::Audience;
 use super::service::contact::StoredContact;
 use super::service::segment::SegmentKind;
-use super::state::{Passage, Shared};
+use super::shared::Shared;
+use super::shared_methods::audience_methods;
 use crate::Timestamp;
 
-/// A server that answers as the service does, until it is dropped.
+/// A server that behaves like the service. It stops when it is dropped.
 ///
 /// Every method can be called from any thread, inside or outside of a runtime.
 pub struct MockServer {
     pub(super) url: String,
     pub(super) full_key: String,
     pub(super) sending_key: String,
-    /// Where the key is expected, if not as a bearer token.
+    /// The header that holds the bare key. `None` means a bearer token.
     #[cfg_attr(
         not(feature = "client"),
-        expect(dead_code, reason = "only a client asks")
+        expect(dead_code, reason = "only `client` reads it")
     )]
     pub(super) auth_header: Option<String>,
     pub(super) shared: Arc<Shared>,
-    /// Dropped with the server, which is the signal to stop.
+    /// Dropping it tells the server's thread to stop.
     pub(super) _stop: oneshot::Sender<()>,
 }
 
 impl MockServer {
-    /// Starts a server on a free port of the loopback address, its clock running.
-    ///
-    /// # Panics
-    ///
-    /// Where the system grants no port or no thread.
-    #[must_use = "the server stops when it is dropped"]
-    pub async fn start() -> Self {
-        Self::builder().start().await
-    }
-
-    /// A server with a clock, a ceiling, keys or a port of the test's choosing.
-    pub fn builder() -> MockServerBuilder {
-        MockServerBuilder::new()
-    }
-
-    /// The base address, such as `http://127.0.0.1:4010`, without a slash at the end.
+    /// Returns the base URL, such as `http://127.0.0.1:4010`, without a trailing slash.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The key that may do everything.
-    #[must_use]
-    pub fn full_key(&self) -> &str {
-        &self.full_key
-    }
-
-    /// The key that may send mail only.
-    #[must_use]
-    pub fn sending_key(&self) -> &str {
-        &self.sending_key
-    }
-
-    /// A client of this server with the full-access key, which it presents as the server expects it.
+    /// Creates a client for this server, with the full-access key.
     ///
-    /// Each call builds a new one, with connections of its own.
+    /// Each call creates a new client with its own connections.
     ///
     /// # Panics
     ///
-    /// Where no client can be built, for one because the key cannot stand in a header.
+    /// Panics if the client cannot be built, for example because the key is not a valid header value.
+    ///
+    /// # Example: create a contact
+    ///
+    /// ```
+    /// # use audience::{contacts::NewContact, mock::MockServer};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), audience::Error> {
+    /// # let server = MockServer::start().await;
+    /// let contacts = server.client().contacts();
+    ///
+    /// contacts.create(NewContact::new("ada@example.com")).await?;
+    ///
+    /// assert_eq!(server.contact_count(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[cfg(feature = "client")]
     #[cfg_attr(docsrs, doc(cfg(feature = "client")))]
     #[must_use]
     #[track_caller]
     pub fn client(&self) -> crate::Client {
-        // The host is one that the test chose, loopback or not.
+        // The test chose the host, which need not be a loopback address.
         let mut builder = crate::Client::builder(&self.url, &self.full_key).allow_http();
         if let Some(name) = &self.auth_header {
             builder = builder.auth(crate::Auth::header(name));
         }
         match builder.build() {
             Ok(client) => client,
-            Err(error) => panic!("no client of the mock server can be built: {error}"),
+            Err(error) => panic!("could not build a client for the mock server: {error}"),
         }
     }
 
-    /// Adds a topic, or changes the answer of those who never gave one.
-    pub fn topic(&self, name: impl AsRef<str>, default: bool) {
-        self.shared
-            .lock()
-            .audience
-            .put_topic(name.as_ref(), default);
+    audience_methods! {
+        #[doc = "# use audience::mock::MockServer;"]
+        #[doc = "# #[tokio::main(flavor = \"current_thread\")]"]
+        #[doc = "# async fn main() {"]
+        #[doc = "let mock = MockServer::start().await;"]
+        start,
+        #[doc = "# }"]
+        end
     }
 
-    /// Adds a segment, or replaces the one of this id.
+    /// Returns the newest 1,000 requests, in the order they were handled, without those to `/_mock/…`.
     ///
-    /// # Panics
+    /// # Example: what a program under test has sent
     ///
-    /// Where a rule is none (interface section 2.8); the message says why.
-    #[track_caller]
-    pub fn segment(&self, id: impl AsRef<str>, kind: SegmentKind) {
-        let id = id.as_ref();
-        // The lock is given back before anything can panic.
-        let made = self.shared.lock().audience.put_segment(id, kind);
-        if let Err(problem) = made {
-            panic!("the segment {id:?} cannot be made: {problem}");
-        }
-    }
-
-    /// A mailbox provider's spam report: the state that no caller can bring about or undo (interface section 3.1).
+    /// ```
+    /// # use audience::mock::MockServer;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// # use std::io::{Read, Write};
+    /// # let server = MockServer::start().await;
+    /// # let mut connection = std::net::TcpStream::connect(server.url().trim_start_matches("http://"))?;
+    /// # write!(connection, "GET /contacts?limit=2 HTTP/1.1\r\nhost: mock\r\nconnection: close\r\n\r\n")?;
+    /// # connection.read_to_end(&mut Vec::new())?;
+    /// let requests = server.requests();
     ///
-    /// The address is suppressed also where it is no contact.
-    pub fn report_spam(&self, address: impl AsRef<str>) {
-        let now = self.shared.clock.unix();
-        self.shared
-            .lock()
-            .audience
-            .report_spam(address.as_ref(), now);
-    }
-
-    /// Notes that the contact did `what` at `when`, for rules on engagement (interface section 2.8).
-    ///
-    /// # Panics
-    ///
-    /// Where `what` is none of `delivered`, `bounced`, `complained`, `opened`, `clicked`.
-    #[track_caller]
-    pub fn engage(
-        &self,
-        address: impl AsRef<str>,
-        what: impl AsRef<str>,
-        when: impl Into<Timestamp>,
-    ) {
-        let (address, what) = (address.as_ref(), what.as_ref());
-        let engaged =
-            self.shared
-                .lock()
-                .audience
-                .record_engagement(address, what, when.into().as_unix());
-        if let Err(problem) = engaged {
-            panic!("the engagement cannot be noted: {problem}");
-        }
-    }
-
-    /// Changes how many contacts can be stored; `None` for no limit.
-    pub fn set_ceiling(&self, contacts: Option<u64>) {
-        self.shared.lock().audience.set_ceiling(contacts);
-    }
-
-    /// A contact as the service holds it, or `None` where there is none of this address.
-    #[must_use]
-    pub fn contact(&self, address: impl AsRef<str>) -> Option<StoredContact> {
-        self.shared.lock().audience.contact(address.as_ref())
-    }
-
-    /// The number of contacts that are stored.
-    #[must_use]
-    pub fn contacts(&self) -> usize {
-        self.shared.lock().audience.contact_count()
-    }
-
-    /// The newest 1,000 requests, in the order they were answered. Those to `/_mock/…` are not among them.
+    /// assert_eq!(requests.len(), 1);
+    /// assert_eq!(requests[0].path, "/contacts");
+    /// assert_eq!(requests[0].query.as_deref(), Some("limit=2"));
+    /// assert_eq!(requests[0].status, Some(401));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn requests(&self) -> Vec<RecordedRequest> {
         self.shared.lock().journal.entries()
     }
 
-    /// Forgets the requests so far.
+    /// Forgets the recorded requests.
     pub fn clear_requests(&self) {
         self.shared.lock().journal.clear();
     }
 
-    /// Lets something go wrong.
+    /// Adds a fault.
+    ///
+    /// # Example: a slow response, then an outage
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use audience::mock::{Fault, MockServer};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let server = MockServer::start().await;
+    /// server.fault(Fault::delay(Duration::from_secs(2)).times(1));
+    /// server.fault(Fault::status(503).retry_after(1).path("/contacts*"));
+    /// # }
+    /// ```
     pub fn fault(&self, fault: Fault) {
         self.shared.lock().faults.add(fault);
     }
 
-    /// Lets nothing go wrong any more.
+    /// Removes all faults.
     pub fn clear_faults(&self) {
         self.shared.lock().faults.clear();
     }
 
-    /// The server's current time.
+    /// Returns the server's current time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.shared.clock.now()
     }
 
-    /// The server's clock, for whatever is to live in the same time.
+    /// Returns a handle to the server's clock, for a receiver that checks the age of deliveries.
     #[must_use]
-    pub fn clock(&self) -> Clock {
+    pub fn clock(&self) -> MockClock {
         self.shared.clock.clone()
     }
 
-    /// Lets time pass: whole seconds, a fraction is cut off.
+    /// Moves the clock forward by whole seconds. A fraction of a second is dropped.
     ///
-    /// Deliveries that fall due on the way are attempted in order, each with the clock at its due time. That begins at
-    /// once; await the result to wait until it is over. Where nothing falls due, the clock has moved when this returns.
+    /// Deliveries that become due on the way are attempted in order, each while the clock shows its due time. This
+    /// begins at once, without being awaited. Await the result to wait until the move is complete. If nothing is due on
+    /// the way, the move is complete when this method returns.
     ///
-    /// # Example: two minutes at once
+    /// # Example: two minutes pass at once
     ///
     /// ```
     /// # use std::time::Duration;
@@ -215,44 +175,80 @@ impl MockServer {
     /// # async fn main() {
     /// let server = MockServer::builder().clock(1_700_000_000).start().await;
     ///
-    /// server.advance(Duration::from_secs(120));
+    /// server.advance(Duration::from_secs(120)).await;
     ///
     /// assert_eq!(server.now().as_unix(), 1_700_000_120);
     /// # }
     /// ```
     #[expect(
         clippy::must_use_candidate,
-        reason = "time passes whether or not it is awaited"
+        reason = "the clock moves whether or not the result is awaited"
     )]
-    pub fn advance(&self, by: Duration) -> Advance {
-        self.underway(self.shared.advance(by))
+    pub fn advance(&self, by: Duration) -> ClockMove {
+        ClockMove::new(&self.shared, self.shared.advance_clock(by))
     }
 
-    /// Sets the clock. Forward, time passes as with [`advance`](Self::advance); backward, nothing happens on the way.
-    pub fn set_clock(&self, to: impl Into<Timestamp>) -> Advance {
-        self.underway(self.shared.set_clock(to.into().as_unix()))
+    /// Sets the clock.
+    ///
+    /// Moving it forward is like [`advance`](Self::advance). Moving it backward attempts nothing on the way and cancels
+    /// earlier moves.
+    ///
+    /// # Example: a date in the past
+    ///
+    /// ```
+    /// # use audience::mock::MockServer;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let server = MockServer::start().await;
+    /// server.set_clock(1_600_000_000).await;
+    /// # }
+    /// ```
+    pub fn set_clock(&self, to: impl Into<Timestamp>) -> ClockMove {
+        ClockMove::new(&self.shared, self.shared.set_clock(to.into().as_unix()))
     }
 
-    fn underway(&self, passage: Passage) -> Advance {
-        Advance {
-            shared: Arc::clone(&self.shared),
-            passage,
-        }
-    }
-
-    /// Back to how the server was started: what the builder was given stays, everything else goes, faults, requests,
-    /// attempts and deliveries too, those under way included. A clock that stands still is back at its start. Only the
-    /// numbers of events go on: no id is used twice, so that a receiver never takes a new event for one it has seen.
+    /// Goes back to the state the server was started with.
+    ///
+    /// The builder's configuration is kept. Everything else is removed: contacts, faults, requests, attempts, and
+    /// pending and running deliveries. The clock goes back to its start. Only the numbers of events continue: an id is
+    /// never used twice, so that a receiver does not mistake a new event for one it has seen.
+    ///
+    /// # Example: one server for several cases
+    ///
+    /// ```
+    /// # use audience::mock::MockServer;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let server = MockServer::start().await;
+    /// for ceiling in [0, 10] {
+    ///     server.reset();
+    ///     server.set_ceiling(Some(ceiling));
+    /// }
+    /// # }
+    /// ```
     pub fn reset(&self) {
         self.shared.reset();
     }
 
-    /// Delivers events to this URL from now on, signed with this secret. Given again, the secret is replaced.
+    /// Adds a webhook endpoint: the URL that events are delivered to, and the secret they are signed with.
+    ///
+    /// If the URL already is an endpoint, its secret is replaced.
     ///
     /// # Panics
     ///
-    /// Where `url` is not `http://…`, or the secret is one that cannot be meant (see
-    /// [`Signer::new`](crate::webhooks::Signer::new)).
+    /// Panics if `url` is not an `http://…` URL, or if [`Signer::new`](crate::webhooks::Signer::new) refuses the
+    /// secret.
+    ///
+    /// # Example: deliver to a program under test
+    ///
+    /// ```
+    /// # use audience::mock::MockServer;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let server = MockServer::start().await;
+    /// server.webhook_endpoint("http://127.0.0.1:8080/hook", "a-secret-of-the-test");
+    /// # }
+    /// ```
     #[track_caller]
     pub fn webhook_endpoint(&self, url: impl AsRef<str>, secret: impl AsRef<str>) {
         let url = url.as_ref();
@@ -264,13 +260,28 @@ impl MockServer {
 
     /// Sends an event to every endpoint, waits for the first attempt at each, and returns the event's id.
     ///
-    /// The event is an object with a `type`, any, and `data`. Of a type that the document knows, members that are left
-    /// out of `data` are filled in; what is given passes as it is. `id` and `created_at` may be given too. An event about
-    /// a contact's mail is engagement of the contact (interface section 2.8), at its `created_at`.
+    /// The event is an object with a `type`, which can be any text, and optionally `data`, `id` and `created_at`. If
+    /// the interface document has the type, members missing from `data` are filled in. Other members are sent
+    /// unchanged. An event about a contact's mail counts as engagement at its `created_at` (interface section 2.8).
     ///
     /// # Panics
     ///
-    /// Where `event` is no such object.
+    /// Panics if `event` is not an object of this form.
+    ///
+    /// # Example: a bounced mail
+    ///
+    /// ```
+    /// # use audience::mock::MockServer;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let server = MockServer::start().await;
+    /// let event = serde_json::json!({"type": "email.bounced", "data": {"to": "ada@example.com"}});
+    ///
+    /// let id = server.send_event(event).await;
+    ///
+    /// assert_eq!(id, "evt_1");
+    /// # }
+    /// ```
     pub async fn send_event(&self, event: Value) -> String {
         match NewEvent::parse(event) {
             Ok(event) => self.shared.send_event(event).await,
@@ -278,20 +289,58 @@ impl MockServer {
         }
     }
 
-    /// Sends an event to every endpoint once more, whatever was answered before, and waits for the attempts.
+    /// Sends an event to every endpoint again, even if it was delivered, and waits for the attempts.
+    ///
+    /// A redelivery that fails is not retried.
     ///
     /// # Panics
     ///
-    /// Where no event has this id; the newest 1,000 are kept.
+    /// Panics if no event has this id. The newest 1,000 events are kept.
+    ///
+    /// # Example: a repeated delivery
+    ///
+    /// ```
+    /// # use audience::mock::MockServer;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let server = MockServer::start().await;
+    /// let id = server.send_event(serde_json::json!({"type": "email.opened"})).await;
+    ///
+    /// server.redeliver(&id).await;
+    /// # }
+    /// ```
     pub async fn redeliver(&self, event_id: impl AsRef<str>) {
         let id = event_id.as_ref();
         assert!(self.shared.redeliver(id).await, "there is no event {id:?}");
     }
 
-    /// The attempt log: the newest 10,000 attempts that are over, in the order they were started.
+    /// Returns the newest 10,000 finished delivery attempts, in the order they were started.
+    ///
+    /// # Example: a failed attempt
+    ///
+    /// ```
+    /// # use audience::mock::MockServer;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let server = MockServer::start().await;
+    /// # let failing_url = format!("{}/nothing-here", server.url());
+    /// server.webhook_endpoint(&failing_url, "a-secret-of-the-test");
+    /// server.send_event(serde_json::json!({"type": "email.opened"})).await;
+    ///
+    /// let attempts = server.attempts();
+    ///
+    /// assert!(!attempts[0].is_success());
+    /// assert!(attempts[0].next_at.is_some());
+    /// # }
+    /// ```
     #[must_use]
-    pub fn attempts(&self) -> Vec<Attempt> {
+    pub fn attempts(&self) -> Vec<DeliveryAttempt> {
         self.shared.lock().deliveries.attempts()
+    }
+
+    /// Runs `action` with the lock held. The lock is free again before the caller can panic.
+    fn with_audience<T>(&self, action: impl FnOnce(&mut Audience) -> T) -> T {
+        action(&mut self.shared.lock().audience)
     }
 }
 
@@ -306,29 +355,5 @@ impl fmt::Debug for MockServer {
         f.debug_struct("MockServer")
             .field("url", &self.url)
             .finish_non_exhaustive()
-    }
-}
-
-/// Time that passes; see [`MockServer::advance`].
-///
-/// It passes whether or not this is awaited. Awaited, it is over: the clock is where it was to go, and all that fell due
-/// on the way has been attempted.
-pub struct Advance {
-    shared: Arc<Shared>,
-    passage: Passage,
-}
-
-impl IntoFuture for Advance {
-    type Output = ();
-    type IntoFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.shared.arrived(self.passage).await })
-    }
-}
-
-impl fmt::Debug for Advance {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.passage.fmt(f)
     }
 }

@@ -1,9 +1,8 @@
-//! The whole service as a server in your tests.
+//! The service as a server for your tests.
 //!
-//! A [`MockServer`] answers every endpoint of the interface document as the document says, on a port of its own, and
-//! delivers signed webhooks. What the document leaves open it reads in one way, and under a [`Dialect`] in each other
-//! way. It is strict: a request that the document does not allow is refused with a message that names what is wrong
-//! with it.
+//! A [`MockServer`] listens on its own port, has every endpoint of the interface document, and delivers signed
+//! webhooks. It is strict: it refuses a request that the document does not allow, and the error message says why. If
+//! the document leaves a choice, the mock makes one; a [`Dialect`] selects another.
 //!
 //! # Example: a test
 //!
@@ -24,10 +23,10 @@
 //!     server.full_key(),
 //!     body.len(),
 //! )?;
-//! let mut answer = String::new();
-//! connection.read_to_string(&mut answer)?;
+//! let mut response = String::new();
+//! connection.read_to_string(&mut response)?;
 //!
-//! assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+//! assert!(response.starts_with("HTTP/1.1 201"), "{response}");
 //! assert!(server.contact("ada@example.com").is_some());
 //! assert_eq!(server.requests()[0].path, "/contacts");
 //! # Ok(())
@@ -36,41 +35,41 @@
 //!
 //! # Time
 //!
-//! There is one clock for everything: `created_at`, rules with days, deliveries and their retries. It shows the system's
-//! time, or stands still at a time of the test's choosing ([`MockServerBuilder::clock`]); either way
-//! [`MockServer::advance`] lets hours pass at once, and everything that falls due on the way happens, in order and at
-//! its own time.
+//! One clock sets the time of everything: `created_at`, rules with days, deliveries and their retries. By default it
+//! shows the system's time. [`MockServerBuilder::clock`] stops it at a time of your choice. Either way,
+//! [`MockServer::advance`] lets hours pass at once: everything due on the way happens in order, each at its due time.
 //!
-//! # What goes wrong
+//! # Faults
 //!
-//! [`MockServer::fault`] spoils the next requests that match: a status, a delay, a connection closed before or after the
-//! request was applied, half an answer, something that is not HTTP. [`Fault`] has the list.
+//! [`MockServer::fault`] adds a fault for the next requests that match: an error status, a delay, a connection closed
+//! before or after the request is applied, a truncated response, or bytes that are not HTTP. See [`Fault`].
 //!
 //! # Webhooks
 //!
-//! Events are delivered to every [`webhook_endpoint`](MockServer::webhook_endpoint): those that `POST /emails` gives
-//! rise to, and those that [`MockServer::send_event`] injects. A receiver has 10 seconds of real time to answer with
-//! 2xx; everything else, redirects too, is a failed attempt. After a failure the next attempt is made 35 seconds later,
-//! and each gap is twice the one before: ten attempts in 4 h 58 min. Every attempt carries the same bytes and a
-//! signature of its own. With a clock that stands still, an endpoint is sent one event after the other, so that the
-//! order is the same on every run; otherwise as they come.
+//! Every [`webhook_endpoint`](MockServer::webhook_endpoint) receives the events that `POST /emails` causes and those
+//! that [`MockServer::send_event`] sends. A receiver has 10 seconds of real time to send a complete 2xx response.
+//! Anything else, including a redirect, is a failed attempt. The next attempt follows after 35 seconds, and each gap is
+//! twice the previous one: ten attempts in 4 h 58 min. All attempts carry the same bytes; each is signed anew.
+//!
+//! With a stopped clock, an endpoint receives one event at a time, in the same order on every run. With a running
+//! clock, it receives up to 16 at once, and all endpoints together up to 64.
 //!
 //! # For other languages
 //!
-//! `cargo run --example mock_server -- --port 4010` is the same server as a program; `--help` lists its flags. What the
-//! Rust face does can be done by HTTP as well, on the same port. These calls need no key, are not recorded and meet no
-//! faults. They take and give JSON, and answer 204 without a body where no answer is shown.
+//! `cargo run --example mock_server -- --port 4010` runs the same server as a program; `--help` lists its options. The
+//! calls below do over HTTP what the methods of [`MockServer`] do, on the same port. They need no key, are not recorded
+//! and are not affected by faults. Bodies are JSON. The response is a 204 without a body unless the table shows one.
 //!
-//! | call | body | answer |
+//! | call | body | response |
 //! |---|---|---|
 //! | `GET /_mock/health` | | `{"status": "ok"}` |
 //! | `POST /_mock/reset` | | |
 //! | `PUT /_mock/topics/{name}` | `{"default": true}` | |
 //! | `PUT /_mock/segments/{id}` | `{"contacts": ["ada@example.com"]}` or `{"rule": {…}}` | |
 //! | `POST /_mock/contacts/{address}/complaint` | | |
-//! | `POST /_mock/contacts/{address}/engagement` | `{"what": "opened", "at": 1700000000}`; now without `at` | |
+//! | `POST /_mock/contacts/{address}/engagement` | `{"what": "opened", "at": 1700000000}`. Default of `at`: now. | |
 //! | `GET /_mock/clock` | | `{"now": 1700000000}` |
-//! | `POST /_mock/clock` | `{"advance": 3600}` or `{"set": 1700000000}` | `{"now": 1700003600}`, once all that fell due is done |
+//! | `POST /_mock/clock` | `{"advance": 3600}` or `{"set": 1700000000}` | `{"now": 1700003600}`, when the move is complete |
 //! | `PUT /_mock/ceiling` | `{"contacts": 10}`, or `{"contacts": null}` for no limit | |
 //! | `POST /_mock/faults` | see below | |
 //! | `DELETE /_mock/faults` | | |
@@ -78,34 +77,40 @@
 //! | `DELETE /_mock/requests` | | |
 //! | `PUT /_mock/endpoints/{name}` | `{"url": "http://…", "secret": "…"}` | |
 //! | `DELETE /_mock/endpoints/{name}` | | |
-//! | `POST /_mock/events` | `{"type": "email.bounced", "data": {…}}` | `{"id": "evt_1"}`, once the first attempts are over |
+//! | `POST /_mock/events` | `{"type": "email.bounced", "data": {…}}` | `{"id": "evt_1"}`, when the first attempts are finished |
 //! | `POST /_mock/events/{id}/redeliver` | | |
 //! | `GET /_mock/attempts` | | `{"data": [{"event_id", "endpoint", "attempt", "at", "status" or "error", "next_at"}]}` |
 //!
-//! A fault is one of `{"status": 503}`, `{"delay_ms": 200}`, `{"close": "before"}` or `"after"` the request is
-//! applied, `"mid_body"` or `"reset"` in mid-body, `{"garbage": true}` and `{"body": …}`, with any of `"times"`, `"method"`, `"path"`,
-//! `"retry_after"`, `"headers"`, `"delay_ms"` and `"body"` beside it. It means what [`Fault`] says.
+//! A fault has one of `"status": 503`, `"close"` and `"garbage": true`. The values of `close` are `"before"` and
+//! `"after"` the request is applied, `"mid_body"` for a closed and `"reset"` for a reset connection in the middle of
+//! the response body. `"delay_ms": 200` and `"body"` go alone or with one of these. `"times"`, `"method"`, `"path"`,
+//! `"retry_after"` and `"headers"` can be added. All of them mean the same as the methods of [`Fault`].
 
 mod builder;
 mod clock;
+mod clock_move;
 mod control;
 mod delivery;
 mod exchange;
 mod faults;
 mod journal;
 mod mock_server;
+mod response;
 mod server;
 mod service;
+mod shared;
+mod shared_methods;
 mod state;
 #[cfg(feature = "wiremock")]
 mod wiremock;
 
 pub use builder::MockServerBuilder;
-pub use clock::Clock;
-pub use delivery::Attempt;
+pub use clock::MockClock;
+pub use clock_move::ClockMove;
+pub use delivery::DeliveryAttempt;
 pub use faults::Fault;
 pub use journal::RecordedRequest;
-pub use mock_server::{Advance, MockServer};
+pub use mock_server::MockServer;
 pub use service::contact::StoredContact;
 pub use service::dialect::{
     BatchMessage, BatchRefusal, ConsentForm, Dialect, EndOfList, ErrorShape, LeftOut, MissingName,

@@ -1,5 +1,6 @@
-//! The accept loop: HTTP/1.1 on a socket, and whatever else a fault makes of it.
+//! The HTTP/1.1 server: accepts connections, handles requests and applies connection faults.
 
+use std::error::Error;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,42 +19,44 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 use super::control;
-use super::exchange::{Answer, Exchange, Hangup};
+use super::exchange::Exchange;
 use super::journal::RecordedRequest;
-use super::state::Shared;
+use super::response::{Disconnect, MockResponse};
+use super::service::refusal::Refusal;
+use super::shared::Shared;
 
-/// The longest body that is read.
+/// The longest request body that is read, in bytes.
 const BODY_LIMIT: usize = 8 * 1024 * 1024;
 
-/// How long the first half of a body has to arrive before the connection is reset under the second.
-const BEFORE_RESET: Duration = Duration::from_millis(20);
+/// The time between the last bytes of a response and the reset of its connection, so that the bytes arrive first.
+const DELAY_BEFORE_RESET: Duration = Duration::from_millis(20);
 
-/// Serves until `stop` is dropped.
+/// Serves until the sender of `stop` is dropped.
 pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>, stop: oneshot::Receiver<()>) {
-    tokio::spawn(Arc::clone(&shared).keep_time());
+    tokio::spawn(Arc::clone(&shared).run_schedule());
     tokio::select! {
         _ = stop => {}
-        () = accept(&listener, &shared) => {}
+        () = accept_connections(&listener, &shared) => {}
     }
 }
 
-async fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+async fn accept_connections(listener: &TcpListener, shared: &Arc<Shared>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                tokio::spawn(converse(stream, Arc::clone(shared)));
+                tokio::spawn(serve_connection(stream, Arc::clone(shared)));
             }
-            // Out of file descriptors, most likely: others will be closed.
+            // Most likely out of file descriptors. Some will be closed soon.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }
 }
 
-/// One connection, from its first request to its last.
-async fn converse(stream: TcpStream, shared: Arc<Shared>) {
-    // A small answer must not wait for the acknowledgement of the one before.
+/// Serves all requests of one connection.
+async fn serve_connection(stream: TcpStream, shared: Arc<Shared>) {
+    // Without this, a small response may wait for the acknowledgement of the previous one.
     let _ = stream.set_nodelay(true);
-    let service = service_fn(|request| answer(&shared, request));
+    let service = service_fn(|request| handle_request(&shared, request));
     let mut connection = http1::Builder::new()
         .pipeline_flush(true)
         .serve_connection(TokioIo::new(stream), service);
@@ -61,79 +64,83 @@ async fn converse(stream: TcpStream, shared: Arc<Shared>) {
     let Err(error) = Pin::new(&mut connection).await else {
         return;
     };
-    let hangup =
-        std::error::Error::source(&error).and_then(|source| source.downcast_ref::<Hangup>());
-    if let Some(hangup) = hangup {
-        hang_up(connection.into_parts().io.into_inner(), hangup).await;
+    let disconnect = error
+        .source()
+        .and_then(|source| source.downcast_ref::<Disconnect>());
+    if let Some(disconnect) = disconnect {
+        end_connection(connection.into_parts().io.into_inner(), disconnect).await;
     }
 }
 
-async fn hang_up(mut stream: TcpStream, hangup: &Hangup) {
-    // The other side may be gone already: then there is nobody to spoil anything for.
-    let _ = stream.write_all(&hangup.bytes).await;
-    if hangup.reset {
-        tokio::time::sleep(BEFORE_RESET).await;
+async fn end_connection(mut stream: TcpStream, disconnect: &Disconnect) {
+    // Errors mean that the client has already closed the connection.
+    let _ = stream.write_all(&disconnect.bytes).await;
+    if disconnect.reset {
+        tokio::time::sleep(DELAY_BEFORE_RESET).await;
         let _ = stream.set_zero_linger();
     } else {
         let _ = stream.shutdown().await;
     }
 }
 
-async fn answer(
+async fn handle_request(
     shared: &Arc<Shared>,
     request: Request<Incoming>,
-) -> Result<Response<Full<Bytes>>, Hangup> {
+) -> Result<Response<Full<Bytes>>, Disconnect> {
     let (head, body) = request.into_parts();
-    let body = match read(&head, body).await {
+    let body = match read_body(&head, body).await {
         Ok(body) => body,
-        Err(NotRead::TooLong) => {
-            let message = format!("the body is longer than {BODY_LIMIT} bytes");
-            let answer = Answer::error(413, "payload_too_large", &message);
-            let mut request = record(&head, Vec::new());
-            if !control::is_control(&request.path) {
-                request.status = Some(answer.status);
-                shared.lock().journal.push(request);
-            }
-            return Ok(response(answer));
-        }
-        Err(NotRead::Gone) => return Err(Hangup::default()),
+        Err(BodyError::TooLong) => return Ok(http_response(refuse_long_body(shared, &head))),
+        Err(BodyError::ConnectionLost) => return Err(Disconnect::default()),
     };
-    let request = record(&head, body);
-    if control::is_control(&request.path) {
-        return Ok(response(control::answer(shared, &request).await));
+    let request = recorded_request(&head, body);
+    if control::is_control_path(&request.path) {
+        return Ok(http_response(control::respond(shared, &request).await));
     }
-    let Exchange { delay, answer } = shared.exchange(request);
+    let Exchange { delay, response } = shared.handle(request);
     if !delay.is_zero() {
         tokio::time::sleep(delay).await;
     }
-    answer.map(response)
+    response.map(http_response)
 }
 
-enum NotRead {
+enum BodyError {
     TooLong,
-    Gone,
+    ConnectionLost,
 }
 
-async fn read(head: &Parts, body: Incoming) -> Result<Vec<u8>, NotRead> {
-    let announced = head
+async fn read_body(head: &Parts, body: Incoming) -> Result<Vec<u8>, BodyError> {
+    let content_length = head
         .headers
         .get(CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok());
-    if announced
+    if content_length
         .and_then(|length| length.parse().ok())
         .is_some_and(|length: u64| length > BODY_LIMIT as u64)
     {
-        return Err(NotRead::TooLong);
+        return Err(BodyError::TooLong);
     }
     match Limited::new(body, BODY_LIMIT).collect().await {
-        // Copied, so that no read buffer lives on in the journal.
+        // Copied, so that the journal does not keep a read buffer alive.
         Ok(collected) => Ok(collected.to_bytes().to_vec()),
-        Err(error) if error.is::<LengthLimitError>() => Err(NotRead::TooLong),
-        Err(_) => Err(NotRead::Gone),
+        Err(error) if error.is::<LengthLimitError>() => Err(BodyError::TooLong),
+        Err(_) => Err(BodyError::ConnectionLost),
     }
 }
 
-fn record(head: &Parts, body: Vec<u8>) -> RecordedRequest {
+/// Returns a 413, and records the request without its body.
+fn refuse_long_body(shared: &Shared, head: &Parts) -> MockResponse {
+    let message = format!("the request body is longer than {BODY_LIMIT} bytes");
+    let response: MockResponse = Refusal::new(413, "payload_too_large", message).into();
+    let mut request = recorded_request(head, Vec::new());
+    if !control::is_control_path(&request.path) {
+        request.status = Some(response.status);
+        shared.lock().journal.push(request);
+    }
+    response
+}
+
+fn recorded_request(head: &Parts, body: Vec<u8>) -> RecordedRequest {
     let headers = head
         .headers
         .iter()
@@ -153,19 +160,19 @@ fn record(head: &Parts, body: Vec<u8>) -> RecordedRequest {
     }
 }
 
-fn response(answer: Answer) -> Response<Full<Bytes>> {
-    let has_body = !answer.body.is_empty();
-    let mut response = Response::new(Full::new(answer.body.into()));
-    *response.status_mut() =
-        StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    for (name, value) in answer.headers {
-        response.headers_mut().append(name, value);
+fn http_response(response: MockResponse) -> Response<Full<Bytes>> {
+    let has_body = !response.body.is_empty();
+    let mut http_response = Response::new(Full::new(response.body.into()));
+    *http_response.status_mut() =
+        StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    for (name, value) in response.headers {
+        http_response.headers_mut().append(name, value);
     }
     if has_body {
-        response
+        http_response
             .headers_mut()
             .entry(CONTENT_TYPE)
             .or_insert(HeaderValue::from_static("application/json"));
     }
-    response
+    http_response
 }

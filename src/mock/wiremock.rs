@@ -1,4 +1,4 @@
-//! The service mounted in a wiremock server.
+//! The service as a responder for the `wiremock` package.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,15 +10,15 @@ use super::service::contact::StoredContact;
 use super::service::dialect::Dialect;
 use super::service::message::Request;
 use super::service::segment::SegmentKind;
+use super::shared_methods::{audience_methods, settings_methods};
 use crate::Timestamp;
 
-/// The whole service as a [`wiremock::Respond`](Respond): mount it in a wiremock server, under mocks of your own.
+/// The service as a [`wiremock::Respond`](Respond): mount it in a wiremock server, after your own mocks.
 ///
-/// It holds what [`MockServer`](super::MockServer) holds and answers as that does, without what needs a
-/// server of its own: no faults of the connection, no control plane, and no webhook deliveries.
-/// Clones share one audience, so a test keeps one to look into while the server has another.
+/// It responds like a [`MockServer`](super::MockServer). It has no connection faults, no control plane and no webhook
+/// deliveries. Clones share one audience: mount one clone and keep another to inspect the audience.
 ///
-/// # Example: a call that fails once, in front of a service that works
+/// # Example: one failed response before the service responds
 ///
 /// ```
 /// use audience::{Client, contacts::NewContact, mock::MockService};
@@ -55,15 +55,15 @@ pub struct MockService {
 type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 impl MockService {
-    /// A service as [`builder`](Self::builder) makes it when nothing else is asked for.
+    /// Creates a service with the default configuration.
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build()
     }
 
-    /// A service with keys, ceiling, dialect or clock of your own.
+    /// Returns a builder for a service with another configuration.
     ///
-    /// # Example: a ceiling of two contacts, in a time that stands still
+    /// # Example: a ceiling of two contacts, and a stopped clock
     ///
     /// ```
     /// use audience::{Timestamp, mock::MockService};
@@ -73,7 +73,7 @@ impl MockService {
     ///     .clock(|| Timestamp::from_unix(1_700_000_000))
     ///     .build();
     ///
-    /// assert_eq!(service.contacts(), 0);
+    /// assert_eq!(service.contact_count(), 0);
     /// ```
     pub fn builder() -> MockServiceBuilder {
         MockServiceBuilder {
@@ -82,89 +82,23 @@ impl MockService {
         }
     }
 
-    /// The full-access key that is taken.
-    #[must_use]
-    pub fn full_key(&self) -> &str {
-        &self.full_key
+    audience_methods! {
+        #[doc = "# use audience::mock::MockService;"]
+        #[doc = "let mock = MockService::new();"]
+        start,
+        end
     }
 
-    /// The sending-access key that is taken: good for `POST /emails` alone (section 5).
-    #[must_use]
-    pub fn sending_key(&self) -> &str {
-        &self.sending_key
+    fn now(&self) -> Timestamp {
+        (self.now)()
     }
 
-    /// Makes a topic with this default answer, or gives it another default (section 2.6).
-    pub fn topic(&self, name: impl AsRef<str>, default: bool) {
-        self.audience().put_topic(name.as_ref(), default);
+    fn with_audience<T>(&self, action: impl FnOnce(&mut Audience) -> T) -> T {
+        action(&mut self.lock())
     }
 
-    /// Makes a segment, or replaces the one with this id (section 2.7).
-    ///
-    /// # Panics
-    ///
-    /// If the rule is none; the message says what is wrong with it.
-    #[track_caller]
-    pub fn segment(&self, id: impl AsRef<str>, kind: SegmentKind) {
-        let id = id.as_ref();
-        let made = self.audience().put_segment(id, kind);
-        if let Err(error) = made {
-            panic!("the rule of segment `{id}` cannot be read: {error}");
-        }
-    }
-
-    /// A mailbox provider's spam report: opts the contact out for good, and suppresses the address,
-    /// contact or not (section 3.2).
-    pub fn report_spam(&self, address: impl AsRef<str>) {
-        let now = self.now();
-        self.audience().report_spam(address.as_ref(), now);
-    }
-
-    /// Notes that the contact's mail was `delivered`, `bounced`, `complained`, `opened` or `clicked` at a
-    /// moment, for rules to find (section 2.8).
-    ///
-    /// # Panics
-    ///
-    /// If `what` is none of the five.
-    #[track_caller]
-    pub fn engage(
-        &self,
-        address: impl AsRef<str>,
-        what: impl AsRef<str>,
-        at: impl Into<Timestamp>,
-    ) {
-        let at = at.into().as_unix();
-        let noted = self
-            .audience()
-            .record_engagement(address.as_ref(), what.as_ref(), at);
-        if let Err(error) = noted {
-            panic!("no such engagement: {error}");
-        }
-    }
-
-    /// The contact with this address, if there is one.
-    #[must_use]
-    pub fn contact(&self, address: impl AsRef<str>) -> Option<StoredContact> {
-        self.audience().contact(address.as_ref())
-    }
-
-    /// How many contacts are stored.
-    #[must_use]
-    pub fn contacts(&self) -> usize {
-        self.audience().contact_count()
-    }
-
-    /// Changes how many contacts may be stored; `None` is as many as there come (section 8).
-    pub fn set_ceiling(&self, contacts: Option<u64>) {
-        self.audience().set_ceiling(contacts);
-    }
-
-    fn now(&self) -> i64 {
-        (self.now)().as_unix()
-    }
-
-    /// No request leaves the audience half changed, so one that panicked elsewhere does no harm here.
-    fn audience(&self) -> MutexGuard<'_, Audience> {
+    /// Ignores a poisoned lock: no request leaves the audience half changed.
+    fn lock(&self) -> MutexGuard<'_, Audience> {
         self.audience.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -178,7 +112,7 @@ impl Default for MockService {
 impl fmt::Debug for MockService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MockService")
-            .field("audience", &*self.audience())
+            .field("audience", &*self.lock())
             .finish_non_exhaustive()
     }
 }
@@ -200,64 +134,36 @@ impl Respond for MockService {
             headers: &headers,
             body: &request.body,
         };
-        let now = self.now();
-        let mut audience = self.audience();
+        let now = self.now().as_unix();
+        let mut audience = self.lock();
         let reply = audience.handle(&request, now);
-        // Nobody delivers events here, and a long test should not gather them.
+        // Events are not delivered here. Dropped, so that they do not pile up in a long test.
         drop(audience.take_events());
-        let answer = ResponseTemplate::new(reply.status);
+        let response = ResponseTemplate::new(reply.status);
         if reply.body.is_empty() {
-            return answer;
+            return response;
         }
-        answer.set_body_raw(reply.body, "application/json")
+        response.set_body_raw(reply.body, "application/json")
     }
 }
 
-/// What a [`MockService`] is made with.
-#[must_use = "no service is made before `build`"]
+/// Configures and creates a [`MockService`].
+#[must_use = "no service is created until `build` is called"]
 pub struct MockServiceBuilder {
     settings: Settings,
     now: Now,
 }
 
 impl MockServiceBuilder {
-    /// The full-access key to take. The default is `mock-full-access-key`.
-    pub fn full_key(mut self, key: impl Into<String>) -> Self {
-        self.settings.full_key = key.into();
-        self
-    }
+    settings_methods!();
 
-    /// The sending-access key to take. The default is `mock-sending-access-key`.
-    pub fn sending_key(mut self, key: impl Into<String>) -> Self {
-        self.settings.sending_key = key.into();
-        self
-    }
-
-    /// The header that holds the bare key. The default is `Authorization: Bearer` and the key.
-    pub fn auth_header(mut self, name: impl Into<String>) -> Self {
-        self.settings.key_header = Some(name.into());
-        self
-    }
-
-    /// How many contacts may be stored. The default is as many as there come.
-    pub fn contact_ceiling(mut self, contacts: u64) -> Self {
-        self.settings.ceiling = Some(contacts);
-        self
-    }
-
-    /// How to answer where the interface document is silent. The default is [`Dialect::default`].
-    pub fn dialect(mut self, dialect: Dialect) -> Self {
-        self.settings.dialect = dialect;
-        self
-    }
-
-    /// The time that the service lives in. The default is the system's.
+    /// Sets the function that returns the current time. Default: the system's time.
     pub fn clock(mut self, now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         self.now = Arc::new(now);
         self
     }
 
-    /// The service.
+    /// Creates the service.
     #[must_use]
     pub fn build(self) -> MockService {
         MockService {
@@ -293,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_clone_is_told_the_other_shows() {
+    fn clones_share_one_audience() {
         let service = MockService::builder()
             .full_key("k")
             .clock(|| Timestamp::from_unix(7))
@@ -320,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_do_not_print_themselves() {
+    fn debug_output_does_not_contain_the_keys() {
         let builder = MockService::builder().full_key("k-1").sending_key("k-2");
 
         assert!(!format!("{builder:?}").contains("k-"));
@@ -328,8 +234,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "the rule of segment `seg_1` cannot be read: `match_` is missing")]
-    fn a_segment_with_a_bad_rule_fails_the_test_that_makes_it() {
+    #[should_panic(expected = "the rule of segment \"seg_1\" is invalid: `match_` is missing")]
+    fn an_invalid_segment_rule_panics_with_the_reason() {
         let rule = serde_json::json!({ "conditions": [] });
 
         MockService::new().segment("seg_1", SegmentKind::Rule(rule));

@@ -65,7 +65,7 @@ const _: () = {
     shared::<mock::Dialect>();
     shared::<mock::StoredContact>();
     shared::<mock::RecordedRequest>();
-    shared::<mock::Attempt>();
+    shared::<mock::DeliveryAttempt>();
     shared::<Verifier>();
     shared::<VerifierBuilder>();
     shared::<Signer>();

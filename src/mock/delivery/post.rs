@@ -1,8 +1,8 @@
-//! One attempt to deliver one event, over a connection of its own.
+//! One attempt to deliver an event, over a new connection.
 
 use std::error::Error;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST, USER_AGENT};
@@ -17,32 +17,36 @@ use tokio::task::JoinSet;
 use crate::Timestamp;
 use crate::webhooks::{EventType, Signer};
 
-/// Where deliveries go, and what signs them.
+/// The URL that events are posted to, and the signer for them. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(in crate::mock) struct Target(Arc<Address>);
+pub(in crate::mock) struct Target(Arc<TargetInner>);
 
 #[derive(Debug)]
-struct Address {
+struct TargetInner {
     host: String,
     port: u16,
-    /// As it stands in the `Host` header.
+    /// The value of the `Host` header.
     authority: String,
-    path: String,
+    path_and_query: String,
     signer: Signer,
 }
 
 impl Target {
-    /// Reads a URL and a signing secret, or says what is wrong with them.
+    /// Creates a target from a URL and a signing secret.
+    ///
+    /// # Errors
+    ///
+    /// A message for the test's author, if the URL is not a plain `http://…` URL or the secret is unusable.
     pub(in crate::mock) fn new(url: &str, secret: &str) -> Result<Self, String> {
         let uri: Uri = url
             .parse()
-            .map_err(|error| format!("{url:?} is no URL to deliver to: {error}"))?;
+            .map_err(|error| format!("{url:?} is not a valid endpoint URL: {error}"))?;
         match uri.scheme_str() {
             Some("http") => {}
             Some("https") => return Err(format!("{url:?}: the mock delivers over http only")),
             _ => {
                 return Err(format!(
-                    "{url:?} is no URL to deliver to: it does not start with http://"
+                    "{url:?} is not a valid endpoint URL: it does not start with http://"
                 ));
             }
         }
@@ -51,17 +55,17 @@ impl Target {
             .filter(|authority| !authority.as_str().contains('@'))
         else {
             return Err(format!(
-                "{url:?}: the mock does not send a user name to a webhook endpoint"
+                "{url:?}: the mock does not support a user name in an endpoint URL"
             ));
         };
         let signer = Signer::new(secret)
             .map_err(|error| format!("the secret for {url:?} cannot be used: {error}"))?;
 
-        Ok(Self(Arc::new(Address {
+        Ok(Self(Arc::new(TargetInner {
             host: authority.host().trim_matches(['[', ']']).to_owned(),
             port: authority.port_u16().unwrap_or(80),
             authority: authority.to_string(),
-            path: match uri.path_and_query().map_or("", PathAndQuery::as_str) {
+            path_and_query: match uri.path_and_query().map_or("", PathAndQuery::as_str) {
                 path if path.starts_with('/') => path.to_owned(),
                 query => format!("/{query}"),
             },
@@ -69,68 +73,81 @@ impl Target {
         })))
     }
 
-    /// Signs `body` for `at` and posts it. Returns the status that was answered within `limit`, or what went wrong.
+    /// Signs `body` for the time `at` and posts it. Returns the status of the response.
     ///
-    /// A redirect is an answer like any other: it is not followed.
+    /// Does not follow redirects: a 3xx is returned like any other status.
+    ///
+    /// # Errors
+    ///
+    /// A text for the attempt log, if no complete response arrives within `timeout`.
     pub(in crate::mock) async fn post(
         &self,
         event_type: &str,
         at: i64,
         body: Bytes,
-        limit: Duration,
+        timeout: Duration,
     ) -> Result<u16, String> {
         let at = Timestamp::from_unix(at)
             .to_system_time()
-            .unwrap_or(std::time::UNIX_EPOCH);
-        let signature = self.0.signer.sign(&EventType::from(event_type), at, &body);
+            .unwrap_or(UNIX_EPOCH);
+        let signed_headers = self.0.signer.sign(&EventType::from(event_type), at, &body);
 
-        match tokio::time::timeout(limit, self.0.exchange(signature, body)).await {
+        match tokio::time::timeout(timeout, self.0.send(signed_headers, body)).await {
             Ok(Ok(status)) => Ok(status),
-            Ok(Err(error)) => Err(chain(&*error)),
-            Err(_) => Err(format!("no complete answer within {limit:?}")),
+            Ok(Err(error)) => Err(error_chain(&*error)),
+            Err(_) => Err(format!("no complete response within {timeout:?}")),
         }
     }
 }
 
-impl Address {
-    async fn exchange(
+impl TargetInner {
+    async fn send(
         &self,
-        signature: HeaderMap,
+        signed_headers: HeaderMap,
         body: Bytes,
     ) -> Result<u16, Box<dyn Error + Send + Sync>> {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
         stream.set_nodelay(true)?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        // Ends with this function, whichever way that goes.
-        let mut driver = JoinSet::new();
-        driver.spawn(connection);
+        // A set aborts the connection's task when this function returns or is cancelled.
+        let mut connection_task = JoinSet::new();
+        connection_task.spawn(connection);
 
-        let mut request = Request::new(Full::new(body));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.path.parse()?;
-        *request.headers_mut() = signature;
-        request.headers_mut().insert(HOST, self.authority.parse()?);
-        request
-            .headers_mut()
-            .insert(CONTENT_TYPE, "application/json".parse()?);
-        request.headers_mut().insert(
-            USER_AGENT,
-            concat!("audience-mock/", env!("CARGO_PKG_VERSION")).parse()?,
-        );
-
-        let answer = sender.send_request(request).await?;
-        let status = answer.status().as_u16();
-        // Nobody needs the body, but an answer is complete only with all of it.
-        let mut body = answer.into_body();
+        let response = sender
+            .send_request(self.request(signed_headers, body)?)
+            .await?;
+        let status = response.status().as_u16();
+        // The body is not used, but the response is complete only with all of it.
+        let mut body = response.into_body();
         while let Some(frame) = body.frame().await {
             frame?;
         }
 
         Ok(status)
     }
+
+    fn request(
+        &self,
+        signed_headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Request<Full<Bytes>>, Box<dyn Error + Send + Sync>> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.path_and_query.parse()?;
+        let headers = request.headers_mut();
+        *headers = signed_headers;
+        headers.insert(HOST, self.authority.parse()?);
+        headers.insert(CONTENT_TYPE, "application/json".parse()?);
+        headers.insert(
+            USER_AGENT,
+            concat!("audience-mock/", env!("CARGO_PKG_VERSION")).parse()?,
+        );
+        Ok(request)
+    }
 }
 
-fn chain(error: &(dyn Error + 'static)) -> String {
+/// Returns the texts of an error and its sources, joined by `: `.
+fn error_chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
@@ -146,12 +163,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_that_cannot_be_delivered_to_is_refused_with_the_reason() {
+    fn an_unusable_endpoint_url_is_refused_with_the_reason() {
         for (url, reason) in [
             ("https://example.com/hook", "over http only"),
             ("ftp://example.com", "does not start with http://"),
             ("/hook", "does not start with http://"),
-            ("http://", "is no URL"),
+            ("http://", "is not a valid endpoint URL"),
             ("http://user@example.com/", "user name"),
         ] {
             let error = Target::new(url, "a-secret-of-the-test").unwrap_err();
@@ -161,28 +178,28 @@ mod tests {
     }
 
     #[test]
-    fn a_url_is_taken_apart_as_it_stands() {
+    fn a_url_is_split_into_host_port_and_path() {
         let target = Target::new("http://[::1]:8080/hook?a=b", "a-secret-of-the-test").unwrap();
         let plain = Target::new("http://localhost", "a-secret-of-the-test").unwrap();
         let query = Target::new("http://localhost:4000?token=1", "a-secret-of-the-test").unwrap();
 
         assert_eq!((&*target.0.host, target.0.port), ("::1", 8080));
         assert_eq!(
-            (&*target.0.authority, &*target.0.path),
+            (&*target.0.authority, &*target.0.path_and_query),
             ("[::1]:8080", "/hook?a=b")
         );
         assert_eq!(
-            (&*plain.0.host, plain.0.port, &*plain.0.path),
+            (&*plain.0.host, plain.0.port, &*plain.0.path_and_query),
             ("localhost", 80, "/")
         );
         assert_eq!(
-            (&*query.0.authority, &*query.0.path),
+            (&*query.0.authority, &*query.0.path_and_query),
             ("localhost:4000", "/?token=1")
         );
     }
 
     #[test]
-    fn a_target_does_not_print_its_secret() {
+    fn debug_output_does_not_contain_the_secret() {
         let target = Target::new("http://localhost", "a-secret-of-the-test").unwrap();
 
         assert!(!format!("{target:?}").contains("a-secret-of-the-test"));

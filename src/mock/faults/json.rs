@@ -1,4 +1,4 @@
-//! A fault as the control plane is told of it.
+//! The JSON form of a fault, for the control plane.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,10 +6,13 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Fault, answerable};
+use super::fault::Fault;
+use super::header::response_header;
 
-/// Members that say what goes wrong (`status`, `close`, `garbage`; `delay_ms` and `body` alone or with another), when,
-/// and how often. Whatever is left out is as in [`Fault`].
+/// A [`Fault`] as JSON.
+///
+/// `status`, `close` and `garbage` exclude each other; `delay_ms` and `body` go alone or with one of them. Each member
+/// has the meaning and the default of the method of the same name.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::mock) struct FaultJson {
@@ -27,63 +30,39 @@ pub(in crate::mock) struct FaultJson {
     path: Option<String>,
 }
 
-/// Where the connection ends.
+/// When the connection ends.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Close {
     /// Before the request is applied.
     Before,
-    /// After it is applied, before the answer.
+    /// After the request is applied, before the response.
     After,
-    /// In the middle of the answer's body.
+    /// In the middle of the response body.
     MidBody,
-    /// In the middle of the answer's body, by a reset.
+    /// In the middle of the response body, by a reset.
     Reset,
 }
 
 impl FaultJson {
-    /// The fault, or why it cannot be one.
-    pub(in crate::mock) fn fault(self) -> Result<Fault, String> {
-        let mut fault = match (self.status, self.close, self.garbage) {
-            (Some(status), None, false) if (200..=999).contains(&status) => Fault::status(status),
-            (Some(status), None, false) => {
-                return Err(format!("`status` is between 200 and 999, not {status}"));
-            }
-            (None, Some(Close::Before), false) => Fault::close_before(),
-            (None, Some(Close::After), false) => Fault::close_after(),
-            (None, Some(Close::MidBody), false) => Fault::cut_body(),
-            (None, Some(Close::Reset), false) => Fault::reset_body(),
-            (None, None, true) => Fault::garbage(),
-            (None, None, false) if self.delay_ms.is_some() || self.body.is_some() => {
-                Fault::delay(Duration::ZERO)
-            }
-            (None, None, false) => {
-                return Err(
-                    "a fault has one of `status`, `close`, `garbage`, `delay_ms` and `body`".into(),
-                );
-            }
-            _ => return Err("a fault has only one of `status`, `close` and `garbage`".into()),
-        };
-
-        fault = fault.late_by(Duration::from_millis(self.delay_ms.unwrap_or(0)));
+    /// Converts the JSON to a fault.
+    ///
+    /// # Errors
+    ///
+    /// A message for the test's author, if a member is invalid or the members do not go together.
+    pub(in crate::mock) fn into_fault(self) -> Result<Fault, String> {
+        let mut fault = self
+            .without_modifiers()?
+            .delayed_by(Duration::from_millis(self.delay_ms.unwrap_or(0)));
         match self.body {
             None => {}
             Some(Value::String(text)) => fault = fault.body(text),
             Some(json) => fault = fault.body(json.to_string()),
         }
-        let retry_after = match self.retry_after {
-            None => None,
-            Some(Value::Number(seconds)) if seconds.is_u64() => Some(seconds.to_string()),
-            Some(Value::String(date)) => Some(date),
-            Some(other) => {
-                return Err(format!(
-                    "`retry_after` is seconds or the text of a date, not {other}"
-                ));
-            }
-        };
-        let retry_after = retry_after.map(|after| ("retry-after".to_owned(), after));
+        let retry_after = self.retry_after.map(retry_after_text).transpose()?;
+        let retry_after = retry_after.map(|text| ("retry-after".to_owned(), text));
         for (name, value) in self.headers.into_iter().chain(retry_after) {
-            answerable(&name, &value)?;
+            response_header(&name, &value)?;
             fault = fault.header(name, value);
         }
         if let Some(times) = self.times {
@@ -96,5 +75,38 @@ impl FaultJson {
             fault = fault.path(path);
         }
         Ok(fault)
+    }
+
+    fn without_modifiers(&self) -> Result<Fault, String> {
+        match (self.status, self.close, self.garbage) {
+            (Some(status), None, false) if (200..=999).contains(&status) => {
+                Ok(Fault::status(status))
+            }
+            (Some(status), None, false) => Err(format!(
+                "`status` must be between 200 and 999, not {status}"
+            )),
+            (None, Some(Close::Before), false) => Ok(Fault::close_before()),
+            (None, Some(Close::After), false) => Ok(Fault::close_after()),
+            (None, Some(Close::MidBody), false) => Ok(Fault::cut_body()),
+            (None, Some(Close::Reset), false) => Ok(Fault::reset_body()),
+            (None, None, true) => Ok(Fault::garbage()),
+            (None, None, false) if self.delay_ms.is_some() || self.body.is_some() => {
+                Ok(Fault::delay(Duration::ZERO))
+            }
+            (None, None, false) => Err(
+                "a fault needs one of `status`, `close`, `garbage`, `delay_ms` and `body`".into(),
+            ),
+            _ => Err("a fault can have only one of `status`, `close` and `garbage`".into()),
+        }
+    }
+}
+
+fn retry_after_text(value: Value) -> Result<String, String> {
+    match value {
+        Value::Number(seconds) if seconds.is_u64() => Ok(seconds.to_string()),
+        Value::String(date) => Ok(date),
+        other => Err(format!(
+            "`retry_after` must be whole seconds or the text of a date, not {other}"
+        )),
     }
 }

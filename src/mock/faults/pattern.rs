@@ -1,8 +1,10 @@
-//! Which path a fault is for: text in which a star stands for any text.
+//! Matches request paths against the path pattern of a fault.
 
 use percent_encoding::percent_decode_str;
 
-/// Whether `path` is one that `pattern` stands for. Neither need be percent-encoded in the same way.
+/// Returns whether `path` matches `pattern`, in which `*` matches any text, including none.
+///
+/// Both are percent-decoded first, so it does not matter how they are encoded.
 pub(super) fn matches(pattern: &str, path: &str) -> bool {
     let decoded = percent_decode_str(path).decode_utf8_lossy();
     let mut parts = pattern
@@ -15,7 +17,7 @@ pub(super) fn matches(pattern: &str, path: &str) -> bool {
     let Some(mut part) = parts.next() else {
         return rest.is_empty();
     };
-    // Between stars the first place that fits is as good as any; only the last part is bound to the end.
+    // Between stars the first match is as good as any other. Only the last part must match at the end.
     for next in parts {
         let Some(at) = rest.find(&*part) else {
             return false;
@@ -31,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_any_text() {
+    fn a_star_matches_any_text() {
         for (pattern, path, expected) in [
             ("/contacts", "/contacts", true),
             ("/contacts", "/contacts/", false),

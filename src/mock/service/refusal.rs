@@ -33,7 +33,7 @@ impl Refusal {
     }
 
     /// 422 `validation_error`: a body, query or path is invalid.
-    pub(super) fn invalid(message: impl Into<String>) -> Self {
+    pub(in crate::mock) fn invalid(message: impl Into<String>) -> Self {
         Self::new(422, "validation_error", message)
     }
 
@@ -52,7 +52,7 @@ impl Refusal {
     }
 
     /// 404 `not_found`: an unknown path, contact, topic or segment.
-    pub(super) fn not_found(message: impl Into<String>) -> Self {
+    pub(in crate::mock) fn not_found(message: impl Into<String>) -> Self {
         Self::new(404, "not_found", message)
     }
 

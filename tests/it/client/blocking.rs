@@ -138,7 +138,7 @@ fn one_client_serves_many_threads() {
     });
 
     drop(contacts);
-    assert_eq!(server.contacts(), 8);
+    assert_eq!(server.contact_count(), 8);
 }
 
 #[tokio::test]

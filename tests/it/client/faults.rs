@@ -174,7 +174,7 @@ async fn check(operation: Operation, kind: FaultKind) {
     if let Some(done) = has_taken_effect(operation, &server) {
         assert_eq!(done, kind.is_applied() || retried, "{case}");
     }
-    assert!(server.contacts() <= 1, "{case}");
+    assert!(server.contact_count() <= 1, "{case}");
 }
 
 #[tokio::test]
@@ -210,7 +210,7 @@ async fn a_create_whose_response_was_lost_reports_two_attempts() {
         (&report.entries[0].outcome, report.attempts()),
         (&BatchOutcome::Updated, 2)
     );
-    assert_eq!(server.contacts(), 2);
+    assert_eq!(server.contact_count(), 2);
 }
 
 #[tokio::test]
@@ -256,7 +256,7 @@ async fn a_service_that_keeps_failing_gets_four_attempts() {
             (4, Outcome::Unknown, 4),
             "{kind:?}"
         );
-        assert_eq!(server.contacts(), usize::from(kind.is_applied()));
+        assert_eq!(server.contact_count(), usize::from(kind.is_applied()));
     }
 }
 

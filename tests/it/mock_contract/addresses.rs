@@ -122,7 +122,7 @@ fn section_4_unusual_addresses_are_found_when_encoded() {
         assert_eq!(api.retrieve(address)["email"], address);
         assert_eq!(api.unsubscribe(address, ()).expect(200)["email"], address);
     }
-    assert_eq!(api.server.contacts(), addresses.len());
+    assert_eq!(api.server.contact_count(), addresses.len());
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn section_4_an_invalid_path_encoding_is_refused_without_a_crash() {
         }
     }
 
-    assert_eq!(api.server.contacts(), 1);
+    assert_eq!(api.server.contact_count(), 1);
 }
 
 #[test]

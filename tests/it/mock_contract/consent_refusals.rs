@@ -30,7 +30,7 @@ fn default_a_consent_call_for_an_unknown_address_is_404_and_creates_nothing() {
     api.unsubscribe(NOBODY, ()).refused(404, "not_found");
     api.subscribe(NOBODY, ()).refused(404, "not_found");
 
-    assert_eq!(api.server.contacts(), 1);
+    assert_eq!(api.server.contact_count(), 1);
     api.get("/contacts/nobody%40example.com")
         .refused(404, "not_found");
 }

@@ -161,7 +161,7 @@ fn section_4_1_refusal_422_email_is_not_an_address() {
     api.post("/contacts", json!({"first_name": "Ada"}))
         .refused(422, "validation_error");
 
-    assert_eq!(api.server.contacts(), 0);
+    assert_eq!(api.server.contact_count(), 0);
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn section_4_1_refusal_422_properties_is_not_a_json_object() {
         assert!(message.contains("properties"), "{message}");
     }
 
-    assert_eq!(api.server.contacts(), 0);
+    assert_eq!(api.server.contact_count(), 0);
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn section_4_1_refusal_403_key_not_permitted() {
         .send()
         .refused(403, "key_not_permitted");
 
-    assert_eq!(api.server.contacts(), 0);
+    assert_eq!(api.server.contact_count(), 0);
 }
 
 #[test]

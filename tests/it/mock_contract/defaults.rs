@@ -149,7 +149,7 @@ fn default_property_values_other_than_strings_and_numbers_are_422() {
         assert_eq!(report["data"][0]["status"], "validation_error");
     }
 
-    assert_eq!(api.server.contacts(), 0);
+    assert_eq!(api.server.contact_count(), 0);
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn default_an_unknown_on_conflict_is_422() {
         assert!(message.contains("on_conflict"), "{message}");
     }
 
-    assert_eq!(api.server.contacts(), 0);
+    assert_eq!(api.server.contact_count(), 0);
 }
 
 #[test]

@@ -130,7 +130,7 @@ fn dialect_batch_refusal_bad_request() {
     api.post("/contacts/batch", json!(vec![json!({"email": ADA}); 101]))
         .refused(400, "bad_request");
 
-    assert_eq!(api.server.contacts(), 0);
+    assert_eq!(api.server.contact_count(), 0);
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn an_unsupported_method_is_404_names_the_supported_ones_and_changes_nothing() {
         }
     }
 
-    assert_eq!(api.server.contacts(), 1);
+    assert_eq!(api.server.contact_count(), 1);
     assert_eq!(api.retrieve(ADA), before);
 }
 
@@ -82,7 +82,7 @@ fn unknown_paths_are_404_with_the_usual_error_body() {
             .refused(404, "not_found");
     }
 
-    assert_eq!(api.server.contacts(), 1);
+    assert_eq!(api.server.contact_count(), 1);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_body_that_is_not_utf_8_is_422() {
             .refused(422, "validation_error");
     }
 
-    assert_eq!(api.server.contacts(), 1);
+    assert_eq!(api.server.contact_count(), 1);
     assert_eq!(api.retrieve(ADA)["unsubscribed"], false);
 }
 
@@ -227,7 +227,7 @@ fn a_duplicate_member_is_422() {
     )
     .refused(422, "validation_error");
 
-    assert_eq!(api.server.contacts(), 1);
+    assert_eq!(api.server.contact_count(), 1);
     assert_eq!(api.retrieve(ADA)["unsubscribed"], false);
 }
 

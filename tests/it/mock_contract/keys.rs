@@ -58,7 +58,7 @@ fn section_5_the_audience_endpoints_need_a_full_access_key() {
             .refused(403, "key_not_permitted");
     }
 
-    assert_eq!(api.server.contacts(), 1);
+    assert_eq!(api.server.contact_count(), 1);
     assert_eq!(api.retrieve("ada@example.com"), before);
 }
 
@@ -95,7 +95,7 @@ fn default_no_key_is_401_on_every_endpoint() {
         .send()
         .refused(401, "unauthorized");
 
-    assert_eq!(api.server.contacts(), 1);
+    assert_eq!(api.server.contact_count(), 1);
 }
 
 #[test]

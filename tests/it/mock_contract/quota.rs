@@ -17,7 +17,7 @@ fn section_8_the_first_contact_over_the_ceiling_is_refused() {
     api.post("/contacts", json!({"email": "c@example.com"}))
         .refused(402, "quota_exceeded");
 
-    assert_eq!(api.server.contacts(), 2);
+    assert_eq!(api.server.contact_count(), 2);
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn section_4_2_rule_3_once_one_entry_reports_quota_exceeded_every_remaining_entr
     expected.extend(["quota_exceeded"; 7]);
     assert_eq!(strings(&report["data"], "status"), expected);
     assert_eq!(api.retrieve("a@example.com")["first_name"], "Before");
-    assert_eq!(api.server.contacts(), 2);
+    assert_eq!(api.server.contact_count(), 2);
 }
 
 #[test]
@@ -192,5 +192,5 @@ fn default_there_is_no_ceiling() {
         api.post("/contacts/batch", batch).expect(200);
     }
 
-    assert_eq!(api.server.contacts(), 300);
+    assert_eq!(api.server.contact_count(), 300);
 }

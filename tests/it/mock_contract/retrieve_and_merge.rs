@@ -117,7 +117,7 @@ fn default_patch_of_an_unknown_address_is_404_and_creates_nothing() {
     api.patch("/contacts/bob%40example.com", json!({}))
         .refused(422, "validation_error");
 
-    assert_eq!(api.server.contacts(), 1);
+    assert_eq!(api.server.contact_count(), 1);
 }
 
 #[test]

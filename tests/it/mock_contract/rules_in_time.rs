@@ -28,7 +28,7 @@ fn api_with_opens(seconds_ago: &[u64]) -> Api {
         let address = format!("ago{ago}@example.com");
         api.create(&address);
         api.server
-            .engage(&address, "opened", NOW - i64::try_from(ago).unwrap());
+            .record_engagement(&address, "opened", NOW - i64::try_from(ago).unwrap());
     }
     api
 }
@@ -49,7 +49,7 @@ fn section_2_8_engagement_ever_and_never_for_each_what() {
     for what in WHAT {
         let address = format!("{what}@example.com");
         api.create(&address);
-        api.server.engage(&address, what, NOW - 1);
+        api.server.record_engagement(&address, what, NOW - 1);
     }
 
     for what in WHAT {
@@ -84,8 +84,9 @@ fn section_2_8_engagement_not_within_days_is_the_complement() {
 #[test]
 fn section_2_8_only_the_latest_engagement_counts() {
     let api = api_with_opens(&[]);
-    api.server.engage("never@example.com", "opened", NOW - 1);
-    api.server.engage(
+    api.server
+        .record_engagement("never@example.com", "opened", NOW - 1);
+    api.server.record_engagement(
         "never@example.com",
         "opened",
         NOW - 90 * i64::try_from(DAY).unwrap(),

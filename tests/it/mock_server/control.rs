@@ -1,4 +1,4 @@
-//! Each row of the control plane's table.
+//! The control plane, call by call.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{ada, get, json_of, post};
 use crate::support::receiver::{Receiver, SECRET};
 
-/// A call without a key; its status, and its body where there is one.
+/// Calls the control plane without a key. Returns the status, and the body or `Null`.
 async fn call(server: &MockServer, method: &str, path: &str, body: Value) -> (u16, Value) {
     let method = Method::from_bytes(method.as_bytes()).unwrap();
     let mut request =
@@ -18,13 +18,13 @@ async fn call(server: &MockServer, method: &str, path: &str, body: Value) -> (u1
     if !body.is_null() {
         request = request.body(body.to_string());
     }
-    let answer = request.send().await.unwrap();
-    let status = answer.status().as_u16();
-    let body = answer.bytes().await.unwrap();
+    let response = request.send().await.unwrap();
+    let status = response.status().as_u16();
+    let body = response.bytes().await.unwrap();
     (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
 }
 
-const DONE: (u16, Value) = (204, Value::Null);
+const NO_CONTENT: (u16, Value) = (204, Value::Null);
 
 #[tokio::test]
 async fn health_is_ok() {
@@ -37,17 +37,20 @@ async fn health_is_ok() {
 }
 
 #[tokio::test]
-async fn reset_goes_back_to_the_start() {
+async fn reset_restores_the_initial_state() {
     let server = MockServer::start().await;
     post(&server, "/contacts", &ada()).await.unwrap();
 
-    assert_eq!(call(&server, "POST", "reset", Value::Null).await, DONE);
+    assert_eq!(
+        call(&server, "POST", "reset", Value::Null).await,
+        NO_CONTENT
+    );
 
-    assert_eq!(server.contacts(), 0);
+    assert_eq!(server.contact_count(), 0);
 }
 
 #[tokio::test]
-async fn a_topic_is_made_with_its_default() {
+async fn a_topic_is_created_with_its_default() {
     let server = MockServer::start().await;
     post(&server, "/contacts", &ada()).await.unwrap();
 
@@ -59,7 +62,7 @@ async fn a_topic_is_made_with_its_default() {
             json!({"default": true})
         )
         .await,
-        DONE
+        NO_CONTENT
     );
 
     let topics = server.contact("ada@example.com").unwrap().topics;
@@ -67,7 +70,7 @@ async fn a_topic_is_made_with_its_default() {
 }
 
 #[tokio::test]
-async fn a_segment_is_made_of_contacts_or_of_a_rule() {
+async fn a_segment_is_created_from_contacts_or_a_rule() {
     let server = MockServer::start().await;
     post(&server, "/contacts", &ada()).await.unwrap();
     post(&server, "/contacts", &json!({"email": "bob@example.com"}))
@@ -83,18 +86,18 @@ async fn a_segment_is_made_of_contacts_or_of_a_rule() {
             json!({"contacts": ["ada@example.com"]})
         )
         .await,
-        DONE
+        NO_CONTENT
     );
     assert_eq!(
         call(&server, "PUT", "segments/s2", json!({"rule": nobody})).await,
-        DONE
+        NO_CONTENT
     );
 
     let count = async |segment: &str| {
-        let answer = get(&server, &format!("/contacts?segment_id={segment}"))
+        let response = get(&server, &format!("/contacts?segment_id={segment}"))
             .await
             .unwrap();
-        json_of(answer).await["data"].as_array().unwrap().len()
+        json_of(response).await["data"].as_array().unwrap().len()
     };
     assert_eq!((count("s1").await, count("s2").await), (1, 0));
     for bad in [
@@ -107,7 +110,7 @@ async fn a_segment_is_made_of_contacts_or_of_a_rule() {
 }
 
 #[tokio::test]
-async fn a_complaint_is_a_spam_report() {
+async fn a_complaint_is_recorded_as_a_spam_report() {
     let server = MockServer::start().await;
     post(&server, "/contacts", &ada()).await.unwrap();
 
@@ -119,7 +122,7 @@ async fn a_complaint_is_a_spam_report() {
             Value::Null
         )
         .await,
-        DONE
+        NO_CONTENT
     );
 
     assert_eq!(
@@ -132,7 +135,7 @@ async fn a_complaint_is_a_spam_report() {
 }
 
 #[tokio::test]
-async fn an_engagement_is_noted_at_its_time_or_now() {
+async fn an_engagement_is_recorded_at_the_given_time_or_now() {
     let server = MockServer::builder().clock(1_700_000_000).start().await;
     post(&server, "/contacts", &ada()).await.unwrap();
     let opened = |days: i64| {
@@ -142,10 +145,10 @@ async fn an_engagement_is_noted_at_its_time_or_now() {
         let server = &server;
         async move {
             let rule = utf8_percent_encode(&rule, NON_ALPHANUMERIC);
-            let answer = get(server, &format!("/contacts?rules={rule}"))
+            let response = get(server, &format!("/contacts?rules={rule}"))
                 .await
                 .unwrap();
-            json_of(answer).await["data"].as_array().unwrap().len()
+            json_of(response).await["data"].as_array().unwrap().len()
         }
     };
     let path = "contacts/ada%40example.com/engagement";
@@ -159,13 +162,13 @@ async fn an_engagement_is_noted_at_its_time_or_now() {
             json!({"what": "opened", "at": ten_days_ago})
         )
         .await,
-        DONE
+        NO_CONTENT
     );
     assert_eq!((opened(11).await, opened(9).await), (1, 0));
 
     assert_eq!(
         call(&server, "POST", path, json!({"what": "opened"})).await,
-        DONE
+        NO_CONTENT
     );
     assert_eq!(opened(1).await, 1);
 
@@ -180,7 +183,7 @@ async fn an_engagement_is_noted_at_its_time_or_now() {
 }
 
 #[tokio::test]
-async fn the_clock_is_read_advanced_and_set() {
+async fn the_clock_can_be_read_advanced_and_set() {
     let server = MockServer::builder().clock(1_700_000_000).start().await;
     let now = |at: i64| (200, json!({"now": at}));
 
@@ -207,12 +210,12 @@ async fn the_clock_is_read_advanced_and_set() {
 }
 
 #[tokio::test]
-async fn the_ceiling_is_put_up_and_taken_away() {
+async fn the_ceiling_can_be_set_and_removed() {
     let server = MockServer::start().await;
 
     assert_eq!(
         call(&server, "PUT", "ceiling", json!({"contacts": 0})).await,
-        DONE
+        NO_CONTENT
     );
     assert_eq!(
         post(&server, "/contacts", &ada()).await.unwrap().status(),
@@ -221,7 +224,7 @@ async fn the_ceiling_is_put_up_and_taken_away() {
 
     assert_eq!(
         call(&server, "PUT", "ceiling", json!({"contacts": null})).await,
-        DONE
+        NO_CONTENT
     );
     assert_eq!(
         post(&server, "/contacts", &ada()).await.unwrap().status(),
@@ -231,12 +234,12 @@ async fn the_ceiling_is_put_up_and_taken_away() {
 }
 
 #[tokio::test]
-async fn a_fault_is_a_status_with_all_that_belongs_to_it() {
+async fn a_status_fault_can_be_added_with_all_its_options() {
     let server = MockServer::start().await;
     let fault =
         json!({"status": 503, "retry_after": 1, "times": 2, "method": "POST", "path": "/contacts"});
 
-    assert_eq!(call(&server, "POST", "faults", fault).await, DONE);
+    assert_eq!(call(&server, "POST", "faults", fault).await, NO_CONTENT);
 
     let first = post(&server, "/contacts", &ada()).await.unwrap();
     assert_eq!(
@@ -255,12 +258,15 @@ async fn a_fault_is_a_status_with_all_that_belongs_to_it() {
 }
 
 #[tokio::test]
-async fn every_other_fault_can_be_asked_for_too() {
+async fn every_other_kind_of_fault_can_be_added() {
     let server = MockServer::start().await;
     let ask = || async { post(&server, "/contacts", &ada()).await };
     let fault = async |fault: Value| {
-        assert_eq!(call(&server, "POST", "reset", Value::Null).await, DONE);
-        assert_eq!(call(&server, "POST", "faults", fault).await, DONE);
+        assert_eq!(
+            call(&server, "POST", "reset", Value::Null).await,
+            NO_CONTENT
+        );
+        assert_eq!(call(&server, "POST", "faults", fault).await, NO_CONTENT);
     };
 
     fault(json!({"delay_ms": 80})).await;
@@ -271,25 +277,28 @@ async fn every_other_fault_can_be_asked_for_too() {
     for (kind, applied) in [("before", 0), ("after", 1)] {
         fault(json!({"close": kind, "times": 1})).await;
         assert!(ask().await.is_err(), "{kind}");
-        assert_eq!(server.contacts(), applied, "{kind}");
+        assert_eq!(server.contact_count(), applied, "{kind}");
     }
     for kind in ["mid_body", "reset"] {
         fault(json!({"close": kind, "times": 1})).await;
         assert!(ask().await.unwrap().bytes().await.is_err(), "{kind}");
-        assert_eq!(server.contacts(), 1, "{kind}");
+        assert_eq!(server.contact_count(), 1, "{kind}");
     }
 
     fault(json!({"garbage": true, "times": 1})).await;
     assert!(ask().await.is_err());
-    assert_eq!(server.contacts(), 0);
+    assert_eq!(server.contact_count(), 0);
 
     fault(json!({"body": "<html>", "headers": {"content-type": "text/html"}})).await;
-    let answer = ask().await.unwrap();
+    let response = ask().await.unwrap();
     assert_eq!(
-        (answer.status().as_u16(), &answer.headers()["content-type"]),
+        (
+            response.status().as_u16(),
+            &response.headers()["content-type"]
+        ),
         (201, &"text/html".parse().unwrap())
     );
-    assert_eq!(answer.text().await.unwrap(), "<html>");
+    assert_eq!(response.text().await.unwrap(), "<html>");
 
     fault(json!({"status": 409, "body": {"slug": "already_exists"}})).await;
     assert_eq!(
@@ -297,27 +306,33 @@ async fn every_other_fault_can_be_asked_for_too() {
         json!({"slug": "already_exists"})
     );
 
-    assert_eq!(call(&server, "DELETE", "faults", Value::Null).await, DONE);
+    assert_eq!(
+        call(&server, "DELETE", "faults", Value::Null).await,
+        NO_CONTENT
+    );
     assert_eq!(ask().await.unwrap().status(), 201);
 }
 
 #[tokio::test]
-async fn a_fault_that_makes_no_sense_is_refused_with_the_reason() {
+async fn an_invalid_fault_is_refused_with_the_reason() {
     let server = MockServer::start().await;
 
     for (fault, reason) in [
-        (json!({}), "one of `status`"),
-        (json!({"times": 1}), "one of `status`"),
-        (json!({"status": 42}), "between 200 and 999"),
-        (json!({"status": 503, "close": "before"}), "only one of"),
+        (json!({}), "needs one of `status`"),
+        (json!({"times": 1}), "needs one of `status`"),
+        (json!({"status": 42}), "must be between 200 and 999"),
+        (
+            json!({"status": 503, "close": "before"}),
+            "can have only one of",
+        ),
         (json!({"close": "sideways"}), "unknown variant `sideways`"),
         (
             json!({"status": 503, "retry_after": 1.5}),
-            "`retry_after` is seconds",
+            "`retry_after` must be whole seconds",
         ),
         (
             json!({"status": 503, "headers": {"a b": "c"}}),
-            "is no name of a header",
+            "is not a valid header name",
         ),
         (json!({"status": 503, "tmes": 1}), "unknown field `tmes`"),
     ] {
@@ -331,7 +346,7 @@ async fn a_fault_that_makes_no_sense_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn requests_are_listed_and_forgotten() {
+async fn requests_can_be_listed_and_cleared() {
     let server = MockServer::start().await;
     post(&server, "/contacts?a=b", &ada()).await.unwrap();
 
@@ -353,23 +368,29 @@ async fn requests_are_listed_and_forgotten() {
         format!("Bearer {}", server.full_key())
     );
     assert_eq!(request["body"], ada().to_string());
-    assert_eq!(call(&server, "DELETE", "requests", Value::Null).await, DONE);
+    assert_eq!(
+        call(&server, "DELETE", "requests", Value::Null).await,
+        NO_CONTENT
+    );
     assert!(server.requests().is_empty());
 }
 
 #[tokio::test]
-async fn endpoints_come_and_go_by_name() {
+async fn endpoints_are_added_and_removed_by_name() {
     let server = MockServer::builder().clock(1_700_000_000).start().await;
     let receiver = Receiver::start([500]).await;
     let endpoint = json!({"url": receiver.url, "secret": SECRET});
 
-    assert_eq!(call(&server, "PUT", "endpoints/crm", endpoint).await, DONE);
+    assert_eq!(
+        call(&server, "PUT", "endpoints/crm", endpoint).await,
+        NO_CONTENT
+    );
     server.send_event(json!({"type": "email.sent"})).await;
     assert_eq!(server.attempts()[0].endpoint, "crm");
 
     assert_eq!(
         call(&server, "DELETE", "endpoints/crm", Value::Null).await,
-        DONE
+        NO_CONTENT
     );
     server.advance(Duration::from_secs(86_400)).await;
     assert_eq!(receiver.received().len(), 1);
@@ -390,7 +411,7 @@ async fn endpoints_come_and_go_by_name() {
 }
 
 #[tokio::test]
-async fn an_event_is_sent_logged_and_sent_once_more() {
+async fn an_event_is_sent_logged_and_redelivered() {
     let server = MockServer::builder().clock(1_700_000_000).start().await;
     let receiver = Receiver::start([500]).await;
     call(
@@ -411,7 +432,7 @@ async fn an_event_is_sent_logged_and_sent_once_more() {
     assert_eq!(sent, (200, json!({"id": "evt_1"})));
     assert_eq!(
         call(&server, "POST", "events/evt_1/redeliver", Value::Null).await,
-        DONE
+        NO_CONTENT
     );
 
     assert_eq!(receiver.ids(), ["evt_1", "evt_1"]);
@@ -436,7 +457,7 @@ async fn an_event_is_sent_logged_and_sent_once_more() {
 }
 
 #[tokio::test]
-async fn what_is_not_in_the_table_is_refused_with_the_reason() {
+async fn an_unknown_path_or_method_is_refused_with_the_reason() {
     let server = MockServer::start().await;
 
     for path in ["", "nothing", "topics", "health/", "events/evt_1"] {
@@ -481,7 +502,7 @@ async fn what_is_not_in_the_table_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_fault_does_not_say_where_the_answer_ends() {
+async fn a_fault_cannot_set_headers_that_mark_the_end_of_the_response() {
     let server = MockServer::start().await;
 
     for name in ["Content-Length", "transfer-encoding", "connection"] {
@@ -496,13 +517,13 @@ async fn a_fault_does_not_say_where_the_answer_ends() {
 }
 
 #[tokio::test]
-async fn the_control_plane_is_neither_recorded_nor_subject_to_faults() {
+async fn control_plane_requests_are_not_recorded_and_not_affected_by_faults() {
     let server = MockServer::start().await;
     call(&server, "POST", "faults", json!({"close": "before"})).await;
 
     assert_eq!(call(&server, "GET", "health", Value::Null).await.0, 200);
     assert!(server.requests().is_empty());
-    // Only what is below it is the control plane.
+    // A path that only begins with the same letters is not part of the control plane.
     assert!(get(&server, "/_mockery").await.is_err());
     assert_eq!(server.requests().len(), 1);
 }

@@ -6,7 +6,7 @@ use audience::mock::{Fault, MockServer};
 
 use super::{ada, address, get, json_of, post};
 
-/// Creates a contact on a connection of its own; every byte that comes back, and how it ended.
+/// Creates a contact over a new connection. Returns all bytes of the response, and how the connection ended.
 fn raw_create(server: &MockServer) -> (String, std::io::Result<()>) {
     let body = ada().to_string();
     let mut connection = TcpStream::connect(address(server)).unwrap();
@@ -21,14 +21,14 @@ fn raw_create(server: &MockServer) -> (String, std::io::Result<()>) {
     )
     .unwrap();
 
-    let mut answer = Vec::new();
-    let end = connection.read_to_end(&mut answer).map(|_| ());
-    (String::from_utf8_lossy(&answer).into_owned(), end)
+    let mut response = Vec::new();
+    let end = connection.read_to_end(&mut response).map(|_| ());
+    (String::from_utf8_lossy(&response).into_owned(), end)
 }
 
-/// The length that an answer announces, and the body that came.
-fn announced_and_sent(answer: &str) -> (usize, &str) {
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+/// Returns the announced length of the body, and the part of the body that was sent.
+fn announced_and_sent(response: &str) -> (usize, &str) {
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
     let length = head
         .lines()
         .find_map(|line| line.strip_prefix("content-length: "))
@@ -37,7 +37,7 @@ fn announced_and_sent(answer: &str) -> (usize, &str) {
 }
 
 #[tokio::test]
-async fn a_status_is_answered_as_often_as_asked_and_applies_nothing() {
+async fn a_status_fault_applies_as_often_as_asked_and_the_request_is_not_applied() {
     let server = MockServer::start().await;
     server.fault(
         Fault::status(503)
@@ -50,13 +50,13 @@ async fn a_status_is_answered_as_often_as_asked_and_applies_nothing() {
     let first = post(&server, "/contacts", &ada()).await.unwrap();
     let other = get(&server, "/contacts").await.unwrap();
     let second = post(&server, "/contacts", &ada()).await.unwrap();
-    let held = server.contacts();
+    let count_before = server.contact_count();
     let third = post(&server, "/contacts", &ada()).await.unwrap();
 
     assert_eq!(first.headers()["retry-after"], "1");
-    let statuses = [&first, &other, &second, &third].map(|answer| answer.status().as_u16());
+    let statuses = [&first, &other, &second, &third].map(|response| response.status().as_u16());
     assert_eq!(statuses, [503, 200, 503, 201]);
-    assert_eq!(held, 0);
+    assert_eq!(count_before, 0);
     let recorded: Vec<_> = server
         .requests()
         .iter()
@@ -68,7 +68,7 @@ async fn a_status_is_answered_as_often_as_asked_and_applies_nothing() {
 }
 
 #[tokio::test]
-async fn a_status_comes_with_the_body_and_the_headers_one_asks_for() {
+async fn a_status_fault_sends_the_given_body_and_headers() {
     let server = MockServer::start().await;
     let fault = Fault::status(429)
         .retry_after("Wed, 21 Oct 2026 07:28:00 GMT")
@@ -78,18 +78,18 @@ async fn a_status_comes_with_the_body_and_the_headers_one_asks_for() {
         .body("<h1>slow down</h1>");
     server.fault(fault);
 
-    let answer = get(&server, "/contacts").await.unwrap();
+    let response = get(&server, "/contacts").await.unwrap();
 
-    assert_eq!(answer.status(), 429);
-    let headers = answer.headers();
+    assert_eq!(response.status(), 429);
+    let headers = response.headers();
     assert_eq!(headers["retry-after"], "Wed, 21 Oct 2026 07:28:00 GMT");
     assert_eq!(headers["content-type"], "text/html");
     assert_eq!(headers.get_all("x-odd").iter().count(), 2);
-    assert_eq!(answer.text().await.unwrap(), "<h1>slow down</h1>");
+    assert_eq!(response.text().await.unwrap(), "<h1>slow down</h1>");
 }
 
 #[tokio::test]
-async fn a_fault_without_a_count_holds_until_it_is_cleared() {
+async fn a_fault_without_a_count_applies_until_it_is_cleared() {
     let server = MockServer::start().await;
     server.fault(Fault::status(500).path("/contacts*"));
 
@@ -102,7 +102,7 @@ async fn a_fault_without_a_count_holds_until_it_is_cleared() {
 }
 
 #[tokio::test]
-async fn a_fault_for_an_address_is_named_by_the_address() {
+async fn a_fault_path_can_contain_a_plain_address() {
     let server = MockServer::start().await;
     server.fault(Fault::status(500).path("/contacts/ada+1@example.com"));
 
@@ -115,84 +115,87 @@ async fn a_fault_for_an_address_is_named_by_the_address() {
 }
 
 #[tokio::test]
-async fn a_delayed_request_is_applied_at_once_and_answered_late() {
+async fn a_delayed_request_is_applied_at_once_and_its_response_is_late() {
     let server = MockServer::start().await;
     server.fault(Fault::delay(Duration::from_millis(150)).times(1));
 
     let before = Instant::now();
-    let answer = post(&server, "/contacts", &ada()).await.unwrap();
-    assert_eq!(answer.status(), 201);
+    let response = post(&server, "/contacts", &ada()).await.unwrap();
+    assert_eq!(response.status(), 201);
     assert!(before.elapsed() >= Duration::from_millis(150));
 
     server.reset();
     server.fault(Fault::delay(Duration::from_secs(60)));
-    let impatient = reqwest::Client::builder()
+    let client = reqwest::Client::builder()
         .timeout(Duration::from_millis(100))
         .build()
         .unwrap();
-    let request = impatient
+    let request = client
         .post(format!("{}/contacts", server.url()))
         .bearer_auth(server.full_key());
-    let gave_up = request.body(ada().to_string()).send().await;
+    let result = request.body(ada().to_string()).send().await;
 
-    assert!(gave_up.unwrap_err().is_timeout());
-    assert_eq!(server.contacts(), 1);
+    assert!(result.unwrap_err().is_timeout());
+    assert_eq!(server.contact_count(), 1);
 }
 
 #[tokio::test]
-async fn another_fault_can_be_late_too() {
+async fn another_fault_can_be_delayed_too() {
     let server = MockServer::start().await;
-    server.fault(Fault::status(503).late_by(Duration::from_millis(80)));
+    server.fault(Fault::status(503).delayed_by(Duration::from_millis(80)));
 
     let before = Instant::now();
-    let answer = get(&server, "/contacts").await.unwrap();
+    let response = get(&server, "/contacts").await.unwrap();
 
-    assert_eq!(answer.status(), 503);
+    assert_eq!(response.status(), 503);
     assert!(before.elapsed() >= Duration::from_millis(80));
 }
 
 #[test]
-fn a_connection_closed_before_the_request_leaves_nothing_behind() {
+fn close_before_does_not_apply_the_request() {
     let server = MockServer::builder().start_blocking();
     server.fault(Fault::close_before().times(1));
 
-    let (answer, end) = raw_create(&server);
+    let (response, end) = raw_create(&server);
 
-    assert_eq!((answer.as_str(), end.is_ok()), ("", true));
-    assert_eq!(server.contacts(), 0);
+    assert_eq!((response.as_str(), end.is_ok()), ("", true));
+    assert_eq!(server.contact_count(), 0);
     assert_eq!(server.requests()[0].status, None);
 }
 
 #[test]
-fn a_connection_closed_after_the_request_has_applied_it() {
+fn close_after_applies_the_request() {
     let server = MockServer::builder().start_blocking();
     server.fault(Fault::close_after().times(1));
 
-    let (answer, end) = raw_create(&server);
+    let (response, end) = raw_create(&server);
 
-    assert_eq!((answer.as_str(), end.is_ok()), ("", true));
-    assert_eq!(server.contacts(), 1);
+    assert_eq!((response.as_str(), end.is_ok()), ("", true));
+    assert_eq!(server.contact_count(), 1);
     assert_eq!(server.requests()[0].status, None);
 }
 
 #[test]
-fn a_body_cut_short_ends_in_the_middle() {
+fn a_cut_body_ends_in_the_middle() {
     let server = MockServer::builder().start_blocking();
     server.fault(Fault::cut_body().header("x-cut", "1").times(1));
 
-    let (answer, end) = raw_create(&server);
+    let (response, end) = raw_create(&server);
 
-    assert!(answer.starts_with("HTTP/1.1 201 Created\r\n"), "{answer}");
-    assert!(answer.contains("x-cut: 1\r\n"), "{answer}");
-    let (announced, sent) = announced_and_sent(&answer);
-    assert!(!sent.is_empty() && sent.len() < announced, "{answer}");
+    assert!(
+        response.starts_with("HTTP/1.1 201 Created\r\n"),
+        "{response}"
+    );
+    assert!(response.contains("x-cut: 1\r\n"), "{response}");
+    let (announced, sent) = announced_and_sent(&response);
+    assert!(!sent.is_empty() && sent.len() < announced, "{response}");
     assert!(end.is_ok());
-    assert_eq!(server.contacts(), 1);
+    assert_eq!(server.contact_count(), 1);
     assert_eq!(server.requests()[0].status, Some(201));
 }
 
 #[test]
-fn a_body_cut_short_has_one_content_type() {
+fn a_response_with_a_cut_body_has_one_content_type() {
     let server = MockServer::builder().start_blocking();
     server.fault(Fault::cut_body().times(1));
     server.fault(
@@ -204,8 +207,8 @@ fn a_body_cut_short_has_one_content_type() {
     let (plain, _) = raw_create(&server);
     let (html, _) = raw_create(&server);
 
-    let types = |answer: &str| -> Vec<_> {
-        answer
+    let types = |response: &str| -> Vec<_> {
+        response
             .lines()
             .filter_map(|line| line.strip_prefix("content-type: "))
             .map(str::to_owned)
@@ -216,51 +219,51 @@ fn a_body_cut_short_has_one_content_type() {
 }
 
 #[test]
-fn a_reset_in_mid_body_is_a_reset() {
+fn reset_body_resets_the_connection_in_the_middle_of_the_body() {
     let server = MockServer::builder().start_blocking();
     server.fault(Fault::reset_body().times(1));
 
-    let (answer, end) = raw_create(&server);
+    let (response, end) = raw_create(&server);
 
-    let (announced, sent) = announced_and_sent(&answer);
-    assert!(!sent.is_empty() && sent.len() < announced, "{answer}");
+    let (announced, sent) = announced_and_sent(&response);
+    assert!(!sent.is_empty() && sent.len() < announced, "{response}");
     assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
-    assert_eq!(server.contacts(), 1);
+    assert_eq!(server.contact_count(), 1);
 }
 
 #[test]
-fn garbage_is_no_http() {
+fn garbage_is_not_http() {
     let server = MockServer::builder().start_blocking();
     server.fault(Fault::garbage().times(1));
     server.fault(Fault::garbage().body("SSH-2.0-OpenSSH_9.6\r\n").times(1));
 
-    let (answer, end) = raw_create(&server);
+    let (response, end) = raw_create(&server);
     let (ssh, _) = raw_create(&server);
 
     assert!(
-        !answer.is_empty() && !answer.starts_with("HTTP/"),
-        "{answer}"
+        !response.is_empty() && !response.starts_with("HTTP/"),
+        "{response}"
     );
     assert!(end.is_ok());
     assert_eq!(ssh, "SSH-2.0-OpenSSH_9.6\r\n");
-    assert_eq!(server.contacts(), 0);
+    assert_eq!(server.contact_count(), 0);
     assert_eq!(server.requests()[0].status, None);
 }
 
 #[tokio::test]
-async fn a_wrong_body_hides_an_answer_that_was_given() {
+async fn a_wrong_body_replaces_the_body_of_an_applied_request() {
     let server = MockServer::start().await;
     server.fault(Fault::wrong_body("<html>").times(1));
 
-    let answer = post(&server, "/contacts", &ada()).await.unwrap();
+    let response = post(&server, "/contacts", &ada()).await.unwrap();
 
-    assert_eq!(answer.status(), 201);
-    assert_eq!(answer.text().await.unwrap(), "<html>");
-    assert_eq!(server.contacts(), 1);
+    assert_eq!(response.status(), 201);
+    assert_eq!(response.text().await.unwrap(), "<html>");
+    assert_eq!(server.contact_count(), 1);
 }
 
 #[tokio::test]
-async fn after_a_fault_of_the_connection_the_same_client_gets_through() {
+async fn a_client_can_continue_after_a_connection_fault() {
     let server = MockServer::start().await;
     let client = reqwest::Client::new();
     let ask = || {
@@ -277,8 +280,8 @@ async fn after_a_fault_of_the_connection_the_same_client_gets_through() {
     ] {
         assert_eq!(ask().await.unwrap().status(), 200);
         server.fault(fault.clone().times(1));
-        let spoilt = ask().await;
-        assert!(spoilt.is_err(), "{fault:?}: {spoilt:?}");
+        let result = ask().await;
+        assert!(result.is_err(), "{fault:?}: {result:?}");
     }
     for fault in [Fault::cut_body(), Fault::reset_body()] {
         server.fault(fault.clone().times(1));

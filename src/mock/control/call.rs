@@ -1,0 +1,54 @@
+//! What a handler of the control plane receives and returns.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use crate::mock::response::MockResponse;
+use crate::mock::service::refusal::Refusal;
+use crate::mock::shared::Shared;
+
+/// A call of the control plane whose path and method are known.
+pub(super) struct Call<'a> {
+    pub(super) shared: &'a Arc<Shared>,
+    /// The decoded path segment at the route's `{…}`. Empty if the route has none.
+    pub(super) parameter: &'a str,
+    pub(super) body: &'a [u8],
+}
+
+/// The result of a call.
+pub(super) type CallResult = Result<MockResponse, Refusal>;
+
+impl Call<'_> {
+    /// Parses the body as JSON.
+    ///
+    /// # Errors
+    ///
+    /// A 422 if the body is empty or does not have the form of `T`.
+    pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
+        if self.body.is_empty() {
+            return Err(Refusal::invalid("this call needs a JSON body"));
+        }
+        serde_json::from_slice(self.body)
+            .map_err(|error| Refusal::invalid(format!("the body is invalid: {error}")))
+    }
+}
+
+/// Returns a 200 with a JSON body.
+pub(super) fn ok(body: &impl Serialize) -> MockResponse {
+    MockResponse {
+        status: 200,
+        headers: Vec::new(),
+        body: json!(body).to_string().into_bytes(),
+    }
+}
+
+/// Returns a 204 without a body.
+pub(super) fn no_content() -> MockResponse {
+    MockResponse {
+        status: 204,
+        ..MockResponse::default()
+    }
+}

@@ -1,0 +1,54 @@
+//! The control plane, `/_mock/…`: the methods of [`MockServer`](super::MockServer) for programs in any language.
+
+mod bodies;
+mod call;
+mod handlers;
+mod routes;
+
+use std::sync::Arc;
+
+use percent_encoding::percent_decode_str;
+
+use self::call::{Call, CallResult};
+use super::journal::RecordedRequest;
+use super::response::MockResponse;
+use super::service::refusal::Refusal;
+use super::shared::Shared;
+
+/// Returns whether a path belongs to the control plane instead of the service.
+pub(super) fn is_control_path(path: &str) -> bool {
+    path.strip_prefix("/_mock")
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Handles a request to the control plane.
+pub(super) async fn respond(shared: &Arc<Shared>, request: &RecordedRequest) -> MockResponse {
+    dispatch(shared, request)
+        .await
+        .unwrap_or_else(MockResponse::from)
+}
+
+async fn dispatch(shared: &Arc<Shared>, request: &RecordedRequest) -> CallResult {
+    let segments = request
+        .path
+        .split('/')
+        .skip(2)
+        .map(|segment| percent_decode_str(segment).decode_utf8())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|_| Refusal::invalid("the path is not valid UTF-8"))?;
+    let (route, parameter) = routes::find(&segments).ok_or_else(|| {
+        Refusal::not_found(format!(
+            "the control plane has no path /_mock/{}",
+            segments.join("/")
+        ))
+    })?;
+    let Some(handler) = route.handler(&request.method) else {
+        return Ok(route.method_not_allowed());
+    };
+    let call = Call {
+        shared,
+        parameter,
+        body: &request.body,
+    };
+    handler.run(&call).await
+}

@@ -1,0 +1,178 @@
+//! The methods that [`MockServer`](super::MockServer) and `MockService` have in common, and those of their builders.
+
+/// Defines the builder methods that set the `settings` field.
+macro_rules! settings_methods {
+    () => {
+        /// Sets the full-access key, which may call every endpoint. Default: `mock-full-access-key`.
+        pub fn full_key(mut self, key: impl Into<String>) -> Self {
+            self.settings.full_key = key.into();
+            self
+        }
+
+        /// Sets the sending-access key, which may only send mail (interface section 5). Default:
+        /// `mock-sending-access-key`.
+        pub fn sending_key(mut self, key: impl Into<String>) -> Self {
+            self.settings.sending_key = key.into();
+            self
+        }
+
+        /// Sets the header that holds the bare key. Default: `Authorization`, with `Bearer` before the key.
+        pub fn auth_header(mut self, name: impl Into<String>) -> Self {
+            self.settings.key_header = Some(name.into().to_ascii_lowercase());
+            self
+        }
+
+        /// Sets how many contacts can be stored (interface section 8). Default: no limit.
+        ///
+        /// A request that would exceed the ceiling is refused with 402 `quota_exceeded`.
+        pub fn contact_ceiling(mut self, contacts: u64) -> Self {
+            self.settings.ceiling = Some(contacts);
+            self
+        }
+
+        /// Sets the mock's choices for what the interface document leaves open. Default: [`Dialect::default`].
+        pub fn dialect(mut self, dialect: Dialect) -> Self {
+            self.settings.dialect = dialect;
+            self
+        }
+    };
+}
+
+/// Defines the methods that change or look at the audience.
+///
+/// The type needs the fields `full_key` and `sending_key`, and the methods `now` and `with_audience`. The arguments are
+/// the lines of an example that create `mock`, and the lines that end the example. They are `#[doc = "…"]` attributes:
+/// rustdoc shows a `///` line from a macro's caller with an extra space.
+macro_rules! audience_methods {
+    ($(#[$start:meta])* start, $(#[$end:meta])* end) => {
+        /// Returns the full-access key, which may call every endpoint.
+        #[must_use]
+        pub fn full_key(&self) -> &str {
+            &self.full_key
+        }
+
+        /// Returns the sending-access key, which may only send mail (interface section 5).
+        #[must_use]
+        pub fn sending_key(&self) -> &str {
+            &self.sending_key
+        }
+
+        /// Adds a topic, or changes the default answer of an existing topic (interface section 2.6).
+        ///
+        /// The default answer is that of a contact who has not given one.
+        ///
+        /// # Example: a topic that everyone gets unless they opt out
+        ///
+        /// ```
+        $(#[$start])*
+        /// mock.topic("news", true);
+        $(#[$end])*
+        /// ```
+        pub fn topic(&self, name: impl AsRef<str>, default: bool) {
+            self.with_audience(|audience| audience.put_topic(name.as_ref(), default));
+        }
+
+        /// Adds a segment, or replaces the segment with this id (interface section 2.7).
+        ///
+        /// # Panics
+        ///
+        /// Panics if the rule is invalid (interface section 2.8). The message has the reason.
+        ///
+        /// # Example: a stored list and a stored rule
+        ///
+        /// ```
+        /// use audience::mock::SegmentKind;
+        ///
+        $(#[$start])*
+        /// mock.segment("seg_1", SegmentKind::Contacts(vec!["ada@example.com".into()]));
+        /// mock.segment("seg_2", SegmentKind::Rule(serde_json::json!({
+        ///     "match_": "all",
+        ///     "conditions": [{"field": "property", "key": "plan", "op": "is", "value": "pro"}],
+        /// })));
+        $(#[$end])*
+        /// ```
+        #[track_caller]
+        pub fn segment(&self, id: impl AsRef<str>, kind: SegmentKind) {
+            let id = id.as_ref();
+            if let Err(problem) = self.with_audience(|audience| audience.put_segment(id, kind)) {
+                panic!("the rule of segment {id:?} is invalid: {problem}");
+            }
+        }
+
+        /// Records a spam report from a mailbox provider (interface sections 3.1 and 3.2).
+        ///
+        /// It unsubscribes the contact for the reason `complaint`, which no request can undo, counts as engagement, and
+        /// suppresses the address. The address is suppressed even if it is not a contact.
+        ///
+        /// # Example: a refused mail
+        ///
+        /// ```
+        $(#[$start])*
+        /// mock.report_spam("ada@example.com");
+        /// // From now on `POST /emails` to this address causes an `email.refused` event.
+        $(#[$end])*
+        /// ```
+        pub fn report_spam(&self, address: impl AsRef<str>) {
+            let now = self.now().as_unix();
+            self.with_audience(|audience| audience.report_spam(address.as_ref(), now));
+        }
+
+        /// Records that a contact's mail was `delivered`, `bounced`, `complained`, `opened` or `clicked`, for the
+        /// engagement rules (interface section 2.8).
+        ///
+        /// # Panics
+        ///
+        /// Panics if `what` is not one of these five.
+        ///
+        /// # Example: an opened mail
+        ///
+        /// ```
+        $(#[$start])*
+        /// mock.record_engagement("ada@example.com", "opened", 1_700_000_000);
+        $(#[$end])*
+        /// ```
+        #[track_caller]
+        pub fn record_engagement(
+            &self,
+            address: impl AsRef<str>,
+            what: impl AsRef<str>,
+            at: impl Into<Timestamp>,
+        ) {
+            let (address, what, at) = (address.as_ref(), what.as_ref(), at.into().as_unix());
+            let recorded =
+                self.with_audience(|audience| audience.record_engagement(address, what, at));
+            if let Err(problem) = recorded {
+                panic!("the engagement is invalid: {problem}");
+            }
+        }
+
+        /// Returns a contact as the service has stored it, or `None` if no contact has this address.
+        ///
+        /// # Example: a look at what the service has stored
+        ///
+        /// ```
+        $(#[$start])*
+        /// assert!(mock.contact("ada@example.com").is_none());
+        $(#[$end])*
+        /// ```
+        #[must_use]
+        pub fn contact(&self, address: impl AsRef<str>) -> Option<StoredContact> {
+            self.with_audience(|audience| audience.contact(address.as_ref()))
+        }
+
+        /// Returns the number of stored contacts.
+        #[must_use]
+        pub fn contact_count(&self) -> usize {
+            self.with_audience(|audience| audience.contact_count())
+        }
+
+        /// Changes how many contacts can be stored (interface section 8). `None` means no limit.
+        ///
+        /// Contacts above a lowered ceiling stay.
+        pub fn set_ceiling(&self, contacts: Option<u64>) {
+            self.with_audience(|audience| audience.set_ceiling(contacts));
+        }
+    };
+}
+
+pub(super) use {audience_methods, settings_methods};
