@@ -1,5 +1,6 @@
 use super::Call;
 use super::runtime::Runtime;
+use super::settings::call_settings;
 use crate::contacts::{
     CreateBatch, CreateContact, ListContacts, MergeProperties, NewContact, Properties,
     RetrieveContact, Subscribe, Unsubscribe,
@@ -27,6 +28,8 @@ macro_rules! calls {
                 Call::new(self.contacts.$name($($argument),*), self.runtime.clone())
             }
         )*}
+
+        call_settings!($($call),*);
     };
 }
 

@@ -1,10 +1,6 @@
 use std::time::Duration;
 
 use crate::RetryPolicy;
-use crate::contacts::{
-    CreateBatch, CreateContact, ListContacts, MergeProperties, RetrieveContact, Subscribe,
-    Unsubscribe,
-};
 use crate::raw::RawRequest;
 
 /// A builder with the settings that every call has. Sealed: this module is private.
@@ -20,31 +16,24 @@ pub trait CallSettings {
 }
 
 macro_rules! call_settings {
-    ($($builder:ty),+ $(,)?) => {$(
+    ($($builder:ty),+) => {$(
         // The inherent methods of the same names are called here.
-        impl CallSettings for $builder {
-            fn timeout(self, limit: Duration) -> Self {
+        impl crate::blocking::settings::CallSettings for $builder {
+            fn timeout(self, limit: std::time::Duration) -> Self {
                 <$builder>::timeout(self, limit)
             }
 
-            fn deadline(self, limit: Duration) -> Self {
+            fn deadline(self, limit: std::time::Duration) -> Self {
                 <$builder>::deadline(self, limit)
             }
 
-            fn retry(self, policy: RetryPolicy) -> Self {
+            fn retry(self, policy: crate::RetryPolicy) -> Self {
                 <$builder>::retry(self, policy)
             }
         }
     )+};
 }
 
-call_settings!(
-    CreateBatch,
-    CreateContact,
-    ListContacts,
-    MergeProperties,
-    RawRequest,
-    RetrieveContact,
-    Subscribe,
-    Unsubscribe,
-);
+pub(super) use call_settings;
+
+call_settings!(RawRequest);
