@@ -74,9 +74,9 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_LENGTH, HeaderValue};
 use actix_web::{FromRequest, HttpRequest, HttpResponse, ResponseError, web};
 
-use super::signed::Signed;
-use super::signed_event::receive;
-pub use super::signed_event::{Rejection, SignedEvent};
+use super::delivery_headers::DeliveryHeaders;
+use super::extractor::receive;
+pub use super::extractor::{Rejection, SignedEvent};
 use super::verifier::Verifier;
 
 impl FromRequest for SignedEvent {
@@ -89,11 +89,12 @@ impl FromRequest for SignedEvent {
         Box::pin(async move {
             let verifier = verifier_of(&request).ok_or(Rejection::NoVerifier)?;
             let headers = request.headers();
-            let signed =
-                Signed::among(|name| headers.get_all(name.as_str()).map(HeaderValue::as_bytes))?;
             let content_length = headers.get(CONTENT_LENGTH).map(HeaderValue::as_bytes);
+            let headers = DeliveryHeaders::from_values(|name| {
+                headers.get_all(name.as_str()).map(HeaderValue::as_bytes)
+            });
 
-            receive(verifier, &signed, content_length, payload).await
+            receive(verifier, headers, content_length, payload).await
         })
     }
 }

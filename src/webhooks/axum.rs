@@ -91,9 +91,9 @@ use axum_core::extract::{FromRef, FromRequest, Request};
 use axum_core::response::{IntoResponse, Response};
 use http::header::{CONTENT_LENGTH, HeaderValue};
 
-use super::signed::Signed;
-use super::signed_event::receive;
-pub use super::signed_event::{Rejection, SignedEvent};
+use super::delivery_headers::DeliveryHeaders;
+use super::extractor::receive;
+pub use super::extractor::{Rejection, SignedEvent};
 use super::verifier::Verifier;
 
 impl<S> FromRequest<S> for SignedEvent
@@ -106,10 +106,10 @@ where
     async fn from_request(request: Request, state: &S) -> Result<Self, Rejection> {
         let verifier = Verifier::from_ref(state);
         let (head, body) = request.into_parts();
-        let signed = Signed::of(&head.headers)?;
         let content_length = head.headers.get(CONTENT_LENGTH).map(HeaderValue::as_bytes);
+        let headers = DeliveryHeaders::from_map(&head.headers);
 
-        receive(&verifier, &signed, content_length, body.into_data_stream()).await
+        receive(&verifier, headers, content_length, body.into_data_stream()).await
     }
 }
 

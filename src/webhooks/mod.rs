@@ -71,7 +71,7 @@
 //! # What is believed
 //!
 //! The body's `type` decides which [`EventData`] comes out. The `webhook-event` header says the
-//! same, but nobody signed it, so it is not looked at; [`Authenticated::event_header_agrees`]
+//! same, but nobody signed it, so it is not looked at; [`AuthenticatedDelivery::event_header_agrees`]
 //! compares the two. A delivery whose timestamp is more than 300 seconds away from this machine's
 //! clock is refused, so that a delivery that somebody wrote down cannot be played back: keep the
 //! clock right.
@@ -79,7 +79,7 @@
 //! # Rotating a secret
 //!
 //! Add the new secret beside the old one ([`VerifierBuilder::secret`]), roll that out, change the
-//! secret in the dashboard, wait until [`Authenticated::secret_name`] no longer shows the old one,
+//! secret in the dashboard, wait until [`AuthenticatedDelivery::secret_name`] no longer shows the old one,
 //! and take it away.
 //!
 //! # When deliveries are refused that should not be
@@ -88,25 +88,28 @@
 //! a lost newline, a secret in another form or of another endpoint, a delivery of the Standard
 //! Webhooks scheme, whose headers have the same names.
 
-mod authenticated;
-mod authentication_result;
-mod authentication_results;
+mod authenticated_delivery;
 mod builder;
 mod clock;
+mod delivery_headers;
 mod diagnose;
 mod envelope;
+mod envelope_problem;
 mod error;
 mod event;
+mod event_data;
+mod event_id;
 mod event_type;
-mod inbound;
-mod mail;
-mod report;
-mod secret_error;
-mod signature;
-mod signed;
 #[cfg(any(feature = "actix", feature = "axum"))]
-mod signed_event;
+mod extractor;
+mod inbound;
+mod key_ring;
+mod mail;
+mod secret_error;
+mod settings;
+mod signature;
 mod signer;
+mod trace;
 mod verifier;
 
 #[cfg(feature = "actix")]
@@ -116,19 +119,20 @@ pub mod actix;
 #[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
 pub mod axum;
 
-pub use authenticated::Authenticated;
-pub use authentication_result::AuthenticationResult;
-pub use authentication_results::AuthenticationResults;
+pub use authenticated_delivery::AuthenticatedDelivery;
 pub use builder::VerifierBuilder;
 pub use clock::{Clock, SystemClock};
+pub use delivery_headers::{EVENT_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER};
 pub use diagnose::{BodyChange, Diagnosis, SecretForm};
-pub use envelope::EnvelopeProblem;
-pub use error::{Fault, VerifyError};
-pub use event::{Event, EventData, EventId, InvalidEventId};
+pub use envelope_problem::EnvelopeProblem;
+pub use error::{FaultSide, VerifyError};
+pub use event::Event;
+pub use event_data::EventData;
+pub use event_id::{EventId, InvalidEventId};
 pub use event_type::EventType;
-pub use inbound::InboundMail;
+pub use inbound::{AuthenticationResults, CheckResult, InboundMail};
 pub use mail::{BounceType, MailEvent};
 pub use secret_error::SecretError;
-pub use signature::{EVENT_HEADER, SIGNATURE_HEADER, SignatureHint, TIMESTAMP_HEADER};
+pub use signature::SignatureHint;
 pub use signer::Signer;
 pub use verifier::Verifier;

@@ -68,7 +68,7 @@ pub enum SecretError {
 }
 
 /// Refuses what cannot be meant as a secret.
-pub(super) fn vet(name: &str, secret: &[u8]) -> Result<(), SecretError> {
+pub(super) fn check_secret(name: &str, secret: &[u8]) -> Result<(), SecretError> {
     let name = || name.to_owned();
     match secret {
         [] => return Err(SecretError::Empty { name: name() }),
@@ -154,14 +154,18 @@ mod tests {
             "pass\0word",
             "ключ",
         ] {
-            assert_eq!(vet("main", secret.as_bytes()), Ok(()), "{secret:?}");
+            assert_eq!(
+                check_secret("main", secret.as_bytes()),
+                Ok(()),
+                "{secret:?}"
+            );
         }
-        assert_eq!(vet("main", b"\xff\xfe\x20"), Ok(()));
+        assert_eq!(check_secret("main", b"\xff\xfe\x20"), Ok(()));
     }
 
     #[test]
     fn a_secret_that_cannot_be_meant_is_refused_with_its_reason() {
-        let reason = |secret: &str| match vet("main", secret.as_bytes()) {
+        let reason = |secret: &str| match check_secret("main", secret.as_bytes()) {
             Ok(()) => "taken",
             Err(SecretError::Empty { .. }) => "empty",
             Err(SecretError::Blank { .. }) => "blank",

@@ -3,9 +3,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderValue};
 
+use super::delivery_headers::{EVENT_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER};
 use super::event_type::EventType;
-use super::secret_error::{SecretError, vet};
-use super::signature::{EVENT_HEADER, SIGNATURE_HEADER, SigningKey, TIMESTAMP_HEADER};
+use super::secret_error::{SecretError, check_secret};
+use super::signature::SigningKey;
 
 /// Signs as the service does: for tests of a receiver, and for tools that post events.
 ///
@@ -34,7 +35,7 @@ impl Signer {
     /// A [`SecretError`] for the same secrets that a [`Verifier`](super::Verifier) refuses.
     pub fn new(secret: impl AsRef<[u8]>) -> Result<Self, SecretError> {
         let secret = secret.as_ref();
-        vet("default", secret)?;
+        check_secret("default", secret)?;
         Ok(Self(SigningKey::new(secret)))
     }
 

@@ -4,8 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::fs;
 
 use audience::webhooks::{
-    AuthenticationResult, Event, EventData, EventType, SIGNATURE_HEADER, TIMESTAMP_HEADER,
-    VerifyError,
+    CheckResult, Event, EventData, EventType, SIGNATURE_HEADER, TIMESTAMP_HEADER, VerifyError,
 };
 use serde_json::Value;
 
@@ -160,8 +159,8 @@ fn the_reply_says_what_it_answers_and_who_sent_it() {
     assert_eq!(mail.to.len(), 2);
     let results = &mail.authentication_results;
     assert_eq!(results.authserv_id(), Some("mx.example.com"));
-    assert_eq!(results.spf(), Some(AuthenticationResult::SoftFail));
+    assert_eq!(results.spf(), Some(CheckResult::SoftFail));
     assert_eq!(results.mail_from_domain(), Some("example.net"));
-    assert_eq!(results.dkim(), Some(AuthenticationResult::NotEvaluated));
-    assert_eq!(results.dmarc(), Some(AuthenticationResult::NotEvaluated));
+    assert_eq!(results.dkim(), Some(CheckResult::NotEvaluated));
+    assert_eq!(results.dmarc(), Some(CheckResult::NotEvaluated));
 }

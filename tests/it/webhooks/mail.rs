@@ -1,7 +1,7 @@
 //! Interface sections 6.1, 6.3 and 6.4: the data of each type.
 
 use audience::webhooks::{
-    AuthenticationResult, BounceType, Event, EventData, EventType, InboundMail, MailEvent,
+    BounceType, CheckResult, Event, EventData, EventType, InboundMail, MailEvent,
 };
 use serde_json::{Value, json};
 
@@ -112,8 +112,8 @@ fn inbound_mail_is_read_with_its_authentication_results() {
     assert_eq!(mail.in_reply_to_email_id.as_deref(), Some("em_1"));
     assert_eq!(mail.text, "Yes.\n");
     let results = &mail.authentication_results;
-    assert_eq!(results.spf(), Some(AuthenticationResult::Pass));
-    assert_eq!(results.dmarc(), Some(AuthenticationResult::NotEvaluated));
+    assert_eq!(results.spf(), Some(CheckResult::Pass));
+    assert_eq!(results.dmarc(), Some(CheckResult::NotEvaluated));
     assert_eq!(results.as_str(), inbound()["authentication_results"]);
 }
 

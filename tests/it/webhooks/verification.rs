@@ -3,7 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use audience::webhooks::{
-    EVENT_HEADER, Event, Fault, SIGNATURE_HEADER, SecretError, SignatureHint, Signer,
+    EVENT_HEADER, Event, FaultSide, SIGNATURE_HEADER, SecretError, SignatureHint, Signer,
     TIMESTAMP_HEADER, Verifier, VerifyError,
 };
 use http::{HeaderValue, StatusCode};
@@ -73,7 +73,7 @@ fn an_early_but_genuine_delivery_is_reported_as_early() {
 
     let skew = Duration::from_secs(301);
     assert_eq!(error, VerifyError::TooEarly { skew });
-    assert_eq!(error.fault(), Fault::Either);
+    assert_eq!(error.fault_side(), FaultSide::Either);
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn a_clock_before_1970_is_our_fault_and_no_panic() {
 
     assert_eq!(error, VerifyError::ClockUnusable);
     assert_eq!(error.status(), 500);
-    assert_eq!(error.fault(), Fault::Operator);
+    assert_eq!(error.fault_side(), FaultSide::Operator);
 }
 
 #[test]

@@ -1,6 +1,11 @@
+mod authentication_results;
+mod check_result;
+
 use serde::{Deserialize, Serialize};
 
-use super::authentication_results::AuthenticationResults;
+pub use authentication_results::AuthenticationResults;
+pub use check_result::CheckResult;
+
 use super::mail::unless_empty;
 
 /// A message that came in at a domain with inbound switched on (interface section 6.4).

@@ -3,7 +3,7 @@ use std::fmt;
 /// The result of one check, by the names of RFC 8601.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum AuthenticationResult {
+pub enum CheckResult {
     /// `pass`: the check was made and passed.
     Pass,
     /// `fail`: the check was made and failed.
@@ -24,7 +24,7 @@ pub enum AuthenticationResult {
     Other(String),
 }
 
-impl AuthenticationResult {
+impl CheckResult {
     const NAMES: [(&'static str, Self); 8] = [
         ("pass", Self::Pass),
         ("fail", Self::Fail),
@@ -50,7 +50,7 @@ impl AuthenticationResult {
 }
 
 /// Upper and lower case are the same in a result, as RFC 8601 has it.
-impl From<&str> for AuthenticationResult {
+impl From<&str> for CheckResult {
     fn from(text: &str) -> Self {
         Self::NAMES
             .into_iter()
@@ -59,7 +59,7 @@ impl From<&str> for AuthenticationResult {
     }
 }
 
-impl fmt::Display for AuthenticationResult {
+impl fmt::Display for CheckResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }

@@ -3,30 +3,30 @@ use std::iter;
 
 use serde::{Deserialize, Serialize};
 
-use super::authentication_result::AuthenticationResult;
+use super::check_result::CheckResult;
 
 /// How much of an inbound message's sender was checked (interface section 6.4), in the form of an
 /// `Authentication-Results` header (RFC 8601).
 ///
 /// The text is kept as it came and read where it is asked for; what cannot be read is `None`, and
 /// so is what is said twice in different words. The service checks SPF only: DKIM and DMARC always
-/// say [`NotEvaluated`](AuthenticationResult::NotEvaluated). All of it is for information, and a
+/// say [`NotEvaluated`](CheckResult::NotEvaluated). All of it is for information, and a
 /// pass proves nothing about the `from` address of the message, only about the domain that
 /// [`mail_from_domain`](Self::mail_from_domain) gives.
 ///
 /// # Example: who vouches for this message?
 ///
 /// ```
-/// use audience::webhooks::{AuthenticationResult, AuthenticationResults};
+/// use audience::webhooks::{CheckResult, AuthenticationResults};
 ///
 /// let results = AuthenticationResults::from(
 ///     "mx.example.net; spf=pass smtp.mailfrom=example.com; dkim=not-evaluated; dmarc=not-evaluated",
 /// );
 ///
 /// assert_eq!(results.authserv_id(), Some("mx.example.net"));
-/// assert_eq!(results.spf(), Some(AuthenticationResult::Pass));
+/// assert_eq!(results.spf(), Some(CheckResult::Pass));
 /// assert_eq!(results.mail_from_domain(), Some("example.com"));
-/// assert_eq!(results.dkim(), Some(AuthenticationResult::NotEvaluated));
+/// assert_eq!(results.dkim(), Some(CheckResult::NotEvaluated));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -48,7 +48,7 @@ impl AuthenticationResults {
 
     /// Whether the sending server may send for the domain of the envelope sender.
     #[must_use]
-    pub fn spf(&self) -> Option<AuthenticationResult> {
+    pub fn spf(&self) -> Option<CheckResult> {
         self.result("spf")
     }
 
@@ -66,25 +66,25 @@ impl AuthenticationResults {
         (!domain.is_empty()).then_some(domain)
     }
 
-    /// What was found about DKIM: always [`NotEvaluated`](AuthenticationResult::NotEvaluated), as
+    /// What was found about DKIM: always [`NotEvaluated`](CheckResult::NotEvaluated), as
     /// the service is documented.
     #[must_use]
-    pub fn dkim(&self) -> Option<AuthenticationResult> {
+    pub fn dkim(&self) -> Option<CheckResult> {
         self.result("dkim")
     }
 
-    /// What was found about DMARC: always [`NotEvaluated`](AuthenticationResult::NotEvaluated), as
+    /// What was found about DMARC: always [`NotEvaluated`](CheckResult::NotEvaluated), as
     /// the service is documented.
     #[must_use]
-    pub fn dmarc(&self) -> Option<AuthenticationResult> {
+    pub fn dmarc(&self) -> Option<CheckResult> {
         self.result("dmarc")
     }
 
-    fn result(&self, name: &str) -> Option<AuthenticationResult> {
+    fn result(&self, name: &str) -> Option<CheckResult> {
         said_once(
             self.methods()
                 .filter(|method| method.is(name))
-                .map(|method| AuthenticationResult::from(method.result)),
+                .map(|method| CheckResult::from(method.result)),
         )
     }
 
@@ -220,10 +220,10 @@ mod tests {
         );
 
         assert_eq!(results.authserv_id(), Some("mx.example.net"));
-        assert_eq!(results.spf(), Some(AuthenticationResult::SoftFail));
+        assert_eq!(results.spf(), Some(CheckResult::SoftFail));
         assert_eq!(results.mail_from_domain(), Some("example.com"));
-        assert_eq!(results.dkim(), Some(AuthenticationResult::NotEvaluated));
-        assert_eq!(results.dmarc(), Some(AuthenticationResult::NotEvaluated));
+        assert_eq!(results.dkim(), Some(CheckResult::NotEvaluated));
+        assert_eq!(results.dmarc(), Some(CheckResult::NotEvaluated));
     }
 
     #[test]
@@ -234,12 +234,9 @@ mod tests {
         );
 
         assert_eq!(results.authserv_id(), Some("mx.example.net"));
-        assert_eq!(results.spf(), Some(AuthenticationResult::Pass));
+        assert_eq!(results.spf(), Some(CheckResult::Pass));
         assert_eq!(results.mail_from_domain(), Some("example.com"));
-        assert_eq!(
-            results.dkim(),
-            Some(AuthenticationResult::Other("odd".to_owned()))
-        );
+        assert_eq!(results.dkim(), Some(CheckResult::Other("odd".to_owned())));
         assert_eq!(results.dmarc(), None);
     }
 
