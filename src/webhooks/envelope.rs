@@ -140,7 +140,7 @@ impl<'de, C: Capture<'de>> Visitor<'de> for Envelope<'_, C> {
                 Member::Data => {
                     data = Some(match &event_type {
                         Some(event_type) if self.typed => {
-                            Data::Parsed(map.next_value_seed(DataOf(event_type))?)
+                            Data::Parsed(map.next_value_seed(DataSeed(event_type))?)
                         }
                         _ => Data::Captured(map.next_value()?),
                     });
@@ -179,7 +179,7 @@ trait Capture<'de>: Deserialize<'de> {
 
 impl<'de> Capture<'de> for &'de RawValue {
     fn into_data(self, event_type: EventType) -> EventData {
-        let typed = DataOf(&event_type).deserialize(self);
+        let typed = DataSeed(&event_type).deserialize(self);
         typed.unwrap_or_else(|_| {
             let json = Json::deserialize(self).map(|Json(json)| json);
             EventData::Unknown {
@@ -192,7 +192,7 @@ impl<'de> Capture<'de> for &'de RawValue {
 
 impl<'de> Capture<'de> for Json {
     fn into_data(self, event_type: EventType) -> EventData {
-        let typed = DataOf(&event_type).deserialize(&self.0);
+        let typed = DataSeed(&event_type).deserialize(&self.0);
         typed.unwrap_or(EventData::Unknown {
             event_type,
             data: self.0,
@@ -201,9 +201,9 @@ impl<'de> Capture<'de> for Json {
 }
 
 /// Parses data of a known type, and fails if it has another shape.
-struct DataOf<'t>(&'t EventType);
+struct DataSeed<'t>(&'t EventType);
 
-impl<'de> DeserializeSeed<'de> for DataOf<'_> {
+impl<'de> DeserializeSeed<'de> for DataSeed<'_> {
     type Value = EventData;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<EventData, D::Error> {
@@ -217,7 +217,7 @@ impl<'de> DeserializeSeed<'de> for DataOf<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for DataOf<'_> {
+impl<'de> Visitor<'de> for DataSeed<'_> {
     type Value = EventData;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,9 +1,9 @@
 use crate::string_enum::string_enum;
 
-/// The one table of event types (interface section 6.1): variant, type of `data`, name.
+/// The table of event types (interface section 6.1): variant, type of `data`, name.
 ///
-/// It is passed to the macro `$use`, so that [`EventType`], `EventData` and the parsing are made from it.
-/// To add an event type, add a row.
+/// It passes its rows to the macro `$use`. `EventType`, `EventData` and the parsing are made from
+/// it, so to add an event type, add a row.
 macro_rules! event_types {
     ($use:ident) => {
         $use! {

@@ -8,7 +8,7 @@ use super::json_spellings::json_spellings;
 #[non_exhaustive]
 pub enum BodyChange {
     /// It was parsed as JSON and serialized again. Verify the raw bytes, before any parsing.
-    Reserialised,
+    Reserialized,
     /// A byte-order mark was added at the start.
     MarkAdded,
     /// The byte-order mark at the start was removed.
@@ -31,37 +31,42 @@ pub enum BodyChange {
 impl fmt::Display for BodyChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Reserialised => "it was parsed as JSON and serialized again",
+            Self::Reserialized => "it was parsed as JSON and serialized again",
             Self::MarkAdded => "a byte-order mark was added at its start",
             Self::MarkRemoved => "the byte-order mark at its start was removed",
             Self::NewlineAdded => "a newline was added at its end",
             Self::NewlineRemoved => "the newline at its end was removed",
             Self::LineEndings => "its line endings were converted",
             Self::DecodedAsLatin1 => "its UTF-8 was decoded as Latin-1",
-            Self::DecodedLossily => "it was probably decoded lossily",
+            Self::DecodedLossily => {
+                "it was probably decoded as text, and invalid bytes were replaced"
+            }
             Self::Emptied => "it is empty, so it was probably read before it was verified",
         })
     }
 }
 
-const MARK: &[u8] = "\u{feff}".as_bytes();
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// Returns what the body may have been before each change, computed lazily.
-pub(super) fn unchanged_bodies(body: &[u8]) -> impl Iterator<Item = (BodyChange, Vec<u8>)> {
+/// Returns the possible original bodies, each with the change that turns it into `body`. Computed lazily.
+pub(super) fn possible_originals(body: &[u8]) -> impl Iterator<Item = (BodyChange, Vec<u8>)> {
     let text = str::from_utf8(body).unwrap_or_default();
-    let unmarked = body.strip_prefix(MARK).map(<[u8]>::to_vec);
-    let unended = [b"\r\n".as_slice(), b"\n"]
+    let without_mark = body.strip_prefix(BYTE_ORDER_MARK).map(<[u8]>::to_vec);
+    let without_newline = [b"\r\n".as_slice(), b"\n"]
         .into_iter()
         .filter_map(|newline| body.strip_suffix(newline).map(<[u8]>::to_vec));
-    let ended = [b"\r\n".as_slice(), b"\n"]
+    let with_newline = [b"\r\n".as_slice(), b"\n"]
         .into_iter()
         .map(move |newline| [body, newline].concat());
 
-    let of_bytes = iter::empty()
-        .chain(unmarked.map(|other| (BodyChange::MarkAdded, other)))
-        .chain(iter::once((BodyChange::MarkRemoved, [MARK, body].concat())))
-        .chain(unended.map(|other| (BodyChange::NewlineAdded, other)))
-        .chain(ended.map(|other| (BodyChange::NewlineRemoved, other)));
+    let from_bytes = iter::empty()
+        .chain(without_mark.map(|other| (BodyChange::MarkAdded, other)))
+        .chain(iter::once((
+            BodyChange::MarkRemoved,
+            [BYTE_ORDER_MARK, body].concat(),
+        )))
+        .chain(without_newline.map(|other| (BodyChange::NewlineAdded, other)))
+        .chain(with_newline.map(|other| (BodyChange::NewlineRemoved, other)));
     let unix = text.replace("\r\n", "\n");
     let line_endings = [unix.replace('\n', "\r\n"), unix]
         .into_iter()
@@ -72,10 +77,10 @@ pub(super) fn unchanged_bodies(body: &[u8]) -> impl Iterator<Item = (BodyChange,
         .collect::<Option<Vec<u8>>>()
         .map(|other| (BodyChange::DecodedAsLatin1, other));
 
-    of_bytes
+    from_bytes
         .chain(line_endings)
         .chain(latin1)
-        .chain(json_spellings(text).map(|other| (BodyChange::Reserialised, other.into_bytes())))
+        .chain(json_spellings(text).map(|other| (BodyChange::Reserialized, other.into_bytes())))
 }
 
 /// Returns a change that is visible in the body but cannot be undone.

@@ -11,7 +11,7 @@ pub use body_change::BodyChange;
 pub use diagnosis::Diagnosis;
 pub use secret_form::SecretForm;
 
-use self::body_change::{irreversible_change, unchanged_bodies};
+use self::body_change::{irreversible_change, possible_originals};
 use self::secret_form::other_forms;
 use super::delivery_headers::DeliveryHeaders;
 use super::error::VerifyError;
@@ -48,7 +48,7 @@ impl Verifier {
     /// let seen = br#"{"created_at": 1700000000, "data": {}, "id": "evt_1", "type": "email.sent"}"#;
     /// let diagnosis = verifier.diagnose(&headers, seen, [("", ""); 0]);
     ///
-    /// assert_eq!(diagnosis, Diagnosis::BodyChanged(BodyChange::Reserialised));
+    /// assert_eq!(diagnosis, Diagnosis::BodyChanged(BodyChange::Reserialized));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
@@ -107,7 +107,7 @@ impl Verifier {
             keys.push(key);
         }
 
-        unchanged_bodies(body)
+        possible_originals(body)
             .find(|(_, other)| keys.iter().any(|key| matches(key, other)))
             .map(|(change, _)| change)
             .or_else(|| irreversible_change(body))
@@ -123,7 +123,7 @@ mod tests {
     use crate::webhooks::{EventType, Signer};
 
     const SECRET: &str = "6Jm0nFq2pXvZk4Tt";
-    const NONE: [(&str, &str); 0] = [];
+    const NO_SECRETS: [(&str, &str); 0] = [];
     const BODY: &str = "{\"id\":\"evt_1\",\"type\":\"email.sent\",\"created_at\":1700000000,\
         \"data\":{\"subject\":\"Grüße & <b>/\\n\",\"list\":[1,{}]}}";
 
@@ -162,12 +162,12 @@ mod tests {
         let lossy = BODY.replace('ü', "\u{fffd}");
 
         for (sent, seen, expected) in [
-            (BODY, spaced.as_str(), BodyChange::Reserialised),
-            (BOUNCE, &sorted, BodyChange::Reserialised),
-            (&ordered, &pretty, BodyChange::Reserialised),
-            (&ordered, python, BodyChange::Reserialised),
-            (python, &ordered, BodyChange::Reserialised),
-            (&pretty, &ordered, BodyChange::Reserialised),
+            (BODY, spaced.as_str(), BodyChange::Reserialized),
+            (BOUNCE, &sorted, BodyChange::Reserialized),
+            (&ordered, &pretty, BodyChange::Reserialized),
+            (&ordered, python, BodyChange::Reserialized),
+            (python, &ordered, BodyChange::Reserialized),
+            (&pretty, &ordered, BodyChange::Reserialized),
             (BODY, &marked, BodyChange::MarkAdded),
             (&marked, BODY, BodyChange::MarkRemoved),
             (BODY, &ended, BodyChange::NewlineAdded),
@@ -181,7 +181,7 @@ mod tests {
         ] {
             let headers = signed_with(SECRET, sent);
 
-            let diagnosis = verifier.diagnose(&headers, seen.as_bytes(), NONE);
+            let diagnosis = verifier.diagnose(&headers, seen.as_bytes(), NO_SECRETS);
 
             assert_eq!(diagnosis, Diagnosis::BodyChanged(expected), "{seen}");
         }

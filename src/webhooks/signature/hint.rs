@@ -23,7 +23,7 @@ pub enum SignatureHint {
     /// Hex digits, but not 64 of them.
     WrongLength,
     /// None of the other variants.
-    Unrecognised,
+    Unrecognized,
 }
 
 impl SignatureHint {
@@ -50,7 +50,7 @@ impl SignatureHint {
         {
             Self::Base64
         } else {
-            Self::Unrecognised
+            Self::Unrecognized
         }
     }
 }
@@ -74,7 +74,7 @@ impl fmt::Display for SignatureHint {
             Self::UpperCase => "it has uppercase digits",
             Self::Base64 => "it looks like base64",
             Self::WrongLength => "it is hex of the wrong length",
-            Self::Unrecognised => "it is not hex",
+            Self::Unrecognized => "it is not hex",
         })
     }
 }

@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(hint(&format!("{hex}00")), Some(SignatureHint::WrongLength));
         assert_eq!(hint(&format!(" {hex}")), Some(SignatureHint::Whitespace));
         assert_eq!(hint(&format!("{hex}\n")), Some(SignatureHint::Whitespace));
-        assert_eq!(hint(&"g".repeat(64)), Some(SignatureHint::Unrecognised));
+        assert_eq!(hint(&"g".repeat(64)), Some(SignatureHint::Unrecognized));
         assert_eq!(
             hint(&format!("sha256={hex}")),
             Some(SignatureHint::AlgorithmPrefix)
