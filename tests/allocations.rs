@@ -1,9 +1,6 @@
-//! Whoever posts a forgery does not make the receiver allocate. A binary of its own, because the
-//! allocator is counted in all of it.
-#![expect(
-    clippy::unwrap_used,
-    reason = "where a test cannot go on, it has failed"
-)]
+//! A forged delivery does not make the receiver allocate. This is a separate binary because
+//! allocations are counted in the whole process.
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 use std::time::SystemTime;
 
@@ -34,7 +31,7 @@ fn with(header: &'static str, value: &'static str) -> HeaderMap {
 }
 
 #[test]
-fn nothing_is_allocated_before_a_delivery_is_authenticated() {
+fn a_refused_delivery_allocates_nothing() {
     let verifier = verifier();
     let mut twice = signed(BODY);
     twice.append("webhook-timestamp", HeaderValue::from_static("1"));
@@ -60,7 +57,7 @@ fn nothing_is_allocated_before_a_delivery_is_authenticated() {
 }
 
 #[test]
-fn authenticating_allocates_nothing_at_all() {
+fn authenticating_a_delivery_allocates_nothing() {
     let verifier = verifier();
     let headers = signed(BODY);
     let mut accepted = false;
@@ -72,7 +69,7 @@ fn authenticating_allocates_nothing_at_all() {
 }
 
 #[test]
-fn an_event_costs_one_allocation_for_each_text_in_it() {
+fn parsing_an_event_allocates_once_for_each_text_in_it() {
     let body = br#"{"id":"evt_1","type":"email.sent","created_at":1,"data":{"email_id":"e","from":"f","to":"t","subject":"s","bounce_type":"","detail":""}}"#;
     let verifier = verifier();
     let headers = signed(body);

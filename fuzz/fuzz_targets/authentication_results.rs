@@ -1,4 +1,4 @@
-//! An `authentication_results` text with anything in it. Input: the text.
+//! Parses arbitrary `authentication_results`. Input: the text.
 #![no_main]
 
 use audience::webhooks::AuthenticationResults;

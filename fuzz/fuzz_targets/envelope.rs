@@ -1,6 +1,6 @@
-//! A body that the service signed, with anything in it. Input: the body.
+//! Parses an arbitrary authenticated body. Input: the body.
 //!
-//! What is read as an event survives being written and read again, and has an id to deduplicate on.
+//! A body that parses as an event has a valid id, and serializing and parsing it again gives the same event.
 #![no_main]
 
 use audience::webhooks::{Event, EventData};
@@ -12,11 +12,11 @@ fuzz_target!(|body: &[u8]| {
     };
 
     assert!((1..=255).contains(&event.id.as_str().len()));
-    let written = serde_json::to_vec(&event).expect("an event can be written");
-    let again = Event::from_json(&written).expect("what was written is an event");
-    let by_serde: Event = serde_json::from_slice(&written).expect("serde reads it, too");
-    // Of members that come twice in data of no known shape the last is kept, which may leave a
-    // known shape behind.
+    let written = serde_json::to_vec(&event).expect("an event can be serialized");
+    let again = Event::from_json(&written).expect("a serialized event can be parsed");
+    let by_serde: Event = serde_json::from_slice(&written).expect("a serialized event can be deserialized");
+    // If a member of unknown data is repeated, the last one is kept, and the result may have a known
+    // shape.
     if !matches!(event.data, EventData::Unknown { .. }) {
         assert_eq!(again, event);
     }

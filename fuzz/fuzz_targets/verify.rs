@@ -1,7 +1,7 @@
-//! Headers and a body from anybody. Input: header lines `name: value`, an empty line, the body.
+//! Verifies arbitrary headers and bodies. Input: header lines `name: value`, an empty line, the body.
 //!
-//! Whatever comes, `verify` does not panic and does not accept: nothing here was signed. Then the
-//! same body, signed, has to be authenticated, and `diagnose` has to end.
+//! Nothing in the input is signed, so `verify` must refuse it without panicking, and `diagnose` must
+//! return. Then the same body is signed and must be authenticated.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -20,11 +20,11 @@ static VERIFIER: LazyLock<Verifier> = LazyLock::new(|| {
         .body_limit(64 * 1024)
         .clock(now)
         .build()
-        .expect("both secrets are good")
+        .expect("both secrets are valid")
 });
 
 static SIGNER: LazyLock<Signer> =
-    LazyLock::new(|| Signer::new("Wb8cQe1sLr5uYh7o").expect("the secret is good"));
+    LazyLock::new(|| Signer::new("Wb8cQe1sLr5uYh7o").expect("the secret is valid"));
 
 fn now() -> SystemTime {
     UNIX_EPOCH + NOW

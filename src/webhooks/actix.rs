@@ -1,24 +1,24 @@
-//! Verified events as an argument of an actix-web 4 handler (feature `actix`).
+//! Verified events as arguments of actix-web 4 handlers (feature `actix`).
 //!
-//! [`SignedEvent`] reads the request's body itself, up to the verifier's
-//! [limit](super::VerifierBuilder::body_limit) and whatever `Content-Length` or a `PayloadConfig`
-//! (256 KiB unless set) say, verifies it, and calls the handler only for what the service sent. All
-//! else is answered for you: a status (400, 401 or 413), and no word about why.
+//! [`SignedEvent`] reads the request body itself, verifies it, and calls the handler only for genuine
+//! deliveries. It reads up to the verifier's [limit](super::VerifierBuilder::body_limit);
+//! `Content-Length` and `PayloadConfig` (default: 256 KiB) do not change that limit. All other
+//! requests are refused with a status (400, 401 or 413) and an empty body.
 //!
-//! The [`Verifier`] is taken from the application's data, as `web::Data<Verifier>` or as it is.
-//! Where there is none, every delivery is answered with 500.
+//! The [`Verifier`] is taken from the application data, as `web::Data<Verifier>` or as `Verifier`. If
+//! there is none, every delivery is refused with 500.
 //!
 //! # What a handler should do
 //!
-//! The service waits 10 seconds for an answer, and delivers at least once: up to ten times over
-//! about five hours, until one attempt is answered with success (interface section 6.5). So:
+//! The service waits 10 seconds for a response and delivers at least once: up to ten times over
+//! about five hours, until it receives a success (interface section 6.5). Therefore:
 //!
-//! 1. look the event's `id`, and nothing else, up among those already taken, and answer 200 to
-//!    one that is;
-//! 2. put the event where it is safe, in a queue or a table, and leave the work to somebody else;
-//! 3. answer at once. An answer that is not 2xx asks for another attempt.
+//! 1. Look up the event's `id`, and nothing else, among the events you already have. Respond with
+//!    200 if it is there.
+//! 2. Store the event safely, in a queue or a table, and do the work elsewhere.
+//! 3. Respond immediately. A response other than 2xx asks for another attempt.
 //!
-//! `examples/webhook_actix.rs` is a whole program of that kind.
+//! `examples/webhook_actix.rs` is a complete program that does this.
 //!
 //! # Example: an endpoint
 //!
@@ -43,10 +43,10 @@
 //! # Ok::<(), audience::webhooks::SecretError>(())
 //! ```
 //!
-//! # Example: the reason of a refusal, for the log
+//! # Example: log why a delivery was refused
 //!
-//! A handler that takes a `Result` decides itself. Without that, the response knows its
-//! [`Rejection`], which a middleware can ask for.
+//! Take a `Result` in the handler to decide yourself. Otherwise, the response contains the
+//! [`Rejection`] as its error, which a middleware can read.
 //!
 //! ```
 //! use actix_web::{HttpResponse, dev::ServiceResponse};
@@ -54,7 +54,7 @@
 //!
 //! async fn hook(delivery: Result<SignedEvent, Rejection>) -> Result<HttpResponse, Rejection> {
 //!     let event = delivery.inspect_err(|rejection| eprintln!("refused: {rejection}"))?;
-//!     println!("{} came", event.id);
+//!     println!("received {}", event.id);
 //!     Ok(HttpResponse::Ok().finish())
 //! }
 //!
@@ -74,9 +74,9 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_LENGTH, HeaderValue};
 use actix_web::{FromRequest, HttpRequest, HttpResponse, ResponseError, web};
 
-use super::signed::Signed;
-use super::signed_event::receive;
-pub use super::signed_event::{Rejection, SignedEvent};
+use super::delivery_headers::DeliveryHeaders;
+use super::extractor::receive;
+pub use super::extractor::{Rejection, SignedEvent};
 use super::verifier::Verifier;
 
 impl FromRequest for SignedEvent {
@@ -89,19 +89,20 @@ impl FromRequest for SignedEvent {
         Box::pin(async move {
             let verifier = verifier_of(&request).ok_or(Rejection::NoVerifier)?;
             let headers = request.headers();
-            let signed =
-                Signed::among(|name| headers.get_all(name.as_str()).map(HeaderValue::as_bytes))?;
             let content_length = headers.get(CONTENT_LENGTH).map(HeaderValue::as_bytes);
+            let headers = DeliveryHeaders::from_values(|name| {
+                headers.get_all(name.as_str()).map(HeaderValue::as_bytes)
+            });
 
-            receive(verifier, &signed, content_length, payload).await
+            receive(verifier, headers, content_length, payload).await
         })
     }
 }
 
-/// The status, with an empty body.
+/// The status with an empty body.
 impl ResponseError for Rejection {
     fn status_code(&self) -> StatusCode {
-        // Of another major version of the `http` crate than ours.
+        // actix-web uses another major version of the `http` crate.
         StatusCode::from_u16(self.status().as_u16()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 

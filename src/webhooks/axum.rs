@@ -1,24 +1,24 @@
-//! Verified events as an argument of an axum 0.8 handler (feature `axum`).
+//! Verified events as arguments of axum 0.8 handlers (feature `axum`).
 //!
-//! [`SignedEvent`] reads the request's body itself, up to the verifier's
-//! [limit](super::VerifierBuilder::body_limit) and whatever `Content-Length` or axum's
-//! `DefaultBodyLimit` say, verifies it, and calls the handler only for what the service sent. All
-//! else is answered for you: a status (400, 401 or 413), and no word about why.
+//! [`SignedEvent`] reads the request body itself, verifies it, and calls the handler only for genuine
+//! deliveries. It reads up to the verifier's [limit](super::VerifierBuilder::body_limit);
+//! `Content-Length` and axum's `DefaultBodyLimit` do not change that limit. All other requests are
+//! refused with a status (400, 401 or 413) and an empty body.
 //!
-//! The [`Verifier`] is taken from the router's state: the state is one, or gives one by
+//! The [`Verifier`] is taken from the router's state, which is a `Verifier` or provides one through
 //! [`FromRef`].
 //!
 //! # What a handler should do
 //!
-//! The service waits 10 seconds for an answer, and delivers at least once: up to ten times over
-//! about five hours, until one attempt is answered with success (interface section 6.5). So:
+//! The service waits 10 seconds for a response and delivers at least once: up to ten times over
+//! about five hours, until it receives a success (interface section 6.5). Therefore:
 //!
-//! 1. look the event's `id`, and nothing else, up among those already taken, and answer 200 to
-//!    one that is;
-//! 2. put the event where it is safe, in a queue or a table, and leave the work to somebody else;
-//! 3. answer at once. An answer that is not 2xx asks for another attempt.
+//! 1. Look up the event's `id`, and nothing else, among the events you already have. Respond with
+//!    200 if it is there.
+//! 2. Store the event safely, in a queue or a table, and do the work elsewhere.
+//! 3. Respond immediately. A response other than 2xx asks for another attempt.
 //!
-//! `examples/webhook_axum.rs` is a whole program of that kind.
+//! `examples/webhook_axum.rs` is a complete program that does this.
 //!
 //! # Example: an endpoint
 //!
@@ -38,7 +38,7 @@
 //! # Ok::<(), audience::webhooks::SecretError>(())
 //! ```
 //!
-//! # Example: among other state
+//! # Example: a verifier as part of the state
 //!
 //! ```
 //! use audience::webhooks::Verifier;
@@ -57,17 +57,17 @@
 //! }
 //! ```
 //!
-//! # Example: the reason of a refusal, for the log
+//! # Example: log why a delivery was refused
 //!
-//! A handler that takes a `Result` decides itself. Without that, the response that [`Rejection`]
-//! makes carries it as an extension, which a layer can look at.
+//! Take a `Result` in the handler to decide yourself. Otherwise, the response contains the
+//! [`Rejection`] as an extension, which a layer can read.
 //!
 //! ```
 //! use audience::webhooks::axum::{Rejection, SignedEvent};
 //!
 //! async fn hook(delivery: Result<SignedEvent, Rejection>) -> Result<(), Rejection> {
 //!     let event = delivery.inspect_err(|rejection| eprintln!("refused: {rejection}"))?;
-//!     println!("{} came", event.id);
+//!     println!("received {}", event.id);
 //!     Ok(())
 //! }
 //!
@@ -91,9 +91,9 @@ use axum_core::extract::{FromRef, FromRequest, Request};
 use axum_core::response::{IntoResponse, Response};
 use http::header::{CONTENT_LENGTH, HeaderValue};
 
-use super::signed::Signed;
-use super::signed_event::receive;
-pub use super::signed_event::{Rejection, SignedEvent};
+use super::delivery_headers::DeliveryHeaders;
+use super::extractor::receive;
+pub use super::extractor::{Rejection, SignedEvent};
 use super::verifier::Verifier;
 
 impl<S> FromRequest<S> for SignedEvent
@@ -106,14 +106,14 @@ where
     async fn from_request(request: Request, state: &S) -> Result<Self, Rejection> {
         let verifier = Verifier::from_ref(state);
         let (head, body) = request.into_parts();
-        let signed = Signed::of(&head.headers)?;
         let content_length = head.headers.get(CONTENT_LENGTH).map(HeaderValue::as_bytes);
+        let headers = DeliveryHeaders::from_map(&head.headers);
 
-        receive(&verifier, &signed, content_length, body.into_data_stream()).await
+        receive(&verifier, headers, content_length, body.into_data_stream()).await
     }
 }
 
-/// The status, with an empty body; the rejection itself is among the response's extensions.
+/// The status with an empty body. The rejection itself is an extension of the response.
 impl IntoResponse for Rejection {
     fn into_response(self) -> Response {
         let mut response = Response::new(Body::empty());

@@ -2,108 +2,160 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::clock::{Clock, SystemClock};
-use super::secret_error::{SecretError, vet};
-use super::signature::SigningKey;
-use super::verifier::{NamedKey, Settings, Verifier};
+use super::clock::Clock;
+use super::secret_error::SecretError;
+use super::settings::Settings;
+use super::verifier::Verifier;
 
-const DEFAULT_TOLERANCE: Duration = Duration::from_secs(300);
-const DEFAULT_BODY_LIMIT: usize = 2 * 1024 * 1024;
-
-/// What a [`Verifier`] is made from; see [`Verifier::builder`].
+/// Builds a [`Verifier`]; see [`Verifier::builder`].
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct VerifierBuilder {
-    keys: Vec<NamedKey>,
+    settings: Settings,
+    /// The first secret that was refused, reported by `build`.
     refused: Option<SecretError>,
-    tolerance: Duration,
-    body_limit: usize,
-    clock: Arc<dyn Clock>,
+}
+
+impl Verifier {
+    /// Returns a builder, for several secrets or for another tolerance, body limit or clock.
+    ///
+    /// # Example: while a secret is being rotated
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use audience::webhooks::Verifier;
+    ///
+    /// let verifier = Verifier::builder()
+    ///     .secret("2026", "6Jm0nFq2pXvZk4Tt")
+    ///     .secret("2025", "Wb8cQe1sLr5uYh7o")
+    ///     .tolerance(Duration::from_secs(120))
+    ///     .build()?;
+    /// # Ok::<(), audience::webhooks::SecretError>(())
+    /// ```
+    pub fn builder() -> VerifierBuilder {
+        VerifierBuilder {
+            settings: Settings::default(),
+            refused: None,
+        }
+    }
 }
 
 impl VerifierBuilder {
-    pub(super) fn new() -> Self {
-        Self {
-            keys: Vec::new(),
-            refused: None,
-            tolerance: DEFAULT_TOLERANCE,
-            body_limit: DEFAULT_BODY_LIMIT,
-            clock: Arc::new(SystemClock),
-        }
-    }
-
-    /// Adds a signing secret under a name of your choice, which is what logs and
-    /// [`Authenticated::secret_name`](super::Authenticated::secret_name) show.
+    /// Adds a signing secret under a name of your choice. Logs and
+    /// [`AuthenticatedDelivery::secret_name`](super::AuthenticatedDelivery::secret_name) show the
+    /// name, never the secret.
     ///
-    /// The bytes are taken as they are: a secret that looks like hex or base64 is not decoded. More
-    /// than one secret is for rotation, and a delivery signed with any of them is accepted.
+    /// The secret's bytes are used unchanged: text that looks like hex or base64 is not decoded. Add
+    /// more than one secret to rotate them; a delivery signed with any of them is accepted.
+    ///
+    /// # Example: the old and the new secret
+    ///
+    /// ```
+    /// # use std::time::SystemTime;
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("Wb8cQe1sLr5uYh7o")?.sign(&EventType::Sent, SystemTime::now(), body);
+    /// let verifier = Verifier::builder()
+    ///     .secret("new", "6Jm0nFq2pXvZk4Tt")
+    ///     .secret("old", "Wb8cQe1sLr5uYh7o")
+    ///     .build()?;
+    ///
+    /// assert_eq!(verifier.authenticate(&headers, body)?.secret_name(), "old");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn secret(mut self, name: impl Into<String>, secret: impl AsRef<[u8]>) -> Self {
-        let name = name.into();
-        let secret = secret.as_ref();
-        let verdict = if self.keys.iter().any(|key| key.name == name) {
-            Err(SecretError::DuplicateName { name: name.clone() })
-        } else {
-            vet(&name, secret)
-        };
-        match verdict {
-            Ok(()) => self.keys.push(NamedKey {
-                name,
-                key: SigningKey::new(secret),
-            }),
-            Err(error) => {
-                self.refused.get_or_insert(error);
-            }
+        if let Err(error) = self.settings.keys.add(name.into(), secret.as_ref()) {
+            self.refused.get_or_insert(error);
         }
         self
     }
 
-    /// How far a delivery's timestamp may lie from the current time, either way, edge included;
-    /// 300 seconds unless set (interface section 5). Fractions of a second do not count.
+    /// Sets how far a delivery's timestamp may differ from the current time, in either direction.
+    /// Default: 300 s (interface section 5).
+    ///
+    /// A difference equal to the tolerance is accepted. Fractions of a second are ignored.
+    ///
+    /// # Example: a stricter window
+    ///
+    /// ```
+    /// # use std::time::{Duration, SystemTime};
+    /// # use audience::webhooks::{EventType, Signer, Verifier, VerifyError};
+    /// # let (now, body) = (SystemTime::now(), b"{}");
+    /// # let late = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, now - Duration::from_secs(61), body);
+    /// let verifier = Verifier::builder()
+    ///     .secret("main", "6Jm0nFq2pXvZk4Tt")
+    ///     .tolerance(Duration::from_secs(60))
+    ///     .build()?;
+    ///
+    /// let error = verifier.verify_at(&late, body, now).unwrap_err();
+    /// assert_eq!(error, VerifyError::TooLate { skew: Duration::from_secs(61) });
+    /// # Ok::<(), audience::webhooks::SecretError>(())
+    /// ```
     pub fn tolerance(mut self, tolerance: Duration) -> Self {
-        self.tolerance = tolerance;
+        self.settings.tolerance = tolerance;
         self
     }
 
-    /// The longest body that is looked at, in bytes; 2 MiB unless set.
+    /// Sets the longest body that is accepted, in bytes. Default: 2 MiB.
+    ///
+    /// # Example: a smaller limit
+    ///
+    /// ```
+    /// # use audience::webhooks::Verifier;
+    /// let verifier = Verifier::builder()
+    ///     .secret("main", "6Jm0nFq2pXvZk4Tt")
+    ///     .body_limit(64 * 1024)
+    ///     .build()?;
+    ///
+    /// assert_eq!(verifier.body_limit(), 65_536);
+    /// # Ok::<(), audience::webhooks::SecretError>(())
+    /// ```
     pub fn body_limit(mut self, bytes: usize) -> Self {
-        self.body_limit = bytes;
+        self.settings.body_limit = bytes;
         self
     }
 
-    /// Where the current time is taken from; the system's clock unless set.
+    /// Sets the clock that timestamps are compared with. Default: the system clock.
+    ///
+    /// # Example: a fixed time in a test
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    ///
+    /// let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    /// let verifier = Verifier::builder()
+    ///     .secret("main", "6Jm0nFq2pXvZk4Tt")
+    ///     .clock(move || then)
+    ///     .build()?;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, then, body);
+    ///
+    /// assert!(verifier.verify(&headers, body).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
-        self.clock = Arc::new(clock);
+        self.settings.clock = Arc::new(clock);
         self
     }
 
-    /// Makes the verifier.
+    /// Builds the verifier.
     ///
     /// # Errors
     ///
-    /// A [`SecretError`] for the first secret that cannot be meant as one, for a name used twice,
-    /// or where no secret was given.
+    /// - [`SecretError::NoSecret`] if no secret was added.
+    /// - [`SecretError::DuplicateName`] if two secrets have the same name.
+    /// - Another [`SecretError`] if a secret is unusable. The first error is returned.
     pub fn build(self) -> Result<Verifier, SecretError> {
-        if let Some(error) = self.refused {
-            return Err(error);
+        match self.refused {
+            Some(error) => Err(error),
+            None if self.settings.keys.is_empty() => Err(SecretError::NoSecret),
+            None => Ok(Verifier::from_settings(self.settings)),
         }
-        if self.keys.is_empty() {
-            return Err(SecretError::NoSecret);
-        }
-        Ok(Verifier::from_settings(Settings {
-            keys: self.keys,
-            tolerance: self.tolerance,
-            body_limit: self.body_limit,
-            clock: self.clock,
-        }))
     }
 }
 
 impl fmt::Debug for VerifierBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.keys.iter().map(|key| key.name.as_str()).collect();
-        f.debug_struct("VerifierBuilder")
-            .field("secrets", &names)
-            .field("tolerance", &self.tolerance)
-            .field("body_limit", &self.body_limit)
-            .finish_non_exhaustive()
+        self.settings.debug("VerifierBuilder", f)
     }
 }

@@ -1,11 +1,11 @@
 use std::time::SystemTime;
 
-/// Where a [`Verifier`](super::Verifier) takes the current time from.
+/// The source of a [`Verifier`](super::Verifier)'s current time.
 ///
-/// Any closure that returns a [`SystemTime`] is a clock, so a test can stop time or share the time
+/// Any closure that returns a [`SystemTime`] is a clock, so a test can stop time or share the clock
 /// of a mock server.
 ///
-/// # Example: a clock that stands still
+/// # Example: a fixed time
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -19,7 +19,9 @@ use std::time::SystemTime;
 /// # Ok::<(), audience::webhooks::SecretError>(())
 /// ```
 pub trait Clock: Send + Sync {
-    /// The current moment. It is read once for each delivery, after its signature was found good.
+    /// Returns the current time.
+    ///
+    /// A verifier calls it once per delivery, after the signature is verified.
     fn now(&self) -> SystemTime;
 }
 
@@ -32,7 +34,7 @@ where
     }
 }
 
-/// The clock of the operating system: what a [`Verifier`](super::Verifier) reads unless told otherwise.
+/// The clock of the operating system, the default of a [`Verifier`](super::Verifier).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 

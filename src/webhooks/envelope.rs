@@ -1,4 +1,4 @@
-//! Reads the envelope of interface section 6.2 in one pass, where `type` comes before `data`.
+//! Parses the envelope of interface section 6.2, in one pass if `type` precedes `data`.
 
 use std::cell::Cell;
 use std::fmt;
@@ -11,62 +11,55 @@ use serde_json::Value;
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
-use super::event::{Event, EventData, EventId};
+use super::envelope_problem::EnvelopeProblem;
+use super::event::Event;
+use super::event_data::EventData;
+use super::event_id::EventId;
 use super::event_type::EventType;
-use super::inbound::InboundMail;
-use super::mail::MailEvent;
 use crate::Timestamp;
 use crate::json::Json;
 
-/// What is wrong with a body that is no event envelope. It tells nothing of what stands in there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum EnvelopeProblem {
-    /// The bytes are not UTF-8.
-    #[error("it is not UTF-8")]
-    NotUtf8,
-
-    /// The text is not JSON.
-    #[error("it is not JSON, at line {line} column {column}")]
-    NotJson {
-        /// The line where reading ended, from 1.
-        line: usize,
-        /// The column where reading ended, in bytes.
-        column: usize,
-    },
-
-    /// The JSON is not an object.
-    #[error("it is not a JSON object")]
-    NotAnObject,
-
-    /// A member that every event has is not there.
-    #[error("it has no {member:?}")]
-    Missing {
-        /// `id`, `type` or `created_at`.
-        member: &'static str,
-    },
-
-    /// A member came twice, so that it is unclear which is meant.
-    #[error("it has more than one {member:?}")]
-    Duplicate {
-        /// `id`, `type`, `created_at` or `data`.
-        member: &'static str,
-    },
-
-    /// A member has a value that it cannot have: an `id` that is not 1 to 255 bytes of text without
-    /// control characters, a `type` that is not text, a `created_at` that is not an integer.
-    #[error("its {member:?} is not what it can be")]
-    Invalid {
-        /// `id`, `type` or `created_at`.
-        member: &'static str,
-    },
+impl Event {
+    /// Parses an event from a body **without verifying it**.
+    ///
+    /// Use it only for bodies that were authenticated before, for example a stored delivery. It
+    /// does not tell who sent the bytes; use [`Verifier::verify`](super::Verifier::verify) for a
+    /// delivery from the network.
+    ///
+    /// # Errors
+    ///
+    /// Returns an [`EnvelopeProblem`] if the body is not an event envelope (interface section 6.2).
+    ///
+    /// # Example: a stored delivery
+    ///
+    /// ```
+    /// use audience::webhooks::Event;
+    ///
+    /// let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    ///
+    /// let event = Event::from_json(body)?;
+    ///
+    /// assert_eq!(event.id.as_str(), "evt_1");
+    /// # Ok::<(), audience::webhooks::EnvelopeProblem>(())
+    /// ```
+    pub fn from_json(body: &[u8]) -> Result<Self, EnvelopeProblem> {
+        let text = str::from_utf8(body).map_err(|_| EnvelopeProblem::NotUtf8)?;
+        // The first pass fails if the data has another shape than its type. The second keeps it as JSON.
+        parse(text, true).or_else(|_| parse(text, false))
+    }
 }
 
-/// Reads an authenticated body.
-pub(super) fn read(body: &[u8]) -> Result<Event, EnvelopeProblem> {
-    let text = str::from_utf8(body).map_err(|_| EnvelopeProblem::NotUtf8)?;
-    // Data of another shape than its type says ends the first reading. The second takes it as text.
-    parse(text, true).or_else(|_| parse(text, false))
+impl<'de> Deserialize<'de> for Event {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let problem = Cell::new(None);
+        deserializer
+            .deserialize_map(Envelope::<Json> {
+                typed: false,
+                problem: &problem,
+                capture: PhantomData,
+            })
+            .map_err(|error| problem.get().map_or(error, de::Error::custom))
+    }
 }
 
 fn parse(text: &str, typed: bool) -> Result<Event, EnvelopeProblem> {
@@ -88,33 +81,21 @@ fn parse(text: &str, typed: bool) -> Result<Event, EnvelopeProblem> {
         })
 }
 
-/// Reads an event from any format that describes itself.
-pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Event, D::Error> {
-    let problem = Cell::new(None);
-    deserializer
-        .deserialize_map(Envelope::<Json> {
-            typed: false,
-            problem: &problem,
-            capture: PhantomData,
-        })
-        .map_err(|error| problem.get().map_or(error, de::Error::custom))
-}
-
 struct Envelope<'p, C> {
-    /// Whether data that comes after its type is read as that type says, at once.
+    /// Whether data that follows its type is parsed as that type immediately.
     typed: bool,
-    /// Why reading ended, where the deserializer's own error would say less.
+    /// Why parsing failed, if it is more precise than the deserializer's own error.
     problem: &'p Cell<Option<EnvelopeProblem>>,
     capture: PhantomData<C>,
 }
 
 impl<C> Envelope<'_, C> {
-    fn stop<E: de::Error>(&self, problem: EnvelopeProblem) -> E {
+    fn fail<E: de::Error>(&self, problem: EnvelopeProblem) -> E {
         self.problem.set(Some(problem));
         E::custom(problem)
     }
 
-    /// Takes the value of a member that may stand there only once.
+    /// Reads the value of a member that may occur only once.
     fn member<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
         &self,
         slot: &mut Option<T>,
@@ -122,7 +103,7 @@ impl<C> Envelope<'_, C> {
         member: &'static str,
     ) -> Result<(), A::Error> {
         if slot.is_some() {
-            return Err(self.stop(EnvelopeProblem::Duplicate { member }));
+            return Err(self.fail(EnvelopeProblem::Duplicate { member }));
         }
         *slot = Some(map.next_value().inspect_err(|_| {
             self.problem.set(Some(EnvelopeProblem::Invalid { member }));
@@ -131,7 +112,7 @@ impl<C> Envelope<'_, C> {
     }
 
     fn required<T, E: de::Error>(&self, slot: Option<T>, member: &'static str) -> Result<T, E> {
-        slot.ok_or_else(|| self.stop(EnvelopeProblem::Missing { member }))
+        slot.ok_or_else(|| self.fail(EnvelopeProblem::Missing { member }))
     }
 }
 
@@ -154,12 +135,12 @@ impl<'de, C: Capture<'de>> Visitor<'de> for Envelope<'_, C> {
                 Member::Type => self.member(&mut event_type, &mut map, "type")?,
                 Member::CreatedAt => self.member(&mut created_at, &mut map, "created_at")?,
                 Member::Data if data.is_some() => {
-                    return Err(self.stop(EnvelopeProblem::Duplicate { member: "data" }));
+                    return Err(self.fail(EnvelopeProblem::Duplicate { member: "data" }));
                 }
                 Member::Data => {
                     data = Some(match &event_type {
                         Some(event_type) if self.typed => {
-                            Data::Read(map.next_value_seed(DataOf(event_type))?)
+                            Data::Parsed(map.next_value_seed(DataSeed(event_type))?)
                         }
                         _ => Data::Captured(map.next_value()?),
                     });
@@ -174,7 +155,7 @@ impl<'de, C: Capture<'de>> Visitor<'de> for Envelope<'_, C> {
         let event_type = self.required(event_type, "type")?;
         let created_at = self.required(created_at, "created_at")?;
         let data = match data {
-            Some(Data::Read(data)) => data,
+            Some(Data::Parsed(data)) => data,
             Some(Data::Captured(data)) => data.into_data(event_type),
             None => EventData::Unknown {
                 event_type,
@@ -186,19 +167,19 @@ impl<'de, C: Capture<'de>> Visitor<'de> for Envelope<'_, C> {
 }
 
 enum Data<C> {
-    Read(EventData),
+    Parsed(EventData),
     Captured(C),
 }
 
-/// Data set aside until its type is known.
+/// Data kept until its type is known.
 trait Capture<'de>: Deserialize<'de> {
-    /// Reads it as `event_type` says, or keeps the JSON where it has another shape.
+    /// Parses it as `event_type`, or keeps the JSON if it has another shape.
     fn into_data(self, event_type: EventType) -> EventData;
 }
 
 impl<'de> Capture<'de> for &'de RawValue {
     fn into_data(self, event_type: EventType) -> EventData {
-        let typed = DataOf(&event_type).deserialize(self);
+        let typed = DataSeed(&event_type).deserialize(self);
         typed.unwrap_or_else(|_| {
             let json = Json::deserialize(self).map(|Json(json)| json);
             EventData::Unknown {
@@ -211,7 +192,7 @@ impl<'de> Capture<'de> for &'de RawValue {
 
 impl<'de> Capture<'de> for Json {
     fn into_data(self, event_type: EventType) -> EventData {
-        let typed = DataOf(&event_type).deserialize(&self.0);
+        let typed = DataSeed(&event_type).deserialize(&self.0);
         typed.unwrap_or(EventData::Unknown {
             event_type,
             data: self.0,
@@ -219,10 +200,10 @@ impl<'de> Capture<'de> for Json {
     }
 }
 
-/// Reads data whose type is known, and fails where it has another shape.
-struct DataOf<'t>(&'t EventType);
+/// Parses data of a known type, and fails if it has another shape.
+struct DataSeed<'t>(&'t EventType);
 
-impl<'de> DeserializeSeed<'de> for DataOf<'_> {
+impl<'de> DeserializeSeed<'de> for DataSeed<'_> {
     type Value = EventData;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<EventData, D::Error> {
@@ -236,30 +217,16 @@ impl<'de> DeserializeSeed<'de> for DataOf<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for DataOf<'_> {
+impl<'de> Visitor<'de> for DataSeed<'_> {
     type Value = EventData;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the data of an event")
     }
 
-    // Nothing but a map: the models would take an array of their members, too.
+    // A map only: the derived models would also accept an array of their members.
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<EventData, A::Error> {
-        let data = MapAccessDeserializer::new(map);
-        let of_mail = match self.0 {
-            EventType::Bounced => EventData::Bounced,
-            EventType::Clicked => EventData::Clicked,
-            EventType::Complained => EventData::Complained,
-            EventType::Delivered => EventData::Delivered,
-            EventType::DeliveryDelayed => EventData::DeliveryDelayed,
-            EventType::Failed => EventData::Failed,
-            EventType::Opened => EventData::Opened,
-            EventType::Refused => EventData::Refused,
-            EventType::Sent => EventData::Sent,
-            EventType::Received => return InboundMail::deserialize(data).map(EventData::Received),
-            EventType::Other(_) => return Err(de::Error::custom("the type is not known")),
-        };
-        MailEvent::deserialize(data).map(of_mail)
+        EventData::deserialize_known(self.0, MapAccessDeserializer::new(map))
     }
 }
 
@@ -273,13 +240,13 @@ enum Member {
 
 impl<'de> Deserialize<'de> for Member {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Name;
+        struct NameVisitor;
 
-        impl Visitor<'_> for Name {
+        impl Visitor<'_> for NameVisitor {
             type Value = Member;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a member's name")
+                f.write_str("the name of a member")
             }
 
             fn visit_str<E: de::Error>(self, name: &str) -> Result<Member, E> {
@@ -293,6 +260,6 @@ impl<'de> Deserialize<'de> for Member {
             }
         }
 
-        deserializer.deserialize_identifier(Name)
+        deserializer.deserialize_identifier(NameVisitor)
     }
 }

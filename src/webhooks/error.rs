@@ -2,42 +2,41 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::envelope::EnvelopeProblem;
+use super::envelope_problem::EnvelopeProblem;
 use super::signature::SignatureHint;
 
-/// Why a delivery was not accepted, one variant for each cause.
+/// Why a delivery was refused, one variant for each cause.
 ///
-/// The text of it is for logs. It names no secret, no computed MAC and nothing of the body; answer
-/// over HTTP with [`status`](Self::status) and an empty body all the same, because whoever sent a
-/// forged delivery should not learn what was wrong with it.
+/// The text is for logs. It contains no secret, no computed MAC and nothing of the body. Still,
+/// respond with [`status`](Self::status) and an empty body, so that the sender of a forged delivery
+/// does not learn what was wrong with it.
 ///
 /// # Example: a refused delivery
 ///
 /// ```
-/// use audience::webhooks::{Fault, Verifier, VerifyError};
+/// use audience::webhooks::{Verifier, VerifyError};
 ///
 /// let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+///
 /// let error = verifier.verify(&http::HeaderMap::new(), b"{}").unwrap_err();
 ///
 /// assert!(matches!(error, VerifyError::MissingHeader { .. }));
-/// assert_eq!(error.status(), 400);
-/// assert_eq!(error.fault(), Fault::Sender);
 /// assert_eq!(error.to_string(), "the webhook-signature header is missing");
 /// # Ok::<(), audience::webhooks::SecretError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerifyError {
-    /// One of the two signed headers is not there: whoever sent this is not the service, or
-    /// something on the way takes headers off.
+    /// One of the two signed headers is missing: the request is not from the service, or a proxy
+    /// removed the header.
     #[error("the {header} header is missing")]
     MissingHeader {
         /// The header's name.
         header: &'static str,
     },
 
-    /// One of the two signed headers came more than once, so that it is unclear which is meant.
-    #[error("the {header} header came more than once")]
+    /// One of the two signed headers occurs more than once, so it is unclear which one is meant.
+    #[error("the {header} header occurs more than once")]
     DuplicateHeader {
         /// The header's name.
         header: &'static str,
@@ -50,8 +49,8 @@ pub enum VerifyError {
         hint: SignatureHint,
     },
 
-    /// `webhook-timestamp` is not a plain count of seconds: ASCII digits, no sign, no leading zero,
-    /// at most [`u64::MAX`].
+    /// `webhook-timestamp` is not a plain number of seconds: ASCII digits, no sign, no leading
+    /// zero, at most [`u64::MAX`].
     #[error("the webhook-timestamp header is not a plain number of seconds")]
     MalformedTimestamp,
 
@@ -63,44 +62,63 @@ pub enum VerifyError {
         limit: usize,
     },
 
-    /// The signature was made with none of the verifier's secrets over this timestamp and these
-    /// bytes: a forgery, another endpoint's secret, or a body that was changed on the way (read it
-    /// raw, before any JSON parsing). [`diagnose`](super::Verifier::diagnose) tells these apart.
+    /// No secret of the verifier produces this signature for this timestamp and body.
+    ///
+    /// The delivery is forged, it was signed with another endpoint's secret, or its body was changed
+    /// in transit (pass the raw body, before any JSON parsing).
+    /// [`diagnose`](super::Verifier::diagnose) tells these apart.
     #[error("the signature does not match the timestamp and body")]
     SignatureMismatch,
 
-    /// Genuine, but signed too long ago: a replay, a delivery that was held up, or a clock of ours
-    /// that runs ahead.
+    /// The delivery is genuine but was signed too long ago: it is a replay, it was delayed, or this
+    /// machine's clock is fast.
     #[error("the delivery is genuine but {} seconds old", skew.as_secs())]
     TooLate {
-        /// How far the timestamp lies behind our clock.
+        /// How far the timestamp is behind the verifier's clock.
         skew: Duration,
     },
 
-    /// Genuine, but signed in our future: one of the two clocks is wrong.
+    /// The delivery is genuine but its timestamp is in the future: one of the two clocks is wrong.
     #[error("the delivery is genuine but dated {} seconds in the future", skew.as_secs())]
     TooEarly {
-        /// How far the timestamp lies ahead of our clock.
+        /// How far the timestamp is ahead of the verifier's clock.
         skew: Duration,
     },
 
-    /// The verifier's clock shows a time before 1970, so that no delivery can be judged.
+    /// The verifier's clock shows a time before 1970, so no delivery can be accepted.
     #[error("the clock of this machine shows a time before 1970")]
     ClockUnusable,
 
-    /// Genuine and in time, but not an event envelope (interface section 6.2).
+    /// The delivery is genuine and recent, but its body is not an event envelope (interface section
+    /// 6.2).
     #[error("the authenticated body is not an event envelope: {problem}")]
     InvalidEnvelope {
-        /// What is wrong with it.
+        /// What is wrong with the body.
         problem: EnvelopeProblem,
     },
 }
 
 impl VerifyError {
-    /// The status to answer with: 400 for what is malformed, 401 for what is forged or out of the
-    /// window, 413 for what is too large, 500 where our own clock is the trouble.
+    /// Returns the status to respond with.
     ///
-    /// The service counts each of them as a failed attempt and delivers again (interface section 6.5).
+    /// - 400 if a header or the envelope is malformed.
+    /// - 401 if the signature does not match or the delivery is outside the time window.
+    /// - 413 if the body is too large.
+    /// - 500 if this machine's clock is unusable.
+    ///
+    /// The service counts each of them as a failed attempt and retries (interface section 6.5).
+    ///
+    /// # Example: respond to a refused delivery
+    ///
+    /// ```
+    /// # use audience::webhooks::Verifier;
+    /// # let (headers, body) = (http::HeaderMap::new(), b"{}");
+    /// # let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+    /// let error = verifier.verify(&headers, body).unwrap_err();
+    ///
+    /// assert_eq!(error.status(), http::StatusCode::BAD_REQUEST);
+    /// # Ok::<(), audience::webhooks::SecretError>(())
+    /// ```
     #[must_use]
     pub fn status(&self) -> StatusCode {
         match self {
@@ -117,24 +135,52 @@ impl VerifyError {
         }
     }
 
-    /// On whose side to look for the cause.
+    /// Returns which side to search for the cause.
+    ///
+    /// # Example: alert only if this side may be at fault
+    ///
+    /// ```
+    /// use audience::webhooks::{FaultSide, VerifyError};
+    ///
+    /// let error = VerifyError::ClockUnusable;
+    ///
+    /// if error.fault_side() != FaultSide::Sender {
+    ///     eprintln!("check the webhook endpoint: {error}");
+    /// }
+    /// # assert_eq!(error.fault_side(), FaultSide::Operator);
+    /// ```
     #[must_use]
-    pub fn fault(&self) -> Fault {
+    pub fn fault_side(&self) -> FaultSide {
         match self {
             Self::MissingHeader { .. }
             | Self::DuplicateHeader { .. }
             | Self::MalformedSignature { .. }
             | Self::MalformedTimestamp
             | Self::BodyTooLarge { .. }
-            | Self::InvalidEnvelope { .. } => Fault::Sender,
-            Self::SignatureMismatch | Self::TooLate { .. } | Self::TooEarly { .. } => Fault::Either,
-            Self::ClockUnusable => Fault::Operator,
+            | Self::InvalidEnvelope { .. } => FaultSide::Sender,
+            Self::SignatureMismatch | Self::TooLate { .. } | Self::TooEarly { .. } => {
+                FaultSide::Either
+            }
+            Self::ClockUnusable => FaultSide::Operator,
         }
     }
 
-    /// How far the delivery lies outside our present, where that is why it was refused.
+    /// Returns the difference between the timestamp and the verifier's clock if the delivery was
+    /// refused for it.
     ///
     /// The direction is the variant: [`TooLate`](Self::TooLate) or [`TooEarly`](Self::TooEarly).
+    ///
+    /// # Example: how late?
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use audience::webhooks::VerifyError;
+    ///
+    /// let error = VerifyError::TooLate { skew: Duration::from_secs(301) };
+    ///
+    /// assert_eq!(error.skew(), Some(Duration::from_secs(301)));
+    /// assert_eq!(VerifyError::SignatureMismatch.skew(), None);
+    /// ```
     #[must_use]
     pub fn skew(&self) -> Option<Duration> {
         match self {
@@ -144,15 +190,15 @@ impl VerifyError {
     }
 }
 
-/// On whose side the cause of a [`VerifyError`] lies.
+/// The side that caused a [`VerifyError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Fault {
-    /// Whoever sent it sent what the service does not send. Nothing to mend here.
+pub enum FaultSide {
+    /// The sender sent something that the service does not send. There is nothing to fix here.
     Sender,
-    /// This machine is set up wrongly, and no delivery will be accepted before that is mended.
+    /// This machine is misconfigured. No delivery is accepted until that is fixed.
     Operator,
-    /// A forgery or replay looks the same as a wrong secret, a body changed on the way or a wrong
-    /// clock. If it goes on, ask [`diagnose`](super::Verifier::diagnose).
+    /// Either side: a forgery or replay looks the same as a wrong secret, a body changed in transit
+    /// or a wrong clock. If it keeps happening, call [`diagnose`](super::Verifier::diagnose).
     Either,
 }

@@ -2,9 +2,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::string_enum::string_enum;
 
-/// What an event says about a message the sender sent, to one recipient (interface section 6.3).
+/// The `data` of an event about a sent message, for one recipient (interface section 6.3).
 ///
-/// # Example: one for a test of your own
+/// # Example: data for your own test
 ///
 /// ```
 /// use audience::webhooks::{BounceType, MailEvent};
@@ -16,19 +16,19 @@ use crate::string_enum::string_enum;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MailEvent {
-    /// The id that `POST /emails` returned: joins the event to the sender's own record.
+    /// The id that `POST /emails` returned. It links the event to your record of the message.
     pub email_id: String,
     /// The envelope sender of the message.
     pub from: String,
-    /// The one recipient that this event is about.
+    /// The single recipient that this event is about.
     pub to: String,
     /// The message's subject.
     pub subject: String,
-    /// How final a bounce is; `None` on events that are not bounces.
+    /// The kind of bounce; `None` if the event is not a bounce.
     #[serde(default, deserialize_with = "bounce_type", serialize_with = "or_empty")]
     pub bounce_type: Option<BounceType>,
-    /// The receiving server's words, or the service's reason not to send: prose, not to be parsed.
-    /// `None` where there are none.
+    /// The receiving server's diagnostic text, or the service's reason not to send. It is prose; do not
+    /// parse it. `None` if there is none.
     #[serde(
         default,
         deserialize_with = "unless_empty",
@@ -38,7 +38,7 @@ pub struct MailEvent {
 }
 
 impl MailEvent {
-    /// What an event says about a message, without bounce type and detail.
+    /// Creates the data without bounce type and detail.
     #[must_use]
     pub fn new(
         email_id: impl Into<String>,
@@ -58,18 +58,31 @@ impl MailEvent {
 }
 
 string_enum! {
-    /// How final a bounce is, as the receiving side was understood.
+    /// The kind of a bounce.
+    ///
+    /// # Example: stop sending after a permanent bounce
+    ///
+    /// ```
+    /// use audience::webhooks::{BounceType, MailEvent};
+    /// # let mut mail = MailEvent::new("em_1", "us@example.com", "ada@example.com", "Hi");
+    /// # mail.bounce_type = Some(BounceType::from("Permanent"));
+    ///
+    /// if mail.bounce_type == Some(BounceType::Permanent) {
+    ///     println!("stop sending to {}", mail.to);
+    /// }
+    /// # assert_eq!(mail.bounce_type, Some(BounceType::Permanent));
+    /// ```
     pub enum BounceType {
-        /// `Permanent`: no later attempt will do better.
+        /// `Permanent`: a later attempt will fail, too.
         Permanent = "Permanent",
-        /// `Transient`: a later attempt may.
+        /// `Transient`: a later attempt may succeed.
         Transient = "Transient",
-        /// `Undetermined`: the receiving server's words did not tell.
+        /// `Undetermined`: the receiving server's response did not show which.
         Undetermined = "Undetermined",
     }
 }
 
-/// Reads missing, null and empty text as none: the service writes the empty string for it.
+/// Reads missing, null and empty text as `None`. The service writes an empty string.
 pub(super) fn unless_empty<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<String>, D::Error> {

@@ -1,11 +1,11 @@
-//! Webhooks: tell the service's deliveries from forgeries, read them, and sign some of your own.
+//! Webhooks: verify the service's deliveries, read their events, and sign your own for tests.
 //!
-//! The service posts an event for every message it sent, for each of its recipients, and for mail
-//! that came in (interface section 6). Three headers come with it: `webhook-signature`,
-//! `webhook-timestamp` and `webhook-event`. A [`Verifier`] holds the endpoint's signing secret and
-//! turns headers and body into an [`Event`], or into a [`VerifyError`] that says what to answer.
+//! The service posts an event for each recipient of each message, and for each inbound message
+//! (interface section 6). A delivery has three headers: `webhook-signature`, `webhook-timestamp` and
+//! `webhook-event`. A [`Verifier`] holds the endpoint's signing secret. It turns headers and body
+//! into an [`Event`], or into a [`VerifyError`] with the status to respond with.
 //!
-//! # In a handler
+//! # Example: a handler
 //!
 //! ```
 //! use std::collections::HashSet;
@@ -21,21 +21,21 @@
 //!     let event = match verifier.verify(headers, body) {
 //!         Ok(event) => event,
 //!         Err(error) => {
-//!             eprintln!("a delivery was refused: {error}");
-//!             return error.status(); // and an empty body
+//!             eprintln!("refused a delivery: {error}");
+//!             return error.status(); // with an empty body
 //!         }
 //!     };
 //!     if seen.insert(event.id.as_str().to_owned()) {
-//!         hand_over(event);
+//!         enqueue(event);
 //!     }
 //!     StatusCode::NO_CONTENT
 //! }
 //!
-//! fn hand_over(event: Event) {
-//!     // To a task or a queue. Here only what it might do there:
+//! fn enqueue(event: Event) {
+//!     // A task or a queue takes the event. This is what it may do with it:
 //!     match event.data {
 //!         EventData::Bounced(mail) | EventData::Complained(mail) => println!("drop {}", mail.to),
-//!         EventData::Received(inbound) => println!("answer {}", inbound.from),
+//!         EventData::Received(inbound) => println!("reply to {}", inbound.from),
 //!         _ => {}
 //!     }
 //! }
@@ -51,62 +51,65 @@
 //! # Ok::<(), audience::webhooks::SecretError>(())
 //! ```
 //!
-//! With the features `axum` and `actix` there are extractors that do the first half of this.
+//! The features `axum` and `actix` add extractors that read and verify the delivery for you.
 //!
 //! # Four rules for a receiver
 //!
-//! - **Verify the raw body.** The signature covers the timestamp's text, a period and the body's
-//!   bytes as they were sent. JSON that was parsed and written again is other bytes, and so is text
-//!   that was decoded and encoded again: middleware that does so has to go, or come later.
-//! - **Answer within ten seconds**, with any 2xx, before the work is done: put the event into a
-//!   queue or a task and answer. A later answer is a failed attempt.
-//! - **Count on seeing an event again.** Delivery is at-least-once: what was not answered in time,
-//!   or with anything but success, comes again, ten attempts over about five hours. An event that
-//!   cannot be processed, ever, is best answered with success and put aside.
-//! - **Deduplicate on [`Event::id`] only.** It is the same in every delivery of an event. The
-//!   timestamp is not: each attempt is signed anew. Nor is a hash of the body an id: two opens in
-//!   one second can be alike but for theirs. Remember ids for a day, and longer if deliveries are
-//!   kept and replayed.
+//! - **Verify the raw body.** The signature covers the timestamp's text, a period, and the bytes of
+//!   the body as sent. Parsing and serializing JSON changes those bytes, and so may decoding and
+//!   encoding text. Remove middleware that does so, or run it after the verification.
+//! - **Respond within ten seconds** with any 2xx, before the work is done: put the event into a
+//!   queue or a task first. A later response counts as a failed attempt.
+//! - **Expect to receive an event more than once.** Delivery is at-least-once. The service retries
+//!   if the response is late or not a success: ten attempts over about five hours. If an event can
+//!   never be processed, respond with success and set it aside.
+//! - **Deduplicate on [`Event::id`] only.** The id is the same in every delivery of an event. The
+//!   timestamp differs, because each attempt is signed again. A hash of the body is not an id
+//!   either: two opens in the same second can differ in nothing but their ids. Remember ids for a
+//!   day, or longer if you store and replay deliveries.
 //!
-//! # What is believed
+//! # What is signed
 //!
-//! The body's `type` decides which [`EventData`] comes out. The `webhook-event` header says the
-//! same, but nobody signed it, so it is not looked at; [`Authenticated::event_header_agrees`]
-//! compares the two. A delivery whose timestamp is more than 300 seconds away from this machine's
-//! clock is refused, so that a delivery that somebody wrote down cannot be played back: keep the
-//! clock right.
+//! The body's `type` decides the variant of [`EventData`]. The `webhook-event` header repeats the
+//! type but is not signed, so it is ignored; [`AuthenticatedDelivery::event_header_agrees`] compares
+//! the two. A delivery whose timestamp differs by more than 300 seconds from this machine's clock
+//! is refused, so that a recorded delivery cannot be replayed later. Keep the clock right.
 //!
 //! # Rotating a secret
 //!
-//! Add the new secret beside the old one ([`VerifierBuilder::secret`]), roll that out, change the
-//! secret in the dashboard, wait until [`Authenticated::secret_name`] no longer shows the old one,
-//! and take it away.
+//! 1. Add the new secret beside the old one ([`VerifierBuilder::secret`]), and deploy.
+//! 2. Change the secret in the dashboard.
+//! 3. Wait until [`AuthenticatedDelivery::secret_name`] no longer returns the old secret's name.
+//! 4. Remove the old secret.
 //!
-//! # When deliveries are refused that should not be
+//! # If genuine deliveries are refused
 //!
-//! [`Verifier::diagnose`] tries what commonly goes wrong and names it: JSON that was written again,
-//! a lost newline, a secret in another form or of another endpoint, a delivery of the Standard
-//! Webhooks scheme, whose headers have the same names.
+//! [`Verifier::diagnose`] finds the common causes: JSON that was parsed and serialized again, a
+//! lost newline, a secret in another form or of another endpoint, a delivery of the Standard
+//! Webhooks scheme, which uses the same header names.
 
-mod authenticated;
-mod authentication_result;
-mod authentication_results;
+mod authenticated_delivery;
 mod builder;
 mod clock;
+mod delivery_headers;
 mod diagnose;
 mod envelope;
+mod envelope_problem;
 mod error;
 mod event;
+mod event_data;
+mod event_id;
 mod event_type;
-mod inbound;
-mod mail;
-mod report;
-mod secret_error;
-mod signature;
-mod signed;
 #[cfg(any(feature = "actix", feature = "axum"))]
-mod signed_event;
+mod extractor;
+mod inbound;
+mod key_ring;
+mod mail;
+mod secret_error;
+mod settings;
+mod signature;
 mod signer;
+mod trace;
 mod verifier;
 
 #[cfg(feature = "actix")]
@@ -116,19 +119,20 @@ pub mod actix;
 #[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
 pub mod axum;
 
-pub use authenticated::Authenticated;
-pub use authentication_result::AuthenticationResult;
-pub use authentication_results::AuthenticationResults;
+pub use authenticated_delivery::AuthenticatedDelivery;
 pub use builder::VerifierBuilder;
 pub use clock::{Clock, SystemClock};
+pub use delivery_headers::{EVENT_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER};
 pub use diagnose::{BodyChange, Diagnosis, SecretForm};
-pub use envelope::EnvelopeProblem;
-pub use error::{Fault, VerifyError};
-pub use event::{Event, EventData, EventId, InvalidEventId};
+pub use envelope_problem::EnvelopeProblem;
+pub use error::{FaultSide, VerifyError};
+pub use event::Event;
+pub use event_data::EventData;
+pub use event_id::{EventId, InvalidEventId};
 pub use event_type::EventType;
-pub use inbound::InboundMail;
+pub use inbound::{AuthenticationResults, CheckResult, InboundMail};
 pub use mail::{BounceType, MailEvent};
 pub use secret_error::SecretError;
-pub use signature::{EVENT_HEADER, SIGNATURE_HEADER, SignatureHint, TIMESTAMP_HEADER};
+pub use signature::SignatureHint;
 pub use signer::Signer;
 pub use verifier::Verifier;

@@ -1,9 +1,8 @@
-/// Why a signing secret was not taken.
+/// Why a signing secret was refused.
 ///
-/// A secret that cannot have been meant would either refuse every delivery or, worse, accept those
-/// of anybody who guesses it. So it is refused when the [`Verifier`](super::Verifier) or
-/// [`Signer`](super::Signer) is made, when somebody is still looking. The text never shows the
-/// secret, only its name.
+/// An unusable secret would refuse every delivery or, worse, accept deliveries from anyone who
+/// guesses it. It is therefore refused when the [`Verifier`](super::Verifier) or
+/// [`Signer`](super::Signer) is created. The text contains the secret's name, never the secret.
 ///
 /// # Example: a variable that was never filled in
 ///
@@ -17,65 +16,65 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecretError {
-    /// It has no bytes.
+    /// The secret is empty.
     #[error("the signing secret {name:?} is empty")]
     Empty {
         /// The secret's name.
         name: String,
     },
 
-    /// It is nothing but white space.
+    /// The secret consists of white space.
     #[error("the signing secret {name:?} is blank")]
     Blank {
         /// The secret's name.
         name: String,
     },
 
-    /// It starts or ends with white space, or with a byte-order mark: most often the newline at
-    /// the end of a file.
-    #[error("the signing secret {name:?} has white space at its start or end")]
+    /// The secret starts or ends with white space or a byte-order mark, often the newline at the end
+    /// of a file.
+    #[error("the signing secret {name:?} has white space at its start or end; remove it")]
     SurroundingWhitespace {
         /// The secret's name.
         name: String,
     },
 
-    /// It ends with a NUL byte, or is nothing but NULs. HMAC pads keys with NULs, so all-NUL keys
-    /// are one key, the empty one.
+    /// The secret ends with a NUL byte. HMAC pads keys with NULs, so a key of NULs is equivalent to
+    /// the empty key.
     #[error("the signing secret {name:?} ends with a NUL byte")]
     TrailingNul {
         /// The secret's name.
         name: String,
     },
 
-    /// It is the text that stands where a secret should be put: `<SIGNING_SECRET>`, `changeme`,
-    /// `${WEBHOOK_SECRET}`, a row of asterisks.
-    #[error("the signing secret {name:?} is a placeholder")]
+    /// The secret is a placeholder, for example `<SIGNING_SECRET>`, `changeme`,
+    /// `${WEBHOOK_SECRET}` or a row of asterisks.
+    #[error("the signing secret {name:?} is a placeholder; replace it with the real one")]
     Placeholder {
         /// The secret's name.
         name: String,
     },
 
-    /// Two secrets were given the same name.
-    #[error("there are two signing secrets of the name {name:?}")]
+    /// Two secrets have the same name.
+    #[error("two signing secrets have the name {name:?}")]
     DuplicateName {
-        /// The name they share.
+        /// The name of both.
         name: String,
     },
 
-    /// No secret was given.
-    #[error("no signing secret was given")]
+    /// No secret was added.
+    #[error("no signing secret was added")]
     NoSecret,
 }
 
-/// Refuses what cannot be meant as a secret.
-pub(super) fn vet(name: &str, secret: &[u8]) -> Result<(), SecretError> {
+/// Refuses an unusable secret.
+pub(super) fn check_secret(name: &str, secret: &[u8]) -> Result<(), SecretError> {
     let name = || name.to_owned();
     match secret {
         [] => return Err(SecretError::Empty { name: name() }),
         [.., 0] => return Err(SecretError::TrailingNul { name: name() }),
         _ => {}
     }
-    // Any byte can stand at either end of a secret that is not text.
+    // In a secret that is not text, any byte may be at either end.
     let Ok(text) = str::from_utf8(secret) else {
         return Ok(());
     };
@@ -91,7 +90,7 @@ pub(super) fn vet(name: &str, secret: &[u8]) -> Result<(), SecretError> {
     }
 }
 
-/// The text without white space, byte-order marks and zero-width spaces around it.
+/// Returns the text without surrounding white space, byte-order marks and zero-width spaces.
 pub(super) fn trim(text: &str) -> &str {
     text.trim_matches(|c: char| c.is_whitespace() || matches!(c, '\u{feff}' | '\u{200b}'))
 }
@@ -145,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_that_may_be_meant_is_taken() {
+    fn usable_secrets_are_accepted() {
         for secret in [
             "signing secret",
             "secret",
@@ -154,15 +153,19 @@ mod tests {
             "pass\0word",
             "ключ",
         ] {
-            assert_eq!(vet("main", secret.as_bytes()), Ok(()), "{secret:?}");
+            assert_eq!(
+                check_secret("main", secret.as_bytes()),
+                Ok(()),
+                "{secret:?}"
+            );
         }
-        assert_eq!(vet("main", b"\xff\xfe\x20"), Ok(()));
+        assert_eq!(check_secret("main", b"\xff\xfe\x20"), Ok(()));
     }
 
     #[test]
-    fn a_secret_that_cannot_be_meant_is_refused_with_its_reason() {
-        let reason = |secret: &str| match vet("main", secret.as_bytes()) {
-            Ok(()) => "taken",
+    fn unusable_secrets_are_refused_with_the_reason() {
+        let reason = |secret: &str| match check_secret("main", secret.as_bytes()) {
+            Ok(()) => "accepted",
             Err(SecretError::Empty { .. }) => "empty",
             Err(SecretError::Blank { .. }) => "blank",
             Err(SecretError::SurroundingWhitespace { .. }) => "surrounded",

@@ -3,11 +3,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderValue};
 
+use super::delivery_headers::{EVENT_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER};
 use super::event_type::EventType;
-use super::secret_error::{SecretError, vet};
-use super::signature::{EVENT_HEADER, SIGNATURE_HEADER, SigningKey, TIMESTAMP_HEADER};
+use super::secret_error::{SecretError, check_secret};
+use super::signature::SigningKey;
 
-/// Signs as the service does: for tests of a receiver, and for tools that post events.
+/// Signs deliveries as the service does, for tests of a receiver and for tools that post events.
 ///
 /// # Example: a test of your own handler
 ///
@@ -19,7 +20,6 @@ use super::signature::{EVENT_HEADER, SIGNATURE_HEADER, SigningKey, TIMESTAMP_HEA
 ///
 /// let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, SystemTime::now(), body);
 ///
-/// assert_eq!(headers["webhook-event"], "email.sent");
 /// assert!(Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify(&headers, body).is_ok());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -27,33 +27,58 @@ use super::signature::{EVENT_HEADER, SIGNATURE_HEADER, SigningKey, TIMESTAMP_HEA
 pub struct Signer(SigningKey);
 
 impl Signer {
-    /// A signer with this secret, whose bytes are taken as they are.
+    /// Creates a signer. The secret's bytes are used unchanged.
     ///
     /// # Errors
     ///
-    /// A [`SecretError`] for the same secrets that a [`Verifier`](super::Verifier) refuses.
+    /// Returns a [`SecretError`] if [`Verifier::new`](super::Verifier::new) would refuse the secret.
+    ///
+    /// # Example: a secret and a placeholder
+    ///
+    /// ```
+    /// use audience::webhooks::Signer;
+    ///
+    /// let signer = Signer::new("6Jm0nFq2pXvZk4Tt")?;
+    ///
+    /// assert!(Signer::new("changeme").is_err());
+    /// # Ok::<(), audience::webhooks::SecretError>(())
+    /// ```
     pub fn new(secret: impl AsRef<[u8]>) -> Result<Self, SecretError> {
         let secret = secret.as_ref();
-        vet("default", secret)?;
+        check_secret("default", secret)?;
         Ok(Self(SigningKey::new(secret)))
     }
 
-    /// The three headers of a delivery (interface section 5).
+    /// Returns the three headers of a delivery (interface section 5).
     ///
-    /// A moment before 1970 is signed as second 0, which every receiver finds too late. An event
-    /// type with control characters in it cannot stand in a header; its `webhook-event`, which is
-    /// not signed, is left out.
+    /// A time before 1970 is signed as second 0, which receivers refuse as too late. If the event
+    /// type contains control characters, it is not valid in a header, and the unsigned
+    /// `webhook-event` header is omitted.
+    ///
+    /// # Example: a delivery that is too old
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// # use audience::webhooks::{EventType, Signer};
+    /// # let signer = Signer::new("6Jm0nFq2pXvZk4Tt")?;
+    ///
+    /// let an_hour_ago = SystemTime::now() - Duration::from_secs(3600);
+    /// let headers = signer.sign(&EventType::Sent, an_hour_ago, b"{}");
+    ///
+    /// assert_eq!(headers["webhook-event"], "email.sent");
+    /// # Ok::<(), audience::webhooks::SecretError>(())
+    /// ```
     #[expect(
         clippy::missing_panics_doc,
-        reason = "hex digits can stand in a header"
+        reason = "hex digits are valid in a header"
     )]
     pub fn sign(
         &self,
         event_type: &EventType,
-        moment: SystemTime,
+        time: SystemTime,
         body: impl AsRef<[u8]>,
     ) -> HeaderMap {
-        let seconds = moment
+        let seconds = time
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs());
         let timestamp = HeaderValue::from(seconds);
@@ -61,7 +86,7 @@ impl Signer {
 
         let mut headers = HeaderMap::with_capacity(3);
         let mut signature =
-            HeaderValue::try_from(signature).expect("hex digits can stand in a header");
+            HeaderValue::try_from(signature).expect("hex digits are valid in a header");
         signature.set_sensitive(true);
         headers.insert(SIGNATURE_HEADER, signature);
         headers.insert(TIMESTAMP_HEADER, timestamp);
@@ -85,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn odd_types_and_moments_are_signed_without_panicking() {
+    fn invalid_types_and_times_before_1970_are_signed_without_panicking() {
         let signer = Signer::new("6Jm0nFq2pXvZk4Tt").unwrap();
         let before = UNIX_EPOCH - Duration::from_secs(1);
 

@@ -4,36 +4,42 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::HeaderMap;
 
-use super::authenticated::Authenticated;
-use super::builder::VerifierBuilder;
+use super::authenticated_delivery::AuthenticatedDelivery;
 use super::clock::Clock;
+use super::delivery_headers::DeliveryHeaders;
 use super::error::VerifyError;
 use super::event::Event;
-use super::report;
 use super::secret_error::SecretError;
-use super::signature::{SigningKey, Tag};
-use super::signed::Signed;
+use super::settings::Settings;
+use super::signature::SigningKey;
+use super::trace;
 
-/// Tells deliveries of the service from everything else that is posted to a webhook endpoint.
+/// Verifies webhook deliveries.
 ///
-/// A verifier is cheap to clone, and one is enough for a whole program: the state of the MAC is
-/// computed when it is made. It looks at a delivery in this order, and stops at the first thing
-/// that is wrong: presence and syntax of the two signed headers, length of the body, signature
-/// (in constant time, over the timestamp's text and the body's bytes as they came), age, and last
-/// the JSON. Nothing is allocated, and no JSON read, before the signature was found good.
+/// A verifier is cheap to clone. One is enough for a whole program.
 ///
-/// # Example: a delivery, as a handler gets it
+/// It checks a delivery in this order and stops at the first error:
+///
+/// 1. presence and syntax of the two signed headers,
+/// 2. length of the body,
+/// 3. signature, in constant time, over the timestamp's text and the body's bytes as received,
+/// 4. age,
+/// 5. the JSON of the event.
+///
+/// Until the signature is verified, nothing is allocated and no JSON is parsed.
+///
+/// # Example: handling a delivery
 ///
 /// ```
-/// use std::time::SystemTime;
-/// use audience::webhooks::{EventData, EventType, Signer, Verifier};
-///
-/// let secret = "6Jm0nFq2pXvZk4Tt";
+/// use audience::webhooks::{EventData, Verifier};
+/// # use audience::webhooks::{EventType, Signer};
 /// # let body = br#"{"id": "evt_1", "type": "email.delivered", "created_at": 1700000000, "data":
 /// #     {"email_id": "em_1", "from": "us@example.com", "to": "ada@example.com", "subject": "Hi",
 /// #      "bounce_type": "", "detail": ""}}"#;
-/// # let headers = Signer::new(secret)?.sign(&EventType::Delivered, SystemTime::now(), body);
-/// let verifier = Verifier::new(secret)?;
+/// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?
+/// #     .sign(&EventType::Delivered, std::time::SystemTime::now(), body);
+///
+/// let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
 ///
 /// let event = verifier.verify(&headers, body)?;
 ///
@@ -47,68 +53,86 @@ use super::signed::Signed;
 #[derive(Clone)]
 pub struct Verifier(Arc<Settings>);
 
-pub(super) struct Settings {
-    pub(super) keys: Vec<NamedKey>,
-    pub(super) tolerance: Duration,
-    pub(super) body_limit: usize,
-    pub(super) clock: Arc<dyn Clock>,
-}
-
-pub(super) struct NamedKey {
-    pub(super) name: String,
-    pub(super) key: SigningKey,
-}
-
 impl Verifier {
-    /// A verifier with one secret, named `default`, a tolerance of 300 seconds and a body limit of
-    /// 2 MiB.
+    /// Creates a verifier with one secret, named `default`.
     ///
-    /// The secret's bytes are taken as they are: text that looks like hex or base64 is not decoded.
+    /// The tolerance is 300 s and the body limit 2 MiB; use [`builder`](Self::builder) to change
+    /// them. The secret's bytes are used unchanged: text that looks like hex or base64 is not
+    /// decoded.
     ///
     /// # Errors
     ///
-    /// A [`SecretError`] where the secret cannot be meant: empty, blank, with white space around
-    /// it, with a NUL at its end, or a placeholder.
-    pub fn new(secret: impl AsRef<[u8]>) -> Result<Self, SecretError> {
-        Self::builder().secret("default", secret).build()
-    }
-
-    /// A verifier with several secrets, or with a tolerance, body limit or clock of your own.
+    /// Returns a [`SecretError`] if the secret is empty, blank or a placeholder, if white space
+    /// surrounds it, or if it ends with a NUL byte.
     ///
-    /// # Example: while a secret is being rotated
+    /// # Example: a secret and a placeholder
     ///
     /// ```
-    /// use std::time::Duration;
     /// use audience::webhooks::Verifier;
     ///
-    /// let verifier = Verifier::builder()
-    ///     .secret("2026", "6Jm0nFq2pXvZk4Tt")
-    ///     .secret("2025", "Wb8cQe1sLr5uYh7o")
-    ///     .tolerance(Duration::from_secs(120))
-    ///     .build()?;
+    /// let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+    ///
+    /// assert!(Verifier::new("<SIGNING_SECRET>").is_err());
     /// # Ok::<(), audience::webhooks::SecretError>(())
     /// ```
-    pub fn builder() -> VerifierBuilder {
-        VerifierBuilder::new()
+    pub fn new(secret: impl AsRef<[u8]>) -> Result<Self, SecretError> {
+        let mut settings = Settings::default();
+        settings.keys.add("default".to_owned(), secret.as_ref())?;
+        Ok(Self::from_settings(settings))
     }
 
-    /// The event that a delivery carries, if the service sent it, and lately.
+    pub(super) fn from_settings(settings: Settings) -> Self {
+        Self(Arc::new(settings))
+    }
+
+    /// Verifies a delivery and returns its event.
     ///
-    /// `body` has to be the request's body as it came, before anything decoded or parsed it.
+    /// `body` must be the request body as received, before it is decoded or parsed.
     ///
     /// # Errors
     ///
-    /// A [`VerifyError`] for the first thing that is wrong; its [`status`](VerifyError::status) is
-    /// what to answer.
+    /// Returns a [`VerifyError`] for the first check that fails. Respond with its
+    /// [`status`](VerifyError::status).
+    ///
+    /// # Example: respond to a delivery
+    ///
+    /// ```
+    /// # use audience::webhooks::Verifier;
+    /// # use http::{HeaderMap, StatusCode};
+    /// fn respond(verifier: &Verifier, headers: &HeaderMap, body: &[u8]) -> StatusCode {
+    ///     match verifier.verify(headers, body) {
+    ///         Ok(event) => StatusCode::NO_CONTENT, // hand `event` to a queue first
+    ///         Err(error) => error.status(),
+    ///     }
+    /// }
+    /// # let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+    /// # assert_eq!(respond(&verifier, &HeaderMap::new(), b"{}"), 400);
+    /// # Ok::<(), audience::webhooks::SecretError>(())
+    /// ```
     pub fn verify(&self, headers: &HeaderMap, body: &[u8]) -> Result<Event, VerifyError> {
         self.authenticate(headers, body)?.event()
     }
 
-    /// Does what [`verify`](Self::verify) does, as if the current time were `now`.
+    /// Verifies a delivery as if the current time were `now`.
     ///
     /// # Errors
     ///
-    /// The same as [`verify`](Self::verify).
+    /// Returns the same errors as [`verify`](Self::verify).
+    ///
+    /// # Example: a delivery stored earlier
+    ///
+    /// ```
+    /// # use std::time::{Duration, SystemTime};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # let received_at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, received_at, body);
+    /// # let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+    /// let event = verifier.verify_at(&headers, body, received_at)?;
+    ///
+    /// assert_eq!(event.id.as_str(), "evt_1");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn verify_at(
         &self,
         headers: &HeaderMap,
@@ -118,16 +142,17 @@ impl Verifier {
         self.authenticate_at(headers, body, now)?.event()
     }
 
-    /// Does what [`verify`](Self::verify) does, for programs without a [`HeaderMap`]: takes the
-    /// values of `webhook-signature` and `webhook-timestamp`, as text or bytes, `None` where there
-    /// was no such header.
+    /// Verifies a delivery from the values of its two signed headers, without a [`HeaderMap`].
+    ///
+    /// `signature` is the value of `webhook-signature` and `timestamp` that of `webhook-timestamp`,
+    /// as text or bytes. Pass `None` for a missing header.
     ///
     /// # Errors
     ///
-    /// The same as [`verify`](Self::verify), but it is on the caller to notice a header that came
-    /// twice.
+    /// Returns the same errors as [`verify`](Self::verify), except
+    /// [`VerifyError::DuplicateHeader`]: refuse a delivery with a repeated header yourself.
     ///
-    /// # Example: one delivery from a queue
+    /// # Example: a delivery from a queue
     ///
     /// ```
     /// use audience::webhooks::{Verifier, VerifyError};
@@ -135,9 +160,9 @@ impl Verifier {
     /// let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
     /// let signature = "0".repeat(64);
     ///
-    /// let error = verifier.verify_parts(Some(signature.as_str()), Some("1700000000"), b"{}");
+    /// let result = verifier.verify_parts(Some(signature.as_str()), Some("1700000000"), b"{}");
     ///
-    /// assert_eq!(error, Err(VerifyError::SignatureMismatch));
+    /// assert_eq!(result, Err(VerifyError::SignatureMismatch));
     /// # Ok::<(), audience::webhooks::SecretError>(())
     /// ```
     pub fn verify_parts<H>(
@@ -149,135 +174,111 @@ impl Verifier {
     where
         H: AsRef<[u8]> + ?Sized,
     {
-        let signed = Signed::parts(signature.map(H::as_ref), timestamp.map(H::as_ref))?;
-        self.check(&signed, body)?.event()
+        let headers =
+            DeliveryHeaders::from_parts(signature.map(H::as_ref), timestamp.map(H::as_ref));
+        self.check_and_trace(headers, body, self.clock())?.event()
     }
 
-    /// Checks headers, length, signature and age, and leaves the JSON alone: for those who keep raw
-    /// deliveries, or want to know which secret matched.
+    /// Verifies headers, length, signature and age, without parsing the JSON.
+    ///
+    /// Use it to store raw deliveries, or to learn which secret matched.
     ///
     /// # Errors
     ///
-    /// The same as [`verify`](Self::verify), save for [`VerifyError::InvalidEnvelope`].
+    /// Returns the same errors as [`verify`](Self::verify), except
+    /// [`VerifyError::InvalidEnvelope`].
+    ///
+    /// # Example: which secret signed this?
+    ///
+    /// ```
+    /// # use std::time::SystemTime;
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+    /// # let body = b"{}";
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, SystemTime::now(), body);
+    /// let delivery = verifier.authenticate(&headers, body)?;
+    ///
+    /// println!("{} bytes signed with {}", delivery.body().len(), delivery.secret_name());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn authenticate<'a>(
         &'a self,
         headers: &'a HeaderMap,
         body: &'a [u8],
-    ) -> Result<Authenticated<'a>, VerifyError> {
-        self.check(&Signed::of(headers)?, body)
+    ) -> Result<AuthenticatedDelivery<'a>, VerifyError> {
+        self.check_and_trace(DeliveryHeaders::from_map(headers), body, self.clock())
     }
 
-    /// Does what [`authenticate`](Self::authenticate) does, as if the current time were `now`.
+    /// Does the same as [`authenticate`](Self::authenticate), as if the current time were `now`.
     ///
     /// # Errors
     ///
-    /// The same as [`authenticate`](Self::authenticate).
+    /// Returns the same errors as [`authenticate`](Self::authenticate).
     pub fn authenticate_at<'a>(
         &'a self,
         headers: &'a HeaderMap,
         body: &'a [u8],
         now: SystemTime,
-    ) -> Result<Authenticated<'a>, VerifyError> {
-        self.check_at(&Signed::of(headers)?, body, || now)
+    ) -> Result<AuthenticatedDelivery<'a>, VerifyError> {
+        self.check_and_trace(DeliveryHeaders::from_map(headers), body, &|| now)
     }
 
-    /// The longest body that is looked at, in bytes: what to read from a connection at most.
+    /// Returns the length of the longest body that is accepted, in bytes.
+    ///
+    /// Read no more than this from a connection.
     #[must_use]
     pub fn body_limit(&self) -> usize {
         self.0.body_limit
     }
 
-    pub(super) fn from_settings(settings: Settings) -> Self {
-        Self(Arc::new(settings))
+    pub(super) fn clock(&self) -> &dyn Clock {
+        &*self.0.clock
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = &SigningKey> {
-        self.0.keys.iter().map(|named| &named.key)
+        self.0.keys.keys()
     }
 
-    /// Judges what there is before a body is read, so that a handler can refuse without reading it.
-    #[cfg(any(feature = "actix", feature = "axum"))]
-    pub(super) fn check_early(
-        &self,
-        signed: &Signed<'_>,
-        stated_length: Option<u64>,
-    ) -> Result<(), VerifyError> {
-        signed.parse().inspect_err(report::refused)?;
-        let fits = |length| usize::try_from(length).is_ok_and(|length| length <= self.0.body_limit);
-        if stated_length.is_none_or(fits) {
-            Ok(())
-        } else {
-            Err(self.too_large())
-        }
-    }
-
-    /// What a handler makes of a body that does not end at the limit.
-    #[cfg(any(feature = "actix", feature = "axum"))]
-    pub(super) fn too_large(&self) -> VerifyError {
-        let limit = self.0.body_limit;
-        let error = VerifyError::BodyTooLarge { limit };
-        report::refused(&error);
-        error
-    }
-
-    pub(super) fn check<'a>(
+    pub(super) fn check_and_trace<'a>(
         &'a self,
-        signed: &Signed<'a>,
+        headers: Result<DeliveryHeaders<'a>, VerifyError>,
         body: &'a [u8],
-    ) -> Result<Authenticated<'a>, VerifyError> {
-        self.check_at(signed, body, || self.0.clock.now())
+        clock: &dyn Clock,
+    ) -> Result<AuthenticatedDelivery<'a>, VerifyError> {
+        headers
+            .and_then(|headers| self.check(&headers, body, clock))
+            .inspect(|delivery| trace::authenticated(delivery.secret_name(), delivery.skew()))
+            .inspect_err(trace::refused)
     }
 
-    fn check_at<'a>(
+    fn check<'a>(
         &'a self,
-        signed: &Signed<'a>,
+        headers: &DeliveryHeaders<'a>,
         body: &'a [u8],
-        now: impl FnOnce() -> SystemTime,
-    ) -> Result<Authenticated<'a>, VerifyError> {
-        self.judge(signed, body, now)
-            .inspect(report::authenticated)
-            .inspect_err(report::refused)
-    }
-
-    fn judge<'a>(
-        &'a self,
-        signed: &Signed<'a>,
-        body: &'a [u8],
-        now: impl FnOnce() -> SystemTime,
-    ) -> Result<Authenticated<'a>, VerifyError> {
-        let (tag, timestamp) = signed.parse()?;
+        clock: &dyn Clock,
+    ) -> Result<AuthenticatedDelivery<'a>, VerifyError> {
         let limit = self.0.body_limit;
         if body.len() > limit {
             return Err(VerifyError::BodyTooLarge { limit });
         }
 
-        // Before the window is judged: what is late and genuine is to be called late, not forged.
-        let matched = self
-            .matching(&tag, signed.timestamp, body)
+        // Before the age: a late but genuine delivery is reported as late, not as forged.
+        let keys = &self.0.keys;
+        let secret_name = keys
+            .matching_name(&headers.tag, headers.timestamp_text, body)
             .ok_or(VerifyError::SignatureMismatch)?;
-        let skew = self.skew(timestamp, now())?;
+        let skew = self.skew(headers.timestamp, clock.now())?;
 
-        Ok(Authenticated {
+        Ok(AuthenticatedDelivery {
             body,
-            secret_name: &matched.name,
-            timestamp,
+            secret_name,
+            timestamp: headers.timestamp,
             skew,
-            headers: signed.headers,
+            headers: headers.all,
         })
     }
 
-    /// The first key that made `tag`. Every key is tried whatever the ones before it gave.
-    fn matching(&self, tag: &Tag, timestamp: &[u8], body: &[u8]) -> Option<&NamedKey> {
-        let mut matched = None;
-        for candidate in &self.0.keys {
-            if candidate.key.verify(tag, timestamp, body) {
-                matched = matched.or(Some(candidate));
-            }
-        }
-        matched
-    }
-
-    /// How many seconds `timestamp` lies behind `now`, if that is within the tolerance.
+    /// Returns how many seconds `timestamp` is behind `now`, if that is within the tolerance.
     fn skew(&self, timestamp: u64, now: SystemTime) -> Result<i64, VerifyError> {
         let now = now
             .duration_since(UNIX_EPOCH)
@@ -296,11 +297,6 @@ impl Verifier {
 
 impl fmt::Debug for Verifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.0.keys.iter().map(|key| key.name.as_str()).collect();
-        f.debug_struct("Verifier")
-            .field("secrets", &names)
-            .field("tolerance", &self.0.tolerance)
-            .field("body_limit", &self.0.body_limit)
-            .finish_non_exhaustive()
+        self.0.debug("Verifier", f)
     }
 }

@@ -7,7 +7,7 @@ use std::fmt::{Debug, Display};
 use audience::contacts::*;
 use audience::rule::*;
 use audience::webhooks::{
-    Authenticated, Event, EventData, EventId, EventType, Signer, Verifier, VerifierBuilder,
+    AuthenticatedDelivery, Event, EventData, EventId, EventType, Signer, Verifier, VerifierBuilder,
     VerifyError,
 };
 use audience::{blocking, mock, raw, *};
@@ -70,7 +70,7 @@ const _: () = {
     shared::<VerifierBuilder>();
     shared::<Signer>();
     shared::<VerifyError>();
-    shared::<Authenticated<'static>>();
+    shared::<AuthenticatedDelivery<'static>>();
     shared::<Event>();
     shared::<EventData>();
     shared::<EventId>();

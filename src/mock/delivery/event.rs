@@ -1,10 +1,12 @@
-//! Events as they go out: what somebody asked for, filled up to the shape that the document gives it.
+//! The events that the mock sends, completed to the shape of the interface document.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// An event that is to be sent: a type, and as much of the rest as matters to the test.
+use crate::webhooks::EventType;
+
+/// An event to send. Only the type is required.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::mock) struct NewEvent {
@@ -12,9 +14,9 @@ pub(in crate::mock) struct NewEvent {
     pub(in crate::mock) event_type: String,
     #[serde(default = "empty")]
     pub(in crate::mock) data: Value,
-    /// Left out: the server numbers its events.
+    /// Default: the next number of the server.
     pub(in crate::mock) id: Option<String>,
-    /// Left out: the clock's time.
+    /// Default: the time of the mock's clock.
     pub(in crate::mock) created_at: Option<i64>,
 }
 
@@ -23,7 +25,7 @@ fn empty() -> Value {
 }
 
 impl NewEvent {
-    /// An event of the service's own making.
+    /// Creates an event that the service itself emits.
     pub(in crate::mock) fn new(event_type: String, data: Value) -> Self {
         Self {
             event_type,
@@ -33,23 +35,28 @@ impl NewEvent {
         }
     }
 
-    /// Reads what a test's author wrote.
+    /// Parses an event that a test sends, and completes its data.
+    ///
+    /// # Errors
+    ///
+    /// Returns a message if the JSON has another shape or the type cannot be sent in a header.
     pub(in crate::mock) fn parse(json: Value) -> Result<Self, String> {
         let mut event: Self =
-            serde_json::from_value(json).map_err(|error| format!("no event: {error}"))?;
+            serde_json::from_value(json).map_err(|error| format!("invalid event: {error}"))?;
         if event.event_type.is_empty() {
-            return Err("no event: `type` is empty".into());
+            return Err("invalid event: `type` is empty".into());
         }
-        // The type goes out in a header too.
-        super::super::faults::header("webhook-event", &event.event_type)
-            .map_err(|_| "no event: `type` cannot stand in a header".to_owned())?;
+        // The type is sent in a header, too.
+        super::super::faults::header("webhook-event", &event.event_type).map_err(|_| {
+            "invalid event: `type` contains characters that a header cannot hold".to_owned()
+        })?;
         if let Value::Object(data) = &mut event.data {
             complete(&event.event_type, data);
         }
         Ok(event)
     }
 
-    /// The bytes that every attempt carries (interface section 6.2).
+    /// Returns the body of every delivery attempt (interface section 6.2).
     pub(in crate::mock) fn envelope(&self, id: &str, created_at: i64) -> Bytes {
         #[derive(Serialize)]
         struct Envelope<'a> {
@@ -72,10 +79,12 @@ impl NewEvent {
     }
 }
 
-/// Gives a known type's data the members it has in the document (interface sections 6.3 and 6.4) and this lacks.
+/// Adds missing members to the data of a known type (interface sections 6.3 and 6.4).
 fn complete(event_type: &str, data: &mut Map<String, Value>) {
+    let event_type = EventType::from(event_type);
     let defaults = match event_type {
-        "email.received" => json!({
+        EventType::Other(_) => return,
+        EventType::Received => json!({
             "inbound_id": "inb_sample",
             "from": "sender@example.com",
             "to": ["inbox@example.com"],
@@ -84,28 +93,19 @@ fn complete(event_type: &str, data: &mut Map<String, Value>) {
             "authentication_results":
                 "mx.example.com; spf=pass smtp.mailfrom=example.com; dkim=not-evaluated; dmarc=not-evaluated",
         }),
-        "email.sent"
-        | "email.delivered"
-        | "email.bounced"
-        | "email.complained"
-        | "email.delivery_delayed"
-        | "email.opened"
-        | "email.clicked"
-        | "email.failed"
-        | "email.refused" => json!({
+        _ => json!({
             "email_id": "em_sample",
             "from": "sender@example.com",
             "to": "recipient@example.com",
             "subject": "A message",
-            "bounce_type": if event_type == "email.bounced" { "Permanent" } else { "" },
+            "bounce_type": if event_type == EventType::Bounced { "Permanent" } else { "" },
             "detail": match event_type {
-                "email.bounced" => "550 5.1.1 no such user",
-                "email.delivery_delayed" => "451 4.7.1 try again later",
-                "email.refused" => "the address is suppressed",
+                EventType::Bounced => "550 5.1.1 no such user",
+                EventType::DeliveryDelayed => "451 4.7.1 try again later",
+                EventType::Refused => "the address is suppressed",
                 _ => "",
             },
         }),
-        _ => return,
     };
     let Value::Object(defaults) = defaults else {
         return;
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_known_type_is_filled_up_and_what_is_given_stays() {
+    fn the_data_of_a_known_type_is_completed_and_given_members_are_kept() {
         let event = NewEvent::parse(json!({
             "type": "email.bounced",
             "data": {"to": "ada@example.com", "bounce_type": "Transient", "extra": 1},
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_type_and_data_that_is_no_object_pass_as_they_are() {
+    fn data_of_an_unknown_type_and_data_that_is_not_an_object_is_kept_unchanged() {
         let unknown =
             NewEvent::parse(json!({"type": "email.teleported", "data": {"a": 1}})).unwrap();
         let odd = NewEvent::parse(json!({"type": "email.sent", "data": [1]})).unwrap();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_envelope_has_the_members_of_the_document_in_its_order() {
+    fn the_envelope_has_its_members_in_the_order_of_the_document() {
         let event = NewEvent::parse(json!({"type": "x", "data": {"b": 1}})).unwrap();
 
         assert_eq!(
@@ -156,13 +156,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_refused_with_the_reason() {
+    fn an_invalid_event_is_refused_with_the_reason() {
         for (json, reason) in [
             (json!({"data": {}}), "missing field `type`"),
             (json!({"type": "", "data": {}}), "`type` is empty"),
-            (json!({"type": "a\nb"}), "cannot stand in a header"),
+            (
+                json!({"type": "a\nb"}),
+                "characters that a header cannot hold",
+            ),
             (json!({"type": "x", "dada": {}}), "unknown field `dada`"),
-            (json!([]), "no event"),
+            (json!([]), "invalid event"),
         ] {
             let error = NewEvent::parse(json).unwrap_err();
 

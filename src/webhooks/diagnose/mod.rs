@@ -1,36 +1,41 @@
-//! Finds out why a delivery that should have been good was refused.
+//! Finds out why a delivery was refused that should have been accepted.
 
-mod body_forms;
-mod secret_forms;
-
-use std::fmt;
+mod body_change;
+mod diagnosis;
+mod json_spellings;
+mod secret_form;
 
 use http::HeaderMap;
 
-pub use body_forms::BodyChange;
-pub use secret_forms::SecretForm;
+pub use body_change::BodyChange;
+pub use diagnosis::Diagnosis;
+pub use secret_form::SecretForm;
 
+use self::body_change::{irreversible_change, possible_originals};
+use self::secret_form::other_forms;
+use super::delivery_headers::DeliveryHeaders;
 use super::error::VerifyError;
-use super::signature::{SignatureHint, SigningKey, Tag};
-use super::signed::Signed;
+use super::signature::{SignatureHint, SigningKey};
 use super::verifier::Verifier;
 
-/// No operator has more endpoints at hand, and the work is to stay bounded.
-const MOST_SECRETS: usize = 16;
+/// Limits the work; no operator has more endpoints.
+const MAX_SECRETS: usize = 16;
 
 impl Verifier {
-    /// The likely cause of a refusal, for an operator's log: undoes one after the other what is
-    /// known to happen to bodies and secrets, and looks whether the signature matches then.
+    /// Returns the likely reason why a delivery was refused, for an operator's log.
     ///
-    /// `secrets` are the ones at hand under names of your choice, as they stand in the
-    /// configuration: this endpoint's and those of other endpoints, 16 at most. None is needed to
-    /// look at headers, body and clock.
+    /// It undoes, one at a time, the changes that commonly happen to bodies and secrets, and checks
+    /// whether the signature matches then.
     ///
-    /// The result shows no secret, MAC or body, but is for a log and never for the response. A
-    /// mismatch costs about fifty times as much as verifying, for each secret: call it while
-    /// something is being set up, not for everything that is posted to an open endpoint.
+    /// `secrets` are the secrets you have, as configured, each with a name of your choice: this
+    /// endpoint's and those of other endpoints. At most 16 are tried. Without any, only headers, body
+    /// and clock are examined.
     ///
-    /// # Example: middleware that parsed the body and wrote it again
+    /// The result contains no secret, MAC or body, but write it to a log only, never into the
+    /// response. For each secret, a mismatch costs about fifty times as much as a verification: call
+    /// this during setup, not for every request to a public endpoint.
+    ///
+    /// # Example: middleware that parsed the body and serialized it again
     ///
     /// ```
     /// use std::time::SystemTime;
@@ -43,7 +48,7 @@ impl Verifier {
     /// let seen = br#"{"created_at": 1700000000, "data": {}, "id": "evt_1", "type": "email.sent"}"#;
     /// let diagnosis = verifier.diagnose(&headers, seen, [("", ""); 0]);
     ///
-    /// assert_eq!(diagnosis, Diagnosis::BodyChanged(BodyChange::Reserialised));
+    /// assert_eq!(diagnosis, Diagnosis::BodyChanged(BodyChange::Reserialized));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
@@ -82,18 +87,19 @@ impl Verifier {
         N: Into<String>,
         S: AsRef<[u8]>,
     {
-        let signed = Signed::of(headers).ok()?;
-        let tag = Tag::parse(signed.signature).ok()?;
-        let matches = |key: &SigningKey, body: &[u8]| key.verify(&tag, signed.timestamp, body);
+        let headers = DeliveryHeaders::from_map(headers).ok()?;
+        let matches = |key: &SigningKey, body: &[u8]| {
+            bool::from(key.verify(&headers.tag, headers.timestamp_text, body))
+        };
 
         let mut keys: Vec<SigningKey> = self.keys().cloned().collect();
-        for (name, secret) in secrets.into_iter().take(MOST_SECRETS) {
+        for (name, secret) in secrets.into_iter().take(MAX_SECRETS) {
             let (name, secret) = (name.into(), secret.as_ref());
             let key = SigningKey::new(secret);
             if matches(&key, body) {
                 return Some(Diagnosis::AnotherSecret { name });
             }
-            for (form, other) in secret_forms::of(secret) {
+            for (form, other) in other_forms(secret) {
                 if matches(&SigningKey::new(&other), body) {
                     return Some(Diagnosis::SecretInAnotherForm { name, form });
                 }
@@ -101,79 +107,11 @@ impl Verifier {
             keys.push(key);
         }
 
-        body_forms::of(body)
+        possible_originals(body)
             .find(|(_, other)| keys.iter().any(|key| matches(key, other)))
             .map(|(change, _)| change)
-            .or_else(|| body_forms::beyond_undoing(body))
+            .or_else(|| irreversible_change(body))
             .map(Diagnosis::BodyChanged)
-    }
-}
-
-/// Why a delivery was refused, as far as can be told; see [`Verifier::diagnose`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Diagnosis {
-    /// It was not refused: the verifier takes it.
-    Accepted,
-
-    /// The refusal itself says what is wrong: a header, the body's length, or an envelope that is
-    /// none although it is genuine.
-    Refused(VerifyError),
-
-    /// Genuine, but too late or too early: compare this machine's clock with another, and ask what
-    /// held the delivery up.
-    OutsideWindow(VerifyError),
-
-    /// Signed by the Standard Webhooks scheme, which shares the header names: another service, or
-    /// a test tool for that scheme.
-    StandardWebhooks,
-
-    /// Signed with one of the secrets given, which this verifier was not made with: another
-    /// endpoint's, or one rotated in or out.
-    AnotherSecret {
-        /// The name it was given.
-        name: String,
-    },
-
-    /// Signed with one of the secrets given, but in another form: give the verifier that form.
-    SecretInAnotherForm {
-        /// The name it was given.
-        name: String,
-        /// The form that it was signed with.
-        form: SecretForm,
-    },
-
-    /// The secret is right; the body was changed between the service and the verifier.
-    BodyChanged(BodyChange),
-
-    /// None of these: a forgery, a secret that was not given, or a body changed beyond undoing.
-    Unexplained,
-}
-
-/// What to tell the operator, in one line.
-impl fmt::Display for Diagnosis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Accepted => f.write_str("the delivery is accepted"),
-            Self::Refused(error) => write!(f, "{error}"),
-            Self::OutsideWindow(error) => {
-                write!(f, "{error}; compare this machine's clock with another")
-            }
-            Self::StandardWebhooks => f.write_str(
-                "signed by the Standard Webhooks scheme, which the service does not use",
-            ),
-            Self::AnotherSecret { name } => write!(
-                f,
-                "signed with the secret {name:?}, which this verifier does not have"
-            ),
-            Self::SecretInAnotherForm { name, form } => {
-                write!(f, "signed with the secret {name:?} {form}")
-            }
-            Self::BodyChanged(change) => write!(f, "the body was changed on the way: {change}"),
-            Self::Unexplained => f.write_str(
-                "no known change explains the mismatch: a forgery, or a secret that was not given",
-            ),
-        }
     }
 }
 
@@ -181,11 +119,11 @@ impl fmt::Display for Diagnosis {
 mod tests {
     use std::time::SystemTime;
 
-    use super::super::{EventType, Signer};
     use super::*;
+    use crate::webhooks::{EventType, Signer};
 
     const SECRET: &str = "6Jm0nFq2pXvZk4Tt";
-    const NONE: [(&str, &str); 0] = [];
+    const NO_SECRETS: [(&str, &str); 0] = [];
     const BODY: &str = "{\"id\":\"evt_1\",\"type\":\"email.sent\",\"created_at\":1700000000,\
         \"data\":{\"subject\":\"Grüße & <b>/\\n\",\"list\":[1,{}]}}";
 
@@ -224,12 +162,12 @@ mod tests {
         let lossy = BODY.replace('ü', "\u{fffd}");
 
         for (sent, seen, expected) in [
-            (BODY, spaced.as_str(), BodyChange::Reserialised),
-            (BOUNCE, &sorted, BodyChange::Reserialised),
-            (&ordered, &pretty, BodyChange::Reserialised),
-            (&ordered, python, BodyChange::Reserialised),
-            (python, &ordered, BodyChange::Reserialised),
-            (&pretty, &ordered, BodyChange::Reserialised),
+            (BODY, spaced.as_str(), BodyChange::Reserialized),
+            (BOUNCE, &sorted, BodyChange::Reserialized),
+            (&ordered, &pretty, BodyChange::Reserialized),
+            (&ordered, python, BodyChange::Reserialized),
+            (python, &ordered, BodyChange::Reserialized),
+            (&pretty, &ordered, BodyChange::Reserialized),
             (BODY, &marked, BodyChange::MarkAdded),
             (&marked, BODY, BodyChange::MarkRemoved),
             (BODY, &ended, BodyChange::NewlineAdded),
@@ -243,7 +181,7 @@ mod tests {
         ] {
             let headers = signed_with(SECRET, sent);
 
-            let diagnosis = verifier.diagnose(&headers, seen.as_bytes(), NONE);
+            let diagnosis = verifier.diagnose(&headers, seen.as_bytes(), NO_SECRETS);
 
             assert_eq!(diagnosis, Diagnosis::BodyChanged(expected), "{seen}");
         }

@@ -1,11 +1,10 @@
-//! The verifier over the signed deliveries of `fixtures/webhooks`, and the events of `fixtures/events`.
+//! Verifies the signed deliveries of `fixtures/webhooks` and parses the events of `fixtures/events`.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs;
 
 use audience::webhooks::{
-    AuthenticationResult, Event, EventData, EventType, SIGNATURE_HEADER, TIMESTAMP_HEADER,
-    VerifyError,
+    CheckResult, Event, EventData, EventType, SIGNATURE_HEADER, TIMESTAMP_HEADER, VerifyError,
 };
 use serde_json::Value;
 
@@ -17,7 +16,7 @@ fn every_delivery_of_the_corpus_has_the_expected_outcome() {
     let mut wrong = Vec::new();
 
     for delivery in &deliveries {
-        if let Err(difference) = judge(delivery) {
+        if let Err(difference) = check(delivery) {
             wrong.push(format!("{}: {difference}", delivery.name));
         }
     }
@@ -26,7 +25,7 @@ fn every_delivery_of_the_corpus_has_the_expected_outcome() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-fn judge(delivery: &Delivery) -> Result<(), String> {
+fn check(delivery: &Delivery) -> Result<(), String> {
     let moment = delivery.moment();
     let verifier = delivery.verifier(move || moment);
     let (headers, body) = (delivery.header_map(), delivery.body());
@@ -63,7 +62,7 @@ fn fits_a_double(seconds: &u64) -> bool {
 }
 
 #[test]
-fn every_way_to_verify_agrees() {
+fn all_verify_methods_agree() {
     for delivery in deliveries::all() {
         let moment = delivery.moment();
         let verifier = delivery.verifier(move || moment);
@@ -91,7 +90,7 @@ fn every_way_to_verify_agrees() {
 }
 
 #[test]
-fn the_names_of_the_corpus_are_unique_and_every_kind_of_refusal_is_in_it() {
+fn case_names_are_unique_and_every_error_has_a_case() {
     let deliveries = deliveries::all();
 
     let names: HashSet<&str> = deliveries
@@ -122,7 +121,7 @@ fn the_names_of_the_corpus_are_unique_and_every_kind_of_refusal_is_in_it() {
 }
 
 #[test]
-fn every_event_of_the_document_is_read_and_written_without_loss() {
+fn every_event_fixture_is_parsed_and_serialized_without_loss() {
     let mut types = Vec::new();
     for path in fixtures("events") {
         let text = fs::read(&path).unwrap();
@@ -146,7 +145,7 @@ fn every_event_of_the_document_is_read_and_written_without_loss() {
 }
 
 #[test]
-fn the_reply_says_what_it_answers_and_who_sent_it() {
+fn a_reply_has_the_id_it_replies_to_and_its_authentication_results() {
     let path = fixtures("events")
         .into_iter()
         .find(|path| path.ends_with("6.4-email.received-reply.json"));
@@ -160,8 +159,8 @@ fn the_reply_says_what_it_answers_and_who_sent_it() {
     assert_eq!(mail.to.len(), 2);
     let results = &mail.authentication_results;
     assert_eq!(results.authserv_id(), Some("mx.example.com"));
-    assert_eq!(results.spf(), Some(AuthenticationResult::SoftFail));
+    assert_eq!(results.spf(), Some(CheckResult::SoftFail));
     assert_eq!(results.mail_from_domain(), Some("example.net"));
-    assert_eq!(results.dkim(), Some(AuthenticationResult::NotEvaluated));
-    assert_eq!(results.dmarc(), Some(AuthenticationResult::NotEvaluated));
+    assert_eq!(results.dkim(), Some(CheckResult::NotEvaluated));
+    assert_eq!(results.dmarc(), Some(CheckResult::NotEvaluated));
 }

@@ -76,7 +76,7 @@ pub(crate) fn fixtures(directory: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Every delivery of every file, its name preceded by the file's.
+/// Returns all deliveries of all files. The file's theme precedes each name.
 pub(crate) fn all() -> Vec<Delivery> {
     let mut deliveries = Vec::new();
     for path in fixtures("webhooks") {
@@ -92,7 +92,7 @@ pub(crate) fn all() -> Vec<Delivery> {
 }
 
 impl Delivery {
-    /// One character of a value is one byte.
+    /// Returns the headers as bytes: one character of a value is one byte.
     pub(crate) fn headers(&self) -> impl Iterator<Item = (&str, Vec<u8>)> {
         self.headers.iter().map(|(name, value)| {
             let bytes = value.chars().map(|c| u8::try_from(c).unwrap()).collect();
@@ -139,13 +139,13 @@ impl Delivery {
     }
 }
 
-/// The variant's name, which is how the corpus calls an error.
+/// Returns the variant's name, which the corpus uses for the error.
 pub(crate) fn error_name(error: &VerifyError) -> String {
     let text = format!("{error:?}");
     text.split([' ', '(', '{']).next().unwrap().to_owned()
 }
 
-/// An event in the form that the corpus expects it in.
+/// Returns the event in the form of the corpus.
 pub(crate) fn event_as_json(event: &Event) -> Value {
     let (shape, data) = match &event.data {
         EventData::Received(mail) => (

@@ -1,4 +1,4 @@
-//! Interface section 6.2: what is an event, and what is none.
+//! Interface section 6.2: which bodies are events.
 
 use audience::Timestamp;
 use audience::webhooks::{EnvelopeProblem, Event, EventData, EventType, VerifyError};
@@ -15,7 +15,7 @@ fn read(body: &str) -> Result<Event, EnvelopeProblem> {
 }
 
 #[test]
-fn members_are_read_in_any_order_and_unknown_ones_passed_over() {
+fn members_are_read_in_any_order_and_unknown_ones_are_ignored() {
     let data = r#"{"email_id":"e","from":"f","to":"t","subject":"s","bounce_type":"","detail":"","new":[{}]}"#;
     let expected = read(&format!(
         r#"{{"id":"evt_1","type":"email.opened","created_at":5,"data":{data}}}"#
@@ -47,7 +47,7 @@ fn members_are_read_in_any_order_and_unknown_ones_passed_over() {
 }
 
 #[test]
-fn an_unknown_type_stays_an_event_with_its_json() {
+fn an_event_of_unknown_type_keeps_its_json() {
     for body in [
         r#"{"id":"evt_1","type":"email.snoozed","created_at":5,"data":{"until":[7]}}"#,
         r#"{"data":{"until":[7]},"created_at":5,"type":"email.snoozed","id":"evt_1"}"#,
@@ -72,7 +72,7 @@ fn an_unknown_type_stays_an_event_with_its_json() {
 }
 
 #[test]
-fn a_known_type_with_data_of_another_shape_stays_an_event_with_its_json() {
+fn an_event_of_known_type_with_data_of_another_shape_keeps_its_json() {
     for data in [
         "{}",
         "null",
@@ -106,14 +106,14 @@ fn a_known_type_with_data_of_another_shape_stays_an_event_with_its_json() {
 }
 
 #[test]
-fn data_that_is_missing_is_null() {
+fn missing_data_is_null() {
     let event = read(r#"{"id":"evt_1","type":"email.sent","created_at":5}"#).unwrap();
 
     assert!(matches!(event.data, EventData::Unknown { data, .. } if data.is_null()));
 }
 
 #[test]
-fn an_envelope_that_cannot_be_deduplicated_is_no_event() {
+fn a_body_with_a_missing_repeated_or_invalid_member_is_refused() {
     let missing = |member| EnvelopeProblem::Missing { member };
     let duplicate = |member| EnvelopeProblem::Duplicate { member };
     let invalid = |member| EnvelopeProblem::Invalid { member };
@@ -197,7 +197,7 @@ fn an_envelope_that_cannot_be_deduplicated_is_no_event() {
 }
 
 #[test]
-fn what_is_no_json_is_no_event() {
+fn a_body_that_is_not_json_is_refused() {
     let whole = BODY;
     let not_json = |body: &str| matches!(read(body), Err(EnvelopeProblem::NotJson { .. }));
 
@@ -213,7 +213,7 @@ fn what_is_no_json_is_no_event() {
 }
 
 #[test]
-fn bytes_that_are_not_utf8_are_no_event_wherever_they_stand() {
+fn a_body_with_invalid_utf8_anywhere_is_refused() {
     for body in [
         b"\xff".as_slice(),
         b"{\"id\":\"\xc3\",\"type\":\"a\",\"created_at\":1}",
@@ -229,7 +229,7 @@ fn bytes_that_are_not_utf8_are_no_event_wherever_they_stand() {
 }
 
 #[test]
-fn an_id_of_255_bytes_and_any_integer_as_time_are_taken() {
+fn an_id_of_255_bytes_and_any_integer_as_time_are_accepted() {
     let id = "x".repeat(255);
     for created_at in [i64::MIN, -1, 0, i64::MAX] {
         let event = read(&format!(
@@ -243,7 +243,7 @@ fn an_id_of_255_bytes_and_any_integer_as_time_are_taken() {
 }
 
 #[test]
-fn deep_nesting_neither_overflows_the_stack_nor_costs_the_event_where_nobody_looks() {
+fn deep_nesting_does_not_overflow_the_stack_and_is_ignored_in_unknown_members() {
     let deep = format!("{}{}", "[".repeat(500_000), "]".repeat(500_000));
     let within = |member: &str| {
         let body = BODY.replacen('{', &format!("{{\"{member}\":{deep},"), 1);
@@ -256,8 +256,7 @@ fn deep_nesting_neither_overflows_the_stack_nor_costs_the_event_where_nobody_loo
 }
 
 #[test]
-fn data_that_no_json_value_of_ours_can_hold_is_kept_as_its_text_and_the_event_can_be_deduplicated()
-{
+fn data_that_a_json_value_cannot_hold_is_kept_as_its_text() {
     let deep = format!("{}{}", "[".repeat(500_000), "]".repeat(500_000));
     for data in [
         deep.as_str(),
@@ -285,7 +284,7 @@ fn data_that_no_json_value_of_ours_can_hold_is_kept_as_its_text_and_the_event_ca
 }
 
 #[test]
-fn an_event_serialises_to_what_stands_on_the_wire() {
+fn an_event_serializes_to_the_body_of_its_delivery() {
     let event = read(BODY).unwrap();
 
     assert_eq!(serde_json::to_string(&event).unwrap(), BODY);
@@ -295,7 +294,7 @@ fn an_event_serialises_to_what_stands_on_the_wire() {
 }
 
 #[test]
-fn the_same_rules_hold_for_an_event_read_by_serde() {
+fn an_event_deserialized_by_serde_follows_the_same_rules() {
     let doubled = r#"{"id":"e","id":"e","type":"a","created_at":1}"#;
     let odd = r#"{"id":"e","type":"email.sent","created_at":1,"data":["em_1","f","t","s"]}"#;
 
@@ -310,7 +309,7 @@ fn the_same_rules_hold_for_an_event_read_by_serde() {
 }
 
 #[test]
-fn data_with_a_private_name_of_serde_json_in_it_is_kept_as_it_came() {
+fn data_with_a_private_name_of_serde_json_is_kept_unchanged() {
     let data = json!({"$serde_json::private::RawValue": "not json", "to": ["ada@example.com"]});
     let body = json!({"id": "evt_1", "type": "email.opened", "created_at": 5, "data": data});
 

@@ -1,4 +1,4 @@
-//! The handlers of axum and actix-web over real sockets: the whole corpus, and what only HTTP can do.
+//! The axum and actix-web extractors over real sockets: the whole corpus, and cases of HTTP itself.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -8,17 +8,17 @@ use audience::webhooks::axum::Rejection;
 use audience::webhooks::{EventType, Signer, Verifier, VerifyError};
 
 use super::deliveries::{self, Delivery, error_name, event_as_json};
-use super::receivers::{Answer, Framework, Hands, Receiver, Request};
+use super::receivers::{Framework, Receiver, Request, Response, TestClock};
 
-const SECRET: &str = "Tm4 the handlers are tried with this";
+const SECRET: &str = "Tm4 the handlers are tested with this";
 
 #[test]
-fn every_delivery_of_the_corpus_is_answered_as_expected_by_axum() {
+fn axum_responds_to_every_delivery_of_the_corpus_as_expected() {
     run_the_corpus(Framework::Axum);
 }
 
 #[test]
-fn every_delivery_of_the_corpus_is_answered_as_expected_by_actix() {
+fn actix_responds_to_every_delivery_of_the_corpus_as_expected() {
     run_the_corpus(Framework::Actix);
 }
 
@@ -32,13 +32,13 @@ fn run_the_corpus(framework: Framework) {
             delivery.tolerance,
             delivery.body_limit,
         );
-        let (receiver, hands) = receivers.entry(settings).or_insert_with(|| {
-            let hands = Hands::default();
-            let verifier = delivery.verifier(hands.clock());
-            (Receiver::start(framework, Some(verifier)), hands)
+        let (receiver, clock) = receivers.entry(settings).or_insert_with(|| {
+            let clock = TestClock::default();
+            let verifier = delivery.verifier(clock.as_fn());
+            (Receiver::start(framework, Some(verifier)), clock)
         });
-        hands.set(delivery.now);
-        if let Err(difference) = judge(delivery, receiver) {
+        clock.set(delivery.now);
+        if let Err(difference) = check(delivery, receiver) {
             wrong.push(format!("{}: {difference}", delivery.name));
         }
     }
@@ -46,17 +46,20 @@ fn run_the_corpus(framework: Framework) {
     assert!(wrong.is_empty(), "{framework:?}:\n{}", wrong.join("\n"));
 }
 
-fn judge(delivery: &Delivery, receiver: &Receiver) -> Result<(), String> {
+fn check(delivery: &Delivery, receiver: &Receiver) -> Result<(), String> {
     let body = delivery.body();
     let request = Request::post().headers(delivery.headers()).body(&body);
     let expect = &delivery.expect;
 
-    let answer = receiver.send(&request);
+    let response = receiver.send(&request);
 
     let accepted = receiver.take_accepted();
     let refused = receiver.take_refused();
-    if answer.status != expect.status || !answer.body.is_empty() {
-        return Err(format!("answered {answer:?}, expected {}", expect.status));
+    if response.status != expect.status || !response.body.is_empty() {
+        return Err(format!(
+            "responded {response:?}, expected {}",
+            expect.status
+        ));
     }
     match (&accepted[..], &refused[..]) {
         ([signed], []) => {
@@ -70,18 +73,21 @@ fn judge(delivery: &Delivery, receiver: &Receiver) -> Result<(), String> {
             }
         }
         ([], [Rejection::Verify(error)]) if Some(error_name(error)) == expect.error => Ok(()),
-        other => Err(format!("led to {other:?}, expected {:?}", expect.error)),
+        other => Err(format!(
+            "resulted in {other:?}, expected {:?}",
+            expect.error
+        )),
     }
 }
 
-/// A receiver under the default settings, and a delivery that it would accept.
+/// Starts a receiver with default settings, and returns a delivery that it accepts.
 fn genuine(framework: Framework) -> (Receiver, Request, Vec<u8>) {
     let verifier = Verifier::new(SECRET).unwrap();
     let (request, body) = signed(&SystemTime::now(), 0);
     (Receiver::start(framework, Some(verifier)), request, body)
 }
 
-/// A request without its body yet, and that body with `spaces` at its end.
+/// Returns a signed request without its body, and the body with `spaces` at its end.
 fn signed(moment: &SystemTime, spaces: usize) -> (Request, Vec<u8>) {
     let mut body = br#"{"id":"evt_1","type":"email.opened","created_at":1,"data":{}}"#.to_vec();
     body.resize(body.len() + spaces, b' ');
@@ -94,14 +100,17 @@ fn signed(moment: &SystemTime, spaces: usize) -> (Request, Vec<u8>) {
     (Request::post().headers(pairs), body)
 }
 
-fn assert_refused(receiver: &Receiver, answer: &Answer, status: u16) -> Rejection {
+fn assert_refused(receiver: &Receiver, response: &Response, status: u16) -> Rejection {
     assert_eq!(
-        (answer.status, &answer.body[..]),
+        (response.status, &response.body[..]),
         (status, &b""[..]),
-        "{answer:?}"
+        "{response:?}"
     );
     assert!(receiver.take_accepted().is_empty());
-    receiver.take_refused().pop().expect("the refusal was seen")
+    receiver
+        .take_refused()
+        .pop()
+        .expect("the refusal was recorded")
 }
 
 #[test]
@@ -110,30 +119,30 @@ fn only_post_reaches_the_handler() {
         for method in ["GET", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW"] {
             let (receiver, _, _) = genuine(framework);
 
-            let answer = receiver.send(&Request::new(method).body(b""));
+            let response = receiver.send(&Request::new(method).body(b""));
 
-            assert_eq!(answer.status, 405, "{framework:?} {method}");
+            assert_eq!(response.status, 405, "{framework:?} {method}");
             assert!(receiver.take_accepted().is_empty());
         }
     }
 }
 
 #[test]
-fn a_body_in_chunks_is_verified_as_one() {
+fn a_chunked_body_is_verified_as_a_whole() {
     for framework in Framework::ALL {
         for size in [1, 7, 64 * 1024] {
             let (receiver, request, body) = genuine(framework);
 
-            let answer = receiver.send(&request.chunked(size, &body));
+            let response = receiver.send(&request.chunked(size, &body));
 
-            assert_eq!(answer.status, 200, "{framework:?} in chunks of {size}");
+            assert_eq!(response.status, 200, "{framework:?} in chunks of {size}");
             assert_eq!(receiver.take_accepted()[0].body(), &body);
         }
     }
 }
 
 #[test]
-fn headers_about_the_body_change_nothing_about_its_bytes() {
+fn headers_that_describe_the_body_do_not_change_its_bytes() {
     for framework in Framework::ALL {
         for (name, value) in [
             ("content-encoding", "gzip"),
@@ -143,35 +152,35 @@ fn headers_about_the_body_change_nothing_about_its_bytes() {
         ] {
             let (receiver, request, body) = genuine(framework);
 
-            let answer = receiver.send(&request.header(name, value).body(&body));
+            let response = receiver.send(&request.header(name, value).body(&body));
 
-            assert_eq!(answer.status, 200, "{framework:?} {name}: {value}");
+            assert_eq!(response.status, 200, "{framework:?} {name}: {value}");
             assert_eq!(receiver.take_accepted()[0].body(), &body);
         }
     }
 }
 
 #[test]
-fn a_genuine_body_of_more_than_256_kib_in_chunks_is_accepted() {
+fn a_genuine_chunked_body_over_256_kib_is_accepted() {
     for framework in Framework::ALL {
         let (receiver, _, _) = genuine(framework);
         let (request, body) = signed(&SystemTime::now(), 1_500_000);
 
-        let answer = receiver.send(&request.chunked(10_000, &body));
+        let response = receiver.send(&request.chunked(10_000, &body));
 
-        assert_eq!(answer.status, 200, "{framework:?}");
+        assert_eq!(response.status, 200, "{framework:?}");
     }
 }
 
 #[test]
-fn chunks_beyond_the_limit_are_refused_although_no_length_was_stated() {
+fn a_chunked_body_over_the_limit_is_refused() {
     for framework in Framework::ALL {
         let (receiver, _, _) = genuine(framework);
         let (request, body) = signed(&SystemTime::now(), 3 * 1024 * 1024);
 
-        let answer = receiver.send(&request.chunked(100_000, &body));
+        let response = receiver.send(&request.chunked(100_000, &body));
 
-        let rejection = assert_refused(&receiver, &answer, 413);
+        let rejection = assert_refused(&receiver, &response, 413);
         let limit = 2 * 1024 * 1024;
         assert_eq!(
             rejection.verify_error(),
@@ -182,29 +191,29 @@ fn chunks_beyond_the_limit_are_refused_although_no_length_was_stated() {
 }
 
 #[test]
-fn a_stated_length_over_the_limit_is_refused_before_a_byte_of_the_body_came() {
+fn a_content_length_over_the_limit_is_refused_before_the_body_arrives() {
     for framework in Framework::ALL {
         for length in [2 * 1024 * 1024 + 1, usize::MAX / 2] {
             let (receiver, request, _) = genuine(framework);
 
-            let answer = receiver.send(&request.stated(length, b""));
+            let response = receiver.send(&request.stated(length, b""));
 
-            assert_refused(&receiver, &answer, 413);
+            assert_refused(&receiver, &response, 413);
         }
     }
 }
 
 #[test]
-fn malformed_headers_are_refused_before_a_byte_of_the_body_came() {
+fn malformed_headers_are_refused_before_the_body_arrives() {
     for framework in Framework::ALL {
         let (receiver, _, _) = genuine(framework);
         let request = Request::post()
             .header("webhook-signature", "v1,c2lnbmF0dXJl")
             .header("webhook-timestamp", "1700000000");
 
-        let answer = receiver.send(&request.stated(1_000_000, b""));
+        let response = receiver.send(&request.stated(1_000_000, b""));
 
-        let rejection = assert_refused(&receiver, &answer, 400);
+        let rejection = assert_refused(&receiver, &response, 400);
         let error = rejection.verify_error();
         assert!(
             matches!(error, Some(VerifyError::MalformedSignature { .. })),
@@ -214,39 +223,39 @@ fn malformed_headers_are_refused_before_a_byte_of_the_body_came() {
 }
 
 #[test]
-fn a_stated_length_reserves_no_memory() {
+fn a_content_length_reserves_no_memory() {
     for framework in Framework::ALL {
-        let hands = Hands::default();
+        let clock = TestClock::default();
         let verifier = Verifier::builder()
             .secret("huge", SECRET)
             .body_limit(usize::MAX)
-            .clock(hands.clock())
+            .clock(clock.as_fn())
             .build();
         let receiver = Receiver::start(framework, Some(verifier.unwrap()));
         let (request, body) = signed(&SystemTime::now(), 0);
 
-        let answer = receiver.send(&request.stated(usize::MAX / 4, &body).cut());
+        let response = receiver.send(&request.stated(usize::MAX / 4, &body).cut());
 
-        // Four exabytes were promised and would not be there to reserve; then the body broke off.
+        // Content-Length promises four exabytes, which could not be reserved. Then the body ends early.
         assert!(
-            matches!(answer.status, 400 | 0),
-            "{framework:?}: {answer:?}"
+            matches!(response.status, 400 | 0),
+            "{framework:?}: {response:?}"
         );
         assert!(receiver.take_accepted().is_empty());
         let (request, body) = signed(&SystemTime::UNIX_EPOCH, 0);
-        let answer = receiver.send(&request.body(&body));
-        assert_eq!(answer.status, 200, "{framework:?} is still there");
+        let response = receiver.send(&request.body(&body));
+        assert_eq!(response.status, 200, "{framework:?} still responds");
     }
 }
 
 #[test]
-fn a_length_shorter_than_the_body_ends_the_body_there() {
+fn a_content_length_shorter_than_the_body_truncates_the_body() {
     for framework in Framework::ALL {
         let (receiver, request, body) = genuine(framework);
 
-        let answer = receiver.send(&request.stated(body.len() - 1, &body));
+        let response = receiver.send(&request.stated(body.len() - 1, &body));
 
-        let rejection = assert_refused(&receiver, &answer, 401);
+        let rejection = assert_refused(&receiver, &response, 401);
         assert_eq!(
             rejection.verify_error(),
             Some(&VerifyError::SignatureMismatch)
@@ -255,40 +264,43 @@ fn a_length_shorter_than_the_body_ends_the_body_there() {
 }
 
 #[test]
-fn a_body_that_breaks_off_is_refused_and_handled_by_nobody() {
+fn a_truncated_body_is_refused() {
     for framework in Framework::ALL {
         let (receiver, request, body) = genuine(framework);
 
-        let answer = receiver.send(&request.stated(body.len() + 1, &body).cut());
+        let response = receiver.send(&request.stated(body.len() + 1, &body).cut());
 
-        // Who breaks off may find nobody left to answer him.
+        // The connection may be closed before the response is sent.
         assert!(
-            matches!(answer.status, 400 | 0),
-            "{framework:?}: {answer:?}"
+            matches!(response.status, 400 | 0),
+            "{framework:?}: {response:?}"
         );
         assert!(receiver.take_accepted().is_empty());
     }
 }
 
 #[test]
-fn chunks_that_are_none_are_answered_with_400() {
+fn invalid_chunks_are_refused_with_400() {
     for framework in Framework::ALL {
         for garbage in ["xyz\r\nmore", "5\r\nabcdefg\r\n", "ffffffffffffffffff\r\n"] {
             let (receiver, request, _) = genuine(framework);
 
-            let answer = receiver.send(&request.broken_chunks(garbage.as_bytes()).cut());
+            let response = receiver.send(&request.broken_chunks(garbage.as_bytes()).cut());
 
-            assert_eq!(answer.status, 400, "{framework:?} {garbage:?}: {answer:?}");
+            assert_eq!(
+                response.status, 400,
+                "{framework:?} {garbage:?}: {response:?}"
+            );
             assert!(receiver.take_accepted().is_empty());
         }
     }
 }
 
 #[test]
-fn deliveries_over_one_connection_are_judged_one_by_one() {
+fn each_delivery_of_a_kept_alive_connection_is_verified() {
     for framework in Framework::ALL {
         let (receiver, request, body) = genuine(framework);
-        let keep = |request: Request| {
+        let keep_alive = |request: Request| {
             let text = request.bytes();
             let close = b"connection: close\r\n";
             let at = text
@@ -304,13 +316,13 @@ fn deliveries_over_one_connection_are_judged_one_by_one() {
         let mut stream = receiver.connect();
 
         stream
-            .write_all(&keep(request.clone().body(&body)))
+            .write_all(&keep_alive(request.clone().body(&body)))
             .unwrap();
         stream
-            .write_all(&keep(request.clone().body(&forged)))
+            .write_all(&keep_alive(request.clone().body(&forged)))
             .unwrap();
         stream.write_all(&request.body(&body).bytes()).unwrap();
-        let statuses = [(); 3].map(|()| Answer::read(&mut stream).status);
+        let statuses = [(); 3].map(|()| Response::read(&mut stream).status);
 
         assert_eq!(statuses, [200, 401, 200], "{framework:?}");
         assert_eq!(receiver.take_accepted().len(), 2);
@@ -318,7 +330,7 @@ fn deliveries_over_one_connection_are_judged_one_by_one() {
 }
 
 #[test]
-fn a_slow_body_is_waited_for() {
+fn a_slow_body_is_read_completely() {
     for framework in Framework::ALL {
         let (receiver, request, body) = genuine(framework);
         let bytes = request.body(&body).bytes();
@@ -329,22 +341,22 @@ fn a_slow_body_is_waited_for() {
         stream.write_all(early).unwrap();
         std::thread::sleep(Duration::from_millis(100));
         stream.write_all(late).unwrap();
-        let answer = Answer::read(&mut stream);
+        let response = Response::read(&mut stream);
 
-        assert_eq!(answer.status, 200, "{framework:?}");
+        assert_eq!(response.status, 200, "{framework:?}");
         assert!(start.elapsed() >= Duration::from_millis(100));
     }
 }
 
 #[test]
-fn actix_without_a_verifier_answers_500_and_lives_on() {
+fn actix_without_a_verifier_responds_500_to_every_delivery() {
     let receiver = Receiver::start(Framework::Actix, None);
     let (request, body) = signed(&SystemTime::now(), 0);
 
     for _ in 0..2 {
-        let answer = receiver.send(&request.clone().body(&body));
+        let response = receiver.send(&request.clone().body(&body));
 
-        let rejection = assert_refused(&receiver, &answer, 500);
+        let rejection = assert_refused(&receiver, &response, 500);
         assert!(matches!(rejection, Rejection::NoVerifier), "{rejection:?}");
     }
 }

@@ -1,7 +1,7 @@
-//! Interface sections 6.1, 6.3 and 6.4: the data of each type.
+//! Interface sections 6.1, 6.3 and 6.4: the data of each event type.
 
 use audience::webhooks::{
-    AuthenticationResult, BounceType, Event, EventData, EventType, InboundMail, MailEvent,
+    BounceType, CheckResult, Event, EventData, EventType, InboundMail, MailEvent,
 };
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ fn inbound() -> Value {
 }
 
 #[test]
-fn each_type_about_mail_has_its_variant_and_the_same_data() {
+fn each_type_about_sent_mail_has_its_variant_and_the_same_data() {
     let expected = MailEvent::new("em_1", "us@example.com", "ada@example.com", "Grüße");
     type Variant = fn(MailEvent) -> EventData;
     let variants: [(&str, Variant); 9] = [
@@ -66,7 +66,7 @@ fn every_type_of_the_document_is_known() {
 }
 
 #[test]
-fn bounce_types_are_passed_through_unchanged() {
+fn bounce_types_are_kept_unchanged() {
     for (text, expected) in [
         ("", None),
         ("Permanent", Some(BounceType::Permanent)),
@@ -99,7 +99,7 @@ fn a_bounce_type_and_detail_that_are_null_or_missing_are_none() {
 }
 
 #[test]
-fn inbound_mail_is_read_with_its_authentication_results() {
+fn inbound_mail_is_parsed_with_its_authentication_results() {
     let event = event("email.received", &inbound());
 
     assert_eq!(event.mail(), None);
@@ -112,13 +112,13 @@ fn inbound_mail_is_read_with_its_authentication_results() {
     assert_eq!(mail.in_reply_to_email_id.as_deref(), Some("em_1"));
     assert_eq!(mail.text, "Yes.\n");
     let results = &mail.authentication_results;
-    assert_eq!(results.spf(), Some(AuthenticationResult::Pass));
-    assert_eq!(results.dmarc(), Some(AuthenticationResult::NotEvaluated));
+    assert_eq!(results.spf(), Some(CheckResult::Pass));
+    assert_eq!(results.dmarc(), Some(CheckResult::NotEvaluated));
     assert_eq!(results.as_str(), inbound()["authentication_results"]);
 }
 
 #[test]
-fn inbound_mail_that_is_no_reply_has_no_id_to_reply_to() {
+fn inbound_mail_that_is_not_a_reply_has_no_id_to_reply_to() {
     let mut absent = inbound();
     absent
         .as_object_mut()
@@ -139,7 +139,7 @@ fn inbound_mail_that_is_no_reply_has_no_id_to_reply_to() {
 }
 
 #[test]
-fn models_can_be_built_and_read_back() {
+fn inbound_mail_can_be_built_serialized_and_parsed() {
     let mut mail = InboundMail::new("in_1", "a@example.com", ["b@example.com"], "Hi");
     mail.authentication_results = "mx; spf=none".into();
 

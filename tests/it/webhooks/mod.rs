@@ -1,4 +1,4 @@
-//! Sections 5 and 6 of the interface document, from the receiver's side.
+//! Tests of interface sections 5 and 6, from the receiver's side.
 
 mod corpus;
 mod deliveries;

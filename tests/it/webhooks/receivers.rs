@@ -1,4 +1,4 @@
-//! Webhook endpoints under axum and actix-web on loopback sockets, and HTTP written by hand to them.
+//! Webhook endpoints with axum and actix-web on loopback sockets, and requests written byte by byte.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -12,8 +12,8 @@ use actix_web::dev::Service as _;
 use audience::webhooks::Verifier;
 use audience::webhooks::{actix, axum as hooks};
 
-/// The frameworks' own limit on bodies, which is not to matter.
-const OTHER_LIMIT: usize = 16;
+/// The frameworks' body limit, which the extractors must ignore.
+const FRAMEWORK_LIMIT: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framework {
@@ -25,28 +25,28 @@ impl Framework {
     pub(crate) const ALL: [Self; 2] = [Self::Axum, Self::Actix];
 }
 
-/// Seconds that a test sets, as a clock for a verifier.
+/// A verifier's clock that the test sets, in Unix seconds.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Hands(Arc<AtomicU64>);
+pub(crate) struct TestClock(Arc<AtomicU64>);
 
-impl Hands {
+impl TestClock {
     pub(crate) fn set(&self, seconds: u64) {
         self.0.store(seconds, Ordering::SeqCst);
     }
 
-    pub(crate) fn clock(&self) -> impl Fn() -> SystemTime + Send + Sync + 'static {
+    pub(crate) fn as_fn(&self) -> impl Fn() -> SystemTime + Send + Sync + 'static {
         let seconds = Arc::clone(&self.0);
         move || SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.load(Ordering::SeqCst))
     }
 }
 
-/// An endpoint at `/hook`, and what came to it. It lives as long as the test's process.
+/// An endpoint at `/hook`, with a log of its deliveries. It runs until the test process ends.
 pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,
     log: Log,
 }
 
-/// What the handler was called with, and what was refused before it.
+/// The deliveries that reached the handler, and the rejections.
 #[derive(Clone, Default)]
 struct Log {
     accepted: Arc<Mutex<Vec<hooks::SignedEvent>>>,
@@ -92,10 +92,10 @@ impl Receiver {
         stream
     }
 
-    pub(crate) fn send(&self, request: &Request) -> Answer {
+    pub(crate) fn send(&self, request: &Request) -> Response {
         let mut stream = self.connect();
         let mut reader = stream.try_clone().unwrap();
-        // The answer may come before the body has gone, and the rest of the body then goes nowhere.
+        // The response may arrive before the body is sent; the rest of the body is then discarded.
         let writer = {
             let bytes = request.bytes();
             let cut = request.cut;
@@ -106,10 +106,10 @@ impl Receiver {
                 }
             })
         };
-        let answer = Answer::read(&mut reader);
+        let response = Response::read(&mut reader);
         let _ = reader.shutdown(Shutdown::Both);
         writer.join().unwrap();
-        answer
+        response
     }
 }
 
@@ -126,7 +126,7 @@ async fn serve_axum(listener: TcpListener, verifier: Verifier, log: Log) {
     let app = axum::Router::new()
         .route("/hook", axum::routing::post(hook))
         .layer(axum::middleware::map_response(watch))
-        .layer(axum::extract::DefaultBodyLimit::max(OTHER_LIMIT))
+        .layer(axum::extract::DefaultBodyLimit::max(FRAMEWORK_LIMIT))
         .with_state(verifier);
     listener.set_nonblocking(true).unwrap();
     let listener = tokio::net::TcpListener::from_std(listener).unwrap();
@@ -145,12 +145,12 @@ fn serve_actix(listener: TcpListener, verifier: Option<Verifier>, log: Log) {
         let refusals = log.clone();
         let app = App::new()
             .app_data(web::Data::new(log.clone()))
-            .app_data(web::PayloadConfig::new(OTHER_LIMIT))
+            .app_data(web::PayloadConfig::new(FRAMEWORK_LIMIT))
             .wrap_fn(move |request, service| {
                 let refusals = refusals.clone();
-                let answer = service.call(request);
+                let response = service.call(request);
                 async move {
-                    let response = answer.await?;
+                    let response = response.await?;
                     let error = response.response().error();
                     if let Some(rejection) = error.and_then(|error| error.as_error()) {
                         refusals.refuse(rejection);
@@ -173,12 +173,12 @@ fn serve_actix(listener: TcpListener, verifier: Option<Verifier>, log: Log) {
     actix_web::rt::System::new().block_on(server).unwrap();
 }
 
-/// A request, down to the bytes.
+/// A request as bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     head: Vec<u8>,
     body: Vec<u8>,
-    /// Whether nothing more is sent after the body, although more was promised.
+    /// Whether the connection is closed for writing after the body.
     cut: bool,
 }
 
@@ -210,19 +210,19 @@ impl Request {
             .fold(self, |request, (name, value)| request.header(name, value))
     }
 
-    /// The body, with its length.
+    /// Adds the body with its Content-Length.
     pub(crate) fn body(self, body: &[u8]) -> Self {
         self.stated(body.len(), body)
     }
 
-    /// The body, with a length that need not be its own.
+    /// Adds the body with any Content-Length.
     pub(crate) fn stated(self, length: usize, body: &[u8]) -> Self {
         let mut request = self.header("content-length", length.to_string());
         request.body = body.to_vec();
         request
     }
 
-    /// The body in chunks of `size` bytes.
+    /// Adds the body in chunks of `size` bytes.
     pub(crate) fn chunked(self, size: usize, body: &[u8]) -> Self {
         let mut request = self.header("transfer-encoding", "chunked");
         for chunk in body.chunks(size) {
@@ -236,14 +236,14 @@ impl Request {
         request
     }
 
-    /// Bytes that stand where a chunked body should.
+    /// Adds bytes that are not valid chunks.
     pub(crate) fn broken_chunks(self, body: &[u8]) -> Self {
         let mut request = self.header("transfer-encoding", "chunked");
         request.body = body.to_vec();
         request
     }
 
-    /// Closes our side of the connection after the body.
+    /// Closes the connection for writing after the body.
     pub(crate) fn cut(mut self) -> Self {
         self.cut = true;
         self
@@ -254,33 +254,33 @@ impl Request {
     }
 }
 
-/// What came back. A status of 0 stands for a connection that was closed without an answer.
+/// A response. Status 0 means that the connection was closed without one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
 }
 
-impl Answer {
-    /// Reads one answer, and not what may come after it.
+impl Response {
+    /// Reads one response and nothing after it.
     pub(crate) fn read(stream: &mut TcpStream) -> Self {
-        let mut answer = Self::default();
+        let mut response = Self::default();
         let mut byte = [0];
-        while !answer.head.ends_with("\r\n\r\n")
+        while !response.head.ends_with("\r\n\r\n")
             && stream.read(&mut byte).is_ok_and(|read| read == 1)
         {
-            answer.head.push(byte[0].to_ascii_lowercase().into());
+            response.head.push(byte[0].to_ascii_lowercase().into());
         }
-        let status = answer.head.split(' ').nth(1);
-        answer.status = status.and_then(|text| text.parse().ok()).unwrap_or(0);
-        let length = answer
+        let status = response.head.split(' ').nth(1);
+        response.status = status.and_then(|text| text.parse().ok()).unwrap_or(0);
+        let length = response
             .head
             .split_once("content-length: ")
             .and_then(|(_, rest)| rest.split("\r\n").next()?.parse().ok());
         let _ = stream
             .take(length.unwrap_or(u64::MAX))
-            .read_to_end(&mut answer.body);
-        answer
+            .read_to_end(&mut response.body);
+        response
     }
 }

@@ -1,5 +1,5 @@
-//! RUSTSEC-2022-0087: secrets ended up in logs. No secret and no computed MAC is printed by any
-//! public type, in any form.
+//! RUSTSEC-2022-0087: secrets were written to logs. No public type prints a secret or a computed MAC,
+//! in any encoding.
 
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
@@ -12,8 +12,8 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 
 use super::{BODY, NOW, SECRET, at, signed, signed_at, verifier};
 
-/// Every way in which the secret, or the MAC that belongs to the delivery, could show.
-fn giveaways() -> Vec<String> {
+/// Returns the encodings in which the secret or the MAC of the delivery could be printed.
+fn forbidden_texts() -> Vec<String> {
     let signature = signed(BODY)[SIGNATURE_HEADER].to_str().unwrap().to_owned();
     let hex: String = SECRET.bytes().map(|byte| format!("{byte:02x}")).collect();
     let decimal = format!("{:?}", SECRET.as_bytes());
@@ -30,15 +30,15 @@ fn giveaways() -> Vec<String> {
     ]
 }
 
-fn assert_silent(printed: &str) {
-    for giveaway in giveaways() {
-        assert!(!printed.contains(&giveaway), "{printed}");
+fn assert_shows_no_secret(printed: &str) {
+    for forbidden in forbidden_texts() {
+        assert!(!printed.contains(&forbidden), "{printed}");
     }
 }
 
-fn assert_debug_is_silent(value: &impl Debug) {
-    assert_silent(&format!("{value:?}"));
-    assert_silent(&format!("{value:#?}"));
+fn assert_debug_shows_no_secret(value: &impl Debug) {
+    assert_shows_no_secret(&format!("{value:?}"));
+    assert_shows_no_secret(&format!("{value:#?}"));
 }
 
 #[test]
@@ -46,18 +46,18 @@ fn no_public_type_prints_a_secret_or_a_mac() {
     let verifier = verifier();
     let headers = signed(BODY);
 
-    assert_debug_is_silent(&Verifier::builder().secret("main", SECRET));
-    assert_debug_is_silent(&verifier);
-    assert_debug_is_silent(&Signer::new(SECRET).unwrap());
-    assert_debug_is_silent(&verifier.authenticate(&headers, BODY.as_bytes()).unwrap());
-    assert_debug_is_silent(&verifier.verify(&headers, BODY.as_bytes()).unwrap());
-    assert_debug_is_silent(&verifier.diagnose(&headers, b"{}", [("main", SECRET)]));
+    assert_debug_shows_no_secret(&Verifier::builder().secret("main", SECRET));
+    assert_debug_shows_no_secret(&verifier);
+    assert_debug_shows_no_secret(&Signer::new(SECRET).unwrap());
+    assert_debug_shows_no_secret(&verifier.authenticate(&headers, BODY.as_bytes()).unwrap());
+    assert_debug_shows_no_secret(&verifier.verify(&headers, BODY.as_bytes()).unwrap());
+    assert_debug_shows_no_secret(&verifier.diagnose(&headers, b"{}", [("main", SECRET)]));
     let diagnosis = verifier.diagnose(&headers, b"{}", [("main", SECRET)]);
-    assert_silent(&diagnosis.to_string());
+    assert_shows_no_secret(&diagnosis.to_string());
 }
 
 #[test]
-fn a_debugged_verifier_names_its_secrets() {
+fn the_debug_text_of_a_verifier_has_the_names_of_its_secrets() {
     let printed = format!("{:?}", verifier());
 
     assert!(printed.contains(r#"secrets: ["main"]"#), "{printed}");
@@ -80,8 +80,8 @@ fn no_error_prints_a_secret_a_mac_or_the_body() {
     .collect();
 
     for error in errors {
-        assert_debug_is_silent(&error);
-        assert_silent(&error.to_string());
+        assert_debug_shows_no_secret(&error);
+        assert_shows_no_secret(&error.to_string());
         assert!(!format!("{error} {error:?}").contains("personal"));
         let text = error.to_string();
         assert!(
@@ -92,7 +92,7 @@ fn no_error_prints_a_secret_a_mac_or_the_body() {
 }
 
 #[test]
-fn a_refused_secret_is_not_printed_either() {
+fn a_refused_secret_is_not_printed() {
     for secret in [
         format!(" {SECRET}"),
         format!("{SECRET}\0"),
@@ -100,14 +100,14 @@ fn a_refused_secret_is_not_printed_either() {
     ] {
         let error = Verifier::new(&secret).unwrap_err();
 
-        assert_debug_is_silent(&error);
-        assert_silent(&error.to_string());
-        assert_debug_is_silent(&Signer::new(&secret).unwrap_err());
+        assert_debug_shows_no_secret(&error);
+        assert_shows_no_secret(&error.to_string());
+        assert_debug_shows_no_secret(&Signer::new(&secret).unwrap_err());
     }
 }
 
 #[test]
-fn what_is_traced_shows_no_secret_and_no_mac() {
+fn trace_events_contain_no_secret_and_no_mac() {
     let log = Log::default();
     let subscriber = tracing_subscriber::registry().with(log.clone());
 
@@ -120,7 +120,7 @@ fn what_is_traced_shows_no_secret_and_no_mac() {
     });
 
     let printed = log.0.lock().unwrap();
-    assert_silent(&printed);
+    assert_shows_no_secret(&printed);
     assert!(
         printed.contains("webhook delivery authenticated"),
         "{printed}"
@@ -129,7 +129,7 @@ fn what_is_traced_shows_no_secret_and_no_mac() {
     assert!(printed.contains("header is missing"), "{printed}");
 }
 
-/// Writes down every field of every event.
+/// Records every field of every trace event.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<String>>);
 

@@ -1,4 +1,4 @@
-//! Any change of any bit is refused.
+//! A delivery with any bit changed is refused.
 
 use audience::webhooks::{SIGNATURE_HEADER, TIMESTAMP_HEADER, VerifyError};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::{BODY, NOW, signed, signed_at, verifier};
 
 #[test]
-fn each_single_bit_of_signature_timestamp_and_body_counts() {
+fn changing_one_bit_of_signature_timestamp_or_body_is_refused() {
     let headers = signed(BODY);
     let parts = [
         headers[SIGNATURE_HEADER].as_bytes().to_vec(),
@@ -37,7 +37,7 @@ fn each_single_bit_of_signature_timestamp_and_body_counts() {
 
 proptest! {
     #[test]
-    fn any_body_is_authenticated_and_any_other_is_not(
+    fn a_signed_body_is_authenticated_and_any_other_is_refused(
         body in prop::collection::vec(any::<u8>(), 0..500),
         other in prop::collection::vec(any::<u8>(), 0..500),
         seconds in NOW - 300..=NOW + 300,
@@ -55,10 +55,10 @@ proptest! {
     }
 
     #[test]
-    fn any_change_of_any_bit_is_refused(
+    fn changing_one_bit_of_any_delivery_is_refused(
         body in prop::collection::vec(any::<u8>(), 1..500),
         part in 0..3_usize,
-        place in any::<prop::sample::Index>(),
+        position in any::<prop::sample::Index>(),
         bit in 0..8_u32,
     ) {
         let headers = signed(&body);
@@ -67,8 +67,8 @@ proptest! {
             headers[TIMESTAMP_HEADER].as_bytes().to_vec(),
             body,
         ];
-        let place = place.index(parts[part].len());
-        parts[part][place] ^= 1 << bit;
+        let position = position.index(parts[part].len());
+        parts[part][position] ^= 1 << bit;
         let [signature, timestamp, body] = &parts;
 
         let error = verifier().verify_parts(Some(signature), Some(timestamp), body).unwrap_err();
@@ -77,7 +77,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_posted_nothing_panics(
+    fn arbitrary_input_is_refused_without_panicking(
         signature in "(?s).{0,80}|[0-9a-f]{64}",
         timestamp in "(?s).{0,30}|[0-9]{1,30}",
         body in prop::collection::vec(any::<u8>(), 0..200),

@@ -1,9 +1,9 @@
-//! Interface section 5: headers, signature, window.
+//! Interface section 5: headers, signature, time window.
 
 use std::time::{Duration, UNIX_EPOCH};
 
 use audience::webhooks::{
-    EVENT_HEADER, Event, Fault, SIGNATURE_HEADER, SecretError, SignatureHint, Signer,
+    EVENT_HEADER, Event, FaultSide, SIGNATURE_HEADER, SecretError, SignatureHint, Signer,
     TIMESTAMP_HEADER, Verifier, VerifyError,
 };
 use http::{HeaderValue, StatusCode};
@@ -11,7 +11,7 @@ use http::{HeaderValue, StatusCode};
 use super::{BODY, NOW, SECRET, at, signed, signed_at, verifier};
 
 #[test]
-fn a_genuine_delivery_is_accepted_by_every_way_in() {
+fn a_genuine_delivery_is_accepted_by_every_verify_method() {
     let verifier = verifier();
     let headers = signed(BODY);
     let body = BODY.as_bytes();
@@ -73,7 +73,7 @@ fn an_early_but_genuine_delivery_is_reported_as_early() {
 
     let skew = Duration::from_secs(301);
     assert_eq!(error, VerifyError::TooEarly { skew });
-    assert_eq!(error.fault(), Fault::Either);
+    assert_eq!(error.fault_side(), FaultSide::Either);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_late_forgery_is_reported_as_forged() {
 const ZEROS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 #[test]
-fn a_fraction_of_a_second_does_not_close_the_window() {
+fn fractions_of_a_second_are_ignored() {
     let now = at(NOW) + Duration::from_millis(999);
 
     let result = verifier().verify_at(&signed_at(NOW - 300, BODY), BODY.as_bytes(), now);
@@ -100,7 +100,7 @@ fn a_fraction_of_a_second_does_not_close_the_window() {
 }
 
 #[test]
-fn second_zero_is_late_and_nothing_else() {
+fn a_timestamp_of_zero_is_late_but_not_malformed() {
     let error = verifier()
         .verify(&signed_at(0, BODY), BODY.as_bytes())
         .unwrap_err();
@@ -109,7 +109,7 @@ fn second_zero_is_late_and_nothing_else() {
 }
 
 #[test]
-fn a_header_that_is_missing_is_named() {
+fn a_missing_header_is_named() {
     for header in [SIGNATURE_HEADER, TIMESTAMP_HEADER] {
         let mut headers = signed(BODY);
         headers.remove(header);
@@ -128,7 +128,7 @@ fn a_header_that_is_missing_is_named() {
 }
 
 #[test]
-fn a_header_that_came_twice_is_refused_even_where_both_are_the_same() {
+fn a_repeated_header_is_refused_even_if_both_values_are_equal() {
     for header in [SIGNATURE_HEADER, TIMESTAMP_HEADER] {
         let mut headers = signed(BODY);
         headers.append(header, headers[header].clone());
@@ -141,7 +141,7 @@ fn a_header_that_came_twice_is_refused_even_where_both_are_the_same() {
 }
 
 #[test]
-fn a_signature_of_another_scheme_gets_its_hint() {
+fn the_error_for_a_malformed_signature_has_a_hint() {
     for (value, hint) in [
         ("", SignatureHint::Empty),
         (
@@ -166,7 +166,7 @@ fn a_signature_of_another_scheme_gets_its_hint() {
 }
 
 #[test]
-fn the_longest_body_is_accepted_and_one_byte_more_is_not() {
+fn a_body_at_the_limit_is_accepted_and_one_byte_more_is_refused() {
     let verifier = |limit| {
         Verifier::builder()
             .secret("main", SECRET)
@@ -207,14 +207,14 @@ fn during_a_rotation_either_secret_is_accepted_and_named() {
 }
 
 #[test]
-fn an_authenticated_delivery_tells_its_bytes_time_and_skew() {
+fn an_authenticated_delivery_has_its_body_timestamp_and_skew() {
     for (seconds, skew) in [(NOW - 7, 7), (NOW + 7, -7), (NOW, 0)] {
-        let headers = signed_at(seconds, "no JSON at all");
+        let headers = signed_at(seconds, "not JSON");
         let verifier = verifier();
 
-        let delivery = verifier.authenticate(&headers, b"no JSON at all").unwrap();
+        let delivery = verifier.authenticate(&headers, b"not JSON").unwrap();
 
-        assert_eq!(delivery.body(), b"no JSON at all");
+        assert_eq!(delivery.body(), b"not JSON");
         assert_eq!(delivery.timestamp(), seconds);
         assert_eq!(delivery.skew(), skew);
         assert_eq!(delivery.secret_name(), "main");
@@ -224,25 +224,25 @@ fn an_authenticated_delivery_tells_its_bytes_time_and_skew() {
 }
 
 #[test]
-fn the_event_header_never_matters_and_is_only_compared() {
+fn the_event_header_is_compared_but_never_decides() {
     let verifier = verifier();
     let delivered = HeaderValue::from_static("email.delivered");
     let odd = HeaderValue::from_bytes(b"\xff").unwrap();
     let mut missing = signed(BODY);
     missing.remove(EVENT_HEADER);
-    let mut lying = signed(BODY);
-    lying.insert(EVENT_HEADER, delivered.clone());
+    let mut different = signed(BODY);
+    different.insert(EVENT_HEADER, delivered.clone());
     let mut twice = signed(BODY);
     twice.append(EVENT_HEADER, delivered);
-    let mut strange = signed(BODY);
-    strange.insert(EVENT_HEADER, odd);
+    let mut not_text = signed(BODY);
+    not_text.insert(EVENT_HEADER, odd);
 
     for (headers, agrees) in [
         (signed(BODY), true),
         (missing, false),
-        (lying, false),
+        (different, false),
         (twice, false),
-        (strange, false),
+        (not_text, false),
     ] {
         let delivery = verifier.authenticate(&headers, BODY.as_bytes()).unwrap();
 
@@ -255,7 +255,7 @@ fn the_event_header_never_matters_and_is_only_compared() {
 }
 
 #[test]
-fn a_clock_before_1970_is_our_fault_and_no_panic() {
+fn a_clock_before_1970_is_an_error_of_the_operator_and_does_not_panic() {
     let before = UNIX_EPOCH - Duration::from_secs(1);
 
     let error = verifier()
@@ -264,11 +264,11 @@ fn a_clock_before_1970_is_our_fault_and_no_panic() {
 
     assert_eq!(error, VerifyError::ClockUnusable);
     assert_eq!(error.status(), 500);
-    assert_eq!(error.fault(), Fault::Operator);
+    assert_eq!(error.fault_side(), FaultSide::Operator);
 }
 
 #[test]
-fn any_tolerance_is_possible() {
+fn the_smallest_and_the_largest_tolerance_work() {
     let build = |tolerance| {
         Verifier::builder()
             .secret("main", SECRET)
@@ -289,7 +289,7 @@ fn any_tolerance_is_possible() {
 }
 
 #[test]
-fn a_verifier_needs_a_secret_and_a_name_for_each() {
+fn a_verifier_needs_a_secret_and_unique_names() {
     let build = |names: &[&str]| {
         names
             .iter()
@@ -307,7 +307,7 @@ fn a_verifier_needs_a_secret_and_a_name_for_each() {
 }
 
 #[test]
-fn a_bad_secret_among_good_ones_is_refused_by_name() {
+fn an_unusable_secret_is_refused_by_name_even_if_another_is_usable() {
     let result = Verifier::builder()
         .secret("new", "")
         .secret("old", SECRET)

@@ -1,28 +1,28 @@
 use std::fmt;
 
-use super::super::secret_error::trim;
+use crate::webhooks::secret_error::trim;
 
-/// The form of a secret that a delivery was signed with, where it is not the form at hand.
+/// The form of a given secret that a delivery was signed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SecretForm {
-    /// Without the white space around the one at hand.
+    /// The given secret without the white space around it.
     Trimmed,
-    /// With a newline behind it, which the one at hand has lost.
+    /// The given secret followed by a newline.
     WithNewline,
-    /// Decoded from hex.
+    /// The given secret decoded from hex.
     HexDecoded,
-    /// Encoded as hex: the one at hand was decoded, and should not have been.
+    /// The given secret encoded as hex: it was decoded, but should not have been.
     HexEncoded,
-    /// Decoded from base64.
+    /// The given secret decoded from base64.
     Base64Decoded,
-    /// Encoded as base64: the one at hand was decoded, and should not have been.
+    /// The given secret encoded as base64: it was decoded, but should not have been.
     Base64Encoded,
-    /// Decoded from base64, after `whsec_` was taken off, as Standard Webhooks has it.
+    /// The given secret without `whsec_`, decoded from base64, as in Standard Webhooks.
     Base64DecodedWithoutPrefix,
-    /// Without `whsec_`.
+    /// The given secret without `whsec_`.
     WithoutPrefix,
-    /// With `whsec_` in front, which the one at hand has lost.
+    /// The given secret with `whsec_` in front.
     WithPrefix,
 }
 
@@ -30,13 +30,13 @@ impl fmt::Display for SecretForm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Trimmed => "without the white space around it",
-            Self::WithNewline => "with a newline behind it",
+            Self::WithNewline => "followed by a newline",
             Self::HexDecoded => "decoded from hex",
             Self::HexEncoded => "encoded as hex",
             Self::Base64Decoded => "decoded from base64",
             Self::Base64Encoded => "encoded as base64",
-            Self::Base64DecodedWithoutPrefix => "decoded from base64 without its prefix",
-            Self::WithoutPrefix => "without its prefix",
+            Self::Base64DecodedWithoutPrefix => "without the prefix whsec_, decoded from base64",
+            Self::WithoutPrefix => "without the prefix whsec_",
             Self::WithPrefix => "with the prefix whsec_",
         })
     }
@@ -44,8 +44,8 @@ impl fmt::Display for SecretForm {
 
 const PREFIX: &[u8] = b"whsec_";
 
-/// The secret in each other form it has.
-pub(super) fn of(secret: &[u8]) -> impl Iterator<Item = (SecretForm, Vec<u8>)> {
+/// Returns the secret in every other form.
+pub(super) fn other_forms(secret: &[u8]) -> impl Iterator<Item = (SecretForm, Vec<u8>)> {
     let text = str::from_utf8(secret).unwrap_or_default();
     let trimmed = trim(text).as_bytes();
     let stripped = secret.strip_prefix(PREFIX);
@@ -56,8 +56,11 @@ pub(super) fn of(secret: &[u8]) -> impl Iterator<Item = (SecretForm, Vec<u8>)> {
             (trimmed.len() < text.len()).then(|| trimmed.to_vec()),
         ),
         (SecretForm::WithNewline, Some([secret, b"\n"].concat())),
-        (SecretForm::HexDecoded, hex_decoded(trimmed)),
-        (SecretForm::HexEncoded, Some(hex_encoded(secret))),
+        (
+            SecretForm::HexDecoded,
+            hex::decode(trimmed).ok().filter(|bytes| !bytes.is_empty()),
+        ),
+        (SecretForm::HexEncoded, Some(hex::encode(secret).into())),
         (SecretForm::Base64Decoded, base64_decoded(trimmed)),
         (SecretForm::Base64Encoded, Some(base64_encoded(secret))),
         (
@@ -71,27 +74,9 @@ pub(super) fn of(secret: &[u8]) -> impl Iterator<Item = (SecretForm, Vec<u8>)> {
     .filter_map(|(form, secret)| Some((form, secret?)))
 }
 
-fn hex_decoded(text: &[u8]) -> Option<Vec<u8>> {
-    let nibble = |digit: u8| char::from(digit).to_digit(16);
-    let pairs = text.chunks_exact(2);
-    if text.is_empty() || !pairs.remainder().is_empty() {
-        return None;
-    }
-    pairs
-        .map(|pair| u8::try_from(nibble(pair[0])? << 4 | nibble(pair[1])?).ok())
-        .collect()
-}
-
-fn hex_encoded(secret: &[u8]) -> Vec<u8> {
-    secret
-        .iter()
-        .flat_map(|byte| format!("{byte:02x}").into_bytes())
-        .collect()
-}
-
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Both alphabets, with or without padding.
+/// Decodes either alphabet, with or without padding.
 fn base64_decoded(text: &[u8]) -> Option<Vec<u8>> {
     let end = text.iter().rposition(|&byte| byte != b'=')? + 1;
     let mut bits = 0_u32;

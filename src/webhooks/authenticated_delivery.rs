@@ -2,14 +2,14 @@ use std::fmt;
 
 use http::HeaderMap;
 
+use super::delivery_headers::event_header;
 use super::error::VerifyError;
 use super::event::Event;
-use super::report;
-use super::signed::event_header;
+use super::trace;
 
-/// A delivery that the service signed, lately, with its JSON not yet read.
+/// A delivery whose signature and age were verified, with its JSON not yet parsed.
 ///
-/// # Example: keep the bytes, then read them
+/// # Example: store the bytes, then read the event
 ///
 /// ```
 /// use std::time::SystemTime;
@@ -27,7 +27,7 @@ use super::signed::event_header;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct Authenticated<'a> {
+pub struct AuthenticatedDelivery<'a> {
     pub(super) body: &'a [u8],
     pub(super) secret_name: &'a str,
     pub(super) timestamp: u64,
@@ -35,37 +35,40 @@ pub struct Authenticated<'a> {
     pub(super) headers: Option<&'a HeaderMap>,
 }
 
-impl<'a> Authenticated<'a> {
-    /// The bytes that were signed.
+impl<'a> AuthenticatedDelivery<'a> {
+    /// Returns the bytes that were signed.
     #[must_use]
     pub fn body(&self) -> &'a [u8] {
         self.body
     }
 
-    /// The name of the secret that matched: when the old one of a rotation no longer turns up here,
-    /// it can go.
+    /// Returns the name of the secret that matched.
+    ///
+    /// After a rotation, remove the old secret once its name no longer appears here.
     #[must_use]
     pub fn secret_name(&self) -> &'a str {
         self.secret_name
     }
 
-    /// When this attempt was signed, in Unix seconds. It differs from attempt to attempt, so it is
-    /// nothing to deduplicate on (interface section 6.5).
+    /// Returns when this attempt was signed, in Unix seconds.
+    ///
+    /// Each attempt has its own timestamp, so do not deduplicate on it (interface section 6.5).
     #[must_use]
     pub fn timestamp(&self) -> u64 {
         self.timestamp
     }
 
-    /// How many seconds the timestamp lies behind our clock; negative where it lies ahead.
+    /// Returns how many seconds the timestamp is behind the verifier's clock. Negative if it is
+    /// ahead.
     #[must_use]
     pub fn skew(&self) -> i64 {
         self.skew
     }
 
-    /// Whether the unsigned `webhook-event` header came exactly once and says the same as the
-    /// body's `type`; `false` too where the body is no event.
+    /// Returns whether the unsigned `webhook-event` header agrees with the body's `type`.
     ///
-    /// Only for watching what is on the way: the body's `type` is signed, and decides.
+    /// It is `false` if the header is missing or repeated, or if the body is not an event. Use it
+    /// only to notice changes in transit: the `type` in the signed body is the one that counts.
     #[must_use]
     pub fn event_header_agrees(&self) -> bool {
         self.headers.and_then(event_header).is_some_and(|header| {
@@ -74,21 +77,22 @@ impl<'a> Authenticated<'a> {
         })
     }
 
-    /// Reads the event.
+    /// Parses the event.
     ///
     /// # Errors
     ///
-    /// [`VerifyError::InvalidEnvelope`] where the body is not an event envelope (interface section 6.2).
+    /// Returns [`VerifyError::InvalidEnvelope`] if the body is not an event envelope (interface
+    /// section 6.2).
     pub fn event(&self) -> Result<Event, VerifyError> {
         Event::from_json(self.body)
             .map_err(|problem| VerifyError::InvalidEnvelope { problem })
-            .inspect_err(report::refused)
+            .inspect_err(trace::refused)
     }
 }
 
-impl fmt::Debug for Authenticated<'_> {
+impl fmt::Debug for AuthenticatedDelivery<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Authenticated")
+        f.debug_struct("AuthenticatedDelivery")
             .field("body_length", &self.body.len())
             .field("secret_name", &self.secret_name)
             .field("timestamp", &self.timestamp)

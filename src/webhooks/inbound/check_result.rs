@@ -1,30 +1,39 @@
 use std::fmt;
 
-/// The result of one check, by the names of RFC 8601.
+/// The result of an SPF, DKIM or DMARC check, named as in RFC 8601.
+///
+/// # Example: results are compared without case
+///
+/// ```
+/// use audience::webhooks::CheckResult;
+///
+/// assert_eq!(CheckResult::from("Pass"), CheckResult::Pass);
+/// assert_eq!(CheckResult::SoftFail.as_str(), "softfail");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum AuthenticationResult {
-    /// `pass`: the check was made and passed.
+pub enum CheckResult {
+    /// `pass`: the check passed.
     Pass,
-    /// `fail`: the check was made and failed.
+    /// `fail`: the check failed.
     Fail,
-    /// `softfail`: the domain's owner thinks it is probably not theirs.
+    /// `softfail`: the message is probably not from this domain, by its owner's policy.
     SoftFail,
-    /// `neutral`: the domain's owner does not say.
+    /// `neutral`: the domain's owner makes no statement.
     Neutral,
-    /// `none`: there was nothing to check against.
+    /// `none`: the domain publishes nothing to check against.
     None,
-    /// `temperror`: the check could not be made just then.
+    /// `temperror`: a temporary error prevented the check.
     TempError,
-    /// `permerror`: the check cannot be made, whenever it is tried.
+    /// `permerror`: a permanent error prevents the check.
     PermError,
-    /// `not-evaluated`: the service does not make this check. It says nothing about the message.
+    /// `not-evaluated`: the service does not perform this check. It means nothing for the message.
     NotEvaluated,
-    /// Another result, as it came.
+    /// Another result, unchanged.
     Other(String),
 }
 
-impl AuthenticationResult {
+impl CheckResult {
     const NAMES: [(&'static str, Self); 8] = [
         ("pass", Self::Pass),
         ("fail", Self::Fail),
@@ -36,7 +45,7 @@ impl AuthenticationResult {
         ("not-evaluated", Self::NotEvaluated),
     ];
 
-    /// The result's name.
+    /// Returns the name of the result.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -49,8 +58,8 @@ impl AuthenticationResult {
     }
 }
 
-/// Upper and lower case are the same in a result, as RFC 8601 has it.
-impl From<&str> for AuthenticationResult {
+/// Ignores case, as in RFC 8601.
+impl From<&str> for CheckResult {
     fn from(text: &str) -> Self {
         Self::NAMES
             .into_iter()
@@ -59,7 +68,7 @@ impl From<&str> for AuthenticationResult {
     }
 }
 
-impl fmt::Display for AuthenticationResult {
+impl fmt::Display for CheckResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }

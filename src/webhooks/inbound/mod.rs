@@ -1,11 +1,16 @@
+mod authentication_results;
+mod check_result;
+
 use serde::{Deserialize, Serialize};
 
-use super::authentication_results::AuthenticationResults;
+pub use authentication_results::AuthenticationResults;
+pub use check_result::CheckResult;
+
 use super::mail::unless_empty;
 
-/// A message that came in at a domain with inbound switched on (interface section 6.4).
+/// A message received at a domain with inbound switched on (interface section 6.4).
 ///
-/// # Example: one for a test of your own
+/// # Example: data for your own test
 ///
 /// ```
 /// use audience::webhooks::InboundMail;
@@ -21,13 +26,13 @@ use super::mail::unless_empty;
 pub struct InboundMail {
     /// The id of the received message.
     pub inbound_id: String,
-    /// Who sent it, by its own account.
+    /// The sender, as the message states it.
     pub from: String,
-    /// The recipients it was addressed to.
+    /// The recipients that the message was addressed to.
     pub to: Vec<String>,
     /// The message's subject.
     pub subject: String,
-    /// The id of the sender's own message that this one answers; `None` where it answers none.
+    /// The id of your own message that this one replies to; `None` if it is not a reply.
     #[serde(
         default,
         deserialize_with = "unless_empty",
@@ -36,12 +41,12 @@ pub struct InboundMail {
     pub in_reply_to_email_id: Option<String>,
     /// The message's text, without the quoted reply and the signature block.
     pub text: String,
-    /// How much of the sender's identity was checked. For information: mail is not refused on it.
+    /// What was checked about the sender. For reporting only: mail is not refused on it.
     pub authentication_results: AuthenticationResults,
 }
 
 impl InboundMail {
-    /// A message without text that answers none of ours, with nothing checked.
+    /// Creates a message that is not a reply, without text and authentication results.
     #[must_use]
     pub fn new(
         inbound_id: impl Into<String>,

@@ -1,4 +1,4 @@
-//! What the handlers of every framework share: when to refuse, how far to read, and the outcome.
+//! Shared by the extractors of all frameworks: when to refuse, how much to read, and the result.
 
 use std::error::Error;
 use std::fmt;
@@ -11,26 +11,27 @@ use bytes::{Bytes, BytesMut};
 use futures_core::Stream;
 use http::StatusCode;
 
+use super::delivery_headers::DeliveryHeaders;
 use super::error::VerifyError;
 use super::event::Event;
-use super::signed::Signed;
+use super::trace;
 use super::verifier::Verifier;
 
-/// A delivery that was found genuine before the handler was called.
+/// A delivery that was verified before the handler is called.
 ///
-/// It is an argument of a handler, under [axum](super::axum) or [actix-web](super::actix). It gives
-/// access to the [`Event`] as if it were one; [`into_event`](Self::into_event) takes it out.
+/// Use it as an argument of an [axum](super::axum) or [actix-web](super::actix) handler. It
+/// dereferences to its [`Event`]; [`into_event`](Self::into_event) returns the event by value.
 ///
-/// # Example: keep the raw delivery, pass the event on
+/// # Example: store the raw delivery, pass the event on
 ///
 /// ```
 /// use audience::webhooks::Event;
 /// use audience::webhooks::axum::SignedEvent;
-/// # fn keep(_: &str, _: &[u8]) {}
+/// # fn store(_: &str, _: &[u8]) {}
 /// # fn pass_on(_: Event) {}
 ///
 /// async fn hook(delivery: SignedEvent) {
-///     keep(delivery.id.as_str(), delivery.body());
+///     store(delivery.id.as_str(), delivery.body());
 ///     pass_on(delivery.into_event());
 /// }
 /// ```
@@ -42,20 +43,21 @@ pub struct SignedEvent {
 }
 
 impl SignedEvent {
-    /// The event alone, to match on or to send elsewhere.
+    /// Returns the event only, to match on it or to send it elsewhere.
     #[must_use]
     pub fn into_event(self) -> Event {
         self.event
     }
 
-    /// The bytes that were signed, for those who keep raw deliveries. Cheap to clone.
+    /// Returns the bytes that were signed, to store the raw delivery. Cheap to clone.
     #[must_use]
     pub fn body(&self) -> &Bytes {
         &self.body
     }
 
-    /// The name of the secret that matched: when the old one of a rotation no longer turns up here,
-    /// it can go.
+    /// Returns the name of the secret that matched.
+    ///
+    /// After a rotation, remove the old secret once its name no longer appears here.
     #[must_use]
     pub fn secret_name(&self) -> &str {
         &self.secret_name
@@ -88,10 +90,10 @@ impl fmt::Debug for SignedEvent {
 
 /// Why a handler was not called.
 ///
-/// As a response it is a status and nothing else: whoever sent a forged delivery learns no more
-/// than that. The text is for logs.
+/// As a response it is a status with an empty body, so that the sender of a forged delivery learns
+/// nothing else. The text is for logs.
 ///
-/// # Example: a clock that is wrong is worth waking somebody up
+/// # Example: report a wrong clock
 ///
 /// ```
 /// use audience::webhooks::VerifyError;
@@ -99,10 +101,10 @@ impl fmt::Debug for SignedEvent {
 ///
 /// async fn hook(delivery: Result<SignedEvent, Rejection>) -> Result<(), Rejection> {
 ///     if let Err(Rejection::Verify(VerifyError::TooEarly { skew })) = &delivery {
-///         eprintln!("our clock, or theirs, is {} seconds off", skew.as_secs());
+///         eprintln!("our clock or the sender's is {} seconds off", skew.as_secs());
 ///     }
 ///     let event = delivery?;
-///     println!("{} came", event.id);
+///     println!("received {}", event.id);
 ///     Ok(())
 /// }
 /// ```
@@ -113,19 +115,19 @@ pub enum Rejection {
     #[error(transparent)]
     Verify(#[from] VerifyError),
 
-    /// The body could not be read to its end: the connection broke, or what came over it was no
-    /// HTTP. Answered with 400, where anybody is left to answer.
-    #[error("the body of the delivery could not be read to its end")]
+    /// The body could not be read completely: the connection was closed, or the data was not valid
+    /// HTTP. The status is 400, if the sender is still there to receive it.
+    #[error("could not read the whole body of the delivery")]
     Body(#[source] Arc<dyn Error + Send + Sync>),
 
-    /// The application holds no [`Verifier`], so that nothing can be verified; this can happen
-    /// under actix-web only. Answered with 500.
-    #[error("the application data holds no webhook verifier")]
+    /// The application data contains no [`Verifier`], so nothing can be verified. This happens under
+    /// actix-web only. The status is 500.
+    #[error("the application data contains no webhook verifier; add one with `app_data`")]
     NoVerifier,
 }
 
 impl Rejection {
-    /// The status to answer with.
+    /// Returns the status to respond with.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         match self {
@@ -135,7 +137,7 @@ impl Rejection {
         }
     }
 
-    /// The verifier's reason, where it was the verifier that refused.
+    /// Returns the verifier's error if the verifier refused the delivery.
     #[must_use]
     pub fn verify_error(&self) -> Option<&VerifyError> {
         match self {
@@ -145,14 +147,11 @@ impl Rejection {
     }
 }
 
-/// Reads and verifies a delivery, and gives up as early as it can: on the headers before the body
-/// is read, on a stated length before the first byte, on the actual length at the limit.
-///
-/// `content_length` is what the header says. It can only shorten the matter: nothing is reserved
-/// by it, and the body is counted whatever it says.
+/// Reads and verifies a delivery, and refuses it as early as possible: malformed headers before the
+/// body is read, a `content_length` over the limit before the first byte, a longer body at the limit.
 pub(super) async fn receive<S, E>(
     verifier: &Verifier,
-    signed: &Signed<'_>,
+    headers: Result<DeliveryHeaders<'_>, VerifyError>,
     content_length: Option<&[u8]>,
     body: S,
 ) -> Result<SignedEvent, Rejection>
@@ -160,13 +159,10 @@ where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: Into<Box<dyn Error + Send + Sync>>,
 {
-    let stated_length = content_length
-        .and_then(|text| str::from_utf8(text).ok())
-        .and_then(|text| text.parse().ok());
-    verifier.check_early(signed, stated_length)?;
+    let headers = headers.inspect_err(trace::refused)?;
+    let body = read(body, content_length, verifier.body_limit()).await?;
 
-    let body = read(body, verifier).await?;
-    let delivery = verifier.check(signed, &body)?;
+    let delivery = verifier.check_and_trace(Ok(headers), &body, verifier.clock())?;
     let event = delivery.event()?;
     let secret_name = delivery.secret_name().into();
 
@@ -177,16 +173,37 @@ where
     })
 }
 
-async fn read<S, E>(mut chunks: S, verifier: &Verifier) -> Result<Bytes, Rejection>
+/// Reads a body up to `limit` bytes.
+///
+/// `content_length` can only end the reading early: no memory is reserved for it, and the bytes are
+/// counted in any case.
+async fn read<S, E>(
+    mut chunks: S,
+    content_length: Option<&[u8]>,
+    limit: usize,
+) -> Result<Bytes, Rejection>
 where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: Into<Box<dyn Error + Send + Sync>>,
 {
+    let too_large = || {
+        let error = VerifyError::BodyTooLarge { limit };
+        trace::refused(&error);
+        Rejection::Verify(error)
+    };
+    let stated_length: Option<u64> = content_length
+        .and_then(|text| str::from_utf8(text).ok())
+        .and_then(|text| text.parse().ok());
+    let fits = |length| usize::try_from(length).is_ok_and(|length| length <= limit);
+    if !stated_length.is_none_or(fits) {
+        return Err(too_large());
+    }
+
     let mut body = BytesMut::new();
     while let Some(chunk) = poll_fn(|context| Pin::new(&mut chunks).poll_next(context)).await {
         let chunk = chunk.map_err(|error| Rejection::Body(Arc::from(error.into())))?;
-        if chunk.len() > verifier.body_limit() - body.len() {
-            return Err(verifier.too_large().into());
+        if chunk.len() > limit - body.len() {
+            return Err(too_large());
         }
         body.extend_from_slice(&chunk);
     }
@@ -201,48 +218,43 @@ mod tests {
 
     use super::*;
 
-    fn verifier(body_limit: usize) -> Verifier {
-        let builder = Verifier::builder().secret("2026", "6Jm0nFq2pXvZk4Tt");
-        builder.body_limit(body_limit).build().unwrap()
-    }
-
     fn chunks(sizes: impl IntoIterator<Item = usize>) -> Vec<io::Result<Bytes>> {
         let filled = |size| Ok(Bytes::from(vec![b'x'; size]));
         sizes.into_iter().map(filled).collect()
     }
 
     #[test]
-    fn nothing_is_asked_for_after_the_chunk_that_is_too_much() {
-        let mut asked = 0;
-        let body = stream::iter(chunks([4, 4, 4, 4])).inspect(|_| asked += 1);
+    fn nothing_is_read_after_the_chunk_that_exceeds_the_limit() {
+        let mut polled = 0;
+        let body = stream::iter(chunks([4, 4, 4, 4])).inspect(|_| polled += 1);
 
-        let outcome = read(body, &verifier(10)).now_or_never().unwrap();
+        let outcome = read(body, None, 10).now_or_never().unwrap();
 
         let rejection = outcome.unwrap_err();
         assert_eq!(rejection.status(), 413);
         let limit = 10;
         let error = VerifyError::BodyTooLarge { limit };
         assert_eq!(rejection.verify_error(), Some(&error));
-        assert_eq!(asked, 3);
+        assert_eq!(polled, 3);
     }
 
     #[test]
-    fn a_body_of_just_the_limit_is_read() {
+    fn a_body_as_long_as_the_limit_is_read() {
         for sizes in [vec![10], vec![4, 6], vec![0, 9, 0, 1, 0]] {
             let body = stream::iter(chunks(sizes));
 
-            let outcome = read(body, &verifier(10)).now_or_never().unwrap();
+            let outcome = read(body, None, 10).now_or_never().unwrap();
 
             assert_eq!(outcome.unwrap(), vec![b'x'; 10]);
         }
     }
 
     #[test]
-    fn a_broken_stream_is_a_rejection_with_its_cause() {
+    fn a_broken_stream_is_rejected_with_its_cause() {
         let mut broken = chunks([4]);
         broken.push(Err(io::ErrorKind::ConnectionReset.into()));
 
-        let outcome = read(stream::iter(broken), &verifier(10)).now_or_never();
+        let outcome = read(stream::iter(broken), None, 10).now_or_never();
 
         let rejection = outcome.unwrap().unwrap_err();
         assert_eq!(rejection.status(), 400);
@@ -252,17 +264,10 @@ mod tests {
     }
 
     #[test]
-    fn an_absurd_or_unreadable_length_reserves_nothing_and_panics_nowhere() {
-        let signed = || {
-            Signed::among(|name| {
-                let value: &[u8] = match name.as_str() {
-                    "webhook-signature" => &[b'0'; 64],
-                    _ => b"1700000000",
-                };
-                [value].into_iter()
-            })
-            .unwrap()
-        };
+    fn an_absurd_or_unreadable_length_reserves_no_memory_and_does_not_panic() {
+        let builder = Verifier::builder().secret("2026", "6Jm0nFq2pXvZk4Tt");
+        let verifier = builder.body_limit(10).build().unwrap();
+        let headers = || DeliveryHeaders::from_parts(Some(&[b'0'; 64]), Some(b"1700000000"));
         for (stated, status) in [
             (&b"18446744073709551615"[..], 413),
             (b"11", 413),
@@ -274,14 +279,14 @@ mod tests {
         ] {
             let body = stream::iter(chunks([10]));
 
-            let outcome = receive(&verifier(10), &signed(), Some(stated), body).now_or_never();
+            let outcome = receive(&verifier, headers(), Some(stated), body).now_or_never();
 
             assert_eq!(outcome.unwrap().unwrap_err().status(), status, "{stated:?}");
         }
     }
 
     #[test]
-    fn a_signed_event_prints_neither_its_bytes_nor_a_secret() {
+    fn the_debug_text_of_a_signed_event_contains_neither_its_body_nor_a_secret() {
         let event = br#"{"id":"evt_1","type":"x","created_at":1,"data":{}}"#;
         let delivery = SignedEvent {
             event: Event::from_json(event).unwrap(),

@@ -3,60 +3,61 @@ use std::iter;
 
 use serde::{Deserialize, Serialize};
 
-use super::authentication_result::AuthenticationResult;
+use super::check_result::CheckResult;
 
-/// How much of an inbound message's sender was checked (interface section 6.4), in the form of an
+/// The authentication results of an inbound message (interface section 6.4), in the form of an
 /// `Authentication-Results` header (RFC 8601).
 ///
-/// The text is kept as it came and read where it is asked for; what cannot be read is `None`, and
-/// so is what is said twice in different words. The service checks SPF only: DKIM and DMARC always
-/// say [`NotEvaluated`](AuthenticationResult::NotEvaluated). All of it is for information, and a
-/// pass proves nothing about the `from` address of the message, only about the domain that
-/// [`mail_from_domain`](Self::mail_from_domain) gives.
+/// The text is kept unchanged and parsed on request. A method returns `None` if its part is missing,
+/// cannot be parsed, or occurs more than once with different values. The service checks SPF only:
+/// DKIM and DMARC are always [`NotEvaluated`](CheckResult::NotEvaluated).
 ///
-/// # Example: who vouches for this message?
+/// The results are for reporting only. An SPF pass proves nothing about the `from` address of the
+/// message, only about the domain that [`mail_from_domain`](Self::mail_from_domain) returns.
+///
+/// # Example: the SPF result and its domain
 ///
 /// ```
-/// use audience::webhooks::{AuthenticationResult, AuthenticationResults};
+/// use audience::webhooks::{AuthenticationResults, CheckResult};
 ///
 /// let results = AuthenticationResults::from(
 ///     "mx.example.net; spf=pass smtp.mailfrom=example.com; dkim=not-evaluated; dmarc=not-evaluated",
 /// );
 ///
-/// assert_eq!(results.authserv_id(), Some("mx.example.net"));
-/// assert_eq!(results.spf(), Some(AuthenticationResult::Pass));
+/// assert_eq!(results.spf(), Some(CheckResult::Pass));
 /// assert_eq!(results.mail_from_domain(), Some("example.com"));
-/// assert_eq!(results.dkim(), Some(AuthenticationResult::NotEvaluated));
+/// assert_eq!(results.dkim(), Some(CheckResult::NotEvaluated));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AuthenticationResults(String);
 
 impl AuthenticationResults {
-    /// The text as it came.
+    /// Returns the text unchanged.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Who did the checking: the name of the service's own mail server.
+    /// Returns the name of the mail server that performed the checks.
     #[must_use]
     pub fn authserv_id(&self) -> Option<&str> {
         let first = sections(&self.0).next()?;
         Tokens(first).next().filter(|token| !token.contains('='))
     }
 
-    /// Whether the sending server may send for the domain of the envelope sender.
+    /// Returns the SPF result: whether the sending server may send for the domain of the envelope
+    /// sender.
     #[must_use]
-    pub fn spf(&self) -> Option<AuthenticationResult> {
+    pub fn spf(&self) -> Option<CheckResult> {
         self.result("spf")
     }
 
-    /// The domain that SPF was checked for, out of `smtp.mailfrom`; an address there counts for its
-    /// domain.
+    /// Returns the domain that SPF was checked for, from `smtp.mailfrom`. If it is an address, its
+    /// domain is returned.
     #[must_use]
     pub fn mail_from_domain(&self) -> Option<&str> {
-        let sender = said_once(
+        let sender = unanimous(
             self.methods()
                 .filter(|method| method.is("spf"))
                 .flat_map(|method| method.properties)
@@ -66,30 +67,30 @@ impl AuthenticationResults {
         (!domain.is_empty()).then_some(domain)
     }
 
-    /// What was found about DKIM: always [`NotEvaluated`](AuthenticationResult::NotEvaluated), as
-    /// the service is documented.
+    /// Returns the DKIM result: always [`NotEvaluated`](CheckResult::NotEvaluated) from this
+    /// service.
     #[must_use]
-    pub fn dkim(&self) -> Option<AuthenticationResult> {
+    pub fn dkim(&self) -> Option<CheckResult> {
         self.result("dkim")
     }
 
-    /// What was found about DMARC: always [`NotEvaluated`](AuthenticationResult::NotEvaluated), as
-    /// the service is documented.
+    /// Returns the DMARC result: always [`NotEvaluated`](CheckResult::NotEvaluated) from this
+    /// service.
     #[must_use]
-    pub fn dmarc(&self) -> Option<AuthenticationResult> {
+    pub fn dmarc(&self) -> Option<CheckResult> {
         self.result("dmarc")
     }
 
-    fn result(&self, name: &str) -> Option<AuthenticationResult> {
-        said_once(
+    fn result(&self, name: &str) -> Option<CheckResult> {
+        unanimous(
             self.methods()
                 .filter(|method| method.is(name))
-                .map(|method| AuthenticationResult::from(method.result)),
+                .map(|method| CheckResult::from(method.result)),
         )
     }
 
     fn methods(&self) -> impl Iterator<Item = Method<'_>> {
-        sections(&self.0).skip(1).filter_map(Method::read)
+        sections(&self.0).skip(1).filter_map(Method::parse)
     }
 }
 
@@ -111,7 +112,7 @@ impl fmt::Display for AuthenticationResults {
     }
 }
 
-/// `spf=pass smtp.mailfrom=example.com`, taken apart.
+/// The parts of a section such as `spf=pass smtp.mailfrom=example.com`.
 struct Method<'a> {
     name: &'a str,
     result: &'a str,
@@ -119,10 +120,10 @@ struct Method<'a> {
 }
 
 impl<'a> Method<'a> {
-    fn read(section: &'a str) -> Option<Self> {
+    fn parse(section: &'a str) -> Option<Self> {
         let mut tokens = Tokens(section);
         let (name, result) = tokens.next()?.split_once('=')?;
-        // A method may carry a version: `spf/1=pass`.
+        // A method may have a version: `spf/1=pass`.
         let name = name.split('/').next()?;
         (!result.is_empty()).then_some(Self {
             name,
@@ -136,7 +137,7 @@ impl<'a> Method<'a> {
     }
 }
 
-/// The value of `name=value`, without the quotes it may stand in.
+/// Returns the value of `name=value`, without quotes.
 fn value<'a>(token: &'a str, name: &str) -> Option<&'a str> {
     let (key, value) = token.split_once('=')?;
     let unquoted = value
@@ -146,16 +147,16 @@ fn value<'a>(token: &'a str, name: &str) -> Option<&'a str> {
         .then_some(unquoted.unwrap_or(value))
 }
 
-/// The one thing that is said, however often; `None` where two things are.
+/// Returns the value if all values are equal, and `None` otherwise.
 ///
-/// The envelope sender is the sender's to choose. Should its text ever end up in here unescaped, it
-/// can unsay a result but not overrule it.
-fn said_once<T: PartialEq>(mut said: impl Iterator<Item = T>) -> Option<T> {
-    let first = said.next()?;
-    said.all(|next| next == first).then_some(first)
+/// The sender chooses the envelope sender. If its text is ever included without escaping, it can hide
+/// a result but not replace it.
+fn unanimous<T: PartialEq>(mut values: impl Iterator<Item = T>) -> Option<T> {
+    let first = values.next()?;
+    values.all(|next| next == first).then_some(first)
 }
 
-/// The parts between semicolons.
+/// Splits at semicolons outside of quotes and comments.
 fn sections(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     iter::from_fn(move || {
@@ -166,7 +167,7 @@ fn sections(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The parts between white space, without comments.
+/// Splits at white space, and skips comments.
 struct Tokens<'a>(&'a str);
 
 impl<'a> Iterator for Tokens<'a> {
@@ -189,7 +190,7 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
-/// Where `stops` first holds outside of quotes and comments.
+/// Returns the index of the first character outside of quotes and comments for which `stops` is true.
 fn end(text: &str, stops: impl Fn(char) -> bool) -> usize {
     let mut quoted = false;
     let mut depth = 0_usize;
@@ -214,37 +215,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_document_shows_is_read() {
+    fn the_form_shown_in_the_document_is_parsed() {
         let results = AuthenticationResults::from(
             "mx.example.net; spf=softfail smtp.mailfrom=example.com; dkim=not-evaluated; dmarc=not-evaluated",
         );
 
         assert_eq!(results.authserv_id(), Some("mx.example.net"));
-        assert_eq!(results.spf(), Some(AuthenticationResult::SoftFail));
+        assert_eq!(results.spf(), Some(CheckResult::SoftFail));
         assert_eq!(results.mail_from_domain(), Some("example.com"));
-        assert_eq!(results.dkim(), Some(AuthenticationResult::NotEvaluated));
-        assert_eq!(results.dmarc(), Some(AuthenticationResult::NotEvaluated));
+        assert_eq!(results.dkim(), Some(CheckResult::NotEvaluated));
+        assert_eq!(results.dmarc(), Some(CheckResult::NotEvaluated));
     }
 
     #[test]
-    fn comments_quotes_case_versions_and_addresses_are_read() {
+    fn comments_quotes_case_versions_and_addresses_are_parsed() {
         let results = AuthenticationResults::from(
             "mx.example.net 1 (the (first) one; \\) yes);\r\n SPF/1=Pass (good; really) \
              SMTP.MailFrom=\"ada;spf=fail@example.com\" ;dkim=odd(why);",
         );
 
         assert_eq!(results.authserv_id(), Some("mx.example.net"));
-        assert_eq!(results.spf(), Some(AuthenticationResult::Pass));
+        assert_eq!(results.spf(), Some(CheckResult::Pass));
         assert_eq!(results.mail_from_domain(), Some("example.com"));
-        assert_eq!(
-            results.dkim(),
-            Some(AuthenticationResult::Other("odd".to_owned()))
-        );
+        assert_eq!(results.dkim(), Some(CheckResult::Other("odd".to_owned())));
         assert_eq!(results.dmarc(), None);
     }
 
     #[test]
-    fn what_cannot_be_read_is_none_and_keeps_its_text() {
+    fn malformed_text_has_no_results_and_is_kept() {
         for text in [
             "",
             ";",
@@ -267,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_who_writes_a_result_into_his_domain_gains_nothing() {
+    fn a_sender_who_includes_a_result_in_the_domain_gains_nothing() {
         let results = AuthenticationResults::from(
             "mx.example.net; spf=fail smtp.mailfrom=evil.example; spf=pass; dmarc=pass; \
              dmarc=not-evaluated",
