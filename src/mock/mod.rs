@@ -7,31 +7,27 @@
 //! # Example: a test
 //!
 //! ```
-//! use audience::mock::MockServer;
-//! use std::io::{Read, Write};
-//!
+//! # #[cfg(feature = "client")]
 //! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> std::io::Result<()> {
+//! # async fn main() -> Result<(), audience::Error> {
+//! use audience::contacts::NewContact;
+//! use audience::mock::MockServer;
+//!
 //! let server = MockServer::start().await;
-//! let mut connection = std::net::TcpStream::connect(server.url().trim_start_matches("http://"))?;
+//! let contacts = server.client().contacts();
 //!
-//! let body = r#"{"email": "ada@example.com", "first_name": "Ada"}"#;
-//! write!(
-//!     connection,
-//!     "POST /contacts HTTP/1.1\r\nhost: mock\r\nconnection: close\r\nauthorization: Bearer {}\r\n\
-//!      content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-//!     server.full_key(),
-//!     body.len(),
-//! )?;
-//! let mut response = String::new();
-//! connection.read_to_string(&mut response)?;
+//! contacts.create(NewContact::new("Ada@example.com").first_name("Ada")).await?;
 //!
-//! assert!(response.starts_with("HTTP/1.1 201"), "{response}");
-//! assert!(server.contact("ada@example.com").is_some());
+//! let stored = server.contact("ada@example.com").expect("the contact was created");
+//! assert_eq!(stored.first_name.as_deref(), Some("Ada"));
 //! assert_eq!(server.requests()[0].path, "/contacts");
 //! # Ok(())
 //! # }
+//! # #[cfg(not(feature = "client"))] fn main() {}
 //! ```
+//!
+//! Without the feature `client`, send requests to [`MockServer::url`] with the key
+//! [`MockServer::full_key`].
 //!
 //! # Time
 //!
