@@ -24,7 +24,7 @@ pub struct RecordedRequest {
     pub query: Option<String>,
     /// Names in lower case, in the order they came, one entry for each occurrence.
     pub headers: Vec<(String, String)>,
-    /// As sent; empty where it was longer than the server takes (8 MiB).
+    /// As sent; empty where it was longer than the server takes (16 MiB).
     pub body: Vec<u8>,
     /// The status that was answered, or `None` where a [`Fault`](super::Fault) closed the connection or sent something
     /// other than HTTP.

@@ -22,8 +22,8 @@ use super::exchange::{Answer, Exchange, Hangup};
 use super::journal::RecordedRequest;
 use super::state::Shared;
 
-/// The longest body that is read.
-const BODY_LIMIT: usize = 8 * 1024 * 1024;
+/// The longest body that is read. A batch of 100 entries with 150 kB each must pass.
+const BODY_LIMIT: usize = 16 * 1024 * 1024;
 
 /// How long the first half of a body has to arrive before the connection is reset under the second.
 const BEFORE_RESET: Duration = Duration::from_millis(20);

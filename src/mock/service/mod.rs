@@ -31,6 +31,7 @@ pub(super) mod message;
 mod parameters;
 mod percent;
 mod predicate;
+mod raw_json;
 pub(super) mod refusal;
 mod request_body;
 mod router;
