@@ -11,6 +11,7 @@ use super::engagement::Engagement;
 use super::json::quoted_list;
 use super::key::{DEFAULT_FULL_KEY, DEFAULT_SENDING_KEY, KeyKind, Keys};
 use super::message::{OutgoingEvent, Reply, Request};
+use super::printable::printable;
 use super::refusal::Refusal;
 use super::router::{Operation, Route};
 use super::segment::{Segment, SegmentKind};
@@ -116,7 +117,7 @@ impl Audience {
         let Some(engagement) = Engagement::from_name(what) else {
             return Err(format!(
                 "`{}` is not a known engagement; known engagements: {}",
-                what.escape_debug(),
+                printable(what),
                 quoted_list(&Engagement::NAMES)
             ));
         };

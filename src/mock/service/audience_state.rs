@@ -10,6 +10,7 @@ use super::contact_store::ContactStore;
 use super::dialect::Dialect;
 use super::engagement::{Engagement, Engagements};
 use super::message::OutgoingEvent;
+use super::printable::{printable, visible};
 use super::refusal::Refusal;
 use super::segment::Segment;
 
@@ -98,7 +99,7 @@ impl AudienceState {
         answer: bool,
     ) -> Result<(), Refusal> {
         if !self.topics.contains_key(&topic) {
-            let topic = topic.escape_debug();
+            let topic = printable(&topic);
             return Err(Refusal::not_found(format!("there is no topic `{topic}`")));
         }
         self.contact_mut(address)?.answers.insert(topic, answer);
@@ -112,7 +113,7 @@ impl AudienceState {
     /// 404 `not_found` if the segment is unknown. The document does not say so; it is the mock's choice.
     pub(super) fn segment(&self, id: &str) -> Result<&Segment, Refusal> {
         self.segments.get(id).ok_or_else(|| {
-            let id = id.escape_debug();
+            let id = printable(id);
             Refusal::not_found(format!("there is no segment `{id}`"))
         })
     }
@@ -189,7 +190,7 @@ impl AudienceState {
 }
 
 fn unknown_contact(address: &str) -> Refusal {
-    let address = address.escape_debug();
+    let address = visible(address);
     Refusal::not_found(format!("there is no contact `{address}`"))
 }
 

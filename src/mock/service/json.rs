@@ -6,6 +6,8 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, de};
 use serde_json::{Map, Number, Value};
 
+use super::printable::{printable, visible};
+
 /// Parses JSON text.
 ///
 /// # Errors
@@ -18,7 +20,7 @@ pub(crate) fn parse(text: &[u8]) -> Result<Value, String> {
 
 /// Returns a value as a message shows it: as JSON if it is short, otherwise only its kind.
 fn abbreviated(value: &Value) -> String {
-    let text = value.to_string();
+    let text = visible(&value.to_string());
     if text.len() <= 60 {
         return text;
     }
@@ -108,7 +110,7 @@ impl<'a> Members<'a> {
             Some(unknown) => Err(format!(
                 "`{}{}` is not a known member; known members: {}",
                 self.prefix,
-                unknown.escape_debug(),
+                printable(unknown),
                 quoted_list(known)
             )),
         }
@@ -153,7 +155,7 @@ impl Parsed {
     fn without_duplicates(self) -> Result<Value, String> {
         match self.duplicate {
             None => Ok(self.value),
-            Some(name) => Err(format!("`{}` is given twice", name.escape_debug())),
+            Some(name) => Err(format!("`{}` is given twice", printable(&name))),
         }
     }
 }

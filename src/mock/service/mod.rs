@@ -31,6 +31,7 @@ pub(super) mod message;
 mod parameters;
 mod percent;
 mod predicate;
+mod printable;
 mod raw_json;
 pub(super) mod refusal;
 mod request_body;

@@ -4,6 +4,7 @@ use super::address::case_folded;
 use super::dialect::{Dialect, SegmentWithRules, UnknownMembers};
 use super::json::{self, quoted_list};
 use super::percent::decode_parameter;
+use super::printable::printable;
 use super::refusal::Refusal;
 use super::rule::Rule;
 
@@ -78,7 +79,7 @@ fn decode_values(
             }
             return Err(Refusal::invalid(format!(
                 "`{}` is not a known parameter; known parameters: {}",
-                name.escape_debug(),
+                printable(&name),
                 quoted_list(&NAMES)
             )));
         };
@@ -98,7 +99,7 @@ fn parse_rule(text: &str, unknown: UnknownMembers) -> Result<Rule, String> {
 fn parse_limit(limit: &str) -> Result<usize, Refusal> {
     let digits = limit.strip_prefix('-').unwrap_or(limit);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        let limit = limit.escape_debug();
+        let limit = printable(limit);
         return Err(Refusal::invalid(format!(
             "`limit` must be a whole number, not \"{limit}\""
         )));

@@ -8,6 +8,7 @@ use super::address::{is_address, normalized};
 use super::contact::Reason;
 use super::dialect::{Dialect, PropertyValues, UnknownMembers};
 use super::json::{self, Members};
+use super::printable::printable;
 use super::raw_json::text_member;
 
 /// The body of a create request, or an entry of a batch (section 2.4).
@@ -152,7 +153,7 @@ fn properties(
             .iter()
             .find(|(_, value)| !value.is_string() && !value.is_number());
         if let Some((key, value)) = unsupported {
-            let name = format!("properties.{}", key.escape_debug());
+            let name = format!("properties.{}", printable(key));
             return Err(members.must_be(&name, "a string or a number", value));
         }
     }
