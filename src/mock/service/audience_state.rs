@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::Value;
 
-use super::address::normalized;
+use super::address::AddressKey;
 use super::contact::{Contact, Reason};
 use super::contact_store::ContactStore;
 use super::dialect::Dialect;
@@ -24,7 +24,7 @@ pub(super) struct AudienceState {
     segments: HashMap<String, Segment>,
     engagements: Engagements,
     /// The addresses that no mail is sent to, whether they are contacts or not (section 3.1).
-    suppressed: HashSet<String>,
+    suppressed: HashSet<AddressKey>,
     email_count: u64,
     /// The events that nobody has taken yet, oldest first.
     outbox: Vec<OutgoingEvent>,
@@ -129,7 +129,7 @@ impl AudienceState {
 
     /// Records an engagement of an address, which need not be a contact.
     pub(super) fn record_engagement(&mut self, address: &str, what: Engagement, at: i64) {
-        self.engagements.record(&normalized(address), what, at);
+        self.engagements.record(AddressKey::new(address), what, at);
     }
 
     /// Records a mailbox provider's spam report, which no request can undo (section 3.2).
@@ -142,7 +142,7 @@ impl AudienceState {
             contact.reason = Reason::Complaint;
         }
         self.record_engagement(address, Engagement::Complained, now);
-        self.suppressed.insert(normalized(address));
+        self.suppressed.insert(AddressKey::new(address));
     }
 
     /// Records what an event says about the mail of its recipient.
@@ -163,9 +163,9 @@ impl AudienceState {
         }
     }
 
-    /// Returns whether a normalized address is on the suppression list.
+    /// Returns whether an address is on the suppression list.
     pub(super) fn is_suppressed(&self, address: &str) -> bool {
-        self.suppressed.contains(address)
+        self.suppressed.contains(&AddressKey::new(address))
     }
 
     /// Returns the id for the next email: sequential, so that it is the same on every run of a test.

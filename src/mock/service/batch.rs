@@ -50,13 +50,16 @@ fn apply_entry(
     quota_exceeded: &mut Option<Refusal>,
     now: i64,
 ) -> Value {
-    let email = CreateBody::address_in(entry);
+    let sent = CreateBody::address_in(entry);
     let applied = match &*quota_exceeded {
         Some(refusal) => Err(refusal.clone()),
         None => json::parse(entry.as_bytes())
             .map_err(Refusal::invalid)
             .and_then(|body| Ok(apply(state, &body, now)?.1)),
     };
+    // The address as it is stored, which may be another spelling than the one of this entry.
+    let stored = state.contacts().find(&sent);
+    let email = stored.map_or(sent, |contact| contact.email.clone());
     match applied {
         Ok(outcome) => json!({"email": email, "status": outcome.as_str()}),
         Err(refusal) => {

@@ -113,7 +113,7 @@ impl Condition {
         match self {
             Self::Property { key, test } => test.holds(contact.properties.get(key)),
             Self::Engagement { what, test } => {
-                test.holds(engagements.latest(&contact.email, *what), now)
+                test.holds(engagements.latest(&contact.key, *what), now)
             }
             Self::JoinedWithin(days) => days.contain(contact.created_at, now),
             Self::JoinedBefore(days) => days.have_passed_since(contact.created_at, now),
@@ -188,7 +188,7 @@ mod tests {
         let email = "ada@x.io".to_owned();
         let contact = store.add(email, None, None, properties, joined).unwrap();
         let mut engagements = Engagements::default();
-        engagements.record("ada@x.io", Engagement::Opened, joined);
+        engagements.record(contact.key.clone(), Engagement::Opened, joined);
         let condition = parse(condition).unwrap();
         condition.holds(contact, &engagements, NOW)
     }

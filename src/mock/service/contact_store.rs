@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Map, Value};
 
-use super::address::normalized;
+use super::address::AddressKey;
 use super::contact::{Contact, Reason};
 use super::refusal::Refusal;
 
@@ -16,7 +16,7 @@ use super::refusal::Refusal;
 pub(crate) struct ContactStore {
     /// Oldest first.
     contacts: Vec<Contact>,
-    index_by_address: HashMap<String, usize>,
+    index_by_address: HashMap<AddressKey, usize>,
     /// How many contacts may be stored (section 8). `None` means no ceiling.
     ceiling: Option<u64>,
 }
@@ -45,15 +45,15 @@ impl ContactStore {
         self.contacts.len()
     }
 
-    /// Returns the contact with an address. The address is normalized first.
+    /// Returns the contact with an address, in any of its spellings.
     pub(crate) fn find(&self, address: &str) -> Option<&Contact> {
-        let index = *self.index_by_address.get(&normalized(address))?;
+        let index = *self.index_by_address.get(&AddressKey::new(address))?;
         self.contacts.get(index)
     }
 
-    /// Returns the contact with an address, for a change. The address is normalized first.
+    /// Returns the contact with an address, in any of its spellings, for a change.
     pub(crate) fn find_mut(&mut self, address: &str) -> Option<&mut Contact> {
-        let index = *self.index_by_address.get(&normalized(address))?;
+        let index = *self.index_by_address.get(&AddressKey::new(address))?;
         self.contacts.get_mut(index)
     }
 
@@ -78,10 +78,12 @@ impl ContactStore {
         {
             return Err(Refusal::quota_exceeded(ceiling));
         }
-        self.index_by_address.insert(email.clone(), index);
+        let key = AddressKey::new(&email);
+        self.index_by_address.insert(key.clone(), index);
         self.contacts.push(Contact {
             id: id_at(index),
             email,
+            key,
             first_name,
             last_name,
             properties,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::address::{is_address, normalized};
+use super::address::{AddressKey, is_address, normalized};
 use super::audience_state::AudienceState;
 use super::json::{self, Members};
 use super::message::Reply;
@@ -106,7 +106,7 @@ fn parse_recipients(members: &Members<'_>) -> Result<Vec<String>, String> {
         return Err(members.must_be("to", "at least one email address", found));
     }
     let mut seen = HashSet::new();
-    recipients.retain(|address| seen.insert(address.clone()));
+    recipients.retain(|address| seen.insert(AddressKey::new(address)));
     Ok(recipients)
 }
 

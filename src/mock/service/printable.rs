@@ -8,10 +8,13 @@ pub(crate) fn printable(name: &str) -> String {
     escaped(name, char::is_control)
 }
 
-/// Returns a text as a message shows it that may be about its invisible characters: [`printable`], with those escaped
-/// too.
+/// Returns a text as [`printable`] does, but with invisible characters and white space other than spaces escaped too.
+///
+/// For a message that says that a text is invalid: such a character may be the reason.
 pub(crate) fn visible(text: &str) -> String {
-    escaped(text, |c| c.is_control() || is_invisible(c))
+    escaped(text, |c| {
+        c.is_control() || is_invisible(c) || (c.is_whitespace() && c != ' ')
+    })
 }
 
 fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
@@ -82,6 +85,7 @@ mod tests {
                 r"a\u{200b}b\u{ad}\u{202e}\u{feff}",
             ),
             ("\u{fe0f}\u{e0041}", r"\u{fe0f}\u{e0041}"),
+            ("a b\u{a0}c\u{2028}", r"a b\u{a0}c\u{2028}"),
             ("Zoë's 用户 🎉", "Zoë's 用户 🎉"),
         ] {
             assert_eq!(visible(text), shown);

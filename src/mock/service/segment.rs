@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::address::normalized;
+use super::address::AddressKey;
 use super::contact::Contact;
 use super::dialect::UnknownMembers;
 use super::engagement::Engagements;
@@ -46,10 +46,10 @@ pub enum SegmentKind {
     Rule(Value),
 }
 
-/// A segment as it is stored: addresses normalized, the rule parsed.
+/// A segment as it is stored: the keys of the addresses, or the parsed rule.
 #[derive(Clone, Debug)]
 pub(crate) enum Segment {
-    Contacts(HashSet<String>),
+    Contacts(HashSet<AddressKey>),
     Rule(Rule),
 }
 
@@ -61,9 +61,12 @@ impl Segment {
     /// Fails if the rule is invalid. The message names the member that is wrong.
     pub(crate) fn parse(kind: SegmentKind) -> Result<Self, String> {
         Ok(match kind {
-            SegmentKind::Contacts(addresses) => {
-                Self::Contacts(addresses.iter().map(|email| normalized(email)).collect())
-            }
+            SegmentKind::Contacts(addresses) => Self::Contacts(
+                addresses
+                    .iter()
+                    .map(|email| AddressKey::new(email))
+                    .collect(),
+            ),
             SegmentKind::Rule(rule) => Self::Rule(Rule::parse(&rule, UnknownMembers::Refused)?),
         })
     }
@@ -71,7 +74,7 @@ impl Segment {
     /// Returns whether a contact belongs to the segment at `now`.
     pub(crate) fn contains(&self, contact: &Contact, engagements: &Engagements, now: i64) -> bool {
         match self {
-            Self::Contacts(addresses) => addresses.contains(&contact.email),
+            Self::Contacts(addresses) => addresses.contains(&contact.key),
             Self::Rule(rule) => rule.matches(contact, engagements, now),
         }
     }
