@@ -76,8 +76,7 @@ async fn act(
         (["segments", _], _) => Err(Refusal::Method("PUT")),
 
         (["contacts", address, "complaint"], "POST") => {
-            let now = shared.clock.unix();
-            shared.lock().audience.report_spam(address, now);
+            shared.report_spam(address);
             Ok(done())
         }
         (["contacts", _, "complaint"], _) => Err(Refusal::Method("POST")),

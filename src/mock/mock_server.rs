@@ -120,12 +120,11 @@ impl MockServer {
     /// A mailbox provider's spam report: the state that no caller can bring about or undo (interface section 3.1).
     ///
     /// The address is suppressed also where it is no contact.
+    ///
+    /// Sends an `email.complained` about the latest mail to the address to every endpoint. The first attempts are started
+    /// but not awaited.
     pub fn report_spam(&self, address: impl AsRef<str>) {
-        let now = self.shared.clock.unix();
-        self.shared
-            .lock()
-            .audience
-            .report_spam(address.as_ref(), now);
+        self.shared.report_spam(address.as_ref());
     }
 
     /// Notes that the contact did `what` at `when`, for rules on engagement (interface section 2.8).

@@ -102,16 +102,22 @@ impl Shared {
         let mut state = self.lock();
         let now = self.clock.unix();
         let exchange = exchange(&mut state, request, now);
-        let events = state.audience.take_events();
-        if events.is_empty() {
-            return exchange;
+        let published = state.publish_outbox(now);
+        drop(state);
+        if published {
+            self.changed();
         }
-        for event in events {
-            state.publish(NewEvent::new(event.event_type, event.data), now);
-        }
+        exchange
+    }
+
+    /// Records a spam report, and sends off the event that it gives rise to.
+    pub(super) fn report_spam(self: &Arc<Self>, address: &str) {
+        let mut state = self.lock();
+        let now = self.clock.unix();
+        state.audience.report_spam(address, now);
+        state.publish_outbox(now);
         drop(state);
         self.changed();
-        exchange
     }
 
     /// Sends an event. Done when it has been attempted once at every endpoint.
@@ -303,6 +309,16 @@ impl Shared {
 }
 
 impl State {
+    /// Publishes the events of the service itself, and returns whether there were any.
+    fn publish_outbox(&mut self, now: i64) -> bool {
+        let events = self.audience.take_events();
+        let published = !events.is_empty();
+        for event in events {
+            self.publish(NewEvent::new(event.event_type, event.data), now);
+        }
+        published
+    }
+
     fn publish(&mut self, event: NewEvent, now: i64) -> (u64, String) {
         let at = event.created_at.unwrap_or(now);
         self.audience

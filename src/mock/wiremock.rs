@@ -117,7 +117,10 @@ impl MockService {
     /// contact or not (section 3.2).
     pub fn report_spam(&self, address: impl AsRef<str>) {
         let now = self.now();
-        self.audience().report_spam(address.as_ref(), now);
+        let mut audience = self.audience();
+        audience.report_spam(address.as_ref(), now);
+        // Nobody delivers events here.
+        drop(audience.take_events());
     }
 
     /// Notes that the contact's mail was `delivered`, `bounced`, `complained`, `opened` or `clicked` at a

@@ -98,7 +98,8 @@ impl Audience {
         Ok(())
     }
 
-    /// Records a mailbox provider's spam report, which no request can undo (section 3.2).
+    /// Records a mailbox provider's spam report, which no request can undo (section 3.2), and publishes an
+    /// `email.complained`.
     pub(crate) fn report_spam(&mut self, address: &str, now: i64) {
         self.state.report_spam(address, now);
     }

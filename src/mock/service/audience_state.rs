@@ -1,14 +1,16 @@
 //! Everything that the service stores about one audience, with the methods that read and change it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::address::AddressKey;
+use super::address::{AddressKey, normalized};
 use super::contact::{Contact, Reason};
 use super::contact_store::ContactStore;
 use super::dialect::Dialect;
 use super::engagement::{Engagement, Engagements};
+use super::mail::Mail;
 use super::message::OutgoingEvent;
 use super::printable::{printable, visible};
 use super::refusal::Refusal;
@@ -26,6 +28,8 @@ pub(super) struct AudienceState {
     /// The addresses that no mail is sent to, whether they are contacts or not (section 3.1).
     suppressed: HashSet<AddressKey>,
     email_count: u64,
+    /// The latest mail that was sent to each address, which a spam report is about.
+    latest_mail: HashMap<AddressKey, Arc<Mail>>,
     /// The events that nobody has taken yet, oldest first.
     outbox: Vec<OutgoingEvent>,
 }
@@ -41,6 +45,7 @@ impl AudienceState {
             engagements: Engagements::default(),
             suppressed: HashSet::new(),
             email_count: 0,
+            latest_mail: HashMap::new(),
             outbox: Vec::new(),
         }
     }
@@ -134,21 +139,31 @@ impl AudienceState {
 
     /// Records a mailbox provider's spam report, which no request can undo (section 3.2).
     ///
-    /// It opts out the contact, if the address is one. It counts as the engagement `complained`, and puts the
-    /// address on the suppression list.
+    /// It opts out the contact, if the address is one. It counts as the engagement `complained`, puts the address on
+    /// the suppression list, and publishes an `email.complained` about the latest mail to the address.
     pub(super) fn report_spam(&mut self, address: &str, now: i64) {
+        let to = normalized(address);
+        let data = match self.latest_mail.get(&AddressKey::new(&to)) {
+            Some(mail) => mail.event_data(&to, ""),
+            None => Mail::sample().event_data(&to, ""),
+        };
+        self.publish("email.complained", data, now);
+    }
+
+    /// Records the effects of a spam report on the contact, its engagement and the suppression list.
+    fn record_spam_report(&mut self, address: &str, at: i64) {
         if let Some(contact) = self.contacts.find_mut(address) {
             contact.unsubscribed = true;
             contact.reason = Reason::Complaint;
         }
-        self.record_engagement(address, Engagement::Complained, now);
+        self.record_engagement(address, Engagement::Complained, at);
         self.suppressed.insert(AddressKey::new(address));
     }
 
     /// Records what an event says about the mail of its recipient.
     ///
-    /// `email.complained` is a spam report. The other events with the name of an engagement count as that engagement
-    /// if the recipient is a contact. Any other event changes nothing.
+    /// `email.complained` is a spam report. The other events with the name of an engagement count as that engagement,
+    /// also if the recipient becomes a contact only later. Any other event changes nothing.
     pub(super) fn record_event(&mut self, event_type: &str, data: &Value, at: i64) {
         let what = event_type
             .strip_prefix("email.")
@@ -157,8 +172,8 @@ impl AudienceState {
             return;
         };
         if what == Engagement::Complained {
-            self.report_spam(address, at);
-        } else if self.contacts.find(address).is_some() {
+            self.record_spam_report(address, at);
+        } else {
             self.record_engagement(address, what, at);
         }
     }
@@ -172,6 +187,12 @@ impl AudienceState {
     pub(super) fn next_email_id(&mut self) -> String {
         self.email_count += 1;
         format!("eml_{:08}", self.email_count)
+    }
+
+    /// Remembers a mail as the latest that was sent to an address.
+    pub(super) fn record_mail(&mut self, address: &str, mail: &Arc<Mail>) {
+        let key = AddressKey::new(address);
+        self.latest_mail.insert(key, Arc::clone(mail));
     }
 
     /// Records an event and keeps it for delivery to the webhook endpoints.
@@ -225,7 +246,15 @@ mod tests {
             .into_iter()
             .map(|event| event.event_type)
             .collect();
-        assert_eq!(types, ["email.refused", "email.refused"]);
+        assert_eq!(
+            types,
+            [
+                "email.complained",
+                "email.complained",
+                "email.refused",
+                "email.refused"
+            ]
+        );
     }
 
     #[test]
@@ -252,7 +281,8 @@ mod tests {
             r#"{"match_":"all","conditions":[{"field":"engagement","what":"opened","op":"ever"}]}"#;
         assert_eq!(
             service.listed_addresses(&format!("rules={rule}")),
-            ["ada@x.io"]
+            ["carol@x.io", "ada@x.io"],
+            "carol became a contact after her event"
         );
     }
 
@@ -268,5 +298,32 @@ mod tests {
 
         let response = service.post_without_body("/contacts/ada@x.io/subscribe");
         assert_eq!(status_and_slug(&response), (422, "failed_precondition"));
+        assert!(
+            service.audience.take_events().is_empty(),
+            "it is not published again"
+        );
+    }
+
+    #[test]
+    fn a_spam_report_is_about_the_latest_mail_to_the_address() {
+        let mut service = Service::new();
+        for subject in ["First", "Last"] {
+            let mail = json!({"from": "me@x.io", "to": "ada@x.io", "subject": subject});
+            service.post("/emails", &mail);
+        }
+        service.audience.take_events();
+
+        service.audience.report_spam("Ada@x.io ", service.now);
+        service.audience.report_spam("bob@x.io", service.now);
+
+        let events = service.audience.take_events();
+        assert_eq!(events.len(), 2);
+        assert_eq!(events[0].event_type, "email.complained");
+        assert_eq!(
+            events[0].data,
+            json!({"email_id": "eml_00000002", "from": "me@x.io", "to": "ada@x.io", "subject": "Last",
+                "bounce_type": "", "detail": ""})
+        );
+        assert_eq!(events[1].data["to"], "bob@x.io");
     }
 }

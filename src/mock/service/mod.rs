@@ -27,6 +27,7 @@ mod engagement;
 mod json;
 pub(super) mod key;
 mod listing;
+mod mail;
 pub(super) mod message;
 mod parameters;
 mod percent;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use audience::mock::MockServer;
 use serde_json::{Value, json};
 
 use super::{Api, DAY, NOW};
@@ -179,4 +180,43 @@ fn section_2_8_a_spam_report_counts_as_engagement() {
         ),
         ["ada@example.com"]
     );
+}
+
+#[tokio::test]
+async fn section_2_8_engagement_before_the_contact_exists_counts_however_it_was_recorded() {
+    let server = MockServer::builder().clock(NOW).start().await;
+    let api = Api { server };
+    for what in WHAT {
+        api.server
+            .engage(format!("recorded-{what}@example.com"), what, NOW);
+        let to = format!("sent-{what}@example.com");
+        api.server
+            .send_event(json!({"type": format!("email.{what}"), "data": {"to": to}}))
+            .await;
+    }
+    api.server.report_spam("reported-complained@example.com");
+    api.post(
+        "/emails",
+        json!({"from": "me@example.com", "to": "mailed-delivered@example.com"}),
+    )
+    .expect(200);
+
+    for how in ["recorded", "sent", "reported", "mailed"] {
+        for what in WHAT {
+            api.create(&format!("{how}-{what}@example.com"));
+        }
+    }
+
+    for what in WHAT {
+        let mut expected = vec![
+            format!("recorded-{what}@example.com"),
+            format!("sent-{what}@example.com"),
+        ];
+        match what {
+            "complained" => expected.insert(1, "reported-complained@example.com".to_owned()),
+            "delivered" => expected.insert(0, "mailed-delivered@example.com".to_owned()),
+            _ => {}
+        }
+        assert_eq!(api.matching(engagement(what, "ever")), expected);
+    }
 }

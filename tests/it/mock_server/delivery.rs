@@ -562,6 +562,7 @@ async fn mail_that_is_sent_gives_rise_to_events() {
         })
         .collect();
     let expected = [
+        ("email.complained", "spam@example.com"),
         ("email.sent", "ada@example.com"),
         ("email.delivered", "ada@example.com"),
         ("email.refused", "spam@example.com"),
