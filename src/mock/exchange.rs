@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::faults::{Fault, Kind};
 use super::journal::RecordedRequest;
+use super::service::audience::Audience;
 use super::service::message::{Reply, Request};
 use super::state::State;
 
@@ -72,7 +73,7 @@ pub(super) fn exchange(state: &mut State, mut request: RecordedRequest, now: i64
         None | Some(Kind::Answered | Kind::CloseAfter | Kind::CutBody | Kind::ResetBody) => {
             state.audience.handle(&as_sent(&request), now).into()
         }
-        Some(Kind::Status(status)) => made_up(status),
+        Some(Kind::Status(status)) => made_up(&state.audience, status),
         Some(Kind::CloseBefore | Kind::Garbage) => Answer::default(),
     };
     let exchange = match fault {
@@ -100,7 +101,7 @@ fn as_sent(request: &RecordedRequest) -> Request<'_> {
 }
 
 /// What a status that the test asked for looks like: a slug made from its name, as `service_unavailable`.
-fn made_up(status: u16) -> Answer {
+fn made_up(audience: &Audience, status: u16) -> Answer {
     if status < 400 {
         return Answer {
             status,
@@ -112,7 +113,8 @@ fn made_up(status: u16) -> Answer {
         .and_then(|status| status.canonical_reason())
         .unwrap_or("fault");
     let slug = name.to_ascii_lowercase().replace([' ', '-'], "_");
-    Answer::error(status, &slug, "the test asked for this answer")
+    let message = "the test asked for this answer";
+    audience.error_reply(status, &slug, message).into()
 }
 
 fn spoil(fault: Fault, mut answer: Answer, request: &mut RecordedRequest) -> Exchange {

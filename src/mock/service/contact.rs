@@ -95,7 +95,7 @@ pub(crate) struct Contact {
     pub(crate) properties: Map<String, Value>,
     pub(crate) unsubscribed: bool,
     pub(crate) reason: Reason,
-    /// Unix seconds.
+    /// Unix seconds. It never changes: the order of the store depends on it.
     pub(crate) created_at: i64,
     /// The contact's own topic answers.
     pub(crate) answers: BTreeMap<String, bool>,

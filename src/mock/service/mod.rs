@@ -21,6 +21,7 @@ mod consent;
 pub(super) mod contact;
 mod contact_store;
 mod contacts;
+mod content_type;
 pub(super) mod dialect;
 mod emails;
 mod engagement;

@@ -45,9 +45,7 @@ impl ListParameters {
         }
         let rule = match rules {
             None => None,
-            Some(rules) => {
-                Some(parse_rule(&rules, dialect.unknown_members).map_err(Refusal::invalid)?)
-            }
+            Some(rules) => Some(parse_rule(&rules, dialect).map_err(Refusal::invalid)?),
         };
         Ok(Self {
             limit: match limit {
@@ -90,8 +88,8 @@ fn decode_values(
     Ok(values)
 }
 
-fn parse_rule(text: &str, unknown: UnknownMembers) -> Result<Rule, String> {
-    let rule = json::parse(text.as_bytes()).and_then(|rule| Rule::parse(&rule, unknown));
+fn parse_rule(text: &str, dialect: Dialect) -> Result<Rule, String> {
+    let rule = json::parse(text.as_bytes()).and_then(|rule| Rule::parse(&rule, dialect));
     rule.map_err(|error| format!("`rules`: {error}"))
 }
 

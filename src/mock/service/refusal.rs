@@ -21,7 +21,7 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     /// Creates a refusal with any status and slug. The other constructors make those of section 7.
-    pub(in crate::mock) fn new(
+    pub(super) fn new(
         status: u16,
         code: impl Into<Cow<'static, str>>,
         message: impl Into<String>,
@@ -95,7 +95,7 @@ impl Refusal {
     }
 
     /// Returns the response that states this refusal, with its body in the given shape.
-    pub(in crate::mock) fn reply(&self, shape: ErrorShape) -> Reply {
+    pub(super) fn reply(&self, shape: ErrorShape) -> Reply {
         Reply::json(self.status, &self.body(shape))
     }
 

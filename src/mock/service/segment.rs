@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::address::AddressKey;
 use super::contact::Contact;
-use super::dialect::UnknownMembers;
+use super::dialect::{Dialect, UnknownMembers};
 use super::engagement::Engagements;
 use super::rule::Rule;
 
@@ -59,7 +59,11 @@ impl Segment {
     /// # Errors
     ///
     /// Fails if the rule is invalid. The message names the member that is wrong.
-    pub(crate) fn parse(kind: SegmentKind) -> Result<Self, String> {
+    pub(crate) fn parse(kind: SegmentKind, dialect: Dialect) -> Result<Self, String> {
+        let strict = Dialect {
+            unknown_members: UnknownMembers::Refused,
+            ..dialect
+        };
         Ok(match kind {
             SegmentKind::Contacts(addresses) => Self::Contacts(
                 addresses
@@ -67,7 +71,7 @@ impl Segment {
                     .map(|email| AddressKey::new(email))
                     .collect(),
             ),
-            SegmentKind::Rule(rule) => Self::Rule(Rule::parse(&rule, UnknownMembers::Refused)?),
+            SegmentKind::Rule(rule) => Self::Rule(Rule::parse(&rule, strict)?),
         })
     }
 
@@ -92,7 +96,7 @@ mod tests {
         let mut store = ContactStore::default();
         let kind = SegmentKind::Contacts(vec![" Ada@Example.com ".to_owned()]);
 
-        let segment = Segment::parse(kind).unwrap();
+        let segment = Segment::parse(kind, Dialect::default()).unwrap();
 
         for (address, expected) in [("ada@example.com", true), ("bob@example.com", false)] {
             let email = address.to_owned();
@@ -104,7 +108,11 @@ mod tests {
 
     #[test]
     fn an_invalid_rule_is_an_error() {
-        let error = Segment::parse(SegmentKind::Rule(json!({"match_": "all"}))).unwrap_err();
+        let error = Segment::parse(
+            SegmentKind::Rule(json!({"match_": "all"})),
+            Dialect::default(),
+        )
+        .unwrap_err();
 
         assert_eq!(error, "`conditions` is missing");
     }
