@@ -3,7 +3,7 @@
 use serde_json::{Number, Value};
 
 use super::contact::Contact;
-use super::dialect::{Dialect, UnknownMembers};
+use super::dialect::{Dialect, JoinedMember, UnknownMembers};
 use super::engagement::{Engagement, Engagements};
 use super::json::{Members, quoted_list};
 use super::predicate::{Days, EngagementTest, PropertyTest};
@@ -34,7 +34,7 @@ impl Condition {
     ///
     /// Fails if a member is missing, invalid or unknown. The error is the message for a refusal and names the member.
     pub(crate) fn parse(condition: &Value, index: usize, dialect: Dialect) -> Result<Self, String> {
-        let joined_member = dialect.joined_member.name();
+        let joined_member = joined_member(dialect.joined_member);
         let prefix = format!("conditions[{index}].");
         let what = format!("`conditions[{index}]`");
         let members = Members::new(condition, &what, &prefix)?;
@@ -148,6 +148,15 @@ fn number(members: &Members<'_>) -> Result<Number, String> {
     match members.required("value")? {
         Value::Number(number) => Ok(number.clone()),
         other => Err(members.must_be("value", "a number", other)),
+    }
+}
+
+/// Returns the name of the member that holds the day count of a joined condition.
+fn joined_member(choice: JoinedMember) -> &'static str {
+    match choice {
+        JoinedMember::Days => "days",
+        JoinedMember::Value => "value",
+        JoinedMember::Count => "count",
     }
 }
 

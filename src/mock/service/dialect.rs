@@ -275,17 +275,6 @@ dialect_settings! {
     }
 }
 
-impl JoinedMember {
-    /// Returns the name of the member.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Days => "days",
-            Self::Value => "value",
-            Self::Count => "count",
-        }
-    }
-}
-
 impl SuccessStatus {
     /// Returns the HTTP status.
     pub(super) fn code(self) -> u16 {

@@ -1,21 +1,24 @@
 //! Each dialect: one way a real service might differ from the defaults of the mock.
+//!
+//! The tests of `other_content_type` and `joined_member` are in `content_type` and `rules_in_time`.
 
 use std::collections::BTreeSet;
 
 use audience::mock::{
-    BatchMessage, BatchRefusal, ConsentForm, Dialect, EndOfList, ErrorShape, Fault, JoinedMember,
-    LeftOut, MissingName, OtherContentType, PropertyValues, ReasonAfterSubscribe, SegmentKind,
-    SegmentWithRules, SuccessStatus, UnknownMembers,
+    BatchMessage, BatchRefusal, ConsentForm, Dialect, EndOfList, ErrorShape, Fault, LeftOut,
+    MissingName, PropertyValues, ReasonAfterSubscribe, SegmentKind, SegmentWithRules,
+    SuccessStatus, UnknownMembers,
 };
 use serde_json::{Value, json};
 
+use super::exchange::Response;
 use super::{Api, members, strings};
 
 const ADA: &str = "ada@example.com";
 const PATH: &str = "/contacts/ada%40example.com";
 
 #[test]
-fn every_dialect_has_a_test_here() {
+fn every_dialect_has_a_test() {
     let tested = [
         "error_shape: NestedSlug",
         "error_shape: NestedType",
@@ -84,6 +87,7 @@ fn dialect_error_shape() {
                 "key_not_permitted",
             ),
             (api.get("/nowhere"), 404, "not_found"),
+            (status_fault(&api), 503, "service_unavailable"),
         ] {
             let body = response.expect(status);
             assert_eq!(body.pointer(slug_at), Some(&json!(slug)), "{body}");
@@ -95,45 +99,10 @@ fn dialect_error_shape() {
     }
 }
 
-#[test]
-fn dialect_error_shape_of_a_status_fault() {
-    let paths: Vec<(Dialect, &str, &str)> = [
-        (ErrorShape::NestedCode, "/error/code", "/error/message"),
-        (ErrorShape::NestedSlug, "/error/slug", "/error/message"),
-        (ErrorShape::NestedType, "/error/type", "/error/message"),
-        (ErrorShape::Code, "/code", "/message"),
-        (ErrorShape::Slug, "/slug", "/message"),
-        (ErrorShape::Error, "/error", "/message"),
-        (ErrorShape::Type, "/type", "/message"),
-        (ErrorShape::Name, "/name", "/message"),
-    ]
-    .into_iter()
-    .map(|(error_shape, slug_at, message_at)| {
-        let dialect = Dialect {
-            error_shape,
-            ..Dialect::default()
-        };
-        (dialect, slug_at, message_at)
-    })
-    .collect();
-    for (dialect, slug_at, message_at) in paths {
-        let api = Api::with_dialect(dialect);
-        let refusal = api.get("/nowhere").expect(404);
-        api.server.fault(Fault::status(503));
-
-        let body = api.get("/contacts").expect(503);
-
-        assert_eq!(
-            body.pointer(slug_at),
-            Some(&json!("service_unavailable")),
-            "{dialect}: {body}"
-        );
-        assert!(
-            body.pointer(message_at).is_some_and(Value::is_string),
-            "{dialect}: {body}"
-        );
-        assert_eq!(members(&body), members(&refusal), "{dialect}");
-    }
+/// The response to a request that a status fault applies to.
+fn status_fault(api: &Api) -> Response {
+    api.server.fault(Fault::status(503).times(1));
+    api.get("/contacts")
 }
 
 #[test]
@@ -414,71 +383,6 @@ fn dialect_unknown_members_ignored() {
     api.patch(PATH, json!({"properties": {}, "colour": "red"}))
         .expect(200);
     assert_eq!(api.listed(&[("colour", "red")]), [ADA]);
-}
-
-#[test]
-fn dialect_other_content_type() {
-    for (other_content_type, status, slug) in [
-        (
-            OtherContentType::UnsupportedMediaType,
-            415,
-            Some("unsupported_media_type"),
-        ),
-        (OtherContentType::Ignored, 201, None),
-    ] {
-        let api = Api::with_dialect(Dialect {
-            other_content_type,
-            ..Dialect::default()
-        });
-
-        let body = api
-            .request("POST", "/contacts")
-            .header("content-type", "application/x-www-form-urlencoded")
-            .body(json!({ "email": ADA }))
-            .send()
-            .expect(status);
-
-        assert_eq!(body["error"]["code"].as_str(), slug);
-    }
-}
-
-#[test]
-fn dialect_joined_member() {
-    for (joined_member, name) in [
-        (JoinedMember::Value, "value"),
-        (JoinedMember::Count, "count"),
-    ] {
-        let api = Api::with_dialect(Dialect {
-            joined_member,
-            ..Dialect::default()
-        });
-        api.create(ADA);
-        let rule = |condition: Value| json!({"match_": "all", "conditions": [condition]});
-
-        for (field, expected) in [("joined_within_days", 1), ("joined_before_days", 0)] {
-            let condition = json!({"field": field, name: 2});
-            assert_eq!(api.matching(condition.clone()).len(), expected, "{field}");
-            api.server
-                .segment("seg_1", SegmentKind::Rule(rule(condition)));
-            assert_eq!(api.listed(&[("segment_id", "seg_1")]).len(), expected);
-
-            let days = rule(json!({"field": field, "days": 2})).to_string();
-            let message = api
-                .list(&[("rules", &days)])
-                .refused(422, "validation_error");
-            assert!(message.contains(name), "{message}");
-            let invalid = rule(json!({"field": field, name: 0})).to_string();
-            api.list(&[("rules", &invalid)])
-                .refused(422, "validation_error");
-        }
-        let engaged =
-            json!({"field": "engagement", "what": "opened", "op": "within_days", "days": 1});
-        assert_eq!(
-            api.matching(engaged).len(),
-            0,
-            "an engagement still has `days`"
-        );
-    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ const TYPES: [&str; 10] = [
     "email.refused",
     "email.received",
 ];
-const MAIL: [&str; 6] = ["bounce_type", "detail", "email_id", "from", "subject", "to"];
+pub(super) const MAIL: [&str; 6] = ["bounce_type", "detail", "email_id", "from", "subject", "to"];
 
 /// A mock that delivers to this receiver.
 pub(super) async fn api_delivering_to(receiver: &Receiver) -> Api {
@@ -354,58 +354,4 @@ async fn section_6_4_authentication_results_report_only_spf() {
         .expect("spf");
     assert!(!result.is_empty() && !domain.is_empty(), "{results}");
     assert_eq!((dkim, dmarc), ("dkim=not-evaluated", "dmarc=not-evaluated"));
-}
-
-#[tokio::test]
-async fn section_6_1_a_spam_report_sends_one_complained_event() {
-    let (api, receiver) = api_and_receiver([]).await;
-    api.create("ada@example.com");
-
-    api.server.report_spam(" Ada@Example.com ");
-    api.server.report_spam("stranger@example.com");
-    api.server.advance(Duration::from_secs(1)).await;
-    api.get("/contacts").expect(200);
-    api.server.advance(Duration::from_secs(1)).await;
-
-    let events = receiver.events();
-    assert_eq!(events.len(), 2, "{events:?}");
-    for (event, to) in events
-        .iter()
-        .zip(["ada@example.com", "stranger@example.com"])
-    {
-        assert_eq!(event["type"], "email.complained");
-        assert_eq!(event["created_at"], json!(NOW));
-        assert_eq!(members(&event["data"]), MAIL);
-        assert_eq!(event["data"]["to"], to);
-        assert_eq!(event["data"]["bounce_type"], "");
-    }
-}
-
-#[tokio::test]
-async fn section_6_3_the_event_of_a_spam_report_is_about_the_last_mail_to_the_address() {
-    let (api, receiver) = api_and_receiver([]).await;
-    for subject in ["First", "Last"] {
-        let mail = json!({"from": "me@example.org", "to": ["ada@example.com"], "subject": subject});
-        api.post("/emails", mail).expect(200);
-    }
-    api.server.report_spam("ADA@example.com");
-    api.server.advance(Duration::from_secs(1)).await;
-
-    let events = receiver.events();
-    let sent = &events[2]["data"];
-    let complained = events.last().unwrap();
-    assert_eq!(complained["type"], "email.complained");
-    assert_eq!(sent["subject"], "Last");
-    assert_eq!(&complained["data"], sent);
-}
-
-#[tokio::test]
-async fn section_6_1_a_complained_event_of_a_test_is_sent_only_once() {
-    let (api, receiver) = api_and_receiver([]).await;
-
-    api.send_empty_event("email.complained").await;
-    api.get("/contacts").expect(200);
-    api.server.advance(Duration::from_secs(1)).await;
-
-    assert_eq!(receiver.events().len(), 1);
 }

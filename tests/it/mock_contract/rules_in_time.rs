@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use audience::mock::MockServer;
+use audience::mock::{Dialect, JoinedMember, MockServer, SegmentKind};
 use serde_json::{Value, json};
 
 use super::{Api, DAY, NOW};
@@ -218,5 +218,44 @@ async fn section_2_8_engagement_before_the_contact_exists_counts_however_it_was_
             _ => {}
         }
         assert_eq!(api.matching(engagement(what, "ever")), expected);
+    }
+}
+
+#[test]
+fn dialect_joined_member() {
+    for (joined_member, name) in [
+        (JoinedMember::Value, "value"),
+        (JoinedMember::Count, "count"),
+    ] {
+        let api = Api::with_dialect(Dialect {
+            joined_member,
+            ..Dialect::default()
+        });
+        api.create("ada@example.com");
+        let rule = |condition: Value| json!({"match_": "all", "conditions": [condition]});
+
+        for (field, expected) in [("joined_within_days", 1), ("joined_before_days", 0)] {
+            let condition = json!({"field": field, name: 2});
+            assert_eq!(api.matching(condition.clone()).len(), expected, "{field}");
+            api.server
+                .segment("seg_1", SegmentKind::Rule(rule(condition)));
+            assert_eq!(api.listed(&[("segment_id", "seg_1")]).len(), expected);
+
+            let days = rule(json!({"field": field, "days": 2})).to_string();
+            let message = api
+                .list(&[("rules", &days)])
+                .refused(422, "validation_error");
+            assert!(message.contains(name), "{message}");
+            let invalid = rule(json!({"field": field, name: 0})).to_string();
+            api.list(&[("rules", &invalid)])
+                .refused(422, "validation_error");
+        }
+        let engaged =
+            json!({"field": "engagement", "what": "opened", "op": "within_days", "days": 1});
+        assert_eq!(
+            api.matching(engaged).len(),
+            0,
+            "an engagement still has `days`"
+        );
     }
 }
