@@ -13,8 +13,8 @@ use super::json::invalid_json;
 ///
 /// Of an array longer than `keep`, the elements after that are counted only.
 ///
-/// Splitting checks the grammar of JSON and nothing else. An element may still be impossible to [parsed](super::json::parse): it has a
-/// number out of range, a lone surrogate, or too many levels.
+/// Splitting checks the grammar of JSON and nothing else. Parsing an element may still fail: it may have a number out of
+/// range, a lone surrogate, or too many levels.
 ///
 /// # Errors
 ///

@@ -42,6 +42,9 @@ pub enum SegmentKind {
     Contacts(Vec<String>),
     /// A stored rule: a JSON object as in section 2.8.
     ///
+    /// Its joined conditions hold the day count in the member that the dialect names
+    /// ([`JoinedMember`](crate::mock::JoinedMember)).
+    ///
     /// The mock evaluates it for every list request, so a contact can enter or leave the segment.
     Rule(Value),
 }
