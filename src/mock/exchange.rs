@@ -10,7 +10,6 @@ use super::journal::{Journal, RecordedRequest};
 use super::response::{Disconnect, MockResponse};
 use super::service::audience::Audience;
 use super::service::message::Request;
-use super::service::refusal::Refusal;
 
 /// Bytes that no HTTP client can read as a response.
 const GARBAGE: &[u8] = b"\x16\x03\x01 this is not HTTP\r\n\r\n";
@@ -35,7 +34,7 @@ impl Exchange {
         let fault = faults.take(&request.method, &request.path);
         let kind = fault.as_ref().map(|fault| fault.kind);
         let response = match kind {
-            Some(FaultKind::Status(status)) => fault_response(status),
+            Some(FaultKind::Status(status)) => fault_response(status, audience),
             Some(FaultKind::CloseBefore | FaultKind::Garbage) => MockResponse::default(),
             None
             | Some(
@@ -71,8 +70,9 @@ fn service_request(request: &RecordedRequest) -> Request<'_> {
 
 /// Returns the response for a [`Fault::status`].
 ///
-/// An error has a body with a code made from the status' name, such as `service_unavailable`.
-fn fault_response(status: u16) -> MockResponse {
+/// An error has a body in the dialect's shape, with a code made from the status' name, such as
+/// `service_unavailable`.
+fn fault_response(status: u16, audience: &Audience) -> MockResponse {
     if status < 400 {
         return MockResponse {
             status,
@@ -84,7 +84,9 @@ fn fault_response(status: u16) -> MockResponse {
         .and_then(|status| status.canonical_reason())
         .unwrap_or("fault");
     let code = name.to_ascii_lowercase().replace([' ', '-'], "_");
-    Refusal::new(status, code, "the test asked for this response").into()
+    audience
+        .error_reply(status, &code, "the test asked for this response")
+        .into()
 }
 
 fn apply_fault(fault: Fault, mut response: MockResponse) -> Exchange {

@@ -24,7 +24,7 @@ pub struct RecordedRequest {
     pub query: Option<String>,
     /// The headers in the order they were sent, with lowercase names. A repeated header has one entry for each value.
     pub headers: Vec<(String, String)>,
-    /// The body as sent. Empty if it was longer than the limit of 8 MiB.
+    /// The body as sent. Empty if it was longer than the limit of 16 MiB.
     pub body: Vec<u8>,
     /// The status of the response. `None` if a [`Fault`](super::Fault) closed the connection or sent something other
     /// than HTTP.

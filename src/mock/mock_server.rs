@@ -338,9 +338,9 @@ impl MockServer {
         self.shared.lock().deliveries.attempts()
     }
 
-    /// Runs `action` with the lock held. The lock is free again before the caller can panic.
-    fn with_audience<T>(&self, action: impl FnOnce(&mut Audience) -> T) -> T {
-        action(&mut self.shared.lock().audience)
+    /// Runs `change` with the lock held. The lock is free again before the caller can panic.
+    fn with_audience<T>(&self, change: impl FnOnce(&mut Audience) -> T) -> T {
+        self.shared.with_audience(change)
     }
 }
 

@@ -26,7 +26,7 @@ use super::service::refusal::Refusal;
 use super::shared::Shared;
 
 /// The longest request body that is read, in bytes.
-const BODY_LIMIT: usize = 8 * 1024 * 1024;
+const BODY_LIMIT: usize = 16 * 1024 * 1024;
 
 /// The time between the last bytes of a response and the reset of its connection, so that the bytes arrive first.
 const DELAY_BEFORE_RESET: Duration = Duration::from_millis(20);

@@ -15,6 +15,7 @@ use super::delivery::event::NewEvent;
 use super::delivery::schedule::Step;
 use super::exchange::Exchange;
 use super::journal::RecordedRequest;
+use super::service::audience::Audience;
 use super::state::{InitialState, State};
 
 /// The state of a server, and the tasks that deliver events and move the clock.
@@ -81,6 +82,19 @@ impl Shared {
             self.update_schedule();
         }
         exchange
+    }
+
+    /// Runs `change` on the audience and starts the deliveries it causes.
+    pub(super) fn with_audience<T>(self: &Arc<Self>, change: impl FnOnce(&mut Audience) -> T) -> T {
+        let (result, has_events) = {
+            let mut state = self.lock();
+            let result = change(&mut state.audience);
+            (result, state.publish_outbox(self.clock.unix()))
+        };
+        if has_events {
+            self.update_schedule();
+        }
+        result
     }
 
     /// Sends an event and waits until it has been attempted once at every endpoint. Returns its id.

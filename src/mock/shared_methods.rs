@@ -102,7 +102,9 @@ macro_rules! audience_methods {
         /// Records a spam report from a mailbox provider (interface sections 3.1 and 3.2).
         ///
         /// It unsubscribes the contact for the reason `complaint`, which no request can undo, counts as engagement, and
-        /// suppresses the address. The address is suppressed even if it is not a contact.
+        /// suppresses the address. The address is suppressed even if it is not a contact. A
+        /// [`MockServer`](crate::mock::MockServer) delivers an `email.complained` event about the latest mail to the
+        /// address to every endpoint; this method does not wait for the delivery.
         ///
         /// # Example: a refused mail
         ///

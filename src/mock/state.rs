@@ -67,12 +67,17 @@ impl State {
             &mut self.journal,
             now,
         );
+        (exchange, self.publish_outbox(now))
+    }
+
+    /// Publishes the events that the audience caused. Returns whether there were any.
+    pub(super) fn publish_outbox(&mut self, now: i64) -> bool {
         let events = self.audience.take_events();
         let has_events = !events.is_empty();
         for event in events {
             self.publish(NewEvent::new(event.event_type, event.data), now);
         }
-        (exchange, has_events)
+        has_events
     }
 
     /// Records an event as engagement and schedules its delivery. Returns its number and its id.

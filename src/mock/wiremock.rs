@@ -93,8 +93,12 @@ impl MockService {
         (self.now)()
     }
 
-    fn with_audience<T>(&self, action: impl FnOnce(&mut Audience) -> T) -> T {
-        action(&mut self.lock())
+    /// Runs `change`, and drops the events it causes: nothing delivers them.
+    fn with_audience<T>(&self, change: impl FnOnce(&mut Audience) -> T) -> T {
+        let mut audience = self.lock();
+        let result = change(&mut audience);
+        audience.take_events();
+        result
     }
 
     /// Ignores a poisoned lock: no request leaves the audience half changed.

@@ -43,7 +43,8 @@ pub(super) fn put_segment(call: &Call<'_>) -> CallResult {
 
 pub(super) fn report_spam(call: &Call<'_>) -> CallResult {
     let now = call.shared.clock.unix();
-    call.shared.lock().audience.report_spam(call.parameter, now);
+    call.shared
+        .with_audience(|audience| audience.report_spam(call.parameter, now));
     Ok(no_content())
 }
 

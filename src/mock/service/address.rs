@@ -1,35 +1,92 @@
-//! Email addresses: when one is valid, and the form in which it is stored and looked up.
+//! Email addresses: when one is valid, how it is stored, and when two are the same.
 
-/// Returns the form in which an address is stored and looked up: lowercased and trimmed (section 2.1).
+use super::printable::is_invisible;
+
+/// Returns the form in which an address is stored and shown: lowercased and trimmed (section 2.1).
 pub(crate) fn normalized(address: &str) -> String {
-    lowercase(address.trim())
+    address.trim().to_lowercase()
+}
+
+/// The identity of an address: two addresses with the same key are the same contact (section 1).
+///
+/// Case and surrounding white space do not matter. A letter with several lower cases counts as one, as `σ` and `ς`,
+/// whose capital is `Σ`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct AddressKey(String);
+
+impl AddressKey {
+    /// Creates the key of an address, which need not be normalized or valid.
+    pub(crate) fn new(address: &str) -> Self {
+        Self(case_folded(address.trim()))
+    }
+}
+
+/// Returns a text in the form used for comparisons that ignore case (`query`, section 4.4).
+pub(crate) fn case_folded(text: &str) -> String {
+    let mut folded = String::with_capacity(text.len());
+    for character in text.chars() {
+        folded.extend(capital(character).to_lowercase());
+    }
+    folded
+}
+
+/// Returns the capital of a letter if that is a single character, otherwise the letter.
+///
+/// The dotless `ı` counts as its own capital: it would become `I` and then `i`, which is another letter.
+fn capital(letter: char) -> char {
+    let mut capitals = letter.to_uppercase();
+    match (capitals.next(), capitals.next()) {
+        (Some(capital), None) if letter != 'ı' => capital,
+        _ => letter,
+    }
 }
 
 /// Returns whether a normalized address is valid.
 ///
-/// The document says only "must be an email address" (section 2.4). The mock accepts exactly one `@` with text on
-/// both sides of it, and refuses white space and control characters. Letters beyond ASCII are valid.
+/// The document says only "must be an email address" (section 2.4). The mock accepts `local@domain` without white
+/// space, control characters and invisible characters:
+///
+/// - The local part has none of `<>()[],:\"`, or is a quoted string without quotation marks and backslashes inside.
+/// - The domain consists of labels with a dot between them, and no label is empty. A label has no ASCII punctuation
+///   other than `-` and `_`. An address literal such as `[192.0.2.1]` is a domain, too.
+/// - Letters beyond ASCII are valid in both.
+///
+/// Dots in the local part can stand anywhere: some providers gave out such addresses.
 pub(crate) fn is_address(normalized: &str) -> bool {
-    let Some((local, domain)) = normalized.split_once('@') else {
-        return false;
-    };
-    let blank = |c: char| c.is_whitespace() || c.is_control();
-    !local.is_empty() && !domain.is_empty() && !domain.contains('@') && !normalized.contains(blank)
+    let forbidden = |c: char| c.is_whitespace() || c.is_control() || is_invisible(c);
+    match normalized.split_once('@') {
+        Some((local, domain)) => {
+            is_local_part(local) && is_domain(domain) && !normalized.contains(forbidden)
+        }
+        None => false,
+    }
 }
 
-/// Lowercases each character by itself.
-///
-/// [`str::to_lowercase`] writes a sigma at the end of a word in another way than one inside it. A part of a text
-/// would then no longer be found in the whole.
-fn lowercase(text: &str) -> String {
-    text.chars().flat_map(char::to_lowercase).collect()
+fn is_local_part(local: &str) -> bool {
+    let quoted = local
+        .strip_prefix('"')
+        .and_then(|local| local.strip_suffix('"'));
+    match quoted {
+        Some(quoted) => !quoted.is_empty() && !quoted.contains(['"', '\\']),
+        None => {
+            !local.is_empty()
+                && !local.contains(['<', '>', '(', ')', '[', ']', ',', ':', '\\', '"'])
+        }
+    }
 }
 
-/// Returns a text in the form used for comparisons that ignore case (`query`, section 4.4).
-///
-/// This is the lowercase form, with the final sigma `ς` replaced by `σ`: both have the same capital letter.
-pub(crate) fn case_folded(text: &str) -> String {
-    lowercase(text).replace('ς', "σ")
+fn is_domain(domain: &str) -> bool {
+    let literal = domain
+        .strip_prefix('[')
+        .and_then(|domain| domain.strip_suffix(']'));
+    if let Some(literal) = literal {
+        let in_literal = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == ':';
+        return !literal.is_empty() && literal.chars().all(in_literal);
+    }
+    let in_label = |c: char| !c.is_ascii_punctuation() || c == '-' || c == '_';
+    domain
+        .split('.')
+        .all(|label| !label.is_empty() && label.chars().all(in_label))
 }
 
 #[cfg(test)]
@@ -37,13 +94,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_valid_address_has_one_at_sign_with_text_on_both_sides_and_no_white_space() {
+    fn a_valid_address_has_a_local_part_and_a_domain_of_allowed_characters() {
         for good in [
             "ada@example.com",
             "ada+news@example.com",
             "a/b@example.com",
+            "a;b@example.com",
+            ".a..b.@example.com",
+            "!#$%&'*+-/=?^_`{|}~@example.com",
+            "\"a,b\"@example.com",
             "ürsel@exämple.de",
+            "हिन्दी@उदाहरण.भारत",
             "a@b",
+            "a@x_y.io",
+            "a@[192.0.2.1]",
         ] {
             assert!(is_address(good), "{good}");
         }
@@ -58,6 +122,30 @@ mod tests {
             "a@b\tc",
             "a\u{0}@b",
             "a@b\u{a0}",
+            "a@.",
+            "a@.b",
+            "a@b.",
+            "a@b..c",
+            "<a@b>",
+            "a@b>",
+            "ada <a@b>",
+            "a@b,",
+            "a@b;",
+            "a,b@c",
+            "mailto:a@b",
+            "a@b?c",
+            "a@b/c",
+            "a\\b@c",
+            "\"a@c",
+            "\"@c",
+            "\"\"@c",
+            "\"a\"b\"@c",
+            "\"a b\"@c",
+            "a@[]",
+            "a@[192.0.2.1",
+            "a\u{200b}@b",
+            "a@b\u{ad}c",
+            "\u{feff}a@b",
         ] {
             assert!(!is_address(bad), "{bad:?}");
         }
@@ -70,5 +158,36 @@ mod tests {
             normalized(&normalized("ΟΔΟΣ@İ.gr")),
             normalized("ΟΔΟΣ@İ.gr")
         );
+    }
+
+    #[test]
+    fn addresses_that_differ_in_case_and_surrounding_space_have_one_key() {
+        for (one, other) in [
+            ("Ada@Example.COM", " ada@example.com\n"),
+            ("οδος@x.gr", "ΟΔΟΣ@x.gr"),
+            ("οδος@x.gr", "οδοσ@x.gr"),
+            ("µ@x.gr", "Μ@x.gr"),
+            ("straße@x.de", "STRAẞE@x.de"),
+        ] {
+            assert_eq!(AddressKey::new(one), AddressKey::new(other));
+        }
+        for (one, other) in [
+            ("straße@x.de", "strasse@x.de"),
+            ("ırmak@x.tr", "irmak@x.tr"),
+            ("é@x.fr", "e@x.fr"),
+        ] {
+            assert_ne!(AddressKey::new(one), AddressKey::new(other));
+        }
+    }
+
+    #[test]
+    fn every_character_has_the_key_of_its_lower_case_and_of_its_stored_form() {
+        for character in '\0'..=char::MAX {
+            let text = character.to_string();
+            let folded = case_folded(&text);
+
+            assert_eq!(case_folded(&folded), folded, "{text:?}");
+            assert_eq!(case_folded(&text.to_lowercase()), folded, "{text:?}");
+        }
     }
 }

@@ -11,10 +11,11 @@ use super::engagement::Engagement;
 use super::json::quoted_list;
 use super::key::{DEFAULT_FULL_KEY, DEFAULT_SENDING_KEY, KeyKind, Keys};
 use super::message::{OutgoingEvent, Reply, Request};
+use super::printable::printable;
 use super::refusal::Refusal;
 use super::router::{Operation, Route};
 use super::segment::{Segment, SegmentKind};
-use super::{batch, consent, contacts, emails, listing};
+use super::{batch, consent, contacts, content_type, emails, listing};
 
 /// The settings of a service.
 #[derive(Clone)]
@@ -82,6 +83,11 @@ impl Audience {
             .unwrap_or_else(|refusal| refusal.reply(self.state.dialect().error_shape))
     }
 
+    /// Returns an error of the mock itself, such as that of a fault, in the shape that the dialect gives errors.
+    pub(crate) fn error_reply(&self, status: u16, code: &str, message: &str) -> Reply {
+        Refusal::new(status, code.to_owned(), message).reply(self.state.dialect().error_shape)
+    }
+
     /// Adds a topic, or changes the default answer of an existing one (section 2.6).
     pub(crate) fn put_topic(&mut self, name: &str, default: bool) {
         self.state.put_topic(name, default);
@@ -93,11 +99,13 @@ impl Audience {
     ///
     /// Fails if the segment's rule is invalid. The message names the member that is wrong.
     pub(crate) fn put_segment(&mut self, id: &str, kind: SegmentKind) -> Result<(), String> {
-        self.state.put_segment(id, Segment::parse(kind)?);
+        let segment = Segment::parse(kind, self.state.dialect())?;
+        self.state.put_segment(id, segment);
         Ok(())
     }
 
-    /// Records a mailbox provider's spam report, which no request can undo (section 3.2).
+    /// Records a mailbox provider's spam report, which no request can undo (section 3.2), and publishes an
+    /// `email.complained`.
     pub(crate) fn report_spam(&mut self, address: &str, now: i64) {
         self.state.report_spam(address, now);
     }
@@ -116,7 +124,7 @@ impl Audience {
         let Some(engagement) = Engagement::from_name(what) else {
             return Err(format!(
                 "`{}` is not a known engagement; known engagements: {}",
-                what.escape_debug(),
+                printable(what),
                 quoted_list(&Engagement::NAMES)
             ));
         };
@@ -155,7 +163,7 @@ impl Audience {
     /// Runs the operation that a request asks for.
     ///
     /// Checks in this order, which is the mock's choice: the key (401), the path (404), the kind of the key (403),
-    /// the encoding of the path (422), the method (404). The operation comes last.
+    /// the encoding of the path (422), the method (404), the content type. The operation comes last.
     fn dispatch(&mut self, request: &Request<'_>, now: i64) -> Result<Reply, Refusal> {
         let key = self.keys.authenticate(request.headers)?;
         let route = Route::parse(request.path);
@@ -168,6 +176,9 @@ impl Audience {
         }
 
         let operation = route?.operation(request.method)?;
+        if operation.has_body() {
+            content_type::check(request, self.state.dialect().other_content_type)?;
+        }
         let (state, body) = (&mut self.state, request.body);
         match operation {
             Operation::Create => contacts::create(state, body, now),

@@ -1,15 +1,18 @@
 //! Everything that the service stores about one audience, with the methods that read and change it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::address::normalized;
+use super::address::{AddressKey, normalized};
 use super::contact::{Contact, Reason};
 use super::contact_store::ContactStore;
 use super::dialect::Dialect;
 use super::engagement::{Engagement, Engagements};
+use super::mail::Mail;
 use super::message::OutgoingEvent;
+use super::printable::{printable, visible};
 use super::refusal::Refusal;
 use super::segment::Segment;
 
@@ -23,8 +26,10 @@ pub(super) struct AudienceState {
     segments: HashMap<String, Segment>,
     engagements: Engagements,
     /// The addresses that no mail is sent to, whether they are contacts or not (section 3.1).
-    suppressed: HashSet<String>,
+    suppressed: HashSet<AddressKey>,
     email_count: u64,
+    /// The latest mail that was sent to each address, which a spam report is about.
+    latest_mail: HashMap<AddressKey, Arc<Mail>>,
     /// The events that nobody has taken yet, oldest first.
     outbox: Vec<OutgoingEvent>,
 }
@@ -40,6 +45,7 @@ impl AudienceState {
             engagements: Engagements::default(),
             suppressed: HashSet::new(),
             email_count: 0,
+            latest_mail: HashMap::new(),
             outbox: Vec::new(),
         }
     }
@@ -98,7 +104,7 @@ impl AudienceState {
         answer: bool,
     ) -> Result<(), Refusal> {
         if !self.topics.contains_key(&topic) {
-            let topic = topic.escape_debug();
+            let topic = printable(&topic);
             return Err(Refusal::not_found(format!("there is no topic `{topic}`")));
         }
         self.contact_mut(address)?.answers.insert(topic, answer);
@@ -112,7 +118,7 @@ impl AudienceState {
     /// 404 `not_found` if the segment is unknown. The document does not say so; it is the mock's choice.
     pub(super) fn segment(&self, id: &str) -> Result<&Segment, Refusal> {
         self.segments.get(id).ok_or_else(|| {
-            let id = id.escape_debug();
+            let id = printable(id);
             Refusal::not_found(format!("there is no segment `{id}`"))
         })
     }
@@ -128,26 +134,36 @@ impl AudienceState {
 
     /// Records an engagement of an address, which need not be a contact.
     pub(super) fn record_engagement(&mut self, address: &str, what: Engagement, at: i64) {
-        self.engagements.record(&normalized(address), what, at);
+        self.engagements.record(AddressKey::new(address), what, at);
     }
 
     /// Records a mailbox provider's spam report, which no request can undo (section 3.2).
     ///
-    /// It opts out the contact, if the address is one. It counts as the engagement `complained`, and puts the
-    /// address on the suppression list.
+    /// It opts out the contact, if the address is one. It counts as the engagement `complained`, puts the address on
+    /// the suppression list, and publishes an `email.complained` about the latest mail to the address.
     pub(super) fn report_spam(&mut self, address: &str, now: i64) {
+        let to = normalized(address);
+        let data = match self.latest_mail.get(&AddressKey::new(&to)) {
+            Some(mail) => mail.event_data(&to, ""),
+            None => Mail::sample().event_data(&to, ""),
+        };
+        self.publish("email.complained", data, now);
+    }
+
+    /// Records the effects of a spam report on the contact, its engagement and the suppression list.
+    fn record_spam_report(&mut self, address: &str, at: i64) {
         if let Some(contact) = self.contacts.find_mut(address) {
             contact.unsubscribed = true;
             contact.reason = Reason::Complaint;
         }
-        self.record_engagement(address, Engagement::Complained, now);
-        self.suppressed.insert(normalized(address));
+        self.record_engagement(address, Engagement::Complained, at);
+        self.suppressed.insert(AddressKey::new(address));
     }
 
     /// Records what an event says about the mail of its recipient.
     ///
-    /// `email.complained` is a spam report. The other events with the name of an engagement count as that engagement
-    /// if the recipient is a contact. Any other event changes nothing.
+    /// `email.complained` is a spam report. The other events with the name of an engagement count as that engagement,
+    /// also if the recipient becomes a contact only later. Any other event changes nothing.
     pub(super) fn record_event(&mut self, event_type: &str, data: &Value, at: i64) {
         let what = event_type
             .strip_prefix("email.")
@@ -156,21 +172,27 @@ impl AudienceState {
             return;
         };
         if what == Engagement::Complained {
-            self.report_spam(address, at);
-        } else if self.contacts.find(address).is_some() {
+            self.record_spam_report(address, at);
+        } else {
             self.record_engagement(address, what, at);
         }
     }
 
-    /// Returns whether a normalized address is on the suppression list.
+    /// Returns whether an address is on the suppression list.
     pub(super) fn is_suppressed(&self, address: &str) -> bool {
-        self.suppressed.contains(address)
+        self.suppressed.contains(&AddressKey::new(address))
     }
 
     /// Returns the id for the next email: sequential, so that it is the same on every run of a test.
     pub(super) fn next_email_id(&mut self) -> String {
         self.email_count += 1;
         format!("eml_{:08}", self.email_count)
+    }
+
+    /// Remembers a mail as the latest that was sent to an address.
+    pub(super) fn record_mail(&mut self, address: &str, mail: &Arc<Mail>) {
+        let key = AddressKey::new(address);
+        self.latest_mail.insert(key, Arc::clone(mail));
     }
 
     /// Records an event and keeps it for delivery to the webhook endpoints.
@@ -189,7 +211,7 @@ impl AudienceState {
 }
 
 fn unknown_contact(address: &str) -> Refusal {
-    let address = address.escape_debug();
+    let address = visible(address);
     Refusal::not_found(format!("there is no contact `{address}`"))
 }
 
@@ -224,7 +246,15 @@ mod tests {
             .into_iter()
             .map(|event| event.event_type)
             .collect();
-        assert_eq!(types, ["email.refused", "email.refused"]);
+        assert_eq!(
+            types,
+            [
+                "email.complained",
+                "email.complained",
+                "email.refused",
+                "email.refused"
+            ]
+        );
     }
 
     #[test]
@@ -251,7 +281,8 @@ mod tests {
             r#"{"match_":"all","conditions":[{"field":"engagement","what":"opened","op":"ever"}]}"#;
         assert_eq!(
             service.listed_addresses(&format!("rules={rule}")),
-            ["ada@x.io"]
+            ["carol@x.io", "ada@x.io"],
+            "carol became a contact after her event"
         );
     }
 
@@ -267,5 +298,32 @@ mod tests {
 
         let response = service.post_without_body("/contacts/ada@x.io/subscribe");
         assert_eq!(status_and_slug(&response), (422, "failed_precondition"));
+        assert!(
+            service.audience.take_events().is_empty(),
+            "it is not published again"
+        );
+    }
+
+    #[test]
+    fn a_spam_report_is_about_the_latest_mail_to_the_address() {
+        let mut service = Service::new();
+        for subject in ["First", "Last"] {
+            let mail = json!({"from": "me@x.io", "to": "ada@x.io", "subject": subject});
+            service.post("/emails", &mail);
+        }
+        service.audience.take_events();
+
+        service.audience.report_spam("Ada@x.io ", service.now);
+        service.audience.report_spam("bob@x.io", service.now);
+
+        let events = service.audience.take_events();
+        assert_eq!(events.len(), 2);
+        assert_eq!(events[0].event_type, "email.complained");
+        assert_eq!(
+            events[0].data,
+            json!({"email_id": "eml_00000002", "from": "me@x.io", "to": "ada@x.io", "subject": "Last",
+                "bounce_type": "", "detail": ""})
+        );
+        assert_eq!(events[1].data["to"], "bob@x.io");
     }
 }

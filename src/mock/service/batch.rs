@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use super::audience_state::AudienceState;
 use super::contacts::apply;
 use super::dialect::BatchMessage;
-use super::json::{self, Parsed};
+use super::json;
 use super::message::Reply;
+use super::raw_json::split_array;
 use super::refusal::Refusal;
 use super::request_body::CreateBody;
 
@@ -18,20 +19,22 @@ const MAX_ENTRIES: usize = 100;
 /// # Errors
 ///
 /// The status and slug are the dialect's choice if the batch has zero or more than 100 entries; nothing is applied.
-/// 422 `validation_error` if the body is not a JSON array.
+/// 422 `validation_error` if the body is not a JSON array. Nothing else about an entry refuses the batch: an entry that
+/// cannot be parsed fails by itself.
 pub(super) fn create_batch(
     state: &mut AudienceState,
     body: &[u8],
     now: i64,
 ) -> Result<Reply, Refusal> {
-    let entries = json::parse_array(body).map_err(Refusal::invalid)?;
-    if entries.is_empty() || entries.len() > MAX_ENTRIES {
-        let count = entries.len();
+    let entries = split_array(body, MAX_ENTRIES).map_err(Refusal::invalid)?;
+    let count = entries.len;
+    if count == 0 || count > MAX_ENTRIES {
         let message = format!("a batch must have 1 to {MAX_ENTRIES} entries, not {count}");
         return Err(Refusal::batch(message, state.dialect().batch_refusal));
     }
     let mut quota_exceeded = None;
     let results: Vec<Value> = entries
+        .first
         .into_iter()
         .map(|entry| apply_entry(state, entry, &mut quota_exceeded, now))
         .collect();
@@ -43,18 +46,20 @@ pub(super) fn create_batch(
 /// Once an entry exceeds the quota, every entry after it reports the same, even an invalid one (section 4.2).
 fn apply_entry(
     state: &mut AudienceState,
-    entry: Parsed,
+    entry: &str,
     quota_exceeded: &mut Option<Refusal>,
     now: i64,
 ) -> Value {
-    let email = CreateBody::address_in(&entry.value);
+    let sent = CreateBody::address_in(entry);
     let applied = match &*quota_exceeded {
         Some(refusal) => Err(refusal.clone()),
-        None => entry
-            .without_duplicates()
+        None => json::parse(entry.as_bytes())
             .map_err(Refusal::invalid)
             .and_then(|body| Ok(apply(state, &body, now)?.1)),
     };
+    // The address as it is stored, which may be another spelling than the one of this entry.
+    let stored = state.contacts().find(&sent);
+    let email = stored.map_or(sent, |contact| contact.email.clone());
     match applied {
         Ok(outcome) => json!({"email": email, "status": outcome.as_str()}),
         Err(refusal) => {

@@ -3,7 +3,7 @@
 use serde_json::{Number, Value};
 
 use super::contact::Contact;
-use super::dialect::UnknownMembers;
+use super::dialect::{Dialect, JoinedMember, UnknownMembers};
 use super::engagement::{Engagement, Engagements};
 use super::json::{Members, quoted_list};
 use super::predicate::{Days, EngagementTest, PropertyTest};
@@ -27,17 +27,14 @@ pub(crate) enum Condition {
 impl Condition {
     /// Parses the condition at an index of the array `conditions`.
     ///
-    /// Section 2.8 does not say which member holds the day count of `joined_within_days` and `joined_before_days`.
-    /// The mock reads `days`, as in an engagement condition. A member that the operator does not use is unknown.
+    /// The dialect decides which member holds the day count of `joined_within_days` and `joined_before_days`. A member
+    /// that the operator does not use is unknown.
     ///
     /// # Errors
     ///
     /// Fails if a member is missing, invalid or unknown. The error is the message for a refusal and names the member.
-    pub(crate) fn parse(
-        condition: &Value,
-        index: usize,
-        unknown: UnknownMembers,
-    ) -> Result<Self, String> {
+    pub(crate) fn parse(condition: &Value, index: usize, dialect: Dialect) -> Result<Self, String> {
+        let joined_member = joined_member(dialect.joined_member);
         let prefix = format!("conditions[{index}].");
         let what = format!("`conditions[{index}]`");
         let members = Members::new(condition, &what, &prefix)?;
@@ -53,16 +50,16 @@ impl Condition {
                 Self::engagement(&members, &mut known)?
             }
             "joined_within_days" => {
-                known.push("days");
-                Self::JoinedWithin(days(&members)?)
+                known.push(joined_member);
+                Self::JoinedWithin(days(&members, joined_member)?)
             }
             "joined_before_days" => {
-                known.push("days");
-                Self::JoinedBefore(days(&members)?)
+                known.push(joined_member);
+                Self::JoinedBefore(days(&members, joined_member)?)
             }
             other => return Err(unknown_name(&members, "field", other, &FIELDS)),
         };
-        if unknown == UnknownMembers::Refused {
+        if dialect.unknown_members == UnknownMembers::Refused {
             members.reject_unknown(&known)?;
         }
         Ok(parsed)
@@ -101,8 +98,8 @@ impl Condition {
         let test = match op {
             "ever" => EngagementTest::Ever,
             "never" => EngagementTest::Never,
-            "within_days" => EngagementTest::WithinDays(days(members)?),
-            "not_within_days" => EngagementTest::NotWithinDays(days(members)?),
+            "within_days" => EngagementTest::WithinDays(days(members, "days")?),
+            "not_within_days" => EngagementTest::NotWithinDays(days(members, "days")?),
             other => return Err(unknown_name(members, "op", other, &ENGAGEMENT_OPS)),
         };
         Ok(Self::Engagement { what, test })
@@ -113,7 +110,7 @@ impl Condition {
         match self {
             Self::Property { key, test } => test.holds(contact.properties.get(key)),
             Self::Engagement { what, test } => {
-                test.holds(engagements.latest(&contact.email, *what), now)
+                test.holds(engagements.latest(&contact.key, *what), now)
             }
             Self::JoinedWithin(days) => days.contain(contact.created_at, now),
             Self::JoinedBefore(days) => days.have_passed_since(contact.created_at, now),
@@ -154,11 +151,21 @@ fn number(members: &Members<'_>) -> Result<Number, String> {
     }
 }
 
-/// Returns the day count. The document gives no range; the mock refuses 0, negative numbers and fractions.
-fn days(members: &Members<'_>) -> Result<Days, String> {
-    let found = members.required("days")?;
+/// Returns the name of the member that holds the day count of a joined condition.
+fn joined_member(choice: JoinedMember) -> &'static str {
+    match choice {
+        JoinedMember::Days => "days",
+        JoinedMember::Value => "value",
+        JoinedMember::Count => "count",
+    }
+}
+
+/// Returns the day count in the member `name`. The document gives no range; the mock refuses 0, negative numbers and
+/// fractions.
+fn days(members: &Members<'_>, name: &str) -> Result<Days, String> {
+    let found = members.required(name)?;
     let days = found.as_u64().and_then(Days::new);
-    days.ok_or_else(|| members.must_be("days", "a whole number of at least 1", found))
+    days.ok_or_else(|| members.must_be(name, "a whole number of at least 1", found))
 }
 
 /// Returns the message for a member whose value is not one of the allowed names.
@@ -177,7 +184,7 @@ mod tests {
     const NOW: i64 = 1_700_000_000;
 
     fn parse(condition: &Value) -> Result<Condition, String> {
-        Condition::parse(condition, 0, UnknownMembers::Refused)
+        Condition::parse(condition, 0, Dialect::default())
     }
 
     /// Whether a condition holds for a contact on the `pro` plan who opened mail and joined ten days ago.
@@ -188,7 +195,7 @@ mod tests {
         let email = "ada@x.io".to_owned();
         let contact = store.add(email, None, None, properties, joined).unwrap();
         let mut engagements = Engagements::default();
-        engagements.record("ada@x.io", Engagement::Opened, joined);
+        engagements.record(contact.key.clone(), Engagement::Opened, joined);
         let condition = parse(condition).unwrap();
         condition.holds(contact, &engagements, NOW)
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use super::address::AddressKey;
 use super::dialect::MissingName;
 use crate::Timestamp;
 
@@ -88,12 +89,13 @@ pub(crate) struct Contact {
     pub(crate) id: String,
     /// Normalized.
     pub(crate) email: String,
+    pub(crate) key: AddressKey,
     pub(crate) first_name: Option<String>,
     pub(crate) last_name: Option<String>,
     pub(crate) properties: Map<String, Value>,
     pub(crate) unsubscribed: bool,
     pub(crate) reason: Reason,
-    /// Unix seconds.
+    /// Unix seconds. It never changes: the order of the store depends on it.
     pub(crate) created_at: i64,
     /// The contact's own topic answers.
     pub(crate) answers: BTreeMap<String, bool>,
@@ -254,6 +256,7 @@ mod tests {
         Contact {
             id: "con_00000001".to_owned(),
             email: "ada@example.com".to_owned(),
+            key: AddressKey::new("ada@example.com"),
             first_name: Some("Ada".to_owned()),
             last_name: None,
             properties: Map::from_iter([("seats".to_owned(), json!(3))]),

@@ -1,10 +1,11 @@
-//! The stored contacts, in the order in which they were created.
+//! The stored contacts, and the order in which they are listed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 
 use serde_json::{Map, Value};
 
-use super::address::normalized;
+use super::address::AddressKey;
 use super::contact::{Contact, Reason};
 use super::refusal::Refusal;
 
@@ -14,9 +15,13 @@ use super::refusal::Refusal;
 /// `contacts` therefore never changes, and its id is made from that index.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ContactStore {
-    /// Oldest first.
+    /// In the order in which they were stored.
     contacts: Vec<Contact>,
-    index_by_address: HashMap<String, usize>,
+    /// The creation time and the index of each contact. Later ones are listed first (section 4.4).
+    ///
+    /// The two orders differ only if a test sets the clock back.
+    by_creation: BTreeSet<(i64, usize)>,
+    index_by_address: HashMap<AddressKey, usize>,
     /// How many contacts may be stored (section 8). `None` means no ceiling.
     ceiling: Option<u64>,
 }
@@ -45,15 +50,15 @@ impl ContactStore {
         self.contacts.len()
     }
 
-    /// Returns the contact with an address. The address is normalized first.
+    /// Returns the contact with an address, in any of its spellings.
     pub(crate) fn find(&self, address: &str) -> Option<&Contact> {
-        let index = *self.index_by_address.get(&normalized(address))?;
+        let index = *self.index_by_address.get(&AddressKey::new(address))?;
         self.contacts.get(index)
     }
 
-    /// Returns the contact with an address, for a change. The address is normalized first.
+    /// Returns the contact with an address, in any of its spellings, for a change.
     pub(crate) fn find_mut(&mut self, address: &str) -> Option<&mut Contact> {
-        let index = *self.index_by_address.get(&normalized(address))?;
+        let index = *self.index_by_address.get(&AddressKey::new(address))?;
         self.contacts.get_mut(index)
     }
 
@@ -78,10 +83,13 @@ impl ContactStore {
         {
             return Err(Refusal::quota_exceeded(ceiling));
         }
-        self.index_by_address.insert(email.clone(), index);
+        let key = AddressKey::new(&email);
+        self.index_by_address.insert(key.clone(), index);
+        self.by_creation.insert((created_at, index));
         self.contacts.push(Contact {
             id: id_at(index),
             email,
+            key,
             first_name,
             last_name,
             properties,
@@ -95,19 +103,24 @@ impl ContactStore {
 
     /// Returns the contacts, newest first, starting after the one with the id `after` (section 4.4).
     ///
-    /// Returns `None` if no contact has that id.
+    /// Of two contacts created in the same second, the one stored later comes first. Returns `None` if no contact has
+    /// that id.
     ///
-    /// Contacts that are created while a caller reads the list come before every cursor it holds. So the caller
-    /// sees each contact that existed at its first page exactly once.
+    /// Contacts that are created while a caller reads the list come before every cursor it holds, unless the clock is
+    /// set back. The caller sees each contact that existed at its first page exactly once.
     pub(crate) fn newest_first(
         &self,
         after: Option<&str>,
     ) -> Option<impl Iterator<Item = &Contact>> {
         let end = match after {
-            None => self.contacts.len(),
-            Some(id) => self.index_of_id(id)?,
+            None => Bound::Unbounded,
+            Some(id) => {
+                let index = self.index_of_id(id)?;
+                Bound::Excluded((self.contacts[index].created_at, index))
+            }
         };
-        Some(self.contacts[..end].iter().rev())
+        let older = self.by_creation.range((Bound::Unbounded, end)).rev();
+        Some(older.map(|&(_, index)| &self.contacts[index]))
     }
 
     fn index_of_id(&self, id: &str) -> Option<usize> {
@@ -156,6 +169,31 @@ mod tests {
         );
         assert_eq!(
             addresses_after(&store, Some("con_00000001")).unwrap(),
+            [""; 0]
+        );
+    }
+
+    #[test]
+    fn contacts_are_listed_by_their_creation_time_then_by_their_order() {
+        let mut store = ContactStore::default();
+        for (address, created_at) in [("a@x", 5), ("b@x", i64::MAX), ("c@x", 5), ("d@x", i64::MIN)]
+        {
+            let email = address.to_owned();
+            store
+                .add(email, None, None, Map::new(), created_at)
+                .unwrap();
+        }
+
+        assert_eq!(
+            addresses_after(&store, None).unwrap(),
+            ["b@x", "c@x", "a@x", "d@x"]
+        );
+        assert_eq!(
+            addresses_after(&store, Some("con_00000003")).unwrap(),
+            ["a@x", "d@x"]
+        );
+        assert_eq!(
+            addresses_after(&store, Some("con_00000004")).unwrap(),
             [""; 0]
         );
     }

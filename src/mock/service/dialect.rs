@@ -249,6 +249,30 @@ dialect_settings! {
         /// It is ignored. An unknown `on_conflict` means `upsert`.
         Ignored,
     }
+
+    /// A body with a content type other than JSON. Section 4 says only that bodies are JSON.
+    other_content_type:
+    /// The effect of a `Content-Type` other than JSON on a request with a body.
+    OtherContentType {
+        /// 422 `validation_error`, as for any other invalid body: section 7 has no status of its own for it.
+        Unprocessable,
+        /// 415 `unsupported_media_type`.
+        UnsupportedMediaType,
+        /// The body is read as JSON whatever its content type.
+        Ignored,
+    }
+
+    /// The day count of `joined_within_days` and `joined_before_days`. Section 2.8 does not name its member.
+    joined_member:
+    /// The member of a joined condition that holds the day count, also in the rule of a segment.
+    JoinedMember {
+        /// `{"field": "joined_within_days", "days": 30}`
+        Days,
+        /// `{"field": "joined_within_days", "value": 30}`
+        Value,
+        /// `{"field": "joined_within_days", "count": 30}`
+        Count,
+    }
 }
 
 impl SuccessStatus {

@@ -1,12 +1,14 @@
 //! Send an email: `POST /emails`, and the events that follow from it (sections 4.7 and 6.3).
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::address::{is_address, normalized};
+use super::address::{AddressKey, is_address, normalized};
 use super::audience_state::AudienceState;
 use super::json::{self, Members};
+use super::mail::Mail;
 use super::message::Reply;
 use super::refusal::Refusal;
 
@@ -25,16 +27,21 @@ pub(super) fn send_email(
     now: i64,
 ) -> Result<Reply, Refusal> {
     let email = Email::parse(body).map_err(Refusal::invalid)?;
-    let id = state.next_email_id();
+    let mail = Arc::new(Mail {
+        id: state.next_email_id(),
+        from: email.from,
+        subject: email.subject,
+    });
     for to in &email.to {
         if state.is_suppressed(to) {
-            state.publish("email.refused", email.event_data(&id, to, SUPPRESSED), now);
+            state.publish("email.refused", mail.event_data(to, SUPPRESSED), now);
         } else {
-            state.publish("email.sent", email.event_data(&id, to, ""), now);
-            state.publish("email.delivered", email.event_data(&id, to, ""), now);
+            state.record_mail(to, &mail);
+            state.publish("email.sent", mail.event_data(to, ""), now);
+            state.publish("email.delivered", mail.event_data(to, ""), now);
         }
     }
-    Ok(Reply::json(200, &json!({ "id": id })))
+    Ok(Reply::json(200, &json!({ "id": mail.id })))
 }
 
 /// The `detail` of `email.refused`.
@@ -71,18 +78,6 @@ impl Email {
                 .to_owned(),
         })
     }
-
-    /// Returns the `data` of an event about one recipient, with every member of section 6.3.
-    fn event_data(&self, email_id: &str, to: &str, detail: &str) -> Value {
-        json!({
-            "email_id": email_id,
-            "from": self.from,
-            "to": to,
-            "subject": self.subject,
-            "bounce_type": "",
-            "detail": detail,
-        })
-    }
 }
 
 /// Returns the recipients in `to`, which is a string or an array of strings.
@@ -106,7 +101,7 @@ fn parse_recipients(members: &Members<'_>) -> Result<Vec<String>, String> {
         return Err(members.must_be("to", "at least one email address", found));
     }
     let mut seen = HashSet::new();
-    recipients.retain(|address| seen.insert(address.clone()));
+    recipients.retain(|address| seen.insert(AddressKey::new(address)));
     Ok(recipients)
 }
 
@@ -160,6 +155,7 @@ mod tests {
     fn an_event_has_every_member_of_section_6_3() {
         let mut service = Service::new();
         service.audience.report_spam("ada@x.io", service.now);
+        service.audience.take_events();
 
         service.post(
             "/emails",

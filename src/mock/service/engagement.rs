@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use super::address::AddressKey;
+
 /// An engagement that a rule can ask for (section 2.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Engagement {
@@ -32,22 +34,22 @@ impl Engagement {
 
 /// The time of the latest engagement of each kind, for each address.
 ///
-/// No operator of a rule asks for an earlier one. Addresses are normalized; they need not be contacts.
+/// No operator of a rule asks for an earlier one. The addresses need not be contacts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Engagements {
-    latest: HashMap<String, [Option<i64>; Engagement::NAMES.len()]>,
+    latest: HashMap<AddressKey, [Option<i64>; Engagement::NAMES.len()]>,
 }
 
 impl Engagements {
     /// Records an engagement at `at`, in Unix seconds. A later one that is already recorded stays.
-    pub(crate) fn record(&mut self, address: &str, what: Engagement, at: i64) {
-        let latest = self.latest.entry(address.to_owned()).or_default();
+    pub(crate) fn record(&mut self, address: AddressKey, what: Engagement, at: i64) {
+        let latest = self.latest.entry(address).or_default();
         let slot = &mut latest[what as usize];
         *slot = (*slot).max(Some(at));
     }
 
     /// Returns when an address last had an engagement, or `None` if it never had.
-    pub(crate) fn latest(&self, address: &str, what: Engagement) -> Option<i64> {
+    pub(crate) fn latest(&self, address: &AddressKey, what: Engagement) -> Option<i64> {
         self.latest.get(address)?[what as usize]
     }
 }
@@ -58,13 +60,14 @@ mod tests {
 
     #[test]
     fn the_latest_engagement_counts_in_any_order_of_recording() {
+        let (ada, bob) = (AddressKey::new("ada@x"), AddressKey::new("bob@x"));
         let mut engagements = Engagements::default();
-        engagements.record("ada@x", Engagement::Opened, 20);
-        engagements.record("ada@x", Engagement::Opened, 10);
+        engagements.record(ada.clone(), Engagement::Opened, 20);
+        engagements.record(ada.clone(), Engagement::Opened, 10);
 
-        assert_eq!(engagements.latest("ada@x", Engagement::Opened), Some(20));
-        assert_eq!(engagements.latest("ada@x", Engagement::Clicked), None);
-        assert_eq!(engagements.latest("bob@x", Engagement::Opened), None);
+        assert_eq!(engagements.latest(&ada, Engagement::Opened), Some(20));
+        assert_eq!(engagements.latest(&ada, Engagement::Clicked), None);
+        assert_eq!(engagements.latest(&bob, Engagement::Opened), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::address::case_folded;
 use super::dialect::{Dialect, SegmentWithRules, UnknownMembers};
 use super::json::{self, quoted_list};
 use super::percent::decode_parameter;
+use super::printable::printable;
 use super::refusal::Refusal;
 use super::rule::Rule;
 
@@ -44,9 +45,7 @@ impl ListParameters {
         }
         let rule = match rules {
             None => None,
-            Some(rules) => {
-                Some(parse_rule(&rules, dialect.unknown_members).map_err(Refusal::invalid)?)
-            }
+            Some(rules) => Some(parse_rule(&rules, dialect).map_err(Refusal::invalid)?),
         };
         Ok(Self {
             limit: match limit {
@@ -78,7 +77,7 @@ fn decode_values(
             }
             return Err(Refusal::invalid(format!(
                 "`{}` is not a known parameter; known parameters: {}",
-                name.escape_debug(),
+                printable(&name),
                 quoted_list(&NAMES)
             )));
         };
@@ -89,8 +88,8 @@ fn decode_values(
     Ok(values)
 }
 
-fn parse_rule(text: &str, unknown: UnknownMembers) -> Result<Rule, String> {
-    let rule = json::parse(text.as_bytes()).and_then(|rule| Rule::parse(&rule, unknown));
+fn parse_rule(text: &str, dialect: Dialect) -> Result<Rule, String> {
+    let rule = json::parse(text.as_bytes()).and_then(|rule| Rule::parse(&rule, dialect));
     rule.map_err(|error| format!("`rules`: {error}"))
 }
 
@@ -98,7 +97,7 @@ fn parse_rule(text: &str, unknown: UnknownMembers) -> Result<Rule, String> {
 fn parse_limit(limit: &str) -> Result<usize, Refusal> {
     let digits = limit.strip_prefix('-').unwrap_or(limit);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        let limit = limit.escape_debug();
+        let limit = printable(limit);
         return Err(Refusal::invalid(format!(
             "`limit` must be a whole number, not \"{limit}\""
         )));

@@ -101,8 +101,21 @@ fn compare(property: Option<&Value>, number: &Number) -> Option<Ordering> {
     };
     match (property.as_i128(), number.as_i128()) {
         (Some(left), Some(right)) => Some(left.cmp(&right)),
-        _ => property.as_f64()?.partial_cmp(&number.as_f64()?),
+        (Some(left), None) => compare_exactly(left, number.as_f64()?),
+        (None, Some(right)) => compare_exactly(right, property.as_f64()?).map(Ordering::reverse),
+        (None, None) => property.as_f64()?.partial_cmp(&number.as_f64()?),
     }
+}
+
+/// Compares an integer of JSON, which has at most 64 bits, with a float without rounding the integer.
+fn compare_exactly(integer: i128, float: f64) -> Option<Ordering> {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the fraction is compared next, and a float beyond the range of `i128` is beyond any integer here"
+    )]
+    let whole = float.trunc() as i128;
+    let fraction = float.fract();
+    Some(integer.cmp(&whole).then(0.0.partial_cmp(&fraction)?))
 }
 
 #[cfg(test)]
@@ -145,6 +158,58 @@ mod tests {
                 test.holds(Some(&property)),
                 expected,
                 "{test:?} of {property}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_integer_compares_exactly_with_a_float() {
+        let cases = [
+            // 2^53 + 1 is not a float.
+            (
+                json!(9_007_199_254_740_993_u64),
+                json!(9_007_199_254_740_992.0),
+                Ordering::Greater,
+            ),
+            (
+                json!(9_007_199_254_740_992_u64),
+                json!(9_007_199_254_740_992.0),
+                Ordering::Equal,
+            ),
+            (
+                json!(u64::MAX),
+                json!(18_446_744_073_709_551_616.0),
+                Ordering::Less,
+            ),
+            (
+                json!(i64::MIN),
+                json!(-9_223_372_036_854_775_808.0),
+                Ordering::Equal,
+            ),
+            (
+                json!(i64::MIN + 1),
+                json!(-9_223_372_036_854_775_808.0),
+                Ordering::Greater,
+            ),
+            (json!(u64::MAX), json!(1e308), Ordering::Less),
+            (json!(i64::MIN), json!(-1e308), Ordering::Greater),
+            (json!(2), json!(2.5), Ordering::Less),
+            (json!(-2), json!(-2.5), Ordering::Greater),
+            (json!(0), json!(-0.0), Ordering::Equal),
+            (json!(0), json!(5e-324), Ordering::Less),
+        ];
+        for (integer, float, expected) in cases {
+            let (left, right) = (integer.as_number().unwrap(), float.as_number().unwrap());
+
+            assert_eq!(
+                compare(Some(&integer), right),
+                Some(expected),
+                "{integer} and {float}"
+            );
+            assert_eq!(
+                compare(Some(&float), left),
+                Some(expected.reverse()),
+                "{float} and {integer}"
             );
         }
     }

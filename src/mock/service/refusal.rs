@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::dialect::{BatchRefusal, ErrorShape};
 use super::message::Reply;
+use super::printable::printable;
 
 /// A refused request, or a refused entry of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +59,7 @@ impl Refusal {
 
     /// 404 `not_found`: a known path, but a method that section 4 does not show for it.
     pub(super) fn unknown_method(method: &str, allowed: &str) -> Self {
-        let method = method.escape_debug();
+        let method = printable(method);
         Self::not_found(format!(
             "this path does not support `{method}`; use {allowed}"
         ))

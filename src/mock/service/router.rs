@@ -33,6 +33,13 @@ pub(crate) enum Operation {
     SendEmail,
 }
 
+impl Operation {
+    /// Returns whether the operation reads the body of its request.
+    pub(crate) fn has_body(&self) -> bool {
+        !matches!(self, Self::List | Self::Retrieve(_))
+    }
+}
+
 impl Route {
     /// Finds the route for a percent-encoded path.
     ///

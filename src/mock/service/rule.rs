@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::condition::Condition;
 use super::contact::Contact;
-use super::dialect::UnknownMembers;
+use super::dialect::{Dialect, UnknownMembers};
 use super::engagement::Engagements;
 use super::json::Members;
 
@@ -22,9 +22,9 @@ impl Rule {
     /// # Errors
     ///
     /// Fails if a member is missing, invalid or unknown. The error is the message for a refusal and names the member.
-    pub(crate) fn parse(rule: &Value, unknown: UnknownMembers) -> Result<Self, String> {
+    pub(crate) fn parse(rule: &Value, dialect: Dialect) -> Result<Self, String> {
         let members = Members::new(rule, "a rule", "")?;
-        if unknown == UnknownMembers::Refused {
+        if dialect.unknown_members == UnknownMembers::Refused {
             members.reject_unknown(&["match_", "conditions"])?;
         }
         let all = match members.required_text("match_")? {
@@ -39,7 +39,7 @@ impl Rule {
         let conditions = conditions
             .iter()
             .enumerate()
-            .map(|(index, condition)| Condition::parse(condition, index, unknown))
+            .map(|(index, condition)| Condition::parse(condition, index, dialect))
             .collect::<Result<_, _>>()?;
         Ok(Self { all, conditions })
     }
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     fn parse(rule: &Value) -> Result<Rule, String> {
-        Rule::parse(rule, UnknownMembers::Refused)
+        Rule::parse(rule, Dialect::default())
     }
 
     /// Whether a rule holds for a contact who has the property `plan`.
@@ -103,7 +103,11 @@ mod tests {
             {"field": "property", "key": "plan", "op": "is_set", "value": null},
         ]});
 
-        assert!(Rule::parse(&rule, UnknownMembers::Ignored).is_ok());
+        let dialect = Dialect {
+            unknown_members: UnknownMembers::Ignored,
+            ..Dialect::default()
+        };
+        assert!(Rule::parse(&rule, dialect).is_ok());
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::address::normalized;
+use super::address::AddressKey;
 use super::contact::Contact;
-use super::dialect::UnknownMembers;
+use super::dialect::{Dialect, UnknownMembers};
 use super::engagement::Engagements;
 use super::rule::Rule;
 
@@ -42,14 +42,17 @@ pub enum SegmentKind {
     Contacts(Vec<String>),
     /// A stored rule: a JSON object as in section 2.8.
     ///
+    /// Its joined conditions hold the day count in the member that the dialect names
+    /// ([`JoinedMember`](crate::mock::JoinedMember)).
+    ///
     /// The mock evaluates it for every list request, so a contact can enter or leave the segment.
     Rule(Value),
 }
 
-/// A segment as it is stored: addresses normalized, the rule parsed.
+/// A segment as it is stored: the keys of the addresses, or the parsed rule.
 #[derive(Clone, Debug)]
 pub(crate) enum Segment {
-    Contacts(HashSet<String>),
+    Contacts(HashSet<AddressKey>),
     Rule(Rule),
 }
 
@@ -59,19 +62,26 @@ impl Segment {
     /// # Errors
     ///
     /// Fails if the rule is invalid. The message names the member that is wrong.
-    pub(crate) fn parse(kind: SegmentKind) -> Result<Self, String> {
+    pub(crate) fn parse(kind: SegmentKind, dialect: Dialect) -> Result<Self, String> {
+        let strict = Dialect {
+            unknown_members: UnknownMembers::Refused,
+            ..dialect
+        };
         Ok(match kind {
-            SegmentKind::Contacts(addresses) => {
-                Self::Contacts(addresses.iter().map(|email| normalized(email)).collect())
-            }
-            SegmentKind::Rule(rule) => Self::Rule(Rule::parse(&rule, UnknownMembers::Refused)?),
+            SegmentKind::Contacts(addresses) => Self::Contacts(
+                addresses
+                    .iter()
+                    .map(|email| AddressKey::new(email))
+                    .collect(),
+            ),
+            SegmentKind::Rule(rule) => Self::Rule(Rule::parse(&rule, strict)?),
         })
     }
 
     /// Returns whether a contact belongs to the segment at `now`.
     pub(crate) fn contains(&self, contact: &Contact, engagements: &Engagements, now: i64) -> bool {
         match self {
-            Self::Contacts(addresses) => addresses.contains(&contact.email),
+            Self::Contacts(addresses) => addresses.contains(&contact.key),
             Self::Rule(rule) => rule.matches(contact, engagements, now),
         }
     }
@@ -89,7 +99,7 @@ mod tests {
         let mut store = ContactStore::default();
         let kind = SegmentKind::Contacts(vec![" Ada@Example.com ".to_owned()]);
 
-        let segment = Segment::parse(kind).unwrap();
+        let segment = Segment::parse(kind, Dialect::default()).unwrap();
 
         for (address, expected) in [("ada@example.com", true), ("bob@example.com", false)] {
             let email = address.to_owned();
@@ -101,7 +111,11 @@ mod tests {
 
     #[test]
     fn an_invalid_rule_is_an_error() {
-        let error = Segment::parse(SegmentKind::Rule(json!({"match_": "all"}))).unwrap_err();
+        let error = Segment::parse(
+            SegmentKind::Rule(json!({"match_": "all"})),
+            Dialect::default(),
+        )
+        .unwrap_err();
 
         assert_eq!(error, "`conditions` is missing");
     }

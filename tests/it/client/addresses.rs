@@ -165,8 +165,8 @@ proptest! {
     }
 
     #[test]
-    fn the_mock_finds_a_contact_again_by_any_address(
-        local in "[^@\\s\\p{Cc}]{1,12}",
+    fn the_mock_finds_a_contact_again_by_any_valid_address(
+        local in "[^@\\s\\p{Cc}<>()\\[\\],:\\\\\"\\p{Default_Ignorable_Code_Point}\u{2800}\u{fff0}-\u{fffb}]{1,12}",
     ) {
         let address = format!("{local}@x.io");
         let (created, retrieved) = RUNTIME.block_on(async {

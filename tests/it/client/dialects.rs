@@ -4,8 +4,8 @@ use audience::contacts::{
     BatchOutcome, NewContact, OnConflict, OptOutReason, Properties, UnsubscribeReason,
 };
 use audience::mock::{
-    BatchMessage, ConsentForm, Dialect, LeftOut, MockServer, ReasonAfterSubscribe, SegmentKind,
-    SuccessStatus,
+    BatchMessage, ConsentForm, Dialect, Fault, JoinedMember, LeftOut, MockServer,
+    ReasonAfterSubscribe, SegmentKind, SuccessStatus,
 };
 use audience::rule::{Condition, Rule};
 use audience::{Client, Error, ErrorCode, Method, Outcome};
@@ -372,6 +372,46 @@ async fn a_list_is_read_and_counted_the_same_in_every_dialect() {
             0,
             "{dialect}"
         );
+    }
+}
+
+#[tokio::test]
+async fn a_joined_condition_works_in_every_dialect_with_the_member_of_that_dialect() {
+    for dialect in dialects() {
+        let (_server, client) = start(dialect).await;
+        let contacts = client.contacts();
+        contacts.create(ada()).await.unwrap();
+        let condition = match dialect.joined_member {
+            JoinedMember::Value => {
+                Condition::raw(json!({"field": "joined_within_days", "value": 2}))
+            }
+            JoinedMember::Count => {
+                Condition::raw(json!({"field": "joined_within_days", "count": 2}))
+            }
+            _ => Condition::joined_within_days(2),
+        };
+
+        let count = contacts.list().rule(Rule::all([condition])).count().await;
+
+        assert_eq!(count.unwrap(), 1, "{dialect}");
+    }
+}
+
+#[tokio::test]
+async fn the_error_of_a_status_fault_is_read_the_same_in_every_dialect() {
+    for dialect in dialects() {
+        let (server, client) = start(dialect).await;
+        server.fault(Fault::status(405));
+
+        let error = client.contacts().retrieve(ADA).await.unwrap_err();
+
+        let api = error.api().unwrap();
+        assert_eq!(
+            (api.status().as_u16(), api.code().map(ErrorCode::as_str)),
+            (405, Some("method_not_allowed")),
+            "{dialect}"
+        );
+        assert!(api.message().is_some(), "{dialect}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Section 4: addresses in paths are URL-encoded.
 
+use audience::mock::SegmentKind;
 use serde_json::json;
 
 use super::Api;
@@ -213,5 +214,109 @@ fn section_4_dot_segments_in_a_path_are_not_resolved() {
         "/contacts/x/../ada%40example.com",
     ] {
         api.get(path).refused(404, "not_found");
+    }
+}
+
+#[test]
+fn section_2_1_letters_with_several_lower_cases_are_the_same_contact() {
+    for (forms, other) in [
+        (
+            ["οδος@example.gr", "ΟΔΟΣ@example.gr", "οδοσ@example.gr"],
+            "οδοι@example.gr",
+        ),
+        (
+            ["µ@example.gr", "Μ@example.gr", "μ@example.gr"],
+            "ν@example.gr",
+        ),
+        (
+            [
+                "straße@example.de",
+                "STRAẞE@example.de",
+                "Straße@EXAMPLE.de",
+            ],
+            "strasse@example.de",
+        ),
+    ] {
+        for created in forms {
+            let api = Api::start();
+            let email = api.create(created)["email"].clone();
+            api.create(other);
+
+            for form in forms {
+                let again = api.post("/contacts", json!({ "email": form })).expect(200);
+                assert_eq!(again["email"], email, "{form}: as it was stored");
+                let report = api
+                    .post("/contacts/batch", json!([{ "email": form }]))
+                    .expect(200);
+                assert_eq!(
+                    report["data"][0],
+                    json!({"email": email, "status": "updated"})
+                );
+                assert_eq!(api.retrieve(form)["email"], email, "{form}");
+                assert_eq!(
+                    api.listed(&[("query", form)]),
+                    [email.as_str().unwrap()],
+                    "{form}"
+                );
+                api.unsubscribe(form, ()).expect(200);
+            }
+            assert_eq!(api.server.contact_count(), 2);
+        }
+    }
+}
+
+#[test]
+fn section_2_1_a_lowercase_address_is_stored_as_it_was_sent() {
+    let api = Api::start();
+
+    for address in [
+        "οδος@example.gr",
+        "ırmak@example.com.tr",
+        "straße@example.de",
+    ] {
+        assert_eq!(api.create(address)["email"], address);
+    }
+    assert_eq!(
+        api.get("/contacts/irmak%40example.com.tr").status,
+        404,
+        "a dotless i is a letter of its own"
+    );
+}
+
+#[test]
+fn section_2_1_engagement_suppression_and_segments_know_every_lower_case() {
+    let api = Api::start();
+    api.server.record_engagement("ΟΔΟΣ@example.gr", "opened", 0);
+    api.server.segment(
+        "seg_1",
+        SegmentKind::Contacts(vec!["οδοσ@example.gr".to_owned()]),
+    );
+    api.create("οδος@example.gr");
+
+    let opened = json!({"field": "engagement", "what": "opened", "op": "ever"});
+    assert_eq!(api.matching(opened), ["οδος@example.gr"]);
+    assert_eq!(api.listed(&[("segment_id", "seg_1")]), ["οδος@example.gr"]);
+    api.server.report_spam("οδοσ@example.gr");
+    api.subscribe("ΟΔΟΣ@example.gr", ())
+        .refused(422, "failed_precondition");
+}
+
+#[test]
+fn section_2_4_addresses_that_people_have_are_accepted() {
+    let api = Api::start();
+
+    for address in [
+        "a+b.c_d-e@x-y.example.com",
+        "!#$%&'*+-/=?^_`{|}~@example.com",
+        "a..b.@docomo.example",
+        "\"ada,lovelace\"@example.com",
+        "用户@例え.テスト",
+        "हिन्दी@उदाहरण.भारत",
+        "ada@localhost",
+        "ada@xn--exmple-cua.com",
+        "ada@[192.0.2.1]",
+        "ada@[IPv6:2001:db8::1]",
+    ] {
+        assert_eq!(api.create(address)["email"], address.to_lowercase());
     }
 }

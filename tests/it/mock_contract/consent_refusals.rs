@@ -190,3 +190,26 @@ fn default_order_of_refusals_a_missing_or_wrong_key_comes_first() {
             .refused(403, "key_not_permitted");
     }
 }
+
+#[test]
+fn section_7_the_error_names_the_topic_as_it_is() {
+    let api = Api::start();
+    api.create(ADA);
+
+    for (topic, named) in [
+        ("Ada's news", "Ada's news"),
+        (r#"the "best" \ offers"#, r#"the "best" \ offers"#),
+        ("e\u{301}te\u{301} 🎉", "e\u{301}te\u{301} 🎉"),
+        ("line\nfeed\u{0}\u{7f}", r"line\nfeed\0\u{7f}"),
+        ("I ❤\u{fe0f} news", "I ❤\u{fe0f} news"),
+    ] {
+        for message in [
+            api.subscribe(ADA, json!({ "topic": topic }))
+                .refused(404, "not_found"),
+            api.unsubscribe(ADA, json!({ "topic": topic }))
+                .refused(404, "not_found"),
+        ] {
+            assert_eq!(message, format!("there is no topic `{named}`"));
+        }
+    }
+}

@@ -1,21 +1,24 @@
 //! Each dialect: one way a real service might differ from the defaults of the mock.
+//!
+//! The tests of `other_content_type` and `joined_member` are in `content_type` and `rules_in_time`.
 
 use std::collections::BTreeSet;
 
 use audience::mock::{
-    BatchMessage, BatchRefusal, ConsentForm, Dialect, EndOfList, ErrorShape, LeftOut, MissingName,
-    PropertyValues, ReasonAfterSubscribe, SegmentKind, SegmentWithRules, SuccessStatus,
-    UnknownMembers,
+    BatchMessage, BatchRefusal, ConsentForm, Dialect, EndOfList, ErrorShape, Fault, LeftOut,
+    MissingName, PropertyValues, ReasonAfterSubscribe, SegmentKind, SegmentWithRules,
+    SuccessStatus, UnknownMembers,
 };
 use serde_json::{Value, json};
 
+use super::exchange::Response;
 use super::{Api, members, strings};
 
 const ADA: &str = "ada@example.com";
 const PATH: &str = "/contacts/ada%40example.com";
 
 #[test]
-fn every_dialect_has_a_test_here() {
+fn every_dialect_has_a_test() {
     let tested = [
         "error_shape: NestedSlug",
         "error_shape: NestedType",
@@ -43,6 +46,10 @@ fn every_dialect_has_a_test_here() {
         "missing_name: Absent",
         "property_values: Any",
         "unknown_members: Ignored",
+        "other_content_type: UnsupportedMediaType",
+        "other_content_type: Ignored",
+        "joined_member: Value",
+        "joined_member: Count",
     ];
 
     let all: BTreeSet<String> = Dialect::all().map(|dialect| dialect.to_string()).collect();
@@ -80,6 +87,7 @@ fn dialect_error_shape() {
                 "key_not_permitted",
             ),
             (api.get("/nowhere"), 404, "not_found"),
+            (status_fault(&api), 503, "service_unavailable"),
         ] {
             let body = response.expect(status);
             assert_eq!(body.pointer(slug_at), Some(&json!(slug)), "{body}");
@@ -89,6 +97,12 @@ fn dialect_error_shape() {
             );
         }
     }
+}
+
+/// The response to a request that a status fault applies to.
+fn status_fault(api: &Api) -> Response {
+    api.server.fault(Fault::status(503).times(1));
+    api.get("/contacts")
 }
 
 #[test]

@@ -100,28 +100,6 @@ fn the_body_of_a_get_is_ignored() {
 }
 
 #[test]
-fn the_content_type_of_a_body_is_ignored() {
-    let api = api();
-
-    for (n, content_type) in [
-        "application/json",
-        "application/json; charset=utf-8",
-        "text/plain",
-        "application/x-www-form-urlencoded",
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        api.request("POST", "/contacts")
-            .header("content-type", content_type)
-            .body(json!({"email": format!("c{n}@example.com")}))
-            .send()
-            .expect(201);
-    }
-    api.create("without@example.com");
-}
-
-#[test]
 fn the_accept_header_is_ignored() {
     let response = api()
         .request("GET", "/contacts")

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Api, strings};
+use super::{Api, NOW, strings};
 
 fn create(api: &Api, numbers: impl Iterator<Item = usize>) {
     for n in numbers {
@@ -223,4 +223,29 @@ fn section_4_4_opted_out_contacts_are_listed() {
     api.server.report_spam("c2@example.com");
 
     assert_eq!(api.listed(&[]), addresses((0..3).rev()));
+}
+
+#[test]
+fn section_4_4_contacts_are_listed_by_created_at_if_the_clock_was_set_back() {
+    let api = Api::start();
+    for (n, at) in [
+        (0, NOW),
+        (1, NOW + 20),
+        (2, NOW + 10),
+        (3, NOW - 5),
+        (4, NOW + 10),
+    ] {
+        api.server.set_clock(at);
+        create(&api, n..=n);
+    }
+    let newest_first = addresses([1, 4, 2, 0, 3].into_iter());
+
+    assert_eq!(api.listed(&[]), newest_first);
+    for limit in ["1", "2", "3"] {
+        assert_eq!(
+            emails(&all_pages(&api, &[("limit", limit)], |_| {})),
+            newest_first,
+            "limit={limit}"
+        );
+    }
 }

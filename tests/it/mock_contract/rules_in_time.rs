@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use audience::mock::{Dialect, JoinedMember, MockServer, SegmentKind};
 use serde_json::{Value, json};
 
 use super::{Api, DAY, NOW};
@@ -180,4 +181,82 @@ fn section_2_8_a_spam_report_counts_as_engagement() {
         ),
         ["ada@example.com"]
     );
+}
+
+#[tokio::test]
+async fn section_2_8_engagement_before_the_contact_exists_counts_however_it_was_recorded() {
+    let server = MockServer::builder().clock(NOW).start().await;
+    let api = Api { server };
+    for what in WHAT {
+        api.server
+            .record_engagement(format!("recorded-{what}@example.com"), what, NOW);
+        let to = format!("sent-{what}@example.com");
+        api.server
+            .send_event(json!({"type": format!("email.{what}"), "data": {"to": to}}))
+            .await;
+    }
+    api.server.report_spam("reported-complained@example.com");
+    api.post(
+        "/emails",
+        json!({"from": "me@example.com", "to": "mailed-delivered@example.com"}),
+    )
+    .expect(200);
+
+    for how in ["recorded", "sent", "reported", "mailed"] {
+        for what in WHAT {
+            api.create(&format!("{how}-{what}@example.com"));
+        }
+    }
+
+    for what in WHAT {
+        let mut expected = vec![
+            format!("recorded-{what}@example.com"),
+            format!("sent-{what}@example.com"),
+        ];
+        match what {
+            "complained" => expected.insert(1, "reported-complained@example.com".to_owned()),
+            "delivered" => expected.insert(0, "mailed-delivered@example.com".to_owned()),
+            _ => {}
+        }
+        assert_eq!(api.matching(engagement(what, "ever")), expected);
+    }
+}
+
+#[test]
+fn dialect_joined_member() {
+    for (joined_member, name) in [
+        (JoinedMember::Value, "value"),
+        (JoinedMember::Count, "count"),
+    ] {
+        let api = Api::with_dialect(Dialect {
+            joined_member,
+            ..Dialect::default()
+        });
+        api.create("ada@example.com");
+        let rule = |condition: Value| json!({"match_": "all", "conditions": [condition]});
+
+        for (field, expected) in [("joined_within_days", 1), ("joined_before_days", 0)] {
+            let condition = json!({"field": field, name: 2});
+            assert_eq!(api.matching(condition.clone()).len(), expected, "{field}");
+            api.server
+                .segment("seg_1", SegmentKind::Rule(rule(condition)));
+            assert_eq!(api.listed(&[("segment_id", "seg_1")]).len(), expected);
+
+            let days = rule(json!({"field": field, "days": 2})).to_string();
+            let message = api
+                .list(&[("rules", &days)])
+                .refused(422, "validation_error");
+            assert!(message.contains(name), "{message}");
+            let invalid = rule(json!({"field": field, name: 0})).to_string();
+            api.list(&[("rules", &invalid)])
+                .refused(422, "validation_error");
+        }
+        let engaged =
+            json!({"field": "engagement", "what": "opened", "op": "within_days", "days": 1});
+        assert_eq!(
+            api.matching(engaged).len(),
+            0,
+            "an engagement still has `days`"
+        );
+    }
 }

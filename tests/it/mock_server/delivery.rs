@@ -435,6 +435,7 @@ async fn sending_mail_causes_events() {
         })
         .collect();
     let expected = [
+        ("email.complained", "spam@example.com"),
         ("email.sent", "ada@example.com"),
         ("email.delivered", "ada@example.com"),
         ("email.refused", "spam@example.com"),

@@ -309,7 +309,7 @@ async fn a_body_over_the_limit_is_refused_and_the_server_continues() {
     let server = MockServer::start().await;
     let mut connection = TcpStream::connect(address(&server)).unwrap();
 
-    let length = 8 * 1024 * 1024 + 1;
+    let length = 16 * 1024 * 1024 + 1;
     write!(
         connection,
         "POST /contacts HTTP/1.1\r\nhost: mock\r\ncontent-length: {length}\r\n\r\n"

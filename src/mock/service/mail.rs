@@ -1,0 +1,35 @@
+//! A mail, and the `data` of the events about it (section 6.3).
+
+use serde_json::{Value, json};
+
+/// What the events about a mail show of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Mail {
+    /// The id that `POST /emails` returned.
+    pub(crate) id: String,
+    pub(crate) from: String,
+    pub(crate) subject: String,
+}
+
+impl Mail {
+    /// Returns a mail with sample values, for an event about mail that was not sent through `POST /emails`.
+    pub(crate) fn sample() -> Self {
+        Self {
+            id: "em_sample".to_owned(),
+            from: "sender@example.com".to_owned(),
+            subject: "A message".to_owned(),
+        }
+    }
+
+    /// Returns the `data` of an event about one recipient, with every member of section 6.3.
+    pub(crate) fn event_data(&self, to: &str, detail: &str) -> Value {
+        json!({
+            "email_id": self.id,
+            "from": self.from,
+            "to": to,
+            "subject": self.subject,
+            "bounce_type": "",
+            "detail": detail,
+        })
+    }
+}
