@@ -109,9 +109,9 @@ pub use journal::RecordedRequest;
 pub use mock_server::MockServer;
 pub use service::contact::StoredContact;
 pub use service::dialect::{
-    BatchMessage, BatchRefusal, ConsentForm, Dialect, EndOfList, ErrorShape, JoinedMember, LeftOut,
-    MissingName, OtherContentType, PropertyValues, ReasonAfterSubscribe, SegmentWithRules,
-    SuccessStatus, UnknownMembers,
+    BatchMessage, BatchRefusal, ConsentForm, Dialect, EndOfList, ErrorShape, JoinedMember,
+    MissingName, OmittedMembers, OtherContentType, PropertyValues, ReasonAfterSubscribe,
+    SegmentWithRules, SuccessStatus, UnknownMembers,
 };
 pub use service::segment::SegmentKind;
 #[cfg(feature = "wiremock")]

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::audience_state::AudienceState;
 use super::contact::Contact;
-use super::dialect::LeftOut;
+use super::dialect::OmittedMembers;
 use super::json;
 use super::message::Reply;
 use super::refusal::Refusal;
@@ -87,7 +87,7 @@ pub(super) fn apply<'a>(
     let address = body.email.clone();
     let outcome = match body.on_conflict {
         OnConflict::Upsert => {
-            update(state.contact_mut(&address)?, body, dialect.left_out);
+            update(state.contact_mut(&address)?, body, dialect.omitted_members);
             CreateOutcome::Updated
         }
         OnConflict::Skip => CreateOutcome::Skipped,
@@ -124,8 +124,8 @@ impl CreateOutcome {
 }
 
 /// Updates a stored contact. `properties` is replaced as a whole (section 4.1); consent does not change.
-fn update(contact: &mut Contact, body: CreateBody, left_out: LeftOut) {
-    let clear = left_out == LeftOut::Cleared;
+fn update(contact: &mut Contact, body: CreateBody, omitted: OmittedMembers) {
+    let clear = omitted == OmittedMembers::Cleared;
     if body.first_name.is_some() || clear {
         contact.first_name = without_empty(body.first_name);
     }
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn the_dialect_decides_left_out_members_and_property_values() {
         let mut service = Service::with_dialect(Dialect {
-            left_out: LeftOut::Cleared,
+            omitted_members: OmittedMembers::Cleared,
             property_values: PropertyValues::Any,
             ..Dialect::default()
         });

@@ -209,9 +209,9 @@ dialect_settings! {
     }
 
     /// An upsert that leaves out `first_name`, `last_name` or `properties`. Section 4.1 does not say what happens to them.
-    left_out:
+    omitted_members:
     /// The effect of an upsert on stored members that its body leaves out.
-    LeftOut {
+    OmittedMembers {
         /// They keep their values. An empty `properties` object still clears the properties.
         Kept,
         /// They are cleared.
@@ -307,14 +307,14 @@ mod tests {
     #[test]
     fn display_names_every_choice_that_differs_from_the_default() {
         let dialect = Dialect {
-            left_out: LeftOut::Cleared,
+            omitted_members: OmittedMembers::Cleared,
             missing_name: MissingName::Absent,
             ..Dialect::default()
         };
 
         assert_eq!(
             dialect.to_string(),
-            "left_out: Cleared, missing_name: Absent"
+            "omitted_members: Cleared, missing_name: Absent"
         );
     }
 }

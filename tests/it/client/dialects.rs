@@ -4,7 +4,7 @@ use audience::contacts::{
     BatchOutcome, NewContact, OnConflict, OptOutReason, Properties, UnsubscribeReason,
 };
 use audience::mock::{
-    BatchMessage, ConsentForm, Dialect, Fault, JoinedMember, LeftOut, MockServer,
+    BatchMessage, ConsentForm, Dialect, Fault, JoinedMember, MockServer, OmittedMembers,
     ReasonAfterSubscribe, SegmentKind, SuccessStatus,
 };
 use audience::rule::{Condition, Rule};
@@ -69,7 +69,7 @@ async fn contacts_are_created_updated_and_read_the_same_in_every_dialect() {
             (Some("Ada"), &created.contact.properties),
             "{dialect}"
         );
-        let kept = (dialect.left_out == LeftOut::Kept).then_some("Ada");
+        let kept = (dialect.omitted_members == OmittedMembers::Kept).then_some("Ada");
         assert_eq!(updated.contact.first_name.as_deref(), kept, "{dialect}");
         assert_eq!(
             updated.contact.properties,

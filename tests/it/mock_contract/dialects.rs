@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 
 use audience::mock::{
-    BatchMessage, BatchRefusal, ConsentForm, Dialect, EndOfList, ErrorShape, Fault, LeftOut,
-    MissingName, PropertyValues, ReasonAfterSubscribe, SegmentKind, SegmentWithRules,
+    BatchMessage, BatchRefusal, ConsentForm, Dialect, EndOfList, ErrorShape, Fault, MissingName,
+    OmittedMembers, PropertyValues, ReasonAfterSubscribe, SegmentKind, SegmentWithRules,
     SuccessStatus, UnknownMembers,
 };
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ fn every_dialect_has_a_test() {
         "end_of_list: EarlyNull",
         "end_of_list: EarlyAbsent",
         "reason_after_subscribe: Kept",
-        "left_out: Cleared",
+        "omitted_members: Cleared",
         "missing_name: Null",
         "missing_name: Absent",
         "property_values: Any",
@@ -292,9 +292,9 @@ fn dialect_reason_after_subscribe_kept() {
 }
 
 #[test]
-fn dialect_left_out_cleared() {
+fn dialect_omitted_members_cleared() {
     let api = Api::with_dialect(Dialect {
-        left_out: LeftOut::Cleared,
+        omitted_members: OmittedMembers::Cleared,
         ..Dialect::default()
     });
     let full = json!({"email": ADA, "first_name": "Ada", "last_name": "King", "properties": {"plan": "pro"}});
