@@ -5,8 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::HeaderMap;
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
+use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
+use http::{HeaderMap, Method};
 use url::Url;
 
 use super::base_url::is_loopback;
@@ -81,6 +81,9 @@ impl Transport {
         if let Some(body) = &request.body {
             let json = HeaderMap::from_iter([(CONTENT_TYPE, JSON)]);
             sending = sending.headers(json).body(body.clone());
+        } else if matches!(request.method, Method::POST | Method::PUT | Method::PATCH) {
+            // Some servers respond 411 if these methods have no length, even without a body.
+            sending = sending.header(CONTENT_LENGTH, 0);
         }
         let mut response = sending
             .timeout(limit)

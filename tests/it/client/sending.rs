@@ -45,6 +45,24 @@ async fn every_call_sends_key_accept_and_user_agent_to_its_endpoint() {
 }
 
 #[tokio::test]
+async fn a_post_put_or_patch_without_a_body_says_content_length_0() {
+    for operation in Operation::ALL {
+        let server =
+            ScriptedServer::start([response(200, operation.good_response().to_string())]).await;
+
+        operation.run(&client(server.url())).await.unwrap();
+
+        let request = &server.received()[0];
+        let length = (operation.method() != "GET").then(|| request.body.len().to_string());
+        assert_eq!(
+            request.header("content-length"),
+            length.as_deref(),
+            "{operation:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn the_path_of_the_base_url_is_kept_with_or_without_a_trailing_slash() {
     for base in ["", "/", "/v1", "/v1/", "/a/b%20c//"] {
         let server = respond_with(ok(contact())).await;
