@@ -161,6 +161,9 @@ impl ClientBuilder {
 
     /// Accepts an `http` base URL whose host is not this machine. Default: such a URL is refused.
     ///
+    /// This machine is `localhost`, which the client connects to 127.0.0.1 or ::1 without asking DNS, or
+    /// a loopback address. Another name under `.localhost` is not: DNS may resolve it to any machine.
+    ///
     /// The key then travels in clear text. Use this only in a network where something else encrypts.
     pub fn allow_http(mut self) -> Self {
         self.allow_http = true;
@@ -169,6 +172,8 @@ impl ClientBuilder {
 
     /// Sets the HTTP client to use, for proxies, custom root certificates or mutual TLS. The timeouts
     /// of this builder still apply. Default: a client of this crate.
+    ///
+    /// It resolves host names itself, `localhost` too.
     ///
     /// Build it with `redirect(reqwest::redirect::Policy::none())`. A client that follows redirects
     /// can turn a POST into a GET, and may send the key to another host.

@@ -9,7 +9,7 @@ use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue
 use http::{HeaderMap, Method};
 use url::Url;
 
-use super::base_url::is_loopback;
+use super::base_url::{LOCALHOST, LOOPBACK, is_loopback};
 use super::failed_attempt::{FailedAttempt, Failure};
 use super::request::Request;
 use super::response::Response;
@@ -171,6 +171,7 @@ fn http_client_for(base: &Url) -> Result<reqwest::Client, Error> {
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_TIMEOUT)
         .pool_idle_timeout(IDLE_TIMEOUT)
+        .resolve_to_addrs(LOCALHOST, &LOOPBACK)
         .referer(false);
     if is_loopback(base) {
         builder = builder.no_proxy();

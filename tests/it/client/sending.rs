@@ -104,6 +104,23 @@ async fn the_key_is_sent_only_in_the_header_that_auth_names() {
 }
 
 #[tokio::test]
+async fn localhost_is_this_machine_whatever_the_resolver_says() {
+    let server = respond_with(ok(contact())).await;
+    let client = client(server.uri().replace("127.0.0.1", "localhost"));
+
+    assert_eq!(client.contacts().retrieve(ADA).await.unwrap().email, ADA);
+    for url in [
+        "http://a.localhost",
+        "http://localhost.",
+        "http://localhost.example.com",
+    ] {
+        let error = Client::new(url, KEY).unwrap_err();
+
+        assert_eq!(error.kind(), ErrorKind::Config, "{url}");
+    }
+}
+
+#[tokio::test]
 async fn the_user_agent_is_the_programs_name_then_the_crates() {
     let server = respond_with(ok(contact())).await;
     let client = builder(server.uri())
