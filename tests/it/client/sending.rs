@@ -286,6 +286,40 @@ async fn a_custom_request_sends_its_parts_and_returns_the_raw_response() {
     assert_eq!(raw.json::<serde_json::Value>().unwrap()["id"], "em_1");
 }
 
+#[tokio::test]
+async fn a_header_that_http_itself_needs_is_refused_and_nothing_is_sent() {
+    let server = respond_with(ok(contact())).await;
+    let client = client(server.uri());
+
+    for name in [
+        "content-length",
+        "Transfer-Encoding",
+        "host",
+        "connection",
+        "Expect",
+        "te",
+        "trailer",
+        "upgrade",
+        "keep-alive",
+        "proxy-connection",
+    ] {
+        let error = client
+            .request(Method::POST, ["emails"])
+            .header(name, "3")
+            .await
+            .unwrap_err();
+
+        assert_eq!(
+            (error.kind(), error.attempts()),
+            (ErrorKind::Input, 0),
+            "{name}"
+        );
+        let name = name.to_lowercase();
+        assert!(error.to_string().contains(&format!("`{name}`")), "{error}");
+    }
+    assert!(received(&server).await.is_empty());
+}
+
 #[test]
 fn a_client_for_https_can_be_built_without_a_connection() {
     assert!(Client::new("https://api.example.com/v1", KEY).is_ok());
