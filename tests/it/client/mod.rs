@@ -10,6 +10,7 @@ mod dialects;
 mod errors;
 mod faults;
 mod fixtures;
+mod list_failures;
 mod list_splits;
 mod listing;
 mod paged_service;
