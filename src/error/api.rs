@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use serde_json::{Map, Value};
 
+use super::body::ErrorBody;
 use super::code::ErrorCode;
 
 /// The response with which the service refused a request.
@@ -95,7 +95,7 @@ impl ApiError {
     }
 
     pub(crate) fn new(status: StatusCode, retry_after: Option<Duration>, body: Bytes) -> Self {
-        let (code, message) = slug_and_message(status, &body);
+        let ErrorBody { code, message } = ErrorBody::read(status, &body);
         Self {
             status,
             code,
@@ -145,125 +145,5 @@ impl fmt::Debug for ApiError {
             .field("retry_after", &self.retry_after)
             .field("body", &format_args!("<{} bytes>", self.body.len()))
             .finish_non_exhaustive()
-    }
-}
-
-/// Whether a text looks like a slug rather than a sentence or an address.
-fn is_slug(text: &str) -> bool {
-    (1..=64).contains(&text.len())
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
-}
-
-/// Reads the slug and the message from any of the common shapes of an error body.
-///
-/// A slug that the interface document names takes precedence over any other. A status is not a slug,
-/// whether written in digits or as its HTTP reason phrase.
-fn slug_and_message(status: StatusCode, body: &[u8]) -> (Option<ErrorCode>, Option<String>) {
-    let Ok(Value::Object(members)) = serde_json::from_slice(body) else {
-        return (None, None);
-    };
-    let none = Map::new();
-    let nested = members
-        .get("error")
-        .and_then(Value::as_object)
-        .unwrap_or(&none);
-    let is_status = |text: &str| {
-        let phrase = status.canonical_reason().unwrap_or_default();
-        text.eq_ignore_ascii_case(phrase) || text.bytes().all(|byte| byte.is_ascii_digit())
-    };
-    let slugs: Vec<ErrorCode> = texts(&members, &["code", "slug", "error"])
-        .chain(texts(nested, &["code", "slug", "type", "name"]))
-        .chain(texts(&members, &["type", "name"]))
-        .filter(|text| is_slug(text) && !is_status(text))
-        .map(ErrorCode::from)
-        .collect();
-    let documented = slugs.iter().find(|code| ErrorCode::KNOWN.contains(code));
-    let code = documented.or(slugs.first()).cloned();
-    let message = texts(&members, &["message", "detail", "reason"])
-        .chain(texts(nested, &["message", "detail", "reason"]))
-        .chain(texts(&members, &["error", "description", "title"]).filter(|text| !is_slug(text)))
-        .next()
-        .map(str::to_owned);
-    (code, message)
-}
-
-/// Returns the members with these names that hold non-empty text, in the order of the names.
-fn texts<'a>(members: &'a Map<String, Value>, names: &[&str]) -> impl Iterator<Item = &'a str> {
-    let found = names.iter().filter_map(|name| members.get(*name)?.as_str());
-    found
-        .filter(|text| !text.is_empty())
-        .collect::<Vec<_>>()
-        .into_iter()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn unprocessable(body: &'static str) -> ApiError {
-        ApiError::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            None,
-            Bytes::from_static(body.as_bytes()),
-        )
-    }
-
-    #[test]
-    fn slug_and_message_are_found_in_every_common_shape() {
-        for body in [
-            r#"{"code": "not_found", "message": "m"}"#,
-            r#"{"slug": "not_found", "message": "m"}"#,
-            r#"{"error": "not_found", "message": "m"}"#,
-            r#"{"error": {"code": "not_found", "message": "m"}}"#,
-            r#"{"error": {"slug": "not_found", "message": "m"}}"#,
-            r#"{"error": {"type": "not_found", "message": "m"}}"#,
-            r#"{"error": {"name": "not_found", "detail": "m"}}"#,
-            r#"{"type": "not_found", "detail": "m"}"#,
-            r#"{"name": "not_found", "message": "m", "statusCode": 422}"#,
-            r#"{"code": 422, "error": {"code": "not_found"}, "message": "m"}"#,
-        ] {
-            let api = unprocessable(body);
-
-            assert_eq!(api.code(), Some(&ErrorCode::NotFound), "{body}");
-            assert_eq!(api.message(), Some("m"), "{body}");
-            assert_eq!(api.body(), body.as_bytes());
-        }
-    }
-
-    #[test]
-    fn no_code_is_read_from_a_body_without_a_slug() {
-        for body in [
-            r#"{"code": "422"}"#,
-            r#"{"error": "Unprocessable Content", "message": "m"}"#,
-            "",
-            "null",
-            "[]",
-            "<html>422</html>",
-            "{}",
-            r#"{"code": 422}"#,
-            r#"{"code": ""}"#,
-            "{\"code",
-        ] {
-            assert_eq!(unprocessable(body).code(), None, "{body}");
-        }
-    }
-
-    #[test]
-    fn a_sentence_or_a_url_is_not_a_slug() {
-        let sentence = unprocessable(r#"{"error": "Not Found"}"#);
-        let problem = unprocessable(
-            r#"{"type": "https://example.com/not-found", "title": "No such contact"}"#,
-        );
-
-        assert_eq!(
-            (sentence.code(), sentence.message()),
-            (None, Some("Not Found"))
-        );
-        assert_eq!(
-            (problem.code(), problem.message()),
-            (None, Some("No such contact"))
-        );
     }
 }

@@ -1,6 +1,7 @@
 //! Why a call failed: [`Error`], and the parts that a program asks it for.
 
 mod api;
+mod body;
 mod code;
 #[expect(
     clippy::module_inception,

@@ -32,6 +32,13 @@ fn shapes(slug: &str) -> Vec<Value> {
         json!({"error": {"name": slug, "reason": "in words"}}),
         json!({"type": slug, "message": "in words"}),
         json!({"name": slug, "message": "in words", "statusCode": 422}),
+        json!({"error_code": slug, "message": "in words"}),
+        json!({"status": slug, "message": "in words"}),
+        json!({"status": "error", "code": slug, "message": "in words"}),
+        json!({"errors": [{"code": slug, "message": "in words"}]}),
+        json!({"detail": {"code": slug, "message": "in words"}}),
+        json!({"error": {"error": slug, "message": "in words"}}),
+        json!({"error": {"code": 404, "status": slug, "message": "in words"}}),
     ]
 }
 
@@ -90,6 +97,24 @@ async fn slug_message_and_body_are_found_in_every_shape() {
             );
         }
     }
+}
+
+#[tokio::test]
+async fn slugs_are_recognized_without_regard_to_case_and_with_hyphens() {
+    for slug in ["not-found", "NOT_FOUND", "Not-Found"] {
+        let error = refusal(400, json!({ "code": slug }).to_string()).await;
+
+        assert_eq!(error.code(), Some(&ErrorCode::NotFound), "{slug}");
+        assert!(error.is_not_found());
+    }
+}
+
+#[tokio::test]
+async fn a_word_that_only_says_error_is_not_a_slug() {
+    let error = refusal(404, r#"{"status": "error", "message": "no such contact"}"#).await;
+
+    assert_eq!(error.code(), None);
+    assert!(error.is_not_found());
 }
 
 #[tokio::test]
