@@ -161,8 +161,8 @@ impl ClientBuilder {
 
     /// Accepts an `http` base URL whose host is not this machine. Default: such a URL is refused.
     ///
-    /// This machine is `localhost`, which the client connects to 127.0.0.1 or ::1 without asking DNS, or
-    /// a loopback address. Another name under `.localhost` is not: DNS may resolve it to any machine.
+    /// This machine is `localhost`, which the client connects to 127.0.0.1 or `::1` without asking DNS,
+    /// or a loopback address. Another name under `.localhost` is not: DNS may resolve it to any machine.
     ///
     /// The key then travels in clear text. Use this only in a network where something else encrypts.
     pub fn allow_http(mut self) -> Self {

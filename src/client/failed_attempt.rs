@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use url::Url;
 
+use super::request::Request;
 use super::response::Response;
 use crate::{ApiError, Error};
 
@@ -33,11 +34,14 @@ pub(super) enum Failure {
 
 impl FailedAttempt {
     /// Creates the failure for a response with a status other than 2xx.
-    pub(super) fn refused(response: Response, base: &Url) -> Self {
+    pub(super) fn refused(response: Response, base: &Url, request: &Request) -> Self {
         let retry_after = response.retry_after(SystemTime::now());
         let host = response.location_host(base);
         let failure = Failure::Status(response.status.as_u16());
-        let api = ApiError::new(response.status, retry_after, response.body).redirected_to(host);
+        let api = ApiError::new(response.status, response.body)
+            .asking_to_wait(retry_after)
+            .redirected_to(host)
+            .about_target(request.has_target);
         Self {
             error: Error::refused(api),
             failure,

@@ -27,6 +27,8 @@ pub(crate) struct Request {
     /// JSON, if there is a body.
     pub(crate) body: Option<Bytes>,
     pub(crate) retry_safety: RetrySafety,
+    /// Whether the request names a contact, topic or segment, so that a 404 may mean that one.
+    pub(crate) has_target: bool,
 }
 
 /// After which failures a request may be sent again.
@@ -77,7 +79,15 @@ impl Request {
             headers: HeaderMap::new(),
             body: None,
             retry_safety,
+            has_target: true,
         })
+    }
+
+    /// Says that the request names no contact, topic or segment. A 404 then most likely comes from
+    /// somewhere else than the endpoint.
+    pub(crate) fn without_target(mut self) -> Self {
+        self.has_target = false;
+        self
     }
 
     /// Adds a query parameter.

@@ -79,7 +79,7 @@ impl Sender {
             if response.status.is_success() {
                 Ok(response)
             } else {
-                Err(FailedAttempt::refused(response, base))
+                Err(FailedAttempt::refused(response, base, request))
             }
         };
         trace::attempt(base, operation, request, attempt, work).await

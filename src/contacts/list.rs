@@ -192,8 +192,8 @@ impl List {
                 "both a segment and a rule are set, and the interface document does not define the combination; set one of them",
             )),
             (Some(id), None) => Ok(request.query("segment_id", id)),
-            (None, Some(rule)) => Ok(request.query("rules", &rule.to_json()?)),
-            (None, None) => Ok(request),
+            (None, Some(rule)) => Ok(request.without_target().query("rules", &rule.to_json()?)),
+            (None, None) => Ok(request.without_target()),
         }
     }
 }

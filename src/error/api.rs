@@ -22,6 +22,8 @@ pub struct ApiError {
     message: Option<String>,
     retry_after: Option<Duration>,
     redirected_to: Option<String>,
+    has_target: bool,
+    is_object: bool,
     body: Bytes,
 }
 
@@ -94,22 +96,56 @@ impl ApiError {
         &self.body
     }
 
-    pub(crate) fn new(status: StatusCode, retry_after: Option<Duration>, body: Bytes) -> Self {
-        let ErrorBody { code, message } = ErrorBody::read(status, &body);
+    pub(crate) fn new(status: StatusCode, body: Bytes) -> Self {
+        let read = ErrorBody::read(status, &body);
         Self {
             status,
-            code,
-            message,
-            retry_after,
+            is_object: read.is_some(),
+            code: read.as_ref().and_then(|read| read.code.clone()),
+            message: read.and_then(|read| read.message),
+            retry_after: None,
             redirected_to: None,
+            has_target: true,
             body,
         }
+    }
+
+    /// Adds the wait that the response asks for.
+    pub(crate) fn asking_to_wait(mut self, retry_after: Option<Duration>) -> Self {
+        self.retry_after = retry_after;
+        self
     }
 
     /// Adds the host that the `Location` of a 3xx names. Redirects are not followed.
     pub(crate) fn redirected_to(mut self, host: Option<String>) -> Self {
         self.redirected_to = host;
         self
+    }
+
+    /// Adds whether the request names a contact, topic or segment that may not exist.
+    pub(crate) fn about_target(mut self, has_target: bool) -> Self {
+        self.has_target = has_target;
+        self
+    }
+
+    /// Returns whether the response is this refusal: it has this slug, or it has no slug but this status
+    /// and a JSON object as its body, as the service responds. A proxy's page is not the service's word.
+    pub(super) fn is(&self, code: &ErrorCode, bare_status: Option<StatusCode>) -> bool {
+        match &self.code {
+            Some(given) => given == code,
+            None => self.is_object && bare_status == Some(self.status),
+        }
+    }
+
+    /// Returns whether a contact, topic or segment that the request names does not exist.
+    pub(super) fn is_not_found(&self) -> bool {
+        self.has_target && self.is(&ErrorCode::NotFound, Some(StatusCode::NOT_FOUND))
+    }
+
+    /// Returns whether a 404 most likely comes from somewhere else than the endpoint.
+    fn is_foreign_404(&self) -> bool {
+        let is_bare = self.code.is_none() && !self.is_object;
+        self.status == StatusCode::NOT_FOUND && (!self.has_target || is_bare)
     }
 
     /// Returns the slug if it consists only of `a-z` and `_`. A slug with other characters may be an
@@ -130,10 +166,14 @@ impl ApiError {
                 "the service responded {status}, a redirect to {host}, which is not followed"
             );
         }
-        match self.printable_code() {
-            Some(code) => format!("the service responded {status} {code}"),
-            None => format!("the service responded {status}"),
+        let mut text = format!("the service responded {status}");
+        if let Some(code) = self.printable_code() {
+            text = format!("{text} {code}");
         }
+        if self.is_foreign_404() {
+            text += "; check the base URL";
+        }
+        text
     }
 }
 

@@ -35,13 +35,13 @@ const GENERIC: [&str; 5] = ["error", "errors", "fail", "failed", "failure"];
 type Object = Map<String, Value>;
 
 impl ErrorBody {
-    /// Reads the slug and the message.
+    /// Reads the slug and the message. Returns `None` if the body is not a JSON object.
     ///
     /// A slug that the interface document names takes precedence over any other. A status is not a
     /// slug, whether written in digits or as its HTTP reason phrase.
-    pub(super) fn read(status: StatusCode, body: &[u8]) -> Self {
+    pub(super) fn read(status: StatusCode, body: &[u8]) -> Option<Self> {
         let Ok(Value::Object(whole)) = serde_json::from_slice(body) else {
-            return Self::default();
+            return None;
         };
         let parts = parts(&whole);
         let slugs: Vec<ErrorCode> = texts(&whole, &SLUGS[..4])
@@ -55,10 +55,10 @@ impl ErrorBody {
             .chain(parts.iter().flat_map(|part| texts(part, &MESSAGES)))
             .chain(texts(&whole, &SENTENCES).filter(|text| !is_slug(text)))
             .next();
-        Self {
+        Some(Self {
             code: documented.or(slugs.first()).cloned(),
             message: message.map(str::to_owned),
-        }
+        })
     }
 }
 
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     fn unprocessable(body: &str) -> ErrorBody {
-        ErrorBody::read(StatusCode::UNPROCESSABLE_ENTITY, body.as_bytes())
+        ErrorBody::read(StatusCode::UNPROCESSABLE_ENTITY, body.as_bytes()).unwrap_or_default()
     }
 
     #[test]

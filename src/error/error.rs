@@ -258,11 +258,8 @@ mod tests {
 
     fn refusal(status: u16, body: &'static str) -> Error {
         let status = StatusCode::from_u16(status).unwrap();
-        Error::refused(ApiError::new(
-            status,
-            None,
-            Bytes::from_static(body.as_bytes()),
-        ))
+        let body = Bytes::from_static(body.as_bytes());
+        Error::refused(ApiError::new(status, body))
     }
 
     #[test]

@@ -2,13 +2,18 @@
 
 use http::StatusCode;
 
+use super::api::ApiError;
 use super::code::ErrorCode;
 use super::error::Error;
 
 impl Error {
-    /// Returns whether the address is not a contact of the caller, or the topic does not exist.
+    /// Returns whether the contact, topic or segment that the call names does not exist.
     ///
-    /// True for the slug `not_found`, and for a 404 without a slug.
+    /// True for the slug `not_found`, and for a 404 without a slug whose body is a JSON object. Any other
+    /// 404 most likely comes from a proxy or a wrong base URL, and the error's text says so.
+    ///
+    /// A create, a batch and a list without a segment name nothing that may be missing. For them this is
+    /// always `false`, even with the slug, which [`code`](Error::code) still returns.
     ///
     /// # Example: a contact that may not exist
     ///
@@ -28,14 +33,14 @@ impl Error {
     /// ```
     #[must_use]
     pub fn is_not_found(&self) -> bool {
-        self.is_refused_with(&ErrorCode::NotFound, Some(StatusCode::NOT_FOUND))
+        self.api().is_some_and(ApiError::is_not_found)
     }
 
     /// Returns whether a create call with
     /// [`OnConflict::Error`](crate::contacts::OnConflict::Error) was refused because the address
     /// already exists.
     ///
-    /// True for the slug `already_exists`, and for a 409 without a slug.
+    /// True for the slug `already_exists`, and for a 409 without a slug whose body is a JSON object.
     ///
     /// # Example: a contact that must be new
     ///
@@ -61,8 +66,8 @@ impl Error {
 
     /// Returns whether the write would exceed the plan's ceiling of stored contacts.
     ///
-    /// True for the slug `quota_exceeded`, and for a 402 without a slug. Waiting does not help; a
-    /// larger plan or fewer contacts do.
+    /// True for the slug `quota_exceeded`, and for a 402 without a slug whose body is a JSON object.
+    /// Waiting does not help; a larger plan or fewer contacts do.
     #[must_use]
     pub fn is_quota_exceeded(&self) -> bool {
         self.is_refused_with(
@@ -97,12 +102,8 @@ impl Error {
         self.is_refused_with(&ErrorCode::ValidationError, None)
     }
 
-    /// Whether the response has this slug, or no slug and `bare_status`.
     fn is_refused_with(&self, code: &ErrorCode, bare_status: Option<StatusCode>) -> bool {
-        self.api().is_some_and(|api| match api.code() {
-            Some(given) => given == code,
-            None => bare_status == Some(api.status()),
-        })
+        self.api().is_some_and(|api| api.is(code, bare_status))
     }
 }
 
@@ -111,15 +112,11 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::error::api::ApiError;
 
     fn refusal(status: u16, body: &'static str) -> Error {
         let status = StatusCode::from_u16(status).unwrap();
-        Error::refused(ApiError::new(
-            status,
-            None,
-            Bytes::from_static(body.as_bytes()),
-        ))
+        let body = Bytes::from_static(body.as_bytes());
+        Error::refused(ApiError::new(status, body))
     }
 
     #[test]
@@ -129,10 +126,19 @@ mod tests {
     }
 
     #[test]
-    fn a_404_409_or_402_without_a_slug_counts_as_the_documented_refusal() {
-        assert!(refusal(404, "").is_not_found());
-        assert!(refusal(409, "<html>").is_already_exists());
-        assert!(refusal(402, "{}").is_quota_exceeded());
+    fn a_404_409_or_402_with_an_object_without_a_slug_counts_as_the_documented_refusal() {
+        assert!(refusal(404, "{}").is_not_found());
+        assert!(refusal(409, r#"{"code": 409}"#).is_already_exists());
+        assert!(refusal(402, " {} ").is_quota_exceeded());
+    }
+
+    #[test]
+    fn a_404_409_or_402_with_another_body_does_not_count() {
+        for body in ["", "<html>", "[]", "{", "null"] {
+            assert!(!refusal(404, body).is_not_found());
+            assert!(!refusal(409, body).is_already_exists());
+            assert!(!refusal(402, body).is_quota_exceeded());
+        }
     }
 
     #[test]

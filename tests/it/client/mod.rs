@@ -14,6 +14,7 @@ mod list_failures;
 mod list_splits;
 mod listing;
 mod paged_service;
+mod predicates;
 mod redirects;
 mod retry;
 mod rules;
