@@ -8,7 +8,7 @@ use url::Url;
 
 use super::request::Request;
 use super::response::Response;
-use crate::{ApiError, Error};
+use crate::{ApiError, Error, Outcome};
 
 /// An attempt that failed.
 #[derive(Debug)]
@@ -33,17 +33,18 @@ pub(super) enum Failure {
 }
 
 impl FailedAttempt {
-    /// Creates the failure for a response with a status other than 2xx.
-    pub(super) fn refused(response: Response, base: &Url, request: &Request) -> Self {
+    /// Creates the failure for a response with a status other than 2xx. `location` names the target of
+    /// a redirect.
+    pub(super) fn refused(response: Response, location: Option<String>, request: &Request) -> Self {
         let retry_after = response.retry_after(SystemTime::now());
-        let host = response.location_host(base);
+        let outcome = Outcome::from_status(response.status, &request.method);
         let failure = Failure::Status(response.status.as_u16());
         let api = ApiError::new(response.status, response.body)
             .asking_to_wait(retry_after)
-            .redirected_to(host)
+            .redirected_to(location)
             .about_target(request.has_target);
         Self {
-            error: Error::refused(api),
+            error: Error::refused(api, outcome),
             failure,
         }
     }

@@ -29,6 +29,8 @@ pub(crate) struct Request {
     pub(crate) retry_safety: RetrySafety,
     /// Whether the request names a contact, topic or segment, so that a 404 may mean that one.
     pub(crate) has_target: bool,
+    /// Whether the query contains a cursor that the service sent.
+    pub(crate) has_service_cursor: bool,
 }
 
 /// After which failures a request may be sent again.
@@ -80,6 +82,7 @@ impl Request {
             body: None,
             retry_safety,
             has_target: true,
+            has_service_cursor: false,
         })
     }
 
@@ -87,6 +90,12 @@ impl Request {
     /// somewhere else than the endpoint.
     pub(crate) fn without_target(mut self) -> Self {
         self.has_target = false;
+        self
+    }
+
+    /// Says that the query contains a cursor that the service sent.
+    pub(crate) fn with_service_cursor(mut self) -> Self {
+        self.has_service_cursor = true;
         self
     }
 

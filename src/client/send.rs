@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
+use url::Url;
 
 use super::failed_attempt::FailedAttempt;
 use super::options::CallOptions;
@@ -39,6 +40,7 @@ impl Sender {
         } else {
             request.retry_safety
         };
+        let url = self.transport.url(&request)?;
         if deadline.is_over() {
             return Err(Error::expired());
         }
@@ -46,7 +48,10 @@ impl Sender {
         let mut worst = Outcome::NotSent;
         loop {
             let limit = deadline.left().map_or(timeout, |left| left.min(timeout));
-            let failed = match self.attempt(operation, &request, limit, attempt).await {
+            let failed = match self
+                .attempt(operation, &request, &url, limit, attempt)
+                .await
+            {
                 Ok(response) => return Ok(Success::new(operation, response, attempt)),
                 Err(failed) => failed,
             };
@@ -70,16 +75,18 @@ impl Sender {
         &self,
         operation: Operation,
         request: &Request,
+        url: &Url,
         limit: Duration,
         attempt: u32,
     ) -> Result<Response, FailedAttempt> {
         let base = self.transport.base();
         let work = async {
-            let response = self.transport.send(request, limit).await?;
+            let response = self.transport.send(request, url, limit).await?;
             if response.status.is_success() {
                 Ok(response)
             } else {
-                Err(FailedAttempt::refused(response, base, request))
+                let location = self.transport.location(&response, request);
+                Err(FailedAttempt::refused(response, location, request))
             }
         };
         trace::attempt(base, operation, request, attempt, work).await

@@ -131,7 +131,10 @@ impl ListContacts {
             endpoint,
             options,
         } = &self.call;
-        let request = endpoint.request_after(cursor);
+        let mut request = endpoint.request_after(cursor);
+        if cursor != endpoint.after.as_deref() {
+            request = request.map(Request::with_service_cursor);
+        }
         client
             .clone()
             .send(List::OPERATION, request, options.clone(), |success| {

@@ -134,8 +134,7 @@ impl Error {
 /// Constructors, one for each cause.
 impl Error {
     /// Creates the error for a response with a status other than 2xx.
-    pub(crate) fn refused(api: ApiError) -> Self {
-        let outcome = Outcome::from_status(api.status());
+    pub(crate) fn refused(api: ApiError, outcome: Outcome) -> Self {
         let mut error = Self::new(ErrorKind::Api, outcome, api.summary());
         error.0.api = Some(api);
         error
@@ -160,6 +159,11 @@ impl Error {
     pub(crate) fn pagination() -> Self {
         let message = "the service repeated a cursor; listing stopped to avoid an endless loop";
         Self::new(ErrorKind::Pagination, Outcome::Unknown, message)
+    }
+
+    pub(crate) fn cursor_too_long(why: &str) -> Self {
+        let message = format!("the service sent a cursor that is too long: {why}");
+        Self::new(ErrorKind::Pagination, Outcome::NotSent, message)
     }
 
     pub(crate) fn timeout(message: impl Into<Cow<'static, str>>) -> Self {
@@ -252,14 +256,15 @@ impl StdError for Error {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use http::StatusCode;
+    use http::{Method, StatusCode};
 
     use super::*;
 
     fn refusal(status: u16, body: &'static str) -> Error {
         let status = StatusCode::from_u16(status).unwrap();
         let body = Bytes::from_static(body.as_bytes());
-        Error::refused(ApiError::new(status, body))
+        let outcome = Outcome::from_status(status, &Method::POST);
+        Error::refused(ApiError::new(status, body), outcome)
     }
 
     #[test]

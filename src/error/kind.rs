@@ -43,14 +43,16 @@ pub enum ErrorKind {
     /// The message names the operation and the JSON path. A write was most likely applied.
     Decode,
     /// The request cannot be sent because an argument is invalid: for example an address that would
-    /// reach another endpoint, an empty batch, or a number that JSON cannot represent.
+    /// reach another endpoint, an empty batch, a number that JSON cannot represent, or a rule that makes
+    /// the URL longer than 65,534 bytes.
     ///
     /// Fix the argument. Nothing was sent.
     Input,
-    /// The service repeated a cursor; listing stopped to avoid an endless loop.
+    /// The service repeated a cursor, so listing stopped to avoid an endless loop; or it sent a cursor
+    /// that is too long for a URL.
     ///
-    /// All items returned before the error are valid, but contacts on the repeated pages may have
-    /// been returned twice.
+    /// All items returned before the error are valid, but contacts on repeated pages may have been
+    /// returned twice.
     Pagination,
     /// An attempt took longer than its timeout, or the whole call took longer than its deadline.
     ///

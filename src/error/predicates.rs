@@ -110,13 +110,16 @@ impl Error {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use http::Method;
 
     use super::*;
+    use crate::Outcome;
 
     fn refusal(status: u16, body: &'static str) -> Error {
         let status = StatusCode::from_u16(status).unwrap();
         let body = Bytes::from_static(body.as_bytes());
-        Error::refused(ApiError::new(status, body))
+        let outcome = Outcome::from_status(status, &Method::POST);
+        Error::refused(ApiError::new(status, body), outcome)
     }
 
     #[test]

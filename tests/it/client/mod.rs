@@ -13,6 +13,7 @@ mod fixtures;
 mod list_failures;
 mod list_splits;
 mod listing;
+mod long_urls;
 mod paged_service;
 mod predicates;
 mod redirects;
