@@ -7,6 +7,7 @@ use url::Url;
 use super::auth::Auth;
 use super::base_url;
 use super::handle::Client;
+use super::hold::Hold;
 use super::retry_policy::RetryPolicy;
 use super::send::Sender;
 use super::transport::{Transport, TransportSettings};
@@ -227,6 +228,7 @@ impl ClientBuilder {
             retry: self.retry,
             timeout: self.timeout,
             deadline: self.deadline,
+            hold: Hold::default(),
         }))
     }
 }

@@ -12,6 +12,7 @@ mod endpoint;
 mod failed_attempt;
 mod future;
 mod handle;
+mod hold;
 mod location;
 mod options;
 mod request;

@@ -1,6 +1,10 @@
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
 
 use super::api::ApiError;
 use super::code::ErrorCode;
@@ -140,6 +144,18 @@ impl Error {
         error
     }
 
+    /// Creates the error for a call that was not sent because the service has asked to wait this long.
+    pub(crate) fn held_back(left: Duration) -> Self {
+        let api = ApiError::new(StatusCode::TOO_MANY_REQUESTS, Bytes::new());
+        let mut error = Self::refused(api.asking_to_wait(Some(left)), Outcome::NotSent);
+        let seconds = left.as_millis().div_ceil(1_000);
+        error.0.message = format!(
+            "rate limited: the service asked to wait another {seconds} s, so nothing was sent"
+        )
+        .into();
+        error
+    }
+
     pub(crate) fn config(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::Config, Outcome::NotSent, message)
     }
@@ -255,8 +271,7 @@ impl StdError for Error {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-    use http::{Method, StatusCode};
+    use http::Method;
 
     use super::*;
 

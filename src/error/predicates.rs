@@ -1,5 +1,7 @@
 //! Predicates for the refusals that the interface document names (section 7).
 
+use std::time::Duration;
+
 use http::StatusCode;
 
 use super::api::ApiError;
@@ -100,6 +102,16 @@ impl Error {
     #[must_use]
     pub fn is_validation_error(&self) -> bool {
         self.is_refused_with(&ErrorCode::ValidationError, None)
+    }
+
+    /// Returns how long the service asked to wait, if its response has a `Retry-After` header.
+    ///
+    /// A call that would have to wait longer than the policy's
+    /// [`max_retry_after`](crate::RetryPolicy::max_retry_after), or past its deadline, fails at once. Call
+    /// again after this time.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.api().and_then(ApiError::retry_after)
     }
 
     fn is_refused_with(&self, code: &ErrorCode, bare_status: Option<StatusCode>) -> bool {

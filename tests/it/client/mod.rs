@@ -16,6 +16,7 @@ mod listing;
 mod long_urls;
 mod paged_service;
 mod predicates;
+mod rate_limits;
 mod redirects;
 mod retry;
 mod rules;
