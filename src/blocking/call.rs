@@ -77,6 +77,12 @@ impl<B: CallSettings> Call<B> {
         self.map(|call| call.deadline(limit))
     }
 
+    /// Lifts the deadline of this call, even if the client has one. The timeout of each attempt still
+    /// applies.
+    pub fn no_deadline(self) -> Self {
+        self.map(CallSettings::no_deadline)
+    }
+
     /// Sets the retry policy of this call. Default: the client's
     /// [`retry`](crate::ClientBuilder::retry).
     pub fn retry(self, policy: RetryPolicy) -> Self {

@@ -15,6 +15,9 @@ pub trait CallSettings {
     /// Limits the whole call.
     fn deadline(self, limit: Duration) -> Self;
 
+    /// Lifts the deadline.
+    fn no_deadline(self) -> Self;
+
     /// Sets the retry policy.
     fn retry(self, policy: RetryPolicy) -> Self;
 }
@@ -29,6 +32,10 @@ macro_rules! call_settings {
 
             fn deadline(self, limit: Duration) -> Self {
                 <$builder>::deadline(self, limit)
+            }
+
+            fn no_deadline(self) -> Self {
+                <$builder>::no_deadline(self)
             }
 
             fn retry(self, policy: RetryPolicy) -> Self {

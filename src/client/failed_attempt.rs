@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::io;
 use std::time::{Duration, SystemTime};
 
+use http::StatusCode;
 use url::Url;
 
 use super::request::Request;
@@ -27,7 +28,7 @@ pub(super) enum Failure {
     /// The request was sent, and no complete response arrived.
     NoResponse,
     /// The response has this status.
-    Status(u16),
+    Status(StatusCode),
     /// A retry would fail in the same way.
     Permanent,
 }
@@ -38,8 +39,8 @@ impl FailedAttempt {
     pub(super) fn refused(response: Response, location: Option<String>, request: &Request) -> Self {
         let retry_after = response.retry_after(SystemTime::now());
         let outcome = Outcome::from_status(response.status, &request.method);
-        let failure = Failure::Status(response.status.as_u16());
-        let api = ApiError::new(response.status, response.body)
+        let failure = Failure::Status(response.status);
+        let api = ApiError::new(response.status, response.headers, response.body)
             .asking_to_wait(retry_after)
             .redirected_to(location)
             .about_target(request.has_target);
@@ -123,7 +124,7 @@ impl FailedAttempt {
     /// Creates a failure that a retry cannot fix.
     fn permanent(error: Error) -> Self {
         Self {
-            error,
+            error: error.not_retryable(),
             failure: Failure::Permanent,
         }
     }

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use http::StatusCode;
+
 use super::failed_attempt::Failure;
 use super::request::RetrySafety;
 use super::retry_policy::RetryPolicy;
+use crate::error::is_transient;
 
 /// What the decision depends on, beside the policy.
 #[derive(Clone, Copy, Debug)]
@@ -73,12 +76,10 @@ fn fraction(whole: Duration, part: f64) -> Duration {
 fn may_retry(safety: RetrySafety, failure: Failure) -> bool {
     match (safety, failure) {
         (RetrySafety::Never, _) | (_, Failure::Permanent) => false,
-        (_, Failure::NotSent | Failure::Status(429)) => true,
+        (_, Failure::NotSent | Failure::Status(StatusCode::TOO_MANY_REQUESTS)) => true,
         (RetrySafety::OnlyIfNotApplied, _) => false,
         (RetrySafety::Safe, Failure::ClosedBeforeResponse | Failure::NoResponse) => true,
-        (RetrySafety::Safe, Failure::Status(status)) => {
-            matches!(status, 408 | 500 | 502 | 503 | 504)
-        }
+        (RetrySafety::Safe, Failure::Status(status)) => is_transient(status),
     }
 }
 
@@ -114,7 +115,7 @@ mod tests {
     fn a_failure_is_retried_only_if_that_is_safe_for_the_operation() {
         let transient = [408, 429, 500, 502, 503, 504];
         for status in 100..=599 {
-            let failure = Failure::Status(status);
+            let failure = Failure::Status(StatusCode::from_u16(status).unwrap());
 
             assert_eq!(
                 retries(RetrySafety::Safe, failure),
@@ -171,7 +172,10 @@ mod tests {
         let stops = |attempt| {
             let state = RetryState {
                 attempt,
-                ..state(RetrySafety::Safe, Failure::Status(503))
+                ..state(
+                    RetrySafety::Safe,
+                    Failure::Status(StatusCode::SERVICE_UNAVAILABLE),
+                )
             };
             decide(&policy, &state, 0.0) == RetryDecision::Stop
         };
@@ -218,7 +222,10 @@ mod tests {
     fn a_short_retry_after_does_not_shorten_the_backoff() {
         for attempt in 1..=3 {
             for jitter in [0.0, 0.4, 1.0] {
-                let backoff = state(RetrySafety::Safe, Failure::Status(503));
+                let backoff = state(
+                    RetrySafety::Safe,
+                    Failure::Status(StatusCode::SERVICE_UNAVAILABLE),
+                );
                 let backoff = RetryState { attempt, ..backoff };
                 let RetryDecision::Retry { wait: backoff } =
                     decide(&RetryPolicy::exponential(), &backoff, jitter)
@@ -249,7 +256,10 @@ mod tests {
             .base_delay(Duration::MAX)
             .max_delay(Duration::MAX)
             .max_retry_after(Duration::MAX);
-        let limited = state(RetrySafety::Safe, Failure::Status(429));
+        let limited = state(
+            RetrySafety::Safe,
+            Failure::Status(StatusCode::TOO_MANY_REQUESTS),
+        );
         let limited = RetryState {
             retry_after: Some(Duration::MAX),
             ..limited
@@ -260,7 +270,10 @@ mod tests {
 
     /// The decision of the default policy after a 429 with this `Retry-After`.
     fn asked_for(seconds: u64, attempt: u32, jitter: f64) -> RetryDecision {
-        let limited = state(RetrySafety::OnlyIfNotApplied, Failure::Status(429));
+        let limited = state(
+            RetrySafety::OnlyIfNotApplied,
+            Failure::Status(StatusCode::TOO_MANY_REQUESTS),
+        );
         let limited = RetryState {
             attempt,
             retry_after: Some(Duration::from_secs(seconds)),

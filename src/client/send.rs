@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use http::StatusCode;
 use tokio::time::Instant;
 use url::Url;
 
@@ -36,7 +37,7 @@ impl Sender {
     ) -> Result<Success, Error> {
         let policy = options.retry.as_ref().unwrap_or(&self.retry);
         let timeout = options.timeout.unwrap_or(self.timeout);
-        let deadline = Deadline::after(options.deadline.or(self.deadline));
+        let deadline = Deadline::after(options.deadline.limit(self.deadline));
         let safety = if options.repeatable {
             RetrySafety::Safe
         } else {
@@ -120,7 +121,7 @@ impl Sender {
         retry_after: Option<Duration>,
     ) {
         let asked = retry_after.filter(|asked| *asked <= policy.max_retry_after);
-        if let (Failure::Status(429), Some(asked)) = (failure, asked) {
+        if let (Failure::Status(StatusCode::TOO_MANY_REQUESTS), Some(asked)) = (failure, asked) {
             self.hold.extend(Instant::now(), asked);
         }
     }

@@ -2,10 +2,22 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 
 use super::body::ErrorBody;
 use super::code::ErrorCode;
+
+/// Where services commonly put the id of a request.
+const REQUEST_IDS: [&str; 5] = [
+    "x-request-id",
+    "request-id",
+    "x-correlation-id",
+    "x-amzn-requestid",
+    "x-trace-id",
+];
+
+/// How the names of headers about rate limits commonly start.
+const RATE_LIMITS: [&str; 3] = ["ratelimit", "x-ratelimit", "x-rate-limit"];
 
 /// The response with which the service refused a request.
 ///
@@ -14,7 +26,7 @@ use super::code::ErrorCode;
 /// keeps the body.
 ///
 /// `Debug` prints the status, the slug if it consists only of `a-z` and `_`, the `Retry-After` and the
-/// length of the body, but never the message or the body.
+/// length of the body, but never the message, the headers or the body.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiError {
     status: StatusCode,
@@ -24,6 +36,7 @@ pub struct ApiError {
     redirected_to: Option<String>,
     has_target: bool,
     is_object: bool,
+    headers: HeaderMap,
     body: Bytes,
 }
 
@@ -90,13 +103,43 @@ impl ApiError {
         self.retry_after
     }
 
+    /// Returns the headers of the response.
+    #[must_use]
+    pub fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+
+    /// Returns the id of the request, for a question to the service's support.
+    ///
+    /// The interface document shows no such header. The id is taken from the first of `x-request-id`,
+    /// `request-id`, `x-correlation-id`, `x-amzn-requestid` and `x-trace-id` that the response has.
+    #[must_use]
+    pub fn request_id(&self) -> Option<&str> {
+        REQUEST_IDS
+            .iter()
+            .filter_map(|name| self.headers.get(*name)?.to_str().ok())
+            .find(|id| !id.is_empty())
+    }
+
+    /// Returns the headers about rate limits with their values: those whose names start with
+    /// `ratelimit`, `x-ratelimit` or `x-rate-limit`. The names are in lower case.
+    ///
+    /// The interface document shows no rate limits (section 8), so the values are not interpreted.
+    pub fn rate_limit_headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.headers.iter().filter_map(|(name, value)| {
+            let name = name.as_str();
+            let is_limit = RATE_LIMITS.iter().any(|start| name.starts_with(start));
+            Some((name, value.to_str().ok().filter(|_| is_limit)?))
+        })
+    }
+
     /// Returns the body, unchanged. It is empty if the response has no body.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         &self.body
     }
 
-    pub(crate) fn new(status: StatusCode, body: Bytes) -> Self {
+    pub(crate) fn new(status: StatusCode, headers: HeaderMap, body: Bytes) -> Self {
         let read = ErrorBody::read(status, &body);
         Self {
             status,
@@ -106,6 +149,7 @@ impl ApiError {
             retry_after: None,
             redirected_to: None,
             has_target: true,
+            headers,
             body,
         }
     }
@@ -172,6 +216,8 @@ impl ApiError {
         }
         if self.is_foreign_404() {
             text += "; check the base URL";
+        } else if self.status == StatusCode::UNAUTHORIZED {
+            text += ": the key is wrong or belongs to another environment, or the service expects it in another way (see `Auth`)";
         }
         text
     }

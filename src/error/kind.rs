@@ -1,3 +1,5 @@
+use std::fmt;
+
 /// Where a call failed, and so who can fix it.
 ///
 /// # Example: what to log and what to report
@@ -62,4 +64,31 @@ pub enum ErrorKind {
     ///
     /// A write may have been applied.
     Transport,
+}
+
+/// Writes the kind as one lowercase word, such as `timeout`, for logs and metrics.
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Api => "api",
+            Self::Config => "config",
+            Self::Connect => "connect",
+            Self::Decode => "decode",
+            Self::Input => "input",
+            Self::Pagination => "pagination",
+            Self::Timeout => "timeout",
+            Self::Transport => "transport",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_written_as_one_lowercase_word() {
+        assert_eq!(ErrorKind::Timeout.to_string(), "timeout");
+        assert_eq!(format!("{:>7}|", ErrorKind::Api), "    api|");
+    }
 }

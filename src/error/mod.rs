@@ -17,3 +17,4 @@ pub use code::ErrorCode;
 pub use error::Error;
 pub use kind::ErrorKind;
 pub use outcome::Outcome;
+pub(crate) use outcome::is_transient;

@@ -54,6 +54,11 @@ impl Outcome {
     }
 }
 
+/// Returns whether a status says that the service cannot respond now, but may do so later.
+pub(crate) fn is_transient(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 408 | 429 | 500 | 502 | 503 | 504)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,4 +1,5 @@
-//! Predicates for the refusals that the interface document names (section 7).
+//! What a program asks about an error: its status, and predicates for the refusals that the interface
+//! document names (section 7) and for the common classes of failures.
 
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use http::StatusCode;
 use super::api::ApiError;
 use super::code::ErrorCode;
 use super::error::Error;
+use super::kind::ErrorKind;
 
 impl Error {
     /// Returns whether the contact, topic or segment that the call names does not exist.
@@ -104,6 +106,64 @@ impl Error {
         self.is_refused_with(&ErrorCode::ValidationError, None)
     }
 
+    /// Returns the status of the service's response, if it refused the request.
+    ///
+    /// `None` unless the kind is [`ErrorKind::Api`](crate::ErrorKind::Api).
+    #[must_use]
+    pub fn status(&self) -> Option<StatusCode> {
+        self.api().map(ApiError::status)
+    }
+
+    /// Returns whether an attempt took longer than its timeout, or the call longer than its deadline.
+    ///
+    /// A 408 or 504 of the service does not count: see [`status`](Error::status).
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        self.kind() == ErrorKind::Timeout
+    }
+
+    /// Returns whether the service responded 429, or an earlier 429 held back this call so that nothing
+    /// was sent.
+    ///
+    /// # Example: call again when the service allows it
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # server.fault(audience::mock::Fault::status(429).retry_after(3_600));
+    /// # let contacts = server.client().contacts();
+    /// let error = contacts.retrieve("ada@example.com").await.unwrap_err();
+    ///
+    /// if let (true, Some(wait)) = (error.is_rate_limited(), error.retry_after()) {
+    ///     println!("call again in {} s", wait.as_secs());
+    /// }
+    /// # assert!(error.is_rate_limited() && error.retry_after().is_some());
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
+    #[must_use]
+    pub fn is_rate_limited(&self) -> bool {
+        self.status() == Some(StatusCode::TOO_MANY_REQUESTS)
+    }
+
+    /// Returns whether the service responded 401: it does not accept the key.
+    ///
+    /// The key is wrong or belongs to another environment, or the service expects it in another way:
+    /// see [`Auth`](crate::Auth).
+    #[must_use]
+    pub fn is_unauthorized(&self) -> bool {
+        self.status() == Some(StatusCode::UNAUTHORIZED)
+    }
+
+    /// Returns whether the service responded 403: the key may not be used for this call.
+    ///
+    /// [`is_key_not_permitted`](Error::is_key_not_permitted) tells the one documented reason.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        self.status() == Some(StatusCode::FORBIDDEN)
+    }
+
     /// Returns how long the service asked to wait, if its response has a `Retry-After` header.
     ///
     /// A call that would have to wait longer than the policy's
@@ -122,7 +182,7 @@ impl Error {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use http::Method;
+    use http::{HeaderMap, Method};
 
     use super::*;
     use crate::Outcome;
@@ -131,7 +191,7 @@ mod tests {
         let status = StatusCode::from_u16(status).unwrap();
         let body = Bytes::from_static(body.as_bytes());
         let outcome = Outcome::from_status(status, &Method::POST);
-        Error::refused(ApiError::new(status, body), outcome)
+        Error::refused(ApiError::new(status, HeaderMap::new(), body), outcome)
     }
 
     #[test]

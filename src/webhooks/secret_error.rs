@@ -1,3 +1,5 @@
+use crate::secret_text::{is_placeholder, trim};
+
 /// Why a signing secret was not taken.
 ///
 /// A secret that cannot have been meant would either refuse every delivery or, worse, accept those
@@ -89,55 +91,6 @@ pub(super) fn vet(name: &str, secret: &[u8]) -> Result<(), SecretError> {
     } else {
         Ok(())
     }
-}
-
-/// The text without white space, byte-order marks and zero-width spaces around it.
-pub(super) fn trim(text: &str) -> &str {
-    text.trim_matches(|c: char| c.is_whitespace() || matches!(c, '\u{feff}' | '\u{200b}'))
-}
-
-fn is_placeholder(text: &str) -> bool {
-    const WORDS: [&str; 14] = [
-        "changeit",
-        "changeme",
-        "examplesecret",
-        "fixme",
-        "insertsecrethere",
-        "null",
-        "placeholder",
-        "replaceme",
-        "tbd",
-        "todo",
-        "undefined",
-        "yoursecret",
-        "yoursigningsecret",
-        "yourwebhooksecret",
-    ];
-
-    let bracketed = [
-        ("<", ">"),
-        ("${", "}"),
-        ("{{", "}}"),
-        ("%", "%"),
-        ("[", "]"),
-    ]
-    .iter()
-    .any(|(open, close)| text.starts_with(open) && text.ends_with(close));
-    let unexpanded = text == "SIGNING_SECRET"
-        || text.strip_prefix('$').is_some_and(|name| {
-            name.chars()
-                .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
-        });
-    let masked = text
-        .chars()
-        .all(|c| matches!(c, 'x' | 'X' | '*' | '•' | '●' | '.' | '…' | '-' | '_' | '?'));
-    let word: String = text
-        .chars()
-        .filter(|c| !matches!(c, ' ' | '-' | '_' | '.' | '!'))
-        .map(|c| c.to_ascii_lowercase())
-        .collect();
-
-    bracketed || unexpanded || masked || WORDS.contains(&word.as_str())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use super::super::secret_error::trim;
+use crate::secret_text::trim;
 
 /// The form of a secret that a delivery was signed with, where it is not the form at hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,11 +1,14 @@
 //! The predicates of an error, and its outcome.
 
-use audience::{ErrorCode, Outcome};
+use std::time::Duration;
+
+use audience::{Error, ErrorCode, Outcome, RetryPolicy};
 use serde_json::json;
 
 use super::errors::refusal;
 use crate::support::operation::Operation;
-use crate::support::{client, respond_with, status};
+use crate::support::scripted_server::{ScriptedServer, bytes, close_connection};
+use crate::support::{ADA, builder, client, closed_url, printed, respond_with, status, text};
 
 /// Bodies of proxies, of other services, and of no service.
 const FOREIGN_BODIES: [&str; 7] = [
@@ -129,4 +132,131 @@ async fn the_outcome_follows_from_the_status() {
             "{code}"
         );
     }
+}
+
+/// The predicates that say what kind of failure it is, by name.
+fn classes(error: &Error) -> Vec<&'static str> {
+    [
+        (error.is_timeout(), "timeout"),
+        (error.is_rate_limited(), "rate limited"),
+        (error.is_unauthorized(), "unauthorized"),
+        (error.is_forbidden(), "forbidden"),
+        (error.is_retryable(), "retryable"),
+    ]
+    .iter()
+    .filter_map(|(is, name)| is.then_some(*name))
+    .collect()
+}
+
+#[tokio::test]
+async fn the_status_and_its_class_are_at_the_error() {
+    for (code, expected) in [
+        (302, &[][..]),
+        (400, &[]),
+        (401, &["unauthorized"]),
+        (402, &[]),
+        (403, &["forbidden"]),
+        (404, &[]),
+        (408, &["retryable"]),
+        (409, &[]),
+        (422, &[]),
+        (429, &["rate limited", "retryable"]),
+        (500, &["retryable"]),
+        (501, &[]),
+        (502, &["retryable"]),
+        (503, &["retryable"]),
+        (504, &["retryable"]),
+    ] {
+        let error = refusal(code, "").await;
+
+        assert_eq!(error.status().unwrap().as_u16(), code);
+        assert_eq!(classes(&error), expected, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn a_failure_without_a_response_has_no_status_but_a_class() {
+    let once = |url: &str| {
+        let builder = builder(url).retry(RetryPolicy::none());
+        let client = builder.timeout(Duration::from_millis(200)).build();
+        client.unwrap().contacts().retrieve(ADA)
+    };
+    let silent = ScriptedServer::start([bytes("").then_hang()]).await;
+    let broken = ScriptedServer::start([close_connection()]).await;
+    let malformed = respond_with(text(200, "{")).await;
+
+    for (call, expected) in [
+        (once(&closed_url()), &["retryable"][..]),
+        (once(silent.url()), &["timeout", "retryable"]),
+        (once(broken.url()), &["retryable"]),
+        (once(&malformed.uri()), &[]),
+        (client(closed_url()).contacts().retrieve(""), &[]),
+    ] {
+        let error = call.await.unwrap_err();
+
+        assert_eq!(error.status(), None);
+        assert_eq!(classes(&error), expected, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_that_the_http_client_followed_is_not_retryable() {
+    let elsewhere = respond_with(status(200)).await;
+    let server = respond_with(status(302).insert_header("location", elsewhere.uri())).await;
+    let client = builder(server.uri()).http_client(reqwest::Client::new());
+
+    let call = client.build().unwrap().contacts().retrieve(ADA);
+
+    assert!(!call.await.unwrap_err().is_retryable());
+}
+
+#[tokio::test]
+async fn a_refusal_has_its_headers_request_id_and_rate_limits() {
+    let response = status(429)
+        .insert_header("X-Request-Id", "req_1")
+        .insert_header("x-ratelimit-limit", "100")
+        .insert_header("RateLimit-Remaining", "0")
+        .insert_header("x-rate-limit-reset", "30")
+        .insert_header("x-other", "hunter2");
+    let server = respond_with(response).await;
+
+    let error = client(server.uri()).contacts().retrieve(ADA).await;
+
+    let error = error.unwrap_err();
+    let refusal = error.api().unwrap();
+    assert_eq!(refusal.request_id(), Some("req_1"));
+    assert_eq!(refusal.headers()["x-other"], "hunter2");
+    let mut limits: Vec<_> = refusal.rate_limit_headers().collect();
+    limits.sort_unstable();
+    assert_eq!(
+        limits,
+        [
+            ("ratelimit-remaining", "0"),
+            ("x-rate-limit-reset", "30"),
+            ("x-ratelimit-limit", "100"),
+        ]
+    );
+    assert!(!printed(&error).contains("hunter2"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_request_id_is_found_under_each_common_name() {
+    for name in [
+        "x-request-id",
+        "request-id",
+        "x-correlation-id",
+        "x-amzn-requestid",
+        "x-trace-id",
+    ] {
+        let server = respond_with(status(422).insert_header(name, "req_1")).await;
+
+        let error = client(server.uri()).contacts().retrieve(ADA).await;
+
+        assert_eq!(
+            error.unwrap_err().api().unwrap().request_id(),
+            Some("req_1"),
+            "{name}"
+        );
+    }
+    assert_eq!(refusal(422, "").await.api().unwrap().request_id(), None);
 }
