@@ -133,7 +133,8 @@ impl ApiError {
         })
     }
 
-    /// Returns the body, unchanged. It is empty if the response has no body.
+    /// Returns the body, unchanged. It is empty if the response has no body, or if nothing was sent because
+    /// an earlier 429 holds back the client.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         &self.body

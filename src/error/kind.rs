@@ -25,7 +25,8 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The service responded with a status other than 2xx.
+    /// The service responded with a status other than 2xx, or an earlier 429 still holds back the client
+    /// (see [`RetryPolicy`](crate::RetryPolicy#retry-after)).
     ///
     /// [`Error::api`](super::Error::api) has the response. What to do depends on its
     /// [code](super::ApiError::code).

@@ -222,4 +222,34 @@ mod tests {
         assert!(!refusal(422, "").is_validation_error());
         assert!(!refusal(403, "").is_key_not_permitted());
     }
+
+    #[test]
+    fn the_least_certain_attempt_decides_the_outcome() {
+        assert_eq!(refusal(422, "").outcome(), Outcome::Refused);
+        assert_eq!(refusal(503, "").outcome(), Outcome::Unknown);
+        assert_eq!(
+            refusal(422, "").after(2, Outcome::Unknown).outcome(),
+            Outcome::Unknown
+        );
+        assert_eq!(
+            Error::input("x").after(1, Outcome::NotSent).outcome(),
+            Outcome::NotSent
+        );
+    }
+
+    #[test]
+    fn no_text_of_a_body_is_printed() {
+        let error = refusal(
+            422,
+            r#"{"code": "ada@example.com", "message": "ada@example.com is taken"}"#,
+        );
+
+        let printed = format!("{error} {error:?} {:?}", error.api());
+
+        assert!(!printed.contains("ada"), "{printed}");
+        assert_eq!(
+            error.api().unwrap().message(),
+            Some("ada@example.com is taken")
+        );
+    }
 }
