@@ -81,6 +81,8 @@ pub mod rule;
 #[cfg(feature = "client")]
 mod secret;
 #[cfg(any(feature = "client", feature = "webhooks"))]
+mod secret_text;
+#[cfg(any(feature = "client", feature = "webhooks"))]
 mod string_enum;
 #[cfg(any(feature = "client", feature = "webhooks"))]
 mod timestamp;

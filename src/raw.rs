@@ -18,6 +18,21 @@ const OPERATION: Operation = Operation {
     template: "(request)",
 };
 
+/// Headers that frame the request or concern only the connection. With a value from elsewhere, the
+/// server could cut the body short, or take part of it for another request.
+const HEADERS_OF_HTTP: [&str; 10] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
 impl Client {
     /// Creates a request to an endpoint that this crate has no method for, such as `POST /emails` or
     /// the deletion of a contact (interface section 4.7).
@@ -81,8 +96,15 @@ impl RawRequest {
     /// Sets a header, such as an idempotency key.
     ///
     /// The headers that the client sets itself, such as the key and the content type, cannot be
-    /// replaced. If name or value is not valid in HTTP, awaiting the call fails with
-    /// [`ErrorKind::Input`](crate::ErrorKind::Input).
+    /// replaced.
+    ///
+    /// # Errors
+    ///
+    /// Awaiting the call fails with [`ErrorKind::Input`](crate::ErrorKind::Input), and nothing is sent,
+    /// - if the name or the value is not valid in HTTP;
+    /// - if the header frames the request or concerns only the connection: `connection`,
+    ///   `content-length`, `expect`, `host`, `keep-alive`, `proxy-connection`, `te`, `trailer`,
+    ///   `transfer-encoding` and `upgrade`.
     ///
     /// # Example: an idempotency key
     ///
@@ -100,6 +122,10 @@ impl RawRequest {
             let (Ok(name), Ok(value)) = (name, value) else {
                 return Err(Error::input("a header has an invalid name or value"));
             };
+            if let Some(name) = HEADERS_OF_HTTP.iter().find(|own| name == **own) {
+                let message = format!("the header `{name}` is set by HTTP itself; leave it out");
+                return Err(Error::input(message));
+            }
             request.headers.insert(name, value);
             Ok(request)
         });

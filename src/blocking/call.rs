@@ -77,6 +77,12 @@ impl<B: CallSettings> Call<B> {
         self.map(|call| call.deadline(limit))
     }
 
+    /// Lifts the deadline of this call, even if the client has one. The timeout of each attempt still
+    /// applies.
+    pub fn no_deadline(self) -> Self {
+        self.map(CallSettings::no_deadline)
+    }
+
     /// Sets the retry policy of this call. Default: the client's
     /// [`retry`](crate::ClientBuilder::retry).
     pub fn retry(self, policy: RetryPolicy) -> Self {
@@ -85,8 +91,8 @@ impl<B: CallSettings> Call<B> {
 }
 
 impl Call<ListContacts> {
-    /// Returns an iterator over all contacts after the cursor. It fetches one page at a time: see
-    /// [`ListContacts::stream`].
+    /// Returns an iterator over all contacts after the cursor. It fetches one page at a time, and ends
+    /// after three failures in a row: see [`ListContacts::stream`].
     ///
     /// # Example: every address
     ///
@@ -106,7 +112,8 @@ impl Call<ListContacts> {
         Iter::new(self.call.stream(), self.runtime)
     }
 
-    /// Returns an iterator over all pages after the cursor: see [`ListContacts::pages`].
+    /// Returns an iterator over all pages after the cursor. It ends after three failures in a row: see
+    /// [`ListContacts::pages`].
     pub fn pages(self) -> Iter<Page> {
         Iter::new(self.call.pages(), self.runtime)
     }

@@ -36,9 +36,10 @@ impl Runtime {
                 let _ = done.send(work.await);
             });
         }
-        result
-            .recv()
-            .map_err(|error| Error::transport("the client's thread has stopped").caused_by(error))
+        result.recv().map_err(|error| {
+            let stopped = Error::transport("the client's thread has stopped");
+            stopped.caused_by(error).not_retryable()
+        })
     }
 }
 

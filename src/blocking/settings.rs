@@ -11,6 +11,9 @@ pub trait CallSettings {
     /// Limits the whole call.
     fn deadline(self, limit: Duration) -> Self;
 
+    /// Lifts the deadline.
+    fn no_deadline(self) -> Self;
+
     /// Sets the retry policy.
     fn retry(self, policy: RetryPolicy) -> Self;
 }
@@ -25,6 +28,10 @@ macro_rules! call_settings {
 
             fn deadline(self, limit: std::time::Duration) -> Self {
                 <$builder>::deadline(self, limit)
+            }
+
+            fn no_deadline(self) -> Self {
+                <$builder>::no_deadline(self)
             }
 
             fn retry(self, policy: crate::RetryPolicy) -> Self {

@@ -2,6 +2,7 @@ use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 
 use crate::Error;
 use crate::secret::Secret;
+use crate::secret_text::{is_placeholder, trim};
 
 /// How the key is presented on each request. The interface document does not say how (section 5).
 ///
@@ -40,12 +41,7 @@ impl Auth {
     /// Returns the header that presents this key.
     pub(super) fn to_header(&self, key: &Secret) -> Result<(HeaderName, HeaderValue), Error> {
         let key = key.expose();
-        if key.trim().is_empty() {
-            return Err(Error::config("the key is empty"));
-        }
-        if key.trim() != key {
-            return Err(Error::config("the key has whitespace around it; trim it"));
-        }
+        check_key(key).map_err(Error::config)?;
         let (name, value) = match &self.0 {
             Scheme::Bearer => (AUTHORIZATION, Secret::new(format!("Bearer {key}"))),
             Scheme::Header(name) => {
@@ -61,6 +57,26 @@ impl Auth {
         })?;
         value.set_sensitive(true);
         Ok((name, value))
+    }
+}
+
+/// Refuses a key that cannot be meant as one, and says why. The service would respond 401.
+fn check_key(key: &str) -> Result<(), &'static str> {
+    let starts_with_bearer = key
+        .split_once(char::is_whitespace)
+        .is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    if trim(key).is_empty() {
+        Err("the key is empty")
+    } else if trim(key) != key {
+        Err("the key has white space around it; trim it")
+    } else if starts_with_bearer {
+        Err("the key starts with `Bearer`; pass the key alone, because `Auth` adds the rest")
+    } else if is_placeholder(key) {
+        Err("the key is a placeholder; put the API key in its place")
+    } else if key.contains(char::is_whitespace) {
+        Err("the key contains white space")
+    } else {
+        Ok(())
     }
 }
 

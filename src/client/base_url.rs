@@ -1,8 +1,17 @@
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use url::{Host, Url};
 
 use crate::Error;
+
+/// The one host name that always is this machine.
+pub(super) const LOCALHOST: &str = "localhost";
+
+/// The addresses of [`LOCALHOST`]. Port 0 stands for the port of the URL.
+pub(super) const LOOPBACK: [SocketAddr; 2] = [
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
+    SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 0),
+];
 
 /// Parses a base URL and removes the slash at its end.
 ///
@@ -41,9 +50,12 @@ pub(super) fn parse(text: &str, allow_http: bool) -> Result<Url, Error> {
 }
 
 /// Returns whether the host of the URL is this machine.
+///
+/// Only `localhost` itself counts, because the HTTP client connects it to [`LOOPBACK`]. DNS may resolve
+/// any other name, such as `a.localhost`, to another machine.
 pub(super) fn is_loopback(url: &Url) -> bool {
     match url.host() {
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(Host::Domain(name)) => name == LOCALHOST,
         Some(Host::Ipv4(ip)) => ip.is_loopback(),
         Some(Host::Ipv6(ip)) => IpAddr::V6(ip).to_canonical().is_loopback(),
         None => false,
@@ -69,6 +81,8 @@ mod tests {
             "http://api.example.com/hunter2",
             "http://10.0.0.1",
             "http://localhost.example.com",
+            "http://a.localhost",
+            "http://localhost.",
         ] {
             let error = parse(url, false).unwrap_err();
 
@@ -84,7 +98,7 @@ mod tests {
             "http://127.0.0.9",
             "http://[::1]:80/",
             "http://[::ffff:127.0.0.1]",
-            "http://a.localhost",
+            "http://LOCALHOST",
         ] {
             assert!(parse(url, false).is_ok(), "{url}");
         }

@@ -7,6 +7,7 @@ use url::Url;
 use super::auth::Auth;
 use super::base_url;
 use super::handle::Client;
+use super::hold::Hold;
 use super::retry_policy::RetryPolicy;
 use super::send::Sender;
 use super::transport::{Transport, TransportSettings};
@@ -14,6 +15,7 @@ use crate::Error;
 use crate::secret::Secret;
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+const DEFAULT_DEADLINE: Duration = Duration::from_secs(45);
 const DEFAULT_BODY_LIMIT: usize = 32 * 1024 * 1024;
 const CRATE_USER_AGENT: &str = concat!("audience/", env!("CARGO_PKG_VERSION"));
 
@@ -96,7 +98,7 @@ impl ClientBuilder {
             key: Secret::new(key),
             auth: Auth::bearer(),
             timeout: DEFAULT_TIMEOUT,
-            deadline: None,
+            deadline: Some(DEFAULT_DEADLINE),
             retry: RetryPolicy::exponential(),
             user_agent: None,
             body_limit: DEFAULT_BODY_LIMIT,
@@ -112,29 +114,53 @@ impl ClientBuilder {
     }
 
     /// Limits one attempt, from connecting to the last byte of the response. Default: 30 s.
+    ///
+    /// The [`deadline`](Self::deadline) of the whole call still applies.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = limit;
         self
     }
 
-    /// Limits a whole call, with its retries and waits. Default: no deadline.
+    /// Limits a whole call, with its retries and waits. Default: 45 s.
+    ///
+    /// The default suits a web handler. Most gateways and load balancers give up on a handler after 60 s,
+    /// so a call fails while the handler still has time to respond. For a job that may wait longer, set a
+    /// longer deadline or [`no_deadline`](Self::no_deadline). In a list, it applies to each page.
     ///
     /// If the wait before a retry would not end before the deadline, the call fails at once with the
     /// error of the last attempt.
     ///
-    /// # Example: at most a minute, with all retries
+    /// # Example: at most ten seconds, with all retries
     ///
     /// ```
     /// use std::time::Duration;
     /// use audience::Client;
     ///
     /// let client = Client::builder("https://api.example.com/v1", "key")
-    ///     .deadline(Duration::from_secs(60))
+    ///     .deadline(Duration::from_secs(10))
     ///     .build()?;
     /// # Ok::<(), audience::Error>(())
     /// ```
     pub fn deadline(mut self, limit: Duration) -> Self {
         self.deadline = Some(limit);
+        self
+    }
+
+    /// Lifts the deadline: a call ends when it succeeds or when its retries are used up.
+    ///
+    /// With the default policy and timeout, a call may then take two minutes, and several more if the
+    /// service asks for long waits. Each call can lift its deadline with a `no_deadline` of its own.
+    ///
+    /// # Example: a job in the background
+    ///
+    /// ```
+    /// use audience::Client;
+    ///
+    /// let client = Client::builder("https://api.example.com/v1", "key").no_deadline().build()?;
+    /// # Ok::<(), audience::Error>(())
+    /// ```
+    pub fn no_deadline(mut self) -> Self {
+        self.deadline = None;
         self
     }
 
@@ -161,6 +187,9 @@ impl ClientBuilder {
 
     /// Accepts an `http` base URL whose host is not this machine. Default: such a URL is refused.
     ///
+    /// This machine is `localhost`, which the client connects to 127.0.0.1 or `::1` without asking DNS,
+    /// or a loopback address. Another name under `.localhost` is not: DNS may resolve it to any machine.
+    ///
     /// The key then travels in clear text. Use this only in a network where something else encrypts.
     pub fn allow_http(mut self) -> Self {
         self.allow_http = true;
@@ -169,6 +198,8 @@ impl ClientBuilder {
 
     /// Sets the HTTP client to use, for proxies, custom root certificates or mutual TLS. The timeouts
     /// of this builder still apply. Default: a client of this crate.
+    ///
+    /// It resolves host names itself, `localhost` too.
     ///
     /// Build it with `redirect(reqwest::redirect::Policy::none())`. A client that follows redirects
     /// can turn a POST into a GET, and may send the key to another host.
@@ -199,7 +230,8 @@ impl ClientBuilder {
     /// - the base URL is not an `http` or `https` URL, contains a user name, a password, a query or a
     ///   fragment, or would send the key in clear text to another machine (see
     ///   [`allow_http`](Self::allow_http));
-    /// - the key is empty, has whitespace around it, or is not valid in a header;
+    /// - the key is empty, contains white space, starts with `Bearer`, is a placeholder such as
+    ///   `<API_KEY>` or `changeme`, or is not valid in a header;
     /// - the name of the key's header is not a valid header name, or the name of your program is not
     ///   valid in a header;
     /// - the base URL is `https` and neither feature `rustls` nor `native-tls` is on (unless an
@@ -212,6 +244,7 @@ impl ClientBuilder {
         let transport = Transport::new(TransportSettings {
             base,
             auth: self.auth.to_header(&self.key)?,
+            key: self.key,
             user_agent: user_agent_header(self.user_agent.as_deref())?,
             body_limit: self.body_limit,
             http_client: self.http_client,
@@ -221,6 +254,7 @@ impl ClientBuilder {
             retry: self.retry,
             timeout: self.timeout,
             deadline: self.deadline,
+            hold: Hold::default(),
         }))
     }
 }

@@ -4,10 +4,12 @@ use std::error::Error as StdError;
 use std::io;
 use std::time::{Duration, SystemTime};
 
+use http::StatusCode;
 use url::Url;
 
+use super::request::Request;
 use super::response::Response;
-use crate::{ApiError, Error};
+use crate::{ApiError, Error, Outcome};
 
 /// An attempt that failed.
 #[derive(Debug)]
@@ -26,20 +28,24 @@ pub(super) enum Failure {
     /// The request was sent, and no complete response arrived.
     NoResponse,
     /// The response has this status.
-    Status(u16),
+    Status(StatusCode),
     /// A retry would fail in the same way.
     Permanent,
 }
 
 impl FailedAttempt {
-    /// Creates the failure for a response with a status other than 2xx.
-    pub(super) fn refused(response: Response, base: &Url) -> Self {
+    /// Creates the failure for a response with a status other than 2xx. `location` names the target of
+    /// a redirect.
+    pub(super) fn refused(response: Response, location: Option<String>, request: &Request) -> Self {
         let retry_after = response.retry_after(SystemTime::now());
-        let host = response.location_host(base);
-        let failure = Failure::Status(response.status.as_u16());
-        let api = ApiError::new(response.status, retry_after, response.body).redirected_to(host);
+        let outcome = Outcome::from_status(response.status, &request.method);
+        let failure = Failure::Status(response.status);
+        let api = ApiError::new(response.status, response.headers, response.body)
+            .asking_to_wait(retry_after)
+            .redirected_to(location)
+            .about_target(request.has_target);
         Self {
-            error: Error::refused(api),
+            error: Error::refused(api, outcome),
             failure,
         }
     }
@@ -118,7 +124,7 @@ impl FailedAttempt {
     /// Creates a failure that a retry cannot fix.
     fn permanent(error: Error) -> Self {
         Self {
-            error,
+            error: error.not_retryable(),
             failure: Failure::Permanent,
         }
     }

@@ -1,7 +1,7 @@
 //! The client: its settings, its retry policy, and the future that a call returns.
 //!
-//! A call makes one or more attempts. The timeout limits each attempt; the deadline limits the whole
-//! call, with its retries and the waits between them. [`RetryPolicy`] says which calls are retried and
+//! A call makes one or more attempts. The timeout limits each attempt (default 30 s); the deadline limits
+//! the whole call, with its retries and the waits between them (default 45 s). [`RetryPolicy`] says which calls are retried and
 //! when.
 
 mod auth;
@@ -12,6 +12,8 @@ mod endpoint;
 mod failed_attempt;
 mod future;
 mod handle;
+mod hold;
+mod location;
 mod options;
 mod request;
 mod response;
@@ -26,7 +28,7 @@ pub use builder::ClientBuilder;
 pub(crate) use endpoint::{Endpoint, EndpointCall, endpoint_builder};
 pub use future::ResponseFuture;
 pub use handle::Client;
-pub(crate) use options::{CallOptions, call_settings, opaque_debug};
+pub(crate) use options::{CallDeadline, CallOptions, call_settings, opaque_debug};
 pub(crate) use request::{Operation, Request, RetrySafety};
 pub(crate) use response::Success;
 pub use retry_policy::RetryPolicy;

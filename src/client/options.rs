@@ -8,9 +8,32 @@ use super::retry_policy::RetryPolicy;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallOptions {
     pub(crate) timeout: Option<Duration>,
-    pub(crate) deadline: Option<Duration>,
+    pub(crate) deadline: CallDeadline,
     pub(crate) retry: Option<RetryPolicy>,
     pub(crate) repeatable: bool,
+}
+
+/// The deadline of one call.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum CallDeadline {
+    /// The client's.
+    #[default]
+    Client,
+    /// This long after the call starts.
+    After(Duration),
+    /// None, even if the client has one.
+    Lifted,
+}
+
+impl CallDeadline {
+    /// Returns the time that the call may take, given the client's deadline.
+    pub(super) fn limit(self, client: Option<Duration>) -> Option<Duration> {
+        match self {
+            Self::Client => client,
+            Self::After(limit) => Some(limit),
+            Self::Lifted => None,
+        }
+    }
 }
 
 /// Adds the setters that every call has to a builder. `$options` is the path to its [`CallOptions`].
@@ -27,7 +50,14 @@ macro_rules! call_settings {
             /// Limits this whole call, with its retries and waits. Default: the client's
             /// [`deadline`](crate::ClientBuilder::deadline).
             pub fn deadline(mut self, limit: std::time::Duration) -> Self {
-                self.$($options).+.deadline = Some(limit);
+                self.$($options).+.deadline = crate::client::CallDeadline::After(limit);
+                self
+            }
+
+            /// Lifts the deadline of this call, even if the client has one. The timeout of each attempt
+            /// still applies.
+            pub fn no_deadline(mut self) -> Self {
+                self.$($options).+.deadline = crate::client::CallDeadline::Lifted;
                 self
             }
 

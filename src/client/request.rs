@@ -27,6 +27,10 @@ pub(crate) struct Request {
     /// JSON, if there is a body.
     pub(crate) body: Option<Bytes>,
     pub(crate) retry_safety: RetrySafety,
+    /// Whether the request names a contact, topic or segment, so that a 404 may mean that one.
+    pub(crate) has_target: bool,
+    /// Whether the query contains a cursor that the service sent.
+    pub(crate) has_service_cursor: bool,
 }
 
 /// After which failures a request may be sent again.
@@ -77,7 +81,22 @@ impl Request {
             headers: HeaderMap::new(),
             body: None,
             retry_safety,
+            has_target: true,
+            has_service_cursor: false,
         })
+    }
+
+    /// Says that the request names no contact, topic or segment. A 404 then most likely comes from
+    /// somewhere else than the endpoint.
+    pub(crate) fn without_target(mut self) -> Self {
+        self.has_target = false;
+        self
+    }
+
+    /// Says that the query contains a cursor that the service sent.
+    pub(crate) fn with_service_cursor(mut self) -> Self {
+        self.has_service_cursor = true;
+        self
     }
 
     /// Adds a query parameter.

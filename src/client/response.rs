@@ -3,10 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::{LOCATION, RETRY_AFTER};
+use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 use serde::de::DeserializeOwned;
-use url::Url;
 
 use super::decode::decode;
 use super::request::Operation;
@@ -29,13 +28,6 @@ impl Response {
         }
         let date = httpdate::parse_http_date(text).ok()?;
         Some(date.duration_since(now).unwrap_or_default())
-    }
-
-    /// Returns the host in a `Location` header, and nothing else of it. A relative location, also
-    /// `//host/path`, is resolved against the base URL.
-    pub(super) fn location_host(&self, base: &Url) -> Option<String> {
-        let location = self.headers.get(LOCATION)?.to_str().ok()?;
-        base.join(location).ok()?.host_str().map(str::to_owned)
     }
 }
 

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use http::StatusCode;
+
 use super::failed_attempt::Failure;
 use super::request::RetrySafety;
 use super::retry_policy::RetryPolicy;
+use crate::error::is_transient;
 
 /// What the decision depends on, beside the policy.
 #[derive(Clone, Copy, Debug)]
@@ -36,32 +39,47 @@ pub(super) fn decide(policy: &RetryPolicy, state: &RetryState, jitter: f64) -> R
     if attempt >= policy.max_attempts || !may_retry(safety, failure) {
         return RetryDecision::Stop;
     }
-    if let Some(asked) = retry_after {
-        let wait = asked.min(policy.max_retry_after);
-        return RetryDecision::Retry { wait };
-    }
     if failure == Failure::ClosedBeforeResponse && attempt == 1 {
         let wait = Duration::ZERO;
         return RetryDecision::Retry { wait };
     }
+    let backoff = backoff(policy, attempt, jitter);
+    match retry_after {
+        None => RetryDecision::Retry { wait: backoff },
+        Some(asked) if asked > policy.max_retry_after => RetryDecision::Stop,
+        Some(asked) => RetryDecision::Retry {
+            wait: add_jitter(asked.max(backoff), policy, jitter),
+        },
+    }
+}
+
+/// Returns the wait before the retry of this attempt: exponential, with full jitter.
+fn backoff(policy: &RetryPolicy, attempt: u32, jitter: f64) -> Duration {
     let factor = 2_u32.saturating_pow(attempt - 1);
-    let longest = policy
-        .base_delay
-        .saturating_mul(factor)
-        .min(policy.max_delay);
-    let wait = longest.mul_f64(jitter.clamp(0.0, 1.0));
-    RetryDecision::Retry { wait }
+    let longest = policy.base_delay.saturating_mul(factor);
+    fraction(longest.min(policy.max_delay), jitter)
+}
+
+/// Adds up to 10 % to a wait that the service asked for, or up to `base_delay` if that is more, so that
+/// not all clients come back at the same moment.
+pub(super) fn add_jitter(wait: Duration, policy: &RetryPolicy, jitter: f64) -> Duration {
+    let most = (wait / 10).max(policy.base_delay);
+    wait.saturating_add(fraction(most, jitter))
+}
+
+/// Returns this part of a duration, at most 136 years.
+fn fraction(whole: Duration, part: f64) -> Duration {
+    let representable = Duration::from_secs(u32::MAX.into());
+    whole.min(representable).mul_f64(part.clamp(0.0, 1.0))
 }
 
 fn may_retry(safety: RetrySafety, failure: Failure) -> bool {
     match (safety, failure) {
         (RetrySafety::Never, _) | (_, Failure::Permanent) => false,
-        (_, Failure::NotSent | Failure::Status(429)) => true,
+        (_, Failure::NotSent | Failure::Status(StatusCode::TOO_MANY_REQUESTS)) => true,
         (RetrySafety::OnlyIfNotApplied, _) => false,
         (RetrySafety::Safe, Failure::ClosedBeforeResponse | Failure::NoResponse) => true,
-        (RetrySafety::Safe, Failure::Status(status)) => {
-            matches!(status, 408 | 500 | 502 | 503 | 504)
-        }
+        (RetrySafety::Safe, Failure::Status(status)) => is_transient(status),
     }
 }
 
@@ -97,7 +115,7 @@ mod tests {
     fn a_failure_is_retried_only_if_that_is_safe_for_the_operation() {
         let transient = [408, 429, 500, 502, 503, 504];
         for status in 100..=599 {
-            let failure = Failure::Status(status);
+            let failure = Failure::Status(StatusCode::from_u16(status).unwrap());
 
             assert_eq!(
                 retries(RetrySafety::Safe, failure),
@@ -154,7 +172,10 @@ mod tests {
         let stops = |attempt| {
             let state = RetryState {
                 attempt,
-                ..state(RetrySafety::Safe, Failure::Status(503))
+                ..state(
+                    RetrySafety::Safe,
+                    Failure::Status(StatusCode::SERVICE_UNAVAILABLE),
+                )
             };
             decide(&policy, &state, 0.0) == RetryDecision::Stop
         };
@@ -190,21 +211,74 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_replaces_the_wait_up_to_its_maximum() {
-        let policy = RetryPolicy::exponential();
-        let asked = |seconds| {
-            let retry_after = Some(Duration::from_secs(seconds));
-            decide(
-                &policy,
-                &RetryState {
-                    retry_after,
-                    ..state(RetrySafety::OnlyIfNotApplied, Failure::Status(429))
-                },
-                0.1,
-            )
+    fn retry_after_is_waited_for_in_full_or_ends_the_call() {
+        assert_eq!(asked_for(7, 1, 0.0), retry_in(Duration::from_secs(7)));
+        assert_eq!(asked_for(60, 1, 0.0), retry_in(Duration::from_secs(60)));
+        assert_eq!(asked_for(61, 1, 0.0), RetryDecision::Stop);
+        assert_eq!(asked_for(u64::MAX, 1, 1.0), RetryDecision::Stop);
+    }
+
+    #[test]
+    fn a_short_retry_after_does_not_shorten_the_backoff() {
+        for attempt in 1..=3 {
+            for jitter in [0.0, 0.4, 1.0] {
+                let backoff = state(
+                    RetrySafety::Safe,
+                    Failure::Status(StatusCode::SERVICE_UNAVAILABLE),
+                );
+                let backoff = RetryState { attempt, ..backoff };
+                let RetryDecision::Retry { wait: backoff } =
+                    decide(&RetryPolicy::exponential(), &backoff, jitter)
+                else {
+                    panic!("a 503 is retried")
+                };
+
+                let RetryDecision::Retry { wait } = asked_for(0, attempt, jitter) else {
+                    panic!("a 429 is retried")
+                };
+                assert!(wait >= backoff, "{wait:?} after attempt {attempt}");
+            }
+        }
+    }
+
+    #[test]
+    fn jitter_is_added_to_retry_after() {
+        let millis = |ms| retry_in(Duration::from_millis(ms));
+
+        assert_eq!(asked_for(40, 1, 0.5), millis(42_000));
+        assert_eq!(asked_for(40, 1, 1.0), millis(44_000));
+        assert_eq!(asked_for(1, 1, 1.0), millis(1_250), "a little at the least");
+    }
+
+    #[test]
+    fn the_largest_possible_policy_does_not_overflow() {
+        let policy = RetryPolicy::exponential()
+            .base_delay(Duration::MAX)
+            .max_delay(Duration::MAX)
+            .max_retry_after(Duration::MAX);
+        let limited = state(
+            RetrySafety::Safe,
+            Failure::Status(StatusCode::TOO_MANY_REQUESTS),
+        );
+        let limited = RetryState {
+            retry_after: Some(Duration::MAX),
+            ..limited
         };
 
-        assert_eq!(asked(7), retry_in(Duration::from_secs(7)));
-        assert_eq!(asked(u64::MAX), retry_in(Duration::from_secs(60)));
+        assert_eq!(decide(&policy, &limited, 1.0), retry_in(Duration::MAX));
+    }
+
+    /// The decision of the default policy after a 429 with this `Retry-After`.
+    fn asked_for(seconds: u64, attempt: u32, jitter: f64) -> RetryDecision {
+        let limited = state(
+            RetrySafety::OnlyIfNotApplied,
+            Failure::Status(StatusCode::TOO_MANY_REQUESTS),
+        );
+        let limited = RetryState {
+            attempt,
+            retry_after: Some(Duration::from_secs(seconds)),
+            ..limited
+        };
+        decide(&RetryPolicy::exponential(), &limited, jitter)
     }
 }

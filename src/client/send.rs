@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use http::StatusCode;
 use tokio::time::Instant;
+use url::Url;
 
-use super::failed_attempt::FailedAttempt;
+use super::failed_attempt::{FailedAttempt, Failure};
+use super::hold::{self, Hold, HoldDecision, HoldState};
 use super::options::CallOptions;
 use super::request::{Operation, Request, RetrySafety};
 use super::response::{Response, Success};
@@ -12,7 +15,7 @@ use super::retry::{self, RetryDecision, RetryState};
 use super::retry_policy::RetryPolicy;
 use super::trace;
 use super::transport::Transport;
-use crate::{ApiError, Error, Outcome};
+use crate::{Error, Outcome};
 
 /// The transport and the settings that all clones of a client share.
 pub(super) struct Sender {
@@ -20,6 +23,7 @@ pub(super) struct Sender {
     pub(super) retry: RetryPolicy,
     pub(super) timeout: Duration,
     pub(super) deadline: Option<Duration>,
+    pub(super) hold: Hold,
 }
 
 impl Sender {
@@ -33,35 +37,92 @@ impl Sender {
     ) -> Result<Success, Error> {
         let policy = options.retry.as_ref().unwrap_or(&self.retry);
         let timeout = options.timeout.unwrap_or(self.timeout);
-        let deadline = Deadline::after(options.deadline.or(self.deadline));
+        let deadline = Deadline::after(options.deadline.limit(self.deadline));
         let safety = if options.repeatable {
             RetrySafety::Safe
         } else {
             request.retry_safety
         };
+        let url = self.transport.url(&request)?;
         if deadline.is_over() {
             return Err(Error::expired());
         }
         let mut attempt = 1;
         let mut worst = Outcome::NotSent;
+        let mut waited = Duration::ZERO;
+        let mut last_error = None;
         loop {
+            let waiting = self.wait_for_hold(policy, deadline, &mut waited, operation);
+            if let Err(held_back) = waiting.await {
+                return Err(last_error.unwrap_or(held_back));
+            }
             let limit = deadline.left().map_or(timeout, |left| left.min(timeout));
-            let failed = match self.attempt(operation, &request, limit, attempt).await {
+            let failed = match self
+                .attempt(operation, &request, &url, limit, attempt)
+                .await
+            {
                 Ok(response) => return Ok(Success::new(operation, response, attempt)),
                 Err(failed) => failed,
             };
             worst = worst.max(failed.error.outcome());
+            let retry_after = failed.error.retry_after();
+            self.hold_back_clones(policy, failed.failure, retry_after);
             let state = RetryState {
                 attempt,
                 safety,
                 failure: failed.failure,
-                retry_after: failed.error.api().and_then(ApiError::retry_after),
+                retry_after,
             };
             let decision = retry::decide(policy, &state, fastrand::f64());
+            let error = failed.error.after(attempt, worst);
             if !wait_before_retry(decision, deadline, operation, attempt).await {
-                return Err(failed.error.after(attempt, worst));
+                return Err(error);
             }
+            last_error = Some(error);
             attempt += 1;
+        }
+    }
+
+    /// Waits until no 429 holds back the client. `waited` is how long this call has waited for that.
+    ///
+    /// # Errors
+    ///
+    /// If the hold ends too late for this call.
+    async fn wait_for_hold(
+        &self,
+        policy: &RetryPolicy,
+        deadline: Deadline,
+        waited: &mut Duration,
+        operation: Operation,
+    ) -> Result<(), Error> {
+        loop {
+            let state = HoldState {
+                left: self.hold.left(Instant::now()),
+                waited: *waited,
+                deadline: deadline.left(),
+            };
+            match hold::decide(policy, &state, fastrand::f64()) {
+                HoldDecision::Send => return Ok(()),
+                HoldDecision::Wait(wait) => {
+                    trace::hold(operation, wait);
+                    tokio::time::sleep(wait).await;
+                    *waited = waited.saturating_add(state.left);
+                }
+                HoldDecision::Fail => return Err(Error::held_back(state.left)),
+            }
+        }
+    }
+
+    /// Holds back all clones of the client after a 429 that asks for a wait the policy allows.
+    fn hold_back_clones(
+        &self,
+        policy: &RetryPolicy,
+        failure: Failure,
+        retry_after: Option<Duration>,
+    ) {
+        let asked = retry_after.filter(|asked| *asked <= policy.max_retry_after);
+        if let (Failure::Status(StatusCode::TOO_MANY_REQUESTS), Some(asked)) = (failure, asked) {
+            self.hold.extend(Instant::now(), asked);
         }
     }
 
@@ -70,16 +131,18 @@ impl Sender {
         &self,
         operation: Operation,
         request: &Request,
+        url: &Url,
         limit: Duration,
         attempt: u32,
     ) -> Result<Response, FailedAttempt> {
         let base = self.transport.base();
         let work = async {
-            let response = self.transport.send(request, limit).await?;
+            let response = self.transport.send(request, url, limit).await?;
             if response.status.is_success() {
                 Ok(response)
             } else {
-                Err(FailedAttempt::refused(response, base))
+                let location = self.transport.location(&response, request);
+                Err(FailedAttempt::refused(response, location, request))
             }
         };
         trace::attempt(base, operation, request, attempt, work).await

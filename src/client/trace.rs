@@ -83,3 +83,15 @@ pub(super) fn retry(operation: Operation, attempt: u32, wait: Duration) {
     #[cfg(not(feature = "tracing"))]
     let _ = (operation, attempt, wait);
 }
+
+/// Emits an event for a call that waits because a 429 holds back the client.
+pub(super) fn hold(operation: Operation, wait: Duration) {
+    #[cfg(feature = "tracing")]
+    tracing::debug!(
+        operation = operation.name,
+        wait_ms = wait.as_millis(),
+        "the service has asked to wait, so the request is not sent yet"
+    );
+    #[cfg(not(feature = "tracing"))]
+    let _ = (operation, wait);
+}

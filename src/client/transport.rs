@@ -5,25 +5,31 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::HeaderMap;
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
+use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
+use http::{HeaderMap, Method};
 use url::Url;
 
-use super::base_url::is_loopback;
+use super::base_url::{LOCALHOST, LOOPBACK, is_loopback};
 use super::failed_attempt::{FailedAttempt, Failure};
+use super::location;
 use super::request::Request;
 use super::response::Response;
 use crate::Error;
+use crate::secret::Secret;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Shorter than the idle timeout of most servers, so the client closes an idle connection first.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(50);
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
+/// The length of the longest URL that the crate `http` accepts, in bytes.
+const LONGEST_URL: usize = 65_534;
+
 /// An HTTP client with the base URL and the headers of every request.
 pub(super) struct Transport {
     http: reqwest::Client,
     base: Url,
+    key: Secret,
     headers: HeaderMap,
     body_limit: usize,
 }
@@ -31,6 +37,7 @@ pub(super) struct Transport {
 /// What a [`Transport`] is built from.
 pub(super) struct TransportSettings {
     pub(super) base: Url,
+    pub(super) key: Secret,
     pub(super) auth: (HeaderName, HeaderValue),
     pub(super) user_agent: HeaderValue,
     pub(super) body_limit: usize,
@@ -46,16 +53,19 @@ impl Transport {
     pub(super) fn new(settings: TransportSettings) -> Result<Self, Error> {
         let TransportSettings {
             base,
-            auth: (name, key),
+            key,
+            auth: (name, value),
             user_agent,
             body_limit,
             http_client,
         } = settings;
         let http = http_client.map_or_else(|| http_client_for(&base), Ok)?;
-        let headers = HeaderMap::from_iter([(ACCEPT, JSON), (USER_AGENT, user_agent), (name, key)]);
+        let headers =
+            HeaderMap::from_iter([(ACCEPT, JSON), (USER_AGENT, user_agent), (name, value)]);
         Ok(Self {
             http,
             base,
+            key,
             headers,
             body_limit,
         })
@@ -66,13 +76,18 @@ impl Transport {
         &self.base
     }
 
+    /// Returns how an error names the target of a redirect.
+    pub(super) fn location(&self, response: &Response, request: &Request) -> Option<String> {
+        location::target(response, &self.base, request, &self.key)
+    }
+
     /// Sends a request once and reads the complete response, with any status.
     pub(super) async fn send(
         &self,
         request: &Request,
+        url: &Url,
         limit: Duration,
     ) -> Result<Response, FailedAttempt> {
-        let url = self.url(request);
         let mut sending = self
             .http
             .request(request.method.clone(), url.clone())
@@ -81,13 +96,16 @@ impl Transport {
         if let Some(body) = &request.body {
             let json = HeaderMap::from_iter([(CONTENT_TYPE, JSON)]);
             sending = sending.headers(json).body(body.clone());
+        } else if matches!(request.method, Method::POST | Method::PUT | Method::PATCH) {
+            // Some servers respond 411 if these methods have no length, even without a body.
+            sending = sending.header(CONTENT_LENGTH, 0);
         }
         let mut response = sending
             .timeout(limit)
             .send()
             .await
-            .map_err(|error| FailedAttempt::while_sending(error, &url, limit))?;
-        if response.url() != &url {
+            .map_err(|error| FailedAttempt::while_sending(error, url, limit))?;
+        if response.url() != url {
             return Err(FailedAttempt::followed_redirect());
         }
         let (status, headers) = (response.status(), std::mem::take(response.headers_mut()));
@@ -106,7 +124,12 @@ impl Transport {
     }
 
     /// Returns the full URL of a request.
-    fn url(&self, request: &Request) -> Url {
+    ///
+    /// # Errors
+    ///
+    /// If the URL is too long, `ErrorKind::Pagination` if the service's cursor made it so, and
+    /// `ErrorKind::Input` otherwise.
+    pub(super) fn url(&self, request: &Request) -> Result<Url, Error> {
         let mut url = self.base.clone();
         url.set_path(&format!(
             "{}{}",
@@ -114,7 +137,17 @@ impl Transport {
             request.path
         ));
         url.set_query(Some(request.query.as_str()).filter(|query| !query.is_empty()));
-        url
+        let length = url.as_str().len();
+        if length <= LONGEST_URL {
+            return Ok(url);
+        }
+        let message =
+            format!("the URL would have {length} bytes; at most {LONGEST_URL} can be sent");
+        Err(if request.has_service_cursor {
+            Error::cursor_too_long(&message)
+        } else {
+            Error::input(message)
+        })
     }
 
     /// Reads a body up to the limit. Memory is not reserved for a `Content-Length`, which may be wrong.
@@ -168,6 +201,7 @@ fn http_client_for(base: &Url) -> Result<reqwest::Client, Error> {
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_TIMEOUT)
         .pool_idle_timeout(IDLE_TIMEOUT)
+        .resolve_to_addrs(LOCALHOST, &LOOPBACK)
         .referer(false);
     if is_loopback(base) {
         builder = builder.no_proxy();

@@ -79,7 +79,9 @@ impl Endpoint for Batch {
         } else {
             RetrySafety::Safe
         };
-        Request::new(Method::POST, ["contacts", "batch"], retry_safety)?.json(&self.entries)
+        Request::new(Method::POST, ["contacts", "batch"], retry_safety)?
+            .without_target()
+            .json(&self.entries)
     }
 
     fn decode(&self, success: Success) -> Result<BatchReport, Error> {

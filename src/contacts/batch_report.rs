@@ -150,7 +150,7 @@ impl From<ResultEntry> for BatchEntry {
                     .find(|text| !text.is_empty())
                     .map(str::to_owned);
                 BatchOutcome::Failed {
-                    code: slug.into(),
+                    code: ErrorCode::from_slug(slug),
                     message,
                 }
             }

@@ -67,7 +67,9 @@ impl Endpoint for Create {
         } else {
             RetrySafety::Safe
         };
-        Request::new(Method::POST, ["contacts"], retry_safety)?.json(&self.contact)
+        Request::new(Method::POST, ["contacts"], retry_safety)?
+            .without_target()
+            .json(&self.contact)
     }
 
     fn decode(&self, success: Success) -> Result<Created, Error> {

@@ -131,7 +131,10 @@ impl ListContacts {
             endpoint,
             options,
         } = &self.call;
-        let request = endpoint.request_after(cursor);
+        let mut request = endpoint.request_after(cursor);
+        if cursor != endpoint.after.as_deref() {
+            request = request.map(Request::with_service_cursor);
+        }
         client
             .clone()
             .send(List::OPERATION, request, options.clone(), |success| {
@@ -192,8 +195,8 @@ impl List {
                 "both a segment and a rule are set, and the interface document does not define the combination; set one of them",
             )),
             (Some(id), None) => Ok(request.query("segment_id", id)),
-            (None, Some(rule)) => Ok(request.query("rules", &rule.to_json()?)),
-            (None, None) => Ok(request),
+            (None, Some(rule)) => Ok(request.without_target().query("rules", &rule.to_json()?)),
+            (None, None) => Ok(request.without_target()),
         }
     }
 }

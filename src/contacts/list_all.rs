@@ -16,6 +16,9 @@ impl ListContacts {
     /// Returns a stream of all contacts after the cursor. It fetches one page at a time, when it is
     /// polled.
     ///
+    /// A page that cannot be fetched is an error, and the next poll fetches it again. The stream ends
+    /// after three failures in a row, of whatever kind: see [`PageStream`].
+    ///
     /// # Example: every address
     ///
     /// ```
@@ -38,6 +41,9 @@ impl ListContacts {
     }
 
     /// Returns a stream of all pages after the cursor. Each has at least one contact.
+    ///
+    /// A page that cannot be fetched is an error, and the next poll fetches it again. The stream ends
+    /// after three failures in a row, of whatever kind: see [`PageStream`].
     pub fn pages(self) -> PageStream {
         PageStream::new(self.start(), move |cursor| self.fetch(cursor))
     }

@@ -10,7 +10,7 @@ use super::model::ContactSummary;
 use super::page::Page;
 use super::paging::{PageCursor, PageStep};
 use crate::client::ResponseFuture;
-use crate::{ApiError, Error, ErrorKind};
+use crate::{Error, ErrorKind};
 
 /// All contacts of a list, newest first.
 ///
@@ -129,9 +129,9 @@ impl FusedStream for ContactStream {
 /// The stream ends when the service responds with an empty page. It also ends
 ///
 /// - after [`ErrorKind::Pagination`] or [`ErrorKind::Input`], which another request cannot fix;
-/// - after the third failure in a row that another request would most likely repeat: a 3xx or 4xx other
-///   than 408 and 429, or a response that cannot be read. A wrong key, for example, does not make an
-///   endless loop.
+/// - after the third failure in a row, of whatever kind. A service that is down, for example, does not
+///   make an endless loop. To try longer, set a patient [`retry`](super::ListContacts::retry) policy, or
+///   start a new list [`after`](super::ListContacts::after) the [`cursor`](Self::cursor).
 ///
 /// # Example: one page at a time
 ///
@@ -156,14 +156,15 @@ pub struct PageStream {
     fetch: FetchPage,
     cursor: PageCursor,
     state: State,
-    permanent_failures: u32,
+    /// Failures since the last page.
+    failures: u32,
 }
 
 /// Starts to fetch the page after a cursor.
 type FetchPage = Box<dyn Fn(Option<&str>) -> ResponseFuture<Page> + Send + Sync>;
 
-/// The stream ends after this many permanent failures in a row.
-const MAX_PERMANENT_FAILURES: u32 = 3;
+/// The stream ends after this many failures in a row.
+const MAX_FAILURES: u32 = 3;
 
 enum State {
     Idle,
@@ -180,7 +181,7 @@ impl PageStream {
             fetch: Box::new(fetch),
             cursor: PageCursor::new(after),
             state: State::Idle,
-            permanent_failures: 0,
+            failures: 0,
         }
     }
 
@@ -202,27 +203,19 @@ impl PageStream {
                 PageStep::Cycle => Err(Error::pagination().at("list")),
             }
         });
-        self.permanent_failures = match &result {
-            Err(error) if is_permanent(error) => self.permanent_failures + 1,
-            _ => 0,
+        self.failures = match &result {
+            Ok(_) => 0,
+            Err(_) => self.failures + 1,
         };
         let is_done = match &result {
             Ok(page) => page.is_none(),
             Err(error) => {
                 matches!(error.kind(), ErrorKind::Pagination | ErrorKind::Input)
-                    || self.permanent_failures == MAX_PERMANENT_FAILURES
+                    || self.failures == MAX_FAILURES
             }
         };
         self.state = if is_done { State::Done } else { State::Idle };
         result.transpose()
-    }
-}
-
-/// Returns whether the same request would most likely fail again.
-fn is_permanent(error: &Error) -> bool {
-    match error.api().map(ApiError::status) {
-        Some(status) => !(status.is_server_error() || matches!(status.as_u16(), 408 | 429)),
-        None => error.kind() == ErrorKind::Decode,
     }
 }
 

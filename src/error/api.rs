@@ -2,10 +2,22 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
-use serde_json::{Map, Value};
+use http::{HeaderMap, StatusCode};
 
+use super::body::ErrorBody;
 use super::code::ErrorCode;
+
+/// Where services commonly put the id of a request.
+const REQUEST_IDS: [&str; 5] = [
+    "x-request-id",
+    "request-id",
+    "x-correlation-id",
+    "x-amzn-requestid",
+    "x-trace-id",
+];
+
+/// How the names of headers about rate limits commonly start.
+const RATE_LIMITS: [&str; 3] = ["ratelimit", "x-ratelimit", "x-rate-limit"];
 
 /// The response with which the service refused a request.
 ///
@@ -14,7 +26,7 @@ use super::code::ErrorCode;
 /// keeps the body.
 ///
 /// `Debug` prints the status, the slug if it consists only of `a-z` and `_`, the `Retry-After` and the
-/// length of the body, but never the message or the body.
+/// length of the body, but never the message, the headers or the body.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiError {
     status: StatusCode,
@@ -22,6 +34,9 @@ pub struct ApiError {
     message: Option<String>,
     retry_after: Option<Duration>,
     redirected_to: Option<String>,
+    has_target: bool,
+    is_object: bool,
+    headers: HeaderMap,
     body: Bytes,
 }
 
@@ -88,28 +103,94 @@ impl ApiError {
         self.retry_after
     }
 
-    /// Returns the body, unchanged. It is empty if the response has no body.
+    /// Returns the headers of the response.
+    #[must_use]
+    pub fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+
+    /// Returns the id of the request, for a question to the service's support.
+    ///
+    /// The interface document shows no such header. The id is taken from the first of `x-request-id`,
+    /// `request-id`, `x-correlation-id`, `x-amzn-requestid` and `x-trace-id` that the response has.
+    #[must_use]
+    pub fn request_id(&self) -> Option<&str> {
+        REQUEST_IDS
+            .iter()
+            .filter_map(|name| self.headers.get(*name)?.to_str().ok())
+            .find(|id| !id.is_empty())
+    }
+
+    /// Returns the headers about rate limits with their values: those whose names start with
+    /// `ratelimit`, `x-ratelimit` or `x-rate-limit`. The names are in lower case.
+    ///
+    /// The interface document shows no rate limits (section 8), so the values are not interpreted.
+    pub fn rate_limit_headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.headers.iter().filter_map(|(name, value)| {
+            let name = name.as_str();
+            let is_limit = RATE_LIMITS.iter().any(|start| name.starts_with(start));
+            Some((name, value.to_str().ok().filter(|_| is_limit)?))
+        })
+    }
+
+    /// Returns the body, unchanged. It is empty if the response has no body, or if nothing was sent because
+    /// an earlier 429 holds back the client.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         &self.body
     }
 
-    pub(crate) fn new(status: StatusCode, retry_after: Option<Duration>, body: Bytes) -> Self {
-        let (code, message) = slug_and_message(status, &body);
+    pub(crate) fn new(status: StatusCode, headers: HeaderMap, body: Bytes) -> Self {
+        let read = ErrorBody::read(status, &body);
         Self {
             status,
-            code,
-            message,
-            retry_after,
+            is_object: read.is_some(),
+            code: read.as_ref().and_then(|read| read.code.clone()),
+            message: read.and_then(|read| read.message),
+            retry_after: None,
             redirected_to: None,
+            has_target: true,
+            headers,
             body,
         }
+    }
+
+    /// Adds the wait that the response asks for.
+    pub(crate) fn asking_to_wait(mut self, retry_after: Option<Duration>) -> Self {
+        self.retry_after = retry_after;
+        self
     }
 
     /// Adds the host that the `Location` of a 3xx names. Redirects are not followed.
     pub(crate) fn redirected_to(mut self, host: Option<String>) -> Self {
         self.redirected_to = host;
         self
+    }
+
+    /// Adds whether the request names a contact, topic or segment that may not exist.
+    pub(crate) fn about_target(mut self, has_target: bool) -> Self {
+        self.has_target = has_target;
+        self
+    }
+
+    /// Returns whether the response is this refusal: it has this slug, or it has no slug but this status
+    /// and a JSON object as its body, as the service responds. A proxy's page is not the service's word.
+    pub(super) fn is(&self, code: &ErrorCode, bare_status: Option<StatusCode>) -> bool {
+        match &self.code {
+            Some(given) => given == code,
+            None => self.is_object && bare_status == Some(self.status),
+        }
+    }
+
+    /// Returns whether a contact, topic or segment that the request names does not exist.
+    pub(super) fn is_not_found(&self) -> bool {
+        self.has_target && self.is(&ErrorCode::NotFound, Some(StatusCode::NOT_FOUND))
+    }
+
+    /// Returns whether a 404 most likely comes from somewhere else than the endpoint.
+    fn is_foreign_404(&self) -> bool {
+        let is_bare = self.code.is_none() && !self.is_object;
+        self.status == StatusCode::NOT_FOUND && (!self.has_target || is_bare)
     }
 
     /// Returns the slug if it consists only of `a-z` and `_`. A slug with other characters may be an
@@ -130,10 +211,16 @@ impl ApiError {
                 "the service responded {status}, a redirect to {host}, which is not followed"
             );
         }
-        match self.printable_code() {
-            Some(code) => format!("the service responded {status} {code}"),
-            None => format!("the service responded {status}"),
+        let mut text = format!("the service responded {status}");
+        if let Some(code) = self.printable_code() {
+            text = format!("{text} {code}");
         }
+        if self.is_foreign_404() {
+            text += "; check the base URL";
+        } else if self.status == StatusCode::UNAUTHORIZED {
+            text += ": the key is wrong or belongs to another environment, or the service expects it in another way (see `Auth`)";
+        }
+        text
     }
 }
 
@@ -145,125 +232,5 @@ impl fmt::Debug for ApiError {
             .field("retry_after", &self.retry_after)
             .field("body", &format_args!("<{} bytes>", self.body.len()))
             .finish_non_exhaustive()
-    }
-}
-
-/// Whether a text looks like a slug rather than a sentence or an address.
-fn is_slug(text: &str) -> bool {
-    (1..=64).contains(&text.len())
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
-}
-
-/// Reads the slug and the message from any of the common shapes of an error body.
-///
-/// A slug that the interface document names takes precedence over any other. A status is not a slug,
-/// whether written in digits or as its HTTP reason phrase.
-fn slug_and_message(status: StatusCode, body: &[u8]) -> (Option<ErrorCode>, Option<String>) {
-    let Ok(Value::Object(members)) = serde_json::from_slice(body) else {
-        return (None, None);
-    };
-    let none = Map::new();
-    let nested = members
-        .get("error")
-        .and_then(Value::as_object)
-        .unwrap_or(&none);
-    let is_status = |text: &str| {
-        let phrase = status.canonical_reason().unwrap_or_default();
-        text.eq_ignore_ascii_case(phrase) || text.bytes().all(|byte| byte.is_ascii_digit())
-    };
-    let slugs: Vec<ErrorCode> = texts(&members, &["code", "slug", "error"])
-        .chain(texts(nested, &["code", "slug", "type", "name"]))
-        .chain(texts(&members, &["type", "name"]))
-        .filter(|text| is_slug(text) && !is_status(text))
-        .map(ErrorCode::from)
-        .collect();
-    let documented = slugs.iter().find(|code| ErrorCode::KNOWN.contains(code));
-    let code = documented.or(slugs.first()).cloned();
-    let message = texts(&members, &["message", "detail", "reason"])
-        .chain(texts(nested, &["message", "detail", "reason"]))
-        .chain(texts(&members, &["error", "description", "title"]).filter(|text| !is_slug(text)))
-        .next()
-        .map(str::to_owned);
-    (code, message)
-}
-
-/// Returns the members with these names that hold non-empty text, in the order of the names.
-fn texts<'a>(members: &'a Map<String, Value>, names: &[&str]) -> impl Iterator<Item = &'a str> {
-    let found = names.iter().filter_map(|name| members.get(*name)?.as_str());
-    found
-        .filter(|text| !text.is_empty())
-        .collect::<Vec<_>>()
-        .into_iter()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn unprocessable(body: &'static str) -> ApiError {
-        ApiError::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            None,
-            Bytes::from_static(body.as_bytes()),
-        )
-    }
-
-    #[test]
-    fn slug_and_message_are_found_in_every_common_shape() {
-        for body in [
-            r#"{"code": "not_found", "message": "m"}"#,
-            r#"{"slug": "not_found", "message": "m"}"#,
-            r#"{"error": "not_found", "message": "m"}"#,
-            r#"{"error": {"code": "not_found", "message": "m"}}"#,
-            r#"{"error": {"slug": "not_found", "message": "m"}}"#,
-            r#"{"error": {"type": "not_found", "message": "m"}}"#,
-            r#"{"error": {"name": "not_found", "detail": "m"}}"#,
-            r#"{"type": "not_found", "detail": "m"}"#,
-            r#"{"name": "not_found", "message": "m", "statusCode": 422}"#,
-            r#"{"code": 422, "error": {"code": "not_found"}, "message": "m"}"#,
-        ] {
-            let api = unprocessable(body);
-
-            assert_eq!(api.code(), Some(&ErrorCode::NotFound), "{body}");
-            assert_eq!(api.message(), Some("m"), "{body}");
-            assert_eq!(api.body(), body.as_bytes());
-        }
-    }
-
-    #[test]
-    fn no_code_is_read_from_a_body_without_a_slug() {
-        for body in [
-            r#"{"code": "422"}"#,
-            r#"{"error": "Unprocessable Content", "message": "m"}"#,
-            "",
-            "null",
-            "[]",
-            "<html>422</html>",
-            "{}",
-            r#"{"code": 422}"#,
-            r#"{"code": ""}"#,
-            "{\"code",
-        ] {
-            assert_eq!(unprocessable(body).code(), None, "{body}");
-        }
-    }
-
-    #[test]
-    fn a_sentence_or_a_url_is_not_a_slug() {
-        let sentence = unprocessable(r#"{"error": "Not Found"}"#);
-        let problem = unprocessable(
-            r#"{"type": "https://example.com/not-found", "title": "No such contact"}"#,
-        );
-
-        assert_eq!(
-            (sentence.code(), sentence.message()),
-            (None, Some("Not Found"))
-        );
-        assert_eq!(
-            (problem.code(), problem.message()),
-            (None, Some("No such contact"))
-        );
     }
 }

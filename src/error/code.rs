@@ -4,7 +4,8 @@ string_enum! {
     /// The slug with which the service says why it refused (interface section 7).
     ///
     /// A refused request has it on its [`ApiError`](crate::ApiError); a failed batch entry has its own.
-    /// A slug that this version of the crate does not know is kept verbatim as [`ErrorCode::Other`].
+    /// A slug that this version of the crate does not know is kept verbatim as [`ErrorCode::Other`]. In
+    /// a response, a known slug is recognized whatever its case, and with `-` for `_`.
     ///
     /// # Example: slugs and variants
     ///
@@ -36,9 +37,27 @@ string_enum! {
     }
 }
 
+impl ErrorCode {
+    /// Reads a slug as services write it: case does not matter, and `-` stands for `_`. A slug that is
+    /// not known is kept verbatim.
+    pub(crate) fn from_slug(text: &str) -> Self {
+        let snake_case = text.to_ascii_lowercase().replace('-', "_");
+        let known = Self::KNOWN.iter().find(|code| code.as_str() == snake_case);
+        known.cloned().unwrap_or_else(|| Self::from(text))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slug_is_read_without_regard_to_case_and_with_hyphens() {
+        for text in ["not_found", "not-found", "NOT_FOUND", "Not-Found"] {
+            assert_eq!(ErrorCode::from_slug(text), ErrorCode::NotFound);
+        }
+        assert_eq!(ErrorCode::from_slug("On-Holiday").as_str(), "On-Holiday");
+    }
 
     #[test]
     fn the_known_slugs_are_those_of_section_7() {

@@ -1,19 +1,25 @@
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
 
 use super::api::ApiError;
 use super::code::ErrorCode;
 use super::kind::ErrorKind;
-use super::outcome::Outcome;
+use super::outcome::{Outcome, is_transient};
 
 /// Why a call failed.
 ///
 /// The type is opaque and one word wide. It has a method for each question that a program may ask:
 ///
 /// - [`kind`](Error::kind): where the call failed, and so who can fix it;
-/// - [`api`](Error::api): the service's response, if it refused;
+/// - [`api`](Error::api) and [`status`](Error::status): the service's response, if it refused;
 /// - predicates such as [`is_not_found`](Error::is_not_found): the documented refusals;
+/// - [`is_retryable`](Error::is_retryable) and [`retry_after`](Error::retry_after): whether and when
+///   calling again may help;
 /// - [`outcome`](Error::outcome): whether a write may have been applied all the same;
 /// - [`attempts`](Error::attempts): how many requests were made.
 ///
@@ -43,6 +49,7 @@ struct Inner {
     api: Option<ApiError>,
     outcome: Outcome,
     attempts: u32,
+    is_retryable: bool,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -124,6 +131,20 @@ impl Error {
         self.0.outcome
     }
 
+    /// Returns whether the same call may succeed later, without a change to its arguments or to the
+    /// client's settings.
+    ///
+    /// True if the service could not be reached, did not respond in time, broke the connection, or
+    /// responded 408, 429, 500, 502, 503 or 504. Wait before you call again, as long as
+    /// [`retry_after`](Error::retry_after) says.
+    ///
+    /// This does not say that calling again is safe: the write may have been applied all the same. See
+    /// [`outcome`](Error::outcome) and [`RetryPolicy`](crate::RetryPolicy).
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        self.0.is_retryable
+    }
+
     /// Returns how many requests were made: 0 if nothing was sent, more than 1 after retries.
     #[must_use]
     pub fn attempts(&self) -> u32 {
@@ -134,10 +155,26 @@ impl Error {
 /// Constructors, one for each cause.
 impl Error {
     /// Creates the error for a response with a status other than 2xx.
-    pub(crate) fn refused(api: ApiError) -> Self {
-        let outcome = Outcome::from_status(api.status());
+    pub(crate) fn refused(api: ApiError, outcome: Outcome) -> Self {
         let mut error = Self::new(ErrorKind::Api, outcome, api.summary());
+        error.0.is_retryable = is_transient(api.status());
         error.0.api = Some(api);
+        error
+    }
+
+    /// Creates the error for a call that was not sent because the service has asked to wait this long.
+    pub(crate) fn held_back(left: Duration) -> Self {
+        let api = ApiError::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            HeaderMap::new(),
+            Bytes::new(),
+        );
+        let mut error = Self::refused(api.asking_to_wait(Some(left)), Outcome::NotSent);
+        let seconds = left.as_millis().div_ceil(1_000);
+        error.0.message = format!(
+            "rate limited: the service asked to wait another {seconds} s, so nothing was sent"
+        )
+        .into();
         error
     }
 
@@ -162,6 +199,11 @@ impl Error {
         Self::new(ErrorKind::Pagination, Outcome::Unknown, message)
     }
 
+    pub(crate) fn cursor_too_long(why: &str) -> Self {
+        let message = format!("the service sent a cursor that is too long: {why}");
+        Self::new(ErrorKind::Pagination, Outcome::NotSent, message)
+    }
+
     pub(crate) fn timeout(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::Timeout, Outcome::Unknown, message)
     }
@@ -184,8 +226,18 @@ impl Error {
             api: None,
             outcome,
             attempts: 0,
+            is_retryable: matches!(
+                kind,
+                ErrorKind::Connect | ErrorKind::Timeout | ErrorKind::Transport
+            ),
             source: None,
         }))
+    }
+
+    /// Says that the same call would fail again.
+    pub(crate) fn not_retryable(mut self) -> Self {
+        self.0.is_retryable = false;
+        self
     }
 
     /// Adds the name of the operation that failed.
@@ -246,52 +298,5 @@ impl fmt::Debug for Error {
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.0.source.as_deref().map(|source| source as _)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use bytes::Bytes;
-    use http::StatusCode;
-
-    use super::*;
-
-    fn refusal(status: u16, body: &'static str) -> Error {
-        let status = StatusCode::from_u16(status).unwrap();
-        Error::refused(ApiError::new(
-            status,
-            None,
-            Bytes::from_static(body.as_bytes()),
-        ))
-    }
-
-    #[test]
-    fn the_least_certain_attempt_decides_the_outcome() {
-        assert_eq!(refusal(422, "").outcome(), Outcome::Refused);
-        assert_eq!(refusal(503, "").outcome(), Outcome::Unknown);
-        assert_eq!(
-            refusal(422, "").after(2, Outcome::Unknown).outcome(),
-            Outcome::Unknown
-        );
-        assert_eq!(
-            Error::input("x").after(1, Outcome::NotSent).outcome(),
-            Outcome::NotSent
-        );
-    }
-
-    #[test]
-    fn no_text_of_a_body_is_printed() {
-        let error = refusal(
-            422,
-            r#"{"code": "ada@example.com", "message": "ada@example.com is taken"}"#,
-        );
-
-        let printed = format!("{error} {error:?} {:?}", error.api());
-
-        assert!(!printed.contains("ada"), "{printed}");
-        assert_eq!(
-            error.api().unwrap().message(),
-            Some("ada@example.com is taken")
-        );
     }
 }

@@ -1,3 +1,5 @@
+use std::fmt;
+
 /// Where a call failed, and so who can fix it.
 ///
 /// # Example: what to log and what to report
@@ -23,7 +25,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The service responded with a status other than 2xx.
+    /// The service responded with a status other than 2xx, or an earlier 429 still holds back the client
+    /// (see [`RetryPolicy`](crate::RetryPolicy#retry-after)).
     ///
     /// [`Error::api`](super::Error::api) has the response. What to do depends on its
     /// [code](super::ApiError::code).
@@ -43,14 +46,16 @@ pub enum ErrorKind {
     /// The message names the operation and the JSON path. A write was most likely applied.
     Decode,
     /// The request cannot be sent because an argument is invalid: for example an address that would
-    /// reach another endpoint, an empty batch, or a number that JSON cannot represent.
+    /// reach another endpoint, an empty batch, a number that JSON cannot represent, or a rule that makes
+    /// the URL longer than 65,534 bytes.
     ///
     /// Fix the argument. Nothing was sent.
     Input,
-    /// The service repeated a cursor; listing stopped to avoid an endless loop.
+    /// The service repeated a cursor, so listing stopped to avoid an endless loop; or it sent a cursor
+    /// that is too long for a URL.
     ///
-    /// All items returned before the error are valid, but contacts on the repeated pages may have
-    /// been returned twice.
+    /// All items returned before the error are valid, but contacts on repeated pages may have been
+    /// returned twice.
     Pagination,
     /// An attempt took longer than its timeout, or the whole call took longer than its deadline.
     ///
@@ -60,4 +65,31 @@ pub enum ErrorKind {
     ///
     /// A write may have been applied.
     Transport,
+}
+
+/// Writes the kind as one lowercase word, such as `timeout`, for logs and metrics.
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Api => "api",
+            Self::Config => "config",
+            Self::Connect => "connect",
+            Self::Decode => "decode",
+            Self::Input => "input",
+            Self::Pagination => "pagination",
+            Self::Timeout => "timeout",
+            Self::Transport => "transport",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_written_as_one_lowercase_word() {
+        assert_eq!(ErrorKind::Timeout.to_string(), "timeout");
+        assert_eq!(format!("{:>7}|", ErrorKind::Api), "    api|");
+    }
 }

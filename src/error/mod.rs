@@ -1,6 +1,7 @@
 //! Why a call failed: [`Error`], and the parts that a program asks it for.
 
 mod api;
+mod body;
 mod code;
 #[expect(
     clippy::module_inception,
@@ -16,3 +17,4 @@ pub use code::ErrorCode;
 pub use error::Error;
 pub use kind::ErrorKind;
 pub use outcome::Outcome;
+pub(crate) use outcome::is_transient;

@@ -1,4 +1,4 @@
-use http::StatusCode;
+use http::{Method, StatusCode};
 
 /// Whether a write that failed may have been applied all the same.
 ///
@@ -33,7 +33,7 @@ pub enum Outcome {
     /// The service responded, and did not apply the write.
     Refused,
     /// The write may or may not have been applied: there was no response, the response could not be
-    /// read, or its status was 408 or 5xx.
+    /// read, or its status was 408 or 5xx, or 303 in response to a write.
     ///
     /// [`retrieve`](crate::contacts::Contacts::retrieve) shows which.
     Unknown,
@@ -42,9 +42,11 @@ pub enum Outcome {
 impl Outcome {
     /// Returns what a status other than 2xx says about a write.
     ///
-    /// A 408 or a 5xx may come from a proxy that forwarded the request and then stopped waiting.
-    pub(super) fn from_status(status: StatusCode) -> Self {
-        if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT {
+    /// A 408 or a 5xx may come from a proxy that forwarded the request and then stopped waiting. A 303 to
+    /// a write says that it was processed, and where to read the result.
+    pub(crate) fn from_status(status: StatusCode, method: &Method) -> Self {
+        let is_processed = status == StatusCode::SEE_OTHER && !method.is_safe();
+        if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT || is_processed {
             Self::Unknown
         } else {
             Self::Refused
@@ -52,14 +54,20 @@ impl Outcome {
     }
 }
 
+/// Returns whether a status says that the service cannot respond now, but may do so later.
+pub(crate) fn is_transient(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 408 | 429 | 500 | 502 | 503 | 504)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn only_a_408_or_a_5xx_leaves_the_outcome_unknown() {
+    fn only_a_408_a_5xx_or_a_303_to_a_write_leaves_the_outcome_unknown() {
         for (status, outcome) in [
             (302, Outcome::Refused),
+            (303, Outcome::Unknown),
             (408, Outcome::Unknown),
             (422, Outcome::Refused),
             (429, Outcome::Refused),
@@ -68,7 +76,13 @@ mod tests {
         ] {
             let status = StatusCode::from_u16(status).unwrap();
 
-            assert_eq!(Outcome::from_status(status), outcome, "{status}");
+            assert_eq!(
+                Outcome::from_status(status, &Method::PATCH),
+                outcome,
+                "{status}"
+            );
         }
+        let read = Outcome::from_status(StatusCode::SEE_OTHER, &Method::GET);
+        assert_eq!(read, Outcome::Refused);
     }
 }

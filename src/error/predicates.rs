@@ -1,14 +1,23 @@
-//! Predicates for the refusals that the interface document names (section 7).
+//! What a program asks about an error: its status, and predicates for the refusals that the interface
+//! document names (section 7) and for the common classes of failures.
+
+use std::time::Duration;
 
 use http::StatusCode;
 
+use super::api::ApiError;
 use super::code::ErrorCode;
 use super::error::Error;
+use super::kind::ErrorKind;
 
 impl Error {
-    /// Returns whether the address is not a contact of the caller, or the topic does not exist.
+    /// Returns whether the contact, topic or segment that the call names does not exist.
     ///
-    /// True for the slug `not_found`, and for a 404 without a slug.
+    /// True for the slug `not_found`, and for a 404 without a slug whose body is a JSON object. Any other
+    /// 404 most likely comes from a proxy or a wrong base URL, and the error's text says so.
+    ///
+    /// A create, a batch and a list without a segment name nothing that may be missing. For them this is
+    /// always `false`, even with the slug, which [`code`](Error::code) still returns.
     ///
     /// # Example: a contact that may not exist
     ///
@@ -28,14 +37,14 @@ impl Error {
     /// ```
     #[must_use]
     pub fn is_not_found(&self) -> bool {
-        self.is_refused_with(&ErrorCode::NotFound, Some(StatusCode::NOT_FOUND))
+        self.api().is_some_and(ApiError::is_not_found)
     }
 
     /// Returns whether a create call with
     /// [`OnConflict::Error`](crate::contacts::OnConflict::Error) was refused because the address
     /// already exists.
     ///
-    /// True for the slug `already_exists`, and for a 409 without a slug.
+    /// True for the slug `already_exists`, and for a 409 without a slug whose body is a JSON object.
     ///
     /// # Example: a contact that must be new
     ///
@@ -61,8 +70,8 @@ impl Error {
 
     /// Returns whether the write would exceed the plan's ceiling of stored contacts.
     ///
-    /// True for the slug `quota_exceeded`, and for a 402 without a slug. Waiting does not help; a
-    /// larger plan or fewer contacts do.
+    /// True for the slug `quota_exceeded`, and for a 402 without a slug whose body is a JSON object.
+    /// Waiting does not help; a larger plan or fewer contacts do.
     #[must_use]
     pub fn is_quota_exceeded(&self) -> bool {
         self.is_refused_with(
@@ -97,29 +106,92 @@ impl Error {
         self.is_refused_with(&ErrorCode::ValidationError, None)
     }
 
-    /// Whether the response has this slug, or no slug and `bare_status`.
+    /// Returns the status of the service's response, if it refused the request.
+    ///
+    /// `None` unless the kind is [`ErrorKind::Api`](crate::ErrorKind::Api).
+    #[must_use]
+    pub fn status(&self) -> Option<StatusCode> {
+        self.api().map(ApiError::status)
+    }
+
+    /// Returns whether an attempt took longer than its timeout, or the call longer than its deadline.
+    ///
+    /// A 408 or 504 of the service does not count: see [`status`](Error::status).
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        self.kind() == ErrorKind::Timeout
+    }
+
+    /// Returns whether the service responded 429, or an earlier 429 held back this call so that nothing
+    /// was sent.
+    ///
+    /// # Example: call again when the service allows it
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # server.fault(audience::mock::Fault::status(429).retry_after(3_600));
+    /// # let contacts = server.client().contacts();
+    /// let error = contacts.retrieve("ada@example.com").await.unwrap_err();
+    ///
+    /// if let (true, Some(wait)) = (error.is_rate_limited(), error.retry_after()) {
+    ///     println!("call again in {} s", wait.as_secs());
+    /// }
+    /// # assert!(error.is_rate_limited() && error.retry_after().is_some());
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
+    #[must_use]
+    pub fn is_rate_limited(&self) -> bool {
+        self.status() == Some(StatusCode::TOO_MANY_REQUESTS)
+    }
+
+    /// Returns whether the service responded 401: it does not accept the key.
+    ///
+    /// The key is wrong or belongs to another environment, or the service expects it in another way:
+    /// see [`Auth`](crate::Auth).
+    #[must_use]
+    pub fn is_unauthorized(&self) -> bool {
+        self.status() == Some(StatusCode::UNAUTHORIZED)
+    }
+
+    /// Returns whether the service responded 403: the key may not be used for this call.
+    ///
+    /// [`is_key_not_permitted`](Error::is_key_not_permitted) tells the one documented reason.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        self.status() == Some(StatusCode::FORBIDDEN)
+    }
+
+    /// Returns how long the service asked to wait, if its response has a `Retry-After` header.
+    ///
+    /// A call that would have to wait longer than the policy's
+    /// [`max_retry_after`](crate::RetryPolicy::max_retry_after), or past its deadline, fails at once. Call
+    /// again after this time.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.api().and_then(ApiError::retry_after)
+    }
+
     fn is_refused_with(&self, code: &ErrorCode, bare_status: Option<StatusCode>) -> bool {
-        self.api().is_some_and(|api| match api.code() {
-            Some(given) => given == code,
-            None => bare_status == Some(api.status()),
-        })
+        self.api().is_some_and(|api| api.is(code, bare_status))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use http::{HeaderMap, Method};
 
     use super::*;
-    use crate::error::api::ApiError;
+    use crate::Outcome;
 
     fn refusal(status: u16, body: &'static str) -> Error {
         let status = StatusCode::from_u16(status).unwrap();
-        Error::refused(ApiError::new(
-            status,
-            None,
-            Bytes::from_static(body.as_bytes()),
-        ))
+        let body = Bytes::from_static(body.as_bytes());
+        let outcome = Outcome::from_status(status, &Method::POST);
+        Error::refused(ApiError::new(status, HeaderMap::new(), body), outcome)
     }
 
     #[test]
@@ -129,10 +201,19 @@ mod tests {
     }
 
     #[test]
-    fn a_404_409_or_402_without_a_slug_counts_as_the_documented_refusal() {
-        assert!(refusal(404, "").is_not_found());
-        assert!(refusal(409, "<html>").is_already_exists());
-        assert!(refusal(402, "{}").is_quota_exceeded());
+    fn a_404_409_or_402_with_an_object_without_a_slug_counts_as_the_documented_refusal() {
+        assert!(refusal(404, "{}").is_not_found());
+        assert!(refusal(409, r#"{"code": 409}"#).is_already_exists());
+        assert!(refusal(402, " {} ").is_quota_exceeded());
+    }
+
+    #[test]
+    fn a_404_409_or_402_with_another_body_does_not_count() {
+        for body in ["", "<html>", "[]", "{", "null"] {
+            assert!(!refusal(404, body).is_not_found());
+            assert!(!refusal(409, body).is_already_exists());
+            assert!(!refusal(402, body).is_quota_exceeded());
+        }
     }
 
     #[test]
@@ -140,5 +221,35 @@ mod tests {
         assert!(!refusal(422, "").is_complaint_locked());
         assert!(!refusal(422, "").is_validation_error());
         assert!(!refusal(403, "").is_key_not_permitted());
+    }
+
+    #[test]
+    fn the_least_certain_attempt_decides_the_outcome() {
+        assert_eq!(refusal(422, "").outcome(), Outcome::Refused);
+        assert_eq!(refusal(503, "").outcome(), Outcome::Unknown);
+        assert_eq!(
+            refusal(422, "").after(2, Outcome::Unknown).outcome(),
+            Outcome::Unknown
+        );
+        assert_eq!(
+            Error::input("x").after(1, Outcome::NotSent).outcome(),
+            Outcome::NotSent
+        );
+    }
+
+    #[test]
+    fn no_text_of_a_body_is_printed() {
+        let error = refusal(
+            422,
+            r#"{"code": "ada@example.com", "message": "ada@example.com is taken"}"#,
+        );
+
+        let printed = format!("{error} {error:?} {:?}", error.api());
+
+        assert!(!printed.contains("ada"), "{printed}");
+        assert_eq!(
+            error.api().unwrap().message(),
+            Some("ada@example.com is taken")
+        );
     }
 }

@@ -1,3 +1,5 @@
+use crate::secret_text::{is_placeholder, trim};
+
 /// Why a signing secret was refused.
 ///
 /// An unusable secret would refuse every delivery or, worse, accept deliveries from anyone who
@@ -88,55 +90,6 @@ pub(super) fn check_secret(name: &str, secret: &[u8]) -> Result<(), SecretError>
     } else {
         Ok(())
     }
-}
-
-/// Returns the text without surrounding white space, byte-order marks and zero-width spaces.
-pub(super) fn trim(text: &str) -> &str {
-    text.trim_matches(|c: char| c.is_whitespace() || matches!(c, '\u{feff}' | '\u{200b}'))
-}
-
-fn is_placeholder(text: &str) -> bool {
-    const WORDS: [&str; 14] = [
-        "changeit",
-        "changeme",
-        "examplesecret",
-        "fixme",
-        "insertsecrethere",
-        "null",
-        "placeholder",
-        "replaceme",
-        "tbd",
-        "todo",
-        "undefined",
-        "yoursecret",
-        "yoursigningsecret",
-        "yourwebhooksecret",
-    ];
-
-    let bracketed = [
-        ("<", ">"),
-        ("${", "}"),
-        ("{{", "}}"),
-        ("%", "%"),
-        ("[", "]"),
-    ]
-    .iter()
-    .any(|(open, close)| text.starts_with(open) && text.ends_with(close));
-    let unexpanded = text == "SIGNING_SECRET"
-        || text.strip_prefix('$').is_some_and(|name| {
-            name.chars()
-                .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
-        });
-    let masked = text
-        .chars()
-        .all(|c| matches!(c, 'x' | 'X' | '*' | '•' | '●' | '.' | '…' | '-' | '_' | '?'));
-    let word: String = text
-        .chars()
-        .filter(|c| !matches!(c, ' ' | '-' | '_' | '.' | '!'))
-        .map(|c| c.to_ascii_lowercase())
-        .collect();
-
-    bracketed || unexpanded || masked || WORDS.contains(&word.as_str())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use crate::webhooks::secret_error::trim;
+use crate::secret_text::trim;
 
 /// The form of a given secret that a delivery was signed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -8,7 +8,7 @@ use futures_util::TryStreamExt;
 use serde_json::{Value, json};
 use wiremock::{MockServer, Request, ResponseTemplate};
 
-use crate::support::{ok, respond_with, status, summary, without};
+use crate::support::{ok, received, respond_with, status, summary, without};
 
 /// A service whose pages are stored by the cursor that requests them. Any other cursor is a 422.
 #[derive(Clone, Default)]
@@ -48,11 +48,16 @@ pub(super) fn page(ids: &[&str], next: impl Into<Value>) -> Value {
 }
 
 /// The cursor of a list request.
-pub(super) fn after(request: &Request) -> Option<String> {
+fn after(request: &Request) -> Option<String> {
     let mut pairs = request.url.query_pairs();
     pairs
         .find(|(name, _)| name == "after")
         .map(|(_, value)| value.into_owned())
+}
+
+/// The cursors of the list requests that the server received, in order.
+pub(super) async fn requested_cursors(server: &MockServer) -> Vec<Option<String>> {
+    received(server).await.iter().map(after).collect()
 }
 
 /// The ids of all contacts, listed as a stream.

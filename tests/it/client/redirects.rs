@@ -20,9 +20,14 @@ async fn a_redirect_is_not_followed_and_the_key_is_not_sent_elsewhere() {
                 operation.name()
             );
             assert_eq!(error.to_string(), message);
+            let outcome = match (code, operation.method()) {
+                (303, "POST" | "PUT" | "PATCH") => Outcome::Unknown,
+                _ => Outcome::Refused,
+            };
             assert_eq!(
                 (error.kind(), error.outcome(), error.attempts()),
-                (ErrorKind::Api, Outcome::Refused, 1)
+                (ErrorKind::Api, outcome, 1),
+                "{operation:?} after {code}"
             );
             assert_eq!(error.api().unwrap().status().as_u16(), code);
             assert!(
@@ -52,6 +57,53 @@ async fn the_error_of_a_redirect_names_only_the_host_of_the_location() {
             "{location}: {error}"
         );
         assert!(!printed(&error).contains("hunter2"), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_location_with_an_unusual_host_or_scheme_is_not_quoted() {
+    for (location, text) in [
+        ("https://[2001:db8::1]/x", "another host over https"),
+        ("http://ex%61mple_x.org/", "another host over http"),
+        (
+            "https://key-hunter2.example.org/",
+            "another host over https",
+        ),
+        (
+            "https://key.hunter2.example.org/",
+            "another host over https",
+        ),
+        ("http://KEY-HUNTER2/", "another host over http"),
+        ("https://ada.example.com/", "another host over https"),
+        (
+            "https://ada-at-example-com.evil.org/",
+            "another host over https",
+        ),
+        ("key-hunter2://key-hunter2.org/", "another host"),
+    ] {
+        let error = redirected_to(location).await;
+
+        let message = format!(
+            "retrieve: the service responded 302, a redirect to {text}, which is not followed"
+        );
+        assert_eq!(error.to_string(), message, "{location}");
+        assert!(!printed(&error).contains("hunter2"), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_host_with_an_address_of_the_body_or_the_query_is_not_named() {
+    let location = "https://ada.example.com.evil.org/";
+    let server = respond_with(status(307).insert_header("location", location)).await;
+    let contacts = client(server.uri()).contacts();
+    let ada = || audience::contacts::NewContact::new(ADA);
+
+    for error in [
+        contacts.create(ada()).await.unwrap_err(),
+        contacts.create_batch([ada()]).await.unwrap_err(),
+        contacts.list().query(ADA).await.unwrap_err(),
+    ] {
+        assert!(!printed(&error).contains("ada"), "{error:?}");
     }
 }
 

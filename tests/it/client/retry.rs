@@ -1,6 +1,6 @@
 //! Retries: which failures of which operations are retried, how often, and after which wait.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use audience::contacts::{NewContact, OnConflict};
 use audience::{ErrorKind, Outcome, RetryPolicy};
@@ -10,8 +10,7 @@ use serde_json::json;
 use crate::support::operation::{Operation, RetrySafety};
 use crate::support::scripted_server::{ScriptedServer, bytes, response};
 use crate::support::{
-    ADA, builder, client, contact, fast_retries, in_time, ok, received, respond_in_turn,
-    respond_with, status,
+    ADA, builder, client, contact, in_time, ok, received, respond_in_turn, respond_with, status,
 };
 
 #[tokio::test]
@@ -198,86 +197,6 @@ async fn a_policy_without_retries_sends_once() {
         assert_eq!(operation.run(&client).await.unwrap_err().attempts(), 1);
     }
     assert_eq!(received(&server).await.len(), Operation::ALL.len());
-}
-
-#[tokio::test]
-async fn retry_after_in_seconds_is_waited_for_and_reported() {
-    let server =
-        respond_in_turn([status(429).insert_header("retry-after", "1"), ok(contact())]).await;
-    let client = builder(server.uri())
-        .retry(fast_retries().max_retry_after(Duration::from_secs(60)))
-        .build()
-        .unwrap();
-    let start = Instant::now();
-
-    client.contacts().subscribe(ADA).await.unwrap();
-
-    assert!(
-        start.elapsed() >= Duration::from_millis(990),
-        "{:?}",
-        start.elapsed()
-    );
-
-    let server = respond_with(status(429).insert_header("retry-after", "7")).await;
-    let call = builder(server.uri())
-        .build()
-        .unwrap()
-        .contacts()
-        .subscribe(ADA);
-    let error = call.retry(RetryPolicy::none()).await.unwrap_err();
-    assert_eq!(
-        error.api().unwrap().retry_after(),
-        Some(Duration::from_secs(7))
-    );
-}
-
-#[tokio::test]
-async fn retry_after_as_a_date_is_waited_for() {
-    let then = SystemTime::now() + Duration::from_secs(3);
-    let date = httpdate::fmt_http_date(then);
-    let server = respond_in_turn([
-        status(503).insert_header("retry-after", date),
-        ok(contact()),
-    ])
-    .await;
-    let client = builder(server.uri())
-        .retry(fast_retries().max_retry_after(Duration::from_secs(60)))
-        .build()
-        .unwrap();
-    let start = Instant::now();
-
-    client.contacts().retrieve(ADA).await.unwrap();
-
-    // A date has no fractions of a second, so the wait may be up to 1 s shorter than 3 s.
-    assert!(
-        start.elapsed() >= Duration::from_millis(1_900),
-        "{:?}",
-        start.elapsed()
-    );
-}
-
-#[tokio::test]
-async fn retry_after_is_capped_and_ignored_if_invalid_or_in_the_past() {
-    for after in [
-        "86400",
-        "Fri, 31 Dec 9999 23:59:59 GMT",
-        "0",
-        "Sun, 06 Nov 1994 08:49:37 GMT",
-        "soon",
-        "-5",
-        "1.5",
-        "",
-    ] {
-        let server = respond_in_turn([
-            status(503).insert_header("retry-after", after),
-            ok(contact()),
-        ])
-        .await;
-
-        let call = client(server.uri()).contacts().retrieve(ADA);
-
-        assert!(in_time(call).await.is_ok(), "{after}");
-    }
 }
 
 #[tokio::test]

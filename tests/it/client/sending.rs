@@ -45,6 +45,24 @@ async fn every_call_sends_key_accept_and_user_agent_to_its_endpoint() {
 }
 
 #[tokio::test]
+async fn a_post_put_or_patch_without_a_body_says_content_length_0() {
+    for operation in Operation::ALL {
+        let server =
+            ScriptedServer::start([response(200, operation.good_response().to_string())]).await;
+
+        operation.run(&client(server.url())).await.unwrap();
+
+        let request = &server.received()[0];
+        let length = (operation.method() != "GET").then(|| request.body.len().to_string());
+        assert_eq!(
+            request.header("content-length"),
+            length.as_deref(),
+            "{operation:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn the_path_of_the_base_url_is_kept_with_or_without_a_trailing_slash() {
     for base in ["", "/", "/v1", "/v1/", "/a/b%20c//"] {
         let server = respond_with(ok(contact())).await;
@@ -83,6 +101,23 @@ async fn the_key_is_sent_only_in_the_header_that_auth_names() {
     let headers = &received(&server).await[0].headers;
     assert_eq!(headers["x-api-key"], KEY);
     assert!(!headers.contains_key("authorization"));
+}
+
+#[tokio::test]
+async fn localhost_is_this_machine_whatever_the_resolver_says() {
+    let server = respond_with(ok(contact())).await;
+    let client = client(server.uri().replace("127.0.0.1", "localhost"));
+
+    assert_eq!(client.contacts().retrieve(ADA).await.unwrap().email, ADA);
+    for url in [
+        "http://a.localhost",
+        "http://localhost.",
+        "http://localhost.example.com",
+    ] {
+        let error = Client::new(url, KEY).unwrap_err();
+
+        assert_eq!(error.kind(), ErrorKind::Config, "{url}");
+    }
 }
 
 #[tokio::test]
@@ -249,6 +284,40 @@ async fn a_custom_request_sends_its_parts_and_returns_the_raw_response() {
         (202, &b"b"[..])
     );
     assert_eq!(raw.json::<serde_json::Value>().unwrap()["id"], "em_1");
+}
+
+#[tokio::test]
+async fn a_header_that_http_itself_needs_is_refused_and_nothing_is_sent() {
+    let server = respond_with(ok(contact())).await;
+    let client = client(server.uri());
+
+    for name in [
+        "content-length",
+        "Transfer-Encoding",
+        "host",
+        "connection",
+        "Expect",
+        "te",
+        "trailer",
+        "upgrade",
+        "keep-alive",
+        "proxy-connection",
+    ] {
+        let error = client
+            .request(Method::POST, ["emails"])
+            .header(name, "3")
+            .await
+            .unwrap_err();
+
+        assert_eq!(
+            (error.kind(), error.attempts()),
+            (ErrorKind::Input, 0),
+            "{name}"
+        );
+        let name = name.to_lowercase();
+        assert!(error.to_string().contains(&format!("`{name}`")), "{error}");
+    }
+    assert!(received(&server).await.is_empty());
 }
 
 #[test]

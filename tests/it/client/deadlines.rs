@@ -1,0 +1,79 @@
+//! The deadline of a whole call: its default, and how to lift it.
+
+use std::time::Duration;
+
+use audience::{Client, RetryPolicy};
+use wiremock::MockServer;
+
+use crate::support::{ADA, KEY, in_time, respond_with, status};
+
+/// Asks for a longer wait than the default deadline, and a shorter one than the longest `Retry-After`.
+async fn busy_for_50_seconds() -> MockServer {
+    respond_with(status(503).insert_header("retry-after", "50")).await
+}
+
+/// Whether the call is still waiting after a moment. If not, it failed after its first attempt.
+async fn is_waiting<T>(call: impl IntoFuture<Output = Result<T, audience::Error>>) -> bool {
+    let moment = Duration::from_millis(1_500);
+    tokio::time::timeout(moment, call.into_future())
+        .await
+        .is_err()
+}
+
+#[tokio::test]
+async fn a_call_has_a_deadline_of_45_seconds_by_default() {
+    let server = busy_for_50_seconds().await;
+    let client = Client::new(server.uri(), KEY).unwrap();
+
+    let error = in_time(client.contacts().retrieve(ADA)).await.unwrap_err();
+
+    assert_eq!(error.attempts(), 1);
+    assert_eq!(error.retry_after(), Some(Duration::from_secs(50)));
+    assert!(format!("{client:?}").contains("deadline: Some(45s)"));
+}
+
+#[tokio::test]
+async fn the_deadline_can_be_lifted_for_a_client_and_for_a_call() {
+    let server = busy_for_50_seconds().await;
+    let client = Client::new(server.uri(), KEY).unwrap();
+    let lifted = Client::builder(server.uri(), KEY).no_deadline().build();
+    let (contacts, lifted) = (client.contacts(), lifted.unwrap().contacts());
+
+    assert!(is_waiting(lifted.retrieve(ADA)).await);
+    assert!(is_waiting(contacts.retrieve(ADA).no_deadline()).await);
+    let request = client.request(audience::Method::GET, ["topics"]);
+    assert!(is_waiting(request.idempotent().no_deadline()).await);
+}
+
+#[tokio::test]
+async fn a_deadline_of_a_call_overrides_the_clients_and_the_last_setting_counts() {
+    let server = busy_for_50_seconds().await;
+    let (short, long) = (Duration::from_secs(40), Duration::from_secs(3_600));
+    let contacts = Client::builder(server.uri(), KEY)
+        .no_deadline()
+        .retry(RetryPolicy::exponential())
+        .build()
+        .unwrap()
+        .contacts();
+    let call = || contacts.retrieve(ADA);
+
+    assert!(in_time(call().deadline(short)).await.is_err());
+    assert!(in_time(call().no_deadline().deadline(short)).await.is_err());
+    assert!(is_waiting(call().deadline(short).no_deadline()).await);
+    assert!(is_waiting(call().deadline(long)).await);
+}
+
+#[test]
+fn a_blocking_call_has_the_same_setting() {
+    let settings = Client::builder(crate::support::closed_url(), KEY).retry(RetryPolicy::none());
+    let client = audience::blocking::Client::from_builder(settings).unwrap();
+
+    let error = client
+        .contacts()
+        .retrieve(ADA)
+        .no_deadline()
+        .send()
+        .unwrap_err();
+
+    assert_eq!(error.attempts(), 1);
+}

@@ -1,0 +1,262 @@
+//! The predicates of an error, and its outcome.
+
+use std::time::Duration;
+
+use audience::{Error, ErrorCode, Outcome, RetryPolicy};
+use serde_json::json;
+
+use super::errors::refusal;
+use crate::support::operation::Operation;
+use crate::support::scripted_server::{ScriptedServer, bytes, close_connection};
+use crate::support::{ADA, builder, client, closed_url, printed, respond_with, status, text};
+
+/// Bodies of proxies, of other services, and of no service.
+const FOREIGN_BODIES: [&str; 7] = [
+    "",
+    "[]",
+    "null",
+    "not json",
+    "<html><title>nginx</title></html>",
+    "\"not_found\"",
+    "\u{1}\u{2}",
+];
+
+#[tokio::test]
+async fn without_a_slug_only_an_unambiguous_status_matches_a_predicate() {
+    for body in [
+        "{}",
+        r#"{"error": {}}"#,
+        r#"{"error": 7, "code": null}"#,
+        r#" {"message": "in words"} "#,
+    ] {
+        let bare_404 = refusal(404, body).await;
+        let bare_409 = refusal(409, body).await;
+        let bare_402 = refusal(402, body).await;
+        let bare_422 = refusal(422, body).await;
+        let bare_403 = refusal(403, body).await;
+
+        assert!(
+            bare_404.is_not_found() && !bare_404.is_already_exists(),
+            "{body}"
+        );
+        assert!(
+            bare_409.is_already_exists() && !bare_409.is_quota_exceeded(),
+            "{body}"
+        );
+        assert!(
+            bare_402.is_quota_exceeded() && !bare_402.is_not_found(),
+            "{body}"
+        );
+        assert!(
+            !bare_422.is_complaint_locked() && !bare_422.is_validation_error(),
+            "{body}"
+        );
+        assert!(!bare_403.is_key_not_permitted(), "{body}");
+        for error in [bare_404, bare_409, bare_402, bare_422, bare_403] {
+            assert_eq!(error.code(), None, "a code is never guessed");
+            assert_eq!(error.api().unwrap().body(), body.as_bytes());
+            assert_eq!(error.outcome(), Outcome::Refused);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_404_409_or_402_of_something_else_than_the_service_matches_no_predicate() {
+    for body in FOREIGN_BODIES {
+        let bare_404 = refusal(404, body).await;
+
+        assert!(!bare_404.is_not_found(), "{body}");
+        assert_eq!(
+            bare_404.to_string(),
+            "retrieve: the service responded 404; check the base URL"
+        );
+        assert!(!refusal(409, body).await.is_already_exists(), "{body}");
+        assert!(!refusal(402, body).await.is_quota_exceeded(), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_404_on_a_call_that_names_no_contact_topic_or_segment_is_not_not_found() {
+    let server = respond_with(status(404).set_body_json(json!({"code": "not_found"}))).await;
+    let client = client(server.uri());
+    for operation in Operation::ALL {
+        let error = operation.run(&client).await.unwrap_err();
+
+        let names_nothing = matches!(operation.template(), "/contacts" | "/contacts/batch");
+        assert_eq!(error.is_not_found(), !names_nothing, "{operation:?}");
+        assert_eq!(error.code(), Some(&ErrorCode::NotFound), "{operation:?}");
+        let text = error.to_string();
+        assert_eq!(
+            text.contains("404 not_found; check the base URL"),
+            names_nothing,
+            "{text}"
+        );
+    }
+
+    let segment = client.contacts().list().segment("seg_1").await;
+    let count = client.contacts().list().count().await;
+    assert!(segment.unwrap_err().is_not_found());
+    assert!(!count.unwrap_err().is_not_found());
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_utf_8_is_kept_unchanged() {
+    let error = refusal(404, [0xff, 0x00, 0xfe]).await;
+
+    assert_eq!(error.api().unwrap().body(), [0xff, 0x00, 0xfe]);
+}
+
+#[tokio::test]
+async fn a_predicate_does_not_match_a_different_slug_with_the_same_status() {
+    let error = refusal(404, r#"{"code": "no_such_route"}"#).await;
+
+    assert!(!error.is_not_found());
+    assert_eq!(error.code().map(ErrorCode::as_str), Some("no_such_route"));
+}
+
+#[tokio::test]
+async fn the_outcome_follows_from_the_status() {
+    for code in [
+        400, 401, 402, 403, 404, 405, 409, 410, 413, 415, 422, 423, 425, 429, 451,
+    ] {
+        assert_eq!(
+            refusal(code, "").await.outcome(),
+            Outcome::Refused,
+            "{code}"
+        );
+    }
+    for code in [408, 500, 501, 502, 503, 504, 507, 520, 599] {
+        assert_eq!(
+            refusal(code, "").await.outcome(),
+            Outcome::Unknown,
+            "{code}"
+        );
+    }
+}
+
+/// The predicates that say what kind of failure it is, by name.
+fn classes(error: &Error) -> Vec<&'static str> {
+    [
+        (error.is_timeout(), "timeout"),
+        (error.is_rate_limited(), "rate limited"),
+        (error.is_unauthorized(), "unauthorized"),
+        (error.is_forbidden(), "forbidden"),
+        (error.is_retryable(), "retryable"),
+    ]
+    .iter()
+    .filter_map(|(is, name)| is.then_some(*name))
+    .collect()
+}
+
+#[tokio::test]
+async fn the_status_and_its_class_are_at_the_error() {
+    for (code, expected) in [
+        (302, &[][..]),
+        (400, &[]),
+        (401, &["unauthorized"]),
+        (402, &[]),
+        (403, &["forbidden"]),
+        (404, &[]),
+        (408, &["retryable"]),
+        (409, &[]),
+        (422, &[]),
+        (429, &["rate limited", "retryable"]),
+        (500, &["retryable"]),
+        (501, &[]),
+        (502, &["retryable"]),
+        (503, &["retryable"]),
+        (504, &["retryable"]),
+    ] {
+        let error = refusal(code, "").await;
+
+        assert_eq!(error.status().unwrap().as_u16(), code);
+        assert_eq!(classes(&error), expected, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn a_failure_without_a_response_has_no_status_but_a_class() {
+    let once = |url: &str| {
+        let builder = builder(url).retry(RetryPolicy::none());
+        let client = builder.timeout(Duration::from_millis(200)).build();
+        client.unwrap().contacts().retrieve(ADA)
+    };
+    let silent = ScriptedServer::start([bytes("").then_hang()]).await;
+    let broken = ScriptedServer::start([close_connection()]).await;
+    let malformed = respond_with(text(200, "{")).await;
+
+    for (call, expected) in [
+        (once(&closed_url()), &["retryable"][..]),
+        (once(silent.url()), &["timeout", "retryable"]),
+        (once(broken.url()), &["retryable"]),
+        (once(&malformed.uri()), &[]),
+        (client(closed_url()).contacts().retrieve(""), &[]),
+    ] {
+        let error = call.await.unwrap_err();
+
+        assert_eq!(error.status(), None);
+        assert_eq!(classes(&error), expected, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_that_the_http_client_followed_is_not_retryable() {
+    let elsewhere = respond_with(status(200)).await;
+    let server = respond_with(status(302).insert_header("location", elsewhere.uri())).await;
+    let client = builder(server.uri()).http_client(reqwest::Client::new());
+
+    let call = client.build().unwrap().contacts().retrieve(ADA);
+
+    assert!(!call.await.unwrap_err().is_retryable());
+}
+
+#[tokio::test]
+async fn a_refusal_has_its_headers_request_id_and_rate_limits() {
+    let response = status(429)
+        .insert_header("X-Request-Id", "req_1")
+        .insert_header("x-ratelimit-limit", "100")
+        .insert_header("RateLimit-Remaining", "0")
+        .insert_header("x-rate-limit-reset", "30")
+        .insert_header("x-other", "hunter2");
+    let server = respond_with(response).await;
+
+    let error = client(server.uri()).contacts().retrieve(ADA).await;
+
+    let error = error.unwrap_err();
+    let refusal = error.api().unwrap();
+    assert_eq!(refusal.request_id(), Some("req_1"));
+    assert_eq!(refusal.headers()["x-other"], "hunter2");
+    let mut limits: Vec<_> = refusal.rate_limit_headers().collect();
+    limits.sort_unstable();
+    assert_eq!(
+        limits,
+        [
+            ("ratelimit-remaining", "0"),
+            ("x-rate-limit-reset", "30"),
+            ("x-ratelimit-limit", "100"),
+        ]
+    );
+    assert!(!printed(&error).contains("hunter2"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_request_id_is_found_under_each_common_name() {
+    for name in [
+        "x-request-id",
+        "request-id",
+        "x-correlation-id",
+        "x-amzn-requestid",
+        "x-trace-id",
+    ] {
+        let server = respond_with(status(422).insert_header(name, "req_1")).await;
+
+        let error = client(server.uri()).contacts().retrieve(ADA).await;
+
+        assert_eq!(
+            error.unwrap_err().api().unwrap().request_id(),
+            Some("req_1"),
+            "{name}"
+        );
+    }
+    assert_eq!(refusal(422, "").await.api().unwrap().request_id(), None);
+}

@@ -1,0 +1,218 @@
+//! `Retry-After`: how long a call waits, when it does not, and how a 429 holds back all clones of a client.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use audience::{Client, Error, ErrorKind, Outcome, RetryPolicy};
+use wiremock::{MockServer, ResponseTemplate};
+
+use crate::support::{
+    ADA, builder, client, contact, fast_retries, in_time, ok, received, respond_in_turn,
+    respond_with, status,
+};
+
+/// A 429 with this `Retry-After`.
+fn rate_limited(after: &str) -> ResponseTemplate {
+    status(429).insert_header("retry-after", after)
+}
+
+/// A client with the default policy and no retries, whose first call was refused with this response.
+async fn client_after(response: ResponseTemplate) -> (MockServer, Client) {
+    let server = respond_in_turn([response, ok(contact())]).await;
+    let client = builder(server.uri())
+        .retry(RetryPolicy::none())
+        .build()
+        .unwrap();
+    client.contacts().retrieve(ADA).await.unwrap_err();
+    (server, client)
+}
+
+#[tokio::test]
+async fn retry_after_in_seconds_is_waited_for_and_reported() {
+    let server =
+        respond_in_turn([status(429).insert_header("retry-after", "1"), ok(contact())]).await;
+    let client = builder(server.uri())
+        .retry(fast_retries().max_retry_after(Duration::from_secs(60)))
+        .build()
+        .unwrap();
+    let start = Instant::now();
+
+    client.contacts().subscribe(ADA).await.unwrap();
+
+    assert!(
+        start.elapsed() >= Duration::from_millis(990),
+        "{:?}",
+        start.elapsed()
+    );
+
+    let server = respond_with(status(429).insert_header("retry-after", "7")).await;
+    let call = builder(server.uri())
+        .build()
+        .unwrap()
+        .contacts()
+        .subscribe(ADA);
+    let error = call.retry(RetryPolicy::none()).await.unwrap_err();
+    assert_eq!(
+        error.api().unwrap().retry_after(),
+        Some(Duration::from_secs(7))
+    );
+}
+
+#[tokio::test]
+async fn retry_after_as_a_date_is_waited_for() {
+    let then = SystemTime::now() + Duration::from_secs(3);
+    let date = httpdate::fmt_http_date(then);
+    let server = respond_in_turn([
+        status(503).insert_header("retry-after", date),
+        ok(contact()),
+    ])
+    .await;
+    let client = builder(server.uri())
+        .retry(fast_retries().max_retry_after(Duration::from_secs(60)))
+        .build()
+        .unwrap();
+    let start = Instant::now();
+
+    client.contacts().retrieve(ADA).await.unwrap();
+
+    // A date has no fractions of a second, so the wait may be up to 1 s shorter than 3 s.
+    assert!(
+        start.elapsed() >= Duration::from_millis(1_900),
+        "{:?}",
+        start.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn a_retry_after_beyond_the_limit_ends_the_call_at_once() {
+    for after in ["61", "86400", "Fri, 31 Dec 9999 23:59:59 GMT"] {
+        for code in [429, 503] {
+            let server = respond_with(status(code).insert_header("retry-after", after)).await;
+            let client = builder(server.uri())
+                .retry(RetryPolicy::exponential())
+                .build()
+                .unwrap();
+
+            let error = in_time(client.contacts().retrieve(ADA)).await.unwrap_err();
+
+            assert_eq!(
+                (error.kind(), error.attempts()),
+                (ErrorKind::Api, 1),
+                "{after}"
+            );
+            assert!(error.retry_after().unwrap() > Duration::from_secs(60));
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_invalid_retry_after_is_ignored() {
+    for after in ["soon", "-5", "1.5", ""] {
+        let response = status(503).insert_header("retry-after", after);
+        let server = respond_in_turn([response, ok(contact())]).await;
+
+        let call = client(server.uri()).contacts().retrieve(ADA);
+
+        assert!(in_time(call).await.is_ok(), "{after}");
+    }
+}
+
+#[tokio::test]
+async fn a_retry_after_of_zero_or_in_the_past_does_not_shorten_the_backoff() {
+    for after in ["0", "Sun, 06 Nov 1994 08:49:37 GMT"] {
+        let server = respond_with(rate_limited(after)).await;
+        let policy = RetryPolicy::exponential()
+            .max_attempts(8)
+            .base_delay(Duration::from_millis(50))
+            .max_delay(Duration::from_millis(200));
+        let client = builder(server.uri()).retry(policy).build().unwrap();
+        let start = Instant::now();
+
+        let error = in_time(client.contacts().retrieve(ADA)).await.unwrap_err();
+
+        assert_eq!(error.attempts(), 8);
+        // Seven random waits of up to 200 ms: less than 50 ms in all is once in a hundred million.
+        assert!(
+            start.elapsed() >= Duration::from_millis(50),
+            "{:?}",
+            start.elapsed()
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_429_holds_back_all_clones_of_the_client() {
+    let (server, client) = client_after(rate_limited("2")).await;
+    let start = Instant::now();
+
+    let call = client.clone().contacts().retrieve(ADA);
+    in_time(call).await.unwrap();
+
+    assert!(
+        start.elapsed() >= Duration::from_millis(1_500),
+        "{:?}",
+        start.elapsed()
+    );
+    assert_eq!(received(&server).await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_call_that_cannot_wait_until_the_end_of_the_hold_fails_at_once_and_sends_nothing() {
+    let (server, client) = client_after(rate_limited("50")).await;
+    let contacts = client.contacts();
+
+    let deadline = contacts.retrieve(ADA).deadline(Duration::from_secs(20));
+    let limit = RetryPolicy::none().max_retry_after(Duration::from_secs(20));
+    let limit = contacts
+        .retrieve(ADA)
+        .deadline(Duration::from_secs(3_600))
+        .retry(limit);
+
+    assert_held_back(&in_time(deadline).await.unwrap_err());
+    assert_held_back(&in_time(limit).await.unwrap_err());
+    assert_eq!(received(&server).await.len(), 1);
+}
+
+fn assert_held_back(error: &Error) {
+    assert_eq!(
+        (error.kind(), error.outcome(), error.attempts()),
+        (ErrorKind::Api, Outcome::NotSent, 0)
+    );
+    assert_eq!(error.api().unwrap().status(), 429);
+    let wait = error.retry_after().unwrap();
+    assert!(wait > Duration::from_secs(20), "{wait:?}");
+    assert!(wait <= Duration::from_secs(50), "{wait:?}");
+    let text = error.to_string();
+    assert!(
+        text.starts_with("retrieve: rate limited: the service asked to wait another "),
+        "{text}"
+    );
+    assert!(text.ends_with(" s, so nothing was sent"), "{text}");
+}
+
+#[tokio::test]
+async fn only_a_429_with_a_retry_after_within_the_limit_holds_back_other_calls() {
+    for response in [
+        rate_limited("3600"),
+        rate_limited("0"),
+        rate_limited("soon"),
+        status(429),
+        status(503).insert_header("retry-after", "50"),
+    ] {
+        let (_server, client) = client_after(response).await;
+
+        let call = client
+            .contacts()
+            .retrieve(ADA)
+            .deadline(Duration::from_secs(20));
+
+        assert!(in_time(call).await.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn a_429_does_not_hold_back_another_client() {
+    let (server, _client) = client_after(rate_limited("50")).await;
+    let another = client(server.uri());
+
+    assert!(in_time(another.contacts().retrieve(ADA)).await.is_ok());
+}
