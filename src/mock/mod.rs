@@ -95,6 +95,7 @@ mod exchange;
 mod faults;
 mod journal;
 mod mock_server;
+mod request_body;
 mod response;
 mod server;
 mod service;

@@ -6,21 +6,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{CONNECTION, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 use super::control;
 use super::exchange::Exchange;
 use super::journal::RecordedRequest;
+use super::request_body::{self, BodyError};
 use super::response::{Disconnect, MockResponse};
 use super::service::refusal::Refusal;
 use super::shared::Shared;
@@ -30,6 +31,13 @@ const BODY_LIMIT: usize = 8 * 1024 * 1024;
 
 /// The time between the last bytes of a response and the reset of its connection, so that the bytes arrive first.
 const DELAY_BEFORE_RESET: Duration = Duration::from_millis(20);
+
+/// How long, and for how many bytes, the server reads on after it has ended a connection.
+///
+/// A connection that is closed with unread bytes is reset, and a client that is still sending would not see the
+/// response.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+const DRAIN_LIMIT: u64 = 64 * 1024 * 1024;
 
 /// Serves until the sender of `stop` is dropped.
 pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>, stop: oneshot::Receiver<()>) {
@@ -57,30 +65,35 @@ async fn serve_connection(stream: TcpStream, shared: Arc<Shared>) {
     // Without this, a small response may wait for the acknowledgement of the previous one.
     let _ = stream.set_nodelay(true);
     let service = service_fn(|request| handle_request(&shared, request));
-    let mut connection = http1::Builder::new()
-        .pipeline_flush(true)
-        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
 
-    let Err(error) = Pin::new(&mut connection).await else {
-        return;
-    };
-    let disconnect = error
-        .source()
-        .and_then(|source| source.downcast_ref::<Disconnect>());
-    if let Some(disconnect) = disconnect {
-        end_connection(connection.into_parts().io.into_inner(), disconnect).await;
-    }
+    let result = Pin::new(&mut connection).await;
+    let stream = connection.into_parts().io.into_inner();
+    let disconnect = result.as_ref().err().and_then(disconnect_in);
+    end_connection(stream, disconnect).await;
 }
 
-async fn end_connection(mut stream: TcpStream, disconnect: &Disconnect) {
+/// Returns the disconnect that ended a connection, if a fault asked for it.
+fn disconnect_in(error: &hyper::Error) -> Option<&Disconnect> {
+    error.source()?.downcast_ref()
+}
+
+/// Ends a connection so that the client receives everything sent before.
+async fn end_connection(mut stream: TcpStream, disconnect: Option<&Disconnect>) {
     // Errors mean that the client has already closed the connection.
-    let _ = stream.write_all(&disconnect.bytes).await;
-    if disconnect.reset {
-        tokio::time::sleep(DELAY_BEFORE_RESET).await;
-        let _ = stream.set_zero_linger();
-    } else {
-        let _ = stream.shutdown().await;
+    if let Some(disconnect) = disconnect {
+        let _ = stream.write_all(&disconnect.bytes).await;
+        if disconnect.reset {
+            tokio::time::sleep(DELAY_BEFORE_RESET).await;
+            let _ = stream.set_zero_linger();
+            return;
+        }
     }
+    let _ = stream.shutdown().await;
+    let drain = async {
+        let _ = tokio::io::copy(&mut stream.take(DRAIN_LIMIT), &mut tokio::io::sink()).await;
+    };
+    let _ = tokio::time::timeout(DRAIN_TIMEOUT, drain).await;
 }
 
 async fn handle_request(
@@ -88,9 +101,11 @@ async fn handle_request(
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Disconnect> {
     let (head, body) = request.into_parts();
-    let body = match read_body(&head, body).await {
+    let body = match request_body::read(&head, body, BODY_LIMIT).await {
         Ok(body) => body,
-        Err(BodyError::TooLong) => return Ok(http_response(refuse_long_body(shared, &head))),
+        Err(BodyError::Refused(refusal)) => {
+            return Ok(http_response(refuse_body(shared, &head, refusal)));
+        }
         Err(BodyError::ConnectionLost) => return Err(Disconnect::default()),
     };
     let request = recorded_request(&head, body);
@@ -104,34 +119,11 @@ async fn handle_request(
     response.map(http_response)
 }
 
-enum BodyError {
-    TooLong,
-    ConnectionLost,
-}
-
-async fn read_body(head: &Parts, body: Incoming) -> Result<Vec<u8>, BodyError> {
-    let content_length = head
-        .headers
-        .get(CONTENT_LENGTH)
-        .and_then(|length| length.to_str().ok());
-    if content_length
-        .and_then(|length| length.parse().ok())
-        .is_some_and(|length: u64| length > BODY_LIMIT as u64)
-    {
-        return Err(BodyError::TooLong);
-    }
-    match Limited::new(body, BODY_LIMIT).collect().await {
-        // Copied, so that the journal does not keep a read buffer alive.
-        Ok(collected) => Ok(collected.to_bytes().to_vec()),
-        Err(error) if error.is::<LengthLimitError>() => Err(BodyError::TooLong),
-        Err(_) => Err(BodyError::ConnectionLost),
-    }
-}
-
-/// Returns a 413, and records the request without its body.
-fn refuse_long_body(shared: &Shared, head: &Parts) -> MockResponse {
-    let message = format!("the request body is longer than {BODY_LIMIT} bytes");
-    let response: MockResponse = Refusal::new(413, "payload_too_large", message).into();
+/// Returns the response to a request whose body is not read to its end, and records the request without its body.
+fn refuse_body(shared: &Shared, head: &Parts, refusal: Refusal) -> MockResponse {
+    let mut response: MockResponse = refusal.into();
+    let close = HeaderValue::from_static("close");
+    response.headers.push((CONNECTION, close));
     let mut request = recorded_request(head, Vec::new());
     if !control::is_control_path(&request.path) {
         request.status = Some(response.status);

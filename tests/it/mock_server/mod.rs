@@ -1,6 +1,7 @@
 //! The mock server around the service: its Rust API, faults, the control plane, the clock and deliveries.
 
 mod clock;
+mod connections;
 mod control;
 mod delivery;
 mod example;
