@@ -12,13 +12,13 @@
     reason = "a command-line program prints its messages"
 )]
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::process::ExitCode;
 use std::str::FromStr;
 
 use audience::mock::{MockServer, MockServerBuilder};
 use audience::webhooks::Signer;
-use http::Uri;
+use http::{HeaderName, Uri};
 
 const USAGE: &str = "\
 usage: mock_server [OPTION]...
@@ -93,7 +93,10 @@ pub(crate) fn configure(
             "--host" => builder.host(parse::<IpAddr>(&option, &value)?),
             "--full-key" => builder.full_key(value),
             "--sending-key" => builder.sending_key(value),
-            "--auth-header" => builder.auth_header(value),
+            "--auth-header" => {
+                let name: HeaderName = parse(&option, &value)?;
+                builder.auth_header(name.as_str())
+            }
             "--contact-ceiling" => builder.contact_ceiling(parse(&option, &value)?),
             "--clock" => builder.clock(parse::<i64>(&option, &value)?),
             "--topic" => {
@@ -134,11 +137,21 @@ fn check_url(url: &str) -> Result<(), String> {
     if parsed.scheme_str() != Some("http") {
         return Err("does not start with http://".into());
     }
-    if parsed
+    let Some(authority) = parsed
         .authority()
-        .is_none_or(|host| host.as_str().contains('@'))
-    {
+        .filter(|authority| !authority.as_str().contains('@'))
+    else {
         return Err("has a user name".into());
+    };
+    let has_port = authority.as_str() != authority.host();
+    if has_port && authority.port_u16().is_none_or(|port| port == 0) {
+        return Err("has an invalid port".into());
+    }
+    let ipv6_address = authority.host().strip_prefix('[');
+    if ipv6_address
+        .is_some_and(|address| address.trim_end_matches(']').parse::<Ipv6Addr>().is_err())
+    {
+        return Err("has an invalid IPv6 address".into());
     }
     Ok(())
 }

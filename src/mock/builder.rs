@@ -159,7 +159,7 @@ impl MockServerBuilder {
     ///
     /// # Panics
     ///
-    /// Panics if `url` is not an `http://…` URL, or if [`Signer::new`](crate::webhooks::Signer::new) refuses the
+    /// Panics if `url` is not a valid `http://…` URL, or if [`Signer::new`](crate::webhooks::Signer::new) refuses the
     /// secret.
     pub fn webhook_endpoint(mut self, url: impl AsRef<str>, secret: impl AsRef<str>) -> Self {
         let url = url.as_ref();

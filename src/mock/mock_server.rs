@@ -236,7 +236,7 @@ impl MockServer {
     ///
     /// # Panics
     ///
-    /// Panics if `url` is not an `http://…` URL, or if [`Signer::new`](crate::webhooks::Signer::new) refuses the
+    /// Panics if `url` is not a valid `http://…` URL, or if [`Signer::new`](crate::webhooks::Signer::new) refuses the
     /// secret.
     ///
     /// # Example: deliver to a program under test

@@ -404,6 +404,8 @@ async fn endpoints_are_added_and_removed_by_name() {
         ("https://example.com", SECRET),
         (&receiver.url, ""),
         ("nowhere", SECRET),
+        ("http://127.0.0.1:8080x/hook", SECRET),
+        ("http://127.0.0.1:99999/hook", SECRET),
     ] {
         let bad = json!({"url": url, "secret": secret});
         assert_eq!(call(&server, "PUT", "endpoints/crm", bad).await.0, 422);
