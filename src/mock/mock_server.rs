@@ -95,6 +95,8 @@ impl MockServer {
 
     /// Returns the newest 1,000 requests, in the order they were handled, without those to `/_mock/…`.
     ///
+    /// Fewer are kept if they take up more than 64 MiB of memory.
+    ///
     /// # Example: what a program under test has sent
     ///
     /// ```

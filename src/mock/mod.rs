@@ -74,6 +74,7 @@
 //! | `POST /_mock/faults` | see below | |
 //! | `DELETE /_mock/faults` | | |
 //! | `GET /_mock/requests` | | `{"data": [{"method", "path", "query", "headers", "body", "status"}]}` |
+//! | `GET /_mock/requests?limit=100&after=0` | | `{"data": […], "next": 100}`, see below |
 //! | `DELETE /_mock/requests` | | |
 //! | `PUT /_mock/endpoints/{name}` | `{"url": "http://…", "secret": "…"}` | |
 //! | `DELETE /_mock/endpoints/{name}` | | |
@@ -85,6 +86,11 @@
 //! `"after"` the request is applied, `"mid_body"` for a closed and `"reset"` for a reset connection in the middle of
 //! the response body. `"delay_ms": 200` and `"body"` go alone or with one of these. `"times"`, `"method"`, `"path"`,
 //! `"retry_after"` and `"headers"` can be added. All of them mean the same as the methods of [`Fault`].
+//!
+//! `GET /_mock/requests` returns all recorded requests: the newest 1,000, as long as they take up no more than 64 MiB.
+//! With `limit` or `after`, it returns a page of them, and `next` is the `after` of the following page. The list ends
+//! when `data` is empty. `next` stays valid, also after the requests are cleared: later, it returns the requests
+//! received since.
 
 mod builder;
 mod clock;

@@ -15,6 +15,8 @@ pub(super) struct Call<'a> {
     pub(super) shared: &'a Arc<Shared>,
     /// The decoded path segment at the route's `{…}`. Empty if the route has none.
     pub(super) parameter: &'a str,
+    /// The query as sent, without the question mark.
+    pub(super) query: Option<&'a str>,
     pub(super) body: &'a [u8],
 }
 

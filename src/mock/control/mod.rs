@@ -3,6 +3,7 @@
 mod bodies;
 mod call;
 mod handlers;
+mod page_query;
 mod routes;
 
 use std::sync::Arc;
@@ -48,6 +49,7 @@ async fn dispatch(shared: &Arc<Shared>, request: &RecordedRequest) -> CallResult
     let call = Call {
         shared,
         parameter,
+        query: request.query.as_deref(),
         body: &request.body,
     };
     handler.run(&call).await

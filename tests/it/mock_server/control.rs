@@ -376,6 +376,55 @@ async fn requests_can_be_listed_and_cleared() {
 }
 
 #[tokio::test]
+async fn requests_can_be_listed_in_pages() {
+    let server = MockServer::start().await;
+    for number in 0..5 {
+        get(&server, &format!("/number/{number}")).await.unwrap();
+    }
+
+    let mut paths = Vec::new();
+    let mut next = json!(0);
+    loop {
+        let path = format!("requests?limit=2&after={next}");
+        let (status, page) = call(&server, "GET", &path, Value::Null).await;
+        assert_eq!(status, 200);
+        next = page["next"].clone();
+        let data = page["data"].as_array().unwrap();
+        if data.is_empty() {
+            break;
+        }
+        assert!(data.len() <= 2);
+        paths.extend(data.iter().map(|request| request["path"].clone()));
+    }
+
+    assert_eq!(
+        paths,
+        [
+            "/number/0",
+            "/number/1",
+            "/number/2",
+            "/number/3",
+            "/number/4"
+        ]
+    );
+    assert_eq!(next, 5);
+    server.clear_requests();
+    get(&server, "/number/6").await.unwrap();
+    let (_, page) = call(&server, "GET", "requests?after=5", Value::Null).await;
+    assert_eq!(page["data"][0]["path"], "/number/6");
+    assert_eq!(page["next"], 6);
+    let (_, all) = call(&server, "GET", "requests", Value::Null).await;
+    assert_eq!(
+        all.as_object().unwrap().keys().collect::<Vec<_>>(),
+        ["data"]
+    );
+    for bad in ["limit=0", "limit=x", "page=1"] {
+        let path = format!("requests?{bad}");
+        assert_eq!(call(&server, "GET", &path, Value::Null).await.0, 422);
+    }
+}
+
+#[tokio::test]
 async fn endpoints_are_added_and_removed_by_name() {
     let server = MockServer::builder().clock(1_700_000_000).start().await;
     let receiver = Receiver::start([500]).await;
