@@ -18,6 +18,7 @@ use std::str::FromStr;
 
 use audience::mock::{MockServer, MockServerBuilder};
 use audience::webhooks::Signer;
+use http::uri::Authority;
 use http::{HeaderName, Uri};
 
 const USAGE: &str = "\
@@ -25,6 +26,7 @@ usage: mock_server [OPTION]...
 
   --port N              port to listen on [default: 0, any free port]
   --host IP             address to listen on [default: 127.0.0.1]
+  --allowed-host HOST   host name by which /_mock/ can be called, beside loopback and --host; can be repeated
   --full-key KEY        key for every endpoint [default: mock-full-access-key]
   --sending-key KEY     key for sending mail only [default: mock-sending-access-key]
   --auth-header NAME    header that holds the bare key [default: `Authorization: Bearer`]
@@ -91,6 +93,13 @@ pub(crate) fn configure(
         builder = match option.as_str() {
             "--port" => builder.port(parse(&option, &value)?),
             "--host" => builder.host(parse::<IpAddr>(&option, &value)?),
+            "--allowed-host" => {
+                let host: Authority = parse(&option, &value)?;
+                if host.as_str().contains('@') || host.host().is_empty() {
+                    return Err(format!("{option}: {value:?} is not a host name"));
+                }
+                builder.allowed_host(host.as_str())
+            }
             "--full-key" => builder.full_key(value),
             "--sending-key" => builder.sending_key(value),
             "--auth-header" => {
@@ -114,9 +123,10 @@ pub(crate) fn configure(
     Ok(builder)
 }
 
-const OPTIONS: [&str; 9] = [
+const OPTIONS: [&str; 10] = [
     "--port",
     "--host",
+    "--allowed-host",
     "--full-key",
     "--sending-key",
     "--auth-header",

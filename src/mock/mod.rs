@@ -58,7 +58,9 @@
 //!
 //! `cargo run --example mock_server -- --port 4010` runs the same server as a program; `--help` lists its options. The
 //! calls below do over HTTP what the methods of [`MockServer`] do, on the same port. They need no key, are not recorded
-//! and are not affected by faults. Bodies are JSON. The response is a 204 without a body unless the table shows one.
+//! and are not affected by faults. Web pages of another origin are refused with a 403, and so is a `Host` other than
+//! `localhost`, a loopback address or the server's own address; [`MockServerBuilder::allowed_host`] and
+//! `--allowed-host` allow another. Bodies are JSON. The response is a 204 without a body unless the table shows one.
 //!
 //! | call | body | response |
 //! |---|---|---|

@@ -1,9 +1,11 @@
 //! The HTTP/1.1 server: accepts connections, handles requests and applies connection faults.
 
 use std::error::Error;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE};
@@ -19,6 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 use super::control;
+use super::control::access::AllowedHosts;
 use super::exchange::Exchange;
 use super::journal::RecordedRequest;
 use super::request_body::{self, BodyError};
@@ -39,20 +42,49 @@ const DELAY_BEFORE_RESET: Duration = Duration::from_millis(20);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 const DRAIN_LIMIT: u64 = 64 * 1024 * 1024;
 
-/// Serves until the sender of `stop` is dropped.
-pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>, stop: oneshot::Receiver<()>) {
-    tokio::spawn(Arc::clone(&shared).run_schedule());
-    tokio::select! {
-        _ = stop => {}
-        () = accept_connections(&listener, &shared) => {}
+/// How long a port in use is retried. A server that was just dropped frees its port a moment later.
+const BIND_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A server: the state of the service, and who may control it.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) shared: Arc<Shared>,
+    /// The address it listens on, which can be the unspecified one.
+    pub(super) ip: IpAddr,
+    pub(super) allowed_hosts: AllowedHosts,
+}
+
+/// Binds an address. Retries for a while if its port is in use.
+pub(super) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let deadline = Instant::now() + BIND_TIMEOUT;
+    loop {
+        match std::net::TcpListener::bind(address) {
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse
+                    && address.port() != 0
+                    && Instant::now() < deadline =>
+            {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            bound => return bound,
+        }
     }
 }
 
-async fn accept_connections(listener: &TcpListener, shared: &Arc<Shared>) {
+/// Serves until the sender of `stop` is dropped.
+pub(super) async fn serve(listener: TcpListener, server: Arc<Server>, stop: oneshot::Receiver<()>) {
+    tokio::spawn(Arc::clone(&server.shared).run_schedule());
+    tokio::select! {
+        _ = stop => {}
+        () = accept_connections(&listener, &server) => {}
+    }
+}
+
+async fn accept_connections(listener: &TcpListener, server: &Arc<Server>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                tokio::spawn(serve_connection(stream, Arc::clone(shared)));
+                tokio::spawn(serve_connection(stream, Arc::clone(server)));
             }
             // Most likely out of file descriptors. Some will be closed soon.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
@@ -61,10 +93,13 @@ async fn accept_connections(listener: &TcpListener, shared: &Arc<Shared>) {
 }
 
 /// Serves all requests of one connection.
-async fn serve_connection(stream: TcpStream, shared: Arc<Shared>) {
+async fn serve_connection(stream: TcpStream, server: Arc<Server>) {
     // Without this, a small response may wait for the acknowledgement of the previous one.
     let _ = stream.set_nodelay(true);
-    let service = service_fn(|request| handle_request(&shared, request));
+    let connection_ip = stream
+        .local_addr()
+        .map_or(server.ip, |address| address.ip());
+    let service = service_fn(|request| handle_request(&server, connection_ip, request));
     let mut connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
 
     let result = Pin::new(&mut connection).await;
@@ -97,14 +132,23 @@ async fn end_connection(mut stream: TcpStream, disconnect: Option<&Disconnect>) 
 }
 
 async fn handle_request(
-    shared: &Arc<Shared>,
+    server: &Server,
+    connection_ip: IpAddr,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Disconnect> {
+    let shared = &server.shared;
     let (head, body) = request.into_parts();
+    if control::is_control_path(head.uri.path())
+        && let Err(refusal) = server
+            .allowed_hosts
+            .check(&head, &[server.ip, connection_ip])
+    {
+        return Ok(http_response(refuse_unread(shared, &head, refusal)));
+    }
     let body = match request_body::read(&head, body, BODY_LIMIT).await {
         Ok(body) => body,
         Err(BodyError::Refused(refusal)) => {
-            return Ok(http_response(refuse_body(shared, &head, refusal)));
+            return Ok(http_response(refuse_unread(shared, &head, refusal)));
         }
         Err(BodyError::ConnectionLost) => return Err(Disconnect::default()),
     };
@@ -120,7 +164,7 @@ async fn handle_request(
 }
 
 /// Returns the response to a request whose body is not read to its end, and records the request without its body.
-fn refuse_body(shared: &Shared, head: &Parts, refusal: Refusal) -> MockResponse {
+fn refuse_unread(shared: &Shared, head: &Parts, refusal: Refusal) -> MockResponse {
     let mut response: MockResponse = refusal.into();
     let close = HeaderValue::from_static("close");
     response.headers.push((CONNECTION, close));

@@ -1,5 +1,6 @@
 //! The control plane, `/_mock/…`: the methods of [`MockServer`](super::MockServer) for programs in any language.
 
+pub(super) mod access;
 mod bodies;
 mod call;
 mod handlers;

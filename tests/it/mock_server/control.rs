@@ -578,3 +578,62 @@ async fn control_plane_requests_are_not_recorded_and_not_affected_by_faults() {
     assert!(get(&server, "/_mockery").await.is_err());
     assert_eq!(server.requests().len(), 1);
 }
+
+/// Resets the server with these headers. Returns the status.
+async fn reset_with(server: &MockServer, headers: &[(&str, &str)]) -> u16 {
+    let mut request = reqwest::Client::new().post(format!("{}/_mock/reset", server.url()));
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.send().await.unwrap().status().as_u16()
+}
+
+#[tokio::test]
+async fn a_web_page_of_another_origin_cannot_control_the_server() {
+    let server = MockServer::start().await;
+    post(&server, "/contacts", &ada()).await.unwrap();
+
+    for origin in ["https://evil.example", "http://localhost:3000", "null"] {
+        assert_eq!(
+            reset_with(&server, &[("origin", origin)]).await,
+            403,
+            "{origin}"
+        );
+    }
+
+    assert_eq!(server.contact_count(), 1);
+    assert_eq!(reset_with(&server, &[("origin", server.url())]).await, 204);
+    assert_eq!(server.contact_count(), 0);
+}
+
+#[tokio::test]
+async fn the_control_plane_is_called_only_by_known_hosts() {
+    let server = MockServer::builder().allowed_host("mock").start().await;
+    post(&server, "/contacts", &ada()).await.unwrap();
+
+    for host in [
+        "evil.example",
+        "evil.example:4010",
+        "192.0.2.7",
+        "localhost.evil.example",
+    ] {
+        assert_eq!(reset_with(&server, &[("host", host)]).await, 403, "{host}");
+    }
+
+    assert_eq!(server.contact_count(), 1);
+    for host in ["localhost:4010", "127.0.0.1", "[::1]:80", "mock:4010"] {
+        assert_eq!(reset_with(&server, &[("host", host)]).await, 204, "{host}");
+    }
+    // The service itself can be called by any name.
+    let elsewhere = reqwest::Client::new()
+        .get(format!("{}/contacts", server.url()))
+        .header("host", "api.example.com")
+        .bearer_auth(server.full_key());
+    assert_eq!(elsewhere.send().await.unwrap().status(), 200);
+}
+
+#[test]
+#[should_panic(expected = "is not a valid host name")]
+fn an_invalid_allowed_host_panics_with_the_reason() {
+    let _ = MockServer::builder().allowed_host("http://mock");
+}

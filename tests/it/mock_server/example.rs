@@ -67,3 +67,17 @@ fn an_invalid_key_header_is_a_usage_error() {
         assert!(error.contains("--auth-header"), "{name}: {error}");
     }
 }
+
+#[test]
+fn an_invalid_allowed_host_is_a_usage_error() {
+    assert_eq!(
+        configure(&["--allowed-host", "mock", "--allowed-host=mock.test:4010"]),
+        Ok(())
+    );
+
+    for host in ["", "a b", "me@mock", ":4010", "http://mock"] {
+        let error = configure(&["--allowed-host", host]).unwrap_err();
+
+        assert!(error.contains("--allowed-host"), "{host}: {error}");
+    }
+}
