@@ -279,14 +279,10 @@ impl MockServerBuilder {
         );
 
         let (stop, stopped) = oneshot::channel();
-        let server = Arc::new(Server {
-            shared: Arc::clone(&shared),
-            ip: address.ip(),
-            allowed_hosts: self.allowed_hosts,
-        });
+        let server = Server::new(Arc::clone(&shared), address.ip(), self.allowed_hosts);
         thread::Builder::new()
             .name("audience-mock".into())
-            .spawn(move || runtime.block_on(serve(listener, server, stopped)))?;
+            .spawn(move || runtime.block_on(serve(listener, Arc::new(server), stopped)))?;
 
         Ok(MockServer {
             url: format!("http://{address}"),

@@ -44,6 +44,12 @@
 //! [`MockServer::fault`] adds a fault for the next requests that match: an error status, a delay, a connection closed
 //! before or after the request is applied, a truncated response, or bytes that are not HTTP. See [`Fault`].
 //!
+//! # Limits
+//!
+//! A client has 60 s for the headers of a request, and an idle connection is closed after as long. A body that takes
+//! longer than 60 s gets a 408, one that is too long a 413, and headers over 128 KiB a 431. All bodies that are being
+//! read at once can take up 64 MiB; a body that exceeds that gets a 503 with `Retry-After: 1`.
+//!
 //! # Webhooks
 //!
 //! Every [`webhook_endpoint`](MockServer::webhook_endpoint) receives the events that `POST /emails` causes and those

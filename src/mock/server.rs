@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE};
+use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -24,13 +24,25 @@ use super::control;
 use super::control::access::AllowedHosts;
 use super::exchange::Exchange;
 use super::journal::RecordedRequest;
-use super::request_body::{self, BodyError};
+use super::request_body::{BodyError, BodyReader};
 use super::response::{Disconnect, MockResponse};
 use super::service::refusal::Refusal;
 use super::shared::Shared;
 
 /// The longest request body that is read, in bytes.
 const BODY_LIMIT: usize = 8 * 1024 * 1024;
+
+/// The bytes of request bodies that are read at once, over all connections.
+const TOTAL_BODY_LIMIT: usize = 64 * 1024 * 1024;
+
+/// The time a client has for a request body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The time a client has for the next request line and its headers, from the end of the response before.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The bytes of a request line and its headers. Also the read buffer of a connection, at most.
+const HEADER_LIMIT: usize = 128 * 1024;
 
 /// The time between the last bytes of a response and the reset of its connection, so that the bytes arrive first.
 const DELAY_BEFORE_RESET: Duration = Duration::from_millis(20);
@@ -45,13 +57,27 @@ const DRAIN_LIMIT: u64 = 64 * 1024 * 1024;
 /// How long a port in use is retried. A server that was just dropped frees its port a moment later.
 const BIND_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A server: the state of the service, and who may control it.
+/// A server: the state of the service, who may control it, and limits for its clients.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) shared: Arc<Shared>,
     /// The address it listens on, which can be the unspecified one.
-    pub(super) ip: IpAddr,
-    pub(super) allowed_hosts: AllowedHosts,
+    ip: IpAddr,
+    allowed_hosts: AllowedHosts,
+    bodies: BodyReader,
+    header_timeout: Duration,
+}
+
+impl Server {
+    pub(super) fn new(shared: Arc<Shared>, ip: IpAddr, allowed_hosts: AllowedHosts) -> Self {
+        Self {
+            shared,
+            ip,
+            allowed_hosts,
+            bodies: BodyReader::new(BODY_LIMIT, TOTAL_BODY_LIMIT, BODY_TIMEOUT),
+            header_timeout: HEADER_TIMEOUT,
+        }
+    }
 }
 
 /// Binds an address. Retries for a while if its port is in use.
@@ -100,7 +126,11 @@ async fn serve_connection(stream: TcpStream, server: Arc<Server>) {
         .local_addr()
         .map_or(server.ip, |address| address.ip());
     let service = service_fn(|request| handle_request(&server, connection_ip, request));
-    let mut connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    let mut connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(server.header_timeout)
+        .max_buf_size(HEADER_LIMIT)
+        .serve_connection(TokioIo::new(stream), service);
 
     let result = Pin::new(&mut connection).await;
     let stream = connection.into_parts().io.into_inner();
@@ -145,8 +175,8 @@ async fn handle_request(
     {
         return Ok(http_response(refuse_unread(shared, &head, refusal)));
     }
-    let body = match request_body::read(&head, body, BODY_LIMIT).await {
-        Ok(body) => body,
+    let (body, held_bytes) = match server.bodies.read(&head, body).await {
+        Ok(read) => read,
         Err(BodyError::Refused(refusal)) => {
             return Ok(http_response(refuse_unread(shared, &head, refusal)));
         }
@@ -157,6 +187,8 @@ async fn handle_request(
         return Ok(http_response(control::respond(shared, &request).await));
     }
     let Exchange { delay, response } = shared.handle(request);
+    // From here on, only the journal holds the body.
+    drop(held_bytes);
     if !delay.is_zero() {
         tokio::time::sleep(delay).await;
     }
@@ -168,6 +200,10 @@ fn refuse_unread(shared: &Shared, head: &Parts, refusal: Refusal) -> MockRespons
     let mut response: MockResponse = refusal.into();
     let close = HeaderValue::from_static("close");
     response.headers.push((CONNECTION, close));
+    if response.status == 503 {
+        let soon = HeaderValue::from_static("1");
+        response.headers.push((RETRY_AFTER, soon));
+    }
     let mut request = recorded_request(head, Vec::new());
     if !control::is_control_path(&request.path) {
         request.status = Some(response.status);
@@ -211,4 +247,63 @@ fn http_response(response: MockResponse) -> Response<Full<Bytes>> {
             .or_insert(HeaderValue::from_static("application/json"));
     }
     http_response
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+
+    use super::super::clock::MockClock;
+    use super::super::delivery::endpoints::Endpoints;
+    use super::super::service::audience::{Audience, Settings};
+    use super::super::state::InitialState;
+    use super::*;
+
+    /// Starts a server that gives its clients little time. Returns everything it sends after these bytes, until it
+    /// closes the connection, and the server's state.
+    async fn response_to(request: &[u8]) -> (String, Arc<Shared>) {
+        let initial = InitialState {
+            audience: Audience::new(Settings::default()),
+            endpoints: Endpoints::default(),
+        };
+        let runtime = tokio::runtime::Handle::current();
+        let clock = MockClock::stopped(crate::Timestamp::from_unix(0));
+        let shared = Shared::new(initial, clock, Duration::from_secs(1), runtime);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let timeout = Duration::from_millis(50);
+        let server = Arc::new(Server {
+            bodies: BodyReader::new(BODY_LIMIT, TOTAL_BODY_LIMIT, timeout),
+            header_timeout: timeout,
+            ..Server::new(Arc::clone(&shared), address.ip(), AllowedHosts::default())
+        });
+        tokio::spawn(async move { accept_connections(&listener, &server).await });
+
+        let mut connection = TcpStream::connect(address).await.unwrap();
+        connection.write_all(request).await.unwrap();
+        let mut response = Vec::new();
+        connection.read_to_end(&mut response).await.unwrap();
+        (String::from_utf8(response).unwrap(), shared)
+    }
+
+    #[tokio::test]
+    async fn a_connection_without_a_complete_request_is_closed_after_a_while() {
+        for unfinished in ["", "GET /contacts HT", "GET / HTTP/1.1\r\nhost: mock\r\n"] {
+            let (response, shared) = response_to(unfinished.as_bytes()).await;
+
+            assert_eq!(response, "", "{unfinished}");
+            assert!(shared.lock().journal.entries().is_empty());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_does_not_arrive_in_time_gets_a_408() {
+        let request = b"POST /contacts HTTP/1.1\r\nhost: mock\r\ncontent-length: 9\r\n\r\n{";
+
+        let (response, shared) = response_to(request).await;
+
+        assert!(response.starts_with("HTTP/1.1 408"), "{response}");
+        assert!(response.contains("within 50ms"), "{response}");
+        assert_eq!(shared.lock().journal.entries()[0].status, Some(408));
+    }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use audience::mock::{Fault, MockServer};
 
 use super::{address, get};
+use crate::support::in_time;
 
 /// Longer than any response takes, so that a missing response fails the test instead of hanging it.
 const READ_TIMEOUT: Duration = Duration::from_secs(20);
@@ -162,4 +163,57 @@ async fn a_body_that_is_not_valid_chunked_encoding_gets_a_400() {
 
     assert_eq!(statuses(&response), ["400"], "{response}");
     assert_eq!(get(&server, "/contacts").await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn bodies_that_strangers_do_not_finish_take_up_a_limited_amount_of_memory() {
+    const PART: usize = 7 * 1024 * 1024;
+    let server = MockServer::start().await;
+    let address = address(&server);
+
+    // Ten times 7 MiB are more than 64 MiB.
+    let send_parts = move || {
+        let part = vec![b'a'; PART];
+        let mut connections = Vec::new();
+        for _ in 0..10 {
+            let mut connection = TcpStream::connect(&address).unwrap();
+            write!(
+                connection,
+                "POST /contacts HTTP/1.1\r\nhost: mock\r\ncontent-length: {}\r\n\r\n",
+                PART + 1
+            )
+            .unwrap();
+            connection.write_all(&part).unwrap();
+            connections.push(connection);
+        }
+        connections
+    };
+    let connections = tokio::task::spawn_blocking(send_parts).await.unwrap();
+    in_time(async {
+        while server.requests().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+
+    let refused = server.requests();
+    assert_eq!(refused[0].status, Some(503));
+    assert!(refused[0].body.is_empty());
+    assert_eq!(get(&server, "/contacts").await.unwrap().status(), 200);
+    // The bytes are free again when the connections end.
+    drop(connections);
+    in_time(async {
+        let send = || {
+            reqwest::Client::new()
+                .post(format!("{}/contacts", server.url()))
+                .header("content-type", "application/json")
+                .bearer_auth(server.full_key())
+                .body(vec![b' '; PART])
+                .send()
+        };
+        while send().await.unwrap().status() != 422 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
 }
