@@ -5,6 +5,7 @@
 
 use std::net::IpAddr;
 
+use http::HeaderValue;
 use http::header::{HOST, ORIGIN};
 use http::request::Parts;
 use http::uri::Authority;
@@ -63,12 +64,17 @@ impl AllowedHosts {
             .iter()
             .map(|origin| origin.to_str().unwrap_or_default())
             .find(|origin| !is_origin_of(hosts[0], origin));
-        match other_origin {
-            None => Ok(()),
-            Some(origin) => Err(forbidden(format!(
+        if let Some(origin) = other_origin {
+            return Err(forbidden(format!(
                 "the control plane does not allow requests from web pages of the origin {origin:?}"
-            ))),
+            )));
         }
+        if is_part_of_another_page(head) {
+            return Err(forbidden(
+                "the control plane does not allow requests from web pages of another origin",
+            ));
+        }
+        Ok(())
     }
 
     fn allows(&self, host: &str, server_ips: &[IpAddr]) -> bool {
@@ -97,6 +103,18 @@ fn is_origin_of(host: &str, origin: &str) -> bool {
         .strip_prefix("http://")
         .or_else(|| origin.strip_prefix("https://"))
         .is_some_and(|origin| origin.eq_ignore_ascii_case(host))
+}
+
+/// Returns whether a browser sends this request for something in a page of another origin, such as an image.
+///
+/// Such a request has no `Origin`. A link that a person follows is not such a request.
+fn is_part_of_another_page(head: &Parts) -> bool {
+    let value = |name| head.headers.get(name).map(HeaderValue::as_bytes);
+    let is_own = matches!(
+        value("sec-fetch-site"),
+        None | Some(b"same-origin" | b"none")
+    );
+    !is_own && value("sec-fetch-mode") != Some(b"navigate")
 }
 
 fn forbidden(message: impl Into<String>) -> Refusal {
@@ -188,6 +206,21 @@ mod tests {
         ] {
             assert_eq!(from(other), Err(403), "{other}");
         }
+    }
+
+    #[test]
+    fn a_page_of_another_origin_cannot_embed_a_call_but_a_link_can_lead_to_it() {
+        let fetch = |site, mode| {
+            let host = ("host", "localhost:4010");
+            let headers = [host, ("sec-fetch-site", site), ("sec-fetch-mode", mode)];
+            check("/_mock/requests", &headers)
+        };
+
+        assert_eq!(fetch("cross-site", "no-cors"), Err(403));
+        assert_eq!(fetch("same-site", "no-cors"), Err(403));
+        assert_eq!(fetch("cross-site", "navigate"), Ok(()));
+        assert_eq!(fetch("same-origin", "cors"), Ok(()));
+        assert_eq!(fetch("none", "navigate"), Ok(()));
     }
 
     #[test]
