@@ -297,7 +297,8 @@ impl MockServer {
     ///
     /// # Panics
     ///
-    /// Panics if no event has this id. The newest 1,000 events are kept.
+    /// Panics if no event has this id. The newest 1,000 events are kept, or fewer if they take up more
+    /// than 64 MiB.
     ///
     /// # Example: a repeated delivery
     ///
