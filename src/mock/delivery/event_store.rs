@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(store.len(), 7);
         let bodies: usize = store.events.values().map(|event| event.body.len()).sum();
         assert_eq!(store.finished_bytes, bodies);
-        let larger = "a".repeat(2 * MAX_FINISHED_BYTES);
+        let larger = "a".repeat(MAX_FINISHED_BYTES);
         let event = NewEvent::new("email.sent".into(), larger.as_str().into());
         let (number, _) = store.insert(event, 0);
         store.open_attempts(number, 0);
