@@ -60,7 +60,7 @@ const BIND_TIMEOUT: Duration = Duration::from_millis(500);
 /// A server: the state of the service, who may control it, and limits for its clients.
 #[derive(Debug)]
 pub(super) struct Server {
-    pub(super) shared: Arc<Shared>,
+    shared: Arc<Shared>,
     /// The address it listens on, which can be the unspecified one.
     ip: IpAddr,
     allowed_hosts: AllowedHosts,
@@ -259,9 +259,16 @@ mod tests {
     use super::super::state::InitialState;
     use super::*;
 
-    /// Starts a server that gives its clients little time. Returns everything it sends after these bytes, until it
-    /// closes the connection, and the server's state.
-    async fn response_to(request: &[u8]) -> (String, Arc<Shared>) {
+    /// Runs out soon, so that a test does not take long.
+    const SHORT: Duration = Duration::from_millis(50);
+
+    /// Starts a server with these timeouts. Returns everything it sends after the bytes of `request`, until it closes
+    /// the connection, and the server's state.
+    async fn response_to(
+        request: &[u8],
+        header_timeout: Duration,
+        body_timeout: Duration,
+    ) -> (String, Arc<Shared>) {
         let initial = InitialState {
             audience: Audience::new(Settings::default()),
             endpoints: Endpoints::default(),
@@ -271,10 +278,9 @@ mod tests {
         let shared = Shared::new(initial, clock, Duration::from_secs(1), runtime);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let timeout = Duration::from_millis(50);
         let server = Arc::new(Server {
-            bodies: BodyReader::new(BODY_LIMIT, TOTAL_BODY_LIMIT, timeout),
-            header_timeout: timeout,
+            bodies: BodyReader::new(BODY_LIMIT, TOTAL_BODY_LIMIT, body_timeout),
+            header_timeout,
             ..Server::new(Arc::clone(&shared), address.ip(), AllowedHosts::default())
         });
         tokio::spawn(async move { accept_connections(&listener, &server).await });
@@ -289,7 +295,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_without_a_complete_request_is_closed_after_a_while() {
         for unfinished in ["", "GET /contacts HT", "GET / HTTP/1.1\r\nhost: mock\r\n"] {
-            let (response, shared) = response_to(unfinished.as_bytes()).await;
+            let (response, shared) = response_to(unfinished.as_bytes(), SHORT, BODY_TIMEOUT).await;
 
             assert_eq!(response, "", "{unfinished}");
             assert!(shared.lock().journal.entries().is_empty());
@@ -300,7 +306,7 @@ mod tests {
     async fn a_body_that_does_not_arrive_in_time_gets_a_408() {
         let request = b"POST /contacts HTTP/1.1\r\nhost: mock\r\ncontent-length: 9\r\n\r\n{";
 
-        let (response, shared) = response_to(request).await;
+        let (response, shared) = response_to(request, HEADER_TIMEOUT, SHORT).await;
 
         assert!(response.starts_with("HTTP/1.1 408"), "{response}");
         assert!(response.contains("within 50ms"), "{response}");
