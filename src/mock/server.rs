@@ -288,7 +288,13 @@ mod tests {
         let mut connection = TcpStream::connect(address).await.unwrap();
         connection.write_all(request).await.unwrap();
         let mut response = Vec::new();
-        connection.read_to_end(&mut response).await.unwrap();
+        tokio::time::timeout(
+            Duration::from_secs(30),
+            connection.read_to_end(&mut response),
+        )
+        .await
+        .expect("the server closes the connection in less than 30 s")
+        .unwrap();
         (String::from_utf8(response).unwrap(), shared)
     }
 
