@@ -12,19 +12,21 @@
     reason = "a command-line program prints its messages"
 )]
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::process::ExitCode;
 use std::str::FromStr;
 
 use audience::mock::{MockServer, MockServerBuilder};
 use audience::webhooks::Signer;
-use http::Uri;
+use http::uri::Authority;
+use http::{HeaderName, Uri};
 
 const USAGE: &str = "\
 usage: mock_server [OPTION]...
 
   --port N              port to listen on [default: 0, any free port]
   --host IP             address to listen on [default: 127.0.0.1]
+  --allowed-host HOST   host name by which /_mock/ can be called, beside loopback and --host; can be repeated
   --full-key KEY        key for every endpoint [default: mock-full-access-key]
   --sending-key KEY     key for sending mail only [default: mock-sending-access-key]
   --auth-header NAME    header that holds the bare key [default: `Authorization: Bearer`]
@@ -91,9 +93,19 @@ pub(crate) fn configure(
         builder = match option.as_str() {
             "--port" => builder.port(parse(&option, &value)?),
             "--host" => builder.host(parse::<IpAddr>(&option, &value)?),
+            "--allowed-host" => {
+                let host: Authority = parse(&option, &value)?;
+                if host.as_str().contains('@') || host.host().is_empty() {
+                    return Err(format!("{option}: {value:?} is not a host name"));
+                }
+                builder.allowed_host(host.as_str())
+            }
             "--full-key" => builder.full_key(value),
             "--sending-key" => builder.sending_key(value),
-            "--auth-header" => builder.auth_header(value),
+            "--auth-header" => {
+                let name: HeaderName = parse(&option, &value)?;
+                builder.auth_header(name.as_str())
+            }
             "--contact-ceiling" => builder.contact_ceiling(parse(&option, &value)?),
             "--clock" => builder.clock(parse::<i64>(&option, &value)?),
             "--topic" => {
@@ -111,9 +123,10 @@ pub(crate) fn configure(
     Ok(builder)
 }
 
-const OPTIONS: [&str; 9] = [
+const OPTIONS: [&str; 10] = [
     "--port",
     "--host",
+    "--allowed-host",
     "--full-key",
     "--sending-key",
     "--auth-header",
@@ -134,11 +147,21 @@ fn check_url(url: &str) -> Result<(), String> {
     if parsed.scheme_str() != Some("http") {
         return Err("does not start with http://".into());
     }
-    if parsed
+    let Some(authority) = parsed
         .authority()
-        .is_none_or(|host| host.as_str().contains('@'))
-    {
+        .filter(|authority| !authority.as_str().contains('@'))
+    else {
         return Err("has a user name".into());
+    };
+    let has_port = authority.as_str() != authority.host();
+    if has_port && authority.port_u16().is_none_or(|port| port == 0) {
+        return Err("has an invalid port".into());
+    }
+    let ipv6_address = authority.host().strip_prefix('[');
+    if ipv6_address
+        .is_some_and(|address| address.trim_end_matches(']').parse::<Ipv6Addr>().is_err())
+    {
+        return Err("has an invalid IPv6 address".into());
     }
     Ok(())
 }

@@ -1,16 +1,17 @@
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use super::clock::MockClock;
+use super::control::access::AllowedHosts;
 use super::delivery::endpoints::Endpoints;
 use super::delivery::post::Target;
 use super::mock_server::MockServer;
-use super::server::serve;
+use super::server::{Server, bind, serve};
 use super::service::audience::{Audience, Settings};
 use super::service::dialect::Dialect;
 use super::service::segment::SegmentKind;
@@ -21,9 +22,6 @@ use crate::Timestamp;
 
 /// The time a receiver has to respond (interface section 6.5).
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How long a port in use is retried. A server that was just dropped frees its port a moment later.
-const BIND_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Configures and starts a [`MockServer`]. [`MockServer::reset`] goes back to this configuration.
 ///
@@ -52,6 +50,7 @@ const BIND_TIMEOUT: Duration = Duration::from_millis(500);
 #[must_use = "the server does not run until `start` is awaited"]
 pub struct MockServerBuilder {
     address: SocketAddr,
+    allowed_hosts: AllowedHosts,
     settings: Settings,
     clock: Option<Timestamp>,
     topics: Vec<(String, bool)>,
@@ -105,6 +104,7 @@ impl MockServerBuilder {
     fn new() -> Self {
         Self {
             address: (Ipv4Addr::LOCALHOST, 0).into(),
+            allowed_hosts: AllowedHosts::default(),
             settings: Settings::default(),
             clock: None,
             topics: Vec::new(),
@@ -117,7 +117,7 @@ impl MockServerBuilder {
     /// Sets the IP address to listen on. Default: 127.0.0.1.
     ///
     /// The mock checks keys but has no other protection, and the control plane needs no key. Be careful with an address
-    /// that other machines can reach.
+    /// that other machines can reach. To call the control plane by a name, see [`allowed_host`](Self::allowed_host).
     pub fn host(mut self, host: impl Into<IpAddr>) -> Self {
         self.address.set_ip(host.into());
         self
@@ -129,6 +129,23 @@ impl MockServerBuilder {
     /// dropped.
     pub fn port(mut self, port: u16) -> Self {
         self.address.set_port(port);
+        self
+    }
+
+    /// Allows calls of the control plane by another host name or IP address, such as the name of a container.
+    ///
+    /// By default, it can be called by `localhost`, a loopback address, or the address that the server listens on. A
+    /// call whose `Host` header has another host is refused with a 403, so that no web page can control the server
+    /// under a name of its own. The host can have a port, which is ignored. Can be repeated.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `host` is not a valid host name or IP address.
+    #[track_caller]
+    pub fn allowed_host(mut self, host: impl AsRef<str>) -> Self {
+        if let Err(problem) = self.allowed_hosts.add(host.as_ref()) {
+            panic!("{problem}");
+        }
         self
     }
 
@@ -159,7 +176,7 @@ impl MockServerBuilder {
     ///
     /// # Panics
     ///
-    /// Panics if `url` is not an `http://…` URL, or if [`Signer::new`](crate::webhooks::Signer::new) refuses the
+    /// Panics if `url` is not a valid `http://…` URL, or if [`Signer::new`](crate::webhooks::Signer::new) refuses the
     /// secret.
     pub fn webhook_endpoint(mut self, url: impl AsRef<str>, secret: impl AsRef<str>) -> Self {
         let url = url.as_ref();
@@ -262,10 +279,10 @@ impl MockServerBuilder {
         );
 
         let (stop, stopped) = oneshot::channel();
-        let server_shared = Arc::clone(&shared);
+        let server = Server::new(Arc::clone(&shared), address.ip(), self.allowed_hosts);
         thread::Builder::new()
             .name("audience-mock".into())
-            .spawn(move || runtime.block_on(serve(listener, server_shared, stopped)))?;
+            .spawn(move || runtime.block_on(serve(listener, Arc::new(server), stopped)))?;
 
         Ok(MockServer {
             url: format!("http://{address}"),
@@ -288,21 +305,5 @@ impl MockServerBuilder {
             }
         }
         audience
-    }
-}
-
-fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let deadline = Instant::now() + BIND_TIMEOUT;
-    loop {
-        match TcpListener::bind(address) {
-            Err(error)
-                if error.kind() == io::ErrorKind::AddrInUse
-                    && address.port() != 0
-                    && Instant::now() < deadline =>
-            {
-                thread::sleep(Duration::from_millis(5));
-            }
-            bound => return bound,
-        }
     }
 }

@@ -6,8 +6,8 @@ use std::fmt;
 /// Requests kept. The oldest is dropped first.
 const MAX_REQUESTS: usize = 1_000;
 
-/// Bytes of bodies kept, so that large bodies do not use up the memory.
-const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
+/// Bytes kept, so that large requests do not use up the memory.
+const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// A request that the server received, and the status of its response.
 ///
@@ -116,7 +116,10 @@ fn never_holds_a_key(header: &str) -> bool {
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     entries: VecDeque<RecordedRequest>,
-    body_bytes: usize,
+    /// The sum of [`size`] over the entries.
+    bytes: usize,
+    /// The number of the newest request. Requests are counted from 1, and no number is used twice.
+    last_number: u64,
 }
 
 impl Journal {
@@ -124,16 +127,17 @@ impl Journal {
     pub(super) fn push(&mut self, mut request: RecordedRequest) {
         // The entry would keep the spare capacity.
         request.body.shrink_to_fit();
-        self.body_bytes += request.body.len();
+        self.bytes += size(&request);
         self.entries.push_back(request);
+        self.last_number += 1;
 
         while self.entries.len() > MAX_REQUESTS
-            || (self.entries.len() > 1 && self.body_bytes > MAX_BODY_BYTES)
+            || (self.entries.len() > 1 && self.bytes > MAX_BYTES)
         {
             let Some(oldest) = self.entries.pop_front() else {
                 break;
             };
-            self.body_bytes -= oldest.body.len();
+            self.bytes -= size(&oldest);
         }
     }
 
@@ -141,9 +145,48 @@ impl Journal {
         self.entries.iter().cloned().collect()
     }
 
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
+    /// Returns up to `limit` requests that follow the request with the number `after`, and the number of the last of
+    /// them. If there are none, that is `after`, or the newest number if `after` is greater.
+    pub(super) fn page(&self, after: u64, limit: usize) -> (Vec<RecordedRequest>, u64) {
+        let dropped = self.last_number - self.entries.len() as u64;
+        let skip = usize::try_from(after.saturating_sub(dropped)).unwrap_or(usize::MAX);
+        let page: Vec<_> = self
+            .entries
+            .iter()
+            .skip(skip)
+            .take(limit)
+            .cloned()
+            .collect();
+        let next = if page.is_empty() {
+            after.min(self.last_number)
+        } else {
+            after.max(dropped) + page.len() as u64
+        };
+        (page, next)
     }
+
+    /// Forgets all requests. The numbers continue.
+    pub(super) fn clear(&mut self) {
+        *self = Self {
+            last_number: self.last_number,
+            ..Self::default()
+        };
+    }
+}
+
+/// Returns about how many bytes of memory a request takes up.
+fn size(request: &RecordedRequest) -> usize {
+    let headers: usize = request
+        .headers
+        .iter()
+        .map(|(name, value)| size_of::<(String, String)>() + name.len() + value.len())
+        .sum();
+    size_of::<RecordedRequest>()
+        + request.method.len()
+        + request.path.len()
+        + request.query.as_ref().map_or(0, String::len)
+        + headers
+        + request.body.len()
 }
 
 #[cfg(test)]
@@ -179,15 +222,66 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_limited_and_the_newest_request_is_always_kept() {
+    fn the_bytes_are_limited_and_the_newest_request_is_always_kept() {
         let mut journal = Journal::default();
 
-        journal.push(request("/1", vec![0; MAX_BODY_BYTES]));
-        journal.push(request("/2", vec![0; MAX_BODY_BYTES + 1]));
+        journal.push(request("/1", vec![0; MAX_BYTES]));
+        journal.push(request("/2", vec![0; MAX_BYTES + 1]));
 
         let entries = journal.entries();
         assert_eq!(entries.len(), 1);
         assert_eq!(entries[0].path, "/2");
+        journal.push(request("/3", Vec::new()));
+        assert_eq!(journal.bytes, size(&journal.entries[0]));
+    }
+
+    #[test]
+    fn paths_queries_and_headers_count_as_bytes() {
+        let text = "a".repeat(MAX_BYTES / 8);
+        let with_path = request(&text, Vec::new());
+        let with_query = RecordedRequest {
+            query: Some(text.clone()),
+            ..request("/", Vec::new())
+        };
+        let with_header = RecordedRequest {
+            headers: vec![("x-long".into(), text)],
+            ..request("/", Vec::new())
+        };
+        for long in [with_path, with_query, with_header] {
+            let mut journal = Journal::default();
+
+            for _ in 0..20 {
+                journal.push(long.clone());
+            }
+
+            assert_eq!(journal.entries.len(), 7);
+        }
+    }
+
+    #[test]
+    fn pages_continue_after_the_last_request_of_the_page_before() {
+        let mut journal = Journal::default();
+        let paths = |page: Vec<RecordedRequest>| -> Vec<String> {
+            page.into_iter().map(|request| request.path).collect()
+        };
+        for number in 1..=MAX_REQUESTS + 5 {
+            journal.push(request(&format!("/{number}"), Vec::new()));
+        }
+
+        let (first, next) = journal.page(0, 2);
+        assert_eq!((paths(first), next), (vec!["/6".into(), "/7".into()], 7));
+        let (second, next) = journal.page(7, 1);
+        assert_eq!((paths(second), next), (vec!["/8".into()], 8));
+        let (last, next) = journal.page(1_004, 100);
+        assert_eq!((paths(last), next), (vec!["/1005".into()], 1_005));
+        assert_eq!(journal.page(1_005, 100), (Vec::new(), 1_005));
+        assert_eq!(journal.page(u64::MAX, usize::MAX), (Vec::new(), 1_005));
+
+        journal.clear();
+        assert_eq!(journal.page(0, 100), (Vec::new(), 0));
+        journal.push(request("/new", Vec::new()));
+        let (new, next) = journal.page(1_005, 100);
+        assert_eq!((paths(new), next), (vec!["/new".into()], 1_006));
     }
 
     #[test]

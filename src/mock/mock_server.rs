@@ -95,6 +95,8 @@ impl MockServer {
 
     /// Returns the newest 1,000 requests, in the order they were handled, without those to `/_mock/…`.
     ///
+    /// Fewer are kept if they take up more than 64 MiB of memory.
+    ///
     /// # Example: what a program under test has sent
     ///
     /// ```
@@ -236,7 +238,7 @@ impl MockServer {
     ///
     /// # Panics
     ///
-    /// Panics if `url` is not an `http://…` URL, or if [`Signer::new`](crate::webhooks::Signer::new) refuses the
+    /// Panics if `url` is not a valid `http://…` URL, or if [`Signer::new`](crate::webhooks::Signer::new) refuses the
     /// secret.
     ///
     /// # Example: deliver to a program under test
@@ -295,7 +297,8 @@ impl MockServer {
     ///
     /// # Panics
     ///
-    /// Panics if no event has this id. The newest 1,000 events are kept.
+    /// Panics if no event has this id. The newest 1,000 events are kept, or fewer if they take up more
+    /// than 64 MiB.
     ///
     /// # Example: a repeated delivery
     ///

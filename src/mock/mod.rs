@@ -40,6 +40,12 @@
 //! [`MockServer::fault`] adds a fault for the next requests that match: an error status, a delay, a connection closed
 //! before or after the request is applied, a truncated response, or bytes that are not HTTP. See [`Fault`].
 //!
+//! # Limits
+//!
+//! A client has 60 s for the headers of a request, and an idle connection is closed after as long. A body that takes
+//! longer than 60 s gets a 408, one that is too long a 413, and headers over 128 KiB a 431. All bodies that are being
+//! read at once can take up 64 MiB; a body that exceeds that gets a 503 with `Retry-After: 1`.
+//!
 //! # Webhooks
 //!
 //! Every [`webhook_endpoint`](MockServer::webhook_endpoint) receives the events that `POST /emails` causes and those
@@ -54,7 +60,9 @@
 //!
 //! `cargo run --example mock_server -- --port 4010` runs the same server as a program; `--help` lists its options. The
 //! calls below do over HTTP what the methods of [`MockServer`] do, on the same port. They need no key, are not recorded
-//! and are not affected by faults. Bodies are JSON. The response is a 204 without a body unless the table shows one.
+//! and are not affected by faults. Web pages of another origin are refused with a 403, and so is a `Host` other than
+//! `localhost`, a loopback address or the server's own address; [`MockServerBuilder::allowed_host`] and
+//! `--allowed-host` allow another. Bodies are JSON. The response is a 204 without a body unless the table shows one.
 //!
 //! | call | body | response |
 //! |---|---|---|
@@ -70,6 +78,7 @@
 //! | `POST /_mock/faults` | see below | |
 //! | `DELETE /_mock/faults` | | |
 //! | `GET /_mock/requests` | | `{"data": [{"method", "path", "query", "headers", "body", "status"}]}` |
+//! | `GET /_mock/requests?limit=100&after=0` | | `{"data": […], "next": 100}`, see below |
 //! | `DELETE /_mock/requests` | | |
 //! | `PUT /_mock/endpoints/{name}` | `{"url": "http://…", "secret": "…"}` | |
 //! | `DELETE /_mock/endpoints/{name}` | | |
@@ -81,6 +90,11 @@
 //! `"after"` the request is applied, `"mid_body"` for a closed and `"reset"` for a reset connection in the middle of
 //! the response body. `"delay_ms": 200` and `"body"` go alone or with one of these. `"times"`, `"method"`, `"path"`,
 //! `"retry_after"` and `"headers"` can be added. All of them mean the same as the methods of [`Fault`].
+//!
+//! `GET /_mock/requests` returns all recorded requests: the newest 1,000, as long as they take up no more than 64 MiB.
+//! With `limit` or `after`, it returns a page of them, and `next` is the `after` of the following page. The list ends
+//! when `data` is empty. `next` stays valid, also after the requests are cleared: later, it returns the requests
+//! received since.
 
 mod builder;
 mod clock;
@@ -91,6 +105,7 @@ mod exchange;
 mod faults;
 mod journal;
 mod mock_server;
+mod request_body;
 mod response;
 mod server;
 mod service;

@@ -17,8 +17,17 @@ macro_rules! settings_methods {
         }
 
         /// Sets the header that holds the bare key. Default: `Authorization`, with `Bearer` before the key.
+        ///
+        /// # Panics
+        ///
+        /// Panics if `name` is not a valid header name.
+        #[track_caller]
         pub fn auth_header(mut self, name: impl Into<String>) -> Self {
-            self.settings.key_header = Some(name.into().to_ascii_lowercase());
+            let name = name.into();
+            match http::HeaderName::from_bytes(name.as_bytes()) {
+                Ok(name) => self.settings.key_header = Some(name.as_str().to_owned()),
+                Err(_) => panic!("{name:?} is not a valid header name"),
+            }
             self
         }
 

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::Value;
 
 use crate::mock::response::MockResponse;
 use crate::mock::service::refusal::Refusal;
@@ -15,6 +14,8 @@ pub(super) struct Call<'a> {
     pub(super) shared: &'a Arc<Shared>,
     /// The decoded path segment at the route's `{…}`. Empty if the route has none.
     pub(super) parameter: &'a str,
+    /// The query as sent, without the question mark.
+    pub(super) query: Option<&'a str>,
     pub(super) body: &'a [u8],
 }
 
@@ -37,11 +38,11 @@ impl Call<'_> {
 }
 
 /// Returns a 200 with a JSON body.
-pub(super) fn ok(body: &impl Serialize) -> MockResponse {
+pub(super) fn ok(body: &Value) -> MockResponse {
     MockResponse {
         status: 200,
         headers: Vec::new(),
-        body: json!(body).to_string().into_bytes(),
+        body: body.to_string().into_bytes(),
     }
 }
 

@@ -8,6 +8,7 @@ use super::bodies::{
     CeilingBody, ClockBody, EndpointBody, EngagementBody, SegmentBody, TopicBody, request_json,
 };
 use super::call::{Call, CallResult, no_content, ok};
+use super::page_query::PageQuery;
 use crate::mock::delivery::event::NewEvent;
 use crate::mock::delivery::post::Target;
 use crate::mock::faults::json::FaultJson;
@@ -93,9 +94,14 @@ pub(super) fn clear_faults(call: &Call<'_>) -> CallResult {
 }
 
 pub(super) fn list_requests(call: &Call<'_>) -> CallResult {
-    let requests = call.shared.lock().journal.entries();
+    let Some(page) = PageQuery::parse(call.query)? else {
+        let requests = call.shared.lock().journal.entries();
+        let data: Vec<_> = requests.iter().map(request_json).collect();
+        return Ok(ok(&json!({"data": data})));
+    };
+    let (requests, next) = call.shared.lock().journal.page(page.after, page.limit);
     let data: Vec<_> = requests.iter().map(request_json).collect();
-    Ok(ok(&json!({"data": data})))
+    Ok(ok(&json!({"data": data, "next": next})))
 }
 
 pub(super) fn clear_requests(call: &Call<'_>) -> CallResult {

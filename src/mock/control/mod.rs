@@ -1,8 +1,10 @@
 //! The control plane, `/_mock/…`: the methods of [`MockServer`](super::MockServer) for programs in any language.
 
+pub(super) mod access;
 mod bodies;
 mod call;
 mod handlers;
+mod page_query;
 mod routes;
 
 use std::sync::Arc;
@@ -48,6 +50,7 @@ async fn dispatch(shared: &Arc<Shared>, request: &RecordedRequest) -> CallResult
     let call = Call {
         shared,
         parameter,
+        query: request.query.as_deref(),
         body: &request.body,
     };
     handler.run(&call).await

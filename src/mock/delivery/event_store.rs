@@ -9,6 +9,9 @@ use super::event::NewEvent;
 /// Events kept for redelivery, beside those that still have open attempts. The oldest is dropped first.
 pub(super) const MAX_FINISHED: usize = 1_000;
 
+/// Bytes of the bodies of these events.
+const MAX_FINISHED_BYTES: usize = 64 * 1024 * 1024;
+
 /// An event, and how far its delivery is.
 #[derive(Debug)]
 pub(super) struct StoredEvent {
@@ -37,6 +40,8 @@ pub(super) struct EventStore {
     events: BTreeMap<u64, StoredEvent>,
     /// The events without open attempts.
     finished: BTreeSet<u64>,
+    /// The sum of the bodies of the finished events.
+    finished_bytes: usize,
     last_number: u64,
 }
 
@@ -89,8 +94,8 @@ impl EventStore {
         event.open += count;
         if event.open == 0 {
             self.retain_finished(number);
-        } else {
-            self.finished.remove(&number);
+        } else if self.finished.remove(&number) {
+            self.finished_bytes -= event.body.len();
         }
     }
 
@@ -113,18 +118,57 @@ impl EventStore {
         };
     }
 
-    /// Keeps a finished event, and drops the oldest finished one if there are too many.
+    /// Keeps a finished event, and drops the oldest finished ones if there are too many events or bytes.
     fn retain_finished(&mut self, number: u64) {
-        self.finished.insert(number);
-        if self.finished.len() > MAX_FINISHED
-            && let Some(oldest) = self.finished.pop_first()
+        if self.finished.insert(number) {
+            self.finished_bytes += self.body_len(number);
+        }
+        while self.finished.len() > MAX_FINISHED
+            || (self.finished.len() > 1 && self.finished_bytes > MAX_FINISHED_BYTES)
         {
+            let Some(oldest) = self.finished.pop_first() else {
+                break;
+            };
+            self.finished_bytes -= self.body_len(oldest);
             self.events.remove(&oldest);
         }
+    }
+
+    fn body_len(&self, number: u64) -> usize {
+        self.events.get(&number).map_or(0, |event| event.body.len())
     }
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.events.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_of_delivered_events_are_limited_and_the_newest_is_kept() {
+        let mut store = EventStore::default();
+        let text = "a".repeat(MAX_FINISHED_BYTES / 8);
+
+        for _ in 0..20 {
+            let event = NewEvent::new("email.sent".into(), text.as_str().into());
+            let (number, _) = store.insert(event, 0);
+            store.open_attempts(number, 0);
+        }
+
+        assert_eq!(store.len(), 7);
+        store.open_attempts(20, 1);
+        store.close_attempt(20);
+        assert_eq!(store.len(), 7);
+        let bodies: usize = store.events.values().map(|event| event.body.len()).sum();
+        assert_eq!(store.finished_bytes, bodies);
+        let larger = "a".repeat(MAX_FINISHED_BYTES);
+        let event = NewEvent::new("email.sent".into(), larger.as_str().into());
+        let (number, _) = store.insert(event, 0);
+        store.open_attempts(number, 0);
+        assert_eq!(store.events.keys().collect::<Vec<_>>(), [&number]);
     }
 }

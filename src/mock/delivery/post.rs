@@ -1,12 +1,13 @@
 //! One attempt to deliver an event, over a new connection.
 
 use std::error::Error;
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST, USER_AGENT};
-use http::uri::PathAndQuery;
+use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, Method, Request, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1;
@@ -58,12 +59,14 @@ impl Target {
                 "{url:?}: the mock does not support a user name in an endpoint URL"
             ));
         };
+        let (host, port) =
+            host_and_port(authority).map_err(|problem| format!("{url:?}: {problem}"))?;
         let signer = Signer::new(secret)
             .map_err(|error| format!("the secret for {url:?} cannot be used: {error}"))?;
 
         Ok(Self(Arc::new(TargetInner {
-            host: authority.host().trim_matches(['[', ']']).to_owned(),
-            port: authority.port_u16().unwrap_or(80),
+            host,
+            port,
             authority: authority.to_string(),
             path_and_query: match uri.path_and_query().map_or("", PathAndQuery::as_str) {
                 path if path.starts_with('/') => path.to_owned(),
@@ -146,6 +149,25 @@ impl TargetInner {
     }
 }
 
+/// Returns the host, without the brackets of an IPv6 address, and the port. Default: port 80.
+fn host_and_port(authority: &Authority) -> Result<(String, u16), String> {
+    let host = authority.host();
+    // `http` accepts any text after the colon, and then returns no port.
+    let port = match authority.port_u16() {
+        None if authority.as_str() == host => 80,
+        None | Some(0) => return Err("the port must be a number from 1 to 65535".into()),
+        Some(port) => port,
+    };
+    let Some(bracketed) = host.strip_prefix('[') else {
+        return Ok((host.to_owned(), port));
+    };
+    let address = bracketed.trim_end_matches(']');
+    match address.parse::<Ipv6Addr>() {
+        Ok(_) => Ok((address.to_owned(), port)),
+        Err(_) => Err(format!("{address:?} is not a valid IPv6 address")),
+    }
+}
+
 /// Returns the texts of an error and its sources, joined by `: `.
 fn error_chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
@@ -170,6 +192,16 @@ mod tests {
             ("/hook", "does not start with http://"),
             ("http://", "is not a valid endpoint URL"),
             ("http://user@example.com/", "user name"),
+            ("http://127.0.0.1:8080x/hook", "from 1 to 65535"),
+            ("http://127.0.0.1:99999/hook", "from 1 to 65535"),
+            ("http://127.0.0.1:-1/hook", "from 1 to 65535"),
+            ("http://127.0.0.1:0/hook", "from 1 to 65535"),
+            ("http://127.0.0.1:/hook", "from 1 to 65535"),
+            ("http://[::1]:8080x/hook", "from 1 to 65535"),
+            ("http://[::1]8080/hook", "from 1 to 65535"),
+            ("http://[127.0.0.1]/hook", "is not a valid IPv6 address"),
+            ("http://[::1/hook", "is not a valid endpoint URL"),
+            ("http://a b/hook", "is not a valid endpoint URL"),
         ] {
             let error = Target::new(url, "a-secret-of-the-test").unwrap_err();
 

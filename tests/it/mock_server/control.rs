@@ -376,6 +376,55 @@ async fn requests_can_be_listed_and_cleared() {
 }
 
 #[tokio::test]
+async fn requests_can_be_listed_in_pages() {
+    let server = MockServer::start().await;
+    for number in 0..5 {
+        get(&server, &format!("/number/{number}")).await.unwrap();
+    }
+
+    let mut paths = Vec::new();
+    let mut next = json!(0);
+    loop {
+        let path = format!("requests?limit=2&after={next}");
+        let (status, page) = call(&server, "GET", &path, Value::Null).await;
+        assert_eq!(status, 200);
+        next = page["next"].clone();
+        let data = page["data"].as_array().unwrap();
+        if data.is_empty() {
+            break;
+        }
+        assert!(data.len() <= 2);
+        paths.extend(data.iter().map(|request| request["path"].clone()));
+    }
+
+    assert_eq!(
+        paths,
+        [
+            "/number/0",
+            "/number/1",
+            "/number/2",
+            "/number/3",
+            "/number/4"
+        ]
+    );
+    assert_eq!(next, 5);
+    server.clear_requests();
+    get(&server, "/number/6").await.unwrap();
+    let (_, page) = call(&server, "GET", "requests?after=5", Value::Null).await;
+    assert_eq!(page["data"][0]["path"], "/number/6");
+    assert_eq!(page["next"], 6);
+    let (_, all) = call(&server, "GET", "requests", Value::Null).await;
+    assert_eq!(
+        all.as_object().unwrap().keys().collect::<Vec<_>>(),
+        ["data"]
+    );
+    for bad in ["limit=0", "limit=x", "page=1"] {
+        let path = format!("requests?{bad}");
+        assert_eq!(call(&server, "GET", &path, Value::Null).await.0, 422);
+    }
+}
+
+#[tokio::test]
 async fn endpoints_are_added_and_removed_by_name() {
     let server = MockServer::builder().clock(1_700_000_000).start().await;
     let receiver = Receiver::start([500]).await;
@@ -404,6 +453,8 @@ async fn endpoints_are_added_and_removed_by_name() {
         ("https://example.com", SECRET),
         (&receiver.url, ""),
         ("nowhere", SECRET),
+        ("http://127.0.0.1:8080x/hook", SECRET),
+        ("http://127.0.0.1:99999/hook", SECRET),
     ] {
         let bad = json!({"url": url, "secret": secret});
         assert_eq!(call(&server, "PUT", "endpoints/crm", bad).await.0, 422);
@@ -526,4 +577,63 @@ async fn control_plane_requests_are_not_recorded_and_not_affected_by_faults() {
     // A path that only begins with the same letters is not part of the control plane.
     assert!(get(&server, "/_mockery").await.is_err());
     assert_eq!(server.requests().len(), 1);
+}
+
+/// Resets the server with these headers. Returns the status.
+async fn reset_with(server: &MockServer, headers: &[(&str, &str)]) -> u16 {
+    let mut request = reqwest::Client::new().post(format!("{}/_mock/reset", server.url()));
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.send().await.unwrap().status().as_u16()
+}
+
+#[tokio::test]
+async fn a_web_page_of_another_origin_cannot_control_the_server() {
+    let server = MockServer::start().await;
+    post(&server, "/contacts", &ada()).await.unwrap();
+
+    for origin in ["https://evil.example", "http://localhost:3000", "null"] {
+        assert_eq!(
+            reset_with(&server, &[("origin", origin)]).await,
+            403,
+            "{origin}"
+        );
+    }
+
+    assert_eq!(server.contact_count(), 1);
+    assert_eq!(reset_with(&server, &[("origin", server.url())]).await, 204);
+    assert_eq!(server.contact_count(), 0);
+}
+
+#[tokio::test]
+async fn the_control_plane_is_called_only_by_known_hosts() {
+    let server = MockServer::builder().allowed_host("mock").start().await;
+    post(&server, "/contacts", &ada()).await.unwrap();
+
+    for host in [
+        "evil.example",
+        "evil.example:4010",
+        "192.0.2.7",
+        "localhost.evil.example",
+    ] {
+        assert_eq!(reset_with(&server, &[("host", host)]).await, 403, "{host}");
+    }
+
+    assert_eq!(server.contact_count(), 1);
+    for host in ["localhost:4010", "127.0.0.1", "[::1]:80", "mock:4010"] {
+        assert_eq!(reset_with(&server, &[("host", host)]).await, 204, "{host}");
+    }
+    // The service itself can be called by any name.
+    let elsewhere = reqwest::Client::new()
+        .get(format!("{}/contacts", server.url()))
+        .header("host", "api.example.com")
+        .bearer_auth(server.full_key());
+    assert_eq!(elsewhere.send().await.unwrap().status(), 200);
+}
+
+#[test]
+#[should_panic(expected = "is not a valid host name")]
+fn an_invalid_allowed_host_panics_with_the_reason() {
+    let _ = MockServer::builder().allowed_host("http://mock");
 }

@@ -36,11 +36,48 @@ fn an_unusable_webhook_option_is_a_usage_error() {
             "http://me@example.com=a-secret-of-the-test",
             "has a user name",
         ),
+        (
+            "http://127.0.0.1:8080x/hook=a-secret-of-the-test",
+            "has an invalid port",
+        ),
+        (
+            "http://127.0.0.1:99999=a-secret-of-the-test",
+            "has an invalid port",
+        ),
+        (
+            "http://[127.0.0.1]/hook=a-secret-of-the-test",
+            "IPv6 address",
+        ),
         ("http://127.0.0.1:9/hook=", "--webhook"),
         ("http://127.0.0.1:9/hook", "URL=SECRET"),
     ] {
         let error = configure(&["--webhook", webhook]).unwrap_err();
 
         assert!(error.contains(reason), "{webhook}: {error}");
+    }
+}
+
+#[test]
+fn an_invalid_key_header_is_a_usage_error() {
+    assert_eq!(configure(&["--auth-header", "X-Api-Key"]), Ok(()));
+
+    for name in ["", "X Api Key", "x-api-key:", "clé"] {
+        let error = configure(&["--auth-header", name]).unwrap_err();
+
+        assert!(error.contains("--auth-header"), "{name}: {error}");
+    }
+}
+
+#[test]
+fn an_invalid_allowed_host_is_a_usage_error() {
+    assert_eq!(
+        configure(&["--allowed-host", "mock", "--allowed-host=mock.test:4010"]),
+        Ok(())
+    );
+
+    for host in ["", "a b", "me@mock", ":4010", "http://mock"] {
+        let error = configure(&["--allowed-host", host]).unwrap_err();
+
+        assert!(error.contains("--allowed-host"), "{host}: {error}");
     }
 }

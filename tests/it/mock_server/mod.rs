@@ -1,6 +1,7 @@
 //! The mock server around the service: its Rust API, faults, the control plane, the clock and deliveries.
 
 mod clock;
+mod connections;
 mod control;
 mod delivery;
 mod example;
@@ -386,6 +387,20 @@ fn an_https_endpoint_panics_with_the_reason() {
     let server = MockServer::builder().start_blocking();
 
     server.webhook_endpoint("https://example.com/hook", "6Jm0nFq2pXvZk4Tt");
+}
+
+#[test]
+#[should_panic(expected = "the port must be a number from 1 to 65535")]
+fn an_endpoint_with_an_invalid_port_panics_with_the_reason() {
+    let server = MockServer::builder().start_blocking();
+
+    server.webhook_endpoint("http://127.0.0.1:8080x/hook", "6Jm0nFq2pXvZk4Tt");
+}
+
+#[test]
+#[should_panic(expected = "\"X Api Key\" is not a valid header name")]
+fn an_invalid_name_of_the_key_header_panics_with_the_reason() {
+    let _ = MockServer::builder().auth_header("X Api Key");
 }
 
 #[tokio::test]

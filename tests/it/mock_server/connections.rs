@@ -1,0 +1,219 @@
+//! Connections that a well-behaved client does not make: malformed, pipelined, too long, or never finished.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use audience::mock::{Fault, MockServer};
+
+use super::{address, get};
+use crate::support::in_time;
+
+/// Longer than any response takes, so that a missing response fails the test instead of hanging it.
+const READ_TIMEOUT: Duration = Duration::from_secs(20);
+
+fn connect(server: &MockServer) -> TcpStream {
+    let connection = TcpStream::connect(address(server)).unwrap();
+    connection.set_read_timeout(Some(READ_TIMEOUT)).unwrap();
+    connection
+}
+
+/// Reads until the server closes the connection.
+fn read_to_end(mut connection: TcpStream) -> String {
+    let mut bytes = Vec::new();
+    connection.read_to_end(&mut bytes).unwrap();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Reads one response that has a body. The connection can stay open.
+fn read_response(connection: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let mut byte = [0];
+    while !bytes.ends_with(b"\r\n\r\n") {
+        connection.read_exact(&mut byte).unwrap();
+        bytes.push(byte[0]);
+    }
+    let head = String::from_utf8(bytes).unwrap();
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: "))
+        .map_or(0, |length| length.parse().unwrap());
+    let mut body = vec![0; length];
+    connection.read_exact(&mut body).unwrap();
+    head + &String::from_utf8(body).unwrap()
+}
+
+fn statuses(responses: &str) -> Vec<&str> {
+    responses
+        .lines()
+        .filter_map(|line| line.split_once("HTTP/1.1 "))
+        .map(|(_, status)| &status[..3])
+        .collect()
+}
+
+#[test]
+fn a_request_that_cannot_be_parsed_gets_a_response_and_then_the_end() {
+    let server = MockServer::builder().start_blocking();
+    let long = "a".repeat(70_000);
+    let many_headers = "x-header: 1\r\n".repeat(200);
+
+    for (request, status) in [
+        ("GET /contacts HTTP/1.1\r\nno colon\r\n\r\n".into(), "400"),
+        ("GET /contacts HTTP/7.0\r\n\r\n".into(), "400"),
+        (format!("GET /{long} HTTP/1.1\r\nhost: mock\r\n\r\n"), "414"),
+        (format!("GET / HTTP/1.1\r\n{many_headers}\r\n"), "431"),
+        (
+            format!("GET / HTTP/1.1\r\nx-long: {}", long.repeat(8)),
+            "431",
+        ),
+    ] {
+        let mut connection = connect(&server);
+        connection.write_all(request.as_bytes()).unwrap();
+
+        let response = read_to_end(connection);
+
+        assert_eq!(statuses(&response), [status], "{response}");
+    }
+}
+
+#[test]
+fn a_finished_response_does_not_wait_for_the_rest_of_the_next_request() {
+    let server = MockServer::builder().start_blocking();
+    let mut connection = connect(&server);
+
+    connection
+        .write_all(b"GET /contacts HTTP/1.1\r\nhost: mock\r\n\r\nGET /contacts HT")
+        .unwrap();
+    let first = read_response(&mut connection);
+    connection
+        .write_all(b"TP/1.1\r\nhost: mock\r\n\r\n")
+        .unwrap();
+    let second = read_response(&mut connection);
+
+    assert_eq!(statuses(&first), ["401"]);
+    assert_eq!(statuses(&second), ["401"]);
+}
+
+#[test]
+fn a_connection_fault_does_not_lose_the_responses_to_earlier_requests() {
+    for fault in [
+        Fault::close_before(),
+        Fault::close_after(),
+        Fault::garbage(),
+        Fault::cut_body(),
+    ] {
+        let server = MockServer::builder().start_blocking();
+        server.fault(fault.clone().path("/last"));
+        let mut connection = connect(&server);
+
+        let request = |path| format!("GET /{path} HTTP/1.1\r\nhost: mock\r\n\r\n");
+        let pipelined =
+            request("first") + &request("second") + &request("last") + &request("never");
+        connection.write_all(pipelined.as_bytes()).unwrap();
+        let responses = read_to_end(connection);
+
+        let complete = responses.matches("it must hold the API key\"}}").count();
+        assert_eq!(complete, 2, "{fault:?}: {responses}");
+        assert_eq!(server.requests().len(), 3, "{fault:?}");
+    }
+}
+
+#[test]
+fn a_client_that_sends_all_of_a_body_over_the_limit_still_reads_the_413() {
+    let server = MockServer::builder().start_blocking();
+    let chunk = vec![b'a'; 1024 * 1024];
+
+    for framing in ["content-length: 50331648", "transfer-encoding: chunked"] {
+        let mut connection = connect(&server);
+        write!(
+            connection,
+            "POST /contacts HTTP/1.1\r\nhost: mock\r\n{framing}\r\n\r\n"
+        )
+        .unwrap();
+        for _ in 0..48 {
+            if framing.ends_with("chunked") {
+                connection.write_all(b"100000\r\n").unwrap();
+            }
+            connection.write_all(&chunk).unwrap();
+            if framing.ends_with("chunked") {
+                connection.write_all(b"\r\n").unwrap();
+            }
+        }
+
+        let response = read_to_end(connection);
+
+        assert_eq!(statuses(&response), ["413"], "{framing}");
+        assert!(response.contains("connection: close"), "{response}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_valid_chunked_encoding_gets_a_400() {
+    let server = MockServer::start().await;
+    let mut connection = connect(&server);
+
+    connection
+        .write_all(
+            b"POST /contacts HTTP/1.1\r\nhost: mock\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        )
+        .unwrap();
+    let response = tokio::task::spawn_blocking(|| read_to_end(connection))
+        .await
+        .unwrap();
+
+    assert_eq!(statuses(&response), ["400"], "{response}");
+    assert_eq!(get(&server, "/contacts").await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn bodies_that_strangers_do_not_finish_take_up_a_limited_amount_of_memory() {
+    const PART: usize = 7 * 1024 * 1024;
+    let server = MockServer::start().await;
+    let address = address(&server);
+
+    // Ten times 7 MiB are more than 64 MiB.
+    let send_parts = move || {
+        let part = vec![b'a'; PART];
+        let mut connections = Vec::new();
+        for _ in 0..10 {
+            let mut connection = TcpStream::connect(&address).unwrap();
+            write!(
+                connection,
+                "POST /contacts HTTP/1.1\r\nhost: mock\r\ncontent-length: {}\r\n\r\n",
+                PART + 1
+            )
+            .unwrap();
+            connection.write_all(&part).unwrap();
+            connections.push(connection);
+        }
+        connections
+    };
+    let connections = tokio::task::spawn_blocking(send_parts).await.unwrap();
+    in_time(async {
+        while server.requests().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+
+    let refused = server.requests();
+    assert_eq!(refused[0].status, Some(503));
+    assert!(refused[0].body.is_empty());
+    assert_eq!(get(&server, "/contacts").await.unwrap().status(), 200);
+    // The bytes are free again when the connections end.
+    drop(connections);
+    in_time(async {
+        let send = || {
+            reqwest::Client::new()
+                .post(format!("{}/contacts", server.url()))
+                .header("content-type", "application/json")
+                .bearer_auth(server.full_key())
+                .body(vec![b' '; PART])
+                .send()
+        };
+        while send().await.unwrap().status() != 422 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
