@@ -55,7 +55,7 @@ mod paging;
 mod reason;
 mod stream;
 
-pub use crate::properties::{Properties, PropertyValue};
+pub use crate::properties::{JsonText, Properties, PropertyValue};
 pub use batch::{CreateBatch, MAX_BATCH};
 pub use batch_report::{BatchEntry, BatchOutcome, BatchReport};
 pub use create::{CreateContact, Created};
