@@ -1,8 +1,10 @@
 //! Decodes JSON. An error names the place in the body and never quotes the body.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+use std::marker::PhantomData;
 
-use serde::de::DeserializeOwned;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_path_to_error::{Path, Segment};
 
 use crate::Error;
@@ -15,6 +17,32 @@ use crate::Error;
 pub(super) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
     // Tracking the path is slow, so only a body that fails is read again with it.
     serde_json::from_slice(body).map_err(|error| explain::<T>(body, &error))
+}
+
+/// A value that JSON writes as an object.
+///
+/// The `Deserialize` that serde derives for a struct also takes an array with the members in order. That is
+/// right for other formats, and wrong for a response.
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ObjectVisitor<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(members)).map(Object)
+            }
+        }
+
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
+    }
 }
 
 /// Says what is wrong with a body that cannot be decoded.

@@ -8,7 +8,7 @@ use http::{HeaderMap, StatusCode};
 use serde::de::DeserializeOwned;
 use url::Url;
 
-use super::decode::decode;
+use super::decode::{Object, decode};
 use super::request::Operation;
 use crate::{Error, Outcome};
 
@@ -72,7 +72,12 @@ impl Success {
         self.attempts
     }
 
-    /// Decodes the body from JSON.
+    /// Decodes the body, which must be a JSON object.
+    pub(crate) fn object<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        self.json().map(|Object(value)| value)
+    }
+
+    /// Decodes the body from any JSON.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Error> {
         decode(&self.response.body).map_err(|error| {
             error

@@ -83,7 +83,7 @@ impl Endpoint for Batch {
     }
 
     fn decode(&self, success: Success) -> Result<BatchReport, Error> {
-        let Results { data: mut entries } = success.json()?;
+        let Results { data: mut entries } = success.object()?;
         let (results, sent) = (entries.len(), self.entries.len());
         if results != sent {
             let message = format!("the response has {results} results for {sent} entries");

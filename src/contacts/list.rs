@@ -135,7 +135,7 @@ impl ListContacts {
         client
             .clone()
             .send(List::OPERATION, request, options.clone(), |success| {
-                success.json()
+                success.object()
             })
     }
 }
@@ -167,7 +167,7 @@ impl Endpoint for List {
     }
 
     fn decode(&self, success: Success) -> Result<Page, Error> {
-        success.json()
+        success.object()
     }
 }
 

@@ -104,7 +104,7 @@ impl Endpoint for OptIn {
     }
 
     fn decode(&self, success: Success) -> Result<Contact, Error> {
-        success.json()
+        success.object()
     }
 }
 

@@ -108,7 +108,7 @@ impl Endpoint for OptOut {
     }
 
     fn decode(&self, success: Success) -> Result<Contact, Error> {
-        success.json()
+        success.object()
     }
 }
 

@@ -12,6 +12,7 @@ mod faults;
 mod fixtures;
 mod list_splits;
 mod listing;
+mod malformed;
 mod paged_service;
 mod redirects;
 mod retry;
