@@ -23,7 +23,7 @@ mod transport;
 
 pub use auth::Auth;
 pub use builder::ClientBuilder;
-pub(crate) use decode::Object;
+pub(crate) use decode::{Object, decode_item};
 pub(crate) use endpoint::{Endpoint, EndpointCall, endpoint_builder};
 pub use future::ResponseFuture;
 pub use handle::Client;

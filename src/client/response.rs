@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::header::{LOCATION, RETRY_AFTER};
 use http::{HeaderMap, StatusCode};
-use serde::de::DeserializeOwned;
+use serde::de::{Deserialize, DeserializeOwned};
 use url::Url;
 
 use super::decode::{Object, decode};
@@ -78,11 +78,12 @@ impl Success {
     }
 
     /// Decodes the body from any JSON.
-    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Error> {
-        decode(&self.response.body).map_err(|error| {
+    pub(crate) fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Error> {
+        decode(self.body()).map_err(|error| {
             error
                 .at(self.operation.name)
                 .after(self.attempts, Outcome::NotSent)
+                .reading(self.body().clone())
         })
     }
 }

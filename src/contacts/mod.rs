@@ -51,6 +51,7 @@ mod model;
 mod new_contact;
 mod optional_text;
 mod page;
+mod page_items;
 mod paging;
 mod reason;
 mod stream;

@@ -2,6 +2,8 @@ use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 
+use bytes::Bytes;
+
 use super::api::ApiError;
 use super::code::ErrorCode;
 use super::kind::ErrorKind;
@@ -43,6 +45,7 @@ struct Inner {
     api: Option<ApiError>,
     outcome: Outcome,
     attempts: u32,
+    body: Option<Bytes>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -124,6 +127,31 @@ impl Error {
         self.0.outcome
     }
 
+    /// Returns the body of the response: of a refusal, or of a 2xx response that could not be decoded.
+    ///
+    /// If only one item of a list is malformed, it is the JSON of that item. `None` if there is no
+    /// response, or if its body could not be read to its end. Neither `Display` nor `Debug` prints it.
+    ///
+    /// # Example: keep what could not be decoded
+    ///
+    /// ```
+    /// # fn keep(_: &[u8]) {}
+    /// # async fn example(contacts: audience::contacts::Contacts) {
+    /// use audience::ErrorKind;
+    ///
+    /// if let Err(error) = contacts.retrieve("ada@example.com").await
+    ///     && error.kind() == ErrorKind::Decode
+    ///     && let Some(body) = error.body()
+    /// {
+    ///     keep(body);
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn body(&self) -> Option<&[u8]> {
+        self.0.body.as_deref().or(self.api().map(ApiError::body))
+    }
+
     /// Returns how many requests were made: 0 if nothing was sent, more than 1 after retries.
     #[must_use]
     pub fn attempts(&self) -> u32 {
@@ -184,6 +212,7 @@ impl Error {
             api: None,
             outcome,
             attempts: 0,
+            body: None,
             source: None,
         }))
     }
@@ -197,6 +226,12 @@ impl Error {
     /// Adds the error that caused this one.
     pub(crate) fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
+        self
+    }
+
+    /// Adds the body that could not be decoded, unless the error has a part of it already.
+    pub(crate) fn reading(mut self, body: Bytes) -> Self {
+        self.0.body.get_or_insert(body);
         self
     }
 
@@ -251,7 +286,6 @@ impl StdError for Error {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use http::StatusCode;
 
     use super::*;
