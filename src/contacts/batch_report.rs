@@ -70,9 +70,48 @@ pub struct BatchEntry {
     pub email: String,
     /// What happened to the entry.
     pub outcome: BatchOutcome,
+    /// Whether the entry was sent with `OnConflict::Error`.
+    #[serde(skip)]
+    fails_on_conflict: bool,
 }
 
 impl BatchEntry {
+    /// Returns whether sending this entry again, unchanged, can help.
+    ///
+    /// - `false` if the entry was applied, and for every refusal that the interface document names: the
+    ///   entry, the plan or the key must change first.
+    /// - `true` for any other slug, because what it stands for may pass. The entry was not applied.
+    /// - If the outcome is [unknown](BatchOutcome::Unknown): `true`, unless the entry was sent with
+    ///   [`OnConflict::Error`](super::OnConflict::Error), which would then refuse a contact that the first
+    ///   batch created. A report that was stored and read back does not know that, and returns `true`.
+    ///
+    /// # Example: the entries to send again
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::contacts::NewContact;
+    ///
+    /// let batch = ["ada@example.com", "no address"].map(NewContact::new);
+    /// let report = contacts.create_batch(batch.clone()).await?;
+    ///
+    /// let retryable = report.failures().filter(|(_, entry)| entry.is_retryable());
+    /// let again: Vec<_> = retryable.map(|(index, _)| batch[index].clone()).collect();
+    /// assert!(again.is_empty(), "an invalid address stays invalid");
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match &self.outcome {
+            BatchOutcome::Created | BatchOutcome::Updated | BatchOutcome::Skipped => false,
+            BatchOutcome::Failed { code, .. } => !ErrorCode::KNOWN.contains(code),
+            BatchOutcome::Unknown => !self.fails_on_conflict,
+        }
+    }
+
     /// Reads the result of an entry that was sent. A result that is not an object tells nothing.
     pub(super) fn read(result: &RawValue, sent: &NewContact) -> Self {
         let result = serde_json::from_str(result.get()).map(|Object(result)| result);
@@ -80,6 +119,7 @@ impl BatchEntry {
         if entry.email.is_empty() {
             sent.email().clone_into(&mut entry.email);
         }
+        entry.fails_on_conflict = sent.fails_on_conflict();
         entry
     }
 }
@@ -181,7 +221,11 @@ impl From<ResultEntry> for BatchEntry {
             None => BatchOutcome::Unknown,
         };
         let email = text(entry.email.as_ref()).unwrap_or_default().to_owned();
-        Self { email, outcome }
+        Self {
+            email,
+            outcome,
+            fails_on_conflict: false,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Batches, against prepared responses.
 
-use audience::contacts::{BatchOutcome, MAX_BATCH, NewContact, OnConflict};
+use audience::contacts::{BatchEntry, BatchOutcome, MAX_BATCH, NewContact, OnConflict};
 use audience::{ErrorCode, ErrorKind, Outcome};
 use serde_json::{Value, json};
 
@@ -155,6 +155,37 @@ async fn an_entry_without_a_usable_status_is_unknown_and_the_rest_of_the_report_
         assert_eq!(failures, [1, 2], "an unknown outcome needs attention too");
         let stored = serde_json::to_string(&report).unwrap();
         assert_eq!(report, serde_json::from_str(&stored).unwrap());
+    }
+}
+
+#[tokio::test]
+async fn each_entry_knows_whether_sending_it_again_can_help() {
+    let slug = |slug: &str| json!({"email": "a@x.io", "status": slug});
+    for (result, upserted, strict) in [
+        (slug("created"), false, false),
+        (slug("updated"), false, false),
+        (slug("skipped"), false, false),
+        (slug("validation_error"), false, false),
+        (slug("already_exists"), false, false),
+        (slug("quota_exceeded"), false, false),
+        (slug("key_not_permitted"), false, false),
+        (slug("not_found"), false, false),
+        (slug("failed_precondition"), false, false),
+        (slug("internal_error"), true, true),
+        (json!({"email": "a@x.io"}), true, false),
+    ] {
+        let server = respond_with(ok(json!({"data": [result, result]}))).await;
+        let entry = NewContact::new("a@x.io");
+        let batch = [entry.clone(), entry.on_conflict(OnConflict::Error)];
+
+        let report = contacts(server.uri()).create_batch(batch).await.unwrap();
+
+        let retryable: Vec<_> = report
+            .entries
+            .iter()
+            .map(BatchEntry::is_retryable)
+            .collect();
+        assert_eq!(retryable, [upserted, strict], "{result}");
     }
 }
 

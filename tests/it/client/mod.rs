@@ -10,6 +10,7 @@ mod dialects;
 mod errors;
 mod faults;
 mod fixtures;
+mod full_responses;
 mod list_splits;
 mod listing;
 mod malformed;
