@@ -67,7 +67,8 @@ impl Page {
 
     /// Returns the items that could not be decoded, each with its index in the page and its error.
     ///
-    /// [`Error::body`] of such an error is the JSON of the item.
+    /// [`Error::body`] of such an error is the JSON of the item. A page that is serialized and read back
+    /// does not have them.
     ///
     /// # Example: report what was left out
     ///
