@@ -4,6 +4,7 @@ use std::ops::Index;
 use serde::{Deserialize, Serialize};
 
 mod json_text;
+mod number;
 mod value;
 
 pub use json_text::JsonText;
