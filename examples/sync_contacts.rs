@@ -53,6 +53,10 @@ async fn sync(contacts: &Contacts, rows: Vec<Row>) -> Result<(), audience::Error
                     let message = message.as_deref().unwrap_or("no message");
                     format!("failed with {code}: {message}")
                 }
+                BatchOutcome::Unknown => {
+                    failed += 1;
+                    "unknown: the service sent no status".to_owned()
+                }
                 other => format!("{other:?}"),
             };
             println!(

@@ -18,7 +18,7 @@ impl<'de> Deserialize<'de> for Json {
     }
 }
 
-struct AnyJson;
+pub(crate) struct AnyJson;
 
 impl<'de> Visitor<'de> for AnyJson {
     type Value = Value;

@@ -4,11 +4,12 @@ use std::time::Duration;
 use super::Iter;
 use super::runtime::Runtime;
 use super::settings::CallSettings;
+use crate::client::{Response, ResponseFuture};
 use crate::contacts::{
-    ContactSummary, CountContacts, CreateBatch, CreateContact, ListContacts, OptOutReason, Page,
-    Subscribe, Unsubscribe,
+    BatchReport, Contact, ContactSummary, CountContacts, CreateBatch, CreateContact, Created,
+    ListContacts, MergeProperties, OptOutReason, Page, RetrieveContact, Subscribe, Unsubscribe,
 };
-use crate::raw::RawRequest;
+use crate::raw::{RawRequest, RawResponse};
 use crate::rule::Rule;
 use crate::{Error, RetryPolicy};
 
@@ -162,6 +163,28 @@ setters! {
         query(name: impl AsRef<str>, value: impl AsRef<str>), header(name: impl AsRef<str>, value: impl AsRef<str>),
         idempotent(),
     }
+}
+
+macro_rules! responses {
+    ($($call:ident -> $value:ty;)*) => {$(
+        impl Call<$call> {
+            /// Makes [`send`](Self::send) return the value in a [`Response`], with the status and the
+            /// headers of the response and the number of attempts. Set everything else first.
+            pub fn response(self) -> Call<ResponseFuture<Response<$value>>> {
+                self.map($call::response)
+            }
+        }
+    )*};
+}
+
+responses! {
+    CreateContact -> Created;
+    CreateBatch -> BatchReport;
+    RetrieveContact -> Contact;
+    ListContacts -> Page;
+    Subscribe -> Contact;
+    Unsubscribe -> Contact;
+    MergeProperties -> RawResponse;
 }
 
 impl<B: fmt::Debug> fmt::Debug for Call<B> {

@@ -11,9 +11,9 @@ use crate::contacts::{ContactStream, ContactSummary, Page, PageStream};
 /// An iterator over the contacts or pages of a list: see [`Call::iter`](super::Call::iter) and
 /// [`Call::pages`](super::Call::pages).
 ///
-/// Each page is fetched when it is needed. After an error, the next call continues from the same place.
-/// The iterator ends after three failures in a row, of whatever kind, and whenever else a stream would:
-/// see [`PageStream`].
+/// Each page is fetched when it is needed. After an error, the next call continues from the same place, or
+/// after the malformed item that the error is about: see [`ContactStream`]. The iterator ends after three
+/// failures in a row, of any kind, and whenever else a stream would: see [`PageStream`].
 #[must_use = "an iterator fetches nothing until `next` is called"]
 pub struct Iter<T: Listed> {
     /// `None` while the client's thread fetches an item with it.

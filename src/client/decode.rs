@@ -1,8 +1,11 @@
 //! Decodes JSON. An error names the place in the body and never quotes the body.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+use std::marker::PhantomData;
 
-use serde::de::DeserializeOwned;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
 use serde_path_to_error::{Path, Segment};
 
 use crate::Error;
@@ -12,13 +15,52 @@ use crate::Error;
 /// # Errors
 ///
 /// `ErrorKind::Decode` if the body is not JSON, or not JSON of this shape.
-pub(super) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
+pub(super) fn decode<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Error> {
     // Tracking the path is slow, so only a body that fails is read again with it.
     serde_json::from_slice(body).map_err(|error| explain::<T>(body, &error))
 }
 
+/// Decodes an object that is a part of a response body, or says why that fails. `place` is its path in the
+/// body.
+pub(crate) fn decode_item<T: DeserializeOwned>(item: &RawValue, place: &str) -> Result<T, String> {
+    let decoded = serde_json::from_str(item.get()).map(|Object(value)| value);
+    decoded.map_err(|_| {
+        let mut deserializer = serde_json::Deserializer::from_str(item.get());
+        match serde_path_to_error::deserialize::<_, Object<T>>(&mut deserializer) {
+            Ok(_) => format!("invalid response at {place}"),
+            Err(error) => invalid_at(place, &error),
+        }
+    })
+}
+
+/// A value that JSON writes as an object.
+///
+/// The `Deserialize` that serde derives for a struct also takes an array with the members in order. That is
+/// right for other formats, and wrong for a response.
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ObjectVisitor<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(members)).map(Object)
+            }
+        }
+
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
+    }
+}
+
 /// Says what is wrong with a body that cannot be decoded.
-fn explain<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> Error {
+fn explain<'de, T: Deserialize<'de>>(body: &'de [u8], error: &serde_json::Error) -> Error {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Error::decode("the response has no body; expected JSON");
     }
@@ -28,20 +70,25 @@ fn explain<T: DeserializeOwned>(body: &[u8], error: &serde_json::Error) -> Error
         Ok(_) => {
             format!("trailing data after the JSON response, at line {line}, column {column}")
         }
-        Err(error) if error.inner().is_data() => format!(
-            "invalid response at {}: {}",
-            place(error.path()),
-            expectation(error.inner())
-        ),
+        Err(error) if error.inner().is_data() => invalid_at("$", &error),
         Err(_) => format!("the response is not valid JSON, at line {line}, column {column}"),
     };
     Error::decode(message)
 }
 
+/// Says what is wrong with a part of a body, and where. `root` is the path of what was read.
+fn invalid_at(root: &str, error: &serde_path_to_error::Error<serde_json::Error>) -> String {
+    let place = place(root, error.path());
+    format!(
+        "invalid response at {place}: {}",
+        expectation(error.inner())
+    )
+}
+
 /// Writes the path. A member name may be personal data, so only names that look like identifiers are
 /// shown.
-fn place(path: &Path) -> String {
-    let mut text = String::from("$");
+fn place(root: &str, path: &Path) -> String {
+    let mut text = String::from(root);
     for segment in path {
         let _infallible = match segment {
             Segment::Seq { index } => write!(text, "[{index}]"),

@@ -1,5 +1,6 @@
 //! What every endpoint has in common: the [`Endpoint`] trait and the builder around it.
 
+use super::full_response::Response;
 use super::future::ResponseFuture;
 use super::handle::Client;
 use super::options::CallOptions;
@@ -51,6 +52,20 @@ impl<E: Endpoint> EndpointCall<E> {
 
     /// Builds the request and returns the future that sends it.
     pub(crate) fn send(self) -> ResponseFuture<E::Output> {
+        self.send_and(E::decode)
+    }
+
+    /// Does the same as `send`, for the value with the status and the headers of its response.
+    pub(crate) fn response(self) -> ResponseFuture<Response<E::Output>> {
+        self.send_and(|endpoint, success| {
+            Response::read(success, |success| endpoint.decode(success))
+        })
+    }
+
+    fn send_and<T: Send + 'static>(
+        self,
+        decode: fn(&E, Success) -> Result<T, Error>,
+    ) -> ResponseFuture<T> {
         let Self {
             client,
             endpoint,
@@ -58,7 +73,7 @@ impl<E: Endpoint> EndpointCall<E> {
         } = self;
         let request = endpoint.request();
         client.send(E::OPERATION, request, options, move |success| {
-            endpoint.decode(success)
+            decode(&endpoint, success)
         })
     }
 }
@@ -92,6 +107,15 @@ macro_rules! endpoint_builder {
             pub(super) fn new(client: &crate::Client, endpoint: $endpoint) -> Self {
                 let call = crate::client::EndpointCall::new(client, endpoint);
                 Self { call }
+            }
+
+            /// Returns a future that sends the call and returns the value in a
+            /// [`Response`](crate::client::Response), with the status and the headers of the response
+            /// and the number of attempts. Set everything else first.
+            pub fn response(
+                self,
+            ) -> crate::client::ResponseFuture<crate::client::Response<$output>> {
+                self.call.response()
             }
         }
 

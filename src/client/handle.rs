@@ -44,7 +44,7 @@ impl Client {
 
     /// Sends a request, with retries, and decodes its response.
     ///
-    /// This is the one place that adds the operation and the number of attempts to an error.
+    /// This is the one place that adds the operation, the number of attempts and the body to an error.
     pub(crate) fn send<T: Send + 'static>(
         self,
         operation: Operation,
@@ -58,8 +58,9 @@ impl Client {
                 Err(error) => Err(error),
             };
             let result = result.and_then(|success| {
-                let attempts = success.attempts();
-                decode(success).map_err(|error| error.after(attempts, Outcome::NotSent))
+                let (attempts, body) = (success.attempts(), success.body().clone());
+                decode(success)
+                    .map_err(|error| error.after(attempts, Outcome::NotSent).reading(body))
             });
             result.map_err(|error| error.at(operation.name))
         })

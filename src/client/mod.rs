@@ -10,6 +10,7 @@ mod builder;
 mod decode;
 mod endpoint;
 mod failed_attempt;
+mod full_response;
 mod future;
 mod handle;
 mod hold;
@@ -25,7 +26,9 @@ mod transport;
 
 pub use auth::Auth;
 pub use builder::ClientBuilder;
+pub(crate) use decode::{Object, decode_item};
 pub(crate) use endpoint::{Endpoint, EndpointCall, endpoint_builder};
+pub use full_response::Response;
 pub use future::ResponseFuture;
 pub use handle::Client;
 pub(crate) use options::{CallDeadline, CallOptions, call_settings, opaque_debug};

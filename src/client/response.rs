@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
-use serde::de::DeserializeOwned;
+use serde::de::{Deserialize, DeserializeOwned};
 
-use super::decode::decode;
+use super::decode::{Object, decode};
 use super::request::Operation;
 use crate::{Error, Outcome};
 
@@ -64,12 +64,18 @@ impl Success {
         self.attempts
     }
 
-    /// Decodes the body from JSON.
-    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Error> {
-        decode(&self.response.body).map_err(|error| {
+    /// Decodes the body, which must be a JSON object.
+    pub(crate) fn object<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        self.json().map(|Object(value)| value)
+    }
+
+    /// Decodes the body from any JSON.
+    pub(crate) fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Error> {
+        decode(self.body()).map_err(|error| {
             error
                 .at(self.operation.name)
                 .after(self.attempts, Outcome::NotSent)
+                .reading(self.body().clone())
         })
     }
 }

@@ -1,9 +1,10 @@
 use http::Method;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::{BatchEntry, BatchReport, Contacts, NewContact};
 use crate::Error;
-use crate::client::{Endpoint, Operation, Request, RetrySafety, Success, endpoint_builder};
+use crate::client::{Endpoint, Object, Operation, Request, RetrySafety, Success, endpoint_builder};
 
 /// The largest number of entries in a batch (interface section 8).
 pub const MAX_BATCH: usize = 100;
@@ -13,7 +14,8 @@ impl Contacts {
     ///
     /// The call succeeds even if entries fail. The [`BatchReport`] has one result for each entry, in
     /// the order of the entries. Once the plan's contact ceiling is crossed, every remaining entry
-    /// reports `quota_exceeded`.
+    /// reports `quota_exceeded`. If the service sends no usable result for an entry, its outcome is
+    /// [`BatchOutcome::Unknown`](super::BatchOutcome::Unknown).
     ///
     /// If any entry has `OnConflict::Error`, the batch is retried only if it was certainly not
     /// applied.
@@ -24,6 +26,8 @@ impl Contacts {
     ///   [`MAX_BATCH`] entries, or if a property is a number that JSON cannot represent. Nothing is
     ///   sent.
     /// - `key_not_permitted` (403) if the key is a sending-access key.
+    /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the response is not a report, or has not one
+    ///   result for each entry.
     ///
     /// # Example: an import that reports failures
     ///
@@ -60,8 +64,9 @@ pub(super) struct Batch {
 }
 
 #[derive(Deserialize)]
-struct Results {
-    data: Vec<BatchEntry>,
+struct Results<'a> {
+    #[serde(borrow)]
+    data: Vec<&'a RawValue>,
 }
 
 impl Endpoint for Batch {
@@ -85,18 +90,15 @@ impl Endpoint for Batch {
     }
 
     fn decode(&self, success: Success) -> Result<BatchReport, Error> {
-        let Results { data: mut entries } = success.json()?;
-        let (results, sent) = (entries.len(), self.entries.len());
+        let Object(Results { data }) = success.json()?;
+        let (results, sent) = (data.len(), self.entries.len());
         if results != sent {
             let message = format!("the response has {results} results for {sent} entries");
             return Err(Error::decode(message));
         }
-        for (entry, sent) in entries.iter_mut().zip(&self.entries) {
-            if entry.email.is_empty() {
-                sent.email().clone_into(&mut entry.email);
-            }
-        }
-        Ok(BatchReport::new(entries, success.attempts()))
+        let pairs = data.iter().zip(&self.entries);
+        let entries = pairs.map(|(result, sent)| BatchEntry::read(result, sent));
+        Ok(BatchReport::new(entries.collect(), success.attempts()))
     }
 }
 

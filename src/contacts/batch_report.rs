@@ -1,7 +1,10 @@
 use serde::{Deserialize, Serialize, Serializer};
-use serde_json::Value;
+use serde_json::value::RawValue;
 
+use super::NewContact;
 use crate::ErrorCode;
+use crate::client::Object;
+use crate::properties::PropertyValue;
 
 /// The results of a batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,7 +21,8 @@ impl BatchReport {
         Self { entries, attempts }
     }
 
-    /// Returns the entries that failed, each with its index in the batch.
+    /// Returns the entries that failed or whose outcome is [unknown](BatchOutcome::Unknown), each with
+    /// its index in the batch.
     ///
     /// # Example: the slug of each failure
     ///
@@ -66,23 +70,77 @@ pub struct BatchEntry {
     pub email: String,
     /// What happened to the entry.
     pub outcome: BatchOutcome,
+    /// Whether the entry was sent with `OnConflict::Error`.
+    #[serde(skip)]
+    fails_on_conflict: bool,
 }
 
-/// Serializes to the form of section 2.5.
+impl BatchEntry {
+    /// Returns whether sending this entry again, unchanged, can help.
+    ///
+    /// - `false` if the entry was applied, and for every refusal that the interface document names: the
+    ///   entry, the plan or the key must change first.
+    /// - `true` for any other slug, because what it stands for may pass. The entry was not applied.
+    /// - If the outcome is [unknown](BatchOutcome::Unknown): `true`, unless the entry was sent with
+    ///   [`OnConflict::Error`](super::OnConflict::Error), which would then refuse a contact that the first
+    ///   batch created. A report that was stored and read back does not know that, and returns `true`.
+    ///
+    /// # Example: the entries to send again
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::contacts::NewContact;
+    ///
+    /// let batch = ["ada@example.com", "no address"].map(NewContact::new);
+    /// let report = contacts.create_batch(batch.clone()).await?;
+    ///
+    /// let retryable = report.failures().filter(|(_, entry)| entry.is_retryable());
+    /// let again: Vec<_> = retryable.map(|(index, _)| batch[index].clone()).collect();
+    /// assert!(again.is_empty(), "an invalid address stays invalid");
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match &self.outcome {
+            BatchOutcome::Created | BatchOutcome::Updated | BatchOutcome::Skipped => false,
+            BatchOutcome::Failed { code, .. } => !ErrorCode::KNOWN.contains(code),
+            BatchOutcome::Unknown => !self.fails_on_conflict,
+        }
+    }
+
+    /// Reads the result of an entry that was sent. A result that is not an object tells nothing.
+    pub(super) fn read(result: &RawValue, sent: &NewContact) -> Self {
+        let result = serde_json::from_str(result.get()).map(|Object(result)| result);
+        let mut entry = Self::from(result.unwrap_or_else(|_| ResultEntry::default()));
+        if entry.email.is_empty() {
+            sent.email().clone_into(&mut entry.email);
+        }
+        entry.fails_on_conflict = sent.fails_on_conflict();
+        entry
+    }
+}
+
+/// Serializes to the form of section 2.5. An unknown outcome has no status.
 impl Serialize for BatchEntry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
         struct WireEntry<'a> {
             email: &'a str,
-            status: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            status: Option<&'a str>,
             #[serde(skip_serializing_if = "Option::is_none")]
             message: Option<&'a str>,
         }
         let (status, message) = match &self.outcome {
-            BatchOutcome::Created => ("created", None),
-            BatchOutcome::Updated => ("updated", None),
-            BatchOutcome::Skipped => ("skipped", None),
-            BatchOutcome::Failed { code, message } => (code.as_str(), message.as_deref()),
+            BatchOutcome::Created => (Some("created"), None),
+            BatchOutcome::Updated => (Some("updated"), None),
+            BatchOutcome::Skipped => (Some("skipped"), None),
+            BatchOutcome::Failed { code, message } => (Some(code.as_str()), message.as_deref()),
+            BatchOutcome::Unknown => (None, None),
         };
         let email = &self.email;
         WireEntry {
@@ -111,53 +169,62 @@ pub enum BatchOutcome {
         /// The service's message, if it sent one.
         message: Option<String>,
     },
+    /// The service sent no usable status for the entry, so it may have been applied or not.
+    ///
+    /// [`retrieve`](super::Contacts::retrieve) shows which.
+    Unknown,
 }
 
 impl BatchOutcome {
-    /// Returns whether the entry was not applied.
+    /// Returns whether the entry failed, or may have failed because its outcome is
+    /// [unknown](Self::Unknown).
     #[must_use]
     pub fn is_failure(&self) -> bool {
-        matches!(self, Self::Failed { .. })
+        matches!(self, Self::Failed { .. } | Self::Unknown)
     }
 }
 
-/// An entry on the wire. Section 2.5 does not show the name of the message field.
-#[derive(Deserialize)]
+/// An entry on the wire. Section 2.5 does not show the name of the message field. No member makes the entry
+/// invalid, whatever its type.
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct ResultEntry {
-    #[serde(default)]
-    email: Option<String>,
-    status: String,
-    #[serde(default)]
-    message: Value,
-    #[serde(default)]
-    error: Value,
-    #[serde(default)]
-    detail: Value,
-    #[serde(default)]
-    reason: Value,
+    email: Option<PropertyValue>,
+    status: Option<PropertyValue>,
+    message: Option<PropertyValue>,
+    error: Option<PropertyValue>,
+    detail: Option<PropertyValue>,
+    reason: Option<PropertyValue>,
+}
+
+/// Returns the text of a member, if it is text and not empty.
+fn text(member: Option<&PropertyValue>) -> Option<&str> {
+    member?.as_str().filter(|text| !text.is_empty())
 }
 
 impl From<ResultEntry> for BatchEntry {
     fn from(entry: ResultEntry) -> Self {
-        let outcome = match entry.status.as_str() {
-            "created" => BatchOutcome::Created,
-            "updated" => BatchOutcome::Updated,
-            "skipped" => BatchOutcome::Skipped,
-            slug => {
-                let message = [&entry.message, &entry.error, &entry.detail, &entry.reason]
+        let outcome = match text(entry.status.as_ref()) {
+            Some("created") => BatchOutcome::Created,
+            Some("updated") => BatchOutcome::Updated,
+            Some("skipped") => BatchOutcome::Skipped,
+            Some(slug) => {
+                let messages = [&entry.message, &entry.error, &entry.detail, &entry.reason];
+                let message = messages
                     .into_iter()
-                    .filter_map(Value::as_str)
-                    .find(|text| !text.is_empty())
-                    .map(str::to_owned);
+                    .find_map(|member| text(member.as_ref()));
                 BatchOutcome::Failed {
                     code: ErrorCode::from_slug(slug),
-                    message,
+                    message: message.map(str::to_owned),
                 }
             }
+            None => BatchOutcome::Unknown,
         };
+        let email = text(entry.email.as_ref()).unwrap_or_default().to_owned();
         Self {
-            email: entry.email.unwrap_or_default(),
+            email,
             outcome,
+            fails_on_conflict: false,
         }
     }
 }

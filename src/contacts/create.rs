@@ -74,7 +74,7 @@ impl Endpoint for Create {
 
     fn decode(&self, success: Success) -> Result<Created, Error> {
         Ok(Created {
-            contact: success.json()?,
+            contact: success.object()?,
             is_new: success.status() == StatusCode::CREATED,
             attempts: success.attempts(),
         })

@@ -1,5 +1,4 @@
 use http::Method;
-use serde::de::DeserializeOwned;
 
 use super::{Contacts, Page};
 use crate::Error;
@@ -21,6 +20,8 @@ impl Contacts {
     ///   the interface document does not define the combination, or if a rule contains a number that
     ///   JSON cannot represent.
     /// - [`ErrorKind::Api`](crate::ErrorKind::Api) if the service refuses the request.
+    /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the response is not a page. One item that is
+    ///   not a contact does not make the call fail: see [`Page::malformed`].
     ///
     /// # Example: everyone on a plan
     ///
@@ -121,10 +122,11 @@ impl ListContacts {
         self.call.endpoint.after.clone()
     }
 
-    /// Fetches the page after `cursor`, or the part of it that `T` decodes.
-    pub(super) fn fetch<T: DeserializeOwned + Send + 'static>(
+    /// Fetches the page after `cursor`, and reads it with `read`.
+    pub(super) fn fetch<T: Send + 'static>(
         &self,
         cursor: Option<&str>,
+        read: fn(&Success) -> Result<T, Error>,
     ) -> ResponseFuture<T> {
         let EndpointCall {
             client,
@@ -137,8 +139,8 @@ impl ListContacts {
         }
         client
             .clone()
-            .send(List::OPERATION, request, options.clone(), |success| {
-                success.json()
+            .send(List::OPERATION, request, options.clone(), move |success| {
+                read(&success)
             })
     }
 }
@@ -170,7 +172,7 @@ impl Endpoint for List {
     }
 
     fn decode(&self, success: Success) -> Result<Page, Error> {
-        success.json()
+        Page::read(&success)
     }
 }
 

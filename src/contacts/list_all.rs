@@ -1,13 +1,11 @@
 //! Reading a list past its first page.
 
-use serde::Deserialize;
-
 use super::list::List;
-use super::optional_text;
+use super::page_items::RawPage;
 use super::paging::{PageCursor, PageStep};
-use super::{ContactStream, ListContacts, PageStream};
+use super::{ContactStream, ListContacts, Page, PageStream};
 use crate::Error;
-use crate::client::{Endpoint as _, ResponseFuture};
+use crate::client::{Endpoint as _, ResponseFuture, Success};
 
 /// The largest page the service returns (interface section 8).
 const LARGEST_PAGE: u32 = 200;
@@ -17,7 +15,9 @@ impl ListContacts {
     /// polled.
     ///
     /// A page that cannot be fetched is an error, and the next poll fetches it again. The stream ends
-    /// after three failures in a row, of whatever kind: see [`PageStream`].
+    /// after three failures in a row, of any kind: see [`PageStream`].
+    /// A malformed item is one error, in its place; the contacts after it follow. It does not count as a
+    /// failure.
     ///
     /// # Example: every address
     ///
@@ -40,15 +40,16 @@ impl ListContacts {
         ContactStream::new(self.pages())
     }
 
-    /// Returns a stream of all pages after the cursor. Each has at least one contact.
+    /// Returns a stream of all pages after the cursor. Each has at least one item; [`Page::malformed`] has
+    /// those that are not contacts.
     ///
     /// A page that cannot be fetched is an error, and the next poll fetches it again. The stream ends
-    /// after three failures in a row, of whatever kind: see [`PageStream`].
+    /// after three failures in a row, of any kind: see [`PageStream`].
     pub fn pages(self) -> PageStream {
-        PageStream::new(self.start(), move |cursor| self.fetch(cursor))
+        PageStream::new(self.start(), move |cursor| self.fetch(cursor, Page::read))
     }
 
-    /// Counts the contacts that match, opted-out ones included.
+    /// Counts the contacts that match, opted-out and malformed ones included.
     ///
     /// It fetches all pages, of 200 contacts unless a [`limit`](Self::limit) is set. Timeout, deadline
     /// and retries apply to each page.
@@ -94,10 +95,9 @@ impl IntoFuture for CountContacts {
             let mut cursor = PageCursor::new(list.start());
             let mut total = 0;
             loop {
-                let page: PageOfIds = list.fetch(cursor.current()).await?;
-                let last_id = page.data.last().map(|contact| contact.id.as_str());
-                match cursor.advance(last_id, page.next.as_deref()) {
-                    PageStep::Page => total += page.data.len() as u64,
+                let page = list.fetch(cursor.current(), CountedPage::read).await?;
+                match cursor.advance(page.cursor.as_deref(), None) {
+                    PageStep::Page => total += page.items,
                     PageStep::End => return Ok(total),
                     PageStep::Cycle => return Err(Error::pagination().at(List::OPERATION.name)),
                 }
@@ -107,14 +107,17 @@ impl IntoFuture for CountContacts {
 }
 
 /// The part of a page that a count needs.
-#[derive(Deserialize)]
-struct PageOfIds {
-    data: Vec<Id>,
-    #[serde(default, deserialize_with = "optional_text::deserialize")]
-    next: Option<String>,
+struct CountedPage {
+    items: u64,
+    cursor: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct Id {
-    id: String,
+impl CountedPage {
+    fn read(success: &Success) -> Result<Self, Error> {
+        let page = RawPage::read(success)?;
+        Ok(Self {
+            items: page.data.len() as u64,
+            cursor: page.cursor()?,
+        })
+    }
 }

@@ -1,7 +1,8 @@
 //! Contacts: create, retrieve and list them, and record their consent.
 //!
 //! [`Client::contacts`](crate::Client::contacts) returns the handle. Its methods return builders, and a
-//! builder is sent by `.await`. The service shows a contact in three forms, so there are three types:
+//! builder is sent by `.await`; `.response().await` returns the status, the headers and the number of
+//! attempts with the value. The service shows a contact in three forms, so there are three types:
 //! [`Contact`] from retrieve and the consent calls, [`ContactRecord`] from create, and
 //! [`ContactSummary`] from lists.
 //!
@@ -51,11 +52,12 @@ mod model;
 mod new_contact;
 mod optional_text;
 mod page;
+mod page_items;
 mod paging;
 mod reason;
 mod stream;
 
-pub use crate::properties::{Properties, PropertyValue};
+pub use crate::properties::{JsonText, Properties, PropertyValue};
 pub use batch::{CreateBatch, MAX_BATCH};
 pub use batch_report::{BatchEntry, BatchOutcome, BatchReport};
 pub use create::{CreateContact, Created};

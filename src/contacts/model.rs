@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::optional_text;
 use super::reason::UnsubscribeReason;
@@ -10,9 +10,14 @@ use crate::properties::Properties;
 /// A contact in its full form, as retrieve and the consent calls return it (interface section 2.1).
 ///
 /// A name that was never given is `None`, whether the service leaves it out, sends `null` or sends an
-/// empty text. A member that a response leaves out is never guessed: if a consent call returns no
-/// topics, [`topics`](Contact::topics) is empty.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// empty text.
+///
+/// The interface document does not say whether the consent calls return this form or a shorter one. If a
+/// response leaves out the topics or the reason of an opt-out, they are empty here, and
+/// [`shows_topics`](Contact::shows_topics) and
+/// [`shows_unsubscribe_reason`](Contact::shows_unsubscribe_reason) tell that from a contact who has none.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(from = "WireContact")]
 #[non_exhaustive]
 pub struct Contact {
     /// The id that the service assigned. Lists take it as a cursor. The key of a contact is its
@@ -21,24 +26,138 @@ pub struct Contact {
     /// The address, trimmed and in lower case.
     pub email: String,
     /// The given name, if known.
-    #[serde(default, with = "optional_text")]
     pub first_name: Option<String>,
     /// The family name, if known.
-    #[serde(default, with = "optional_text")]
     pub last_name: Option<String>,
     /// The merge fields.
-    #[serde(default, deserialize_with = "null_as_default")]
     pub properties: Properties,
     /// The global opt-out. If true, no broadcast of any topic reaches the contact.
     pub unsubscribed: bool,
     /// Why the contact is opted out, if the service gives a reason.
-    #[serde(default, with = "optional_text")]
     pub unsubscribe_reason: Option<UnsubscribeReason>,
     /// When the contact was created.
     pub created_at: Timestamp,
     /// The contact's answer for each topic. If the contact never answered, it is the topic's default.
-    #[serde(default, deserialize_with = "null_as_default")]
     pub topics: BTreeMap<String, bool>,
+    shows_reason: bool,
+    shows_topics: bool,
+}
+
+impl Contact {
+    /// Returns whether the service sent the topics. If not, an empty [`topics`](Self::topics) says nothing
+    /// about the contact: [`retrieve`](super::Contacts::retrieve) does.
+    ///
+    /// # Example: the answer after a consent call
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # server.topic("news", true);
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create(audience::contacts::NewContact::new("ada@example.com")).await?;
+    /// let mut contact = contacts.unsubscribe("ada@example.com").topic("news").await?;
+    ///
+    /// if !contact.shows_topics() {
+    ///     contact = contacts.retrieve("ada@example.com").await?;
+    /// }
+    /// assert_eq!(contact.topics.get("news"), Some(&false));
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
+    #[must_use]
+    pub fn shows_topics(&self) -> bool {
+        self.shows_topics || !self.topics.is_empty()
+    }
+
+    /// Returns whether the service sent the reason of an opt-out, or that there is none. If not, a `None`
+    /// in [`unsubscribe_reason`](Self::unsubscribe_reason) says nothing about the contact:
+    /// [`retrieve`](super::Contacts::retrieve) does.
+    #[must_use]
+    pub fn shows_unsubscribe_reason(&self) -> bool {
+        self.shows_reason || self.unsubscribe_reason.is_some()
+    }
+}
+
+/// A contact on the wire: the topics and the reason may be absent.
+#[derive(Deserialize)]
+struct WireContact {
+    id: String,
+    email: String,
+    #[serde(default, deserialize_with = "optional_text::deserialize")]
+    first_name: Option<String>,
+    #[serde(default, deserialize_with = "optional_text::deserialize")]
+    last_name: Option<String>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    properties: Properties,
+    unsubscribed: bool,
+    #[serde(default, deserialize_with = "present_text")]
+    unsubscribe_reason: Option<Option<UnsubscribeReason>>,
+    created_at: Timestamp,
+    #[serde(default)]
+    topics: Option<BTreeMap<String, bool>>,
+}
+
+/// Reads the text of a member that is not absent. `null` is present, and is no text.
+fn present_text<'de, D: Deserializer<'de>, T: From<String>>(
+    deserializer: D,
+) -> Result<Option<Option<T>>, D::Error> {
+    optional_text::deserialize(deserializer).map(Some)
+}
+
+impl From<WireContact> for Contact {
+    fn from(contact: WireContact) -> Self {
+        Self {
+            id: contact.id,
+            email: contact.email,
+            first_name: contact.first_name,
+            last_name: contact.last_name,
+            properties: contact.properties,
+            unsubscribed: contact.unsubscribed,
+            created_at: contact.created_at,
+            shows_reason: contact.unsubscribe_reason.is_some(),
+            unsubscribe_reason: contact.unsubscribe_reason.flatten(),
+            shows_topics: contact.topics.is_some(),
+            topics: contact.topics.unwrap_or_default(),
+        }
+    }
+}
+
+/// Serializes to the form of section 2.1, without the topics or the reason if the service did not send
+/// them.
+impl Serialize for Contact {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct FullForm<'a> {
+            id: &'a str,
+            email: &'a str,
+            #[serde(serialize_with = "optional_text::serialize")]
+            first_name: &'a Option<String>,
+            #[serde(serialize_with = "optional_text::serialize")]
+            last_name: &'a Option<String>,
+            properties: &'a Properties,
+            unsubscribed: bool,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            unsubscribe_reason: Option<&'a str>,
+            created_at: Timestamp,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            topics: Option<&'a BTreeMap<String, bool>>,
+        }
+        let reason = self.unsubscribe_reason.as_ref();
+        let reason = reason.map_or("", UnsubscribeReason::as_str);
+        FullForm {
+            id: &self.id,
+            email: &self.email,
+            first_name: &self.first_name,
+            last_name: &self.last_name,
+            properties: &self.properties,
+            unsubscribed: self.unsubscribed,
+            unsubscribe_reason: self.shows_unsubscribe_reason().then_some(reason),
+            created_at: self.created_at,
+            topics: self.shows_topics().then_some(&self.topics),
+        }
+        .serialize(serializer)
+    }
 }
 
 /// A contact as create returns it (interface section 2.2): without the topics and the reason of an

@@ -2,26 +2,45 @@ use serde::{Deserialize, Serialize};
 
 use super::model::ContactSummary;
 use super::optional_text;
+use super::page_items::{MalformedItem, PageItems, RawPage, decode_items};
 use super::paging::cursor_after;
+use crate::Error;
+use crate::client::{Object, Success};
 
 /// A page of contacts, newest first.
+///
+/// An item that is not a contact as the interface document shows it does not cost the page: the others are
+/// in [`data`](Self::data), and [`malformed`](Self::malformed) names it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Page {
-    /// The contacts. Empty only if the list has ended.
+    /// The contacts. Empty if the list has ended, or if every item is malformed.
     pub data: Vec<ContactSummary>,
     /// The cursor that the service sent, or `None` if it sent none or an empty one.
     ///
     /// `None` does not mean the end; only an empty page does. Continue with [`cursor`](Page::cursor).
     #[serde(default, with = "optional_text")]
     pub next: Option<String>,
+    #[serde(skip)]
+    malformed: Vec<MalformedItem>,
+    /// The cursor that follows a page with malformed items.
+    #[serde(skip)]
+    cursor: Option<String>,
+}
+
+/// A page on the wire.
+#[derive(Deserialize)]
+struct WirePage {
+    data: Vec<Object<ContactSummary>>,
+    #[serde(default, deserialize_with = "optional_text::deserialize")]
+    next: Option<String>,
 }
 
 impl Page {
     /// Returns the cursor for the following page, to pass to
     /// [`after`](super::ListContacts::after): [`next`](Page::next), or else the id of the last contact.
     ///
-    /// `None` if the page is empty, because the list has ended.
+    /// `None` if the page has no items, because the list has ended.
     ///
     /// # Example: read page by page
     ///
@@ -46,8 +65,68 @@ impl Page {
         cursor_after(self.last_id(), self.next.as_deref())
     }
 
+    /// Returns the items that could not be decoded, each with its index in the page and its error.
+    ///
+    /// [`Error::body`] of such an error is the JSON of the item. A page that is serialized and read back
+    /// does not have them.
+    ///
+    /// # Example: report what was left out
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// let page = contacts.list().await?;
+    ///
+    /// for (index, error) in page.malformed() {
+    ///     eprintln!("item {index} was left out: {error}");
+    /// }
+    /// # assert_eq!(page.malformed().count(), 0);
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
+    pub fn malformed(&self) -> impl ExactSizeIterator<Item = (usize, Error)> {
+        self.malformed.iter().map(MalformedItem::error)
+    }
+
+    /// Reads a page from a response, without its malformed items.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Decode` if the response is not a page, or if it has items and no cursor.
+    pub(super) fn read(success: &Success) -> Result<Self, Error> {
+        // To read the items one by one takes longer, so only a page that fails is read again.
+        if let Ok(Object(page)) = serde_json::from_slice(success.body()) {
+            return Ok(Self::from_wire(page));
+        }
+        let page = RawPage::read(success)?;
+        let (data, malformed) = decode_items(success, &page.data);
+        Ok(Self {
+            data,
+            malformed,
+            cursor: page.cursor()?,
+            next: page.next,
+        })
+    }
+
+    fn from_wire(WirePage { data, next }: WirePage) -> Self {
+        Self {
+            data: data.into_iter().map(|Object(contact)| contact).collect(),
+            next,
+            malformed: Vec::new(),
+            cursor: None,
+        }
+    }
+
+    pub(super) fn into_items(self) -> PageItems {
+        PageItems::new(self.data, self.malformed)
+    }
+
+    /// Returns the id of the last item, or what stands in for it. `None` if the page has no items.
     pub(super) fn last_id(&self) -> Option<&str> {
-        self.data.last().map(|contact| contact.id.as_str())
+        let last = || self.data.last().map(|contact| contact.id.as_str());
+        self.cursor.as_deref().or_else(last)
     }
 }
 

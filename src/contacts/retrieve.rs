@@ -58,7 +58,7 @@ impl Endpoint for Retrieve {
     }
 
     fn decode(&self, success: Success) -> Result<Contact, Error> {
-        success.json()
+        success.object()
     }
 }
 

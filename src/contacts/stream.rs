@@ -1,13 +1,13 @@
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::vec;
 
 use futures_core::Stream;
 use futures_core::stream::FusedStream;
 
 use super::model::ContactSummary;
 use super::page::Page;
+use super::page_items::PageItems;
 use super::paging::{PageCursor, PageStep};
 use crate::client::ResponseFuture;
 use crate::{Error, ErrorKind};
@@ -16,6 +16,10 @@ use crate::{Error, ErrorKind};
 ///
 /// Created by [`ListContacts::stream`](super::ListContacts::stream). It holds one page at most, and
 /// fetches the next page when that one is used up. [`PageStream`] documents its errors and its end.
+///
+/// An item that is not a contact as the interface document shows it is an error of its own, in its place:
+/// [`ErrorKind::Decode`], and [`Error::body`] has the JSON of the item. The next poll continues after it.
+/// However many there are, they do not end the stream.
 ///
 /// # Example: count the contacts that opted out
 ///
@@ -41,17 +45,17 @@ use crate::{Error, ErrorKind};
 #[must_use = "a stream fetches nothing unless polled"]
 pub struct ContactStream {
     pages: PageStream,
-    page: vec::IntoIter<ContactSummary>,
-    /// The last contact returned, unless it was the last of its page.
-    last_id: Option<String>,
+    page: PageItems,
+    /// The cursor within the page, while it has items left.
+    within: Option<String>,
 }
 
 impl ContactStream {
     pub(super) fn new(pages: PageStream) -> Self {
         Self {
             pages,
-            page: Vec::new().into_iter(),
-            last_id: None,
+            page: PageItems::new(Vec::new(), Vec::new()),
+            within: None,
         }
     }
 
@@ -81,7 +85,10 @@ impl ContactStream {
     /// ```
     #[must_use]
     pub fn cursor(&self) -> Option<&str> {
-        self.last_id.as_deref().or(self.pages.cursor())
+        match self.page.len() {
+            0 => self.pages.cursor(),
+            _ => self.within.as_deref(),
+        }
     }
 }
 
@@ -90,12 +97,17 @@ impl Stream for ContactStream {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
-            if let Some(contact) = self.page.next() {
-                self.last_id = (self.page.len() > 0).then(|| contact.id.clone());
-                return Poll::Ready(Some(Ok(contact)));
+            if let Some(item) = self.page.next() {
+                // An item without an id has no cursor, so the cursor stays before it.
+                self.within = item.id.or(self.within.take());
+                return Poll::Ready(Some(item.contact));
             }
+            let start = self.pages.cursor().map(str::to_owned);
             match ready!(Pin::new(&mut self.pages).poll_next(context)) {
-                Some(Ok(page)) => self.page = page.data.into_iter(),
+                Some(Ok(page)) => {
+                    self.page = page.into_items();
+                    self.within = start;
+                }
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                 None => return Poll::Ready(None),
             }
@@ -114,7 +126,7 @@ impl FusedStream for ContactStream {
     }
 }
 
-/// All pages of a list, newest contacts first. No page is empty.
+/// All pages of a list, newest contacts first. Each has at least one item.
 ///
 /// Created by [`ListContacts::pages`](super::ListContacts::pages). Each poll fetches the next page if
 /// none is being fetched. Timeout, deadline and retries apply to each page.

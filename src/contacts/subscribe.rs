@@ -12,6 +12,9 @@ impl Contacts {
     /// The call is retried only if it was certainly not applied. A late retry could undo an opt-out
     /// that the recipient made in the meantime.
     ///
+    /// The interface document does not show the form of the response:
+    /// [`Contact::shows_topics`] tells whether it has the topics.
+    ///
     /// # Errors
     ///
     /// - `failed_precondition` (422) if the contact reported spam: [`Error::is_complaint_locked`].
@@ -104,7 +107,7 @@ impl Endpoint for OptIn {
     }
 
     fn decode(&self, success: Success) -> Result<Contact, Error> {
-        success.json()
+        success.object()
     }
 }
 

@@ -9,6 +9,9 @@ impl Contacts {
     /// Records an opt-out: of all broadcasts or, with [`topic`](Unsubscribe::topic), only of that
     /// topic (interface sections 3.2 and 4.5).
     ///
+    /// The interface document does not show the form of the response:
+    /// [`Contact::shows_topics`] tells whether it has the topics.
+    ///
     /// # Errors
     ///
     /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist.
@@ -108,7 +111,7 @@ impl Endpoint for OptOut {
     }
 
     fn decode(&self, success: Success) -> Result<Contact, Error> {
-        success.json()
+        success.object()
     }
 }
 

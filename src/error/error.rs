@@ -50,6 +50,7 @@ struct Inner {
     outcome: Outcome,
     attempts: u32,
     is_retryable: bool,
+    body: Option<Bytes>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -145,6 +146,31 @@ impl Error {
         self.0.is_retryable
     }
 
+    /// Returns the body of the response: of a refusal, or of a 2xx response that could not be decoded.
+    ///
+    /// If only one item of a list is malformed, it is the JSON of that item. `None` if there is no
+    /// response, or if its body could not be read to its end. Neither `Display` nor `Debug` prints it.
+    ///
+    /// # Example: keep what could not be decoded
+    ///
+    /// ```
+    /// # fn keep(_: &[u8]) {}
+    /// # async fn example(contacts: audience::contacts::Contacts) {
+    /// use audience::ErrorKind;
+    ///
+    /// if let Err(error) = contacts.retrieve("ada@example.com").await
+    ///     && error.kind() == ErrorKind::Decode
+    ///     && let Some(body) = error.body()
+    /// {
+    ///     keep(body);
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn body(&self) -> Option<&[u8]> {
+        self.0.body.as_deref().or(self.api().map(ApiError::body))
+    }
+
     /// Returns how many requests were made: 0 if nothing was sent, more than 1 after retries.
     #[must_use]
     pub fn attempts(&self) -> u32 {
@@ -230,6 +256,7 @@ impl Error {
                 kind,
                 ErrorKind::Connect | ErrorKind::Timeout | ErrorKind::Transport
             ),
+            body: None,
             source: None,
         }))
     }
@@ -249,6 +276,12 @@ impl Error {
     /// Adds the error that caused this one.
     pub(crate) fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
+        self
+    }
+
+    /// Adds the body that could not be decoded, unless the error has a part of it already.
+    pub(crate) fn reading(mut self, body: Bytes) -> Self {
+        self.0.body.get_or_insert(body);
         self
     }
 

@@ -43,7 +43,8 @@ pub enum ErrorKind {
     Connect,
     /// The service responded with 2xx, but the body is not what the interface document shows.
     ///
-    /// The message names the operation and the JSON path. A write was most likely applied.
+    /// The message names the operation and the JSON path, and [`Error::body`](super::Error::body) has the
+    /// body. A write was most likely applied.
     Decode,
     /// The request cannot be sent because an argument is invalid: for example an address that would
     /// reach another endpoint, an empty batch, a number that JSON cannot represent, or a rule that makes

@@ -3,8 +3,11 @@ use std::ops::Index;
 
 use serde::{Deserialize, Serialize};
 
+mod json_text;
+mod number;
 mod value;
 
+pub use json_text::JsonText;
 pub use value::PropertyValue;
 
 /// The merge fields of a contact (interface section 2.1), sorted by name.

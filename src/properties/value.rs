@@ -3,12 +3,14 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Number, Value};
 
-use crate::json::Json;
+use super::json_text::{self, JsonText};
+use crate::Error;
 
 /// The value of a property: text or a number (interface section 2.1). Any other JSON that the service
 /// sends is kept.
 ///
-/// Integers and fractions are kept apart as in JSON: `3` stays `3`, and `3.0` stays `3.0`.
+/// Integers and fractions are kept apart as in JSON: `3` stays `3`, and `3.0` stays `3.0`. No number is
+/// rounded: one that neither an integer nor an `f64` represents is [`Exact`](Self::Exact).
 ///
 /// A number must be finite. JSON cannot represent infinity and NaN, so calls that would send them fail
 /// with [`ErrorKind::Input`](crate::ErrorKind::Input).
@@ -28,15 +30,45 @@ use crate::json::Json;
 pub enum PropertyValue {
     /// Text.
     String(String),
-    /// A whole number.
+    /// A whole number in the range of `i64`.
     Integer(i64),
+    /// A whole number above the range of `i64`. Create it with `from`, which returns
+    /// [`Integer`](Self::Integer) for a smaller number.
+    Unsigned(u64),
     /// A number with a fraction or an exponent.
     Float(f64),
-    /// An integer out of the range of `i64`, or JSON that section 2.1 does not mention.
+    /// A number that none of the variants above represents without rounding, such as `1e400`, or JSON
+    /// that Rust cannot represent. Its text is kept, and sent as that JSON.
+    ///
+    /// Reading JSON text keeps it; a `serde_json::Value` has rounded such a number already. To convert
+    /// it to a `serde_json::Value` is an error if the number is out of the range of `f64`.
+    Exact(JsonText),
+    /// JSON that section 2.1 does not mention.
     Other(Value),
 }
 
 impl PropertyValue {
+    /// Reads a value from JSON.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Input`](crate::ErrorKind::Input) if the text is not valid JSON.
+    ///
+    /// # Example: a number with more digits than an `f64` holds
+    ///
+    /// ```
+    /// use audience::contacts::{NewContact, PropertyValue};
+    ///
+    /// let balance = PropertyValue::from_json("12345678901234567890.12")?;
+    ///
+    /// assert_eq!(balance.to_string(), "12345678901234567890.12");
+    /// let ada = NewContact::new("ada@example.com").property("balance", balance);
+    /// # Ok::<(), audience::Error>(())
+    /// ```
+    pub fn from_json(text: &str) -> Result<Self, Error> {
+        json_text::parse(text).ok_or_else(|| Error::input("a property is not valid JSON"))
+    }
+
     /// Returns the text, if the value is text.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
@@ -51,17 +83,32 @@ impl PropertyValue {
     pub fn as_i64(&self) -> Option<i64> {
         match self {
             Self::Integer(number) => Some(*number),
+            Self::Unsigned(number) => i64::try_from(*number).ok(),
             _ => None,
         }
     }
 
-    /// Returns the number, whole or not, rounded to the nearest `f64`.
+    /// Returns the number, if the value is a whole number in the range of `u64`.
+    #[must_use]
+    pub fn as_u64(&self) -> Option<u64> {
+        match self {
+            Self::Integer(number) => u64::try_from(*number).ok(),
+            Self::Unsigned(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// Returns the number, whole or not, rounded to the nearest `f64`. `None` if it is out of the range
+    /// of `f64`.
     #[must_use]
     pub fn as_f64(&self) -> Option<f64> {
         match self {
             #[expect(clippy::cast_precision_loss, reason = "the doc says so")]
             Self::Integer(number) => Some(*number as f64),
+            #[expect(clippy::cast_precision_loss, reason = "the doc says so")]
+            Self::Unsigned(number) => Some(*number as f64),
             Self::Float(number) => Some(*number),
+            Self::Exact(text) => text.as_str().parse().ok().filter(|n: &f64| n.is_finite()),
             Self::Other(value) => value.as_f64(),
             Self::String(_) => None,
         }
@@ -80,6 +127,8 @@ impl fmt::Display for PropertyValue {
         match self {
             Self::String(text) => f.write_str(text),
             Self::Integer(number) => number.fmt(f),
+            Self::Unsigned(number) => number.fmt(f),
+            Self::Exact(text) => text.fmt(f),
             Self::Float(number) => write!(f, "{number:?}"),
             Self::Other(value) => value.fmt(f),
         }
@@ -91,6 +140,8 @@ impl Serialize for PropertyValue {
         match self {
             Self::String(text) => serializer.serialize_str(text),
             Self::Integer(number) => serializer.serialize_i64(*number),
+            Self::Unsigned(number) => serializer.serialize_u64(*number),
+            Self::Exact(text) => text.serialize(serializer),
             Self::Float(number) => serializer.serialize_f64(*number),
             Self::Other(value) => value.serialize(serializer),
         }
@@ -99,7 +150,7 @@ impl Serialize for PropertyValue {
 
 impl<'de> Deserialize<'de> for PropertyValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Json::deserialize(deserializer).map(|Json(value)| Self::from(value))
+        json_text::deserialize(deserializer)
     }
 }
 
@@ -115,11 +166,8 @@ impl From<Value> for PropertyValue {
 
 impl From<Number> for PropertyValue {
     fn from(number: Number) -> Self {
-        match (number.as_i64(), number.as_f64()) {
-            (Some(whole), _) => Self::Integer(whole),
-            (None, Some(float)) if number.is_f64() => Self::Float(float),
-            _ => Self::Other(Value::Number(number)),
-        }
+        let text = number.to_string();
+        json_text::parse(&text).unwrap_or(Self::Other(Value::Number(number)))
     }
 }
 
@@ -143,13 +191,13 @@ impl From<String> for PropertyValue {
 
 impl From<u64> for PropertyValue {
     fn from(number: u64) -> Self {
-        Self::from(Number::from(number))
+        i64::try_from(number).map_or(Self::Unsigned(number), Self::Integer)
     }
 }
 
 impl From<usize> for PropertyValue {
     fn from(number: usize) -> Self {
-        Self::from(Number::from(number))
+        Self::from(number as u64)
     }
 }
 

@@ -58,6 +58,8 @@ const _: () = {
     shared::<raw::RawRequest>();
     shared::<raw::RawResponse>();
     shared::<client::ResponseFuture<Contact>>();
+    shared::<client::Response<Contact>>();
+    shared::<JsonText>();
     shared::<blocking::Client>();
     shared::<mock::MockServer>();
     shared::<mock::MockServerBuilder>();

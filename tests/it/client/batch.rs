@@ -1,10 +1,10 @@
 //! Batches, against prepared responses.
 
-use audience::contacts::{BatchOutcome, MAX_BATCH, NewContact, OnConflict};
+use audience::contacts::{BatchEntry, BatchOutcome, MAX_BATCH, NewContact, OnConflict};
 use audience::{ErrorCode, ErrorKind, Outcome};
 use serde_json::{Value, json};
 
-use crate::support::{contacts, ok, printed, received, respond_in_turn, respond_with, status};
+use crate::support::{contacts, ok, received, respond_in_turn, respond_with, status};
 
 fn three_contacts() -> [NewContact; 3] {
     ["a@x.io", "b@x.io", "c@x.io"].map(NewContact::new)
@@ -123,27 +123,70 @@ async fn a_wrong_number_of_results_is_a_decode_error() {
 }
 
 #[tokio::test]
-async fn an_error_names_the_index_of_a_result_without_a_status() {
-    let data = json!([
-        {"email": "a@x.io", "status": "created"},
-        {"email": "hunter2@x.io", "status": "created"},
-        {"email": "hunter2@x.io", "status": 7},
-    ]);
-    let server = respond_with(ok(json!({"data": data}))).await;
+async fn an_entry_without_a_usable_status_is_unknown_and_the_rest_of_the_report_is_kept() {
+    let unusable = [
+        json!({"email": "hunter2@x.io"}),
+        json!({"email": "b@x.io", "status": 7}),
+        json!({"status": ""}),
+        json!({"status": null, "email": 5}),
+        json!(["b@x.io", "created"]),
+        json!("created"),
+        json!(null),
+    ];
+    for unusable in unusable {
+        let data = json!([
+            {"email": "a@x.io", "status": "created"},
+            unusable,
+            {"email": "c@x.io", "status": "quota_exceeded", "message": 7},
+        ]);
+        let server = respond_with(ok(json!({"data": data}))).await;
 
-    let error = contacts(server.uri())
-        .create_batch(three_contacts())
-        .await
-        .unwrap_err();
+        let report = contacts(server.uri())
+            .create_batch(three_contacts())
+            .await
+            .unwrap();
 
-    assert_eq!(error.kind(), ErrorKind::Decode);
-    assert!(
-        error
-            .to_string()
-            .starts_with("create_batch: invalid response at $.data[2]"),
-        "{error}"
-    );
-    assert!(!printed(&error).contains("hunter2"));
+        let entries = &report.entries;
+        assert_eq!(entries[0].outcome, BatchOutcome::Created);
+        assert_eq!(entries[1].outcome, BatchOutcome::Unknown, "{unusable}");
+        let address = unusable["email"].as_str().unwrap_or("b@x.io");
+        assert_eq!(entries[1].email, address);
+        let failures: Vec<_> = report.failures().map(|(index, _)| index).collect();
+        assert_eq!(failures, [1, 2], "an unknown outcome needs attention too");
+        let stored = serde_json::to_string(&report).unwrap();
+        assert_eq!(report, serde_json::from_str(&stored).unwrap());
+    }
+}
+
+#[tokio::test]
+async fn each_entry_knows_whether_sending_it_again_can_help() {
+    let slug = |slug: &str| json!({"email": "a@x.io", "status": slug});
+    for (result, upserted, strict) in [
+        (slug("created"), false, false),
+        (slug("updated"), false, false),
+        (slug("skipped"), false, false),
+        (slug("validation_error"), false, false),
+        (slug("already_exists"), false, false),
+        (slug("quota_exceeded"), false, false),
+        (slug("key_not_permitted"), false, false),
+        (slug("not_found"), false, false),
+        (slug("failed_precondition"), false, false),
+        (slug("internal_error"), true, true),
+        (json!({"email": "a@x.io"}), true, false),
+    ] {
+        let server = respond_with(ok(json!({"data": [result, result]}))).await;
+        let entry = NewContact::new("a@x.io");
+        let batch = [entry.clone(), entry.on_conflict(OnConflict::Error)];
+
+        let report = contacts(server.uri()).create_batch(batch).await.unwrap();
+
+        let retryable: Vec<_> = report
+            .entries
+            .iter()
+            .map(BatchEntry::is_retryable)
+            .collect();
+        assert_eq!(retryable, [upserted, strict], "{result}");
+    }
 }
 
 #[tokio::test]

@@ -66,6 +66,24 @@ fn every_async_call_has_a_blocking_one() {
 }
 
 #[test]
+fn a_blocking_call_returns_status_headers_and_attempts_with_its_value() {
+    let (_server, contacts) = server();
+    let ada = "ada@x.io";
+
+    let created = contacts
+        .create(NewContact::new(ada))
+        .response()
+        .send()
+        .unwrap();
+    let page = contacts.list().query(ada).response().send().unwrap();
+
+    assert_eq!((created.status().as_u16(), created.attempts()), (201, 1));
+    assert!(created.contact.email == ada && created.is_new());
+    assert!(page.headers().contains_key("content-type"));
+    assert_eq!(page.into_inner().data.len(), 1);
+}
+
+#[test]
 fn a_list_iterates_over_all_pages_and_continues_from_a_saved_cursor() {
     let (_server, contacts) = server();
     create_contacts(&contacts, 25);

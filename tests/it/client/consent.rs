@@ -1,6 +1,6 @@
 //! Subscribe and unsubscribe, against prepared responses.
 
-use audience::contacts::{OptOutReason, UnsubscribeReason};
+use audience::contacts::{Contact, OptOutReason, UnsubscribeReason};
 use audience::{ErrorCode, ErrorKind, Outcome};
 use serde_json::{Value, json};
 
@@ -94,6 +94,41 @@ async fn a_short_response_has_no_topic_answers() {
 
     assert!(contact.topics.is_empty());
     assert_eq!(contact.unsubscribe_reason, None);
+}
+
+#[tokio::test]
+async fn topics_and_reason_that_were_not_sent_differ_from_none() {
+    let silent = record();
+    let null_topics = with(
+        with(record(), "topics", Value::Null),
+        "unsubscribe_reason",
+        "",
+    );
+    let none = with(
+        with(record(), "topics", json!({})),
+        "unsubscribe_reason",
+        Value::Null,
+    );
+    for (form, shows_topics, shows_reason) in [
+        (silent, false, false),
+        (null_topics, false, true),
+        (none, true, true),
+        (contact(), true, true),
+    ] {
+        let server = respond_with(ok(&form)).await;
+
+        let contact = contacts(server.uri()).subscribe(ADA).await.unwrap();
+
+        assert_eq!(
+            (contact.shows_topics(), contact.shows_unsubscribe_reason()),
+            (shows_topics, shows_reason),
+            "{form}"
+        );
+        let stored = serde_json::to_value(&contact).unwrap();
+        assert_eq!(stored.get("topics").is_some(), shows_topics);
+        assert_eq!(stored.get("unsubscribe_reason").is_some(), shows_reason);
+        assert_eq!(serde_json::from_value::<Contact>(stored).unwrap(), contact);
+    }
 }
 
 #[tokio::test]

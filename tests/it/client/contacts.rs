@@ -282,3 +282,32 @@ async fn a_list_has_contacts_in_the_short_form() {
     assert!(first.unsubscribed);
     assert_eq!(first.properties["plan"], "pro");
 }
+
+#[tokio::test]
+async fn no_property_makes_a_contact_undecodable_and_every_number_is_kept_exactly() {
+    let properties = concat!(
+        r#"{"a":18446744073709551615,"b":18446744073709551616,"c":1e400,"#,
+        r#""d":0.1000000000000000055511151231257827,"e":"\ud800","f":[1e400],"g":0.1}"#,
+    );
+    let json = contact().to_string();
+    let json = json.replace(r#"{"plan":"pro","seats":3}"#, properties);
+    let server = respond_with(text(200, json)).await;
+    let contacts = contacts(server.uri());
+
+    let contact = contacts.retrieve(ADA).await.unwrap();
+    contacts
+        .create(NewContact::new(ADA).properties(contact.properties.clone()))
+        .await
+        .unwrap();
+
+    assert_eq!(
+        serde_json::to_string(&contact.properties).unwrap(),
+        properties
+    );
+    assert_eq!(contact.properties["a"].as_u64(), Some(u64::MAX));
+    assert_eq!(contact.properties["c"].as_f64(), None);
+    assert_eq!(contact.properties["d"].as_f64(), Some(0.1));
+    let sent = &received(&server).await[1].body;
+    let sent = String::from_utf8(sent.clone()).unwrap();
+    assert!(sent.contains(properties), "{sent}");
+}

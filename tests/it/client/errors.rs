@@ -226,8 +226,9 @@ async fn a_decode_error_has_the_index_of_an_invalid_contact_in_a_page() {
     ];
     let server = respond_with(ok(json!({"data": data, "next": "c3"}))).await;
 
-    let error = contacts(server.uri()).list().await.unwrap_err();
+    let page = contacts(server.uri()).list().await.unwrap();
 
+    let (_, error) = page.malformed().next().unwrap();
     assert_eq!(
         error.to_string(),
         "list: invalid response at $.data[1].created_at: expected an integer"

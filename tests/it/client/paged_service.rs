@@ -25,6 +25,13 @@ impl PagedService {
         pages.insert(after.map(str::to_owned), page);
     }
 
+    /// Stores the page of these items that this cursor requests.
+    pub(super) fn put_items(&self, after: Option<&str>, items: &Value, next: &str) {
+        let page = json!({"data": items, "next": next});
+        let mut pages = self.0.lock().unwrap();
+        pages.insert(after.map(str::to_owned), page);
+    }
+
     pub(super) async fn serve(&self) -> MockServer {
         let service = self.clone();
         respond_with(move |request: &Request| service.respond(request)).await

@@ -1,0 +1,306 @@
+//! Reads a property from the text of its JSON, so that no number is rounded and no value is an error.
+
+use std::fmt;
+
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::PropertyValue;
+use super::number::{number, numbers};
+use crate::json::{AnyJson, Json};
+
+/// JSON whose text is kept exactly, because no other Rust value can represent it: see
+/// [`PropertyValue::Exact`].
+///
+/// It is written as that JSON, not as a string. [`PropertyValue::from_json`] creates it.
+///
+/// # Example: a number of any size
+///
+/// ```
+/// use audience::contacts::PropertyValue;
+///
+/// let value = PropertyValue::from_json("1e400")?;
+///
+/// if let PropertyValue::Exact(number) = &value {
+///     assert_eq!(number.as_str(), "1e400");
+/// }
+/// assert_eq!(serde_json::to_string(&value).unwrap(), "1e400");
+/// # assert!(matches!(value, PropertyValue::Exact(_)));
+/// # Ok::<(), audience::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct JsonText(Box<RawValue>);
+
+impl JsonText {
+    /// Returns the text, which is valid JSON.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        self.0.get()
+    }
+}
+
+/// Compares the text: `1e400` and `10e399` differ.
+impl PartialEq for JsonText {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for JsonText {}
+
+impl fmt::Debug for JsonText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("JsonText").field(&self.as_str()).finish()
+    }
+}
+
+impl fmt::Display for JsonText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for JsonText {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+/// Reads a value from its JSON text. `None` if the text is not one JSON value.
+pub(super) fn parse(text: &str) -> Option<PropertyValue> {
+    let text = serde_json::from_str::<&RawValue>(text).ok()?;
+    Some(from_valid(text))
+}
+
+/// Reads a string without escapes or a small whole number, which nearly all values are: in one pass, where
+/// `parse` needs three. `None` for any other text.
+fn parse_simple(text: &str) -> Option<PropertyValue> {
+    if let Some(inner) = text
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'))
+    {
+        let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
+        return inner.bytes().all(is_plain).then(|| inner.into());
+    }
+    let is_whole = text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = is_whole.then(|| text.parse().ok()).flatten();
+    number.map(PropertyValue::Integer)
+}
+
+/// Reads a value from JSON. What Rust cannot represent, such as half of a surrogate pair or nesting too deep
+/// to parse, is kept as text.
+fn from_valid(json: &RawValue) -> PropertyValue {
+    let text = json.get();
+    let value = match text.as_bytes().first() {
+        Some(b'"') => serde_json::from_str(text).ok().map(PropertyValue::String),
+        Some(b'-' | b'0'..=b'9') => number(text),
+        _ => serde_json::from_str(text)
+            .ok()
+            .filter(|_| numbers(text).all(|text| number(text).is_some()))
+            .map(|Json(value)| PropertyValue::Other(value)),
+    };
+    value.unwrap_or_else(|| PropertyValue::Exact(JsonText(json.to_owned())))
+}
+
+/// The name under which `serde_json` gives the text of a value instead of the value. The name is private: if
+/// it ever changes, `serde_json` parses the value as any other format does, and nothing else is lost.
+const RAW_VALUE: &str = "$serde_json::private::RawValue";
+
+/// Reads a value of any format: from `serde_json` by its text, from any other by its type.
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<PropertyValue, D::Error> {
+    deserializer.deserialize_newtype_struct(RAW_VALUE, ValueVisitor)
+}
+
+struct ValueVisitor;
+
+impl<'de> Visitor<'de> for ValueVisitor {
+    type Value = PropertyValue;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(
+        self,
+        deserializer: D,
+    ) -> Result<PropertyValue, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<PropertyValue, A::Error> {
+        let mut object = Map::new();
+        let mut name = members.next_key::<String>()?;
+        if name.as_deref() == Some(RAW_VALUE) {
+            return members.next_value_seed(FromText);
+        }
+        while let Some(given) = name {
+            let Json(value) = members.next_value()?;
+            object.insert(given, value);
+            name = members.next_key()?;
+        }
+        Ok(PropertyValue::Other(Value::Object(object)))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<PropertyValue, A::Error> {
+        AnyJson.visit_seq(items).map(PropertyValue::Other)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<PropertyValue, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_none<E>(self) -> Result<PropertyValue, E> {
+        Ok(PropertyValue::Other(Value::Null))
+    }
+
+    fn visit_unit<E>(self) -> Result<PropertyValue, E> {
+        Ok(PropertyValue::Other(Value::Null))
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<PropertyValue, E> {
+        Ok(PropertyValue::Other(value.into()))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<PropertyValue, E> {
+        Ok(number.into())
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<PropertyValue, E> {
+        Ok(number.into())
+    }
+
+    fn visit_i128<E: de::Error>(self, number: i128) -> Result<PropertyValue, E> {
+        parse(&number.to_string()).ok_or_else(|| E::custom("a number that JSON cannot represent"))
+    }
+
+    fn visit_u128<E: de::Error>(self, number: u128) -> Result<PropertyValue, E> {
+        parse(&number.to_string()).ok_or_else(|| E::custom("a number that JSON cannot represent"))
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<PropertyValue, E> {
+        AnyJson.visit_f64(number).map(|_| number.into())
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<PropertyValue, E> {
+        Ok(text.into())
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<PropertyValue, E> {
+        Ok(text.into())
+    }
+}
+
+/// Reads a value from the string that holds its JSON text.
+struct FromText;
+
+impl<'de> DeserializeSeed<'de> for FromText {
+    type Value = PropertyValue;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<PropertyValue, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for FromText {
+    type Value = PropertyValue;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON text")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<PropertyValue, E> {
+        let value = parse_simple(text).or_else(|| parse(text));
+        value.ok_or_else(|| E::custom("invalid JSON"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    fn read(text: &str) -> PropertyValue {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn a_value_that_rust_cannot_represent_is_kept_as_its_text() {
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        for text in [
+            r#""\ud800""#,
+            r#"{"a":[1,1e400]}"#,
+            r#"["\"",0.10000000000000000001]"#,
+            &deep,
+        ] {
+            let value = read(text);
+
+            assert!(matches!(value, PropertyValue::Exact(_)));
+            assert_eq!(serde_json::to_string(&value).unwrap(), text);
+        }
+        assert_eq!(
+            read(r#"["1e400\\", "\"1e400", {"1e400": 1.5}]"#),
+            PropertyValue::Other(serde_json::json!(["1e400\\", "\"1e400", {"1e400": 1.5}]))
+        );
+    }
+
+    #[test]
+    fn a_private_member_name_of_serde_json_is_read_like_any_other() {
+        for name in ["RawValue", "Number"] {
+            let text = format!(r#"{{"$serde_json::private::{name}":"[1]"}}"#);
+
+            let value: Value = serde_json::from_str::<Json>(&text).unwrap().0;
+
+            assert_eq!(read(&text), PropertyValue::Other(value.clone()));
+            assert_eq!(
+                serde_json::from_value::<PropertyValue>(value.clone()).unwrap(),
+                PropertyValue::Other(value)
+            );
+        }
+    }
+
+    #[test]
+    fn a_value_is_read_from_any_source_of_json() {
+        let text = r#"[1,"x",18446744073709551615,0.5,true,null,[1],{"a":1}]"#;
+        let value: Value = serde_json::from_str(text).unwrap();
+        let from_text: Vec<PropertyValue> = serde_json::from_str(text).unwrap();
+
+        let from_value: Vec<PropertyValue> = serde_json::from_value(value.clone()).unwrap();
+        let from_ref = Vec::<PropertyValue>::deserialize(&value).unwrap();
+        let from_reader: Vec<PropertyValue> = serde_json::from_reader(text.as_bytes()).unwrap();
+        let converted: Vec<_> = value
+            .as_array()
+            .unwrap()
+            .iter()
+            .cloned()
+            .map(PropertyValue::from)
+            .collect();
+
+        for read in [from_value, from_ref, from_reader, converted] {
+            assert_eq!(read, from_text);
+        }
+        assert_eq!(serde_json::to_string(&from_text).unwrap(), text);
+    }
+
+    /// serde's buffer for untagged enums gives the type of a value and not its text, as other formats do.
+    #[test]
+    fn a_value_is_read_from_a_format_without_text() {
+        #[derive(Deserialize, Debug)]
+        #[serde(untagged)]
+        enum Buffered {
+            Values(Vec<PropertyValue>),
+        }
+        let text = r#"[1,"x",18446744073709551615,0.5,true,null,[1,2.5],{"a":1,"b":null},{}]"#;
+
+        let Buffered::Values(values) = serde_json::from_str(text).unwrap();
+
+        assert_eq!(
+            values,
+            serde_json::from_str::<Vec<PropertyValue>>(text).unwrap()
+        );
+    }
+}

@@ -1,0 +1,313 @@
+//! Responses that are valid JSON but not of the documented shape.
+
+use std::fmt::Debug;
+
+use audience::contacts::NewContact;
+use audience::{Client, Error, ErrorKind, Outcome};
+use futures_util::{StreamExt, TryStreamExt};
+use serde_json::{Value, json};
+
+use super::paged_service::PagedService;
+use crate::support::operation::Operation;
+use crate::support::{
+    ADA, client, contact, ok, printed, record, respond_with, summary, text, with, without,
+};
+
+/// The members of an object as an array, in the order of the document.
+fn as_array(object: &Value, members: &[&str]) -> Value {
+    members.iter().map(|name| object[name].clone()).collect()
+}
+
+fn record_as_array() -> Value {
+    let members = [
+        "id",
+        "email",
+        "first_name",
+        "last_name",
+        "properties",
+        "unsubscribed",
+        "created_at",
+    ];
+    as_array(&record(), &members)
+}
+
+fn contact_as_array() -> Value {
+    let members = [
+        "id",
+        "email",
+        "first_name",
+        "last_name",
+        "properties",
+        "unsubscribed",
+        "unsubscribe_reason",
+        "created_at",
+        "topics",
+    ];
+    as_array(&contact(), &members)
+}
+
+/// The client of a server that always sends this body.
+async fn client_of(body: &Value) -> (wiremock::MockServer, Client) {
+    let server = respond_with(ok(body)).await;
+    let client = client(server.uri());
+    (server, client)
+}
+
+fn assert_decode_error<T: Debug>(result: Result<T, Error>, place: &str) {
+    let error = result.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Decode, Outcome::Unknown)
+    );
+    assert!(error.to_string().contains(place), "{error}");
+}
+
+#[tokio::test]
+async fn an_array_is_not_accepted_in_place_of_the_object_of_a_response() {
+    for operation in Operation::ALL {
+        use Operation::*;
+        let body = match operation {
+            Merge | Request | IdempotentRequest => continue,
+            Create | CreateOrSkip | CreateOrFail => record_as_array(),
+            Batch | BatchOrFail => json!([[{"email": ADA, "status": "created"}]]),
+            List => json!([[]]),
+            Retrieve | Unsubscribe | UnsubscribeTopic | Subscribe | SubscribeTopic => {
+                contact_as_array()
+            }
+        };
+        let (_server, client) = client_of(&body).await;
+
+        let result = operation.run(&client).await;
+
+        assert_decode_error(result, "invalid response at $: expected an object");
+    }
+}
+
+#[tokio::test]
+async fn a_list_does_not_end_with_an_array_in_place_of_a_page() {
+    let (_server, client) = client_of(&json!([[]])).await;
+    let list = client.contacts().list();
+
+    let counted = list.clone().count().await;
+    let paged = list.pages().try_next().await;
+
+    let place = "invalid response at $: expected an object";
+    assert_decode_error(counted, place);
+    assert_decode_error(paged, place);
+}
+
+/// List items that are not contacts, all with an id.
+fn malformed_items() -> [Value; 4] {
+    [
+        with(summary("bad"), "unsubscribed", "hunter2"),
+        with(summary("bad"), "email", json!(["hunter2"])),
+        with(summary("bad"), "properties", json!([["hunter2", 1]])),
+        without(summary("bad"), &["created_at"]),
+    ]
+}
+
+#[tokio::test]
+async fn a_malformed_item_does_not_cost_the_page_and_is_named() {
+    for (bad, place) in malformed_items().into_iter().zip([
+        "$.data[1].unsubscribed: expected a boolean",
+        "$.data[1].email: expected a string",
+        "$.data[1].properties: expected an object",
+        "$.data[1]: missing field `created_at`",
+    ]) {
+        let data = json!([summary("c9"), bad, summary("c7")]);
+        let (_server, client) = client_of(&json!({"data": data, "next": "c7"})).await;
+
+        let page = client.contacts().list().await.unwrap();
+
+        let ids: Vec<_> = page
+            .data
+            .iter()
+            .map(|contact| contact.id.as_str())
+            .collect();
+        assert_eq!((ids, page.cursor()), (vec!["c9", "c7"], Some("c7")));
+        let [(1, error)] = &page.malformed().collect::<Vec<_>>()[..] else {
+            panic!("{page:?}")
+        };
+        assert_eq!(
+            error.to_string(),
+            format!("list: invalid response at {place}")
+        );
+        assert_eq!((error.kind(), error.attempts()), (ErrorKind::Decode, 1));
+        let body: Value = serde_json::from_slice(error.body().unwrap()).unwrap();
+        assert_eq!(body, bad, "the body of the error is the item");
+        assert!(!printed(error).contains("hunter2"));
+        assert!(!format!("{page:?}").contains("hunter2"));
+    }
+}
+
+#[tokio::test]
+async fn an_array_is_not_accepted_in_place_of_an_item() {
+    let item = json!(["c8", ADA, "Ada", {}, false, 1]);
+    let (_server, client) = client_of(&json!({"data": [summary("c9"), item], "next": "c8"})).await;
+
+    let page = client.contacts().list().await.unwrap();
+
+    let (index, error) = page.malformed().next().unwrap();
+    assert_eq!((page.data.len(), index), (1, 1));
+    assert_decode_error::<()>(Err(error), "$.data[1]: expected an object");
+}
+
+/// Two pages with malformed items at every place, then the empty one.
+fn pages_with_malformed_items() -> PagedService {
+    let [one, two, three, four] = malformed_items();
+    let service = PagedService::default();
+    service.put_items(
+        None,
+        &json!([one, summary("c9"), two, summary("c8"), 5]),
+        "p2",
+    );
+    service.put_items(Some("p2"), &json!([three, four]), "p3");
+    service.put_items(Some("p3"), &json!([summary("c7")]), "p4");
+    service.put_items(Some("p4"), &json!([]), "");
+    service
+}
+
+#[tokio::test]
+async fn a_stream_returns_an_error_in_the_place_of_a_malformed_item_and_continues() {
+    let server = pages_with_malformed_items().serve().await;
+
+    let items: Vec<_> = client(server.uri())
+        .contacts()
+        .list()
+        .stream()
+        .map(|item| item.map(|contact| contact.id).map_err(|error| error.kind()))
+        .collect()
+        .await;
+
+    let (contact, malformed) = (|id: &str| Ok(id.to_owned()), || Err(ErrorKind::Decode));
+    assert_eq!(
+        items,
+        [
+            malformed(),
+            contact("c9"),
+            malformed(),
+            contact("c8"),
+            malformed(),
+            malformed(),
+            malformed(),
+            contact("c7"),
+        ],
+        "a page of malformed items only does not end the list"
+    );
+    let count = client(server.uri()).contacts().list().count();
+    assert_eq!(count.await.unwrap(), 8, "a count counts every item");
+}
+
+#[tokio::test]
+async fn a_stream_does_not_end_after_three_malformed_items_in_a_row() {
+    let service = PagedService::default();
+    for page in 0..5 {
+        let (after, next) = (format!("p{page}"), format!("p{}", page + 1));
+        let after = (page > 0).then_some(&*after);
+        service.put_items(after, &json!([5, 5, 5, 5]), &next);
+    }
+    service.put_items(Some("p5"), &json!([summary("c1")]), "p6");
+    service.put_items(Some("p6"), &json!([]), "");
+    let server = service.serve().await;
+
+    let list = client(server.uri()).contacts().list();
+    let items: Vec<_> = list.stream().collect().await;
+
+    assert_eq!(items.len(), 21);
+    assert!(items[..20].iter().all(Result::is_err) && items[20].is_ok());
+}
+
+#[tokio::test]
+async fn within_a_page_the_cursor_never_skips_an_item() {
+    let first = with(summary("c9"), "unsubscribed", 0);
+    let data = json!([5, first, 5, summary("c8"), 5, summary("c7")]);
+    let service = PagedService::default();
+    service.put_items(Some("start"), &data, "end");
+    let server = service.serve().await;
+    let list = client(server.uri()).contacts().list();
+    let mut stream = list.after("start").stream();
+
+    let mut cursors = Vec::new();
+    for _ in 0..6 {
+        let _ = stream.next().await.unwrap();
+        cursors.push(stream.cursor().unwrap().to_owned());
+    }
+
+    assert_eq!(cursors, ["start", "c9", "c9", "c8", "c8", "end"]);
+}
+
+#[tokio::test]
+async fn the_id_of_a_malformed_last_item_is_the_cursor_if_there_is_no_next() {
+    for (last, cursor) in [
+        (json!({"id": "c8"}), "c8"),
+        (json!({"id": 8, "email": {}}), "8"),
+    ] {
+        let body = json!({"data": [summary("c9"), last], "next": null});
+        let (_server, client) = client_of(&body).await;
+
+        let page = client.contacts().list().await.unwrap();
+
+        assert_eq!((page.data.len(), page.cursor()), (1, Some(cursor)));
+    }
+}
+
+#[tokio::test]
+async fn a_page_with_items_but_without_any_cursor_is_an_error_and_not_an_end() {
+    for last in [
+        json!({}),
+        json!({"id": ""}),
+        json!({"id": null}),
+        json!([]),
+        json!(5),
+    ] {
+        let (_server, client) = client_of(&json!({"data": [summary("c9"), last]})).await;
+        let list = client.contacts().list();
+
+        let paged = list.clone().await;
+        let streamed = list.clone().stream().try_collect::<Vec<_>>().await;
+        let counted = list.count().await;
+
+        let message =
+            "list: the page has no cursor: `next` is missing, and its last item has no id";
+        assert_decode_error(paged, message);
+        assert_decode_error(streamed, message);
+        assert_decode_error(counted, message);
+    }
+}
+
+#[tokio::test]
+async fn a_decode_error_gives_access_to_the_body_and_never_prints_it() {
+    let body = with(contact(), "unsubscribed", "hunter2");
+    let (_server, client) = client_of(&body).await;
+    let contacts = client.contacts();
+
+    let typed = contacts.retrieve(ADA).await.unwrap_err();
+    let counted = contacts
+        .create_batch([NewContact::new(ADA)])
+        .await
+        .unwrap_err();
+    let raw = contacts
+        .merge_properties(ADA, [("seats", 3)])
+        .await
+        .unwrap();
+    let raw = raw.json::<Vec<u8>>().unwrap_err();
+
+    for error in [typed, counted, raw] {
+        assert_eq!(error.kind(), ErrorKind::Decode);
+        assert_eq!(error.body(), Some(body.to_string().as_bytes()));
+        assert!(!printed(&error).contains("hunter2"));
+    }
+}
+
+#[tokio::test]
+async fn the_body_of_a_refusal_is_the_body_of_its_error() {
+    let server = respond_with(text(422, r#"{"code": "validation_error"}"#)).await;
+
+    let error = client(server.uri())
+        .contacts()
+        .retrieve(ADA)
+        .await
+        .unwrap_err();
+
+    assert_eq!(error.body(), Some(&br#"{"code": "validation_error"}"#[..]));
+}
