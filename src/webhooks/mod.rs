@@ -105,6 +105,8 @@ mod extractor;
 mod inbound;
 mod key_ring;
 mod mail;
+#[cfg(any(feature = "actix", feature = "axum"))]
+mod read_limits;
 mod secret_error;
 mod settings;
 mod signature;

@@ -1,213 +1,54 @@
 //! Shared by the extractors of all frameworks: when to refuse, how much to read, and the result.
 
+mod body;
+mod body_timer;
+mod rejection;
+mod signed_event;
+
 use std::error::Error;
-use std::fmt;
-use std::future::poll_fn;
-use std::ops::Deref;
-use std::pin::Pin;
-use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_core::Stream;
-use http::StatusCode;
 
+pub(super) use self::body::IncomingBody;
+pub use self::rejection::{RefusedDelivery, Rejection};
+pub use self::signed_event::SignedEvent;
 use super::delivery_headers::DeliveryHeaders;
 use super::error::VerifyError;
-use super::event::Event;
 use super::trace;
 use super::verifier::Verifier;
 
-/// A delivery that was verified before the handler is called.
-///
-/// Use it as an argument of an [axum](super::axum) or [actix-web](super::actix) handler. It
-/// dereferences to its [`Event`]; [`into_event`](Self::into_event) returns the event by value.
-///
-/// # Example: store the raw delivery, pass the event on
-///
-/// ```
-/// use audience::webhooks::Event;
-/// use audience::webhooks::axum::SignedEvent;
-/// # fn store(_: &str, _: &[u8]) {}
-/// # fn pass_on(_: Event) {}
-///
-/// async fn hook(delivery: SignedEvent) {
-///     store(delivery.id.as_str(), delivery.body());
-///     pass_on(delivery.into_event());
-/// }
-/// ```
-#[derive(Clone)]
-pub struct SignedEvent {
-    event: Event,
-    body: Bytes,
-    secret_name: Box<str>,
-}
-
-impl SignedEvent {
-    /// Returns the event only, to match on it or to send it elsewhere.
-    #[must_use]
-    pub fn into_event(self) -> Event {
-        self.event
-    }
-
-    /// Returns the bytes that were signed, to store the raw delivery. Cheap to clone.
-    #[must_use]
-    pub fn body(&self) -> &Bytes {
-        &self.body
-    }
-
-    /// Returns the name of the secret that matched.
-    ///
-    /// After a rotation, remove the old secret once its name no longer appears here.
-    #[must_use]
-    pub fn secret_name(&self) -> &str {
-        &self.secret_name
-    }
-}
-
-impl Deref for SignedEvent {
-    type Target = Event;
-
-    fn deref(&self) -> &Event {
-        &self.event
-    }
-}
-
-impl From<SignedEvent> for Event {
-    fn from(delivery: SignedEvent) -> Self {
-        delivery.event
-    }
-}
-
-impl fmt::Debug for SignedEvent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SignedEvent")
-            .field("event", &self.event)
-            .field("body_length", &self.body.len())
-            .field("secret_name", &self.secret_name)
-            .finish()
-    }
-}
-
-/// Why a handler was not called.
-///
-/// As a response it is a status with an empty body, so that the sender of a forged delivery learns
-/// nothing else. The text is for logs.
-///
-/// # Example: report a wrong clock
-///
-/// ```
-/// use audience::webhooks::VerifyError;
-/// use audience::webhooks::axum::{Rejection, SignedEvent};
-///
-/// async fn hook(delivery: Result<SignedEvent, Rejection>) -> Result<(), Rejection> {
-///     if let Err(Rejection::Verify(VerifyError::TooEarly { skew })) = &delivery {
-///         eprintln!("our clock or the sender's is {} seconds off", skew.as_secs());
-///     }
-///     let event = delivery?;
-///     println!("received {}", event.id);
-///     Ok(())
-/// }
-/// ```
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Rejection {
-    /// The verifier refused the delivery.
-    #[error(transparent)]
-    Verify(#[from] VerifyError),
-
-    /// The body could not be read completely: the connection was closed, or the data was not valid
-    /// HTTP. The status is 400, if the sender is still there to receive it.
-    #[error("could not read the whole body of the delivery")]
-    Body(#[source] Arc<dyn Error + Send + Sync>),
-
-    /// The application data contains no [`Verifier`], so nothing can be verified. This happens under
-    /// actix-web only. The status is 500.
-    #[error("the application data contains no webhook verifier; add one with `app_data`")]
-    NoVerifier,
-}
-
-impl Rejection {
-    /// Returns the status to respond with.
-    #[must_use]
-    pub fn status(&self) -> StatusCode {
-        match self {
-            Self::Verify(error) => error.status(),
-            Self::Body(_) => StatusCode::BAD_REQUEST,
-            Self::NoVerifier => StatusCode::INTERNAL_SERVER_ERROR,
-        }
-    }
-
-    /// Returns the verifier's error if the verifier refused the delivery.
-    #[must_use]
-    pub fn verify_error(&self) -> Option<&VerifyError> {
-        match self {
-            Self::Verify(error) => Some(error),
-            Self::Body(_) | Self::NoVerifier => None,
-        }
-    }
-}
-
 /// Reads and verifies a delivery, and refuses it as early as possible: malformed headers before the
-/// body is read, a `content_length` over the limit before the first byte, a longer body at the limit.
+/// body is read, a `Content-Length` over the limit before the first byte, a longer body at the limit.
 pub(super) async fn receive<S, E>(
     verifier: &Verifier,
     headers: Result<DeliveryHeaders<'_>, VerifyError>,
-    content_length: Option<&[u8]>,
-    body: S,
+    body: IncomingBody<'_, S>,
 ) -> Result<SignedEvent, Rejection>
 where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: Into<Box<dyn Error + Send + Sync>>,
 {
     let headers = headers.inspect_err(trace::refused)?;
-    let body = read(body, content_length, verifier.body_limit()).await?;
+    let (tag, timestamp) = (headers.tag, headers.timestamp);
+    let timestamp_text = headers.timestamp_text;
+    // The memory is released when this function returns.
+    let (body, _memory) = body.read(verifier).await.inspect_err(trace::refused)?;
 
-    let delivery = verifier.check_and_trace(Ok(headers), &body, verifier.clock())?;
-    let event = delivery.event()?;
-    let secret_name = delivery.secret_name().into();
-
-    Ok(SignedEvent {
-        event,
-        body,
-        secret_name,
-    })
-}
-
-/// Reads a body up to `limit` bytes.
-///
-/// `content_length` can only end the reading early: no memory is reserved for it, and the bytes are
-/// counted in any case.
-async fn read<S, E>(
-    mut chunks: S,
-    content_length: Option<&[u8]>,
-    limit: usize,
-) -> Result<Bytes, Rejection>
-where
-    S: Stream<Item = Result<Bytes, E>> + Unpin,
-    E: Into<Box<dyn Error + Send + Sync>>,
-{
-    let too_large = || {
-        let error = VerifyError::BodyTooLarge { limit };
-        trace::refused(&error);
-        Rejection::Verify(error)
-    };
-    let stated_length: Option<u64> = content_length
-        .and_then(|text| str::from_utf8(text).ok())
-        .and_then(|text| text.parse().ok());
-    let fits = |length| usize::try_from(length).is_ok_and(|length| length <= limit);
-    if !stated_length.is_none_or(fits) {
-        return Err(too_large());
+    let verified = verifier
+        .check_and_trace(Ok(headers), &body, verifier.clock())
+        .and_then(|delivery| Ok((delivery.event()?, delivery.secret_name().into())));
+    match verified {
+        Ok((event, secret_name)) => Ok(SignedEvent {
+            event,
+            body,
+            secret_name,
+        }),
+        Err(error) => Err(Rejection::Verify {
+            error,
+            delivery: RefusedDelivery::new(verifier, tag, timestamp, timestamp_text, body),
+        }),
     }
-
-    let mut body = BytesMut::new();
-    while let Some(chunk) = poll_fn(|context| Pin::new(&mut chunks).poll_next(context)).await {
-        let chunk = chunk.map_err(|error| Rejection::Body(Arc::from(error.into())))?;
-        if chunk.len() > limit - body.len() {
-            return Err(too_large());
-        }
-        body.extend_from_slice(&chunk);
-    }
-    Ok(body.freeze())
 }
 
 #[cfg(test)]
@@ -217,6 +58,19 @@ mod tests {
     use futures_util::{FutureExt, StreamExt, stream};
 
     use super::*;
+
+    fn verifier(body_limit: usize) -> Verifier {
+        let builder = Verifier::builder().secret("2026", "6Jm0nFq2pXvZk4Tt");
+        builder.body_limit(body_limit).build().unwrap()
+    }
+
+    fn incoming<S>(content_length: Option<&[u8]>, chunks: S) -> IncomingBody<'_, S> {
+        IncomingBody {
+            content_length,
+            is_consumed: false,
+            chunks,
+        }
+    }
 
     fn chunks(sizes: impl IntoIterator<Item = usize>) -> Vec<io::Result<Bytes>> {
         let filled = |size| Ok(Bytes::from(vec![b'x'; size]));
@@ -228,9 +82,10 @@ mod tests {
         let mut polled = 0;
         let body = stream::iter(chunks([4, 4, 4, 4])).inspect(|_| polled += 1);
 
-        let outcome = read(body, None, 10).now_or_never().unwrap();
+        let verifier = verifier(10);
+        let outcome = incoming(None, body).read(&verifier).now_or_never().unwrap();
 
-        let rejection = outcome.unwrap_err();
+        let rejection = outcome.map(|(body, _)| body).unwrap_err();
         assert_eq!(rejection.status(), 413);
         let limit = 10;
         let error = VerifyError::BodyTooLarge { limit };
@@ -243,9 +98,10 @@ mod tests {
         for sizes in [vec![10], vec![4, 6], vec![0, 9, 0, 1, 0]] {
             let body = stream::iter(chunks(sizes));
 
-            let outcome = read(body, None, 10).now_or_never().unwrap();
+            let verifier = verifier(10);
+            let outcome = incoming(None, body).read(&verifier).now_or_never().unwrap();
 
-            assert_eq!(outcome.unwrap(), vec![b'x'; 10]);
+            assert_eq!(outcome.map(|(body, _)| body).unwrap(), vec![b'x'; 10]);
         }
     }
 
@@ -254,9 +110,11 @@ mod tests {
         let mut broken = chunks([4]);
         broken.push(Err(io::ErrorKind::ConnectionReset.into()));
 
-        let outcome = read(stream::iter(broken), None, 10).now_or_never();
+        let verifier = verifier(10);
+        let body = incoming(None, stream::iter(broken));
+        let outcome = body.read(&verifier).now_or_never().unwrap();
 
-        let rejection = outcome.unwrap().unwrap_err();
+        let rejection = outcome.map(|(body, _)| body).unwrap_err();
         assert_eq!(rejection.status(), 400);
         assert_eq!(rejection.verify_error(), None);
         let cause = rejection.source().unwrap().to_string();
@@ -265,8 +123,7 @@ mod tests {
 
     #[test]
     fn an_absurd_or_unreadable_length_reserves_no_memory_and_does_not_panic() {
-        let builder = Verifier::builder().secret("2026", "6Jm0nFq2pXvZk4Tt");
-        let verifier = builder.body_limit(10).build().unwrap();
+        let verifier = verifier(10);
         let headers = || DeliveryHeaders::from_parts(Some(&[b'0'; 64]), Some(b"1700000000"));
         for (stated, status) in [
             (&b"18446744073709551615"[..], 413),
@@ -279,24 +136,10 @@ mod tests {
         ] {
             let body = stream::iter(chunks([10]));
 
-            let outcome = receive(&verifier, headers(), Some(stated), body).now_or_never();
+            let body = incoming(Some(stated), body);
+            let outcome = receive(&verifier, headers(), body).now_or_never();
 
             assert_eq!(outcome.unwrap().unwrap_err().status(), status, "{stated:?}");
         }
-    }
-
-    #[test]
-    fn the_debug_text_of_a_signed_event_contains_neither_its_body_nor_a_secret() {
-        let event = br#"{"id":"evt_1","type":"x","created_at":1,"data":{}}"#;
-        let delivery = SignedEvent {
-            event: Event::from_unverified_json(event).unwrap(),
-            body: Bytes::from_static(event),
-            secret_name: "2026".into(),
-        };
-
-        let text = format!("{delivery:?}");
-
-        assert!(text.contains("evt_1") && text.contains("2026"), "{text}");
-        assert!(!text.contains("created_at\":"), "{text}");
     }
 }
