@@ -1,4 +1,7 @@
 //! Strangers who send bodies slowly, or many of them at once.
+//!
+//! `cargo test slow_senders -- --nocapture` also prints the memory and the latency.
+#![expect(clippy::print_stdout, reason = "these tests also measure")]
 
 use std::fs;
 use std::io::{Read, Write};
