@@ -122,6 +122,14 @@ mod tests {
     }
 
     #[test]
+    fn a_body_that_keeps_its_reader_waiting_outside_a_tokio_runtime_does_not_panic() {
+        let verifier = verifier(10);
+        let body = incoming(None, stream::pending::<io::Result<Bytes>>());
+
+        assert!(body.read(&verifier).now_or_never().is_none());
+    }
+
+    #[test]
     fn an_absurd_or_unreadable_length_reserves_no_memory_and_does_not_panic() {
         let verifier = verifier(10);
         let headers = || DeliveryHeaders::from_parts(Some(&[b'0'; 64]), Some(b"1700000000"));
