@@ -12,10 +12,14 @@ use crate::webhooks::error::VerifyError;
 use crate::webhooks::signature::Tag;
 use crate::webhooks::verifier::Verifier;
 
+/// # The response
+///
 /// As a response it is a status with an empty body, so that the sender of a forged delivery learns
 /// nothing else. The text is for logs; it contains nothing of the body.
 ///
-/// It is cheap to clone. While it exists, it keeps the body of a delivery that was refused after it
+/// # The refused delivery
+///
+/// A rejection is cheap to clone. While it exists, it keeps the body of a delivery that was refused after it
 /// was read, for [`diagnose`](Self::diagnose).
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]

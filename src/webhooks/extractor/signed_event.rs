@@ -5,6 +5,8 @@ use bytes::Bytes;
 
 use crate::webhooks::event::Event;
 
+/// # The event
+///
 /// It dereferences to its [`Event`]; [`into_event`](Self::into_event) returns the event by value.
 #[derive(Clone)]
 pub struct SignedEvent {
