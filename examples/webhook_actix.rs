@@ -17,7 +17,7 @@ use std::env;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use actix_web::{App, HttpResponse, HttpServer, web};
 use audience::webhooks::actix::SignedEvent;
@@ -30,6 +30,8 @@ use tokio::sync::mpsc;
 const REMEMBERED_IDS: usize = 100_000;
 /// How many events may wait for the worker.
 const QUEUED_EVENTS: usize = 1_000;
+/// How long a connection may take to send the headers of a request. `SignedEvent` limits the time of the body.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 const DEMO_SECRET: &str = "the secret of this demo";
 
 /// Runs only for verified deliveries: the extractor rejects all others.
@@ -116,6 +118,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             .service(web::resource("/hook").route(web::post().to(hook)))
     })
     .workers(2)
+    .client_request_timeout(HEADER_TIMEOUT)
     .bind(("127.0.0.1", port.unwrap_or(0)))?;
     let address = server.addrs()[0];
     println!("listening on http://{address}/hook");

@@ -17,7 +17,7 @@ use std::env;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use audience::webhooks::axum::SignedEvent;
 use audience::webhooks::{Event, EventData, EventId, EventType, Signer, Verifier};
@@ -25,6 +25,10 @@ use axum::Router;
 use axum::extract::{FromRef, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
@@ -33,12 +37,13 @@ use tokio::sync::{mpsc, oneshot};
 const REMEMBERED_IDS: usize = 100_000;
 /// How many events may wait for the worker.
 const QUEUED_EVENTS: usize = 1_000;
+/// How long a connection may take to send the headers of a request. `SignedEvent` limits the time of the body.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 const DEMO_SECRET: &str = "the secret of this demo";
 
-#[derive(Clone)]
 struct App {
     verifier: Verifier,
-    inbox: Arc<Mutex<Inbox>>,
+    inbox: Mutex<Inbox>,
 }
 
 impl FromRef<App> for Verifier {
@@ -48,7 +53,7 @@ impl FromRef<App> for Verifier {
 }
 
 /// Runs only for verified deliveries: the extractor rejects all others.
-async fn hook(State(app): State<App>, delivery: SignedEvent) -> StatusCode {
+async fn hook(State(app): State<Arc<App>>, delivery: SignedEvent) -> StatusCode {
     let mut inbox = app.inbox.lock().unwrap_or_else(PoisonError::into_inner);
     // 1. Drop an event that was received before.
     if inbox.seen.contains(&delivery.id) {
@@ -123,29 +128,51 @@ async fn main() -> Result<(), Box<dyn Error>> {
         seen: SeenIds::default(),
         queue: sender,
     };
-    let app = App {
+    let app = Arc::new(App {
         verifier: Verifier::new(&secret)?,
-        inbox: Arc::new(Mutex::new(inbox)),
-    };
+        inbox: Mutex::new(inbox),
+    });
     let router = Router::new().route("/hook", post(hook)).with_state(app);
     let listener = TcpListener::bind(("127.0.0.1", port.unwrap_or(0))).await?;
     let address = listener.local_addr()?;
     println!("listening on http://{address}/hook");
 
     let worker = tokio::spawn(handle_events(events));
-    let server = axum::serve(listener, router);
-    if port.is_some() {
-        server.await?;
-    } else {
-        let (done, stop) = oneshot::channel();
-        let server = server.with_graceful_shutdown(async { stop.await.unwrap_or_default() });
-        let server = tokio::spawn(server.into_future());
+    let (done, stop) = oneshot::channel();
+    let server = tokio::spawn(serve(listener, router, stop));
+    if port.is_none() {
         run_demo(address, &secret).await?;
         done.send(()).ok();
-        server.await??;
+        server.await?;
         worker.await?; // ends because the server and its sender are dropped
+    } else {
+        server.await?; // runs until the process is stopped
     }
     Ok(())
+}
+
+/// Does what `axum::serve` does, with a time limit for the headers, which `axum::serve` does not have.
+async fn serve(listener: TcpListener, router: Router, mut stop: oneshot::Receiver<()>) {
+    let mut server = http1::Builder::new();
+    server
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT);
+    let connections = GracefulShutdown::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = &mut stop => break,
+        };
+        let Ok((stream, _)) = accepted else {
+            tokio::time::sleep(Duration::from_millis(100)).await; // too many open files, for example
+            continue;
+        };
+        let service = TowerToHyperService::new(router.clone());
+        let connection = server.serve_connection(TokioIo::new(stream), service);
+        tokio::spawn(connections.watch(connection));
+    }
+    drop((listener, router));
+    connections.shutdown().await;
 }
 
 /// Delivers an event twice, as the service may, and then with a changed body, as an attacker might.

@@ -85,6 +85,8 @@ mod secret_text;
 #[cfg(any(feature = "client", feature = "webhooks"))]
 mod string_enum;
 #[cfg(any(feature = "client", feature = "webhooks"))]
+mod system_time;
+#[cfg(any(feature = "client", feature = "webhooks"))]
 mod timestamp;
 #[cfg(feature = "webhooks")]
 pub mod webhooks;

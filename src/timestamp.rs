@@ -3,6 +3,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use crate::system_time;
+
 /// A moment in whole Unix seconds, as the service writes it (interface sections 2.1 and 6.2).
 ///
 /// Any `i64` is a valid `Timestamp`. A value that the service sends is kept unchanged, even if no
@@ -36,7 +38,7 @@ impl Timestamp {
     /// Returns the current time of the system clock, rounded down to the second.
     #[must_use]
     pub fn now() -> Self {
-        SystemTime::now().into()
+        system_time::now().into()
     }
 
     /// Returns the seconds since 1970-01-01T00:00:00Z, negative for a moment before it.

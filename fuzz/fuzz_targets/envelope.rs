@@ -7,14 +7,13 @@ use audience::webhooks::{Event, EventData};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|body: &[u8]| {
-    let Ok(event) = Event::from_json(body) else {
+    let Ok(event) = Event::from_unverified_json(body) else {
         return;
     };
 
     assert!((1..=255).contains(&event.id.as_str().len()));
     let written = serde_json::to_vec(&event).expect("an event can be serialized");
-    let again = Event::from_json(&written).expect("a serialized event can be parsed");
-    let by_serde: Event = serde_json::from_slice(&written).expect("a serialized event can be deserialized");
+    let again = Event::from_unverified_json(&written).expect("a serialized event can be parsed");
     // If a member of unknown data is repeated, the last one is kept, and the result may have a known
     // shape.
     if !matches!(event.data, EventData::Unknown { .. }) {
@@ -24,5 +23,4 @@ fuzz_target!(|body: &[u8]| {
         (&again.id, again.event_type(), again.created_at),
         (&event.id, event.event_type(), event.created_at)
     );
-    assert_eq!(by_serde, again);
 });

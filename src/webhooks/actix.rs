@@ -3,10 +3,18 @@
 //! [`SignedEvent`] reads the request body itself, verifies it, and calls the handler only for genuine
 //! deliveries. It reads up to the verifier's [limit](super::VerifierBuilder::body_limit);
 //! `Content-Length` and `PayloadConfig` (default: 256 KiB) do not change that limit. All other
-//! requests are refused with a status (400, 401 or 413) and an empty body.
+//! requests are refused with a status (see [`Rejection`]) and an empty body.
+//!
+//! Take no other extractor that reads the body in the same handler: whichever comes first consumes it.
 //!
 //! The [`Verifier`] is taken from the application data, as `web::Data<Verifier>` or as `Verifier`. If
 //! there is none, every delivery is refused with 500.
+//!
+//! # Slow and hostile senders
+//!
+//! A body must arrive within [5 seconds](super::VerifierBuilder::body_timeout), and the bodies that are
+//! not verified yet may need [64 MiB](super::VerifierBuilder::body_memory) in all requests together.
+//! Headers are the server's part: see `HttpServer::client_request_timeout` (default: 5 s).
 //!
 //! # What a handler should do
 //!
@@ -70,14 +78,70 @@ use std::pin::Pin;
 
 use actix_web::body::BoxBody;
 use actix_web::dev::Payload;
-use actix_web::http::StatusCode;
-use actix_web::http::header::{CONTENT_LENGTH, HeaderValue};
+use actix_web::http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
+use actix_web::http::{StatusCode, Version};
 use actix_web::{FromRequest, HttpRequest, HttpResponse, ResponseError, web};
 
 use super::delivery_headers::DeliveryHeaders;
-use super::extractor::receive;
-pub use super::extractor::{Rejection, SignedEvent};
+use super::extractor::{IncomingBody, receive};
 use super::verifier::Verifier;
+
+/// A delivery that was verified before the handler is called. Use it as an argument of the handler.
+///
+/// # Example: store the raw delivery, pass the event on
+///
+/// ```
+/// use actix_web::HttpResponse;
+/// use audience::webhooks::Event;
+/// use audience::webhooks::actix::SignedEvent;
+/// # fn store(_: &str, _: &[u8]) {}
+/// # fn pass_on(_: Event) {}
+///
+/// async fn hook(delivery: SignedEvent) -> HttpResponse {
+///     store(delivery.id.as_str(), delivery.body());
+///     pass_on(delivery.into_event());
+///     HttpResponse::Ok().finish()
+/// }
+/// ```
+pub use super::extractor::SignedEvent;
+
+pub use super::extractor::RefusedDelivery;
+/// Why a handler was not called.
+///
+/// # Example: report a wrong clock
+///
+/// ```
+/// use actix_web::HttpResponse;
+/// use audience::webhooks::VerifyError;
+/// use audience::webhooks::actix::{Rejection, SignedEvent};
+///
+/// async fn hook(delivery: Result<SignedEvent, Rejection>) -> Result<HttpResponse, Rejection> {
+///     if let Err(Rejection::Verify { error: VerifyError::TooEarly { skew }, .. }) = &delivery {
+///         eprintln!("our clock or the sender's is {} seconds off", skew.as_secs());
+///     }
+///     let event = delivery?;
+///     println!("received {}", event.id);
+///     Ok(HttpResponse::Ok().finish())
+/// }
+/// ```
+///
+/// # Example: find out why genuine deliveries are refused
+///
+/// ```
+/// use actix_web::HttpResponse;
+/// use audience::webhooks::actix::{Rejection, SignedEvent};
+///
+/// async fn hook(delivery: Result<SignedEvent, Rejection>) -> Result<HttpResponse, Rejection> {
+///     let event = delivery.inspect_err(|rejection| {
+///         if let Some(diagnosis) = rejection.diagnose([("main", "6Jm0nFq2pXvZk4Tt")]) {
+///             eprintln!("{rejection}; {diagnosis}");
+///         }
+///     })?;
+///     println!("received {}", event.id);
+///     Ok(HttpResponse::Ok().finish())
+/// }
+/// ```
+pub use super::extractor::Rejection;
 
 impl FromRequest for SignedEvent {
     type Error = Rejection;
@@ -93,8 +157,17 @@ impl FromRequest for SignedEvent {
             let headers = DeliveryHeaders::from_values(|name| {
                 headers.get_all(name.as_str()).map(HeaderValue::as_bytes)
             });
+            // Every HTTP/2 request, and every chunked one, arrives with a payload.
+            let is_consumed = matches!(payload, Payload::None)
+                && (request.version() == Version::HTTP_2
+                    || request.headers().contains_key(TRANSFER_ENCODING));
+            let body = IncomingBody {
+                content_length,
+                is_consumed,
+                chunks: payload,
+            };
 
-            receive(verifier, headers, content_length, payload).await
+            receive(verifier, headers, body).await
         })
     }
 }

@@ -72,7 +72,7 @@ impl<'a> AuthenticatedDelivery<'a> {
     #[must_use]
     pub fn event_header_agrees(&self) -> bool {
         self.headers.and_then(event_header).is_some_and(|header| {
-            Event::from_json(self.body)
+            Event::from_unverified_json(self.body)
                 .is_ok_and(|event| event.event_type().as_str().as_bytes() == header)
         })
     }
@@ -84,7 +84,7 @@ impl<'a> AuthenticatedDelivery<'a> {
     /// Returns [`VerifyError::InvalidEnvelope`] if the body is not an event envelope (interface
     /// section 6.2).
     pub fn event(&self) -> Result<Event, VerifyError> {
-        Event::from_json(self.body)
+        Event::from_unverified_json(self.body)
             .map_err(|problem| VerifyError::InvalidEnvelope { problem })
             .inspect_err(trace::refused)
     }

@@ -3,10 +3,20 @@
 //! [`SignedEvent`] reads the request body itself, verifies it, and calls the handler only for genuine
 //! deliveries. It reads up to the verifier's [limit](super::VerifierBuilder::body_limit);
 //! `Content-Length` and axum's `DefaultBodyLimit` do not change that limit. All other requests are
-//! refused with a status (400, 401 or 413) and an empty body.
+//! refused with a status (see [`Rejection`]) and an empty body.
+//!
+//! `SignedEvent` reads the body, so it must be the **last argument** of the handler: after `State`,
+//! headers and all others. Otherwise, the handler does not compile.
 //!
 //! The [`Verifier`] is taken from the router's state, which is a `Verifier` or provides one through
-//! [`FromRef`].
+//! [`FromRef`]. The state may also be an `Arc` of either.
+//!
+//! # Slow and hostile senders
+//!
+//! A body must arrive within [5 seconds](super::VerifierBuilder::body_timeout), and the bodies that are
+//! not verified yet may need [64 MiB](super::VerifierBuilder::body_memory) in all requests together.
+//! Headers are the server's part: `axum::serve` waits for them without a time limit. Use hyper's
+//! `header_read_timeout`, as `examples/webhook_axum.rs` does, or a proxy that has one.
 //!
 //! # What a handler should do
 //!
@@ -40,14 +50,19 @@
 //!
 //! # Example: a verifier as part of the state
 //!
-//! ```
-//! use audience::webhooks::Verifier;
-//! use axum::extract::FromRef;
+//! Implement [`FromRef`] for your own type, or derive it. The state of the router is that type, or an
+//! `Arc` of it.
 //!
-//! #[derive(Clone)]
+//! ```
+//! use std::sync::Arc;
+//! use audience::webhooks::Verifier;
+//! use audience::webhooks::axum::SignedEvent;
+//! use axum::extract::{FromRef, State};
+//! use axum::{Router, routing::post};
+//!
 //! struct App {
 //!     verifier: Verifier,
-//!     greeting: &'static str,
+//!     greeting: String,
 //! }
 //!
 //! impl FromRef<App> for Verifier {
@@ -55,6 +70,15 @@
 //!         app.verifier.clone()
 //!     }
 //! }
+//!
+//! async fn hook(State(app): State<Arc<App>>, event: SignedEvent) {
+//!     println!("{}: {}", app.greeting, event.id);
+//! }
+//!
+//! let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+//! let app = Arc::new(App { verifier, greeting: "Hello".to_owned() });
+//! let router: Router = Router::new().route("/hook", post(hook)).with_state(app);
+//! # Ok::<(), audience::webhooks::SecretError>(())
 //! ```
 //!
 //! # Example: log why a delivery was refused
@@ -86,15 +110,81 @@
 //! # Ok::<(), audience::webhooks::SecretError>(())
 //! ```
 
+use std::sync::Arc;
+
 use axum_core::body::Body;
 use axum_core::extract::{FromRef, FromRequest, Request};
 use axum_core::response::{IntoResponse, Response};
-use http::header::{CONTENT_LENGTH, HeaderValue};
+use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
+use http_body::Body as _;
 
 use super::delivery_headers::DeliveryHeaders;
-use super::extractor::receive;
-pub use super::extractor::{Rejection, SignedEvent};
+use super::extractor::{IncomingBody, receive};
 use super::verifier::Verifier;
+
+/// A delivery that was verified before the handler is called. Use it as the last argument of the
+/// handler.
+///
+/// # Example: store the raw delivery, pass the event on
+///
+/// ```
+/// use audience::webhooks::Event;
+/// use audience::webhooks::axum::SignedEvent;
+/// # fn store(_: &str, _: &[u8]) {}
+/// # fn pass_on(_: Event) {}
+///
+/// async fn hook(delivery: SignedEvent) {
+///     store(delivery.id.as_str(), delivery.body());
+///     pass_on(delivery.into_event());
+/// }
+/// ```
+pub use super::extractor::SignedEvent;
+
+pub use super::extractor::RefusedDelivery;
+/// Why a handler was not called.
+///
+/// # Example: report a wrong clock
+///
+/// ```
+/// use audience::webhooks::VerifyError;
+/// use audience::webhooks::axum::{Rejection, SignedEvent};
+///
+/// async fn hook(delivery: Result<SignedEvent, Rejection>) -> Result<(), Rejection> {
+///     if let Err(Rejection::Verify { error: VerifyError::TooEarly { skew }, .. }) = &delivery {
+///         eprintln!("our clock or the sender's is {} seconds off", skew.as_secs());
+///     }
+///     let event = delivery?;
+///     println!("received {}", event.id);
+///     Ok(())
+/// }
+/// ```
+///
+/// # Example: find out why genuine deliveries are refused
+///
+/// ```
+/// use audience::webhooks::axum::{Rejection, SignedEvent};
+///
+/// async fn hook(delivery: Result<SignedEvent, Rejection>) -> Result<(), Rejection> {
+///     let event = delivery.inspect_err(|rejection| {
+///         if let Some(diagnosis) = rejection.diagnose([("main", "6Jm0nFq2pXvZk4Tt")]) {
+///             eprintln!("{rejection}; {diagnosis}");
+///         }
+///     })?;
+///     println!("received {}", event.id);
+///     Ok(())
+/// }
+/// ```
+pub use super::extractor::Rejection;
+
+/// Lets the state of the router be an `Arc`.
+impl<S> FromRef<Arc<S>> for Verifier
+where
+    Self: FromRef<S>,
+{
+    fn from_ref(state: &Arc<S>) -> Self {
+        Self::from_ref(&**state)
+    }
+}
 
 impl<S> FromRequest<S> for SignedEvent
 where
@@ -108,8 +198,15 @@ where
         let (head, body) = request.into_parts();
         let content_length = head.headers.get(CONTENT_LENGTH).map(HeaderValue::as_bytes);
         let headers = DeliveryHeaders::from_map(&head.headers);
+        // The body of a chunked request does not know its end before it is read.
+        let is_consumed = body.is_end_stream() && head.headers.contains_key(TRANSFER_ENCODING);
+        let body = IncomingBody {
+            content_length,
+            is_consumed,
+            chunks: body.into_data_stream(),
+        };
 
-        receive(&verifier, headers, content_length, body.into_data_stream()).await
+        receive(&verifier, headers, body).await
     }
 }
 

@@ -114,6 +114,59 @@ impl VerifierBuilder {
         self
     }
 
+    /// Sets how long the extractors of [`axum`](super::axum) and [`actix`](super::actix) wait for a
+    /// body to arrive completely. Default: 5 s.
+    ///
+    /// A body that takes longer is refused with 408. Keep the time below the ten seconds that the
+    /// service waits for a response. The time limit of the headers is a setting of the server.
+    ///
+    /// The timer is Tokio's, and its runtime must have timers enabled (`enable_time`), as that of both
+    /// frameworks has. Outside a Tokio runtime and on `wasm32-unknown-unknown`, there is no time limit.
+    ///
+    /// # Example: a shorter time
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use audience::webhooks::Verifier;
+    /// let verifier = Verifier::builder()
+    ///     .secret("main", "6Jm0nFq2pXvZk4Tt")
+    ///     .body_timeout(Duration::from_secs(2))
+    ///     .build()?;
+    /// # Ok::<(), audience::webhooks::SecretError>(())
+    /// ```
+    #[cfg(any(feature = "actix", feature = "axum"))]
+    #[cfg_attr(docsrs, doc(cfg(any(feature = "actix", feature = "axum"))))]
+    pub fn body_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.read_limits.timeout = timeout;
+        self
+    }
+
+    /// Sets how many bytes of unverified bodies the extractors of [`axum`](super::axum) and
+    /// [`actix`](super::actix) hold at once, in all requests of this verifier and its clones. Default:
+    /// 64 MiB, or four times the [`body_limit`](Self::body_limit) if that is more.
+    ///
+    /// If a body needs more, it is refused with 503, and the service retries. Bodies longer than
+    /// 64 KiB share half of the memory, so that they cannot keep out small deliveries. The limit should be
+    /// at least four times the body limit, or the longest deliveries are refused.
+    ///
+    /// # Example: a small machine
+    ///
+    /// ```
+    /// # use audience::webhooks::Verifier;
+    /// let verifier = Verifier::builder()
+    ///     .secret("main", "6Jm0nFq2pXvZk4Tt")
+    ///     .body_limit(256 * 1024)
+    ///     .body_memory(8 * 1024 * 1024)
+    ///     .build()?;
+    /// # Ok::<(), audience::webhooks::SecretError>(())
+    /// ```
+    #[cfg(any(feature = "actix", feature = "axum"))]
+    #[cfg_attr(docsrs, doc(cfg(any(feature = "actix", feature = "axum"))))]
+    pub fn body_memory(mut self, bytes: usize) -> Self {
+        self.settings.read_limits.memory = Some(bytes);
+        self
+    }
+
     /// Sets the clock that timestamps are compared with. Default: the system clock.
     ///
     /// # Example: a fixed time in a test

@@ -1,5 +1,7 @@
 use std::time::SystemTime;
 
+use crate::system_time;
+
 /// The source of a [`Verifier`](super::Verifier)'s current time.
 ///
 /// Any closure that returns a [`SystemTime`] is a clock, so a test can stop time or share the clock
@@ -35,11 +37,14 @@ where
 }
 
 /// The clock of the operating system, the default of a [`Verifier`](super::Verifier).
+///
+/// On `wasm32-unknown-unknown`, where the standard library has no clock, this is `Date.now()` of
+/// JavaScript.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> SystemTime {
-        SystemTime::now()
+        system_time::now()
     }
 }

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::marker::PhantomData;
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
@@ -20,11 +19,14 @@ use crate::Timestamp;
 use crate::json::Json;
 
 impl Event {
-    /// Parses an event from a body **without verifying it**.
+    /// Parses an event from JSON **without verifying it**.
     ///
-    /// Use it only for bodies that were authenticated before, for example a stored delivery. It
-    /// does not tell who sent the bytes; use [`Verifier::verify`](super::Verifier::verify) for a
-    /// delivery from the network.
+    /// Use it only for JSON that was verified before: the body of a stored delivery, or an event that
+    /// your program serialized. It does not tell who sent the bytes; use
+    /// [`Verifier::verify`](super::Verifier::verify) for a delivery from the network.
+    ///
+    /// This is the only way to read an event without its signature. [`Event`] does not implement
+    /// [`Deserialize`], so a handler cannot take it from a request body by accident.
     ///
     /// # Errors
     ///
@@ -37,37 +39,23 @@ impl Event {
     ///
     /// let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
     ///
-    /// let event = Event::from_json(body)?;
+    /// let event = Event::from_unverified_json(body)?;
     ///
     /// assert_eq!(event.id.as_str(), "evt_1");
     /// # Ok::<(), audience::webhooks::EnvelopeProblem>(())
     /// ```
-    pub fn from_json(body: &[u8]) -> Result<Self, EnvelopeProblem> {
-        let text = str::from_utf8(body).map_err(|_| EnvelopeProblem::NotUtf8)?;
+    pub fn from_unverified_json(json: &[u8]) -> Result<Self, EnvelopeProblem> {
+        let text = str::from_utf8(json).map_err(|_| EnvelopeProblem::NotUtf8)?;
         // The first pass fails if the data has another shape than its type. The second keeps it as JSON.
         parse(text, true).or_else(|_| parse(text, false))
     }
 }
 
-impl<'de> Deserialize<'de> for Event {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let problem = Cell::new(None);
-        deserializer
-            .deserialize_map(Envelope::<Json> {
-                typed: false,
-                problem: &problem,
-                capture: PhantomData,
-            })
-            .map_err(|error| problem.get().map_or(error, de::Error::custom))
-    }
-}
-
 fn parse(text: &str, typed: bool) -> Result<Event, EnvelopeProblem> {
     let problem = Cell::new(None);
-    let envelope = Envelope::<&RawValue> {
+    let envelope = Envelope {
         typed,
         problem: &problem,
-        capture: PhantomData,
     };
     let mut json = serde_json::Deserializer::from_str(text);
     json.deserialize_map(envelope)
@@ -81,15 +69,14 @@ fn parse(text: &str, typed: bool) -> Result<Event, EnvelopeProblem> {
         })
 }
 
-struct Envelope<'p, C> {
+struct Envelope<'p> {
     /// Whether data that follows its type is parsed as that type immediately.
     typed: bool,
     /// Why parsing failed, if it is more precise than the deserializer's own error.
     problem: &'p Cell<Option<EnvelopeProblem>>,
-    capture: PhantomData<C>,
 }
 
-impl<C> Envelope<'_, C> {
+impl Envelope<'_> {
     fn fail<E: de::Error>(&self, problem: EnvelopeProblem) -> E {
         self.problem.set(Some(problem));
         E::custom(problem)
@@ -116,7 +103,7 @@ impl<C> Envelope<'_, C> {
     }
 }
 
-impl<'de, C: Capture<'de>> Visitor<'de> for Envelope<'_, C> {
+impl<'de> Visitor<'de> for Envelope<'_> {
     type Value = Event;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -127,7 +114,7 @@ impl<'de, C: Capture<'de>> Visitor<'de> for Envelope<'_, C> {
         let mut id: Option<EventId> = None;
         let mut event_type: Option<EventType> = None;
         let mut created_at: Option<Timestamp> = None;
-        let mut data: Option<Data<C>> = None;
+        let mut data: Option<Data<'de>> = None;
 
         while let Some(member) = map.next_key()? {
             match member {
@@ -156,7 +143,7 @@ impl<'de, C: Capture<'de>> Visitor<'de> for Envelope<'_, C> {
         let created_at = self.required(created_at, "created_at")?;
         let data = match data {
             Some(Data::Parsed(data)) => data,
-            Some(Data::Captured(data)) => data.into_data(event_type),
+            Some(Data::Captured(data)) => into_data(data, event_type),
             None => EventData::Unknown {
                 event_type,
                 data: Value::Null,
@@ -166,38 +153,22 @@ impl<'de, C: Capture<'de>> Visitor<'de> for Envelope<'_, C> {
     }
 }
 
-enum Data<C> {
+enum Data<'de> {
     Parsed(EventData),
-    Captured(C),
+    /// Kept until its type is known.
+    Captured(&'de RawValue),
 }
 
-/// Data kept until its type is known.
-trait Capture<'de>: Deserialize<'de> {
-    /// Parses it as `event_type`, or keeps the JSON if it has another shape.
-    fn into_data(self, event_type: EventType) -> EventData;
-}
-
-impl<'de> Capture<'de> for &'de RawValue {
-    fn into_data(self, event_type: EventType) -> EventData {
-        let typed = DataSeed(&event_type).deserialize(self);
-        typed.unwrap_or_else(|_| {
-            let json = Json::deserialize(self).map(|Json(json)| json);
-            EventData::Unknown {
-                data: json.unwrap_or_else(|_| self.get().into()),
-                event_type,
-            }
-        })
-    }
-}
-
-impl<'de> Capture<'de> for Json {
-    fn into_data(self, event_type: EventType) -> EventData {
-        let typed = DataSeed(&event_type).deserialize(&self.0);
-        typed.unwrap_or(EventData::Unknown {
+/// Parses data as `event_type`, or keeps the JSON if it has another shape.
+fn into_data(data: &RawValue, event_type: EventType) -> EventData {
+    let typed = DataSeed(&event_type).deserialize(data);
+    typed.unwrap_or_else(|_| {
+        let json = Json::deserialize(data).map(|Json(json)| json);
+        EventData::Unknown {
+            data: json.unwrap_or_else(|_| data.get().into()),
             event_type,
-            data: self.0,
-        })
-    }
+        }
+    })
 }
 
 /// Parses data of a known type, and fails if it has another shape.

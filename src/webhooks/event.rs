@@ -9,9 +9,19 @@ use crate::Timestamp;
 
 /// An event (interface section 6.2).
 ///
-/// It serializes to the JSON of the delivery and deserializes from it, so it can be stored in a
-/// queue. Members that this version of the crate does not know are not kept; store the bytes from
+/// It serializes to the JSON of the delivery, so it can be stored in a queue. Members that this
+/// version of the crate does not know are not kept; store the bytes from
 /// [`authenticate`](super::Verifier::authenticate) to keep them.
+///
+/// It does not implement [`Deserialize`](serde::Deserialize): a handler that takes `Json<Event>` would
+/// accept events from anyone. [`from_unverified_json`](Self::from_unverified_json) reads a stored event.
+/// A handler that accepts unverified JSON does not compile:
+///
+/// ```compile_fail,E0277
+/// use audience::webhooks::Event;
+///
+/// let event: Event = serde_json::from_slice(b"{}").unwrap();
+/// ```
 ///
 /// # Example: an event for your own test
 ///
@@ -27,7 +37,7 @@ use crate::Timestamp;
 /// );
 ///
 /// let body = serde_json::to_vec(&event)?;
-/// assert_eq!(serde_json::from_slice::<Event>(&body)?, event);
+/// assert_eq!(Event::from_unverified_json(&body)?, event);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
@@ -72,7 +82,7 @@ impl Event {
     /// ```
     /// # use audience::webhooks::{Event, EventType};
     /// # let body = br#"{"id": "evt_1", "type": "email.snoozed", "created_at": 1, "data": {}}"#;
-    /// # let event = Event::from_json(body)?;
+    /// # let event = Event::from_unverified_json(body)?;
     /// # let mut counts = std::collections::HashMap::<EventType, u64>::new();
     /// *counts.entry(event.event_type()).or_default() += 1;
     /// # assert_eq!(counts[&EventType::from("email.snoozed")], 1);
@@ -92,7 +102,7 @@ impl Event {
     /// # let body = br#"{"id": "evt_1", "type": "email.opened", "created_at": 1, "data":
     /// #     {"email_id": "em_1", "from": "us@example.com", "to": "ada@example.com", "subject": "Hi",
     /// #      "bounce_type": "", "detail": ""}}"#;
-    /// # let event = Event::from_json(body)?;
+    /// # let event = Event::from_unverified_json(body)?;
     /// if let Some(mail) = event.mail() {
     ///     println!("{}: {}", mail.email_id, event.event_type());
     /// }

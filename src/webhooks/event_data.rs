@@ -10,8 +10,8 @@ macro_rules! define_event_data {
     ($($(#[$docs:meta])* $variant:ident($data:ident) = $name:literal,)*) => {
         /// The `data` of an event: one variant for each event type (interface section 6.1).
         ///
-        /// It serializes to the `data` of the envelope. It cannot be deserialized without the type;
-        /// deserialize an [`Event`](super::Event) instead.
+        /// It serializes to the `data` of the envelope. It cannot be deserialized without the type; use
+        /// [`Event::from_unverified_json`](super::Event::from_unverified_json) for stored JSON.
         ///
         /// # Example: handle some types
         ///

@@ -84,9 +84,15 @@
 //!
 //! # If genuine deliveries are refused
 //!
-//! [`Verifier::diagnose`] finds the common causes: JSON that was parsed and serialized again, a
-//! lost newline, a secret in another form or of another endpoint, a delivery of the Standard
-//! Webhooks scheme, which uses the same header names.
+//! [`Verifier::diagnose`] finds the common causes: JSON that was parsed and serialized again, a body
+//! still in base64, a lost newline, a secret in another form or of another endpoint, a timestamp in
+//! milliseconds, a delivery of the Standard Webhooks scheme, which uses the same header names. With
+//! an extractor, the rejection has a `diagnose` of its own.
+//!
+//! # WebAssembly
+//!
+//! The verifier runs on `wasm32-unknown-unknown` with a JavaScript host. The clock is `Date.now()`
+//! there.
 
 mod authenticated_delivery;
 mod builder;
@@ -105,6 +111,8 @@ mod extractor;
 mod inbound;
 mod key_ring;
 mod mail;
+#[cfg(any(feature = "actix", feature = "axum"))]
+mod read_limits;
 mod secret_error;
 mod settings;
 mod signature;

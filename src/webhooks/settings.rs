@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use super::clock::{Clock, SystemClock};
 use super::key_ring::KeyRing;
+#[cfg(any(feature = "actix", feature = "axum"))]
+use super::read_limits::ReadLimits;
 
 const DEFAULT_TOLERANCE: Duration = Duration::from_secs(300);
 const DEFAULT_BODY_LIMIT: usize = 2 * 1024 * 1024;
@@ -14,6 +16,8 @@ pub(super) struct Settings {
     pub(super) tolerance: Duration,
     pub(super) body_limit: usize,
     pub(super) clock: Arc<dyn Clock>,
+    #[cfg(any(feature = "actix", feature = "axum"))]
+    pub(super) read_limits: ReadLimits,
 }
 
 impl Default for Settings {
@@ -23,6 +27,8 @@ impl Default for Settings {
             tolerance: DEFAULT_TOLERANCE,
             body_limit: DEFAULT_BODY_LIMIT,
             clock: Arc::new(SystemClock),
+            #[cfg(any(feature = "actix", feature = "axum"))]
+            read_limits: ReadLimits::default(),
         }
     }
 }

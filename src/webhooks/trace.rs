@@ -1,6 +1,6 @@
 //! Reports outcomes to `tracing` (feature `tracing`). No secret, MAC or body is reported.
 
-use super::error::VerifyError;
+use std::fmt::Display;
 
 #[cfg(feature = "tracing")]
 pub(super) fn authenticated(secret_name: &str, skew: i64) {
@@ -8,7 +8,7 @@ pub(super) fn authenticated(secret_name: &str, skew: i64) {
 }
 
 #[cfg(feature = "tracing")]
-pub(super) fn refused(error: &VerifyError) {
+pub(super) fn refused(error: &impl Display) {
     tracing::debug!(%error, "webhook delivery refused");
 }
 
@@ -16,4 +16,4 @@ pub(super) fn refused(error: &VerifyError) {
 pub(super) fn authenticated(_: &str, _: i64) {}
 
 #[cfg(not(feature = "tracing"))]
-pub(super) fn refused(_: &VerifyError) {}
+pub(super) fn refused(_: &impl Display) {}

@@ -9,6 +9,8 @@ use super::clock::Clock;
 use super::delivery_headers::DeliveryHeaders;
 use super::error::VerifyError;
 use super::event::Event;
+#[cfg(any(feature = "actix", feature = "axum"))]
+use super::read_limits::ReadLimits;
 use super::secret_error::SecretError;
 use super::settings::Settings;
 use super::signature::SigningKey;
@@ -229,6 +231,11 @@ impl Verifier {
     #[must_use]
     pub fn body_limit(&self) -> usize {
         self.0.body_limit
+    }
+
+    #[cfg(any(feature = "actix", feature = "axum"))]
+    pub(super) fn read_limits(&self) -> &ReadLimits {
+        &self.0.read_limits
     }
 
     pub(super) fn clock(&self) -> &dyn Clock {

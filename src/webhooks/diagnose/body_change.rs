@@ -1,6 +1,7 @@
 use std::fmt;
 use std::iter;
 
+use super::base64;
 use super::json_spellings::json_spellings;
 
 /// How a body was changed between the service and the verifier.
@@ -21,6 +22,10 @@ pub enum BodyChange {
     LineEndings,
     /// Its UTF-8 was decoded as Latin-1 and encoded again.
     DecodedAsLatin1,
+    /// It is encoded as base64, as some gateways pass it on. Decode it first.
+    Base64Encoded,
+    /// It is quoted as a JSON string. Parse the string first.
+    QuotedAsString,
     /// Bytes that are not UTF-8 were replaced by U+FFFD. This cannot be undone, so it is a guess
     /// from the characters in the body.
     DecodedLossily,
@@ -38,6 +43,8 @@ impl fmt::Display for BodyChange {
             Self::NewlineRemoved => "the newline at its end was removed",
             Self::LineEndings => "its line endings were converted",
             Self::DecodedAsLatin1 => "its UTF-8 was decoded as Latin-1",
+            Self::Base64Encoded => "it is encoded as base64, so decode it first",
+            Self::QuotedAsString => "it is quoted as a JSON string, so parse the string first",
             Self::DecodedLossily => {
                 "it was probably decoded as text, and invalid bytes were replaced"
             }
@@ -51,36 +58,55 @@ const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 /// Returns the possible original bodies, each with the change that turns it into `body`. Computed lazily.
 pub(super) fn possible_originals(body: &[u8]) -> impl Iterator<Item = (BodyChange, Vec<u8>)> {
     let text = str::from_utf8(body).unwrap_or_default();
-    let without_mark = body.strip_prefix(BYTE_ORDER_MARK).map(<[u8]>::to_vec);
-    let without_newline = [b"\r\n".as_slice(), b"\n"]
-        .into_iter()
-        .filter_map(|newline| body.strip_suffix(newline).map(<[u8]>::to_vec));
-    let with_newline = [b"\r\n".as_slice(), b"\n"]
-        .into_iter()
-        .map(move |newline| [body, newline].concat());
+    let spellings = iter::once(text).flat_map(json_spellings);
 
-    let from_bytes = iter::empty()
-        .chain(without_mark.map(|other| (BodyChange::MarkAdded, other)))
-        .chain(iter::once((
-            BodyChange::MarkRemoved,
-            [BYTE_ORDER_MARK, body].concat(),
-        )))
+    iter::empty()
+        .chain(iter::once(body).flat_map(without_mark_or_newline))
+        .chain(iter::once(body).flat_map(with_mark_or_newline))
+        .chain(iter::once(body).flat_map(decoded))
+        .chain(iter::once(text).flat_map(other_line_endings))
+        .chain(spellings.map(|other| (BodyChange::Reserialized, other.into_bytes())))
+}
+
+fn without_mark_or_newline(body: &[u8]) -> impl Iterator<Item = (BodyChange, Vec<u8>)> {
+    let without_mark = body.strip_prefix(BYTE_ORDER_MARK);
+    let without_newline = [b"\r\n".as_slice(), b"\n"].map(|newline| body.strip_suffix(newline));
+
+    iter::once((BodyChange::MarkAdded, without_mark))
         .chain(without_newline.map(|other| (BodyChange::NewlineAdded, other)))
-        .chain(with_newline.map(|other| (BodyChange::NewlineRemoved, other)));
-    let unix = text.replace("\r\n", "\n");
-    let line_endings = [unix.replace('\n', "\r\n"), unix]
-        .into_iter()
-        .map(|other| (BodyChange::LineEndings, other.into_bytes()));
-    let latin1 = text
-        .chars()
-        .map(|c| u8::try_from(c).ok())
-        .collect::<Option<Vec<u8>>>()
-        .map(|other| (BodyChange::DecodedAsLatin1, other));
+        .filter_map(|(change, other)| Some((change, other?.to_vec())))
+}
 
-    from_bytes
-        .chain(line_endings)
-        .chain(latin1)
-        .chain(json_spellings(text).map(|other| (BodyChange::Reserialized, other.into_bytes())))
+fn with_mark_or_newline(body: &[u8]) -> impl Iterator<Item = (BodyChange, Vec<u8>)> {
+    [
+        (BodyChange::MarkRemoved, [BYTE_ORDER_MARK, body]),
+        (BodyChange::NewlineRemoved, [body, b"\r\n"]),
+        (BodyChange::NewlineRemoved, [body, b"\n"]),
+    ]
+    .into_iter()
+    .map(|(change, parts)| (change, parts.concat()))
+}
+
+fn decoded(body: &[u8]) -> impl Iterator<Item = (BodyChange, Vec<u8>)> {
+    let text = str::from_utf8(body).unwrap_or_default();
+    let latin1 = text.chars().map(|c| u8::try_from(c).ok()).collect();
+    let digits = body.iter().filter(|byte| !byte.is_ascii_whitespace());
+    let string = serde_json::from_str::<String>(text).ok();
+
+    [
+        (BodyChange::DecodedAsLatin1, latin1),
+        (BodyChange::Base64Encoded, base64::decode(digits)),
+        (BodyChange::QuotedAsString, string.map(String::into_bytes)),
+    ]
+    .into_iter()
+    .filter_map(|(change, other)| Some((change, other?)))
+}
+
+fn other_line_endings(text: &str) -> impl Iterator<Item = (BodyChange, Vec<u8>)> {
+    let unix = text.replace("\r\n", "\n");
+    [unix.replace('\n', "\r\n"), unix]
+        .into_iter()
+        .map(|other| (BodyChange::LineEndings, other.into_bytes()))
 }
 
 /// Returns a change that is visible in the body but cannot be undone.

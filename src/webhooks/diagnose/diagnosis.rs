@@ -20,6 +20,10 @@ pub enum Diagnosis {
     /// another one, and find out what delayed the delivery.
     OutsideWindow(VerifyError),
 
+    /// The timestamp is in milliseconds; the service sends seconds. The delivery is from a test tool, or
+    /// something on its way changed the header.
+    TimestampInMilliseconds,
+
     /// The delivery is signed by the Standard Webhooks scheme, which uses the same header names: it
     /// is from another service, or from a test tool for that scheme.
     StandardWebhooks,
@@ -45,6 +49,10 @@ pub enum Diagnosis {
     /// No other variant applies: the delivery is forged, its secret was not given, or its body was
     /// changed in a way that cannot be undone.
     Unexplained,
+
+    /// No reason was found before the limit of the work was reached. Diagnose a delivery with a shorter
+    /// body, or pass fewer secrets.
+    Incomplete,
 }
 
 /// One line for the operator.
@@ -55,6 +63,9 @@ impl fmt::Display for Diagnosis {
             Self::Refused(error) => write!(f, "{error}"),
             Self::OutsideWindow(error) => {
                 write!(f, "{error}; compare this machine's clock with another")
+            }
+            Self::TimestampInMilliseconds => {
+                f.write_str("its timestamp is in milliseconds, but the service sends seconds")
             }
             Self::StandardWebhooks => f.write_str(
                 "it is signed by the Standard Webhooks scheme, which the service does not use",
@@ -69,6 +80,10 @@ impl fmt::Display for Diagnosis {
             Self::BodyChanged(change) => write!(f, "the body was changed in transit: {change}"),
             Self::Unexplained => f.write_str(
                 "no known change explains the mismatch: it is forged, or its secret was not given",
+            ),
+            Self::Incomplete => f.write_str(
+                "no reason was found before the limit of the work was reached; \
+                 diagnose a shorter delivery or pass fewer secrets",
             ),
         }
     }

@@ -1,8 +1,10 @@
 //! Finds out why a delivery was refused that should have been accepted.
 
+mod base64;
 mod body_change;
 mod diagnosis;
 mod json_spellings;
+mod search;
 mod secret_form;
 
 use http::HeaderMap;
@@ -11,15 +13,16 @@ pub use body_change::BodyChange;
 pub use diagnosis::Diagnosis;
 pub use secret_form::SecretForm;
 
-use self::body_change::{irreversible_change, possible_originals};
-use self::secret_form::other_forms;
+use self::search::{Given, Search, seconds_of_milliseconds};
 use super::delivery_headers::DeliveryHeaders;
 use super::error::VerifyError;
-use super::signature::{SignatureHint, SigningKey};
+use super::signature::SignatureHint;
 use super::verifier::Verifier;
 
-/// Limits the work; no operator has more endpoints.
+/// No operator has more endpoints.
 const MAX_SECRETS: usize = 16;
+/// How many bytes are hashed and rewritten at most: a fraction of a second.
+const MAX_WORK: usize = 128 * 1024 * 1024;
 
 impl Verifier {
     /// Returns the likely reason why a delivery was refused, for an operator's log.
@@ -34,6 +37,11 @@ impl Verifier {
     /// The result contains no secret, MAC or body, but write it to a log only, never into the
     /// response. For each secret, a mismatch costs about fifty times as much as a verification: call
     /// this during setup, not for every request to a public endpoint.
+    ///
+    /// The work is limited: after 128 MiB of data are hashed or rewritten, a fraction of a second, the
+    /// result is [`Diagnosis::Incomplete`]. This happens only for long bodies: a body of 30 KiB is
+    /// examined completely with 16 secrets. If the refusal came from an extractor, use
+    /// `Rejection::diagnose`, which has the headers and the body.
     ///
     /// # Example: middleware that parsed the body and serialized it again
     ///
@@ -64,54 +72,50 @@ impl Verifier {
     {
         match self.verify(headers, body) {
             Ok(_) => Diagnosis::Accepted,
-            Err(VerifyError::MalformedSignature {
-                hint: SignatureHint::StandardWebhooks,
-            }) => Diagnosis::StandardWebhooks,
-            Err(refusal @ (VerifyError::TooLate { .. } | VerifyError::TooEarly { .. })) => {
-                Diagnosis::OutsideWindow(refusal)
+            Err(refusal) => {
+                let headers = DeliveryHeaders::from_map(headers).ok();
+                let delivery = headers.as_ref().map(|headers| (self, headers, body));
+                explain(&refusal, delivery, secrets)
             }
-            Err(VerifyError::SignatureMismatch) => self
-                .explain_mismatch(headers, body, secrets)
-                .unwrap_or(Diagnosis::Unexplained),
-            Err(refusal) => Diagnosis::Refused(refusal),
         }
     }
+}
 
-    fn explain_mismatch<N, S>(
-        &self,
-        headers: &HeaderMap,
-        body: &[u8],
-        secrets: impl IntoIterator<Item = (N, S)>,
-    ) -> Option<Diagnosis>
-    where
-        N: Into<String>,
-        S: AsRef<[u8]>,
-    {
-        let headers = DeliveryHeaders::from_map(headers).ok()?;
-        let matches = |key: &SigningKey, body: &[u8]| {
-            bool::from(key.verify(&headers.tag, headers.timestamp_text, body))
-        };
-
-        let mut keys: Vec<SigningKey> = self.keys().cloned().collect();
-        for (name, secret) in secrets.into_iter().take(MAX_SECRETS) {
-            let (name, secret) = (name.into(), secret.as_ref());
-            let key = SigningKey::new(secret);
-            if matches(&key, body) {
-                return Some(Diagnosis::AnotherSecret { name });
-            }
-            for (form, other) in other_forms(secret) {
-                if matches(&SigningKey::new(&other), body) {
-                    return Some(Diagnosis::SecretInAnotherForm { name, form });
-                }
-            }
-            keys.push(key);
+/// Returns the likely reason of a refusal. `delivery` is what was refused, if its headers are valid.
+pub(super) fn explain<N, S>(
+    refusal: &VerifyError,
+    delivery: Option<(&Verifier, &DeliveryHeaders<'_>, &[u8])>,
+    secrets: impl IntoIterator<Item = (N, S)>,
+) -> Diagnosis
+where
+    N: Into<String>,
+    S: AsRef<[u8]>,
+{
+    match (refusal, delivery) {
+        (
+            VerifyError::MalformedSignature {
+                hint: SignatureHint::StandardWebhooks,
+            },
+            _,
+        ) => Diagnosis::StandardWebhooks,
+        (VerifyError::TooLate { .. } | VerifyError::TooEarly { .. }, Some((_, headers, _)))
+            if seconds_of_milliseconds(headers.timestamp).is_some() =>
+        {
+            Diagnosis::TimestampInMilliseconds
         }
-
-        possible_originals(body)
-            .find(|(_, other)| keys.iter().any(|key| matches(key, other)))
-            .map(|(change, _)| change)
-            .or_else(|| irreversible_change(body))
-            .map(Diagnosis::BodyChanged)
+        (VerifyError::TooLate { .. } | VerifyError::TooEarly { .. }, _) => {
+            Diagnosis::OutsideWindow(refusal.clone())
+        }
+        (VerifyError::SignatureMismatch, Some((verifier, headers, body))) => {
+            let given: Vec<Given> = secrets
+                .into_iter()
+                .take(MAX_SECRETS)
+                .map(|(name, secret)| Given::new(name.into(), secret.as_ref()))
+                .collect();
+            let mut search = Search::new(headers, body, MAX_WORK);
+            search.explain_mismatch(verifier, &given)
+        }
+        _ => Diagnosis::Refused(refusal.clone()),
     }
 }
 
@@ -120,6 +124,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
+    use crate::webhooks::signature::SigningKey;
     use crate::webhooks::{EventType, Signer};
 
     const SECRET: &str = "6Jm0nFq2pXvZk4Tt";
@@ -160,6 +165,11 @@ mod tests {
         let pretty_dos = pretty.replace('\n', "\r\n");
         let spaced = BODY.replace(':', ": ");
         let lossy = BODY.replace('ü', "\u{fffd}");
+        let base64 = String::from_utf8(base64::encode(BODY.as_bytes())).unwrap();
+        let (start, end) = base64.split_at(76);
+        let mime = format!("{start}\r\n{end}\r\n");
+        let url_safe = base64.replace('+', "-").replace('/', "_").replace('=', "");
+        let quoted = serde_json::to_string(BODY).unwrap();
 
         for (sent, seen, expected) in [
             (BODY, spaced.as_str(), BodyChange::Reserialized),
@@ -176,6 +186,10 @@ mod tests {
             (&pretty, &pretty_dos, BodyChange::LineEndings),
             (&pretty_dos, &pretty, BodyChange::LineEndings),
             (BODY, &mojibake, BodyChange::DecodedAsLatin1),
+            (BODY, &base64, BodyChange::Base64Encoded),
+            (BODY, &mime, BodyChange::Base64Encoded),
+            (BODY, &url_safe, BodyChange::Base64Encoded),
+            (BODY, &quoted, BodyChange::QuotedAsString),
             (BODY, "", BodyChange::Emptied),
             (BODY, &lossy, BodyChange::DecodedLossily),
         ] {
@@ -238,5 +252,21 @@ mod tests {
             Diagnosis::Unexplained
         );
         assert_eq!(diagnose(&signed_with(SECRET, BODY)), Diagnosis::Accepted);
+    }
+
+    #[test]
+    fn a_timestamp_in_milliseconds_is_named_whether_it_was_signed_or_changed_later() {
+        let verifier = Verifier::new(SECRET).unwrap();
+        let key = SigningKey::new(SECRET.as_bytes());
+        for signed in ["1700000000123", "1700000000"] {
+            let signature = key.sign(signed.as_bytes(), BODY.as_bytes());
+            let mut headers = HeaderMap::new();
+            headers.insert("webhook-signature", signature.parse().unwrap());
+            headers.insert("webhook-timestamp", "1700000000123".parse().unwrap());
+
+            let diagnosis = verifier.diagnose(&headers, BODY.as_bytes(), NO_SECRETS);
+
+            assert_eq!(diagnosis, Diagnosis::TimestampInMilliseconds, "{signed}");
+        }
     }
 }

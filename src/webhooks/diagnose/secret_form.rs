@@ -1,5 +1,6 @@
 use std::fmt;
 
+use super::base64;
 use crate::secret_text::trim;
 
 /// The form of a given secret that a delivery was signed with.
@@ -61,63 +62,15 @@ pub(super) fn other_forms(secret: &[u8]) -> impl Iterator<Item = (SecretForm, Ve
             hex::decode(trimmed).ok().filter(|bytes| !bytes.is_empty()),
         ),
         (SecretForm::HexEncoded, Some(hex::encode(secret).into())),
-        (SecretForm::Base64Decoded, base64_decoded(trimmed)),
-        (SecretForm::Base64Encoded, Some(base64_encoded(secret))),
+        (SecretForm::Base64Decoded, base64::decode(trimmed)),
+        (SecretForm::Base64Encoded, Some(base64::encode(secret))),
         (
             SecretForm::Base64DecodedWithoutPrefix,
-            stripped.and_then(base64_decoded),
+            stripped.and_then(base64::decode),
         ),
         (SecretForm::WithoutPrefix, stripped.map(<[u8]>::to_vec)),
         (SecretForm::WithPrefix, Some([PREFIX, secret].concat())),
     ]
     .into_iter()
     .filter_map(|(form, secret)| Some((form, secret?)))
-}
-
-const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-/// Decodes either alphabet, with or without padding.
-fn base64_decoded(text: &[u8]) -> Option<Vec<u8>> {
-    let end = text.iter().rposition(|&byte| byte != b'=')? + 1;
-    let mut bits = 0_u32;
-    let mut held = 0;
-    let mut decoded = Vec::with_capacity(end * 3 / 4);
-    for &byte in &text[..end] {
-        let byte = match byte {
-            b'-' => b'+',
-            b'_' => b'/',
-            other => other,
-        };
-        let sextet = BASE64.iter().position(|&digit| digit == byte)?;
-        bits = bits << 6 | u32::try_from(sextet).ok()?;
-        held += 6;
-        if held >= 8 {
-            held -= 8;
-            decoded.push(u8::try_from(bits >> held & 0xff).ok()?);
-        }
-    }
-    (end % 4 != 1).then_some(decoded)
-}
-
-fn base64_encoded(secret: &[u8]) -> Vec<u8> {
-    let mut encoded = Vec::with_capacity(secret.len().div_ceil(3) * 4);
-    for chunk in secret.chunks(3) {
-        let mut three = [0; 3];
-        three[..chunk.len()].copy_from_slice(chunk);
-        let [a, b, c] = three.map(usize::from);
-        let sextets = [
-            a >> 2,
-            (a << 4 | b >> 4) & 63,
-            (b << 2 | c >> 6) & 63,
-            c & 63,
-        ];
-        for (index, sextet) in sextets.into_iter().enumerate() {
-            encoded.push(if index <= chunk.len() {
-                BASE64[sextet]
-            } else {
-                b'='
-            });
-        }
-    }
-    encoded
 }

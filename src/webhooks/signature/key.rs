@@ -46,6 +46,7 @@ impl fmt::Debug for SigningKey {
 }
 
 /// A MAC of full length, as received.
+#[derive(Clone, Copy)]
 pub(in crate::webhooks) struct Tag(pub(super) [u8; TAG_LENGTH]);
 
 impl Tag {

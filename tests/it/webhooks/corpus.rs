@@ -126,7 +126,7 @@ fn every_event_fixture_is_parsed_and_serialized_without_loss() {
     for path in fixtures("events") {
         let text = fs::read(&path).unwrap();
 
-        let event: Event = serde_json::from_slice(&text).unwrap();
+        let event = Event::from_unverified_json(&text).unwrap();
         let written = serde_json::to_value(&event).unwrap();
 
         let original: Value = serde_json::from_slice(&text).unwrap();
@@ -149,7 +149,7 @@ fn a_reply_has_the_id_it_replies_to_and_its_authentication_results() {
     let path = fixtures("events")
         .into_iter()
         .find(|path| path.ends_with("6.4-email.received-reply.json"));
-    let event = Event::from_json(&fs::read(path.unwrap()).unwrap()).unwrap();
+    let event = Event::from_unverified_json(&fs::read(path.unwrap()).unwrap()).unwrap();
 
     let EventData::Received(mail) = event.data else {
         panic!("{event:?}")

@@ -72,7 +72,9 @@ fn check(delivery: &Delivery, receiver: &Receiver) -> Result<(), String> {
                 Err(format!("handled {found:?}, expected {expected:?}"))
             }
         }
-        ([], [Rejection::Verify(error)]) if Some(error_name(error)) == expect.error => Ok(()),
+        ([], [Rejection::Verify { error, .. }]) if Some(error_name(error)) == expect.error => {
+            Ok(())
+        }
         other => Err(format!(
             "resulted in {other:?}, expected {:?}",
             expect.error

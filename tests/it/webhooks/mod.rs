@@ -7,7 +7,9 @@ mod handlers;
 mod history;
 mod mail;
 mod receivers;
+mod refusals;
 mod secrecy;
+mod slow_senders;
 mod tampering;
 mod verification;
 

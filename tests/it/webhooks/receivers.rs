@@ -25,6 +25,14 @@ impl Framework {
     pub(crate) const ALL: [Self; 2] = [Self::Axum, Self::Actix];
 }
 
+/// What runs before the extractor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Middleware {
+    None,
+    /// It reads the body, and passes none on.
+    ReadsBody,
+}
+
 /// A verifier's clock that the test sets, in Unix seconds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TestClock(Arc<AtomicU64>);
@@ -65,13 +73,21 @@ impl Log {
 
 impl Receiver {
     pub(crate) fn start(framework: Framework, verifier: Option<Verifier>) -> Self {
+        Self::start_behind(Middleware::None, framework, verifier)
+    }
+
+    pub(crate) fn start_behind(
+        middleware: Middleware,
+        framework: Framework,
+        verifier: Option<Verifier>,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let log = Log::default();
         let shared = log.clone();
         thread::spawn(move || match framework {
-            Framework::Axum => serve_axum(listener, verifier.unwrap(), shared),
-            Framework::Actix => serve_actix(listener, verifier, shared),
+            Framework::Axum => serve_axum(listener, verifier.unwrap(), middleware, shared),
+            Framework::Actix => serve_actix(listener, verifier, middleware, shared),
         });
         Self { address, log }
     }
@@ -114,7 +130,7 @@ impl Receiver {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn serve_axum(listener: TcpListener, verifier: Verifier, log: Log) {
+async fn serve_axum(listener: TcpListener, verifier: Verifier, middleware: Middleware, log: Log) {
     let (calls, refusals) = (log.clone(), log);
     let hook = async move |delivery: hooks::SignedEvent| calls.accept(delivery);
     let watch = move |response: axum::response::Response| {
@@ -123,8 +139,17 @@ async fn serve_axum(listener: TcpListener, verifier: Verifier, log: Log) {
         }
         std::future::ready(response)
     };
+    let read = move |request: axum::extract::Request| async move {
+        if middleware == Middleware::None {
+            return request;
+        }
+        let (head, body) = request.into_parts();
+        axum::body::to_bytes(body, usize::MAX).await.unwrap();
+        axum::extract::Request::from_parts(head, axum::body::Body::empty())
+    };
     let app = axum::Router::new()
         .route("/hook", axum::routing::post(hook))
+        .layer(axum::middleware::map_request(read))
         .layer(axum::middleware::map_response(watch))
         .layer(axum::extract::DefaultBodyLimit::max(FRAMEWORK_LIMIT))
         .with_state(verifier);
@@ -133,7 +158,12 @@ async fn serve_axum(listener: TcpListener, verifier: Verifier, log: Log) {
     axum::serve(listener, app).await.unwrap();
 }
 
-fn serve_actix(listener: TcpListener, verifier: Option<Verifier>, log: Log) {
+fn serve_actix(
+    listener: TcpListener,
+    verifier: Option<Verifier>,
+    middleware: Middleware,
+    log: Log,
+) {
     use actix_web::{App, HttpResponse, HttpServer, web};
 
     async fn hook(delivery: actix::SignedEvent, log: web::Data<Log>) -> HttpResponse {
@@ -141,7 +171,19 @@ fn serve_actix(listener: TcpListener, verifier: Option<Verifier>, log: Log) {
         HttpResponse::Ok().finish()
     }
 
+    async fn hook_of_a_reader(
+        _: web::Payload,
+        delivery: actix::SignedEvent,
+        log: web::Data<Log>,
+    ) -> HttpResponse {
+        hook(delivery, log).await
+    }
+
     let server = HttpServer::new(move || {
+        let route = match middleware {
+            Middleware::None => web::post().to(hook),
+            Middleware::ReadsBody => web::post().to(hook_of_a_reader),
+        };
         let refusals = log.clone();
         let app = App::new()
             .app_data(web::Data::new(log.clone()))
@@ -158,7 +200,7 @@ fn serve_actix(listener: TcpListener, verifier: Option<Verifier>, log: Log) {
                     Ok(response)
                 }
             })
-            .service(web::resource("/hook").route(web::post().to(hook)));
+            .service(web::resource("/hook").route(route));
         match &verifier {
             Some(verifier) => app.app_data(web::Data::new(verifier.clone())),
             None => app,

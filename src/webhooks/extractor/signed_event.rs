@@ -1,0 +1,82 @@
+use std::fmt;
+use std::ops::Deref;
+
+use bytes::Bytes;
+
+use crate::webhooks::event::Event;
+
+/// # The event
+///
+/// It dereferences to its [`Event`]; [`into_event`](Self::into_event) returns the event by value.
+#[derive(Clone)]
+pub struct SignedEvent {
+    pub(super) event: Event,
+    pub(super) body: Bytes,
+    pub(super) secret_name: Box<str>,
+}
+
+impl SignedEvent {
+    /// Returns the event only, to match on it or to send it elsewhere.
+    #[must_use]
+    pub fn into_event(self) -> Event {
+        self.event
+    }
+
+    /// Returns the bytes that were signed, to store the raw delivery. Cheap to clone.
+    #[must_use]
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// Returns the name of the secret that matched.
+    ///
+    /// After a rotation, remove the old secret once its name no longer appears here.
+    #[must_use]
+    pub fn secret_name(&self) -> &str {
+        &self.secret_name
+    }
+}
+
+impl Deref for SignedEvent {
+    type Target = Event;
+
+    fn deref(&self) -> &Event {
+        &self.event
+    }
+}
+
+impl From<SignedEvent> for Event {
+    fn from(delivery: SignedEvent) -> Self {
+        delivery.event
+    }
+}
+
+impl fmt::Debug for SignedEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SignedEvent")
+            .field("event", &self.event)
+            .field("body_length", &self.body.len())
+            .field("secret_name", &self.secret_name)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_debug_text_of_a_signed_event_contains_neither_its_body_nor_a_secret() {
+        let event = br#"{"id":"evt_1","type":"x","created_at":1,"data":{}}"#;
+        let delivery = SignedEvent {
+            event: Event::from_unverified_json(event).unwrap(),
+            body: Bytes::from_static(event),
+            secret_name: "2026".into(),
+        };
+
+        let text = format!("{delivery:?}");
+
+        assert!(text.contains("evt_1") && text.contains("2026"), "{text}");
+        assert!(!text.contains("created_at\":"), "{text}");
+    }
+}

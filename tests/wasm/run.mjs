@@ -1,0 +1,52 @@
+// Runs the verifier that was built for wasm32-unknown-unknown. Argument: the .wasm file.
+//
+// The module is used as the compiler wrote it, without the glue code of wasm-bindgen: the clock is the only import
+// that the verifier calls. Its name ends with a hash.
+
+import assert from "node:assert/strict";
+import { createHmac } from "node:crypto";
+import { readFile } from "node:fs/promises";
+
+const SECRET = "6Jm0nFq2pXvZk4Tt";
+const BODY = '{"id":"evt_1","type":"email.sent","created_at":1700000000,"data":{"subject":"Grüße"}}';
+
+const module = await WebAssembly.compile(await readFile(process.argv[2]));
+const imports = {};
+let clockReads = 0;
+for (const { module: from, name } of WebAssembly.Module.imports(module)) {
+  imports[from] ??= {};
+  imports[from][name] = /^__wbg_now_[0-9a-f]+$/.test(name)
+    ? () => {
+        clockReads += 1;
+        return Date.now();
+      }
+    : () => assert.fail(`the verifier called ${name}`);
+}
+const { exports } = await WebAssembly.instantiate(module, imports);
+
+function sign(timestamp, body) {
+  return createHmac("sha256", SECRET).update(`${timestamp}.${body}`).digest("hex");
+}
+
+function verify(signature, timestamp, body) {
+  const parts = [signature, timestamp, body].map((part) => Buffer.from(part));
+  Buffer.from(exports.memory.buffer, exports.input(), 4096).set(Buffer.concat(parts));
+  return exports.verify(...parts.map((part) => part.length));
+}
+
+const now = Math.floor(Date.now() / 1000);
+for (const [description, expected, signature, timestamp, body] of [
+  ["a genuine delivery", 200, sign(now, BODY), `${now}`, BODY],
+  ["a delivery near the edge of the window", 200, sign(now - 290, BODY), `${now - 290}`, BODY],
+  ["a delivery that is too old", 401, sign(now - 310, BODY), `${now - 310}`, BODY],
+  ["a delivery from the future", 401, sign(now + 310, BODY), `${now + 310}`, BODY],
+  ["a changed body", 401, sign(now, BODY), `${now}`, BODY.replace("evt_1", "evt_2")],
+  ["a malformed signature", 400, "v1,abc", `${now}`, BODY],
+  ["a body that is not an event", 400, sign(now, "[]"), `${now}`, "[]"],
+]) {
+  const status = verify(signature, timestamp, body);
+  assert.equal(status, expected, description);
+  console.log(`${description}: ${status}`);
+}
+assert.equal(exports.sign_and_verify(), 200, "a delivery signed with the same clock");
+assert.ok(clockReads > 0, "the clock was read");
