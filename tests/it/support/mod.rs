@@ -162,3 +162,16 @@ pub(crate) fn printed(error: &Error) -> String {
     }
     text
 }
+
+/// Says on one line that a test was skipped, because a program is not installed. Fails if the variable
+/// `AUDIENCE_REQUIRE_ALL_TESTS` is set.
+pub(crate) fn skip(reason: &str) {
+    use std::io::Write;
+
+    assert!(
+        std::env::var_os("AUDIENCE_REQUIRE_ALL_TESTS").is_none(),
+        "a required test would be skipped: {reason}"
+    );
+    // Written directly: the test harness captures what `eprintln!` writes.
+    let _ = writeln!(std::io::stderr(), "skipped: {reason}");
+}

@@ -12,6 +12,7 @@ mod secrecy;
 mod slow_senders;
 mod tampering;
 mod verification;
+mod wasm;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
