@@ -99,6 +99,7 @@
 mod builder;
 mod clock;
 mod clock_move;
+mod connection_end;
 mod control;
 mod delivery;
 mod exchange;
@@ -114,6 +115,7 @@ mod shared_methods;
 mod state;
 #[cfg(feature = "wiremock")]
 mod wiremock;
+mod write_timeout;
 
 pub use builder::MockServerBuilder;
 pub use clock::MockClock;
