@@ -114,7 +114,7 @@ impl TargetInner {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
         stream.set_nodelay(true)?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        // A set aborts the connection's task when this function returns or is dropped.
+        // A set aborts the connection's task when this function returns or its future is dropped.
         let mut connection_task = JoinSet::new();
         connection_task.spawn(connection);
 
