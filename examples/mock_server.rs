@@ -26,7 +26,7 @@ usage: mock_server [OPTION]...
 
   --port N              port to listen on [default: 0, any free port]
   --host IP             address to listen on [default: 127.0.0.1]
-  --allowed-host HOST   host name by which /_mock/ can be called, beside loopback and --host; can be repeated
+  --allowed-host HOST   host name by which /_mock/ can be called, besides loopback and --host; can be repeated
   --full-key KEY        key for every endpoint [default: mock-full-access-key]
   --sending-key KEY     key for sending mail only [default: mock-sending-access-key]
   --auth-header NAME    header that holds the bare key [default: `Authorization: Bearer`]

@@ -7,7 +7,7 @@
 //!     starts an endpoint, sends it one event of each type, and exits
 //! ```
 //!
-//! TYPE may be any event type, also one that the interface document does not list.
+//! TYPE may be any event type, even one that the interface document does not list.
 //!
 //! - `--to` sets the recipient.
 //! - `--id` sets the event's id. Send the same id twice to test how an endpoint handles a duplicate.

@@ -134,9 +134,9 @@ impl MockServerBuilder {
 
     /// Allows calls of the control plane by another host name or IP address, such as the name of a container.
     ///
-    /// By default, it can be called by `localhost`, a loopback address, or the address that the server listens on. A
-    /// call whose `Host` header has another host is refused with a 403, so that no web page can control the server
-    /// under a name of its own. The host can have a port, which is ignored. Can be repeated.
+    /// A call whose `Host` header has any other host is refused with a 403, so that no web page can control the server
+    /// under a name of its own. A port after the host is ignored. Can be repeated. Default: `localhost`, loopback
+    /// addresses, and the address that the server listens on. These stay allowed.
     ///
     /// # Panics
     ///
@@ -153,20 +153,22 @@ impl MockServerBuilder {
 
     /// Stops the clock at this time. Only [`MockServer::advance`] and [`MockServer::set_clock`] move it from there.
     ///
-    /// Default: the clock runs. It shows the system's time plus the time it was advanced by, and failed deliveries are
+    /// Default: a running clock. It shows the system's time plus the time it was advanced by, and failed deliveries are
     /// retried in real time.
     pub fn clock(mut self, at: impl Into<Timestamp>) -> Self {
         self.clock = Some(at.into());
         self
     }
 
-    /// Adds a topic with the answer of contacts who have not given one.
+    /// Adds a topic. `default` is the answer of contacts who have not given one.
     pub fn topic(mut self, name: impl Into<String>, default: bool) -> Self {
         self.topics.push((name.into(), default));
         self
     }
 
-    /// Adds a segment. Panics on start if the rule is invalid.
+    /// Adds a segment.
+    ///
+    /// If its rule is invalid, [`start`](Self::start) panics.
     pub fn segment(mut self, id: impl Into<String>, kind: SegmentKind) -> Self {
         self.segments.push((id.into(), kind));
         self
@@ -174,10 +176,13 @@ impl MockServerBuilder {
 
     /// Adds a webhook endpoint: the URL that events are delivered to, and the secret they are signed with.
     ///
+    /// If the URL already is an endpoint, its secret is replaced.
+    ///
     /// # Panics
     ///
     /// Panics if `url` is not a valid `http://…` URL, or if [`Signer::new`](crate::webhooks::Signer::new) refuses the
     /// secret.
+    #[track_caller]
     pub fn webhook_endpoint(mut self, url: impl AsRef<str>, secret: impl AsRef<str>) -> Self {
         let url = url.as_ref();
         match Target::new(url, secret.as_ref()) {
@@ -187,7 +192,7 @@ impl MockServerBuilder {
         self
     }
 
-    /// Sets how long a receiver has to respond, in real time. Default: 10 s.
+    /// Sets how long a receiver has to send a complete response, in real time. Default: 10 s.
     pub fn delivery_timeout(mut self, timeout: Duration) -> Self {
         self.delivery_timeout = timeout;
         self
@@ -199,8 +204,8 @@ impl MockServerBuilder {
     ///
     /// # Panics
     ///
-    /// Panics if the server cannot be started, for example because the port is in use, or if the rule of a segment is
-    /// invalid. [`try_start`](Self::try_start) returns the error instead of panicking on the former.
+    /// Panics if the server cannot be started, for example because the port is in use.
+    /// [`try_start`](Self::try_start) returns this error instead. Also panics if the rule of a segment is invalid.
     #[expect(
         clippy::unused_async,
         reason = "callers expect to await the start of a server"
@@ -247,6 +252,7 @@ impl MockServerBuilder {
     ///
     /// Panics like [`start`](Self::start).
     #[must_use = "the server stops when it is dropped"]
+    #[track_caller]
     pub fn start_blocking(self) -> MockServer {
         let address = self.address;
         match self.launch() {

@@ -14,7 +14,7 @@ use super::service::message::Request;
 /// Bytes that no HTTP client can read as a response.
 const GARBAGE: &[u8] = b"\x16\x03\x01 this is not HTTP\r\n\r\n";
 
-/// What the server has to send back, and when.
+/// The response to send, and the delay before it.
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) delay: Duration,
@@ -70,7 +70,7 @@ fn service_request(request: &RecordedRequest) -> Request<'_> {
 
 /// Returns the response for a [`Fault::status`].
 ///
-/// An error has a body in the dialect's shape, with a code made from the status' name, such as
+/// An error has a body in the dialect's shape, with a slug made from the name of the status, such as
 /// `service_unavailable`.
 fn fault_response(status: u16, audience: &Audience) -> MockResponse {
     if status < 400 {
@@ -79,14 +79,28 @@ fn fault_response(status: u16, audience: &Audience) -> MockResponse {
             ..MockResponse::default()
         };
     }
+    audience
+        .error_reply(
+            status,
+            &slug_of_status(status),
+            "the test asked for this response",
+        )
+        .into()
+}
+
+/// Returns the name of a status as a slug: lowercase letters and underscores. `fault` if the status has no name.
+fn slug_of_status(status: u16) -> String {
     let name = StatusCode::from_u16(status)
         .ok()
         .and_then(|status| status.canonical_reason())
         .unwrap_or("fault");
-    let code = name.to_ascii_lowercase().replace([' ', '-'], "_");
-    audience
-        .error_reply(status, &code, "the test asked for this response")
-        .into()
+    name.chars()
+        .filter_map(|character| match character {
+            ' ' | '-' => Some('_'),
+            letter if letter.is_ascii_alphabetic() => Some(letter.to_ascii_lowercase()),
+            _ => None,
+        })
+        .collect()
 }
 
 fn apply_fault(fault: Fault, mut response: MockResponse) -> Exchange {
@@ -140,4 +154,22 @@ fn truncated_response(response: &MockResponse) -> Vec<u8> {
     bytes.extend_from_slice(format!("content-length: {content_length}\r\n\r\n").as_bytes());
     bytes.extend_from_slice(&response.body[..response.body.len() / 2]);
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slug_of_a_status_has_only_lowercase_letters_and_underscores() {
+        assert_eq!(slug_of_status(503), "service_unavailable");
+        assert_eq!(slug_of_status(418), "im_a_teapot");
+        assert_eq!(slug_of_status(799), "fault");
+        for status in 400..=999 {
+            let slug = slug_of_status(status);
+
+            let is_slug = slug.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+            assert!(is_slug && !slug.is_empty(), "{status}: {slug}");
+        }
+    }
 }

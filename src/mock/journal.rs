@@ -6,7 +6,7 @@ use std::fmt;
 /// Requests kept. The oldest is dropped first.
 const MAX_REQUESTS: usize = 1_000;
 
-/// Bytes kept, so that large requests do not use up the memory.
+/// Bytes of the requests kept, so that large ones do not use up the memory.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// A request that the server received, and the status of its response.
@@ -24,10 +24,11 @@ pub struct RecordedRequest {
     pub query: Option<String>,
     /// The headers in the order they were sent, with lowercase names. A repeated header has one entry for each value.
     pub headers: Vec<(String, String)>,
-    /// The body as sent. Empty if it was longer than the limit of 16 MiB.
+    /// The body as sent. Empty if the server refused to read it to its end: see the
+    /// [limits](crate::mock#limits).
     pub body: Vec<u8>,
-    /// The status of the response. `None` if a [`Fault`](super::Fault) closed the connection or sent something other
-    /// than HTTP.
+    /// The status of the response. `None` if a [`Fault`](super::Fault) closed the connection without a response or sent
+    /// something other than HTTP.
     pub status: Option<u16>,
 }
 

@@ -95,9 +95,10 @@ impl MockServer {
 
     /// Returns the newest 1,000 requests, in the order they were handled, without those to `/_mock/…`.
     ///
-    /// Fewer are kept if they take up more than 64 MiB of memory.
+    /// Fewer are kept if they take up more than 64 MiB of memory. Requests that cannot be parsed as HTTP are not
+    /// recorded.
     ///
-    /// # Example: what a program under test has sent
+    /// # Example: the requests of a program under test
     ///
     /// ```
     /// # use audience::mock::MockServer;

@@ -42,9 +42,10 @@
 //!
 //! # Limits
 //!
-//! A client has 60 s for the headers of a request, and an idle connection is closed after as long. A body that takes
-//! longer than 60 s gets a 408, one that is too long a 413, and headers over 128 KiB a 431. All bodies that are being
-//! read at once can take up 64 MiB; a body that exceeds that gets a 503 with `Retry-After: 1`.
+//! A client has 60 s for the headers of a request, and an idle connection is closed after 60 s. A body that takes
+//! longer than 60 s gets a 408, a body over 16 MiB a 413, and headers over 128 KiB a 431. All bodies that are being
+//! read at once can take up 64 MiB; a body that exceeds that gets a 503 with `Retry-After: 1`. A connection whose client
+//! reads nothing of a response for 60 s is reset.
 //!
 //! # Webhooks
 //!
@@ -86,19 +87,21 @@
 //! | `POST /_mock/events/{id}/redeliver` | | |
 //! | `GET /_mock/attempts` | | `{"data": [{"event_id", "endpoint", "attempt", "at", "status" or "error", "next_at"}]}` |
 //!
-//! A fault has one of `"status": 503`, `"close"` and `"garbage": true`. The values of `close` are `"before"` and
-//! `"after"` the request is applied, `"mid_body"` for a closed and `"reset"` for a reset connection in the middle of
-//! the response body. `"delay_ms": 200` and `"body"` go alone or with one of these. `"times"`, `"method"`, `"path"`,
-//! `"retry_after"` and `"headers"` can be added. All of them mean the same as the methods of [`Fault`].
+//! A fault has at most one of `"status": 503`, `"close"` and `"garbage": true`. `"close": "before"` closes the
+//! connection before the request is applied, and `"after"` after it is applied. `"mid_body"` closes the connection in
+//! the middle of the response body, and `"reset"` resets it there. `"delay_ms": 200` and `"body"` can be used alone or
+//! with one of these. `"times"`, `"method"`, `"path"`, `"retry_after"` and `"headers"` can be added. The docs of
+//! [`Fault`] say what each does.
 //!
 //! `GET /_mock/requests` returns all recorded requests: the newest 1,000, as long as they take up no more than 64 MiB.
 //! With `limit` or `after`, it returns a page of them, and `next` is the `after` of the following page. The list ends
-//! when `data` is empty. `next` stays valid, also after the requests are cleared: later, it returns the requests
-//! received since.
+//! when `data` is empty. `next` stays valid: used again later, even after the requests are cleared, it returns the
+//! requests received since.
 
 mod builder;
 mod clock;
 mod clock_move;
+mod connection_end;
 mod control;
 mod delivery;
 mod exchange;
@@ -114,6 +117,7 @@ mod shared_methods;
 mod state;
 #[cfg(feature = "wiremock")]
 mod wiremock;
+mod write_timeout;
 
 pub use builder::MockServerBuilder;
 pub use clock::MockClock;

@@ -12,11 +12,12 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::service::refusal::Refusal;
 
-/// Why there is no complete body.
+/// The reason that a body could not be read.
 #[derive(Debug)]
 pub(super) enum BodyError {
     /// The rest of the body is not read. The client gets a response.
     Refused(Refusal),
+    /// The client closed the connection. There is nobody to respond to.
     ConnectionLost,
 }
 

@@ -1,4 +1,4 @@
-//! What the mock sends back: a response, or the end of the connection.
+//! The result of a request: a response, or the end of the connection.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ impl From<Reply> for MockResponse {
     }
 }
 
-/// An error of the mock itself, outside of the service. Its body has the shape of the default dialect.
+/// An error of the control plane. Its body has the shape of the default dialect.
 impl From<Refusal> for MockResponse {
     fn from(refusal: Refusal) -> Self {
         refusal.reply(ErrorShape::default()).into()
@@ -43,7 +43,7 @@ pub(super) struct Disconnect {
 
 impl fmt::Display for Disconnect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the mock ended the connection as a fault asked for")
+        f.write_str("the server ended the connection without a response")
     }
 }
 

@@ -1,6 +1,5 @@
 //! The HTTP/1.1 server: accepts connections, handles requests and applies connection faults.
 
-use std::error::Error;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -16,10 +15,10 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
+use super::connection_end::end_connection;
 use super::control;
 use super::control::access::AllowedHosts;
 use super::exchange::Exchange;
@@ -28,6 +27,7 @@ use super::request_body::{BodyError, BodyReader};
 use super::response::{Disconnect, MockResponse};
 use super::service::refusal::Refusal;
 use super::shared::Shared;
+use super::write_timeout::WriteTimeout;
 
 /// The longest request body that is read, in bytes.
 const BODY_LIMIT: usize = 16 * 1024 * 1024;
@@ -41,18 +41,11 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time a client has for the next request line and its headers, from the end of the response before.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The time that a response can wait for a client that does not read.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// The bytes of a request line and its headers. Also the read buffer of a connection, at most.
 const HEADER_LIMIT: usize = 128 * 1024;
-
-/// The time between the last bytes of a response and the reset of its connection, so that the bytes arrive first.
-const DELAY_BEFORE_RESET: Duration = Duration::from_millis(20);
-
-/// How long, and for how many bytes, the server reads on after it has ended a connection.
-///
-/// A connection that is closed with unread bytes is reset, and a client that is still sending would not see the
-/// response.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-const DRAIN_LIMIT: u64 = 64 * 1024 * 1024;
 
 /// How long a port in use is retried. A server that was just dropped frees its port a moment later.
 const BIND_TIMEOUT: Duration = Duration::from_millis(500);
@@ -66,6 +59,7 @@ pub(super) struct Server {
     allowed_hosts: AllowedHosts,
     bodies: BodyReader,
     header_timeout: Duration,
+    write_timeout: Duration,
 }
 
 impl Server {
@@ -76,6 +70,7 @@ impl Server {
             allowed_hosts,
             bodies: BodyReader::new(BODY_LIMIT, TOTAL_BODY_LIMIT, BODY_TIMEOUT),
             header_timeout: HEADER_TIMEOUT,
+            write_timeout: WRITE_TIMEOUT,
         }
     }
 }
@@ -125,6 +120,7 @@ async fn serve_connection(stream: TcpStream, server: Arc<Server>) {
     let connection_ip = stream
         .local_addr()
         .map_or(server.ip, |address| address.ip());
+    let stream = WriteTimeout::new(stream, server.write_timeout);
     let service = service_fn(|request| handle_request(&server, connection_ip, request));
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -134,31 +130,7 @@ async fn serve_connection(stream: TcpStream, server: Arc<Server>) {
 
     let result = Pin::new(&mut connection).await;
     let stream = connection.into_parts().io.into_inner();
-    let disconnect = result.as_ref().err().and_then(disconnect_in);
-    end_connection(stream, disconnect).await;
-}
-
-/// Returns the disconnect that ended a connection, if a fault asked for it.
-fn disconnect_in(error: &hyper::Error) -> Option<&Disconnect> {
-    error.source()?.downcast_ref()
-}
-
-/// Ends a connection so that the client receives everything sent before.
-async fn end_connection(mut stream: TcpStream, disconnect: Option<&Disconnect>) {
-    // Errors mean that the client has already closed the connection.
-    if let Some(disconnect) = disconnect {
-        let _ = stream.write_all(&disconnect.bytes).await;
-        if disconnect.reset {
-            tokio::time::sleep(DELAY_BEFORE_RESET).await;
-            let _ = stream.set_zero_linger();
-            return;
-        }
-    }
-    let _ = stream.shutdown().await;
-    let drain = async {
-        let _ = tokio::io::copy(&mut stream.take(DRAIN_LIMIT), &mut tokio::io::sink()).await;
-    };
-    let _ = tokio::time::timeout(DRAIN_TIMEOUT, drain).await;
+    end_connection(stream, result.err().as_ref()).await;
 }
 
 async fn handle_request(
@@ -196,18 +168,26 @@ async fn handle_request(
 }
 
 /// Returns the response to a request whose body is not read to its end, and records the request without its body.
+///
+/// The error has the dialect's shape, unless the request is for the control plane.
 fn refuse_unread(shared: &Shared, head: &Parts, refusal: Refusal) -> MockResponse {
-    let mut response: MockResponse = refusal.into();
+    let mut response: MockResponse = if control::is_control_path(head.uri.path()) {
+        refusal.into()
+    } else {
+        let mut request = recorded_request(head, Vec::new());
+        request.status = Some(refusal.status);
+        let mut state = shared.lock();
+        state.journal.push(request);
+        state
+            .audience
+            .error_reply(refusal.status, &refusal.code, &refusal.message)
+            .into()
+    };
     let close = HeaderValue::from_static("close");
     response.headers.push((CONNECTION, close));
     if response.status == 503 {
         let soon = HeaderValue::from_static("1");
         response.headers.push((RETRY_AFTER, soon));
-    }
-    let mut request = recorded_request(head, Vec::new());
-    if !control::is_control_path(&request.path) {
-        request.status = Some(response.status);
-        shared.lock().journal.push(request);
     }
     response
 }
@@ -251,71 +231,115 @@ fn http_response(response: MockResponse) -> Response<Full<Bytes>> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::super::clock::MockClock;
     use super::super::delivery::endpoints::Endpoints;
+    use super::super::faults::Fault;
     use super::super::service::audience::{Audience, Settings};
+    use super::super::service::dialect::{Dialect, ErrorShape};
     use super::super::state::InitialState;
     use super::*;
 
     /// Runs out soon, so that a test does not take long.
     const SHORT: Duration = Duration::from_millis(50);
 
-    /// Starts a server with these timeouts. Returns everything it sends after the bytes of `request`, until it closes
-    /// the connection, and the server's state.
-    async fn response_to(
-        request: &[u8],
-        header_timeout: Duration,
-        body_timeout: Duration,
-    ) -> (String, Arc<Shared>) {
+    /// The state of a server whose errors have a shape other than the default.
+    fn shared() -> Arc<Shared> {
+        let settings = Settings {
+            dialect: Dialect {
+                error_shape: ErrorShape::Slug,
+                ..Dialect::default()
+            },
+            ..Settings::default()
+        };
         let initial = InitialState {
-            audience: Audience::new(Settings::default()),
+            audience: Audience::new(settings),
             endpoints: Endpoints::default(),
         };
         let runtime = tokio::runtime::Handle::current();
         let clock = MockClock::stopped(crate::Timestamp::from_unix(0));
-        let shared = Shared::new(initial, clock, Duration::from_secs(1), runtime);
+        Shared::new(initial, clock, Duration::from_secs(1), runtime)
+    }
+
+    /// Starts a server whose timeouts `configure` changes, and connects to it.
+    async fn connect(configure: impl FnOnce(&mut Server)) -> (TcpStream, Arc<Server>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let server = Arc::new(Server {
-            bodies: BodyReader::new(BODY_LIMIT, TOTAL_BODY_LIMIT, body_timeout),
-            header_timeout,
-            ..Server::new(Arc::clone(&shared), address.ip(), AllowedHosts::default())
-        });
-        tokio::spawn(async move { accept_connections(&listener, &server).await });
+        let mut server = Server::new(shared(), address.ip(), AllowedHosts::default());
+        configure(&mut server);
+        let server = Arc::new(server);
+        let serving = Arc::clone(&server);
+        tokio::spawn(async move { accept_connections(&listener, &serving).await });
+        (TcpStream::connect(address).await.unwrap(), server)
+    }
 
-        let mut connection = TcpStream::connect(address).await.unwrap();
-        connection.write_all(request).await.unwrap();
+    /// Returns everything that the server sends until it closes the connection.
+    async fn read_to_end(mut connection: TcpStream) -> io::Result<Vec<u8>> {
         let mut response = Vec::new();
-        tokio::time::timeout(
-            Duration::from_secs(30),
-            connection.read_to_end(&mut response),
-        )
-        .await
-        .expect("the server closes the connection in less than 30 s")
-        .unwrap();
-        (String::from_utf8(response).unwrap(), shared)
+        in_time(connection.read_to_end(&mut response)).await?;
+        Ok(response)
+    }
+
+    /// Awaits something that happens soon, so that a failing test ends.
+    async fn in_time<T>(future: impl Future<Output = T>) -> T {
+        tokio::time::timeout(Duration::from_secs(30), future)
+            .await
+            .expect("it happens in less than 30 s")
     }
 
     #[tokio::test]
     async fn a_connection_without_a_complete_request_is_closed_after_a_while() {
         for unfinished in ["", "GET /contacts HT", "GET / HTTP/1.1\r\nhost: mock\r\n"] {
-            let (response, shared) = response_to(unfinished.as_bytes(), SHORT, BODY_TIMEOUT).await;
+            let (mut connection, server) = connect(|server| server.header_timeout = SHORT).await;
 
-            assert_eq!(response, "", "{unfinished}");
-            assert!(shared.lock().journal.entries().is_empty());
+            connection.write_all(unfinished.as_bytes()).await.unwrap();
+
+            assert_eq!(read_to_end(connection).await.unwrap(), b"", "{unfinished}");
+            assert!(server.shared.lock().journal.entries().is_empty());
         }
     }
 
     #[tokio::test]
     async fn a_body_that_does_not_arrive_in_time_gets_a_408() {
         let request = b"POST /contacts HTTP/1.1\r\nhost: mock\r\ncontent-length: 9\r\n\r\n{";
+        let short = BodyReader::new(BODY_LIMIT, TOTAL_BODY_LIMIT, SHORT);
+        let (mut connection, server) = connect(|server| server.bodies = short).await;
 
-        let (response, shared) = response_to(request, HEADER_TIMEOUT, SHORT).await;
+        connection.write_all(request).await.unwrap();
 
+        let response = String::from_utf8(read_to_end(connection).await.unwrap()).unwrap();
         assert!(response.starts_with("HTTP/1.1 408"), "{response}");
         assert!(response.contains("within 50ms"), "{response}");
-        assert_eq!(shared.lock().journal.entries()[0].status, Some(408));
+        assert!(
+            response.contains(r#""slug":"request_timeout""#),
+            "the error has the shape of the dialect: {response}"
+        );
+        assert_eq!(server.shared.lock().journal.entries()[0].status, Some(408));
+    }
+
+    #[tokio::test]
+    async fn a_response_that_the_client_does_not_read_is_dropped_after_a_while() {
+        const LENGTH: usize = 64 * 1024 * 1024;
+        let (mut connection, server) = connect(|server| server.write_timeout = SHORT).await;
+        let long = Fault::wrong_body(vec![b'a'; LENGTH]).times(1);
+        server.shared.lock().faults.add(long);
+
+        connection
+            .write_all(b"GET /contacts HTTP/1.1\r\nhost: mock\r\n\r\n")
+            .await
+            .unwrap();
+        // Two remain when the connection has ended: this one, and that of the accept loop.
+        in_time(async {
+            while server.shared.lock().journal.entries().is_empty()
+                || Arc::strong_count(&server) > 2
+            {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+
+        let received = read_to_end(connection).await;
+        assert!(received.is_err() || received.is_ok_and(|bytes| bytes.len() < LENGTH));
     }
 }

@@ -38,8 +38,8 @@ pub(super) struct ClockTarget {
     time: i64,
     /// [`State::resets`] when the move began.
     resets: u64,
-    /// [`State::cancelled_clock_moves`] when the move began.
-    cancelled_clock_moves: u64,
+    /// [`State::canceled_clock_moves`] when the move began.
+    canceled_clock_moves: u64,
 }
 
 impl ClockTarget {
@@ -47,7 +47,7 @@ impl ClockTarget {
         Self {
             time,
             resets: state.resets,
-            cancelled_clock_moves: state.cancelled_clock_moves,
+            canceled_clock_moves: state.canceled_clock_moves,
         }
     }
 }
@@ -141,14 +141,14 @@ impl Shared {
 
     /// Starts to move the clock to a time, forward or backward.
     ///
-    /// Backward, earlier moves are cancelled, and pending attempts keep their due times.
+    /// Backward, earlier moves are canceled, and pending attempts keep their due times.
     pub(super) fn set_clock(self: &Arc<Self>, to: i64) -> ClockTarget {
         let target = {
             let mut state = self.lock();
             let now = self.clock.unix();
             if to < state.deliveries.schedule.clock_destination(now) {
                 state.deliveries.schedule.cancel_clock_move();
-                state.cancelled_clock_moves += 1;
+                state.canceled_clock_moves += 1;
                 self.clock.move_to(to.min(now));
             }
             state.deliveries.schedule.move_clock_to(to);
@@ -161,7 +161,7 @@ impl Shared {
     /// Waits until the clock has reached its target and all that was due on the way has been attempted.
     pub(super) async fn wait_for_clock(&self, target: ClockTarget) {
         self.wait_until(target.resets, |state| {
-            state.cancelled_clock_moves != target.cancelled_clock_moves
+            state.canceled_clock_moves != target.canceled_clock_moves
                 || state
                     .deliveries
                     .schedule

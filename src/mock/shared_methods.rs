@@ -33,7 +33,7 @@ macro_rules! settings_methods {
 
         /// Sets how many contacts can be stored (interface section 8). Default: no limit.
         ///
-        /// A request that would exceed the ceiling is refused with 402 `quota_exceeded`.
+        /// A request or batch entry that would exceed the ceiling is refused with 402 `quota_exceeded`.
         pub fn contact_ceiling(mut self, contacts: u64) -> Self {
             self.settings.ceiling = Some(contacts);
             self
@@ -159,7 +159,7 @@ macro_rules! audience_methods {
 
         /// Returns a contact as the service has stored it, or `None` if no contact has this address.
         ///
-        /// # Example: a look at what the service has stored
+        /// # Example: an address that is not a contact
         ///
         /// ```
         $(#[$start])*

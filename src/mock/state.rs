@@ -28,8 +28,8 @@ pub(super) struct State {
     pub(super) attempt_tasks: JoinSet<()>,
     /// How often the server has been reset. Attempts and waits from before a reset are abandoned.
     pub(super) resets: u64,
-    /// How often a move of the clock was cancelled because the clock was set to an earlier time.
-    pub(super) cancelled_clock_moves: u64,
+    /// How often a move of the clock was canceled because the clock was set to an earlier time.
+    pub(super) canceled_clock_moves: u64,
     /// Whether the server is shutting down: nothing is started and nobody waits any longer.
     pub(super) is_closed: bool,
 }
@@ -43,7 +43,7 @@ impl State {
             deliveries: Deliveries::new(initial.endpoints),
             attempt_tasks: JoinSet::new(),
             resets: 0,
-            cancelled_clock_moves: 0,
+            canceled_clock_moves: 0,
             is_closed: false,
         }
     }

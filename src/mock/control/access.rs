@@ -32,7 +32,8 @@ impl AllowedHosts {
     ///
     /// # Errors
     ///
-    /// A 403 if a host is missing or not allowed, or if the origin is not the server itself.
+    /// A 403 if a host is missing or not allowed, if the origin is not the server itself, or if the call is embedded in
+    /// a page of another origin.
     pub(in crate::mock) fn check(
         &self,
         head: &Parts,

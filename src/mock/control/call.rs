@@ -1,4 +1,4 @@
-//! What a handler of the control plane receives and returns.
+//! The input and the result of a handler of the control plane.
 
 use std::sync::Arc;
 
@@ -27,10 +27,14 @@ impl Call<'_> {
     ///
     /// # Errors
     ///
-    /// A 422 if the body is empty or does not have the form of `T`.
+    /// A 422 if the body is empty, is not an object, or does not have the form of `T`.
     pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
         if self.body.is_empty() {
             return Err(Refusal::invalid("this call needs a JSON body"));
+        }
+        // `serde` would accept an array in place of an object, and name a Rust type in the error for a number.
+        if !self.body.trim_ascii_start().starts_with(b"{") {
+            return Err(Refusal::invalid("the body must be a JSON object"));
         }
         serde_json::from_slice(self.body)
             .map_err(|error| Refusal::invalid(format!("the body is invalid: {error}")))

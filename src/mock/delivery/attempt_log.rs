@@ -26,7 +26,7 @@ pub struct DeliveryAttempt {
     /// The status of the response. `None` if no complete response arrived in time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// The reason there is no response, as text. `None` if there is one.
+    /// The reason that no complete response arrived, as text. `None` if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// When the next attempt is due. `None` if there is no next attempt.

@@ -1,7 +1,7 @@
 //! How often a delivery is attempted, and how long the mock waits in between (interface section 6.5).
 
 /// Attempts for each event and endpoint: "ten attempts over about five hours".
-pub(in crate::mock) const MAX_ATTEMPTS: u32 = 10;
+const MAX_ATTEMPTS: u32 = 10;
 
 /// Seconds from the first attempt to the second. Each later gap is twice as long: 17,885 s in all, or 4 h 58 min.
 const FIRST_GAP: i64 = 35;

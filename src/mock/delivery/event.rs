@@ -4,6 +4,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::mock::faults;
 use crate::webhooks::EventType;
 
 /// An event to send. Only the type is required.
@@ -41,13 +42,16 @@ impl NewEvent {
     ///
     /// Returns a message if the JSON has another shape or the type cannot be sent in a header.
     pub(in crate::mock) fn parse(json: Value) -> Result<Self, String> {
+        if !json.is_object() {
+            return Err("invalid event: it must be a JSON object".into());
+        }
         let mut event: Self =
             serde_json::from_value(json).map_err(|error| format!("invalid event: {error}"))?;
         if event.event_type.is_empty() {
             return Err("invalid event: `type` is empty".into());
         }
-        // The type is sent in a header, too.
-        super::super::faults::header("webhook-event", &event.event_type).map_err(|_| {
+        // The type is also sent in a header.
+        faults::header("webhook-event", &event.event_type).map_err(|_| {
             "invalid event: `type` contains characters that a header cannot hold".to_owned()
         })?;
         if let Value::Object(data) = &mut event.data {
@@ -74,7 +78,7 @@ impl NewEvent {
             data: &self.data,
         };
         serde_json::to_vec(&envelope)
-            .expect("text, a number and JSON serialise")
+            .expect("text, a number and JSON always serialize")
             .into()
     }
 }
@@ -165,7 +169,8 @@ mod tests {
                 "characters that a header cannot hold",
             ),
             (json!({"type": "x", "dada": {}}), "unknown field `dada`"),
-            (json!([]), "invalid event"),
+            (json!(["email.sent", {}]), "must be a JSON object"),
+            (json!("email.sent"), "must be a JSON object"),
         ] {
             let error = NewEvent::parse(json).unwrap_err();
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::event::NewEvent;
 
-/// Events kept for redelivery, beside those that still have open attempts. The oldest is dropped first.
+/// Events kept for redelivery, besides those that still have open attempts. The oldest is dropped first.
 pub(super) const MAX_FINISHED: usize = 1_000;
 
 /// Bytes of the bodies of these events.

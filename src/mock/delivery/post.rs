@@ -98,7 +98,9 @@ impl Target {
         match tokio::time::timeout(timeout, self.0.send(signed_headers, body)).await {
             Ok(Ok(status)) => Ok(status),
             Ok(Err(error)) => Err(error_chain(&*error)),
-            Err(_) => Err(format!("no complete response within {timeout:?}")),
+            Err(_) => Err(format!(
+                "timed out after {timeout:?} waiting for the complete response"
+            )),
         }
     }
 }
@@ -112,7 +114,7 @@ impl TargetInner {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
         stream.set_nodelay(true)?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        // A set aborts the connection's task when this function returns or is cancelled.
+        // A set aborts the connection's task when this function returns or its future is dropped.
         let mut connection_task = JoinSet::new();
         connection_task.spawn(connection);
 

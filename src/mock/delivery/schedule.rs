@@ -2,7 +2,7 @@
 
 use super::attempt_queue::{AttemptQueue, ScheduledAttempt};
 
-/// What the server has to do next.
+/// The next action of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::mock) enum Step {
     /// Start this attempt, and call [`AttemptQueue::finish`] when it ends.

@@ -47,7 +47,7 @@ pub struct Fault {
     path: Option<String>,
 }
 
-/// What a fault does to a request and its response.
+/// The effect of a fault on a request and its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::mock) enum FaultKind {
     /// The request is not applied. The response has this status.
@@ -79,12 +79,13 @@ impl FaultKind {
 impl Fault {
     /// Creates a fault that responds with `status` and does not apply the request.
     ///
-    /// An error status has an error body like the service's, with a code made from the status' name, unless
-    /// [`body`](Self::body) sets another.
+    /// An error status has an error body like the service's, unless [`body`](Self::body) sets another. Its slug is made
+    /// from the name of the status, such as `service_unavailable`, or is `fault` if the status has no name.
     ///
     /// # Panics
     ///
     /// Panics if `status` is below 200 or above 999.
+    #[track_caller]
     pub fn status(status: u16) -> Self {
         assert!(
             (200..=999).contains(&status),
@@ -160,14 +161,14 @@ impl Fault {
 
     /// Limits the fault to requests to this path. Default: any path.
     ///
-    /// `path` is the whole path, without the query. A `*` matches any text, including slashes:
+    /// `path` is compared with the whole path, without the query. A `*` matches any text, including slashes:
     /// `/contacts/*/subscribe`. Both paths are percent-decoded before they are compared.
     pub fn path(mut self, path: impl Into<String>) -> Self {
         self.path = Some(path.into());
         self
     }
 
-    /// Adds a `Retry-After` header to the response: seconds, or the text of a date.
+    /// Adds a `Retry-After` header to the response. Its value is a number of seconds, or the text of a date.
     ///
     /// # Panics
     ///
@@ -176,6 +177,7 @@ impl Fault {
         clippy::needless_pass_by_value,
         reason = "callers pass a number or a literal"
     )]
+    #[track_caller]
     pub fn retry_after(self, after: impl ToString) -> Self {
         self.header("retry-after", after.to_string())
     }
@@ -187,6 +189,7 @@ impl Fault {
     /// Panics if `name` or `value` is invalid, or if `name` is one of `connection`, `content-length` and
     /// `transfer-encoding`, which the server sets itself. To break the end of a response, use
     /// [`cut_body`](Self::cut_body) or [`garbage`](Self::garbage).
+    #[track_caller]
     pub fn header(mut self, name: impl AsRef<str>, value: impl AsRef<str>) -> Self {
         match response_header(name.as_ref(), value.as_ref()) {
             Ok(header) => self.headers.push(header),

@@ -1,4 +1,4 @@
-//! Faults: what a test lets go wrong between the service and its callers.
+//! Faults: the failures that a test causes between the service and its callers.
 
 mod active;
 mod fault;

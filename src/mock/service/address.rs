@@ -9,8 +9,8 @@ pub(crate) fn normalized(address: &str) -> String {
 
 /// The identity of an address: two addresses with the same key are the same contact (section 1).
 ///
-/// Case and surrounding white space do not matter. A letter with several lower cases counts as one, as `σ` and `ς`,
-/// whose capital is `Σ`.
+/// Case and surrounding white space do not matter. Lowercase letters with the same capital count as one letter, such as
+/// `σ` and `ς`, whose capital is `Σ`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AddressKey(String);
 
@@ -18,6 +18,11 @@ impl AddressKey {
     /// Creates the key of an address, which need not be normalized or valid.
     pub(crate) fn new(address: &str) -> Self {
         Self(case_folded(address.trim()))
+    }
+
+    /// Returns whether the address contains a [case-folded](case_folded) text.
+    pub(crate) fn contains(&self, text: &str) -> bool {
+        self.0.contains(text)
     }
 }
 
@@ -48,7 +53,7 @@ fn capital(letter: char) -> char {
 ///
 /// - The local part has none of `<>()[],:\"`, or is a quoted string without quotation marks and backslashes inside.
 /// - The domain consists of labels with a dot between them, and no label is empty. A label has no ASCII punctuation
-///   other than `-` and `_`. An address literal such as `[192.0.2.1]` is a domain, too.
+///   other than `-` and `_`. An address literal such as `[192.0.2.1]` is also a domain.
 /// - Letters beyond ASCII are valid in both.
 ///
 /// Dots in the local part can stand anywhere: some providers gave out such addresses.
@@ -181,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn every_character_has_the_key_of_its_lower_case_and_of_its_stored_form() {
+    fn every_character_has_the_key_of_its_lowercase_form() {
         for character in '\0'..=char::MAX {
             let text = character.to_string();
             let folded = case_folded(&text);

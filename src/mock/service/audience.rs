@@ -26,7 +26,7 @@ pub(crate) struct Settings {
     pub(crate) sending_key: String,
     /// How many contacts may be stored (section 8). Default: no ceiling.
     pub(crate) ceiling: Option<u64>,
-    /// The header that holds the bare key. Default: none; the key comes in `Authorization: Bearer <key>`.
+    /// The header that holds the bare key. Default: `None`, which means `Authorization: Bearer <key>`.
     pub(crate) key_header: Option<String>,
     /// The choices that the document leaves open.
     pub(crate) dialect: Dialect,
@@ -57,7 +57,7 @@ impl fmt::Debug for Settings {
 
 /// One audience of the service.
 ///
-/// It handles requests. The other methods let a test see and change what no request can.
+/// It handles requests. Its other methods let a test see and change what requests cannot.
 #[derive(Clone)]
 pub(crate) struct Audience {
     keys: Keys,
@@ -77,7 +77,7 @@ impl Audience {
         }
     }
 
-    /// Handles a request that arrives at `now`, in Unix seconds. Any bytes get a reply.
+    /// Handles a request that arrives at `now`, in Unix seconds. Every request gets a reply, however malformed.
     pub(crate) fn handle(&mut self, request: &Request<'_>, now: i64) -> Reply {
         self.dispatch(request, now)
             .unwrap_or_else(|refusal| refusal.reply(self.state.dialect().error_shape))
@@ -114,7 +114,7 @@ impl Audience {
     ///
     /// # Errors
     ///
-    /// Fails if `what` is not a known engagement. The message lists those that are.
+    /// Fails if `what` is not a known engagement. The message lists the known ones.
     pub(crate) fn record_engagement(
         &mut self,
         address: &str,
@@ -134,7 +134,7 @@ impl Audience {
 
     /// Records what an event says about its recipient: an engagement, or a spam report.
     ///
-    /// For events that a test sends by itself. Those that the service publishes are recorded already.
+    /// Call it for events that a test sends. Those that the service publishes are already recorded.
     pub(crate) fn record_event(&mut self, event_type: &str, data: &Value, at: i64) {
         self.state.record_event(event_type, data, at);
     }
@@ -155,7 +155,7 @@ impl Audience {
         self.state.contacts_mut().set_ceiling(contacts);
     }
 
-    /// Returns the events to deliver since the last call, oldest first.
+    /// Removes and returns the events to deliver, oldest first.
     pub(crate) fn take_events(&mut self) -> Vec<OutgoingEvent> {
         self.state.take_events()
     }

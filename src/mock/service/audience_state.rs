@@ -30,7 +30,7 @@ pub(super) struct AudienceState {
     email_count: u64,
     /// The latest mail that was sent to each address, which a spam report is about.
     latest_mail: HashMap<AddressKey, Arc<Mail>>,
-    /// The events that nobody has taken yet, oldest first.
+    /// The events that have not been taken yet, oldest first.
     outbox: Vec<OutgoingEvent>,
 }
 
@@ -76,7 +76,7 @@ impl AudienceState {
     ///
     /// # Errors
     ///
-    /// As [`contact`](Self::contact).
+    /// The same as [`contact`](Self::contact).
     pub(super) fn contact_mut(&mut self, address: &str) -> Result<&mut Contact, Refusal> {
         let contact = self.contacts.find_mut(address);
         contact.ok_or_else(|| unknown_contact(address))
@@ -160,10 +160,10 @@ impl AudienceState {
         self.suppressed.insert(AddressKey::new(address));
     }
 
-    /// Records what an event says about the mail of its recipient.
+    /// Records the engagement or the spam report that an event is about.
     ///
     /// `email.complained` is a spam report. The other events with the name of an engagement count as that engagement,
-    /// also if the recipient becomes a contact only later. Any other event changes nothing.
+    /// even if the recipient becomes a contact only later. Any other event changes nothing.
     pub(super) fn record_event(&mut self, event_type: &str, data: &Value, at: i64) {
         let what = event_type
             .strip_prefix("email.")
@@ -204,7 +204,7 @@ impl AudienceState {
         });
     }
 
-    /// Returns the events published since the last call, oldest first.
+    /// Removes and returns the events to deliver, oldest first.
     pub(super) fn take_events(&mut self) -> Vec<OutgoingEvent> {
         std::mem::take(&mut self.outbox)
     }

@@ -18,9 +18,10 @@ const MAX_ENTRIES: usize = 100;
 ///
 /// # Errors
 ///
-/// The status and slug are the dialect's choice if the batch has zero or more than 100 entries; nothing is applied.
-/// 422 `validation_error` if the body is not a JSON array. Nothing else about an entry refuses the batch: an entry that
-/// cannot be parsed fails by itself.
+/// - 422 `validation_error` if the body is not a JSON array;
+/// - the status and slug that the dialect chooses if the batch has zero or more than 100 entries.
+///
+/// Then nothing is applied. An invalid entry does not refuse the batch: it fails by itself, even if it cannot be parsed.
 pub(super) fn create_batch(
     state: &mut AudienceState,
     body: &[u8],

@@ -11,10 +11,10 @@ use crate::Timestamp;
 
 /// A contact as the mock stores it, for the assertions of a test.
 ///
-/// [`MockServer::contact`](crate::mock::MockServer::contact) returns it. It shows more than a response does: the contact's own topic answers, apart from
-/// the defaults of the topics.
+/// [`MockServer::contact`](crate::mock::MockServer::contact) returns it. It shows more than a response does: the topic
+/// answers that the contact itself gave, apart from the defaults of the topics.
 ///
-/// # Example: asserting on what was stored
+/// # Example: assert on a stored contact
 ///
 /// ```
 /// use audience::Client;
@@ -121,7 +121,7 @@ impl Contact {
         }
     }
 
-    /// Returns the form that create returns: no reason and no topics (section 2.2).
+    /// Returns the form that create returns: the full form, without the reason and the topics (section 2.2).
     pub(crate) fn to_created(&self, missing: MissingName) -> impl Serialize + '_ {
         CreatedForm {
             id: &self.id,
@@ -134,7 +134,7 @@ impl Contact {
         }
     }
 
-    /// Returns the form of a list item: in addition, no last name (section 2.3).
+    /// Returns the form of a list item: the form that create returns, without the last name (section 2.3).
     pub(crate) fn to_list_item(&self, missing: MissingName) -> impl Serialize + '_ {
         ListItemForm {
             id: &self.id,
@@ -166,7 +166,7 @@ impl Contact {
         }
     }
 
-    /// Returns an answer for every topic. Without one from the contact, it is the default of the topic (section 2.1).
+    /// Returns an answer for every topic: the contact's own, or else the default of the topic (section 2.1).
     fn topics<'a>(&self, defaults: &'a BTreeMap<String, bool>) -> BTreeMap<&'a str, bool> {
         defaults
             .iter()

@@ -35,7 +35,7 @@ impl ContactStore {
         }
     }
 
-    /// Returns how many contacts may be stored, or `None` if there is no ceiling.
+    /// Returns how many contacts can be stored, or `None` if there is no ceiling.
     pub(crate) fn ceiling(&self) -> Option<u64> {
         self.ceiling
     }

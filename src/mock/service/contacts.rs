@@ -14,7 +14,7 @@ use super::request_body::{CreateBody, OnConflict, parse_merge};
 ///
 /// # Errors
 ///
-/// As [`apply`], and 422 `validation_error` if the body is not JSON.
+/// The same as [`apply`], and 422 `validation_error` if the body is not JSON.
 pub(super) fn create(state: &mut AudienceState, body: &[u8], now: i64) -> Result<Reply, Refusal> {
     let body = json::parse(body).map_err(Refusal::invalid)?;
     let missing_name = state.dialect().missing_name;

@@ -5,9 +5,9 @@ use super::message::Request;
 use super::printable::visible;
 use super::refusal::Refusal;
 
-/// Checks that a request that has a body and a `Content-Type` has one for JSON.
+/// Checks that the `Content-Type` of a request with a body is one for JSON.
 ///
-/// A request without the header is accepted: the document names no header for bodies.
+/// A body without a `Content-Type` is accepted: the document names no header for bodies.
 ///
 /// # Errors
 ///

@@ -42,7 +42,7 @@ pub(crate) struct Members<'a> {
 }
 
 impl<'a> Members<'a> {
-    /// Takes the members of `value`, which messages call `what`. `prefix` goes before the names of its members.
+    /// Returns the members of `value`. Messages call the value `what`, and put `prefix` before the names of its members.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ impl<'a> Members<'a> {
     ///
     /// # Errors
     ///
-    /// Fails if it has another one. The message lists the known members.
+    /// Fails if it has another member. The message lists the known members.
     pub(crate) fn reject_unknown(&self, known: &[&str]) -> Result<(), String> {
         match self
             .members
@@ -116,7 +116,7 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// Returns the message for a member whose value is not what it must be.
+    /// Returns the message for a member whose value is invalid: `what` it must be, and what was `found`.
     pub(crate) fn must_be(&self, name: &str, what: &str, found: &Value) -> String {
         format!(
             "`{}{name}` must be {what}, not {}",
@@ -141,7 +141,7 @@ pub(super) fn invalid_json(error: &serde_json::Error) -> String {
 ///
 /// The [`Value`] of `serde_json` keeps the last of two members without an error.
 struct Parsed {
-    /// The value. Of a member given twice, it has the last.
+    /// The value. If a member is given twice, it has the last one.
     value: Value,
     duplicate: Option<String>,
 }
@@ -151,7 +151,7 @@ impl Parsed {
     ///
     /// # Errors
     ///
-    /// Fails if one has. The message names the member.
+    /// Fails if an object has a member twice. The message names the member.
     fn without_duplicates(self) -> Result<Value, String> {
         match self.duplicate {
             None => Ok(self.value),

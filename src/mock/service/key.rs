@@ -4,10 +4,10 @@ use std::fmt;
 
 use super::refusal::Refusal;
 
-/// The full-access key of a mock that was given none.
+/// The full-access key of a mock for which no other is set.
 pub(crate) const DEFAULT_FULL_KEY: &str = "mock-full-access-key";
 
-/// The sending-access key of a mock that was given none.
+/// The sending-access key of a mock for which no other is set.
 pub(crate) const DEFAULT_SENDING_KEY: &str = "mock-sending-access-key";
 
 /// The kind of an API key (section 5).
@@ -64,7 +64,9 @@ impl Keys {
         } else if presented == self.sending {
             Ok(KeyKind::Sending)
         } else {
-            Err(Refusal::unauthorized("unknown API key"))
+            Err(Refusal::unauthorized(
+                "the API key is neither the full-access key nor the sending-access key",
+            ))
         }
     }
 }
@@ -78,7 +80,7 @@ impl fmt::Debug for Keys {
     }
 }
 
-/// Returns the key after the scheme `Bearer`, which HTTP compares without regard to case.
+/// Returns the key after the scheme `Bearer`, in upper or lower case.
 fn bearer_token(value: &str) -> Option<&str> {
     let (scheme, key) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// What the events about a mail show of it.
+/// The parts of a mail that the events about it contain.
 #[derive(Clone, Debug)]
 pub(crate) struct Mail {
     /// The id that `POST /emails` returned.

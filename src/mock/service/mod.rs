@@ -1,8 +1,9 @@
 //! The service that `interface.md` describes, as a pure state machine.
 //!
 //! [`Audience::handle`](audience::Audience::handle) takes a request and a time and returns a reply. Nothing in this
-//! folder reads a clock, waits, or uses an HTTP library. It shares no code with the client: a second, independent
-//! reading of the document makes a test fail if the client has a field name wrong.
+//! folder reads a clock, waits, or uses an HTTP library. Except for [`Timestamp`](crate::Timestamp), it shares no code
+//! with the client: a second, independent reading of the document makes a test fail if the client has a field name
+//! wrong.
 //!
 //! From the top down:
 //!

@@ -31,7 +31,7 @@ pub(crate) fn decode(encoded: &str) -> Result<String, Refusal> {
 ///
 /// # Errors
 ///
-/// As [`decode`].
+/// The same as [`decode`].
 pub(crate) fn decode_parameter(encoded: &str) -> Result<String, Refusal> {
     decode(&encoded.replace('+', " "))
 }

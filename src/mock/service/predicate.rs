@@ -30,7 +30,7 @@ impl PropertyTest {
     ///
     /// The document shows the operators but not how they compare. In the mock:
     ///
-    /// - numbers compare as numbers (`1` is `1.0`), strings as strings, with regard to case;
+    /// - numbers compare as numbers (`1` is `1.0`), strings as strings, and case matters;
     /// - a number and a string are never equal, greater or less;
     /// - `is_not` is the opposite of `is`, so it holds for a missing property.
     pub(crate) fn holds(&self, property: Option<&Value>) -> bool {

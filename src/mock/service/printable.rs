@@ -1,4 +1,4 @@
-//! Text as a message shows it, and the characters that no reader sees.
+//! Escapes text for messages, and recognizes invisible characters.
 
 /// Returns a name as a message shows it: unchanged, but with control characters escaped.
 ///
@@ -8,9 +8,10 @@ pub(crate) fn printable(name: &str) -> String {
     escaped(name, char::is_control)
 }
 
-/// Returns a text as [`printable`] does, but with invisible characters and white space other than spaces escaped too.
+/// Returns a text with the characters escaped that [`printable`] escapes, and also invisible characters and white space
+/// other than spaces.
 ///
-/// For a message that says that a text is invalid: such a character may be the reason.
+/// Use it for a text that is invalid: such a character may be the reason.
 pub(crate) fn visible(text: &str) -> String {
     escaped(text, |c| {
         c.is_control() || is_invisible(c) || (c.is_whitespace() && c != ' ')
@@ -31,7 +32,7 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
     shown
 }
 
-/// Returns whether a character is shown as nothing: zero-width and bidirectional marks, soft hyphens, byte order
+/// Returns whether a character is invisible: zero-width and bidirectional marks, soft hyphens, byte order
 /// marks, variation selectors, fillers and tags.
 ///
 /// These are the characters with the Unicode property `Default_Ignorable_Code_Point`, the interlinear annotation

@@ -1,4 +1,4 @@
-//! JSON text that is split without being parsed, so that one part that cannot be parsed does not cost the others.
+//! Splits JSON text without parsing its parts, so that one invalid part does not make the others invalid.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::json::invalid_json;
 
 /// Splits a JSON array into the text of its elements, each of which can then be parsed by itself.
 ///
-/// Of an array longer than `keep`, the elements after that are counted only.
+/// Keeps the first `keep` elements. The elements after them are only counted.
 ///
 /// Splitting checks the grammar of JSON and nothing else. Parsing an element may still fail: it may have a number out of
 /// range, a lone surrogate, or too many levels.
@@ -41,8 +41,8 @@ pub(crate) struct Elements<'a> {
 
 /// Returns the string value of a member of an object, even if the rest of the object cannot be parsed.
 ///
-/// Of a member given twice, the last counts. Returns `None` if the text is not an object, or if the member is missing
-/// or not a string.
+/// If a member is given twice, the last one counts. Returns `None` if the text is not an object, or if the member is
+/// missing or not a string.
 pub(crate) fn text_member(object: &str, name: &str) -> Option<String> {
     let mut deserializer = serde_json::Deserializer::from_str(object);
     deserializer
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_beyond_those_to_keep_are_counted_only() {
+    fn elements_beyond_those_to_keep_are_only_counted() {
         let elements = split_array(b"[0, 1, 2, 3]", 2).unwrap();
 
         assert_eq!((elements.first, elements.len), (vec!["0", "1"], 4));

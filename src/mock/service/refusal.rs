@@ -33,17 +33,17 @@ impl Refusal {
         }
     }
 
-    /// 422 `validation_error`: a body, query or path is invalid.
+    /// Creates a 422 `validation_error`: a body, query or path is invalid.
     pub(in crate::mock) fn invalid(message: impl Into<String>) -> Self {
         Self::new(422, "validation_error", message)
     }
 
-    /// 401 `unauthorized`: no valid key. The document names neither status nor slug; this is the mock's choice.
+    /// Creates a 401 `unauthorized`: no valid key. The document names neither status nor slug; this is the mock's choice.
     pub(super) fn unauthorized(message: impl Into<String>) -> Self {
         Self::new(401, "unauthorized", message)
     }
 
-    /// 403 `key_not_permitted`: a sending-access key on an audience endpoint (section 5).
+    /// Creates a 403 `key_not_permitted`: a sending-access key on an audience endpoint (section 5).
     pub(super) fn key_not_permitted() -> Self {
         Self::new(
             403,
@@ -52,12 +52,12 @@ impl Refusal {
         )
     }
 
-    /// 404 `not_found`: an unknown path, contact, topic or segment.
+    /// Creates a 404 `not_found`: an unknown path, contact, topic or segment.
     pub(in crate::mock) fn not_found(message: impl Into<String>) -> Self {
         Self::new(404, "not_found", message)
     }
 
-    /// 404 `not_found`: a known path, but a method that section 4 does not show for it.
+    /// Creates a 404 `not_found`: a known path, but a method that section 4 does not show for it.
     pub(super) fn unknown_method(method: &str, allowed: &str) -> Self {
         let method = printable(method);
         Self::not_found(format!(
@@ -65,20 +65,20 @@ impl Refusal {
         ))
     }
 
-    /// 409 `already_exists`: a create with `on_conflict` `error` for a stored address (section 4.1).
+    /// Creates a 409 `already_exists`: a create with `on_conflict` `error` for a stored address (section 4.1).
     pub(super) fn already_exists(address: &str) -> Self {
         let message =
             format!("the contact `{address}` already exists, and `on_conflict` is `error`");
         Self::new(409, "already_exists", message)
     }
 
-    /// 402 `quota_exceeded`: a new contact when the ceiling is reached (section 8).
+    /// Creates a 402 `quota_exceeded`: a new contact when the ceiling is reached (section 8).
     pub(super) fn quota_exceeded(ceiling: u64) -> Self {
         let message = format!("the ceiling of {ceiling} contacts is reached");
         Self::new(402, "quota_exceeded", message)
     }
 
-    /// 422 `failed_precondition`: a subscribe after a spam report (section 3.2).
+    /// Creates a 422 `failed_precondition`: a subscribe after a spam report (section 3.2).
     pub(super) fn complaint_locked(address: &str) -> Self {
         let message = format!(
             "`{address}` reported spam; the service no longer records consent for this address"
@@ -86,7 +86,8 @@ impl Refusal {
         Self::new(422, "failed_precondition", message)
     }
 
-    /// A batch of zero or more than 100 entries (section 4.2). The dialect decides its status and slug.
+    /// Creates the refusal of a batch of zero or more than 100 entries (section 4.2). The dialect decides its status and
+    /// slug.
     pub(super) fn batch(message: impl Into<String>, choice: BatchRefusal) -> Self {
         match choice {
             BatchRefusal::Unprocessable => Self::invalid(message),

@@ -13,7 +13,8 @@ use super::rule::Rule;
 /// The contacts that belong to a segment (section 2.7).
 ///
 /// The document does not show how a segment is created. Pass one of these to
-/// [`MockServer::segment`](crate::mock::MockServer::segment), or to `segment` of a builder.
+/// [`MockServer::segment`](crate::mock::MockServer::segment) or
+/// [`MockServerBuilder::segment`](crate::mock::MockServerBuilder::segment).
 ///
 /// # Example: a list and a rule
 ///
@@ -42,7 +43,7 @@ pub enum SegmentKind {
     Contacts(Vec<String>),
     /// A stored rule: a JSON object as in section 2.8.
     ///
-    /// Its joined conditions hold the day count in the member that the dialect names
+    /// Its joined conditions have the day count in the member that the dialect names
     /// ([`JoinedMember`](crate::mock::JoinedMember)).
     ///
     /// The mock evaluates it for every list request, so a contact can enter or leave the segment.

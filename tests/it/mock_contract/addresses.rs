@@ -218,7 +218,7 @@ fn section_4_dot_segments_in_a_path_are_not_resolved() {
 }
 
 #[test]
-fn section_2_1_letters_with_several_lower_cases_are_the_same_contact() {
+fn section_2_1_lowercase_letters_with_the_same_capital_are_the_same_contact() {
     for (forms, other) in [
         (
             ["οδος@example.gr", "ΟΔΟΣ@example.gr", "οδοσ@example.gr"],
@@ -284,7 +284,7 @@ fn section_2_1_a_lowercase_address_is_stored_as_it_was_sent() {
 }
 
 #[test]
-fn section_2_1_engagement_suppression_and_segments_know_every_lower_case() {
+fn section_2_1_engagement_suppression_and_segments_find_an_address_in_any_case() {
     let api = Api::start();
     api.server.record_engagement("ΟΔΟΣ@example.gr", "opened", 0);
     api.server.segment(

@@ -119,7 +119,7 @@ fn default_order_of_refusals_an_invalid_body_comes_before_an_unknown_address() {
     both_refuse(
         &api,
         NOBODY,
-        &json!({"colour": "red"}),
+        &json!({"color": "red"}),
         422,
         "validation_error",
     );

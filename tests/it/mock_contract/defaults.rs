@@ -140,11 +140,11 @@ fn default_property_values_other_than_strings_and_numbers_are_422() {
         json!({}),
         json!({"a": 1}),
     ] {
-        let body = json!({"email": ADA, "properties": {"fine": 1, "colour": value}});
+        let body = json!({"email": ADA, "properties": {"fine": 1, "color": value}});
         let message = api
             .post("/contacts", body.clone())
             .refused(422, "validation_error");
-        assert!(message.contains("colour"), "{message}");
+        assert!(message.contains("color"), "{message}");
         let report = api.post("/contacts/batch", json!([body])).expect(200);
         assert_eq!(report["data"][0]["status"], "validation_error");
     }
@@ -172,19 +172,19 @@ fn default_an_unknown_member_is_422_and_is_named() {
     let before = api.retrieve(ADA);
 
     for message in [
-        api.post("/contacts", json!({"email": ADA, "colour": "red"}))
+        api.post("/contacts", json!({"email": ADA, "color": "red"}))
             .refused(422, "validation_error"),
-        api.subscribe(ADA, json!({"colour": "red"}))
+        api.subscribe(ADA, json!({"color": "red"}))
             .refused(422, "validation_error"),
-        api.unsubscribe(ADA, json!({"colour": "red"}))
+        api.unsubscribe(ADA, json!({"color": "red"}))
             .refused(422, "validation_error"),
         api.patch(
             "/contacts/ada%40example.com",
-            json!({"properties": {}, "colour": "red"}),
+            json!({"properties": {}, "color": "red"}),
         )
         .refused(422, "validation_error"),
     ] {
-        assert!(message.contains("colour"), "{message}");
+        assert!(message.contains("color"), "{message}");
     }
 
     assert_eq!(api.retrieve(ADA), before);

@@ -365,7 +365,7 @@ fn dialect_unknown_members_ignored() {
 
     api.post(
         "/contacts",
-        json!({"email": ADA, "colour": "red", "on_conflict": "replace"}),
+        json!({"email": ADA, "color": "red", "on_conflict": "replace"}),
     )
     .expect(201);
     let again = json!({"email": ADA, "first_name": "Ada", "on_conflict": "replace"});
@@ -375,14 +375,14 @@ fn dialect_unknown_members_ignored() {
         "an unknown value means upsert"
     );
     let report = api
-        .post("/contacts/batch", json!([{"email": ADA, "colour": "red"}]))
+        .post("/contacts/batch", json!([{"email": ADA, "color": "red"}]))
         .expect(200);
     assert_eq!(report["data"][0]["status"], "updated");
-    api.unsubscribe(ADA, json!({"colour": "red"})).expect(200);
-    api.subscribe(ADA, json!({"colour": "red"})).expect(200);
-    api.patch(PATH, json!({"properties": {}, "colour": "red"}))
+    api.unsubscribe(ADA, json!({"color": "red"})).expect(200);
+    api.subscribe(ADA, json!({"color": "red"})).expect(200);
+    api.patch(PATH, json!({"properties": {}, "color": "red"}))
         .expect(200);
-    assert_eq!(api.listed(&[("colour", "red")]), [ADA]);
+    assert_eq!(api.listed(&[("color", "red")]), [ADA]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Checks the mock against the interface document. Each row of its tables and each numbered rule has a test that is
 //! named after it.
 //!
-//! If the document leaves something open, `defaults` tests what the mock does by default, and `dialects` tests the
+//! If the document leaves a choice, `defaults` tests what the mock does by default, and `dialects` tests the
 //! alternatives. These tests do not use the crate's client: they write raw HTTP, so no library normalizes a path or adds
 //! a header.
 

@@ -258,7 +258,7 @@ fn default_bad_conditions_are_422() {
     let api = api();
 
     for condition in [
-        json!({"field": "colour"}),
+        json!({"field": "color"}),
         json!({"field": "Property", "key": "x", "op": "is", "value": 1}),
         json!({"key": "x", "op": "is", "value": 1}),
         json!({"field": "property", "op": "is", "value": 1}),

@@ -553,6 +553,23 @@ async fn an_unknown_path_or_method_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
+async fn a_body_that_is_not_an_object_is_refused_with_the_reason() {
+    let server = MockServer::start().await;
+
+    for (method, path, body) in [
+        ("PUT", "topics/news", json!([true])),
+        ("PUT", "topics/news", json!(true)),
+        ("POST", "faults", json!([503])),
+        ("POST", "events", json!(["email.sent", {}])),
+    ] {
+        let (status, error) = call(&server, method, path, body).await;
+
+        assert_eq!(status, 422, "{method} {path}");
+        assert_eq!(error["error"]["message"], "the body must be a JSON object");
+    }
+}
+
+#[tokio::test]
 async fn a_fault_cannot_set_headers_that_mark_the_end_of_the_response() {
     let server = MockServer::start().await;
 

@@ -206,9 +206,9 @@ async fn an_attempt_without_a_complete_response_in_time_fails() {
         );
     }
     let error = |index: usize| attempts[index].error.as_deref().unwrap();
-    assert!(error(0).contains("within 1s"), "{}", error(0));
-    assert!(error(1).contains("within 1s"), "{}", error(1));
-    assert!(error(2).contains("within 1s"), "{}", error(2));
+    assert!(error(0).contains("timed out after 1s"), "{}", error(0));
+    assert!(error(1).contains("timed out after 1s"), "{}", error(1));
+    assert!(error(2).contains("timed out after 1s"), "{}", error(2));
     assert!(error(4).contains("refused"), "{}", error(4));
 }
 

@@ -1,3 +1,5 @@
+//! Faults: what each kind sends, and whether the request is applied.
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
