@@ -93,14 +93,7 @@ fn client(server: &MockServer) -> Client {
 /// Starts a mock in which the operation has something to change.
 async fn prepare_server(operation: Operation) -> MockServer {
     let server = MockServer::start().await;
-    server.topic("news", operation == Operation::UnsubscribeTopic);
-    let contacts = server.client().contacts();
-    if !operation.creates() {
-        contacts.create(NewContact::new(ADA)).await.unwrap();
-    }
-    if operation == Operation::Subscribe {
-        contacts.unsubscribe(ADA).await.unwrap();
-    }
+    operation.prepare(&server).await;
     server.clear_requests();
     server
 }

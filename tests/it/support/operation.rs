@@ -112,12 +112,22 @@ impl Operation {
         !matches!(self, Merge | Request | IdempotentRequest)
     }
 
-    /// Whether the operation creates the contact, so that there must be none before it.
-    pub(crate) fn creates(self) -> bool {
-        matches!(
+    /// Stores in the mock what the operation is to change.
+    pub(crate) async fn prepare(self, server: &MockServer) {
+        let contacts = server.client().contacts();
+        server.topic("news", self == UnsubscribeTopic);
+        if matches!(
             self,
             Create | CreateOrSkip | CreateOrFail | Batch | BatchOrFail
-        )
+        ) {
+            return;
+        }
+        let created = contacts.create(NewContact::new(ADA)).await;
+        created.expect("the mock creates contacts");
+        if self == Subscribe {
+            let opted_out = contacts.unsubscribe(ADA).await;
+            opted_out.expect("the mock has the contact");
+        }
     }
 
     /// Whether the mock is in the state that the operation asks for. `None` if the operation changes nothing.
