@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn an_undocumented_condition_is_read_as_raw_and_kept_unchanged() {
         for undocumented in [
-            json!({"field": "property", "key": "plan", "op": "starts_with", "value": "p"}),
+            json!({"field": "property", "key": "plan", "op": "sounds_like", "value": "p"}),
             json!({"field": "property", "key": "plan", "op": "is_set", "value": null}),
             json!({"field": "engagement", "what": "printed", "op": "ever"}),
             json!({"field": "engagement", "what": "opened", "op": "within_days"}),

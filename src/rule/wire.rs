@@ -16,7 +16,7 @@ impl Serialize for Condition {
                 FlatCondition::property(key, test).serialize(serializer)
             }
             Self::Engagement { what, test } => {
-                FlatCondition::engagement(*what, *test).serialize(serializer)
+                FlatCondition::engagement(*what, test).serialize(serializer)
             }
             Self::JoinedWithinDays(days) => {
                 FlatCondition::joined("joined_within_days", *days).serialize(serializer)
@@ -41,14 +41,7 @@ struct FlatCondition<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<Operand<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    days: Option<u32>,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Operand<'a> {
-    Value(&'a PropertyValue),
-    Text(&'a str),
+    days: Option<Operand<'a>>,
 }
 
 impl<'a> FlatCondition<'a> {
@@ -64,15 +57,7 @@ impl<'a> FlatCondition<'a> {
     }
 
     fn property(key: &'a str, test: &'a PropertyTest) -> Self {
-        let (op, value) = match test {
-            PropertyTest::Is(value) => ("is", Some(Operand::Value(value))),
-            PropertyTest::IsNot(value) => ("is_not", Some(Operand::Value(value))),
-            PropertyTest::Contains(text) => ("contains", Some(Operand::Text(text))),
-            PropertyTest::IsSet => ("is_set", None),
-            PropertyTest::IsNotSet => ("is_not_set", None),
-            PropertyTest::GreaterThan(number) => ("greater_than", Some(Operand::Value(&number.0))),
-            PropertyTest::LessThan(number) => ("less_than", Some(Operand::Value(&number.0))),
-        };
+        let (op, value) = test.name_and_operand();
         Self {
             key: Some(key),
             op: Some(op),
@@ -81,13 +66,8 @@ impl<'a> FlatCondition<'a> {
         }
     }
 
-    fn engagement(what: Engagement, test: EngagementTest) -> Self {
-        let (op, days) = match test {
-            EngagementTest::Ever => ("ever", None),
-            EngagementTest::Never => ("never", None),
-            EngagementTest::WithinDays(days) => ("within_days", Some(days)),
-            EngagementTest::NotWithinDays(days) => ("not_within_days", Some(days)),
-        };
+    fn engagement(what: Engagement, test: &'a EngagementTest) -> Self {
+        let (op, days) = test.name_and_operand();
         Self {
             what: Some(what),
             op: Some(op),
@@ -98,7 +78,7 @@ impl<'a> FlatCondition<'a> {
 
     fn joined(field: &'static str, days: u32) -> Self {
         Self {
-            days: Some(days),
+            days: Some(Operand::Days(days)),
             ..Self::new(field)
         }
     }
@@ -118,21 +98,16 @@ impl<'de> Deserialize<'de> for Condition {
 }
 
 fn documented_condition(members: &Map<String, Value>) -> Option<Condition> {
-    let days = || u32::try_from(members.get("days")?.as_u64()?).ok();
-    match members.get("field")?.as_str()? {
+    let text = |name| members.get(name)?.as_str();
+    let days = || u32::read(members.get("days")?);
+    match text("field")? {
         "property" => Some(Condition::Property {
-            key: members.get("key")?.as_str()?.to_owned(),
-            test: property_test(members.get("op")?.as_str()?, members.get("value"))?,
+            key: text("key")?.to_owned(),
+            test: PropertyTest::from_name_and_operand(text("op")?, members.get("value"))?,
         }),
         "engagement" => Some(Condition::Engagement {
             what: Engagement::deserialize(members.get("what")?).ok()?,
-            test: match members.get("op")?.as_str()? {
-                "ever" => EngagementTest::Ever,
-                "never" => EngagementTest::Never,
-                "within_days" => EngagementTest::WithinDays(days()?),
-                "not_within_days" => EngagementTest::NotWithinDays(days()?),
-                _ => return None,
-            },
+            test: EngagementTest::from_name_and_operand(text("op")?, members.get("days"))?,
         }),
         "joined_within_days" => days().map(Condition::JoinedWithinDays),
         "joined_before_days" => days().map(Condition::JoinedBeforeDays),
@@ -140,21 +115,101 @@ fn documented_condition(members: &Map<String, Value>) -> Option<Condition> {
     }
 }
 
-fn property_test(op: &str, value: Option<&Value>) -> Option<PropertyTest> {
-    let any = || value.cloned().map(PropertyValue::from);
-    let number = || {
-        any()
-            .filter(|value| value.as_f64().is_some())
-            .map(NumberOperand)
+/// Names the operators of a test, for writing and for reading.
+macro_rules! operators {
+    ($test:ident { $($variant:ident $(($operand:ident))? = $name:literal,)* }) => {
+        impl $test {
+            /// Returns the name of the operator, and its operand.
+            fn name_and_operand(&self) -> (&'static str, Option<Operand<'_>>) {
+                match self {
+                    $(Self::$variant $(($operand))? => {
+                        ($name, None $(.or(Some($operand.write())))?)
+                    })*
+                }
+            }
+
+            fn from_name_and_operand(name: &str, operand: Option<&Value>) -> Option<Self> {
+                match name {
+                    $($name => Some(Self::$variant $(({
+                        let $operand = operand?;
+                        JsonOperand::read($operand)?
+                    }))?),)*
+                    _ => None,
+                }
+            }
+        }
     };
-    Some(match op {
-        "is" => PropertyTest::Is(any()?),
-        "is_not" => PropertyTest::IsNot(any()?),
-        "contains" => PropertyTest::Contains(value?.as_str()?.to_owned()),
-        "is_set" => PropertyTest::IsSet,
-        "is_not_set" => PropertyTest::IsNotSet,
-        "greater_than" => PropertyTest::GreaterThan(number()?),
-        "less_than" => PropertyTest::LessThan(number()?),
-        _ => return None,
-    })
+}
+
+operators!(PropertyTest {
+    Is(value) = "is",
+    IsNot(value) = "is_not",
+    Contains(text) = "contains",
+    IsSet = "is_set",
+    IsNotSet = "is_not_set",
+    GreaterThan(number) = "greater_than",
+    LessThan(number) = "less_than",
+});
+
+operators!(EngagementTest {
+    Ever = "ever",
+    Never = "never",
+    WithinDays(days) = "within_days",
+    NotWithinDays(days) = "not_within_days",
+});
+
+/// An operand on its way to JSON.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Operand<'a> {
+    Value(&'a PropertyValue),
+    Text(&'a str),
+    Days(u32),
+}
+
+/// A type of operand. `read` returns `None` if the JSON has another type.
+trait JsonOperand: Sized {
+    fn read(value: &Value) -> Option<Self>;
+    fn write(&self) -> Operand<'_>;
+}
+
+impl JsonOperand for PropertyValue {
+    fn read(value: &Value) -> Option<Self> {
+        Some(value.clone().into())
+    }
+
+    fn write(&self) -> Operand<'_> {
+        Operand::Value(self)
+    }
+}
+
+impl JsonOperand for NumberOperand {
+    fn read(value: &Value) -> Option<Self> {
+        let value = PropertyValue::read(value)?;
+        value.as_f64().is_some().then_some(Self(value))
+    }
+
+    fn write(&self) -> Operand<'_> {
+        Operand::Value(&self.0)
+    }
+}
+
+impl JsonOperand for String {
+    fn read(value: &Value) -> Option<Self> {
+        value.as_str().map(str::to_owned)
+    }
+
+    fn write(&self) -> Operand<'_> {
+        Operand::Text(self)
+    }
+}
+
+impl JsonOperand for u32 {
+    fn read(value: &Value) -> Option<Self> {
+        Self::try_from(value.as_u64()?).ok()
+    }
+
+    fn write(&self) -> Operand<'_> {
+        Operand::Days(*self)
+    }
 }

@@ -78,26 +78,57 @@ impl FaultJson {
     }
 
     fn without_modifiers(&self) -> Result<Fault, String> {
-        match (self.status, self.close, self.garbage) {
-            (Some(status), None, false) if (200..=999).contains(&status) => {
-                Ok(Fault::status(status))
-            }
-            (Some(status), None, false) => Err(format!(
-                "`status` must be between 200 and 999, not {status}"
+        let kinds = [
+            ("status", self.status.map(status_fault)),
+            ("close", self.close.map(|close| Ok(close.fault()))),
+            ("garbage", self.garbage.then(|| Ok(Fault::garbage()))),
+        ];
+        let names = kinds.each_ref().map(|(name, _)| *name);
+        let mut given = kinds.into_iter().filter_map(|(_, fault)| fault);
+        match (given.next(), given.next()) {
+            (Some(fault), None) => fault,
+            (Some(_), Some(_)) => Err(format!(
+                "a fault can have only one of {}",
+                quoted_and_list(&names)
             )),
-            (None, Some(Close::Before), false) => Ok(Fault::close_before()),
-            (None, Some(Close::After), false) => Ok(Fault::close_after()),
-            (None, Some(Close::MidBody), false) => Ok(Fault::cut_body()),
-            (None, Some(Close::Reset), false) => Ok(Fault::reset_body()),
-            (None, None, true) => Ok(Fault::garbage()),
-            (None, None, false) if self.delay_ms.is_some() || self.body.is_some() => {
+            (None, _) if self.delay_ms.is_some() || self.body.is_some() => {
                 Ok(Fault::delay(Duration::ZERO))
             }
-            (None, None, false) => Err(
-                "a fault needs one of `status`, `close`, `garbage`, `delay_ms` and `body`".into(),
-            ),
-            _ => Err("a fault can have only one of `status`, `close` and `garbage`".into()),
+            (None, _) => Err(format!(
+                "a fault needs one of {}",
+                quoted_and_list(&[&names[..], &["delay_ms", "body"]].concat())
+            )),
         }
+    }
+}
+
+impl Close {
+    fn fault(self) -> Fault {
+        match self {
+            Self::Before => Fault::close_before(),
+            Self::After => Fault::close_after(),
+            Self::MidBody => Fault::cut_body(),
+            Self::Reset => Fault::reset_body(),
+        }
+    }
+}
+
+fn status_fault(status: u16) -> Result<Fault, String> {
+    if (200..=999).contains(&status) {
+        Ok(Fault::status(status))
+    } else {
+        Err(format!(
+            "`status` must be between 200 and 999, not {status}"
+        ))
+    }
+}
+
+/// Returns names in backticks: "`a`, `b` and `c`".
+fn quoted_and_list(names: &[&str]) -> String {
+    let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    match quoted.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        _ => quoted.concat(),
     }
 }
 
@@ -108,5 +139,34 @@ fn retry_after_text(value: Value) -> Result<String, String> {
         other => Err(format!(
             "`retry_after` must be whole seconds or the text of a date, not {other}"
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_error_for_members_that_do_not_go_together_lists_those_that_do() {
+        for (json, message) in [
+            (
+                json!({"times": 1}),
+                "a fault needs one of `status`, `close`, `garbage`, `delay_ms` and `body`",
+            ),
+            (
+                json!({"status": 42, "garbage": true}),
+                "a fault can have only one of `status`, `close` and `garbage`",
+            ),
+            (
+                json!({"status": 42}),
+                "`status` must be between 200 and 999, not 42",
+            ),
+        ] {
+            let fault: FaultJson = serde_json::from_value(json).unwrap();
+
+            assert_eq!(fault.into_fault().unwrap_err(), message);
+        }
     }
 }

@@ -253,7 +253,7 @@ mod tests {
             (404, "not_found")
         );
         assert_eq!(
-            status_and_slug(&service.send("full", "DELETE", "/contacts/ada@x.io", b"")),
+            status_and_slug(&service.send("full", "PURGE", "/contacts/ada@x.io", b"")),
             (404, "not_found")
         );
     }

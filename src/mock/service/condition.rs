@@ -1,11 +1,12 @@
 //! The conditions of a rule: four kinds, each a row of the table in section 2.8.
 
-use serde_json::{Number, Value};
+use serde_json::Value;
 
 use super::contact::Contact;
 use super::dialect::{Dialect, JoinedMember, UnknownMembers};
 use super::engagement::{Engagement, Engagements};
-use super::json::{Members, quoted_list};
+use super::json::Members;
+use super::operator::{self, days, unknown_name};
 use super::predicate::{Days, EngagementTest, PropertyTest};
 
 /// A parsed condition.
@@ -57,7 +58,7 @@ impl Condition {
                 known.push(joined_member);
                 Self::JoinedBefore(days(&members, joined_member)?)
             }
-            other => return Err(unknown_name(&members, "field", other, &FIELDS)),
+            other => return Err(unknown_name(&members, "field", other, FIELDS)),
         };
         if dialect.unknown_members == UnknownMembers::Refused {
             members.reject_unknown(&known)?;
@@ -68,20 +69,7 @@ impl Condition {
     /// Parses a property condition, and adds the member that its operator needs to `known`.
     fn property(members: &Members<'_>, known: &mut Vec<&str>) -> Result<Self, String> {
         let key = members.required_text("key")?.to_owned();
-        let op = members.required_text("op")?;
-        if !matches!(op, "is_set" | "is_not_set") {
-            known.push("value");
-        }
-        let test = match op {
-            "is" => PropertyTest::Is(string_or_number(members)?),
-            "is_not" => PropertyTest::IsNot(string_or_number(members)?),
-            "contains" => PropertyTest::Contains(members.required_text("value")?.to_owned()),
-            "is_set" => PropertyTest::IsSet,
-            "is_not_set" => PropertyTest::IsNotSet,
-            "greater_than" => PropertyTest::GreaterThan(number(members)?),
-            "less_than" => PropertyTest::LessThan(number(members)?),
-            other => return Err(unknown_name(members, "op", other, &PROPERTY_OPS)),
-        };
+        let test = operator::parse(members, operator::PROPERTY, known)?;
         Ok(Self::Property { key, test })
     }
 
@@ -91,17 +79,7 @@ impl Condition {
         let Some(what) = Engagement::from_name(name) else {
             return Err(unknown_name(members, "what", name, &Engagement::NAMES));
         };
-        let op = members.required_text("op")?;
-        if matches!(op, "within_days" | "not_within_days") {
-            known.push("days");
-        }
-        let test = match op {
-            "ever" => EngagementTest::Ever,
-            "never" => EngagementTest::Never,
-            "within_days" => EngagementTest::WithinDays(days(members, "days")?),
-            "not_within_days" => EngagementTest::NotWithinDays(days(members, "days")?),
-            other => return Err(unknown_name(members, "op", other, &ENGAGEMENT_OPS)),
-        };
+        let test = operator::parse(members, operator::ENGAGEMENT, known)?;
         Ok(Self::Engagement { what, test })
     }
 
@@ -118,38 +96,12 @@ impl Condition {
     }
 }
 
-const FIELDS: [&str; 4] = [
+const FIELDS: &[&str] = &[
     "property",
     "engagement",
     "joined_within_days",
     "joined_before_days",
 ];
-const PROPERTY_OPS: [&str; 7] = [
-    "is",
-    "is_not",
-    "contains",
-    "is_set",
-    "is_not_set",
-    "greater_than",
-    "less_than",
-];
-const ENGAGEMENT_OPS: [&str; 4] = ["ever", "never", "within_days", "not_within_days"];
-
-/// Returns the `value` of `is` and `is_not`.
-fn string_or_number(members: &Members<'_>) -> Result<Value, String> {
-    match members.required("value")? {
-        value @ (Value::String(_) | Value::Number(_)) => Ok(value.clone()),
-        other => Err(members.must_be("value", "a string or a number", other)),
-    }
-}
-
-/// Returns the `value` of `greater_than` and `less_than`.
-fn number(members: &Members<'_>) -> Result<Number, String> {
-    match members.required("value")? {
-        Value::Number(number) => Ok(number.clone()),
-        other => Err(members.must_be("value", "a number", other)),
-    }
-}
 
 /// Returns the name of the member that holds the day count of a joined condition.
 fn joined_member(choice: JoinedMember) -> &'static str {
@@ -158,20 +110,6 @@ fn joined_member(choice: JoinedMember) -> &'static str {
         JoinedMember::Value => "value",
         JoinedMember::Count => "count",
     }
-}
-
-/// Returns the day count in the member `name`. The document gives no range; the mock refuses 0, negative numbers and
-/// fractions.
-fn days(members: &Members<'_>, name: &str) -> Result<Days, String> {
-    let found = members.required(name)?;
-    let days = found.as_u64().and_then(Days::new);
-    days.ok_or_else(|| members.must_be(name, "a whole number of at least 1", found))
-}
-
-/// Returns the message for a member whose value is not one of the allowed names.
-fn unknown_name(members: &Members<'_>, name: &str, found: &str, allowed: &[&str]) -> String {
-    let allowed = format!("one of {}", quoted_list(allowed));
-    members.must_be(name, &allowed, &found.into())
 }
 
 #[cfg(test)]
@@ -321,5 +259,26 @@ mod tests {
         for (condition, message) in cases {
             assert_eq!(parse(&condition).unwrap_err(), message);
         }
+    }
+
+    #[test]
+    fn the_error_for_an_unknown_operator_lists_the_known_ones() {
+        let property = json!({"field": "property", "key": "p", "op": "sounds_like"});
+        let engagement = json!({"field": "engagement", "what": "opened", "op": "sounds_like"});
+
+        for (condition, known) in [
+            (property, quoted_names(operator::PROPERTY)),
+            (engagement, quoted_names(operator::ENGAGEMENT)),
+        ] {
+            assert_eq!(
+                parse(&condition).unwrap_err(),
+                format!("`conditions[0].op` must be one of {known}, not \"sounds_like\"")
+            );
+        }
+    }
+
+    fn quoted_names<T>(operators: &[operator::Operator<T>]) -> String {
+        let names = operators.iter().map(|(name, ..)| format!("`{name}`"));
+        names.collect::<Vec<_>>().join(", ")
     }
 }

@@ -31,6 +31,7 @@ pub(super) mod key;
 mod listing;
 mod mail;
 pub(super) mod message;
+mod operator;
 mod parameters;
 mod percent;
 mod predicate;

@@ -2,43 +2,55 @@
 
 use std::sync::LazyLock;
 
-use audience::contacts::{Contacts, NewContact};
-use audience::{Error, ErrorKind, Method, Outcome};
+use audience::contacts::NewContact;
+use audience::{Client, Error, ErrorKind, Method, Outcome};
 use percent_encoding::percent_decode_str;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use wiremock::{MockServer, Request};
 
+use crate::support::operation::Operation;
 use crate::support::{client, contact, ok, received, respond_with};
 
-/// The method of each call with an address in its path, and what follows the address there.
-const CALLS: [(&str, &str); 5] = [
-    ("GET", ""),
-    ("POST", "/subscribe"),
-    ("POST", "/unsubscribe"),
-    ("PATCH", ""),
-    ("DELETE", ""),
-];
+/// A call with an address in its path.
+#[derive(Clone, Copy, Debug)]
+enum AddressCall {
+    Typed(Operation),
+    Raw,
+}
 
-async fn call(
-    contacts: &Contacts,
-    client: &audience::Client,
-    index: usize,
-    address: &str,
-) -> Result<(), Error> {
-    match index {
-        0 => contacts.retrieve(address).await.map(drop),
-        1 => contacts.subscribe(address).await.map(drop),
-        2 => contacts.unsubscribe(address).await.map(drop),
-        3 => contacts
-            .merge_properties(address, [("a", 1)])
-            .await
-            .map(drop),
-        _ => client
-            .request(Method::DELETE, ["contacts", address])
-            .await
-            .map(drop),
+const ADDRESS: &str = "{address}";
+
+fn calls() -> Vec<AddressCall> {
+    let operations = Operation::ALL.into_iter();
+    operations
+        .filter(|operation| operation.template().contains(ADDRESS))
+        .map(AddressCall::Typed)
+        .chain([AddressCall::Raw])
+        .collect()
+}
+
+impl AddressCall {
+    /// The method, and what follows the address in the path.
+    fn method_and_verb(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Typed(operation) => {
+                let (_, verb) = operation.template().split_once(ADDRESS).unwrap();
+                (operation.method(), verb)
+            }
+            Self::Raw => ("DELETE", ""),
+        }
+    }
+
+    async fn run(self, client: &Client, address: &str) -> Result<(), Error> {
+        match self {
+            Self::Typed(operation) => operation.call(client, address).future.await,
+            Self::Raw => {
+                let request = client.request(Method::DELETE, ["contacts", address]);
+                request.await.map(drop)
+            }
+        }
     }
 }
 
@@ -47,19 +59,18 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 static MOCK: LazyLock<audience::mock::MockServer> =
     LazyLock::new(|| audience::mock::MockServer::builder().start_blocking());
 
-/// Makes one of the [`CALLS`] with this address; returns its result and the requests the server received.
-fn call_and_receive(index: usize, address: &str) -> (Result<(), Error>, Vec<Request>) {
+/// Makes the call with this address; returns its result and the requests the server received.
+fn run_and_receive(call: AddressCall, address: &str) -> (Result<(), Error>, Vec<Request>) {
     RUNTIME.block_on(async {
         let server = respond_with(ok(contact())).await;
-        let client = client(server.uri());
-        let result = call(&client.contacts(), &client, index, address).await;
+        let result = call.run(&client(server.uri()), address).await;
         (result, received(&server).await)
     })
 }
 
-fn check(index: usize, address: &str) {
-    let (result, requests) = call_and_receive(index, address);
-    let (method, verb) = CALLS[index];
+fn check(call: AddressCall, address: &str) {
+    let (result, requests) = run_and_receive(call, address);
+    let (method, verb) = call.method_and_verb();
     if matches!(address, "" | "." | "..") {
         let error = result.unwrap_err();
         assert_eq!(
@@ -86,9 +97,9 @@ fn check(index: usize, address: &str) {
 
 #[test]
 fn every_call_refuses_addresses_that_would_reach_another_endpoint() {
-    for index in 0..CALLS.len() {
+    for call in calls() {
         for address in ["", ".", ".."] {
-            check(index, address);
+            check(call, address);
         }
     }
 }
@@ -126,8 +137,8 @@ fn unusual_addresses_arrive_unchanged_with_every_call() {
         "\u{10ffff}",
         "é\u{301}",
     ] {
-        for index in 0..CALLS.len() {
-            check(index, address);
+        for call in calls() {
+            check(call, address);
         }
     }
 }
@@ -138,9 +149,9 @@ proptest! {
     #[test]
     fn any_string_is_refused_or_arrives_unchanged(
         address in prop_oneof![any::<String>(), "[.]{0,3}", "[./%@+ ?#&=;\\\\a2eEfF\u{0}\n\u{e9}]{0,12}"],
-        index in 0..CALLS.len(),
+        call in prop::sample::select(calls()),
     ) {
-        check(index, &address);
+        check(call, &address);
     }
 
     #[test]

@@ -122,9 +122,7 @@ fn default_the_content_type_is_checked_after_the_key_the_path_and_the_method() {
         .send()
         .refused(403, "key_not_permitted");
     plain("POST", "/nowhere").send().refused(404, "not_found");
-    plain("DELETE", "/contacts")
-        .send()
-        .refused(404, "not_found");
+    plain("PURGE", "/contacts").send().refused(404, "not_found");
     plain("POST", "/contacts/nobody%40example.com/subscribe")
         .send()
         .refused(422, "validation_error");

@@ -75,7 +75,7 @@ fn unknown_paths_are_404_with_the_usual_error_body() {
         "/contacts/batch/",
         "//contacts",
         "/v1/contacts",
-        "/contacts/ada%40example.com/topics",
+        "/contacts/ada%40example.com/no-such-path",
     ] {
         api.get(target).refused(404, "not_found");
         api.post(target, json!({"email": "bob@example.com"}))

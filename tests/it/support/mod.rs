@@ -13,6 +13,7 @@ use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 pub(crate) mod operation;
 pub(crate) mod receiver;
 pub(crate) mod scripted_server;
+pub(crate) mod trace_log;
 
 /// Defines an enum and its `ALL`, an array of every variant.
 macro_rules! enum_with_all {

@@ -1,7 +1,12 @@
 //! Every operation of the client, for the tests of rules that hold for all of them.
 
+use std::fmt::Debug;
+
 use audience::contacts::{NewContact, OnConflict, OptOutReason};
+use audience::mock::MockServer;
 use audience::{Client, Error, Method};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::{ADA, contact, enum_with_all, record, summary};
@@ -102,46 +107,100 @@ impl Operation {
         }
     }
 
+    /// Whether the client decodes the response. If not, the caller gets it as it came.
+    pub(crate) fn decodes_response(self) -> bool {
+        !matches!(self, Merge | Request | IdempotentRequest)
+    }
+
+    /// Stores in the mock what the operation is to change.
+    pub(crate) async fn prepare(self, server: &MockServer) {
+        let contacts = server.client().contacts();
+        server.topic("news", self == UnsubscribeTopic);
+        if matches!(
+            self,
+            Create | CreateOrSkip | CreateOrFail | Batch | BatchOrFail
+        ) {
+            return;
+        }
+        let created = contacts.create(NewContact::new(ADA)).await;
+        created.expect("the mock creates contacts");
+        if self == Subscribe {
+            let opted_out = contacts.unsubscribe(ADA).await;
+            opted_out.expect("the mock has the contact");
+        }
+    }
+
+    /// Whether the mock is in the state that the operation asks for. `None` if the operation changes nothing.
+    pub(crate) fn has_taken_effect(self, server: &MockServer) -> Option<bool> {
+        let ada = server.contact(ADA);
+        let done = match self {
+            Create | CreateOrSkip | CreateOrFail | Batch | BatchOrFail => ada.is_some(),
+            Unsubscribe => ada?.unsubscribed,
+            UnsubscribeTopic => ada?.answers.get("news") == Some(&false),
+            Subscribe => !ada?.unsubscribed,
+            SubscribeTopic => ada?.answers.get("news") == Some(&true),
+            Merge => ada?.properties.get("seats") == Some(&json!(3)),
+            Retrieve | List | Request | IdempotentRequest => return None,
+        };
+        Some(done)
+    }
+
+    /// Runs the operation for the contact [`ADA`].
     pub(crate) async fn run(self, client: &Client) -> Result<(), Error> {
+        self.call(client, ADA).future.await
+    }
+
+    /// Prepares the operation for the contact with this address.
+    pub(crate) fn call(self, client: &Client, address: &str) -> Call {
         let contacts = client.contacts();
-        let ada = NewContact::new(ADA);
+        let new = NewContact::new(address);
         match self {
-            Create => contacts.create(ada).await.map(drop),
-            CreateOrSkip => {
-                let ada = ada.on_conflict(OnConflict::Skip);
-                contacts.create(ada).await.map(drop)
-            }
-            CreateOrFail => {
-                let ada = ada.on_conflict(OnConflict::Error);
-                contacts.create(ada).await.map(drop)
-            }
-            Batch => contacts.create_batch([ada]).await.map(drop),
-            BatchOrFail => {
-                let ada = ada.on_conflict(OnConflict::Error);
-                contacts.create_batch([ada]).await.map(drop)
-            }
-            Retrieve => contacts.retrieve(ADA).await.map(drop),
-            List => contacts.list().await.map(drop),
+            Create => Call::new(contacts.create(new)),
+            CreateOrSkip => Call::new(contacts.create(new.on_conflict(OnConflict::Skip))),
+            CreateOrFail => Call::new(contacts.create(new.on_conflict(OnConflict::Error))),
+            Batch => Call::new(contacts.create_batch([new])),
+            BatchOrFail => Call::new(contacts.create_batch([new.on_conflict(OnConflict::Error)])),
+            Retrieve => Call::new(contacts.retrieve(address)),
+            List => Call::new(contacts.list()),
             Unsubscribe => {
-                let opt_out = contacts.unsubscribe(ADA);
-                opt_out.reason(OptOutReason::Preferences).await.map(drop)
+                let opt_out = contacts.unsubscribe(address);
+                Call::new(opt_out.reason(OptOutReason::Preferences))
             }
-            UnsubscribeTopic => contacts.unsubscribe(ADA).topic("news").await.map(drop),
-            Subscribe => contacts.subscribe(ADA).await.map(drop),
-            SubscribeTopic => contacts.subscribe(ADA).topic("news").await.map(drop),
-            Merge => {
-                let merge = contacts.merge_properties(ADA, [("seats", 3)]);
-                merge.await.map(drop)
-            }
+            UnsubscribeTopic => Call::new(contacts.unsubscribe(address).topic("news")),
+            Subscribe => Call::new(contacts.subscribe(address)),
+            SubscribeTopic => Call::new(contacts.subscribe(address).topic("news")),
+            Merge => Call::new(contacts.merge_properties(address, [("seats", 3)])),
             Request => {
-                let mail = json!({"from": "shop@example.com", "to": ADA, "subject": "Hello"});
-                let request = client.request(Method::POST, ["emails"]).json(&mail)?;
-                request.await.map(drop)
+                let mail = json!({"from": "shop@example.com", "to": address, "subject": "Hello"});
+                let request = client.request(Method::POST, ["emails"]).json(&mail);
+                Call::new(request.expect("the mail is JSON"))
             }
             IdempotentRequest => {
                 let request = client.request(Method::PUT, ["topics", "news"]);
-                request.idempotent().await.map(drop)
+                Call::new(request.idempotent())
             }
+        }
+    }
+}
+
+/// A call that has not been sent.
+pub(crate) struct Call {
+    /// What a log could show of the builder and of the future.
+    pub(crate) debug_text: String,
+    pub(crate) future: BoxFuture<'static, Result<(), Error>>,
+}
+
+impl Call {
+    pub(crate) fn new<B, T>(builder: B) -> Self
+    where
+        B: IntoFuture<Output = Result<T, Error>> + Debug,
+        B::IntoFuture: Send + Debug + 'static,
+    {
+        let builder_text = format!("{builder:?} {builder:#?}");
+        let future = builder.into_future();
+        Self {
+            debug_text: format!("{builder_text} {future:?} {future:#?}"),
+            future: async { future.await.map(drop) }.boxed(),
         }
     }
 }

@@ -1,0 +1,126 @@
+//! What the crate traces on the thread of a test.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Once;
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+
+thread_local! {
+    /// The spans and events traced on this thread, with their fields. A `tokio::test` runs on one thread
+    /// by default.
+    static ENTRIES: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A span or an event.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) level: Level,
+    is_span: bool,
+    id: Option<Id>,
+    pub(crate) fields: BTreeMap<String, String>,
+}
+
+/// The spans and events traced on this thread since [`Log::start`].
+pub(crate) struct Log;
+
+impl Log {
+    /// Clears the log. All tests share one global subscriber: one per test would race with the cache in
+    /// which each callsite keeps whether a subscriber is interested.
+    pub(crate) fn start() -> Self {
+        static INSTALL: Once = Once::new();
+        INSTALL.call_once(|| {
+            let subscriber = tracing_subscriber::registry().with(Collector);
+            tracing::subscriber::set_global_default(subscriber).unwrap();
+        });
+        ENTRIES.with_borrow_mut(Vec::clear);
+        Self
+    }
+
+    pub(crate) fn spans(&self) -> Vec<Entry> {
+        self.entries(true)
+    }
+
+    pub(crate) fn events(&self) -> Vec<Entry> {
+        self.entries(false)
+    }
+
+    fn entries(&self, is_span: bool) -> Vec<Entry> {
+        let entries = ENTRIES.with_borrow(Vec::clone);
+        entries
+            .into_iter()
+            .filter(|entry| entry.is_span == is_span)
+            .collect()
+    }
+
+    pub(crate) fn text(&self) -> String {
+        format!("{:?} {:?}", self.spans(), self.events())
+    }
+}
+
+struct Collector;
+
+impl<S: Subscriber> Layer<S> for Collector {
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        metadata.target().starts_with("audience")
+    }
+
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        let metadata = attributes.metadata();
+        let entry = Entry {
+            name: metadata.name().to_owned(),
+            level: *metadata.level(),
+            is_span: true,
+            id: Some(id.clone()),
+            fields: fields.0,
+        };
+        ENTRIES.with_borrow_mut(|entries| entries.push(entry));
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, _: Context<'_, S>) {
+        let mut fields = Fields::default();
+        values.record(&mut fields);
+        ENTRIES.with_borrow_mut(|entries| {
+            let mut spans = entries.iter_mut().rev();
+            let span = spans.find(|entry| entry.id.as_ref() == Some(id));
+            if let Some(span) = span {
+                span.fields.extend(fields.0);
+            }
+        });
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let metadata = event.metadata();
+        let entry = Entry {
+            name: metadata.name().to_owned(),
+            level: *metadata.level(),
+            is_span: false,
+            id: None,
+            fields: fields.0,
+        };
+        ENTRIES.with_borrow_mut(|entries| entries.push(entry));
+    }
+}
+
+#[derive(Default)]
+struct Fields(BTreeMap<String, String>);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.insert(field.name().to_owned(), format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().to_owned(), value.to_owned());
+    }
+}
