@@ -12,7 +12,7 @@ use crate::contacts::{ContactStream, ContactSummary, Page, PageStream};
 /// [`Call::pages`](super::Call::pages).
 ///
 /// Each page is fetched when it is needed. After an error, the next call continues from the same place.
-/// The iterator ends after three failures in a row, of whatever kind, and whenever else a stream would:
+/// The iterator ends when an async stream would, for example after three failures in a row of any kind:
 /// see [`PageStream`].
 #[must_use = "an iterator fetches nothing until `next` is called"]
 pub struct Iter<T: Listed> {
