@@ -24,8 +24,9 @@ use std::time::Duration;
 ///
 /// A response may ask for a longer wait with a `Retry-After` header, in seconds or as a date. The client
 /// then waits for that time or the backoff, whichever is longer. It adds a random time of up to 10 % or
-/// `base_delay`, whichever is longer, so that not all clients come back at once. If the service asks for more than `max_retry_after`, or for a wait past the deadline, the call
-/// fails at once, and [`Error::retry_after`](crate::Error::retry_after) says when to call again.
+/// `base_delay`, whichever is longer, so that not all clients come back at once. If the service asks for
+/// more than `max_retry_after`, or for a wait past the deadline, the call fails at once, and
+/// [`Error::retry_after`](crate::Error::retry_after) says when to call again.
 ///
 /// A 429 with a `Retry-After` of at most `max_retry_after` concerns the key, not one call, so it holds
 /// back all clones of the client until then: retries and new calls wait too, also under
