@@ -55,8 +55,9 @@
 //! | `wiremock` | | the same service, mounted in a `wiremock` server |
 //! | `tracing` | | spans and events with the OpenTelemetry names for HTTP clients |
 //!
-//! "The interface document" is the document of the service. When a fact comes from it, the section is
-//! named. The README lists the questions that the document leaves open and what this crate does about each.
+//! "The interface document" is the service's own document. A fact that comes from it is given with its
+//! section. The README lists the questions that the document leaves open, and what this crate does about
+//! each.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

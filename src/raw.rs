@@ -18,8 +18,8 @@ const OPERATION: Operation = Operation {
     template: "(request)",
 };
 
-/// Headers that frame the request or concern only the connection. With a value from elsewhere, the
-/// server could cut the body short, or take part of it for another request.
+/// Headers that frame the request or concern only the connection. If the caller set them, the server
+/// could cut the body short, or read part of it as another request.
 const HEADERS_OF_HTTP: [&str; 10] = [
     "connection",
     "content-length",
@@ -42,8 +42,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Api`](crate::ErrorKind::Api) if the status is not 2xx.
-    /// [`ErrorKind::Input`](crate::ErrorKind::Input) if a segment is empty, `.` or `..`.
+    /// Awaiting the request fails with [`ErrorKind::Api`](crate::ErrorKind::Api) if the status is not 2xx,
+    /// and with [`ErrorKind::Input`](crate::ErrorKind::Input) if a segment is empty, `.` or `..`.
     ///
     /// # Example: send a mail
     ///
@@ -117,11 +117,13 @@ impl RawRequest {
     /// ```
     pub fn header(mut self, name: impl AsRef<str>, value: impl AsRef<str>) -> Self {
         self.request = self.request.and_then(|mut request| {
-            let name = HeaderName::try_from(name.as_ref());
-            let value = HeaderValue::try_from(value.as_ref());
-            let (Ok(name), Ok(value)) = (name, value) else {
-                return Err(Error::input("a header has an invalid name or value"));
-            };
+            let name = HeaderName::try_from(name.as_ref())
+                .map_err(|_| Error::input("the name of a header is not valid in HTTP"))?;
+            let value = HeaderValue::try_from(value.as_ref()).map_err(|_| {
+                Error::input(format!(
+                    "the value of the header `{name}` is not valid in HTTP"
+                ))
+            })?;
             if let Some(name) = HEADERS_OF_HTTP.iter().find(|own| name == **own) {
                 let message = format!("the header `{name}` is set by HTTP itself; leave it out");
                 return Err(Error::input(message));
@@ -144,7 +146,7 @@ impl RawRequest {
         Ok(self)
     }
 
-    /// Allows retries: says that sending the request twice has the same effect as sending it once.
+    /// Allows retries. Use it if sending the request twice has the same effect as sending it once.
     /// Default: the request is never retried.
     pub fn idempotent(mut self) -> Self {
         self.options.repeatable = true;

@@ -1,8 +1,6 @@
 use std::fmt;
 
-/// Text that `Debug` never prints, such as an API key or a signing secret.
-///
-/// With the feature `client`, its memory is zeroed on drop.
+/// Text that `Debug` never prints, such as an API key. Its memory is zeroed on drop.
 #[derive(Clone)]
 pub(crate) struct Secret(String);
 
@@ -23,7 +21,6 @@ impl fmt::Debug for Secret {
     }
 }
 
-#[cfg(feature = "client")]
 impl Drop for Secret {
     fn drop(&mut self) {
         zeroize::Zeroize::zeroize(&mut self.0);

@@ -13,8 +13,9 @@ use crate::raw::{RawRequest, RawResponse};
 use crate::rule::Rule;
 use crate::{Error, RetryPolicy};
 
-/// A call, sent by [`send`](Self::send) or, for lists, by [`iter`](Call::iter).
-#[must_use = "a call is sent only by `send`"]
+/// A call, sent by [`send`](Self::send). [`iter`](Call::iter) and [`pages`](Call::pages) send the calls of
+/// a whole list.
+#[must_use = "a call is sent only by `send`, `iter` or `pages`"]
 pub struct Call<B> {
     call: B,
     runtime: Runtime,

@@ -12,8 +12,8 @@ use crate::contacts::{ContactStream, ContactSummary, Page, PageStream};
 /// [`Call::pages`](super::Call::pages).
 ///
 /// Each page is fetched when it is needed. After an error, the next call continues from the same place, or
-/// after the malformed item that the error is about: see [`ContactStream`]. The iterator ends after three
-/// failures in a row, of any kind, and whenever else a stream would: see [`PageStream`].
+/// after the malformed item that the error is about: see [`ContactStream`]. The iterator ends when an async
+/// stream would, for example after three failures in a row of any kind: see [`PageStream`].
 #[must_use = "an iterator fetches nothing until `next` is called"]
 pub struct Iter<T: Listed> {
     /// `None` while the client's thread fetches an item with it.

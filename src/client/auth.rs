@@ -60,13 +60,13 @@ impl Auth {
     }
 }
 
-/// Refuses a key that cannot be meant as one, and says why. The service would respond 401.
+/// Refuses text that cannot be a real key, and says why. The service would respond 401.
 fn check_key(key: &str) -> Result<(), &'static str> {
     let starts_with_bearer = key
         .split_once(char::is_whitespace)
         .is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
     if trim(key).is_empty() {
-        Err("the key is empty")
+        Err("the key is empty; pass the API key")
     } else if trim(key) != key {
         Err("the key has white space around it; trim it")
     } else if starts_with_bearer {
@@ -74,7 +74,7 @@ fn check_key(key: &str) -> Result<(), &'static str> {
     } else if is_placeholder(key) {
         Err("the key is a placeholder; put the API key in its place")
     } else if key.contains(char::is_whitespace) {
-        Err("the key contains white space")
+        Err("the key contains white space; remove it")
     } else {
         Ok(())
     }

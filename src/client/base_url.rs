@@ -13,7 +13,7 @@ pub(super) const LOOPBACK: [SocketAddr; 2] = [
     SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 0),
 ];
 
-/// Parses a base URL and removes the slash at its end.
+/// Parses a base URL and removes the slashes at its end.
 ///
 /// # Errors
 ///

@@ -115,7 +115,8 @@ impl ClientBuilder {
 
     /// Limits one attempt, from connecting to the last byte of the response. Default: 30 s.
     ///
-    /// The [`deadline`](Self::deadline) of the whole call still applies.
+    /// The [`deadline`](Self::deadline) of the whole call still applies. Connecting alone may take 10 s at
+    /// most, unless an [`http_client`](Self::http_client) is set.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = limit;
         self
@@ -179,7 +180,8 @@ impl ClientBuilder {
 
     /// Sets the longest response body that is read, in bytes after decompression. Default: 32 MiB.
     ///
-    /// A longer body is an error of [`ErrorKind::Decode`](crate::ErrorKind::Decode).
+    /// A longer body of a 2xx response is an error of [`ErrorKind::Decode`](crate::ErrorKind::Decode). With
+    /// any other status, a longer body is dropped.
     pub fn body_limit(mut self, bytes: usize) -> Self {
         self.body_limit = bytes;
         self

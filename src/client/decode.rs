@@ -115,7 +115,10 @@ fn expectation(error: &serde_json::Error) -> String {
         .map_or(text.as_str(), |(sentence, _)| sentence);
     match text.rsplit_once(", expected ") {
         Some((_, expected)) => format!("expected {}", in_json_terms(expected)),
-        None if text.starts_with("missing field `") => text.to_owned(),
+        // The name of the field comes from our types, too.
+        None if text.starts_with("missing field `") || text.starts_with("duplicate field `") => {
+            text.to_owned()
+        }
         None => "invalid value".to_owned(),
     }
 }
@@ -176,6 +179,10 @@ mod tests {
             (
                 r#"[{"answers": {}}]"#,
                 "invalid response at $[0]: missing field `id`",
+            ),
+            (
+                r#"[{"id": "x", "id": "y", "answers": {}}]"#,
+                "invalid response at $[0]: duplicate field `id`",
             ),
             (
                 r#"[{"id": 5}]"#,

@@ -23,7 +23,7 @@ pub(super) struct FailedAttempt {
 pub(super) enum Failure {
     /// Nothing was sent.
     NotSent,
-    /// The connection was closed before any byte of the response, as happens to an idle one.
+    /// The connection was closed before the head of a response was complete, as happens to an idle one.
     ClosedBeforeResponse,
     /// The request was sent, and no complete response arrived.
     NoResponse,
@@ -31,6 +31,36 @@ pub(super) enum Failure {
     Status(StatusCode),
     /// A retry would fail in the same way.
     Permanent,
+}
+
+/// How long one attempt may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AttemptLimit {
+    /// Its timeout.
+    Timeout(Duration),
+    /// What is left of the call, which is less than the timeout.
+    Deadline(Duration),
+}
+
+impl AttemptLimit {
+    pub(super) fn time(self) -> Duration {
+        let (Self::Timeout(time) | Self::Deadline(time)) = self;
+        time
+    }
+
+    /// Returns the message for an attempt that reached this limit.
+    fn message(self) -> String {
+        match self {
+            Self::Timeout(time) => {
+                format!("timed out after {time:?} waiting for the full response")
+            }
+            Self::Deadline(left) => {
+                let left =
+                    Duration::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
+                format!("the deadline passed after waiting {left:?} for the full response")
+            }
+        }
+    }
 }
 
 impl FailedAttempt {
@@ -51,7 +81,7 @@ impl FailedAttempt {
     }
 
     /// Creates the failure for an error while sending the request or waiting for the response.
-    pub(super) fn while_sending(error: reqwest::Error, url: &Url, limit: Duration) -> Self {
+    pub(super) fn while_sending(error: reqwest::Error, url: &Url, limit: AttemptLimit) -> Self {
         // A client that follows redirects may fail to connect to the redirect's target. The request
         // itself was sent by then.
         if error.is_connect() && error.url().is_none_or(|reached| reached == url) {
@@ -65,12 +95,19 @@ impl FailedAttempt {
                 Error::input("could not build the request").caused_by(error.without_url()),
             );
         }
+        if error.is_redirect() {
+            return Self::followed_redirect();
+        }
         let failure = if closed_before_response(&error) {
             Failure::ClosedBeforeResponse
         } else {
             Failure::NoResponse
         };
-        let message = "the connection broke before the response arrived";
+        let message = if is_not_http(&error) {
+            "the response is not valid HTTP; check the base URL"
+        } else {
+            "the connection broke before the response arrived"
+        };
         Self::no_response(error, limit, failure, message)
     }
 
@@ -78,7 +115,7 @@ impl FailedAttempt {
     ///
     /// reqwest reports every error inside a body as a decode error. Only a complete body that does not
     /// decompress is one; all others are faults of the connection.
-    pub(super) fn while_reading(error: reqwest::Error, limit: Duration) -> Self {
+    pub(super) fn while_reading(error: reqwest::Error, limit: AttemptLimit) -> Self {
         if !error.is_timeout() && is_decompression_error(&error) {
             let message = "could not decompress the response body";
             return Self::permanent(Error::decode(message).caused_by(error.without_url()));
@@ -104,14 +141,13 @@ impl FailedAttempt {
     /// Creates the failure for a request that was sent but has no complete response.
     fn no_response(
         error: reqwest::Error,
-        limit: Duration,
+        limit: AttemptLimit,
         failure: Failure,
         message: &'static str,
     ) -> Self {
         if error.is_timeout() {
-            let message = format!("timed out after {limit:?} waiting for the full response");
             return Self {
-                error: Error::timeout(message).caused_by(error.without_url()),
+                error: Error::timeout(limit.message()).caused_by(error.without_url()),
                 failure: Failure::NoResponse,
             };
         }
@@ -130,7 +166,7 @@ impl FailedAttempt {
     }
 }
 
-/// Returns whether the connection was closed or reset before any byte of the response.
+/// Returns whether the connection was closed or reset before the head of a response was complete.
 fn closed_before_response(error: &reqwest::Error) -> bool {
     causes(error).any(|cause| {
         let closed = cause
@@ -143,6 +179,13 @@ fn closed_before_response(error: &reqwest::Error) -> bool {
                 Some(io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
             )
     })
+}
+
+/// Returns whether bytes arrived that are not the head of an HTTP response.
+fn is_not_http(error: &reqwest::Error) -> bool {
+    causes(error)
+        .filter_map(|cause| cause.downcast_ref::<hyper::Error>())
+        .any(hyper::Error::is_parse)
 }
 
 /// Returns whether a complete body does not decompress. A malformed chunk is invalid data too, but then

@@ -10,9 +10,9 @@ use crate::Error;
 /// Nothing is sent before the first poll. Dropping the future cancels the call, but a request that was
 /// already sent may still be applied.
 #[must_use = "a call is sent only when it is awaited"]
+// The mutex is never locked. It only makes a `ResponseFuture` `Sync`.
 pub struct ResponseFuture<T>(Mutex<Work<T>>);
 
-/// The mutex is never locked. It makes a `ResponseFuture` `Sync` at no cost.
 type Work<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
 
 impl<T> ResponseFuture<T> {

@@ -11,7 +11,9 @@ use crate::{Error, Outcome};
 /// A client of the service.
 ///
 /// Cheap to clone: clones share connections, key and settings, so one client serves thousands of
-/// tasks. Awaiting a call requires a running tokio runtime.
+/// tasks.
+///
+/// Await calls in a tokio runtime whose time and I/O drivers are enabled. Elsewhere, they panic.
 ///
 /// # Example: one call
 ///
@@ -44,7 +46,8 @@ impl Client {
 
     /// Sends a request, with retries, and decodes its response.
     ///
-    /// This is the one place that adds the operation, the number of attempts and the body to an error.
+    /// Every error of a call passes through here and gets the name of the operation. An error of `decode`
+    /// also gets the number of attempts and the body.
     pub(crate) fn send<T: Send + 'static>(
         self,
         operation: Operation,

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::retry::add_jitter;
 use super::retry_policy::RetryPolicy;
 
-/// Stands in for an end too far away to represent.
+/// The length of a hold whose end is too far away to represent.
 const YEARS: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 /// When the service allows the next request. All clones of a client share it.
@@ -16,7 +16,7 @@ const YEARS: Duration = Duration::from_secs(30 * 365 * 86_400);
 pub(super) struct Hold(Mutex<Option<Instant>>);
 
 impl Hold {
-    /// Holds back requests for this long from `now`. A hold that ends later stays.
+    /// Holds back requests for this long from `now`, unless a hold that ends later is already set.
     pub(super) fn extend(&self, now: Instant, wait: Duration) {
         let end = now.checked_add(wait).unwrap_or_else(|| now + YEARS);
         let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -46,7 +46,7 @@ pub(super) struct HoldState {
 pub(super) enum HoldDecision {
     /// There is no hold: send the request.
     Send,
-    /// Wait this long, then look again: another 429 may have extended the hold.
+    /// Wait this long, then decide again: another 429 may have extended the hold.
     Wait(Duration),
     /// Fail: the hold ends after the deadline, or the wait would be longer than the policy allows.
     Fail,

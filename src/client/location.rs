@@ -9,10 +9,10 @@ use super::request::Request;
 use super::response::Response;
 use crate::secret::Secret;
 
-/// Returns the name of a redirect's target: its host, if that is a plain host name without the key or an
-/// address of the request, and otherwise only its scheme. `None` if the response is no redirect to a host.
+/// Returns how an error names a redirect's target; `None` if the response is not a redirect to a host.
 ///
-/// A relative location, also `//host/path`, is resolved against the base URL.
+/// A plain host name is returned as it is. If it contains the key or an address of the request, or is not
+/// plain, only the scheme is named. A relative location is resolved against the base URL.
 pub(super) fn target(
     response: &Response,
     base: &Url,

@@ -1,8 +1,8 @@
 //! The client: its settings, its retry policy, and the future that a call returns.
 //!
-//! A call makes one or more attempts. The timeout limits each attempt (default 30 s); the deadline limits
-//! the whole call, with its retries and the waits between them (default 45 s). [`RetryPolicy`] says which calls are retried and
-//! when.
+//! A call makes one or more attempts. The [`timeout`](ClientBuilder::timeout) limits each attempt.
+//! Default: 30 s. The [`deadline`](ClientBuilder::deadline) limits the whole call, with its retries and
+//! the waits between them. Default: 45 s. [`RetryPolicy`] says which calls are retried and when.
 
 mod auth;
 mod base_url;

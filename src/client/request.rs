@@ -33,10 +33,10 @@ pub(crate) struct Request {
     pub(crate) has_service_cursor: bool,
 }
 
-/// After which failures a request may be sent again.
+/// After which failures a request may be retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RetrySafety {
-    /// After any failure: sending it twice has the same effect as sending it once.
+    /// After any failure that may pass: sending it twice has the same effect as sending it once.
     Safe,
     /// Only if it was certainly not applied.
     OnlyIfNotApplied,
@@ -87,7 +87,7 @@ impl Request {
     }
 
     /// Says that the request names no contact, topic or segment. A 404 then most likely comes from
-    /// somewhere else than the endpoint.
+    /// somewhere other than the endpoint.
     pub(crate) fn without_target(mut self) -> Self {
         self.has_target = false;
         self

@@ -20,11 +20,12 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    /// Returns the wait that a `Retry-After` header asks for, in whole seconds or as a date.
+    /// Returns the wait that a `Retry-After` header asks for, in whole seconds or as a date. More seconds
+    /// than a `u64` can hold are read as the largest `u64`.
     pub(super) fn retry_after(&self, now: SystemTime) -> Option<Duration> {
         let text = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-        if let Ok(seconds) = text.parse::<u64>() {
-            return Some(Duration::from_secs(seconds));
+        if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
         }
         let date = httpdate::parse_http_date(text).ok()?;
         Some(date.duration_since(now).unwrap_or_default())
@@ -105,6 +106,8 @@ mod tests {
         assert_eq!(parse("Sun, 06 Nov 1994 08:49:00 GMT"), Some(0));
         assert_eq!(parse("-1"), None);
         assert_eq!(parse("soon"), None);
-        assert_eq!(parse("99999999999999999999999"), None);
+        assert_eq!(parse("+1"), None);
+        assert_eq!(parse(""), None);
+        assert_eq!(parse("99999999999999999999999"), Some(u64::MAX));
     }
 }

@@ -16,22 +16,24 @@ use std::time::Duration;
 /// `.repeatable()` on a create, a batch or a subscribe removes the restriction for that call.
 ///
 /// Waits grow exponentially with full jitter: the wait before retry `n` is a random time between 0 and
-/// `base_delay × 2ⁿ⁻¹`, at most `max_delay`. If the service closes the connection of the first attempt
-/// before any response, as happens to an idle connection in the pool, the client retries at once.
+/// `base_delay × 2ⁿ⁻¹`, at most `max_delay`. There is one exception: if the connection of the first
+/// attempt closes before any response, as happens to an idle connection in the pool, the first retry
+/// follows at once.
 ///
 /// # `Retry-After`
 ///
 /// A response may ask for a longer wait with a `Retry-After` header, in seconds or as a date. The client
-/// waits at least that long, and up to 10 % or `base_delay` longer, so that not all clients come back at
-/// once. If the service asks for more than `max_retry_after`, or for a wait past the deadline, the call
-/// fails at once, and [`Error::retry_after`](crate::Error::retry_after) says when to call again.
+/// then waits for that time or the backoff, whichever is longer. It adds a random time of up to 10 % or
+/// `base_delay`, whichever is longer, so that not all clients come back at once. If the service asks for
+/// more than `max_retry_after`, or for a wait past the deadline, the call fails at once, and
+/// [`Error::retry_after`](crate::Error::retry_after) says when to call again.
 ///
 /// A 429 with a `Retry-After` of at most `max_retry_after` concerns the key, not one call, so it holds
 /// back all clones of the client until then: retries and new calls wait too, also under
 /// [`none`](Self::none). A call that would have to wait past its deadline, or longer than its
 /// `max_retry_after` in all, fails at once and sends nothing. Its error is a 429 of
 /// [`ErrorKind::Api`](crate::ErrorKind::Api) with [`Outcome::NotSent`](crate::Outcome::NotSent) and no
-/// attempts.
+/// attempts. If this happens before a retry, the error is that of the last attempt.
 ///
 /// # Example: more attempts and longer waits
 ///

@@ -6,7 +6,7 @@ use http::StatusCode;
 use tokio::time::Instant;
 use url::Url;
 
-use super::failed_attempt::{FailedAttempt, Failure};
+use super::failed_attempt::{AttemptLimit, FailedAttempt, Failure};
 use super::hold::{self, Hold, HoldDecision, HoldState};
 use super::options::CallOptions;
 use super::request::{Operation, Request, RetrySafety};
@@ -44,19 +44,16 @@ impl Sender {
             request.retry_safety
         };
         let url = self.transport.url(&request)?;
-        if deadline.is_over() {
-            return Err(Error::expired());
-        }
         let mut attempt = 1;
         let mut worst = Outcome::NotSent;
         let mut waited = Duration::ZERO;
         let mut last_error = None;
         loop {
             let waiting = self.wait_for_hold(policy, deadline, &mut waited, operation);
-            if let Err(held_back) = waiting.await {
-                return Err(last_error.unwrap_or(held_back));
+            if let Err(not_sent) = waiting.await {
+                return Err(last_error.unwrap_or(not_sent));
             }
-            let limit = deadline.left().map_or(timeout, |left| left.min(timeout));
+            let limit = deadline.limit_attempt(timeout);
             let failed = match self
                 .attempt(operation, &request, &url, limit, attempt)
                 .await
@@ -65,18 +62,20 @@ impl Sender {
                 Err(failed) => failed,
             };
             worst = worst.max(failed.error.outcome());
-            let retry_after = failed.error.retry_after();
-            self.hold_back_clones(policy, failed.failure, retry_after);
             let state = RetryState {
                 attempt,
                 safety,
                 failure: failed.failure,
-                retry_after,
+                retry_after: failed.error.retry_after(),
             };
-            let decision = retry::decide(policy, &state, fastrand::f64());
+            self.hold_back_clones(policy, &state);
             let error = failed.error.after(attempt, worst);
-            if !wait_before_retry(decision, deadline, operation, attempt).await {
-                return Err(error);
+            match retry::decide(policy, &state, fastrand::f64()) {
+                RetryDecision::Retry { wait } if deadline.allows(wait) => {
+                    trace::retry(operation, attempt, wait);
+                    tokio::time::sleep(wait).await;
+                }
+                RetryDecision::Retry { .. } | RetryDecision::Stop => return Err(error),
             }
             last_error = Some(error);
             attempt += 1;
@@ -87,7 +86,7 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// If the hold ends too late for this call.
+    /// If the hold ends too late for this call, or the deadline is over.
     async fn wait_for_hold(
         &self,
         policy: &RetryPolicy,
@@ -102,6 +101,7 @@ impl Sender {
                 deadline: deadline.left(),
             };
             match hold::decide(policy, &state, fastrand::f64()) {
+                HoldDecision::Send if deadline.is_over() => return Err(Error::expired()),
                 HoldDecision::Send => return Ok(()),
                 HoldDecision::Wait(wait) => {
                     trace::hold(operation, wait);
@@ -114,14 +114,13 @@ impl Sender {
     }
 
     /// Holds back all clones of the client after a 429 that asks for a wait the policy allows.
-    fn hold_back_clones(
-        &self,
-        policy: &RetryPolicy,
-        failure: Failure,
-        retry_after: Option<Duration>,
-    ) {
-        let asked = retry_after.filter(|asked| *asked <= policy.max_retry_after);
-        if let (Failure::Status(StatusCode::TOO_MANY_REQUESTS), Some(asked)) = (failure, asked) {
+    fn hold_back_clones(&self, policy: &RetryPolicy, state: &RetryState) {
+        let asked = state
+            .retry_after
+            .filter(|asked| *asked <= policy.max_retry_after);
+        if let (Failure::Status(StatusCode::TOO_MANY_REQUESTS), Some(asked)) =
+            (state.failure, asked)
+        {
             self.hold.extend(Instant::now(), asked);
         }
     }
@@ -132,7 +131,7 @@ impl Sender {
         operation: Operation,
         request: &Request,
         url: &Url,
-        limit: Duration,
+        limit: AttemptLimit,
         attempt: u32,
     ) -> Result<Response, FailedAttempt> {
         let base = self.transport.base();
@@ -146,25 +145,6 @@ impl Sender {
             }
         };
         trace::attempt(base, operation, request, attempt, work).await
-    }
-}
-
-/// Waits, if there is to be another attempt. Returns whether there is.
-///
-/// If the wait would not end before the deadline, it returns `false` at once.
-async fn wait_before_retry(
-    decision: RetryDecision,
-    deadline: Deadline,
-    operation: Operation,
-    attempt: u32,
-) -> bool {
-    match decision {
-        RetryDecision::Retry { wait } if deadline.left().is_none_or(|left| wait < left) => {
-            trace::retry(operation, attempt, wait);
-            tokio::time::sleep(wait).await;
-            !deadline.is_over()
-        }
-        RetryDecision::Retry { .. } | RetryDecision::Stop => false,
     }
 }
 
@@ -186,5 +166,18 @@ impl Deadline {
 
     fn is_over(self) -> bool {
         self.left() == Some(Duration::ZERO)
+    }
+
+    /// Returns whether a wait from now would end before the deadline.
+    fn allows(self, wait: Duration) -> bool {
+        self.left().is_none_or(|left| wait < left)
+    }
+
+    /// Returns the limit of an attempt that starts now: the timeout, or the deadline if that is earlier.
+    fn limit_attempt(self, timeout: Duration) -> AttemptLimit {
+        match self.left() {
+            Some(left) if left < timeout => AttemptLimit::Deadline(left),
+            _ => AttemptLimit::Timeout(timeout),
+        }
     }
 }

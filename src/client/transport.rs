@@ -10,7 +10,7 @@ use http::{HeaderMap, Method};
 use url::Url;
 
 use super::base_url::{LOCALHOST, LOOPBACK, is_loopback};
-use super::failed_attempt::{FailedAttempt, Failure};
+use super::failed_attempt::{AttemptLimit, FailedAttempt, Failure};
 use super::location;
 use super::request::Request;
 use super::response::Response;
@@ -86,7 +86,7 @@ impl Transport {
         &self,
         request: &Request,
         url: &Url,
-        limit: Duration,
+        limit: AttemptLimit,
     ) -> Result<Response, FailedAttempt> {
         let mut sending = self
             .http
@@ -101,7 +101,7 @@ impl Transport {
             sending = sending.header(CONTENT_LENGTH, 0);
         }
         let mut response = sending
-            .timeout(limit)
+            .timeout(limit.time())
             .send()
             .await
             .map_err(|error| FailedAttempt::while_sending(error, url, limit))?;
@@ -110,7 +110,7 @@ impl Transport {
         }
         let (status, headers) = (response.status(), std::mem::take(response.headers_mut()));
         let body = match self.read_body(response, limit).await {
-            // The response is complete, but its body is unreadable. The status still counts.
+            // The body does not decompress or is too long. The status still counts.
             Err(failed) if !status.is_success() && failed.failure == Failure::Permanent => {
                 Bytes::new()
             }
@@ -154,7 +154,7 @@ impl Transport {
     async fn read_body(
         &self,
         mut response: reqwest::Response,
-        limit: Duration,
+        limit: AttemptLimit,
     ) -> Result<Bytes, FailedAttempt> {
         let mut next = async || {
             response

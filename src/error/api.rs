@@ -23,7 +23,11 @@ const RATE_LIMITS: [&str; 3] = ["ratelimit", "x-ratelimit", "x-rate-limit"];
 ///
 /// The interface document does not show the shape of an error body (section 7). The client therefore
 /// looks for the slug and the message in every place where services commonly put them, and always
-/// keeps the body.
+/// keeps the body. A body over 1 MiB is kept, but not searched.
+///
+/// If an earlier 429 holds back the client, nothing is sent, so there is no response. The status is then
+/// 429, `retry_after` is the time left, and the headers and the body are empty. See
+/// [`RetryPolicy`](crate::RetryPolicy#retry-after).
 ///
 /// `Debug` prints the status, the slug if it consists only of `a-z` and `_`, the `Retry-After` and the
 /// length of the body, but never the message, the headers or the body.
@@ -133,8 +137,8 @@ impl ApiError {
         })
     }
 
-    /// Returns the body, unchanged. It is empty if the response has no body, or if nothing was sent because
-    /// an earlier 429 holds back the client.
+    /// Returns the body, unchanged. It is empty if the response has no body, or one that does not decompress
+    /// or exceeds the [`body_limit`](crate::ClientBuilder::body_limit).
     #[must_use]
     pub fn body(&self) -> &[u8] {
         &self.body
@@ -161,9 +165,9 @@ impl ApiError {
         self
     }
 
-    /// Adds the host that the `Location` of a 3xx names. Redirects are not followed.
-    pub(crate) fn redirected_to(mut self, host: Option<String>) -> Self {
-        self.redirected_to = host;
+    /// Adds the name of a redirect's target. Redirects are not followed.
+    pub(crate) fn redirected_to(mut self, target: Option<String>) -> Self {
+        self.redirected_to = target;
         self
     }
 
@@ -187,7 +191,7 @@ impl ApiError {
         self.has_target && self.is(&ErrorCode::NotFound, Some(StatusCode::NOT_FOUND))
     }
 
-    /// Returns whether a 404 most likely comes from somewhere else than the endpoint.
+    /// Returns whether a 404 most likely comes from somewhere other than the endpoint.
     fn is_foreign_404(&self) -> bool {
         let is_bare = self.code.is_none() && !self.is_object;
         self.status == StatusCode::NOT_FOUND && (!self.has_target || is_bare)
@@ -206,9 +210,9 @@ impl ApiError {
     /// Returns the text that `Error` prints: status and slug, never the message or the body.
     pub(crate) fn summary(&self) -> String {
         let status = self.status.as_u16();
-        if let Some(host) = &self.redirected_to {
+        if let Some(target) = &self.redirected_to {
             return format!(
-                "the service responded {status}, a redirect to {host}, which is not followed"
+                "the service responded {status}, a redirect to {target}, which is not followed; check the base URL"
             );
         }
         let mut text = format!("the service responded {status}");

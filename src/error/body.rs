@@ -4,8 +4,9 @@ use http::StatusCode;
 use serde_json::{Map, Value};
 
 use super::code::ErrorCode;
+use crate::json::Json;
 
-/// What an error body says, as far as it can be read.
+/// The parts of an error body that are understood.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ErrorBody {
     pub(super) code: Option<ErrorCode>,
@@ -32,15 +33,22 @@ const SENTENCES: [&str; 3] = ["error", "description", "title"];
 /// Words that say only that there is an error.
 const GENERIC: [&str; 5] = ["error", "errors", "fail", "failed", "failure"];
 
+/// The longest body that is searched, in bytes. Parsed JSON takes many times the memory of its text.
+const LONGEST: usize = 1024 * 1024;
+
 type Object = Map<String, Value>;
 
 impl ErrorBody {
-    /// Reads the slug and the message. Returns `None` if the body is not a JSON object.
+    /// Reads the slug and the message. Returns `None` if the body is not a JSON object or is longer than
+    /// 1 MiB.
     ///
     /// A slug that the interface document names takes precedence over any other. A status is not a
     /// slug, whether written in digits or as its HTTP reason phrase.
     pub(super) fn read(status: StatusCode, body: &[u8]) -> Option<Self> {
-        let Ok(Value::Object(whole)) = serde_json::from_slice(body) else {
+        if body.len() > LONGEST {
+            return None;
+        }
+        let Ok(Json(Value::Object(whole))) = serde_json::from_slice(body) else {
             return None;
         };
         let parts = parts(&whole);
@@ -150,6 +158,25 @@ mod tests {
         ] {
             assert_eq!(unprocessable(body).code, None, "{body}");
         }
+    }
+
+    #[test]
+    fn a_body_over_1_mib_is_not_searched() {
+        let object = r#"{"code": "not_found"}"#;
+        let body = |length: usize| object.to_owned() + &" ".repeat(length - object.len());
+
+        assert_eq!(
+            unprocessable(&body(LONGEST)).code,
+            Some(ErrorCode::NotFound)
+        );
+        assert_eq!(unprocessable(&body(LONGEST + 1)), ErrorBody::default());
+    }
+
+    #[test]
+    fn text_inside_a_body_is_not_read_as_json() {
+        let body = r#"{"$serde_json::private::RawValue": "{\"code\": \"not_found\"}"}"#;
+
+        assert_eq!(unprocessable(body), ErrorBody::default());
     }
 
     #[test]

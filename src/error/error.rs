@@ -20,8 +20,10 @@ use super::outcome::{Outcome, is_transient};
 /// - predicates such as [`is_not_found`](Error::is_not_found): the documented refusals;
 /// - [`is_retryable`](Error::is_retryable) and [`retry_after`](Error::retry_after): whether and when
 ///   calling again may help;
-/// - [`outcome`](Error::outcome): whether a write may have been applied all the same;
-/// - [`attempts`](Error::attempts): how many requests were made.
+/// - [`outcome`](Error::outcome): whether a write may have been applied anyway;
+/// - [`attempts`](Error::attempts): how many attempts were made.
+///
+/// After retries, the error is that of the last attempt, except that the outcome covers all of them.
 ///
 /// Neither `Display` nor `Debug` prints an address, a key or the text of a body, so an error can be
 /// logged without redaction. The service's message is at [`ApiError::message`].
@@ -109,7 +111,7 @@ impl Error {
         self.api().and_then(ApiError::code)
     }
 
-    /// Returns whether the write may have been applied all the same.
+    /// Returns whether the write may have been applied anyway.
     ///
     /// # Example: a failed connection applied nothing
     ///
@@ -139,7 +141,7 @@ impl Error {
     /// responded 408, 429, 500, 502, 503 or 504. Wait before you call again, as long as
     /// [`retry_after`](Error::retry_after) says.
     ///
-    /// This does not say that calling again is safe: the write may have been applied all the same. See
+    /// This does not say that calling again is safe: the write may have been applied anyway. See
     /// [`outcome`](Error::outcome) and [`RetryPolicy`](crate::RetryPolicy).
     #[must_use]
     pub fn is_retryable(&self) -> bool {
@@ -171,7 +173,8 @@ impl Error {
         self.0.body.as_deref().or(self.api().map(ApiError::body))
     }
 
-    /// Returns how many requests were made: 0 if nothing was sent, more than 1 after retries.
+    /// Returns how many attempts were made: 0 if the call failed before the first, more than 1 after
+    /// retries. A failed connection counts as an attempt.
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.0.attempts

@@ -16,7 +16,8 @@ use std::fmt;
 /// match error.kind() {
 ///     ErrorKind::Input | ErrorKind::Config => println!("fix the program: {error}"),
 ///     ErrorKind::Api => println!("the service refused: {:?}", error.code()),
-///     _ => println!("try again later: {error}"),
+///     _ if error.is_retryable() => println!("try again later: {error}"),
+///     _ => println!("report a fault: {error}"),
 /// }
 /// # assert_eq!(error.kind(), ErrorKind::Input);
 /// # }
@@ -38,13 +39,14 @@ pub enum ErrorKind {
     /// The client could not connect: the host name was not found, the connection was refused, or the
     /// TLS handshake failed.
     ///
-    /// Nothing was sent. Check the base URL, the network, the proxy, and the error's
-    /// [`source`](std::error::Error::source).
+    /// This attempt sent nothing; [`Error::outcome`](super::Error::outcome) covers earlier ones too. Check
+    /// the base URL, the network, the proxy, and the error's [`source`](std::error::Error::source).
     Connect,
-    /// The service responded with 2xx, but the body is not what the interface document shows.
+    /// The service responded with 2xx, but the body cannot be used: it is not the expected JSON, does not
+    /// decompress, or exceeds the [`body_limit`](crate::ClientBuilder::body_limit).
     ///
-    /// The message names the operation and the JSON path, and [`Error::body`](super::Error::body) has the
-    /// body. A write was most likely applied.
+    /// The message says which, with the JSON path if there is one, and [`Error::body`](super::Error::body) has
+    /// the body if it was read. A write was most likely applied.
     Decode,
     /// The request cannot be sent because an argument is invalid: for example an address that would
     /// reach another endpoint, an empty batch, a number that JSON cannot represent, or a rule that makes
@@ -62,7 +64,8 @@ pub enum ErrorKind {
     ///
     /// Unless [`Error::outcome`](super::Error::outcome) says otherwise, a write may have been applied.
     Timeout,
-    /// The connection broke, or the response was not valid HTTP.
+    /// The connection broke, the response was not valid HTTP, or a client passed to
+    /// [`http_client`](crate::ClientBuilder::http_client) followed a redirect.
     ///
     /// A write may have been applied.
     Transport,

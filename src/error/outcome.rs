@@ -1,6 +1,6 @@
 use http::{Method, StatusCode};
 
-/// Whether a write that failed may have been applied all the same.
+/// Whether a write that failed may have been applied anyway.
 ///
 /// If a call made several attempts, the least certain one counts. For example, if the first attempt
 /// got no response and the second was refused, the outcome is [`Unknown`](Outcome::Unknown).
@@ -28,7 +28,7 @@ use http::{Method, StatusCode};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
-    /// Nothing was sent. Calling again is safe.
+    /// No request reached the service. Calling again is safe.
     NotSent,
     /// The service responded, and did not apply the write.
     Refused,

@@ -71,7 +71,7 @@ impl Condition {
         EngagementCondition { what }
     }
 
-    /// Creates a condition for contacts created within the last `days` × 86,400 seconds.
+    /// Creates a condition for contacts created within the last `days` days.
     ///
     /// The interface document does not show how the day count is sent (section 4.4). This crate sends
     /// it as `days`; use [`raw`](Condition::raw) for any other form.
@@ -88,7 +88,7 @@ impl Condition {
         Self::JoinedWithinDays(days)
     }
 
-    /// Creates a condition for contacts created before the last `days` × 86,400 seconds.
+    /// Creates a condition for contacts created more than `days` days ago.
     ///
     /// The day count is sent as for [`joined_within_days`](Condition::joined_within_days).
     #[must_use]

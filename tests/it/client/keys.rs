@@ -1,4 +1,4 @@
-//! Keys that cannot be meant are refused when the client is built, and a 401 says what may be wrong.
+//! Text that cannot be a real key is refused when the client is built, and a 401 says what may be wrong.
 
 use audience::{Auth, Client, ErrorKind};
 
@@ -7,7 +7,7 @@ use crate::support::{ADA, contacts, printed, respond_with, status, text};
 const URL: &str = "https://api.example.com/v1";
 
 #[test]
-fn a_key_that_cannot_be_meant_is_refused_with_the_reason() {
+fn text_that_cannot_be_a_real_key_is_refused_with_the_reason() {
     for (key, reason) in [
         ("", "the key is empty"),
         (" \t\n", "the key is empty"),
@@ -50,7 +50,7 @@ fn a_key_that_cannot_be_meant_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_key_that_may_be_meant_is_accepted() {
+fn text_that_may_be_a_real_key_is_accepted() {
     for key in [
         "key",
         "k-1",

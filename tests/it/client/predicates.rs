@@ -61,7 +61,7 @@ async fn without_a_slug_only_an_unambiguous_status_matches_a_predicate() {
 }
 
 #[tokio::test]
-async fn a_404_409_or_402_of_something_else_than_the_service_matches_no_predicate() {
+async fn a_404_409_or_402_that_is_not_from_the_service_matches_no_predicate() {
     for body in FOREIGN_BODIES {
         let bare_404 = refusal(404, body).await;
 
@@ -149,7 +149,7 @@ fn classes(error: &Error) -> Vec<&'static str> {
 }
 
 #[tokio::test]
-async fn the_status_and_its_class_are_at_the_error() {
+async fn an_error_has_its_status_and_its_class() {
     for (code, expected) in [
         (302, &[][..]),
         (400, &[]),

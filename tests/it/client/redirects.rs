@@ -16,7 +16,7 @@ async fn a_redirect_is_not_followed_and_the_key_is_not_sent_elsewhere() {
             let error = operation.run(&client(server.uri())).await.unwrap_err();
 
             let message = format!(
-                "{}: the service responded {code}, a redirect to 127.0.0.1, which is not followed",
+                "{}: the service responded {code}, a redirect to 127.0.0.1, which is not followed; check the base URL",
                 operation.name()
             );
             assert_eq!(error.to_string(), message);
@@ -84,7 +84,7 @@ async fn a_location_with_an_unusual_host_or_scheme_is_not_quoted() {
         let error = redirected_to(location).await;
 
         let message = format!(
-            "retrieve: the service responded 302, a redirect to {text}, which is not followed"
+            "retrieve: the service responded 302, a redirect to {text}, which is not followed; check the base URL"
         );
         assert_eq!(error.to_string(), message, "{location}");
         assert!(!printed(&error).contains("hunter2"), "{error:?}");
@@ -140,6 +140,18 @@ async fn a_custom_http_client_that_follows_redirects_is_detected() {
         (error.kind(), error.outcome()),
         (ErrorKind::Transport, Outcome::Unknown)
     );
+    assert!(error.to_string().contains("followed a redirect"), "{error}");
+}
+
+#[tokio::test]
+async fn a_redirect_loop_that_a_custom_http_client_followed_is_not_retried() {
+    let server = respond_with(status(302).insert_header("location", "/loop")).await;
+    let client = builder(server.uri()).http_client(reqwest::Client::new());
+
+    let call = client.build().unwrap().contacts().retrieve(ADA);
+    let error = call.await.unwrap_err();
+
+    assert_eq!((error.kind(), error.attempts()), (ErrorKind::Transport, 1));
     assert!(error.to_string().contains("followed a redirect"), "{error}");
 }
 

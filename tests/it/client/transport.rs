@@ -135,7 +135,7 @@ async fn a_response_that_is_not_http_is_a_transport_error() {
         );
         assert_eq!(
             error.to_string(),
-            "retrieve: the connection broke before the response arrived"
+            "retrieve: the response is not valid HTTP; check the base URL"
         );
         assert!(!printed(&error).contains("hunter2"), "{error:?}");
     }
