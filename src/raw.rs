@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::client::{
     CallOptions, Operation, Request, ResponseFuture, RetrySafety, Success, call_settings,
-    opaque_debug,
+    is_set_by_http, opaque_debug,
 };
 use crate::{Client, Error};
 
@@ -17,21 +17,6 @@ const OPERATION: Operation = Operation {
     name: "request",
     template: "(request)",
 };
-
-/// Headers that frame the request or concern only the connection. If the caller set them, the server
-/// could cut the body short, or read part of it as another request.
-const HEADERS_OF_HTTP: [&str; 10] = [
-    "connection",
-    "content-length",
-    "expect",
-    "host",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
 
 impl Client {
     /// Creates a request to an endpoint that this crate has no method for, such as `POST /emails` or
@@ -124,7 +109,7 @@ impl RawRequest {
                     "the value of the header `{name}` is not valid in HTTP"
                 ))
             })?;
-            if let Some(name) = HEADERS_OF_HTTP.iter().find(|own| name == **own) {
+            if is_set_by_http(&name) {
                 let message = format!("the header `{name}` is set by HTTP itself; leave it out");
                 return Err(Error::input(message));
             }

@@ -1,5 +1,6 @@
-use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 
+use super::request::is_set_by_http;
 use crate::Error;
 use crate::secret::Secret;
 use crate::secret_text::{is_placeholder, trim};
@@ -32,8 +33,8 @@ impl Auth {
 
     /// Sends the bare key in the header with this name.
     ///
-    /// If the name is not a valid header name, building the client fails with
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config).
+    /// If the name is not a valid header name, or one such as `content-length` or `host` that HTTP itself
+    /// needs, building the client fails with [`ErrorKind::Config`](crate::ErrorKind::Config).
     pub fn header(name: impl Into<String>) -> Self {
         Self(Scheme::Header(name.into()))
     }
@@ -49,6 +50,11 @@ impl Auth {
                     Error::config("the name of the key's header is not a valid header name")
                         .caused_by(error)
                 })?;
+                if is_set_by_http(&name) || name == CONTENT_TYPE {
+                    return Err(Error::config(format!(
+                        "the key cannot be sent in the header `{name}`, which has another meaning; name the header that the service expects"
+                    )));
+                }
                 (name, Secret::new(key))
             }
         };
@@ -122,5 +128,21 @@ mod tests {
                 .to_header(&Secret::new("k"))
                 .is_err()
         );
+    }
+
+    #[test]
+    fn a_header_that_http_itself_needs_cannot_hold_the_key() {
+        for name in [
+            "Content-Length",
+            "host",
+            "content-type",
+            "transfer-encoding",
+        ] {
+            let error = Auth::header(name)
+                .to_header(&Secret::new("k-1"))
+                .unwrap_err();
+
+            assert_eq!(error.kind(), crate::ErrorKind::Config, "{name}");
+        }
     }
 }

@@ -8,17 +8,18 @@ use tokio::time::Instant;
 use super::retry::add_jitter;
 use super::retry_policy::RetryPolicy;
 
-/// The length of a hold whose end is too far away to represent.
-const YEARS: Duration = Duration::from_secs(30 * 365 * 86_400);
+/// The longest hold, so that one absurd `Retry-After` does not silence a client for good.
+const LONGEST_HOLD: Duration = Duration::from_secs(3_600);
 
 /// When the service allows the next request. All clones of a client share it.
 #[derive(Debug, Default)]
 pub(super) struct Hold(Mutex<Option<Instant>>);
 
 impl Hold {
-    /// Holds back requests for this long from `now`, unless a hold that ends later is already set.
+    /// Holds back requests for this long from `now`, at most an hour, unless a hold that ends later is
+    /// already set.
     pub(super) fn extend(&self, now: Instant, wait: Duration) {
-        let end = now.checked_add(wait).unwrap_or_else(|| now + YEARS);
+        let end = now + wait.min(LONGEST_HOLD);
         let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *current = (*current).max(Some(end));
     }
@@ -139,6 +140,6 @@ mod tests {
         assert_eq!(hold.left(now + seconds(8)), seconds(1));
         assert_eq!(hold.left(now + seconds(10)), Duration::ZERO);
         hold.extend(now, Duration::MAX);
-        assert!(hold.left(now) > seconds(86_400));
+        assert_eq!(hold.left(now), LONGEST_HOLD);
     }
 }

@@ -32,6 +32,6 @@ pub use full_response::Response;
 pub use future::ResponseFuture;
 pub use handle::Client;
 pub(crate) use options::{CallDeadline, CallOptions, call_settings, opaque_debug};
-pub(crate) use request::{Operation, Request, RetrySafety};
+pub(crate) use request::{Operation, Request, RetrySafety, is_set_by_http};
 pub(crate) use response::Success;
 pub use retry_policy::RetryPolicy;

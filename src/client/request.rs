@@ -1,7 +1,7 @@
 //! A request as plain data: what an endpoint decides before anything is sent.
 
 use bytes::Bytes;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderName, Method};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 
@@ -117,6 +117,26 @@ impl Request {
         self.body = Some(bytes.into());
         Ok(self)
     }
+}
+
+/// Headers that frame the request or concern only the connection. If the caller set them, the server
+/// could cut the body short, or read part of it as another request.
+const HEADERS_OF_HTTP: [&str; 10] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Returns whether a caller must not set this header.
+pub(crate) fn is_set_by_http(name: &HeaderName) -> bool {
+    HEADERS_OF_HTTP.contains(&name.as_str())
 }
 
 #[cfg(test)]

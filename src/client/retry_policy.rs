@@ -28,12 +28,12 @@ use std::time::Duration;
 /// more than `max_retry_after`, or for a wait past the deadline, the call fails at once, and
 /// [`Error::retry_after`](crate::Error::retry_after) says when to call again.
 ///
-/// A 429 with a `Retry-After` of at most `max_retry_after` concerns the key, not one call, so it holds
-/// back all clones of the client until then: retries and new calls wait too, also under
-/// [`none`](Self::none). A call that would have to wait past its deadline, or longer than its
-/// `max_retry_after` in all, fails at once and sends nothing. Its error is a 429 of
-/// [`ErrorKind::Api`](crate::ErrorKind::Api) with [`Outcome::NotSent`](crate::Outcome::NotSent) and no
-/// attempts. If this happens before a retry, the error is that of the last attempt.
+/// A 429 with a `Retry-After` concerns the key, not one call, so it holds back all clones of the client
+/// until then, for an hour at most: retries and new calls wait too, also under [`none`](Self::none). A call
+/// that would have to wait past its deadline, or longer than its `max_retry_after` in all, fails at once
+/// and sends nothing. Its error is a 429 of [`ErrorKind::Api`](crate::ErrorKind::Api) with
+/// [`Outcome::NotSent`](crate::Outcome::NotSent) and no attempts. If this happens before a retry, the error
+/// is that of the last attempt.
 ///
 /// # Example: more attempts and longer waits
 ///

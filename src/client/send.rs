@@ -68,7 +68,7 @@ impl Sender {
                 failure: failed.failure,
                 retry_after: failed.error.retry_after(),
             };
-            self.hold_back_clones(policy, &state);
+            self.hold_back_clones(&state);
             let error = failed.error.after(attempt, worst);
             match retry::decide(policy, &state, fastrand::f64()) {
                 RetryDecision::Retry { wait } if deadline.allows(wait) => {
@@ -113,13 +113,10 @@ impl Sender {
         }
     }
 
-    /// Holds back all clones of the client after a 429 that asks for a wait the policy allows.
-    fn hold_back_clones(&self, policy: &RetryPolicy, state: &RetryState) {
-        let asked = state
-            .retry_after
-            .filter(|asked| *asked <= policy.max_retry_after);
+    /// Holds back all clones of the client after a 429 that asks for a wait.
+    fn hold_back_clones(&self, state: &RetryState) {
         if let (Failure::Status(StatusCode::TOO_MANY_REQUESTS), Some(asked)) =
-            (state.failure, asked)
+            (state.failure, state.retry_after)
         {
             self.hold.extend(Instant::now(), asked);
         }
