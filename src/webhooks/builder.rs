@@ -120,8 +120,9 @@ impl VerifierBuilder {
     /// A body that takes longer is refused with 408. Keep the time below the ten seconds that the
     /// service waits for a response. The time limit of the headers is a setting of the server.
     ///
-    /// The timer is Tokio's, and its runtime must have timers enabled (`enable_time`), as that of both
-    /// frameworks has. Outside a Tokio runtime and on `wasm32-unknown-unknown`, there is no time limit.
+    /// The timer is Tokio's. If you build the runtime yourself, enable its timers (`enable_time`):
+    /// otherwise, a request whose body does not arrive at once panics. Outside a Tokio runtime and on
+    /// `wasm32-unknown-unknown`, there is no time limit.
     ///
     /// # Example: a shorter time
     ///
@@ -142,12 +143,13 @@ impl VerifierBuilder {
     }
 
     /// Sets how many bytes of unverified bodies the extractors of [`axum`](super::axum) and
-    /// [`actix`](super::actix) hold at once, in all requests of this verifier and its clones. Default:
-    /// 64 MiB, or four times the [`body_limit`](Self::body_limit) if that is more.
+    /// [`actix`](super::actix) may hold at once, in all requests of this verifier and its clones.
+    /// Default: 64 MiB, or four times the [`body_limit`](Self::body_limit) if that is more.
     ///
     /// If a body needs more, it is refused with 503, and the service retries. Bodies longer than
-    /// 64 KiB share half of the memory, so that they cannot keep out small deliveries. The limit should be
-    /// at least four times the body limit, or the longest deliveries are refused.
+    /// 64 KiB share half of the memory, so that they cannot keep out small deliveries. Set at least four
+    /// times the body limit. With less than twice the body limit, the longest deliveries are always
+    /// refused.
     ///
     /// # Example: a small machine
     ///

@@ -86,7 +86,7 @@ pub enum VerifyError {
     },
 
     /// The verifier's clock shows a time before 1970, so no delivery can be accepted.
-    #[error("the clock of this machine shows a time before 1970")]
+    #[error("the clock of this machine shows a time before 1970; set it")]
     ClockUnusable,
 
     /// The delivery is genuine and recent, but its body is not an event envelope (interface section
@@ -194,7 +194,9 @@ impl VerifyError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FaultSide {
-    /// The sender sent something that the service does not send. There is nothing to fix here.
+    /// The sender sent something that the service does not send. Usually, there is nothing to fix
+    /// here. If genuine deliveries are refused, look for a proxy that changes headers, and for a
+    /// [`body_limit`](super::VerifierBuilder::body_limit) that is too low.
     Sender,
     /// This machine is misconfigured. No delivery is accepted until that is fixed.
     Operator,

@@ -7,7 +7,7 @@ use std::time::Duration;
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 const DEFAULT_MEMORY: usize = 64 * 1024 * 1024;
 /// A body up to this length may use the second half of the memory.
-const SMALL_BODY: usize = 64 * 1024;
+pub(super) const SMALL_BODY: usize = 64 * 1024;
 
 pub(super) struct ReadLimits {
     pub(super) timeout: Duration,

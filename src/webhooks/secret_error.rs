@@ -42,7 +42,7 @@ pub enum SecretError {
 
     /// The secret ends with a NUL byte. HMAC pads keys with NULs, so a key of NULs is equivalent to
     /// the empty key.
-    #[error("the signing secret {name:?} ends with a NUL byte")]
+    #[error("the signing secret {name:?} ends with a NUL byte; remove it")]
     TrailingNul {
         /// The secret's name.
         name: String,
@@ -57,7 +57,7 @@ pub enum SecretError {
     },
 
     /// Two secrets have the same name.
-    #[error("two signing secrets have the name {name:?}")]
+    #[error("two signing secrets have the name {name:?}; rename one of them")]
     DuplicateName {
         /// The name of both.
         name: String,

@@ -73,19 +73,19 @@ impl Escapes {
     ];
 
     fn respell(self, literal: &str, out: &mut String) {
+        if matches!(self, Self::Unchanged) {
+            return out.push_str(literal);
+        }
         let plain =
             serde_json::from_str::<String>(literal).and_then(|text| serde_json::to_string(&text));
         let Ok(plain) = plain else {
             return out.push_str(literal);
         };
-        match self {
-            Self::Unchanged => out.push_str(literal),
-            Self::Nothing => out.push_str(&plain),
-            _ => {
-                for c in plain.chars() {
-                    self.push(c, out);
-                }
-            }
+        if matches!(self, Self::Nothing) {
+            return out.push_str(&plain);
+        }
+        for c in plain.chars() {
+            self.push(c, out);
         }
     }
 

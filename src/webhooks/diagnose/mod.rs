@@ -21,7 +21,7 @@ use super::verifier::Verifier;
 
 /// No operator has more endpoints.
 const MAX_SECRETS: usize = 16;
-/// How many bytes are hashed and rewritten at most: a fraction of a second.
+/// How many bytes are hashed and rewritten at most: about a second for the most expensive bodies.
 const MAX_WORK: usize = 128 * 1024 * 1024;
 
 impl Verifier {
@@ -38,10 +38,12 @@ impl Verifier {
     /// response. For each secret, a mismatch costs about fifty times as much as a verification: call
     /// this during setup, not for every request to a public endpoint.
     ///
-    /// The work is limited: after 128 MiB of data are hashed or rewritten, a fraction of a second, the
-    /// result is [`Diagnosis::Incomplete`]. This happens only for long bodies: a body of 30 KiB is
-    /// examined completely with 16 secrets. If the refusal came from an extractor, use
-    /// `Rejection::diagnose`, which has the headers and the body.
+    /// The work is limited: after 128 MiB of data are hashed or rewritten, the result is
+    /// [`Diagnosis::Incomplete`]. That takes up to about a second, if a stranger chooses the body. It
+    /// happens only for long bodies: a body of 30 KiB is examined completely with 16 secrets.
+    ///
+    /// If the refusal came from an extractor, use `Rejection::diagnose`, which has the headers and the
+    /// body.
     ///
     /// # Example: middleware that parsed the body and serialized it again
     ///

@@ -10,7 +10,7 @@ use futures_core::Stream;
 use super::body_timer::BodyTimer;
 use super::rejection::Rejection;
 use crate::webhooks::error::VerifyError;
-use crate::webhooks::read_limits::Reservation;
+use crate::webhooks::read_limits::{Reservation, SMALL_BODY};
 use crate::webhooks::verifier::Verifier;
 
 /// The body of a request that is not read yet.
@@ -60,8 +60,13 @@ where
             }
             let needed = body.len() + chunk.len();
             if needed > body.capacity() {
-                let doubled = body.capacity().saturating_mul(2).min(limit);
-                let capacity = needed.max(doubled);
+                // A small body stays small, even if there is room for more.
+                let most = if needed <= SMALL_BODY {
+                    limit.min(SMALL_BODY)
+                } else {
+                    limit
+                };
+                let capacity = needed.max(body.capacity().saturating_mul(2).min(most));
                 if !memory.grow_to(capacity) {
                     let limit = memory.limit();
                     return Err(Rejection::BodyMemory { limit });

@@ -58,6 +58,7 @@ mod tests {
     use futures_util::{FutureExt, StreamExt, stream};
 
     use super::*;
+    use crate::webhooks::read_limits::SMALL_BODY;
 
     fn verifier(body_limit: usize) -> Verifier {
         let builder = Verifier::builder().secret("2026", "6Jm0nFq2pXvZk4Tt");
@@ -103,6 +104,25 @@ mod tests {
 
             assert_eq!(outcome.map(|(body, _)| body).unwrap(), vec![b'x'; 10]);
         }
+    }
+
+    #[test]
+    fn a_small_body_in_several_chunks_may_use_the_memory_that_long_bodies_may_not() {
+        let verifier = Verifier::builder().secret("2026", "6Jm0nFq2pXvZk4Tt");
+        let verifier = verifier.body_memory(4 * SMALL_BODY).build().unwrap();
+        let mut long_bodies = verifier.read_limits().reserve(verifier.body_limit());
+        assert!(long_bodies.grow_to(2 * SMALL_BODY));
+        let read = |sizes| {
+            let body = incoming(None, stream::iter(chunks(sizes)));
+            let outcome = body.read(&verifier).now_or_never().unwrap();
+            outcome.map(|(body, _)| body.len())
+        };
+
+        let small = read([SMALL_BODY - 1, 1]);
+        let long = read([SMALL_BODY, 1]);
+
+        assert_eq!(small.unwrap(), SMALL_BODY);
+        assert_eq!(long.unwrap_err().status(), 503);
     }
 
     #[test]

@@ -52,17 +52,31 @@ pub(in crate::webhooks) struct Tag(pub(super) [u8; TAG_LENGTH]);
 impl Tag {
     /// Parses exactly 64 lowercase hex digits.
     pub(in crate::webhooks) fn parse(text: &[u8]) -> Result<Self, SignatureHint> {
-        // `hex` also reads uppercase digits. No early exit: the compiler vectorizes this.
-        let lowercase = text.iter().fold(true, |lowercase, byte| {
-            lowercase & matches!(byte, b'0'..=b'9' | b'a'..=b'f')
-        });
-        let mut tag = [0; TAG_LENGTH];
-        if lowercase && hex::decode_to_slice(text, &mut tag).is_ok() {
-            Ok(Self(tag))
-        } else {
-            Err(SignatureHint::for_malformed(text))
+        match <&[u8; 2 * TAG_LENGTH]>::try_from(text) {
+            Ok(digits) if are_lowercase_hex(digits) => Ok(Self(decode(digits))),
+            _ => Err(SignatureHint::for_malformed(text)),
         }
     }
+}
+
+// No early exit: the compiler vectorizes this.
+fn are_lowercase_hex(digits: &[u8]) -> bool {
+    digits.iter().fold(true, |lowercase, digit| {
+        lowercase & matches!(digit, b'0'..=b'9' | b'a'..=b'f')
+    })
+}
+
+/// Decodes digits that were found to be lowercase hex.
+// `hex` branches on each digit, which the processor cannot predict: for a short delivery, that takes
+// almost as long as the MAC.
+fn decode(digits: &[u8; 2 * TAG_LENGTH]) -> [u8; TAG_LENGTH] {
+    // `0` is 0x30, and `a` is 0x61.
+    let value = |digit: u8| (digit & 0x0f) + 9 * (digit >> 6);
+    let mut tag = [0; TAG_LENGTH];
+    for (byte, &[high, low]) in tag.iter_mut().zip(digits.as_chunks().0) {
+        *byte = value(high) << 4 | value(low);
+    }
+    tag
 }
 
 #[cfg(test)]
@@ -95,6 +109,30 @@ mod tests {
                 hint(&format!("{scheme},{base64}")),
                 Some(SignatureHint::StandardWebhooks)
             );
+        }
+    }
+
+    #[test]
+    fn every_pair_of_digits_is_decoded_as_the_hex_crate_decodes_it() {
+        for byte in 0..=u8::MAX {
+            let tag = [byte, !byte].repeat(TAG_LENGTH / 2);
+
+            let parsed = Tag::parse(hex::encode(&tag).as_bytes()).unwrap();
+
+            assert_eq!(parsed.0[..], tag);
+        }
+    }
+
+    #[test]
+    fn every_other_byte_is_refused_in_place_of_a_digit() {
+        for byte in 0..=u8::MAX {
+            for at in [0, 63] {
+                let mut text = [b'0'; 64];
+                text[at] = byte;
+
+                let is_digit = matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+                assert_eq!(Tag::parse(&text).is_ok(), is_digit, "{byte:#x}");
+            }
         }
     }
 

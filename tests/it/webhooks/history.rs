@@ -120,11 +120,11 @@ fn a_body_is_verified_byte_by_byte_as_sent() {
     let odd = " {\"data\" :{ \"x\":1.0,\"\\u0078\":2}, \"created_at\":1,\"type\":\"a\\/b\",\n\"id\":\"\\u0065\"}\r\n";
 
     let event = verifier().verify(&signed(odd), odd.as_bytes()).unwrap();
-    let reserialised = serde_json::to_vec(&event).unwrap();
+    let reserialized = serde_json::to_vec(&event).unwrap();
 
     assert_eq!(event.id.as_str(), "e");
     assert_eq!(
-        verifier().verify(&signed(odd), &reserialised),
+        verifier().verify(&signed(odd), &reserialized),
         Err(VerifyError::SignatureMismatch)
     );
 }
