@@ -6,7 +6,7 @@ use percent_encoding::percent_decode_str;
 use url::Url;
 
 use super::request::Request;
-use super::response::Response;
+use super::response::HttpResponse;
 use crate::secret::Secret;
 
 /// Returns the name of a redirect's target: its host, if that is a plain host name without the key or an
@@ -14,7 +14,7 @@ use crate::secret::Secret;
 ///
 /// A relative location, also `//host/path`, is resolved against the base URL.
 pub(super) fn target(
-    response: &Response,
+    response: &HttpResponse,
     base: &Url,
     request: &Request,
     key: &Secret,

@@ -57,6 +57,11 @@ impl ListContacts {
     /// The number equals the audience of a broadcast to the same conditions (section 1). Such a
     /// broadcast then leaves out the contacts that have opted out.
     ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Pagination`](crate::ErrorKind::Pagination) if the service repeated a cursor.
+    /// - The error of the first page that cannot be fetched. No partial count is returned.
+    ///
     /// # Example: the size of an audience
     ///
     /// ```

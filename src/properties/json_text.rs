@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -74,33 +74,28 @@ pub(super) fn parse(text: &str) -> Option<PropertyValue> {
     Some(from_valid(text))
 }
 
-/// Reads a string without escapes or a small whole number, which nearly all values are: in one pass, where
-/// `parse` needs three. `None` for any other text.
+/// Reads a string or a number, which nearly all values are. `None` if the text is anything else or is not
+/// represented exactly.
 fn parse_simple(text: &str) -> Option<PropertyValue> {
-    if let Some(inner) = text
-        .strip_prefix('"')
-        .and_then(|rest| rest.strip_suffix('"'))
-    {
-        let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
-        return inner.bytes().all(is_plain).then(|| inner.into());
+    match text.as_bytes().first()? {
+        b'"' => serde_json::from_str(text).ok().map(PropertyValue::String),
+        b'-' | b'0'..=b'9' => number(text),
+        _ => None,
     }
-    let is_whole = text.bytes().all(|byte| byte.is_ascii_digit());
-    let number = is_whole.then(|| text.parse().ok()).flatten();
-    number.map(PropertyValue::Integer)
+}
+
+/// Reads a value of any other type. `None` if a number in it would be rounded.
+fn parse_other(text: &str) -> Option<PropertyValue> {
+    let Json(value) = serde_json::from_str(text).ok()?;
+    let is_exact = numbers(text).all(|text| number(text).is_some());
+    is_exact.then_some(PropertyValue::Other(value))
 }
 
 /// Reads a value from JSON. What Rust cannot represent, such as half of a surrogate pair or nesting too deep
 /// to parse, is kept as text.
 fn from_valid(json: &RawValue) -> PropertyValue {
     let text = json.get();
-    let value = match text.as_bytes().first() {
-        Some(b'"') => serde_json::from_str(text).ok().map(PropertyValue::String),
-        Some(b'-' | b'0'..=b'9') => number(text),
-        _ => serde_json::from_str(text)
-            .ok()
-            .filter(|_| numbers(text).all(|text| number(text).is_some()))
-            .map(|Json(value)| PropertyValue::Other(value)),
-    };
+    let value = parse_simple(text).or_else(|| parse_other(text));
     value.unwrap_or_else(|| PropertyValue::Exact(JsonText(json.to_owned())))
 }
 
@@ -133,14 +128,16 @@ impl<'de> Visitor<'de> for ValueVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<PropertyValue, A::Error> {
         let mut object = Map::new();
-        let mut name = members.next_key::<String>()?;
-        if name.as_deref() == Some(RAW_VALUE) {
-            return members.next_value_seed(FromText);
+        match members.next_key()? {
+            Some(FirstName::RawValue) => return members.next_value_seed(FromText),
+            Some(FirstName::Other(name)) => {
+                let Json(value) = members.next_value()?;
+                object.insert(name, value);
+            }
+            None => {}
         }
-        while let Some(given) = name {
-            let Json(value) = members.next_value()?;
-            object.insert(given, value);
-            name = members.next_key()?;
+        while let Some((name, Json(value))) = members.next_entry()? {
+            object.insert(name, value);
         }
         Ok(PropertyValue::Other(Value::Object(object)))
     }
@@ -194,6 +191,36 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 }
 
+/// The name of the first member of an object. It is `RAW_VALUE` for nearly every value, so that name is not
+/// copied into a `String`.
+enum FirstName {
+    RawValue,
+    Other(String),
+}
+
+impl<'de> Deserialize<'de> for FirstName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(FirstNameVisitor)
+    }
+}
+
+struct FirstNameVisitor;
+
+impl Visitor<'_> for FirstNameVisitor {
+    type Value = FirstName;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<FirstName, E> {
+        Ok(match name {
+            RAW_VALUE => FirstName::RawValue,
+            _ => FirstName::Other(name.to_owned()),
+        })
+    }
+}
+
 /// Reads a value from the string that holds its JSON text.
 struct FromText;
 
@@ -213,6 +240,7 @@ impl Visitor<'_> for FromText {
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<PropertyValue, E> {
+        // `serde_json` has checked the text already, so `parse` would only check it again.
         let value = parse_simple(text).or_else(|| parse(text));
         value.ok_or_else(|| E::custom("invalid JSON"))
     }
@@ -220,8 +248,6 @@ impl Visitor<'_> for FromText {
 
 #[cfg(test)]
 mod tests {
-    use serde::Deserialize;
-
     use super::*;
 
     fn read(text: &str) -> PropertyValue {

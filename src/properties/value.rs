@@ -40,8 +40,8 @@ pub enum PropertyValue {
     /// A number that none of the variants above represents without rounding, such as `1e400`, or JSON
     /// that Rust cannot represent. Its text is kept, and sent as that JSON.
     ///
-    /// Reading JSON text keeps it; a `serde_json::Value` has rounded such a number already. To convert
-    /// it to a `serde_json::Value` is an error if the number is out of the range of `f64`.
+    /// Only JSON text has such a number; a `serde_json::Value` has rounded it already. Converting it to
+    /// a `serde_json::Value` fails if the number is out of the range of `f64`.
     Exact(JsonText),
     /// JSON that section 2.1 does not mention.
     Other(Value),
@@ -66,7 +66,9 @@ impl PropertyValue {
     /// # Ok::<(), audience::Error>(())
     /// ```
     pub fn from_json(text: &str) -> Result<Self, Error> {
-        json_text::parse(text).ok_or_else(|| Error::input("a property is not valid JSON"))
+        json_text::parse(text).ok_or_else(|| {
+            Error::input("the text of a property is not valid JSON; put text in quotes")
+        })
     }
 
     /// Returns the text, if the value is text.
