@@ -17,7 +17,16 @@ use crate::Error;
 /// `ErrorKind::Decode` if the body is not JSON, or not JSON of this shape.
 pub(super) fn decode<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Error> {
     // Tracking the path is slow, so only a body that fails is read again with it.
-    serde_json::from_slice(body).map_err(|error| explain::<T>(body, &error))
+    parse(body).map_err(|error| explain::<T>(body, &error))
+}
+
+/// Decodes a response body without saying where it is invalid.
+pub(super) fn parse<'de, T: Deserialize<'de>>(body: &'de [u8]) -> serde_json::Result<T> {
+    // To check all of the UTF-8 at once is faster than to check every string.
+    match std::str::from_utf8(body) {
+        Ok(text) => serde_json::from_str(text),
+        Err(_) => serde_json::from_slice(body),
+    }
 }
 
 /// Decodes an object that is a part of a response body, or says why that fails. `place` is its path in the
@@ -204,5 +213,22 @@ mod tests {
         ] {
             assert_eq!(failure(body), message);
         }
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf_8_matter_only_in_members_that_are_read() {
+        let body = |known: &[u8], unknown: &[u8]| {
+            let (id, extra): (&[u8], &[u8]) =
+                (b"[{\"id\": \"", b"\", \"answers\": {}, \"extra\": \"");
+            [id, known, extra, unknown, b"\"}]"].concat()
+        };
+
+        assert!(decode::<Vec<Shape>>(&body(b"x", b"\xff")).is_ok());
+        let error = decode::<Vec<Shape>>(&body(b"\xff", b"x")).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("the response is not valid JSON")
+        );
     }
 }

@@ -8,7 +8,7 @@ use http::StatusCode;
 use url::Url;
 
 use super::request::Request;
-use super::response::Response;
+use super::response::HttpResponse;
 use crate::{ApiError, Error, Outcome};
 
 /// An attempt that failed.
@@ -66,7 +66,11 @@ impl AttemptLimit {
 impl FailedAttempt {
     /// Creates the failure for a response with a status other than 2xx. `location` names the target of
     /// a redirect.
-    pub(super) fn refused(response: Response, location: Option<String>, request: &Request) -> Self {
+    pub(super) fn refused(
+        response: HttpResponse,
+        location: Option<String>,
+        request: &Request,
+    ) -> Self {
         let retry_after = response.retry_after(SystemTime::now());
         let outcome = Outcome::from_status(response.status, &request.method);
         let failure = Failure::Status(response.status);

@@ -6,7 +6,7 @@ use percent_encoding::percent_decode_str;
 use url::Url;
 
 use super::request::Request;
-use super::response::Response;
+use super::response::HttpResponse;
 use crate::secret::Secret;
 
 /// Returns how an error names a redirect's target; `None` if the response is not a redirect to a host.
@@ -14,7 +14,7 @@ use crate::secret::Secret;
 /// A plain host name is returned as it is. If it contains the key or an address of the request, or is not
 /// plain, only the scheme is named. A relative location is resolved against the base URL.
 pub(super) fn target(
-    response: &Response,
+    response: &HttpResponse,
     base: &Url,
     request: &Request,
     key: &Secret,

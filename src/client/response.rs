@@ -7,19 +7,19 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 use serde::de::{Deserialize, DeserializeOwned};
 
-use super::decode::{Object, decode};
+use super::decode::{Object, decode, parse};
 use super::request::Operation;
 use crate::{Error, Outcome};
 
 /// A complete response, with any status.
 #[derive(Clone, Debug)]
-pub(crate) struct Response {
+pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-impl Response {
+impl HttpResponse {
     /// Returns the wait that a `Retry-After` header asks for, in whole seconds or as a date. More seconds
     /// than a `u64` can hold are read as the largest `u64`.
     pub(super) fn retry_after(&self, now: SystemTime) -> Option<Duration> {
@@ -36,12 +36,12 @@ impl Response {
 #[derive(Debug)]
 pub(crate) struct Success {
     operation: Operation,
-    response: Response,
+    response: HttpResponse,
     attempts: u32,
 }
 
 impl Success {
-    pub(super) fn new(operation: Operation, response: Response, attempts: u32) -> Self {
+    pub(super) fn new(operation: Operation, response: HttpResponse, attempts: u32) -> Self {
         Self {
             operation,
             response,
@@ -70,7 +70,12 @@ impl Success {
         self.json().map(|Object(value)| value)
     }
 
-    /// Decodes the body from any JSON.
+    /// Decodes the body like [`object`](Self::object), without saying why it is invalid.
+    pub(crate) fn valid_object<T: DeserializeOwned>(&self) -> Option<T> {
+        parse(self.body()).ok().map(|Object(value)| value)
+    }
+
+    /// Decodes the body, which may be any JSON.
     pub(crate) fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Error> {
         decode(self.body()).map_err(|error| {
             error
@@ -93,7 +98,7 @@ mod tests {
     fn retry_after_is_parsed_in_seconds_and_as_a_date() {
         let now = UNIX_EPOCH + Duration::from_secs(784_111_777);
         let parse = |text: &'static str| {
-            let response = Response {
+            let response = HttpResponse {
                 status: StatusCode::TOO_MANY_REQUESTS,
                 headers: HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(text))]),
                 body: Bytes::new(),

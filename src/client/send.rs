@@ -10,7 +10,7 @@ use super::failed_attempt::{AttemptLimit, FailedAttempt, Failure};
 use super::hold::{self, Hold, HoldDecision, HoldState};
 use super::options::CallOptions;
 use super::request::{Operation, Request, RetrySafety};
-use super::response::{Response, Success};
+use super::response::{HttpResponse, Success};
 use super::retry::{self, RetryDecision, RetryState};
 use super::retry_policy::RetryPolicy;
 use super::trace;
@@ -130,7 +130,7 @@ impl Sender {
         url: &Url,
         limit: AttemptLimit,
         attempt: u32,
-    ) -> Result<Response, FailedAttempt> {
+    ) -> Result<HttpResponse, FailedAttempt> {
         let base = self.transport.base();
         let work = async {
             let response = self.transport.send(request, url, limit).await?;

@@ -7,7 +7,7 @@ use url::Url;
 
 use super::failed_attempt::FailedAttempt;
 use super::request::{Operation, Request};
-use super::response::Response;
+use super::response::HttpResponse;
 
 /// Runs an attempt in a span. The span contains the path only as a template, because an address is
 /// personal data.
@@ -17,8 +17,8 @@ pub(super) async fn attempt(
     operation: Operation,
     request: &Request,
     attempt: u32,
-    work: impl Future<Output = Result<Response, FailedAttempt>>,
-) -> Result<Response, FailedAttempt> {
+    work: impl Future<Output = Result<HttpResponse, FailedAttempt>>,
+) -> Result<HttpResponse, FailedAttempt> {
     use tracing::Instrument as _;
     use tracing::field::{Empty, display};
 
@@ -66,8 +66,8 @@ pub(super) async fn attempt(
     _operation: Operation,
     _request: &Request,
     _attempt: u32,
-    work: impl Future<Output = Result<Response, FailedAttempt>>,
-) -> Result<Response, FailedAttempt> {
+    work: impl Future<Output = Result<HttpResponse, FailedAttempt>>,
+) -> Result<HttpResponse, FailedAttempt> {
     work.await
 }
 

@@ -13,7 +13,7 @@ use super::base_url::{LOCALHOST, LOOPBACK, is_loopback};
 use super::failed_attempt::{AttemptLimit, FailedAttempt, Failure};
 use super::location;
 use super::request::Request;
-use super::response::Response;
+use super::response::HttpResponse;
 use crate::Error;
 use crate::secret::Secret;
 
@@ -77,7 +77,7 @@ impl Transport {
     }
 
     /// Returns how an error names the target of a redirect.
-    pub(super) fn location(&self, response: &Response, request: &Request) -> Option<String> {
+    pub(super) fn location(&self, response: &HttpResponse, request: &Request) -> Option<String> {
         location::target(response, &self.base, request, &self.key)
     }
 
@@ -87,7 +87,7 @@ impl Transport {
         request: &Request,
         url: &Url,
         limit: AttemptLimit,
-    ) -> Result<Response, FailedAttempt> {
+    ) -> Result<HttpResponse, FailedAttempt> {
         let mut sending = self
             .http
             .request(request.method.clone(), url.clone())
@@ -116,7 +116,7 @@ impl Transport {
             }
             body => body?,
         };
-        Ok(Response {
+        Ok(HttpResponse {
             status,
             headers,
             body,

@@ -26,8 +26,8 @@ impl Contacts {
     ///   [`MAX_BATCH`] entries, or if a property is a number that JSON cannot represent. Nothing is
     ///   sent.
     /// - `key_not_permitted` (403) if the key is a sending-access key.
-    /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the response is not a report, or has not one
-    ///   result for each entry.
+    /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the response is not a report, or does not
+    ///   have one result for each entry.
     ///
     /// # Example: an import that reports failures
     ///

@@ -162,7 +162,7 @@ pub enum BatchOutcome {
     Updated,
     /// The address existed and was left unchanged.
     Skipped,
-    /// The entry was not applied. Every other status in a response is an error slug.
+    /// The entry was not applied. A status other than the three above is an error slug.
     Failed {
         /// The slug, as in the error of a whole request.
         code: ErrorCode,

@@ -1,5 +1,6 @@
 use http::Method;
 
+use super::paging::LIST;
 use super::{Contacts, Page};
 use crate::Error;
 use crate::client::{
@@ -160,10 +161,7 @@ pub(super) struct List {
 }
 
 impl Endpoint for List {
-    const OPERATION: Operation = Operation {
-        name: "list",
-        template: "/contacts",
-    };
+    const OPERATION: Operation = LIST;
 
     type Output = Page;
 

@@ -1,11 +1,10 @@
 //! Reading a list past its first page.
 
-use super::list::List;
 use super::page_items::RawPage;
-use super::paging::{PageCursor, PageStep};
+use super::paging::{LIST, PageCursor, PageStep};
 use super::{ContactStream, ListContacts, Page, PageStream};
 use crate::Error;
-use crate::client::{Endpoint as _, ResponseFuture, Success};
+use crate::client::{ResponseFuture, Success};
 
 /// The largest page the service returns (interface section 8).
 const LARGEST_PAGE: u32 = 200;
@@ -57,6 +56,11 @@ impl ListContacts {
     /// The number equals the audience of a broadcast to the same conditions (section 1). Such a
     /// broadcast then leaves out the contacts that have opted out.
     ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Pagination`](crate::ErrorKind::Pagination) if the service repeated a cursor.
+    /// - The error of the first page that cannot be fetched. No partial count is returned.
+    ///
     /// # Example: the size of an audience
     ///
     /// ```
@@ -99,7 +103,7 @@ impl IntoFuture for CountContacts {
                 match cursor.advance(page.cursor.as_deref(), None) {
                     PageStep::Page => total += page.items,
                     PageStep::End => return Ok(total),
-                    PageStep::Cycle => return Err(Error::pagination().at(List::OPERATION.name)),
+                    PageStep::Cycle => return Err(Error::pagination().at(LIST.name)),
                 }
             }
         })

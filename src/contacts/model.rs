@@ -70,8 +70,8 @@ impl Contact {
         self.shows_topics || !self.topics.is_empty()
     }
 
-    /// Returns whether the service sent the reason of an opt-out, or that there is none. If not, a `None`
-    /// in [`unsubscribe_reason`](Self::unsubscribe_reason) says nothing about the contact:
+    /// Returns whether the service sent the reason of an opt-out, even an empty one. If not, a `None` in
+    /// [`unsubscribe_reason`](Self::unsubscribe_reason) says nothing about the contact:
     /// [`retrieve`](super::Contacts::retrieve) does.
     #[must_use]
     pub fn shows_unsubscribe_reason(&self) -> bool {

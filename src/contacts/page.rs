@@ -9,8 +9,8 @@ use crate::client::{Object, Success};
 
 /// A page of contacts, newest first.
 ///
-/// An item that is not a contact as the interface document shows it does not cost the page: the others are
-/// in [`data`](Self::data), and [`malformed`](Self::malformed) names it.
+/// An item is malformed if it does not have the form of section 2.3. It does not make the page fail:
+/// [`malformed`](Self::malformed) returns it, and the other items are in [`data`](Self::data).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Page {
@@ -96,8 +96,8 @@ impl Page {
     ///
     /// `ErrorKind::Decode` if the response is not a page, or if it has items and no cursor.
     pub(super) fn read(success: &Success) -> Result<Self, Error> {
-        // To read the items one by one takes longer, so only a page that fails is read again.
-        if let Ok(Object(page)) = serde_json::from_slice(success.body()) {
+        // Decoding the items one by one takes longer, so only a page that fails is read that way.
+        if let Some(page) = success.valid_object() {
             return Ok(Self::from_wire(page));
         }
         let page = RawPage::read(success)?;

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::list::List;
 use super::model::ContactSummary;
 use super::optional_text;
-use crate::client::{Endpoint as _, Object, Success, decode_item};
+use super::paging::LIST;
+use crate::client::{Object, Success, decode_item};
 use crate::properties::PropertyValue;
 use crate::{Error, Outcome};
 
@@ -82,7 +82,7 @@ impl MalformedItem {
     /// Returns the index of the item in its page, and why it could not be decoded.
     pub(super) fn error(&self) -> (usize, Error) {
         let error = Error::decode(self.message.clone())
-            .at(List::OPERATION.name)
+            .at(LIST.name)
             .after(self.attempts, Outcome::NotSent)
             .reading(self.json.clone());
         (self.index, error)

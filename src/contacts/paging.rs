@@ -1,5 +1,13 @@
 //! The paging decision: which cursor to send next, and whether the service repeats a cursor.
 
+use crate::client::Operation;
+
+/// The operation of every request for a page.
+pub(super) const LIST: Operation = Operation {
+    name: "list",
+    template: "/contacts",
+};
+
 /// The position in a list, updated with each page. It holds two cursors, however long the list is.
 #[derive(Clone, Debug)]
 pub(super) struct PageCursor {

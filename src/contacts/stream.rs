@@ -8,7 +8,7 @@ use futures_core::stream::FusedStream;
 use super::model::ContactSummary;
 use super::page::Page;
 use super::page_items::PageItems;
-use super::paging::{PageCursor, PageStep};
+use super::paging::{LIST, PageCursor, PageStep};
 use crate::client::ResponseFuture;
 use crate::{Error, ErrorKind};
 
@@ -17,9 +17,9 @@ use crate::{Error, ErrorKind};
 /// Created by [`ListContacts::stream`](super::ListContacts::stream). It holds one page at most, and
 /// fetches the next page when that one is used up. [`PageStream`] documents its errors and its end.
 ///
-/// An item that is not a contact as the interface document shows it is an error of its own, in its place:
+/// A malformed item, which does not have the form of section 2.3, is an error in its place:
 /// [`ErrorKind::Decode`], and [`Error::body`] has the JSON of the item. The next poll continues after it.
-/// However many there are, they do not end the stream.
+/// Malformed items never end the stream.
 ///
 /// # Example: count the contacts that opted out
 ///
@@ -212,7 +212,7 @@ impl PageStream {
             match self.cursor.advance(page.last_id(), page.next.as_deref()) {
                 PageStep::Page => Ok(Some(page)),
                 PageStep::End => Ok(None),
-                PageStep::Cycle => Err(Error::pagination().at("list")),
+                PageStep::Cycle => Err(Error::pagination().at(LIST.name)),
             }
         });
         self.failures = match &result {

@@ -66,7 +66,7 @@ impl Unsubscribe {
         self
     }
 
-    /// Sets who asked for the opt-out. Default: the service's, [`OptOutReason::Manual`].
+    /// Sets the reason for the opt-out. Default: the service's, [`OptOutReason::Manual`].
     pub fn reason(mut self, reason: OptOutReason) -> Self {
         self.call.endpoint.body.reason = Some(reason);
         self

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 mod json_text;
 mod number;
+mod parse;
 mod value;
 
 pub use json_text::JsonText;

@@ -1,6 +1,6 @@
 //! Tells the numbers that an integer or a float represents exactly from all others.
 
-use super::PropertyValue;
+use super::value::PropertyValue;
 
 /// Reads a number that an integer or a float represents without rounding. `None` if there is none.
 pub(super) fn number(text: &str) -> Option<PropertyValue> {
@@ -17,10 +17,11 @@ pub(super) fn number(text: &str) -> Option<PropertyValue> {
     (float.is_finite() && is_same_number(text, float)).then_some(PropertyValue::Float(float))
 }
 
-/// Whether a float, written in as few digits as identify it, is the same number as this text.
+/// Returns whether a float, written in as few digits as identify it, is the same number as this text.
 fn is_same_number(text: &str, float: f64) -> bool {
-    // Up to 15 digits, without an exponent, always survive a float.
-    let is_short = text.len() <= 16 && !text.contains(['e', 'E']);
+    // Up to 15 digits and an exponent below 100 always survive a float.
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, ""));
+    let is_short = mantissa.len() <= 15 && exponent.len() <= 2;
     is_short || scientific(text).is_some_and(|text| Some(text) == scientific(&format!("{float:e}")))
 }
 
@@ -88,6 +89,8 @@ mod tests {
             ("-0", PropertyValue::Float(-0.0)),
             ("1.50", PropertyValue::Float(1.5)),
             ("1E3", PropertyValue::Float(1000.0)),
+            ("1.25e-99", PropertyValue::Float(1.25e-99)),
+            ("-7", PropertyValue::Integer(-7)),
             ("0.00000e9", PropertyValue::Float(0.0)),
             ("-1.7976931348623157e+308", PropertyValue::Float(f64::MIN)),
             ("5e-324", PropertyValue::Float(5e-324)),

@@ -1,10 +1,9 @@
 use std::fmt;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::{Number, Value};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
-use super::json_text::{self, JsonText};
-use crate::Error;
+use super::json_text::JsonText;
 
 /// The value of a property: text or a number (interface section 2.1). Any other JSON that the service
 /// sends is kept.
@@ -40,35 +39,14 @@ pub enum PropertyValue {
     /// A number that none of the variants above represents without rounding, such as `1e400`, or JSON
     /// that Rust cannot represent. Its text is kept, and sent as that JSON.
     ///
-    /// Reading JSON text keeps it; a `serde_json::Value` has rounded such a number already. To convert
-    /// it to a `serde_json::Value` is an error if the number is out of the range of `f64`.
+    /// Only JSON text has such a number; a `serde_json::Value` has rounded it already. Converting it to
+    /// a `serde_json::Value` fails if the number is out of the range of `f64`.
     Exact(JsonText),
     /// JSON that section 2.1 does not mention.
     Other(Value),
 }
 
 impl PropertyValue {
-    /// Reads a value from JSON.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Input`](crate::ErrorKind::Input) if the text is not valid JSON.
-    ///
-    /// # Example: a number with more digits than an `f64` holds
-    ///
-    /// ```
-    /// use audience::contacts::{NewContact, PropertyValue};
-    ///
-    /// let balance = PropertyValue::from_json("12345678901234567890.12")?;
-    ///
-    /// assert_eq!(balance.to_string(), "12345678901234567890.12");
-    /// let ada = NewContact::new("ada@example.com").property("balance", balance);
-    /// # Ok::<(), audience::Error>(())
-    /// ```
-    pub fn from_json(text: &str) -> Result<Self, Error> {
-        json_text::parse(text).ok_or_else(|| Error::input("a property is not valid JSON"))
-    }
-
     /// Returns the text, if the value is text.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
@@ -148,12 +126,6 @@ impl Serialize for PropertyValue {
     }
 }
 
-impl<'de> Deserialize<'de> for PropertyValue {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        json_text::deserialize(deserializer)
-    }
-}
-
 impl From<Value> for PropertyValue {
     fn from(value: Value) -> Self {
         match value {
@@ -161,13 +133,6 @@ impl From<Value> for PropertyValue {
             Value::Number(number) => Self::from(number),
             other => Self::Other(other),
         }
-    }
-}
-
-impl From<Number> for PropertyValue {
-    fn from(number: Number) -> Self {
-        let text = number.to_string();
-        json_text::parse(&text).unwrap_or(Self::Other(Value::Number(number)))
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use audience::contacts::{
     BatchEntry, BatchOutcome, Contact, ContactRecord, ContactSummary, NewContact, OnConflict,
-    OptOutReason, Page, Properties, UnsubscribeReason,
+    OptOutReason, Page, Properties, PropertyValue, UnsubscribeReason,
 };
 use audience::rule::{Condition, Engagement, Rule};
 use audience::{ErrorCode, Timestamp};
@@ -75,10 +75,7 @@ fn section_2_1_the_full_contact_is_read_and_written() {
         (ada.first_name.as_deref(), ada.unsubscribe_reason),
         (Some("Ada"), None)
     );
-    assert_eq!(
-        ada.properties["discount"],
-        audience::contacts::PropertyValue::Float(0.15)
-    );
+    assert_eq!(ada.properties["discount"], PropertyValue::Float(0.15));
     assert_eq!(ada.created_at, Timestamp::from_unix(1_700_000_000));
 
     let charles: Contact = read("2.1-contact-complaint.json");
@@ -105,10 +102,8 @@ fn section_2_3_the_list_item_is_read_and_written() {
 
 #[test]
 fn section_2_4_the_new_contact_is_read_and_written() {
-    let properties = Properties::from_iter([
-        ("plan", "pro".into()),
-        ("seats", audience::contacts::PropertyValue::from(3)),
-    ]);
+    let properties =
+        Properties::from_iter([("plan", "pro".into()), ("seats", PropertyValue::from(3))]);
     let built = NewContact::new(ADA)
         .first_name("Ada")
         .last_name("Lovelace")
@@ -178,10 +173,8 @@ fn section_4_4_a_page_and_the_last_page_are_read_and_written() {
 async fn sections_4_5_to_4_7_consent_calls_and_merges_send_these_bodies() {
     let server = respond_with(ok(contact())).await;
     let contacts = contacts(server.uri());
-    let properties = Properties::from_iter([
-        ("plan", "pro".into()),
-        ("seats", audience::contacts::PropertyValue::from(3)),
-    ]);
+    let properties =
+        Properties::from_iter([("plan", "pro".into()), ("seats", PropertyValue::from(3))]);
 
     contacts
         .unsubscribe(ADA)

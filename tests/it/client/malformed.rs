@@ -107,7 +107,7 @@ fn malformed_items() -> [Value; 4] {
 }
 
 #[tokio::test]
-async fn a_malformed_item_does_not_cost_the_page_and_is_named() {
+async fn a_malformed_item_does_not_make_the_page_fail_and_is_reported() {
     for (bad, place) in malformed_items().into_iter().zip([
         "$.data[1].unsubscribed: expected a boolean",
         "$.data[1].email: expected a string",
