@@ -4,9 +4,10 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 /// JSON whose text is kept exactly, because no other Rust value can represent it: see
-/// [`PropertyValue::Exact`].
+/// [`PropertyValue::Exact`](crate::contacts::PropertyValue::Exact).
 ///
-/// It is written as that JSON, not as a string. [`PropertyValue::from_json`] creates it.
+/// It is written as that JSON, not as a string.
+/// [`PropertyValue::from_json`](crate::contacts::PropertyValue::from_json) creates it.
 ///
 /// # Example: a number of any size
 ///
