@@ -80,7 +80,7 @@ impl BatchEntry {
     ///
     /// - `false` if the entry was applied, and for every refusal that the interface document names: the
     ///   entry, the plan or the key must change first.
-    /// - `true` for any other slug, because what it stands for may pass. The entry was not applied.
+    /// - `true` for any other slug, because its cause may be temporary. The entry was not applied.
     /// - If the outcome is [unknown](BatchOutcome::Unknown): `true`, unless the entry was sent with
     ///   [`OnConflict::Error`](super::OnConflict::Error), which would then refuse a contact that the first
     ///   batch created. A report that was stored and read back does not know that, and returns `true`.
@@ -185,7 +185,7 @@ impl BatchOutcome {
 }
 
 /// An entry on the wire. Section 2.5 does not show the name of the message field. No member makes the entry
-/// invalid, whatever its type.
+/// invalid, even if its type is wrong.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ResultEntry {

@@ -98,7 +98,7 @@ struct WireContact {
     topics: Option<BTreeMap<String, bool>>,
 }
 
-/// Reads the text of a member that is not absent. `null` is present, and is no text.
+/// Reads the text of a member that is not absent. `null` is present, but is not text.
 fn present_text<'de, D: Deserializer<'de>, T: From<String>>(
     deserializer: D,
 ) -> Result<Option<Option<T>>, D::Error> {

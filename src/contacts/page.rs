@@ -123,7 +123,7 @@ impl Page {
         PageItems::new(self.data, self.malformed)
     }
 
-    /// Returns the id of the last item, or what stands in for it. `None` if the page has no items.
+    /// Returns the cursor after the last item. `None` if the page has no items.
     pub(super) fn last_id(&self) -> Option<&str> {
         let last = || self.data.last().map(|contact| contact.id.as_str());
         self.cursor.as_deref().or_else(last)

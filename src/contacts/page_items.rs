@@ -29,7 +29,7 @@ impl<'a> RawPage<'a> {
     ///
     /// # Errors
     ///
-    /// `ErrorKind::Decode` if the response is not a page, whatever its items are.
+    /// `ErrorKind::Decode` if the response is not a page. Its items are not read.
     pub(super) fn read(success: &'a Success) -> Result<Self, Error> {
         success.json().map(|Object(page)| page)
     }
@@ -52,7 +52,7 @@ impl<'a> RawPage<'a> {
     }
 }
 
-/// Returns the id of an item, whatever else the item is.
+/// Returns the id of an item, even if the item is malformed.
 fn id_of(item: &RawValue) -> Option<String> {
     #[derive(Deserialize)]
     struct Identified {

@@ -141,7 +141,7 @@ impl FusedStream for ContactStream {
 /// The stream ends when the service responds with an empty page. It also ends
 ///
 /// - after [`ErrorKind::Pagination`] or [`ErrorKind::Input`], which another request cannot fix;
-/// - after the third failure in a row, of whatever kind. A service that is down, for example, does not
+/// - after the third failure in a row, of any kind. A service that is down, for example, does not
 ///   make an endless loop. To try longer, set a patient [`retry`](super::ListContacts::retry) policy, or
 ///   start a new list [`after`](super::ListContacts::after) the [`cursor`](Self::cursor).
 ///

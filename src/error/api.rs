@@ -7,7 +7,7 @@ use http::{HeaderMap, StatusCode};
 use super::body::ErrorBody;
 use super::code::ErrorCode;
 
-/// Where services commonly put the id of a request.
+/// The headers that commonly hold the id of a request.
 const REQUEST_IDS: [&str; 5] = [
     "x-request-id",
     "request-id",

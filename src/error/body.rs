@@ -13,7 +13,7 @@ pub(super) struct ErrorBody {
     pub(super) message: Option<String>,
 }
 
-/// Where a slug may stand in an error object, the likeliest place first.
+/// The members of an error object that may hold a slug, the most likely first.
 const SLUGS: [&str; 7] = [
     "code",
     "slug",
@@ -24,7 +24,7 @@ const SLUGS: [&str; 7] = [
     "status",
 ];
 
-/// Where a message may stand in an error object.
+/// The members of an error object that may hold a message.
 const MESSAGES: [&str; 3] = ["message", "detail", "reason"];
 
 /// Members that are a message unless they look like a slug.

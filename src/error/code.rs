@@ -5,7 +5,7 @@ string_enum! {
     ///
     /// A refused request has it on its [`ApiError`](crate::ApiError); a failed batch entry has its own.
     /// A slug that this version of the crate does not know is kept verbatim as [`ErrorCode::Other`]. In
-    /// a response, a known slug is recognized whatever its case, and with `-` for `_`.
+    /// a response, a known slug is recognized in any case, and with `-` for `_`.
     ///
     /// # Example: slugs and variants
     ///

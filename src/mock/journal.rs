@@ -147,7 +147,7 @@ impl Journal {
     }
 
     /// Returns up to `limit` requests that follow the request with the number `after`, and the number of the last of
-    /// them. If there are none, that is `after`, or the newest number if `after` is greater.
+    /// them. If there is no such request, that is `after`, or the newest number if `after` is greater.
     pub(super) fn page(&self, after: u64, limit: usize) -> (Vec<RecordedRequest>, u64) {
         let dropped = self.last_number - self.entries.len() as u64;
         let skip = usize::try_from(after.saturating_sub(dropped)).unwrap_or(usize::MAX);

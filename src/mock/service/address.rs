@@ -56,7 +56,7 @@ fn capital(letter: char) -> char {
 ///   other than `-` and `_`. An address literal such as `[192.0.2.1]` is also a domain.
 /// - Letters beyond ASCII are valid in both.
 ///
-/// Dots in the local part can stand anywhere: some providers gave out such addresses.
+/// The local part may have dots anywhere: some providers issued such addresses.
 pub(crate) fn is_address(normalized: &str) -> bool {
     let forbidden = |c: char| c.is_whitespace() || c.is_control() || is_invisible(c);
     match normalized.split_once('@') {

@@ -254,11 +254,11 @@ dialect_settings! {
     other_content_type:
     /// The effect of a `Content-Type` other than JSON on a request with a body.
     OtherContentType {
-        /// 422 `validation_error`, as for any other invalid body: section 7 has no status of its own for it.
+        /// 422 `validation_error`, as for any other invalid body. Section 7 has no other status for it.
         Unprocessable,
         /// 415 `unsupported_media_type`.
         UnsupportedMediaType,
-        /// The body is read as JSON whatever its content type.
+        /// The content type is ignored; the body is read as JSON.
         Ignored,
     }
 
