@@ -1,4 +1,4 @@
-//! What every endpoint has in common: the [`Endpoint`] trait and the builder around it.
+//! The parts that every endpoint shares: the [`Endpoint`] trait and the builder around it.
 
 use super::full_response::Response;
 use super::future::ResponseFuture;
@@ -13,7 +13,7 @@ pub(crate) trait Endpoint: Send + 'static {
     /// The operation, for error messages and spans.
     const OPERATION: Operation;
 
-    /// What a call returns.
+    /// The result of a call.
     type Output: Send + 'static;
 
     /// Builds the request.

@@ -38,7 +38,7 @@ pub(super) enum Failure {
 pub(super) enum AttemptLimit {
     /// Its timeout.
     Timeout(Duration),
-    /// What is left of the call, which is less than the timeout.
+    /// The rest of the call, which is less than the timeout.
     Deadline(Duration),
 }
 

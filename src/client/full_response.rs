@@ -6,7 +6,7 @@ use http::{HeaderMap, StatusCode};
 use super::response::Success;
 use crate::Error;
 
-/// What a call returned, with the status and the headers of the response and the number of attempts.
+/// The result of a call, with the status and the headers of the response and the number of attempts.
 ///
 /// Every builder has a method `response()` that returns it. It dereferences to the value, which
 /// [`into_inner`](Self::into_inner) takes out.

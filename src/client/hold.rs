@@ -31,7 +31,7 @@ impl Hold {
     }
 }
 
-/// What the decision depends on, beside the policy.
+/// The inputs of the decision, beside the policy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HoldState {
     /// The time to the end of the hold.
@@ -42,7 +42,7 @@ pub(super) struct HoldState {
     pub(super) deadline: Option<Duration>,
 }
 
-/// What to do before an attempt.
+/// The next step before an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HoldDecision {
     /// There is no hold: send the request.

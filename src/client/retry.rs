@@ -9,7 +9,7 @@ use super::request::RetrySafety;
 use super::retry_policy::RetryPolicy;
 use crate::error::is_transient;
 
-/// What the decision depends on, beside the policy.
+/// The inputs of the decision, beside the policy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RetryState {
     /// The number of the failed attempt, counted from 1.
@@ -19,7 +19,7 @@ pub(super) struct RetryState {
     pub(super) retry_after: Option<Duration>,
 }
 
-/// What to do after a failed attempt.
+/// The next step after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RetryDecision {
     /// Make another attempt after this wait.

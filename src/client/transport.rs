@@ -34,7 +34,7 @@ pub(super) struct Transport {
     body_limit: usize,
 }
 
-/// What a [`Transport`] is built from.
+/// The settings of a [`Transport`].
 pub(super) struct TransportSettings {
     pub(super) base: Url,
     pub(super) key: Secret,

@@ -68,7 +68,7 @@ impl BatchReport {
 pub struct BatchEntry {
     /// The address of the entry: as in the response or, if the response has none, as it was sent.
     pub email: String,
-    /// What happened to the entry.
+    /// The result of the entry.
     pub outcome: BatchOutcome,
     /// Whether the entry was sent with `OnConflict::Error`.
     #[serde(skip)]
@@ -152,7 +152,7 @@ impl Serialize for BatchEntry {
     }
 }
 
-/// What happened to one entry of a batch.
+/// The result of one entry of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BatchOutcome {

@@ -168,7 +168,7 @@ pub(super) fn check(properties: &Properties) -> Result<(), Error> {
     }
 }
 
-/// What the service does if the address of a new contact already exists (interface section 2.4).
+/// The action of the service if the address of a new contact already exists (interface section 2.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

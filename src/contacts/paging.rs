@@ -15,7 +15,7 @@ pub(super) struct PageCursor {
     cycle: CycleDetector,
 }
 
-/// What to do with a page.
+/// The next step after a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageStep {
     /// Return the page; another may follow.

@@ -1,4 +1,4 @@
-//! What a program asks about an error: its status, and predicates for the refusals that the interface
+//! The questions a program asks about an error: its status, and predicates for the refusals that the interface
 //! document names (section 7) and for the common classes of failures.
 
 use std::time::Duration;

@@ -16,7 +16,7 @@ pub enum Condition {
     Property {
         /// The name of the property.
         key: String,
-        /// What must be true of its value.
+        /// The test of its value.
         test: PropertyTest,
     },
     /// A condition on what happened to the contact's mail.

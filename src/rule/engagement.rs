@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-/// What happened to mail that was sent to a contact.
+/// An event of mail that was sent to a contact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -1,6 +1,6 @@
 use crate::properties::PropertyValue;
 
-/// What must be true of the value of a property.
+/// A test of the value of a property.
 ///
 /// The methods of [`PropertyCondition`](super::PropertyCondition) create it. The variants are public so
 /// that a program can match on a rule read from JSON.

@@ -45,7 +45,7 @@ pub enum VerifyError {
     /// `webhook-signature` is not exactly 64 lowercase hex digits (interface section 5).
     #[error("the webhook-signature header is not 64 lowercase hex digits: {hint}")]
     MalformedSignature {
-        /// What it looks like instead.
+        /// The form that it seems to have instead.
         hint: SignatureHint,
     },
 
@@ -93,7 +93,7 @@ pub enum VerifyError {
     /// 6.2).
     #[error("the authenticated body is not an event envelope: {problem}")]
     InvalidEnvelope {
-        /// What is wrong with the body.
+        /// The problem with the body.
         problem: EnvelopeProblem,
     },
 }

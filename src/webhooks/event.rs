@@ -48,7 +48,7 @@ pub struct Event {
     pub id: EventId,
     /// When the event happened.
     pub created_at: Timestamp,
-    /// What happened.
+    /// The type of the event, with its data.
     pub data: EventData,
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Refusal {
     pub(crate) status: u16,
     /// The slug, such as `not_found`.
     pub(crate) code: Cow<'static, str>,
-    /// What is wrong with the request, for the person who debugs it.
+    /// The message for the person who debugs the request.
     pub(crate) message: String,
 }
 

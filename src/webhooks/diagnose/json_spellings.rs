@@ -25,7 +25,7 @@ pub(super) fn json_spellings(text: &str) -> impl Iterator<Item = String> {
         })
 }
 
-/// Where a serializer puts white space.
+/// The places in which a serializer puts white space.
 struct Layout {
     after_comma: &'static str,
     after_colon: &'static str,

@@ -30,7 +30,7 @@ pub enum Rejection {
     Verify {
         /// Why it was refused.
         error: VerifyError,
-        /// What was refused; see [`diagnose`](Self::diagnose).
+        /// The refused delivery; see [`diagnose`](Self::diagnose).
         delivery: RefusedDelivery,
     },
 

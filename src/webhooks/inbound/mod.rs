@@ -41,7 +41,7 @@ pub struct InboundMail {
     pub in_reply_to_email_id: Option<String>,
     /// The message's text, without the quoted reply and the signature block.
     pub text: String,
-    /// What was checked about the sender. For reporting only: mail is not refused on it.
+    /// The checks of the sender. For reporting only: mail is not refused on it.
     pub authentication_results: AuthenticationResults,
 }
 

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// What a malformed `webhook-signature` looks like instead of 64 lowercase hex digits.
+/// The form that a malformed `webhook-signature` seems to have, instead of 64 lowercase hex digits.
 ///
 /// Other webhook schemes use the same header names, so a delivery of another scheme, or code
 /// written for one, is easily mistaken for this one.

@@ -3,19 +3,13 @@
 use audience::mock::{Dialect, OtherContentType};
 use serde_json::json;
 
-use super::Api;
+use super::{Api, api_with_ada};
 
 const ADA: &str = "ada@example.com";
 
-fn api() -> Api {
-    let api = Api::start();
-    api.create(ADA);
-    api
-}
-
 #[test]
 fn default_a_content_type_other_than_json_is_422_and_is_named() {
-    let api = api();
+    let api = api_with_ada();
     let before = api.retrieve(ADA);
 
     for content_type in [
@@ -64,7 +58,7 @@ fn default_a_content_type_other_than_json_is_422_and_is_named() {
 
 #[test]
 fn default_a_body_with_a_json_content_type_or_without_one_is_read() {
-    let api = api();
+    let api = api_with_ada();
 
     for (n, content_type) in [
         "application/json",
@@ -86,7 +80,7 @@ fn default_a_body_with_a_json_content_type_or_without_one_is_read() {
 
 #[test]
 fn default_the_content_type_of_a_request_without_a_body_is_ignored() {
-    let api = api();
+    let api = api_with_ada();
 
     for target in [
         "/contacts/ada%40example.com/unsubscribe",
@@ -106,7 +100,7 @@ fn default_the_content_type_of_a_request_without_a_body_is_ignored() {
 
 #[test]
 fn default_the_content_type_is_checked_after_the_key_the_path_and_the_method() {
-    let api = api();
+    let api = api_with_ada();
     let plain = |method: &str, target: &str| {
         api.request(method, target)
             .header("content-type", "text/plain")

@@ -4,19 +4,13 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
-use super::Api;
+use super::api_with_ada;
 
 const ADA: &str = "ada@example.com";
 
-fn api() -> Api {
-    let api = Api::start();
-    api.create(ADA);
-    api
-}
-
 #[test]
 fn a_head_request_is_404_without_a_body() {
-    let api = api();
+    let api = api_with_ada();
 
     for target in ["/contacts", "/contacts/ada%40example.com"] {
         let response = api.request("HEAD", target).send();
@@ -27,7 +21,7 @@ fn a_head_request_is_404_without_a_body() {
 
 #[test]
 fn an_unsupported_method_is_404_names_the_supported_ones_and_changes_nothing() {
-    let api = api();
+    let api = api_with_ada();
     let before = api.retrieve(ADA);
 
     for (target, supported) in [
@@ -64,7 +58,7 @@ fn an_unsupported_method_is_404_names_the_supported_ones_and_changes_nothing() {
 
 #[test]
 fn unknown_paths_are_404_with_the_usual_error_body() {
-    let api = api();
+    let api = api_with_ada();
 
     for target in [
         "/",
@@ -87,7 +81,7 @@ fn unknown_paths_are_404_with_the_usual_error_body() {
 
 #[test]
 fn the_body_of_a_get_is_ignored() {
-    let api = api();
+    let api = api_with_ada();
 
     api.request("GET", "/contacts")
         .body("{ no json")
@@ -101,7 +95,7 @@ fn the_body_of_a_get_is_ignored() {
 
 #[test]
 fn the_accept_header_is_ignored() {
-    let response = api()
+    let response = api_with_ada()
         .request("GET", "/contacts")
         .header("accept", "text/html")
         .send();
@@ -111,7 +105,7 @@ fn the_accept_header_is_ignored() {
 
 #[test]
 fn a_body_that_is_not_utf_8_is_422() {
-    let api = api();
+    let api = api_with_ada();
 
     for body in [
         &b"{\"email\": \"\xff@example.com\"}"[..],
@@ -131,7 +125,7 @@ fn a_body_that_is_not_utf_8_is_422() {
 
 #[test]
 fn a_body_with_a_byte_order_mark_is_422() {
-    let api = api();
+    let api = api_with_ada();
 
     api.post("/contacts", "\u{feff}{\"email\": \"bob@example.com\"}")
         .refused(422, "validation_error");
@@ -139,7 +133,7 @@ fn a_body_with_a_byte_order_mark_is_422() {
 
 #[test]
 fn deeply_nested_json_is_422_without_a_crash() {
-    let api = api();
+    let api = api_with_ada();
 
     for depth in [200, 100_000] {
         let nested = "[".repeat(depth) + &"]".repeat(depth);
@@ -163,7 +157,7 @@ fn deeply_nested_json_is_422_without_a_crash() {
 
 #[test]
 fn huge_numbers_are_stored_as_json_parses_them_or_refused() {
-    let api = api();
+    let api = api_with_ada();
 
     for number in [
         "18446744073709551615",
@@ -189,7 +183,7 @@ fn huge_numbers_are_stored_as_json_parses_them_or_refused() {
 
 #[test]
 fn a_duplicate_member_is_422() {
-    let api = api();
+    let api = api_with_ada();
 
     for body in [
         r#"{"email": "a@example.com", "email": "b@example.com"}"#,
@@ -211,7 +205,7 @@ fn a_duplicate_member_is_422() {
 
 #[test]
 fn a_chunked_body_is_read_like_any_other() {
-    let api = api();
+    let api = api_with_ada();
 
     let response = api.send_raw(&format!(
         "POST /contacts HTTP/1.1\r\nhost: mock\r\nconnection: close\r\nauthorization: Bearer {}\r\ntransfer-encoding: chunked\r\n\r\n\
@@ -225,7 +219,7 @@ fn a_chunked_body_is_read_like_any_other() {
 
 #[test]
 fn several_requests_on_one_connection_get_responses_in_order() {
-    let api = api();
+    let api = api_with_ada();
     let key = api.server.full_key();
 
     let responses = api.send_raw(&format!(
@@ -242,7 +236,7 @@ fn several_requests_on_one_connection_get_responses_in_order() {
 
 #[test]
 fn invalid_http_does_not_stop_the_server() {
-    let api = api();
+    let api = api_with_ada();
 
     for garbage in [
         &b"\x16\x03\x01\x02\x00"[..],

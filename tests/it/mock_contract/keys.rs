@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Api;
+use super::{Api, api_with_ada};
 
 /// Every call of section 4, each valid with a full-access key.
 fn calls() -> Vec<(&'static str, &'static str, Value)> {
@@ -25,15 +25,9 @@ fn calls() -> Vec<(&'static str, &'static str, Value)> {
     ]
 }
 
-fn api() -> Api {
-    let api = Api::start();
-    api.create("ada@example.com");
-    api
-}
-
 #[test]
 fn section_5_a_full_access_key_may_do_everything() {
-    let api = api();
+    let api = api_with_ada();
 
     for (method, target, body) in calls() {
         let response = api.request(method, target).body(body).send();
@@ -47,7 +41,7 @@ fn section_5_a_full_access_key_may_do_everything() {
 
 #[test]
 fn section_5_the_audience_endpoints_need_a_full_access_key() {
-    let api = api();
+    let api = api_with_ada();
     let before = api.retrieve("ada@example.com");
 
     for (method, target, body) in calls() {
@@ -64,7 +58,7 @@ fn section_5_the_audience_endpoints_need_a_full_access_key() {
 
 #[test]
 fn section_5_a_sending_key_cannot_find_out_who_is_a_contact() {
-    let api = api();
+    let api = api_with_ada();
     let refusal = |target: &str| {
         api.request("GET", target)
             .sending_key()
@@ -80,7 +74,7 @@ fn section_5_a_sending_key_cannot_find_out_who_is_a_contact() {
 
 #[test]
 fn default_no_key_is_401_on_every_endpoint() {
-    let api = api();
+    let api = api_with_ada();
 
     for (method, target, body) in calls() {
         api.request(method, target)
@@ -100,7 +94,7 @@ fn default_no_key_is_401_on_every_endpoint() {
 
 #[test]
 fn default_an_unknown_or_misplaced_key_is_401() {
-    let api = api();
+    let api = api_with_ada();
     let key = api.server.full_key().to_owned();
 
     for authorization in [
@@ -134,7 +128,7 @@ fn default_an_unknown_or_misplaced_key_is_401() {
 
 #[test]
 fn default_a_refusal_does_not_contain_the_key() {
-    let api = api();
+    let api = api_with_ada();
 
     let response = api
         .request("GET", "/contacts")
@@ -172,7 +166,7 @@ fn default_the_header_of_the_key_can_be_changed() {
 
 #[test]
 fn default_emails_accepts_both_keys() {
-    let api = api();
+    let api = api_with_ada();
     let mail = json!({"from": "me@example.com", "to": "ada@example.com", "subject": "Hello"});
 
     for request in [

@@ -135,6 +135,13 @@ impl Api {
     }
 }
 
+/// Starts a mock with the contact `ada@example.com`.
+fn api_with_ada() -> Api {
+    let api = Api::start();
+    api.create("ada@example.com");
+    api
+}
+
 /// The path of a contact, with the address URL-encoded.
 fn contact(address: &str) -> String {
     format!("/contacts/{}", encoded(address))
