@@ -69,6 +69,9 @@ pub mod client;
 pub mod contacts;
 #[cfg(feature = "client")]
 mod error;
+#[cfg(feature = "import")]
+#[cfg_attr(docsrs, doc(cfg(feature = "import")))]
+pub mod import;
 #[cfg(any(feature = "client", feature = "webhooks"))]
 mod json;
 #[cfg(feature = "mock")]

@@ -44,6 +44,12 @@ impl Client {
         }
     }
 
+    /// Returns the base URL.
+    #[cfg(feature = "import")]
+    pub(crate) fn base_url(&self) -> String {
+        self.sender.transport.base().to_string()
+    }
+
     /// Sends a request, with retries, and decodes its response.
     pub(crate) fn send<T: Send + 'static>(
         self,

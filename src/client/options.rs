@@ -1,7 +1,12 @@
 //! The settings that every call has.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use http::StatusCode;
+
+use super::failed_attempt::Failure;
 use super::retry_policy::RetryPolicy;
 
 /// The settings of one call that differ from its client's.
@@ -11,6 +16,44 @@ pub(crate) struct CallOptions {
     pub(crate) deadline: CallDeadline,
     pub(crate) retry: Option<RetryPolicy>,
     pub(crate) repeatable: bool,
+    pub(crate) watch: Option<Arc<dyn AttemptWatch>>,
+}
+
+/// Is told about the failed attempts of a call while it runs.
+pub(crate) trait AttemptWatch: fmt::Debug + Send + Sync {
+    /// An attempt failed. `is_congestion` says that the service cannot keep up: a 429, a 503 or a timeout.
+    fn failed(&self, is_congestion: bool);
+
+    /// The call waits before the next attempt.
+    fn waits(&self);
+
+    /// The wait is over.
+    fn resumes(&self);
+}
+
+impl CallOptions {
+    /// Tells the watch about a failed attempt.
+    pub(super) fn report_failure(&self, failure: Failure, is_timeout: bool) {
+        let is_congestion = is_timeout
+            || matches!(
+                failure,
+                Failure::Status(StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
+            );
+        if let Some(watch) = &self.watch {
+            watch.failed(is_congestion);
+        }
+    }
+
+    /// Waits before the next attempt, and tells the watch so.
+    pub(super) async fn wait(&self, time: Duration) {
+        if let Some(watch) = &self.watch {
+            watch.waits();
+        }
+        tokio::time::sleep(time).await;
+        if let Some(watch) = &self.watch {
+            watch.resumes();
+        }
+    }
 }
 
 /// The deadline of one call.

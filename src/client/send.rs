@@ -69,11 +69,12 @@ impl Sender {
                 retry_after: failed.error.retry_after(),
             };
             self.hold_back_clones(&state);
+            options.report_failure(state.failure, failed.error.is_timeout());
             let error = failed.error.after(attempt, worst);
             match retry::decide(policy, &state, fastrand::f64()) {
                 RetryDecision::Retry { wait } if deadline.allows(wait) => {
                     trace::retry(operation, attempt, wait);
-                    tokio::time::sleep(wait).await;
+                    options.wait(wait).await;
                 }
                 RetryDecision::Retry { .. } | RetryDecision::Stop => return Err(error),
             }

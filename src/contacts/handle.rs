@@ -26,6 +26,14 @@ pub struct Contacts {
     pub(super) client: Client,
 }
 
+#[cfg(feature = "import")]
+impl Contacts {
+    /// Returns the base URL of the service.
+    pub(crate) fn base_url(&self) -> String {
+        self.client.base_url()
+    }
+}
+
 impl Client {
     /// Returns the handle to the contacts endpoints (interface section 4).
     #[must_use]

@@ -73,3 +73,6 @@ pub use retrieve::RetrieveContact;
 pub use stream::{ContactStream, PageStream};
 pub use subscribe::Subscribe;
 pub use unsubscribe::Unsubscribe;
+
+/// TEMP
+pub fn normalized_address(address: &str) -> String { address.trim().to_lowercase() }

@@ -144,12 +144,12 @@ impl NewContact {
     }
 
     /// Returns whether a retry would be refused if the first attempt was applied.
-    pub(super) fn fails_on_conflict(&self) -> bool {
+    pub(crate) fn fails_on_conflict(&self) -> bool {
         self.on_conflict == Some(OnConflict::Error)
     }
 
     /// Checks that JSON can represent the properties. Fails as [`check`] does.
-    pub(super) fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         self.properties.as_ref().map_or(Ok(()), check)
     }
 }

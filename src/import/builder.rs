@@ -1,0 +1,265 @@
+use std::fmt;
+use std::future::poll_fn;
+use std::io::Write;
+use std::pin::Pin;
+
+
+use futures_core::Stream;
+
+use super::batch::{Sender, unwritable};
+use super::error::ImportError;
+use super::journal::{Header, Journal, Record, Resumed, fingerprint};
+use super::outcomes::Outcomes;
+use super::progress::Progress;
+use super::rejects::Rejects;
+use super::row::ImportRow;
+use super::run::{Keep, Run, Settings};
+use super::source::Source;
+use super::ImportReport;
+use crate::client::{CallOptions, call_settings};
+use crate::contacts::{Contacts, MAX_BATCH};
+use crate::Error;
+
+/// The number of batches in flight, unless [`Import::max_in_flight`] sets it.
+const DEFAULT_MAX_IN_FLIGHT: usize = 16;
+
+impl Contacts {
+    /// Imports contacts, however many: in batches of 100, several at once.
+    pub fn import<I>(&self, rows: I) -> Import
+    where
+        I: IntoIterator<Item: Into<ImportRow> + 'static, IntoIter: Send + 'static>,
+    {
+        Import::new(self.clone(), Source::from_iter(rows))
+    }
+
+    /// Imports contacts like [`import`](Self::import), from a stream.
+    pub fn import_stream<S>(&self, rows: S) -> Import
+    where
+        S: Stream<Item: Into<ImportRow>> + Send + 'static,
+    {
+        Import::new(self.clone(), Source::from_stream(rows))
+    }
+}
+
+/// An import, run by `.await`: see [`Contacts::import`].
+#[must_use = "an import runs only when it is awaited"]
+pub struct Import {
+    contacts: Contacts,
+    source: Source,
+    options: CallOptions,
+    max_in_flight: usize,
+    stop_on_failure: bool,
+    dry_run: bool,
+    total: Option<u64>,
+    journal: Option<Journal>,
+    rejects: Option<Box<dyn Write + Send>>,
+    on_progress: Option<Box<dyn FnMut(&Progress) + Send>>,
+}
+
+impl Import {
+    fn new(contacts: Contacts, source: Source) -> Self {
+        Self {
+            contacts,
+            source,
+            options: CallOptions::default(),
+            max_in_flight: DEFAULT_MAX_IN_FLIGHT,
+            stop_on_failure: false,
+            dry_run: false,
+            total: None,
+            journal: None,
+            rejects: None,
+            on_progress: None,
+        }
+    }
+
+    /// Sets how many batches may be in flight at once at the most. Default: 16.
+    pub fn max_in_flight(mut self, batches: usize) -> Self {
+        self.max_in_flight = batches;
+        self
+    }
+
+    /// Stops the import at the first batch that fails for good. Default: the rest goes on.
+    pub fn stop_on_failure(mut self) -> Self {
+        self.stop_on_failure = true;
+        self
+    }
+
+    /// Checks all rows and sends nothing.
+    pub fn dry_run(mut self) -> Self {
+        self.dry_run = true;
+        self
+    }
+
+    /// Sets how many rows there are, for [`Progress::total`].
+    pub fn total(mut self, rows: u64) -> Self {
+        self.total = Some(rows);
+        self
+    }
+
+    /// Records what is finished in this journal, and goes on where it ends.
+    pub fn journal(mut self, journal: Journal) -> Self {
+        self.journal = Some(journal);
+        self
+    }
+
+    /// Writes every row that was not applied in full to this file, as CSV.
+    pub fn rejects(mut self, file: impl Write + Send + 'static) -> Self {
+        self.rejects = Some(Box::new(file));
+        self
+    }
+
+    /// Sets a function to call whenever there is progress.
+    pub fn on_progress(mut self, show: impl FnMut(&Progress) + Send + 'static) -> Self {
+        self.on_progress = Some(Box::new(show));
+        self
+    }
+
+    /// Returns a stream of all rows with their outcomes, in input order. The import runs while the stream
+    /// is polled.
+    pub fn outcomes(self) -> Outcomes {
+        Outcomes::new(self)
+    }
+}
+
+call_settings!(Import, options);
+
+/// Everything that the run of an import needs.
+pub(super) struct Runner {
+    pub(super) run: Run,
+    on_progress: Option<Box<dyn FnMut(&Progress) + Send>>,
+}
+
+impl Runner {
+    /// Checks the journal against the rows, and starts the import.
+    pub(super) async fn start(import: Import, keep: Keep) -> Result<Self, ImportError> {
+        let stopped = |error: Error| ImportError::new(ImportReport::default(), error);
+        let Import {
+            contacts,
+            mut source,
+            options,
+            ..
+        } = import;
+        let total = import.total.or_else(|| source.total());
+        let (resumed, journal) = match import.journal {
+            None => (None, None),
+            Some(journal) => {
+                let (resumed, writer) = journal
+                    .into_parts()
+                    .map_err(|error| stopped(unwritable(error.into())))?;
+                let head = read_head(&mut source).await;
+                let header = header(&contacts, &head);
+                check_header(&resumed, &header).map_err(stopped)?;
+                if resumed.is_empty() {
+                    let appended = writer.append(&Record::Import(header)).await;
+                    appended.map_err(|error| stopped(unwritable(error)))?;
+                }
+                source = source.after(head);
+                (Some(resumed), Some(writer))
+            }
+        };
+        let settings = Settings {
+            max_in_flight: import.max_in_flight,
+            stop_on_failure: import.stop_on_failure,
+            dry_run: import.dry_run,
+            total,
+            keep,
+        };
+        let sender = Sender {
+            contacts,
+            options,
+            journal,
+        };
+        Ok(Self {
+            run: Run::new(source, resumed, sender, settings),
+            on_progress: import.on_progress,
+        })
+    }
+
+    /// Runs until something has changed. Returns whether there is more to do.
+    pub(super) async fn change(&mut self) -> bool {
+        let changed = poll_fn(|context| self.run.poll_change(context)).await;
+        if let Some(show) = &mut self.on_progress {
+            show(&self.run.progress());
+        }
+        changed.is_some()
+    }
+
+    pub(super) fn finish(self) -> Result<ImportReport, ImportError> {
+        match self.run.finish() {
+            (report, None) => Ok(report),
+            (report, Some(error)) => Err(ImportError::new(report, error)),
+        }
+    }
+}
+
+/// Reads as many rows as a batch has at most.
+async fn read_head(source: &mut Source) -> Vec<ImportRow> {
+    let mut head = Vec::new();
+    while head.len() < MAX_BATCH
+        && let Some(row) = poll_fn(|context| source.poll_next(context)).await
+    {
+        head.push(row);
+    }
+    head
+}
+
+fn header(contacts: &Contacts, head: &[ImportRow]) -> Header {
+    let first_rows = (0_u64..).zip(head).fold(0_u64, |sum, (number, row)| {
+        sum.wrapping_add(fingerprint(number, row))
+    });
+    Header::new(contacts.base_url(), first_rows)
+}
+
+fn check_header(resumed: &Resumed, header: &Header) -> Result<(), Error> {
+    match resumed.header().and_then(|found| found.mismatch(header)) {
+        None => Ok(()),
+        Some(problem) => Err(Error::input(format!(
+            "the journal cannot continue this import: {problem}; choose another file for the journal"
+        ))),
+    }
+}
+
+impl IntoFuture for Import {
+    type Output = Result<ImportReport, ImportError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(mut self) -> Self::IntoFuture {
+        let rejects = self.rejects.take().map(Rejects::new);
+        Box::pin(async move {
+            let keep = match rejects {
+                Some(_) => Keep::NotApplied,
+                None => Keep::Nothing,
+            };
+            let mut runner = Runner::start(self, keep).await?;
+            let mut rejects = rejects;
+            loop {
+                let goes_on = runner.change().await;
+                while let Some((row, outcome)) = runner.run.next_settled() {
+                    if let Some(rejects) = &mut rejects {
+                        rejects.write(&row, &outcome);
+                    }
+                }
+                if !goes_on {
+                    break;
+                }
+            }
+            let written = rejects.map_or(Ok(()), Rejects::finish);
+            let report = runner.finish()?;
+            match written {
+                Ok(()) => Ok(report),
+                Err(error) => {
+                    let error = Error::config("could not write the rejects").caused_by(error);
+                    Err(ImportError::new(report, error))
+                }
+            }
+        })
+    }
+}
+
+impl fmt::Debug for Import {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Import")
+            .field("max_in_flight", &self.max_in_flight)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,166 @@
+//! Which rows go into the next batch. Pure.
+//!
+//! Rows of one address apply in input order: a batch applies its entries in order (interface section
+//! 4.2), and a row waits while another batch with its address is in flight.
+
+use std::collections::{HashSet, VecDeque};
+
+use super::row::NumberedRow;
+use crate::contacts::MAX_BATCH;
+
+/// The rows that may wait for an address before no more are read.
+const MAX_WAITING: usize = 2 * MAX_BATCH;
+
+/// The rows that are read but not sent, and the addresses that are in flight.
+#[derive(Debug, Default)]
+pub(super) struct Grouping {
+    /// In input order.
+    pending: VecDeque<NumberedRow>,
+    /// How many of the pending rows have an address in flight.
+    waiting: usize,
+    /// The addresses of the batches in flight. No two of them share one.
+    in_flight: HashSet<String>,
+}
+
+impl Grouping {
+    /// Returns whether another row should be read before the next batch is taken.
+    pub(super) fn needs_rows(&self) -> bool {
+        self.sendable() < MAX_BATCH && self.waiting < MAX_WAITING
+    }
+
+    /// Returns how many rows could be sent now.
+    pub(super) fn sendable(&self) -> usize {
+        self.pending.len() - self.waiting
+    }
+
+    /// Returns how many rows are read but not sent.
+    pub(super) fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Returns the number of the first row that is not sent.
+    pub(super) fn first_pending(&self) -> Option<u64> {
+        self.pending.front().map(|row| row.number)
+    }
+
+    /// Adds the next row of the input.
+    pub(super) fn push(&mut self, row: NumberedRow) {
+        self.waiting += usize::from(self.in_flight.contains(&row.address));
+        self.pending.push_back(row);
+    }
+
+    /// Takes the rows of the next batch, and marks their addresses as in flight. Empty if every row has
+    /// to wait.
+    pub(super) fn take_batch(&mut self) -> Vec<NumberedRow> {
+        let mut batch = Vec::with_capacity(self.sendable().min(MAX_BATCH));
+        let mut left = VecDeque::with_capacity(self.pending.len());
+        while let Some(row) = self.pending.pop_front() {
+            if batch.len() == MAX_BATCH {
+                left.push_back(row);
+                break;
+            }
+            if self.in_flight.contains(&row.address) {
+                left.push_back(row);
+            } else {
+                batch.push(row);
+            }
+        }
+        left.append(&mut self.pending);
+        self.pending = left;
+        for row in &batch {
+            self.in_flight.insert(row.address.clone());
+        }
+        self.count_waiting();
+        batch
+    }
+
+    /// Marks the addresses of a batch as no longer in flight.
+    pub(super) fn finish<'a>(&mut self, addresses: impl IntoIterator<Item = &'a str>) {
+        for address in addresses {
+            self.in_flight.remove(address);
+        }
+        self.count_waiting();
+    }
+
+    /// Takes all rows that are not sent, in input order.
+    pub(super) fn take_pending(&mut self) -> impl Iterator<Item = NumberedRow> {
+        self.waiting = 0;
+        std::mem::take(&mut self.pending).into_iter()
+    }
+
+    fn count_waiting(&mut self) {
+        let waits = |row: &&NumberedRow| self.in_flight.contains(&row.address);
+        self.waiting = self.pending.iter().filter(waits).count();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contacts::NewContact;
+    use crate::import::ImportRow;
+
+    fn row(number: u64, address: &str) -> NumberedRow {
+        NumberedRow::new(number, ImportRow::new(NewContact::new(address)))
+    }
+
+    fn numbers(batch: &[NumberedRow]) -> Vec<u64> {
+        batch.iter().map(|row| row.number).collect()
+    }
+
+    fn grouping(rows: impl IntoIterator<Item = (u64, &'static str)>) -> Grouping {
+        let mut grouping = Grouping::default();
+        for (number, address) in rows {
+            grouping.push(row(number, address));
+        }
+        grouping
+    }
+
+    #[test]
+    fn a_batch_has_at_most_100_rows_in_input_order() {
+        let mut grouping = Grouping::default();
+        for number in 0..150 {
+            grouping.push(row(number, &format!("{number}@x.io")));
+        }
+
+        assert_eq!(numbers(&grouping.take_batch()), (0..100).collect::<Vec<_>>());
+        assert_eq!(numbers(&grouping.take_batch()), (100..150).collect::<Vec<_>>());
+        assert!(grouping.take_batch().is_empty());
+    }
+
+    #[test]
+    fn a_row_waits_while_its_address_is_in_flight_in_any_spelling() {
+        let mut grouping = grouping([(0, "a@x.io")]);
+        assert_eq!(numbers(&grouping.take_batch()), [0]);
+        grouping.push(row(1, " A@X.io "));
+        grouping.push(row(2, "b@x.io"));
+        grouping.push(row(3, "a@x.io"));
+
+        assert_eq!(numbers(&grouping.take_batch()), [2]);
+        assert!(grouping.take_batch().is_empty());
+
+        grouping.finish(["a@x.io"]);
+        assert_eq!(numbers(&grouping.take_batch()), [1, 3]);
+    }
+
+    #[test]
+    fn the_same_address_twice_may_be_in_one_batch() {
+        let mut grouping = grouping([(0, "a@x.io"), (1, "A@x.io")]);
+
+        assert_eq!(numbers(&grouping.take_batch()), [0, 1]);
+    }
+
+    #[test]
+    fn reading_stops_when_too_many_rows_wait_for_one_address() {
+        let mut grouping = grouping([(0, "a@x.io")]);
+        grouping.take_batch();
+        let mut number = 0;
+
+        while grouping.needs_rows() {
+            number += 1;
+            grouping.push(row(number, "a@x.io"));
+        }
+
+        assert_eq!((grouping.sendable(), grouping.pending()), (0, MAX_WAITING));
+    }
+}

@@ -1,0 +1,95 @@
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ErrorCode;
+
+/// What an import did with one row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum RowOutcome {
+    /// The contact was created.
+    Created,
+    /// The address existed and was updated.
+    ///
+    /// After a retry or a resumed import, this may be a contact that an earlier attempt created.
+    Updated,
+    /// The address existed and was left unchanged.
+    Skipped,
+    /// The row was not applied.
+    Refused {
+        /// The slug of the refusal. `invalid_row` if the row could not be sent.
+        code: ErrorCode,
+        /// What was wrong, if anybody said so.
+        message: Option<String>,
+        /// Whether importing the same row again can help.
+        retryable: bool,
+    },
+    /// The contact was created, updated or skipped, but an opt-out of the row was not recorded. Until it
+    /// is, the contact may get broadcasts that it opted out of.
+    OptOutFailed {
+        /// The slug of the refusal, or what kind of failure it was.
+        code: ErrorCode,
+        /// Which opt-out failed, and why.
+        message: Option<String>,
+    },
+    /// The row was not sent, because the import stopped before it.
+    NotSent,
+    /// The row was sent, and no usable response arrived: it may have been applied or not.
+    Unknown,
+}
+
+impl RowOutcome {
+    /// Returns whether the row was applied in full.
+    #[must_use]
+    pub fn is_applied(&self) -> bool {
+        matches!(self, Self::Created | Self::Updated | Self::Skipped)
+    }
+
+    /// Returns whether importing the same row again can help.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Created | Self::Updated | Self::Skipped => false,
+            Self::Refused { retryable, .. } => *retryable,
+            Self::OptOutFailed { .. } | Self::NotSent | Self::Unknown => true,
+        }
+    }
+
+    /// Returns the slug for the rejects, or the name of the outcome.
+    #[must_use]
+    pub fn code(&self) -> &str {
+        match self {
+            Self::Created => "created",
+            Self::Updated => "updated",
+            Self::Skipped => "skipped",
+            Self::Refused { code, .. } => code.as_str(),
+            Self::OptOutFailed { .. } => "opt_out_failed",
+            Self::NotSent => "not_sent",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Returns the message, if there is one.
+    #[must_use]
+    pub fn message(&self) -> Option<&str> {
+        match self {
+            Self::Refused { message, .. } | Self::OptOutFailed { message, .. } => {
+                message.as_deref()
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Writes the code and, if there is one, the message.
+impl fmt::Display for RowOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code())?;
+        match self.message() {
+            Some(message) => write!(f, ": {message}"),
+            None => Ok(()),
+        }
+    }
+}
