@@ -72,7 +72,7 @@ impl Sender {
             let error = failed.error.after(attempt, worst);
             match retry::decide(policy, &state, fastrand::f64()) {
                 RetryDecision::Retry { wait } if deadline.allows(wait) => {
-                    trace::retry(operation, attempt, wait);
+                    trace::retry(operation, attempt, wait, &error);
                     tokio::time::sleep(wait).await;
                 }
                 RetryDecision::Retry { .. } | RetryDecision::Stop => return Err(error),

@@ -1,5 +1,5 @@
 //! Spans and events, with the OpenTelemetry names for HTTP clients. Does nothing without the feature
-//! `tracing`.
+//! `tracing`. The docs of the module `client` have a table of what is traced.
 
 use std::time::Duration;
 
@@ -8,6 +8,77 @@ use url::Url;
 use super::failed_attempt::FailedAttempt;
 use super::request::{Operation, Request};
 use super::response::HttpResponse;
+use crate::Error;
+
+/// The span of a whole call. The spans of its attempts are below it.
+pub(super) struct CallSpan {
+    #[cfg(feature = "tracing")]
+    span: tracing::Span,
+}
+
+#[cfg(feature = "tracing")]
+impl CallSpan {
+    /// Creates the span of a call that starts now.
+    pub(super) fn new(operation: Operation) -> Self {
+        use tracing::field::Empty;
+
+        let span = tracing::info_span!(
+            "audience.call",
+            otel.name = format_args!("audience.{}", operation.name),
+            otel.status_code = Empty,
+            operation = operation.name,
+            url.template = operation.template,
+            attempts = Empty,
+            outcome = Empty,
+            error.type = Empty,
+        );
+        Self { span }
+    }
+
+    /// Runs the attempts of the call in the span.
+    pub(super) async fn run<T>(&self, attempts: impl Future<Output = T>) -> T {
+        use tracing::Instrument as _;
+
+        attempts.instrument(self.span.clone()).await
+    }
+
+    /// Records that the call succeeded.
+    pub(super) fn succeeded(&self, attempts: u32) {
+        self.span
+            .record("attempts", attempts)
+            .record("outcome", "ok");
+    }
+
+    /// Records that the call failed.
+    pub(super) fn failed(&self, error: &Error) {
+        use crate::Outcome;
+
+        let outcome = match error.outcome() {
+            Outcome::NotSent => "not_sent",
+            Outcome::Refused => "refused",
+            Outcome::Unknown => "unknown",
+        };
+        self.span
+            .record("attempts", error.attempts())
+            .record("outcome", outcome);
+        record_error(&self.span, error);
+    }
+}
+
+#[cfg(not(feature = "tracing"))]
+impl CallSpan {
+    pub(super) fn new(_operation: Operation) -> Self {
+        Self {}
+    }
+
+    pub(super) async fn run<T>(&self, attempts: impl Future<Output = T>) -> T {
+        attempts.await
+    }
+
+    pub(super) fn succeeded(&self, _attempts: u32) {}
+
+    pub(super) fn failed(&self, _error: &Error) {}
+}
 
 /// Runs an attempt in a span. The span contains the path only as a template, because an address is
 /// personal data.
@@ -20,7 +91,7 @@ pub(super) async fn attempt(
     work: impl Future<Output = Result<HttpResponse, FailedAttempt>>,
 ) -> Result<HttpResponse, FailedAttempt> {
     use tracing::Instrument as _;
-    use tracing::field::{Empty, display};
+    use tracing::field::Empty;
 
     let span = tracing::info_span!(
         "http.client.request",
@@ -41,20 +112,10 @@ pub(super) async fn attempt(
             span.record("http.response.status_code", response.status.as_u16());
         }
         Err(failed) => {
-            span.record("otel.status_code", "ERROR");
-            match failed.error.api() {
-                Some(api) => {
-                    let status = api.status().as_u16();
-                    span.record("http.response.status_code", status)
-                        .record("error.type", status);
-                }
-                None => {
-                    span.record(
-                        "error.type",
-                        display(format_args!("{:?}", failed.error.kind())),
-                    );
-                }
+            if let Some(status) = failed.error.status() {
+                span.record("http.response.status_code", status.as_u16());
             }
+            record_error(&span, &failed.error);
         }
     }
     result
@@ -72,26 +133,49 @@ pub(super) async fn attempt(
 }
 
 /// Emits an event for a failed attempt that is retried.
-pub(super) fn retry(operation: Operation, attempt: u32, wait: Duration) {
+pub(super) fn retry(operation: Operation, attempt: u32, wait: Duration, error: &Error) {
     #[cfg(feature = "tracing")]
-    tracing::debug!(
+    tracing::warn!(
         operation = operation.name,
         attempt,
-        wait_ms = wait.as_millis(),
+        error.type = error_type(error),
+        http.response.status_code = error.status().map(|status| status.as_u16()),
+        error = %error,
+        wait_ms = milliseconds(wait),
         "the attempt failed and will be retried"
     );
     #[cfg(not(feature = "tracing"))]
-    let _ = (operation, attempt, wait);
+    let _ = (operation, attempt, wait, error);
 }
 
 /// Emits an event for a call that waits because a 429 holds back the client.
 pub(super) fn hold(operation: Operation, wait: Duration) {
     #[cfg(feature = "tracing")]
-    tracing::debug!(
+    tracing::info!(
         operation = operation.name,
-        wait_ms = wait.as_millis(),
+        wait_ms = milliseconds(wait),
         "the service has asked to wait, so the request is not sent yet"
     );
     #[cfg(not(feature = "tracing"))]
     let _ = (operation, wait);
+}
+
+#[cfg(feature = "tracing")]
+fn record_error(span: &tracing::Span, error: &Error) {
+    span.record("otel.status_code", "ERROR")
+        .record("error.type", error_type(error));
+}
+
+/// Returns the status of the response or, without one, the kind of the error.
+#[cfg(feature = "tracing")]
+fn error_type(error: &Error) -> String {
+    match error.status() {
+        Some(status) => status.as_str().to_owned(),
+        None => error.kind().to_string(),
+    }
+}
+
+#[cfg(feature = "tracing")]
+fn milliseconds(wait: Duration) -> u64 {
+    u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
 }
