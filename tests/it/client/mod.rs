@@ -4,6 +4,7 @@ mod addresses;
 mod batch;
 mod blocking;
 mod bodies;
+mod builders;
 mod consent;
 mod contacts;
 mod deadlines;
