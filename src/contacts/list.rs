@@ -141,7 +141,7 @@ impl ListContacts {
         }
         client
             .clone()
-            .send(List::OPERATION, request, options.clone(), move |success| {
+            .send(LIST, request, options.clone(), move |success| {
                 read(&success)
             })
     }
@@ -162,9 +162,11 @@ pub(super) struct List {
 }
 
 impl Endpoint for List {
-    const OPERATION: Operation = LIST;
-
     type Output = Page;
+
+    fn operation(&self) -> Operation {
+        LIST
+    }
 
     fn request(&self) -> Result<Request, Error> {
         self.request_after(self.after.as_deref())

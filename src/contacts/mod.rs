@@ -45,7 +45,13 @@ mod list_all;
 mod subscribe;
 mod unsubscribe;
 
+mod answer;
+mod answers;
+
 mod merge;
+
+mod answers_error;
+mod answers_plan;
 
 mod batch_report;
 mod model;
@@ -55,9 +61,13 @@ mod page;
 mod page_items;
 mod paging;
 mod reason;
+mod recorded_answers;
 mod stream;
 
 pub use crate::properties::{JsonText, Properties, PropertyValue};
+pub use answer::RecordAnswer;
+pub use answers::RecordAnswers;
+pub use answers_error::AnswersError;
 pub use batch::{CreateBatch, MAX_BATCH};
 pub use batch_report::{BatchEntry, BatchOutcome, BatchReport};
 pub use create::{CreateContact, Created};
@@ -69,6 +79,7 @@ pub use model::{Contact, ContactRecord, ContactSummary};
 pub use new_contact::{NewContact, OnConflict};
 pub use page::Page;
 pub use reason::{OptOutReason, UnsubscribeReason};
+pub use recorded_answers::RecordedAnswers;
 pub use retrieve::RetrieveContact;
 pub use stream::{ContactStream, PageStream};
 pub use subscribe::Subscribe;
