@@ -41,6 +41,7 @@ mod base_url;
 mod builder;
 mod decode;
 mod endpoint;
+mod environment;
 mod failed_attempt;
 mod full_response;
 mod future;
