@@ -135,8 +135,11 @@ impl VerifierBuilder {
     ///     .build()?;
     /// # Ok::<(), audience::webhooks::SecretError>(())
     /// ```
-    #[cfg(any(feature = "actix", feature = "axum"))]
-    #[cfg_attr(docsrs, doc(cfg(any(feature = "actix", feature = "axum"))))]
+    #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
+    #[cfg_attr(
+        docsrs,
+        doc(cfg(any(feature = "actix", feature = "axum", feature = "tower")))
+    )]
     pub fn body_timeout(mut self, timeout: Duration) -> Self {
         self.settings.read_limits.timeout = timeout;
         self
@@ -162,8 +165,11 @@ impl VerifierBuilder {
     ///     .build()?;
     /// # Ok::<(), audience::webhooks::SecretError>(())
     /// ```
-    #[cfg(any(feature = "actix", feature = "axum"))]
-    #[cfg_attr(docsrs, doc(cfg(any(feature = "actix", feature = "axum"))))]
+    #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
+    #[cfg_attr(
+        docsrs,
+        doc(cfg(any(feature = "actix", feature = "axum", feature = "tower")))
+    )]
     pub fn body_memory(mut self, bytes: usize) -> Self {
         self.settings.read_limits.memory = Some(bytes);
         self

@@ -9,7 +9,7 @@ use super::clock::Clock;
 use super::delivery_headers::DeliveryHeaders;
 use super::error::VerifyError;
 use super::event::Event;
-#[cfg(any(feature = "actix", feature = "axum"))]
+#[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
 use super::read_limits::ReadLimits;
 use super::secret_error::SecretError;
 use super::settings::Settings;
@@ -233,7 +233,7 @@ impl Verifier {
         self.0.body_limit
     }
 
-    #[cfg(any(feature = "actix", feature = "axum"))]
+    #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
     pub(super) fn read_limits(&self) -> &ReadLimits {
         &self.0.read_limits
     }
