@@ -10,9 +10,9 @@ use super::verifier::Verifier;
 /// Builds a [`Verifier`]; see [`Verifier::builder`].
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct VerifierBuilder {
-    settings: Settings,
+    pub(super) settings: Settings,
     /// The first secret that was refused, reported by `build`.
-    refused: Option<SecretError>,
+    pub(super) refused: Option<SecretError>,
 }
 
 impl Verifier {
@@ -205,6 +205,7 @@ impl VerifierBuilder {
     ///
     /// - [`SecretError::NoSecret`] if no secret was added.
     /// - [`SecretError::DuplicateName`] if two secrets have the same name.
+    /// - [`SecretError::NoVariable`] if the environment should have a secret and has none.
     /// - Another [`SecretError`] if a secret is unusable. The first error is returned.
     pub fn build(self) -> Result<Verifier, SecretError> {
         match self.refused {

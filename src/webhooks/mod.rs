@@ -108,6 +108,7 @@ mod event_id;
 mod event_type;
 #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
 mod extractor;
+mod from_env;
 mod inbound;
 mod key_ring;
 mod mail;

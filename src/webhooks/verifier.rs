@@ -9,6 +9,7 @@ use super::clock::Clock;
 use super::delivery_headers::DeliveryHeaders;
 use super::error::VerifyError;
 use super::event::Event;
+use super::key_ring::DEFAULT_NAME;
 #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
 use super::read_limits::ReadLimits;
 use super::secret_error::SecretError;
@@ -79,7 +80,9 @@ impl Verifier {
     /// ```
     pub fn new(secret: impl AsRef<[u8]>) -> Result<Self, SecretError> {
         let mut settings = Settings::default();
-        settings.keys.add("default".to_owned(), secret.as_ref())?;
+        settings
+            .keys
+            .add(DEFAULT_NAME.to_owned(), secret.as_ref())?;
         Ok(Self::from_settings(settings))
     }
 

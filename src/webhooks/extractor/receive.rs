@@ -27,7 +27,7 @@ where
     let (tag, timestamp) = (headers.tag, headers.timestamp);
     let timestamp_text = headers.timestamp_text;
     // The memory is released when this function returns.
-    let (body, _memory) = body.read(verifier).await.inspect_err(trace::refused)?;
+    let (body, _memory) = body.read(verifier).await.inspect_err(Rejection::trace)?;
 
     let verified = verifier
         .check_and_trace(Ok(headers), &body, verifier.clock())
