@@ -53,7 +53,7 @@ struct Options {
 async fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
     let verifier = match options.port {
-        Some(_) => Verifier::from_env()?,
+        Some(_) => Verifier::from_env().map_err(|error| error.to_string())?,
         None => Verifier::new(DEMO_SECRET)?,
     };
     let listener = TcpListener::bind(("127.0.0.1", options.port.unwrap_or(0))).await?;

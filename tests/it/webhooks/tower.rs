@@ -255,6 +255,17 @@ async fn a_refusal_has_the_rejection_as_an_extension() {
 }
 
 #[tokio::test]
+async fn a_handler_is_a_service_of_an_axum_route() {
+    let service = VerifyLayer::new(verifier()).handler(async |_: SignedEvent| StatusCode::ACCEPTED);
+    let router: Router = Router::new().route_service("/", service);
+    let send =
+        |request: Request<BytesBody>| router.clone().oneshot(request.map(axum::body::Body::new));
+
+    assert_eq!(send(genuine()).await.unwrap().status(), 202);
+    assert_eq!(send(forged()).await.unwrap().status(), 401);
+}
+
+#[tokio::test]
 async fn a_layer_of_an_axum_router_verifies_its_routes_and_no_other() {
     let hook = async |Extension(event): Extension<SignedEvent>, body: Bytes| {
         assert_eq!(event.body(), &body);
