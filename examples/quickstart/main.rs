@@ -11,10 +11,16 @@ use audience::contacts::{
 };
 use audience::mock::{Fault, MockServer};
 use audience::rule::{Condition, Rule};
+use clap::Parser;
 use futures_util::TryStreamExt;
 use serde_json::json;
 
 use receiver::Receiver;
+
+/// A tour of the crate against the embedded mock
+#[derive(Parser)]
+#[command(name = "quickstart")]
+struct Arguments {}
 
 type Result = std::result::Result<(), Box<dyn StdError>>;
 
@@ -23,6 +29,7 @@ const START: i64 = 1_700_000_000;
 
 #[tokio::main]
 async fn main() -> Result {
+    Arguments::parse();
     let server = MockServer::builder().clock(START).start().await;
     server.topic("news", true);
     let contacts = server.client().contacts();
