@@ -16,11 +16,11 @@ use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::ExitCode;
 
-use audience::mock::{MockServer, MockServerBuilder};
+use audience::mock::{MockServer, MockServerBuilder, SigningClock};
 use audience::webhooks::Signer;
 use clap::builder::TypedValueParser;
 use clap::error::ErrorKind;
-use clap::{Arg, Command, Parser};
+use clap::{Arg, Command, Parser, ValueEnum};
 use http::uri::Authority;
 use http::{HeaderName, Uri};
 
@@ -52,6 +52,9 @@ pub(crate) struct Options {
     /// Stop the clock at this Unix time; only /_mock/clock moves it
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     clock: Option<i64>,
+    /// Clock that deliveries are signed by
+    #[arg(long, value_name = "CLOCK", value_enum, default_value_t = Signing::Mock)]
+    signing_clock: Signing,
     /// Add a topic with its default answer, true or false; can be repeated
     #[arg(long = "topic", value_name = "NAME=BOOL", value_parser = topic)]
     topics: Vec<(String, bool)>,
@@ -103,6 +106,10 @@ impl Options {
         if let Some(at) = self.clock {
             builder = builder.clock(at);
         }
+        builder = builder.signing_clock(match self.signing_clock {
+            Signing::Mock => SigningClock::Mock,
+            Signing::Wall => SigningClock::Wall,
+        });
         for host in self.allowed_hosts {
             builder = builder.allowed_host(host.as_str());
         }
@@ -114,6 +121,14 @@ impl Options {
         }
         builder
     }
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Signing {
+    /// The mock's clock
+    Mock,
+    /// The system's clock, for a receiver that cannot use the mock's
+    Wall,
 }
 
 fn host_name(text: &str) -> Result<Authority, String> {

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 
 use super::clock::MockClock;
 use super::control::access::AllowedHosts;
+use super::delivery::SigningClock;
 use super::delivery::endpoints::Endpoints;
 use super::delivery::post::Target;
 use super::mock_server::MockServer;
@@ -56,6 +57,7 @@ pub struct MockServerBuilder {
     topics: Vec<(String, bool)>,
     segments: Vec<(String, SegmentKind)>,
     endpoints: Endpoints,
+    signing_clock: SigningClock,
     delivery_timeout: Duration,
 }
 
@@ -110,6 +112,7 @@ impl MockServerBuilder {
             topics: Vec::new(),
             segments: Vec::new(),
             endpoints: Endpoints::default(),
+            signing_clock: SigningClock::default(),
             delivery_timeout: DELIVERY_TIMEOUT,
         }
     }
@@ -198,6 +201,12 @@ impl MockServerBuilder {
         self
     }
 
+    /// Sets the clock that deliveries are signed by. Default: [`SigningClock::Mock`].
+    pub fn signing_clock(mut self, clock: SigningClock) -> Self {
+        self.signing_clock = clock;
+        self
+    }
+
     /// Starts the server on its own thread. It accepts requests when this returns.
     ///
     /// The server does not depend on the caller's runtime and outlives it.
@@ -265,6 +274,7 @@ impl MockServerBuilder {
         let initial = InitialState {
             audience: self.audience(),
             endpoints: self.endpoints,
+            signing_clock: self.signing_clock,
         };
         let listener = bind(self.address)?;
         listener.set_nonblocking(true)?;

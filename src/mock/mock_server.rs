@@ -15,6 +15,7 @@ use super::journal::RecordedRequest;
 use super::service::audience::Audience;
 use super::service::contact::StoredContact;
 use super::service::segment::SegmentKind;
+use super::service::sent_mail::SentMail;
 use super::shared::Shared;
 use super::shared_methods::audience_methods;
 use crate::Timestamp;

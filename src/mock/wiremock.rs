@@ -10,6 +10,7 @@ use super::service::contact::StoredContact;
 use super::service::dialect::Dialect;
 use super::service::message::Request;
 use super::service::segment::SegmentKind;
+use super::service::sent_mail::SentMail;
 use super::shared_methods::{audience_methods, settings_methods};
 use crate::Timestamp;
 

@@ -132,3 +132,13 @@ fn the_last_of_two_equal_options_counts() {
     let error = configure(&["--port", "65536"]).unwrap_err();
     assert!(error.contains("--port"), "{error}");
 }
+
+#[test]
+fn the_signing_clock_is_mock_or_wall() {
+    assert_eq!(configure(&["--signing-clock", "wall"]), Ok(()));
+    assert_eq!(configure(&["--signing-clock=mock"]), Ok(()));
+
+    let error = configure(&["--signing-clock", "wal"]).unwrap_err();
+
+    assert!(error.contains("mock, wall"), "{error}");
+}
