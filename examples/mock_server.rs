@@ -14,6 +14,7 @@
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use audience::mock::{MockServer, MockServerBuilder, SigningClock};
@@ -58,6 +59,9 @@ pub(crate) struct Options {
     /// Add a topic with its default answer, true or false; can be repeated
     #[arg(long = "topic", value_name = "NAME=BOOL", value_parser = topic)]
     topics: Vec<(String, bool)>,
+    /// Start with the topics, contacts and more in this JSON file; can be repeated
+    #[arg(long = "seed", value_name = "FILE")]
+    seeds: Vec<PathBuf>,
     /// Deliver events to this http URL without a query, signed with SECRET; can be repeated
     #[arg(long = "webhook", value_name = "URL=SECRET", value_parser = WebhookParser)]
     webhooks: Vec<Webhook>,
@@ -115,6 +119,9 @@ impl Options {
         }
         for (name, default) in self.topics {
             builder = builder.topic(name, default);
+        }
+        for file in self.seeds {
+            builder = builder.seed_file(file);
         }
         for webhook in self.webhooks {
             builder = builder.webhook_endpoint(webhook.url, webhook.secret);

@@ -11,6 +11,7 @@
 //! - `contacts`, `batch`, `consent`, `listing` and `emails` are the operations of section 4;
 //! - `mail_events` and `inbound_mail` publish what happens to mail;
 //! - `request_body` and `parameters` parse what a request contains;
+//! - `seed` and `seed_contact` are what a test puts in, and `seeding` checks and stores it;
 //! - `audience_state` holds everything that is stored, behind its methods;
 //! - the other files are what these are made of: contacts, segments, rules, refusals, JSON.
 
@@ -20,7 +21,7 @@ mod audience_state;
 mod batch;
 mod condition;
 mod consent;
-pub(super) mod contact;
+mod contact;
 mod contact_store;
 mod contacts;
 mod content_type;
@@ -42,13 +43,18 @@ mod percent;
 mod predicate;
 mod printable;
 mod raw_json;
+pub(super) mod reason;
 pub(super) mod refusal;
 mod request_body;
 mod router;
 mod rule;
+pub(super) mod seed;
+pub(super) mod seed_contact;
+mod seeding;
 pub(super) mod segment;
 pub(super) mod sent_mail;
 mod simulated_address;
+pub(super) mod stored_contact;
 
 #[cfg(test)]
 mod arbitrary_requests;

@@ -241,10 +241,15 @@ async fn the_ceiling_can_be_set_and_removed() {
 #[tokio::test]
 async fn a_status_fault_can_be_added_with_all_its_options() {
     let server = MockServer::start().await;
-    let fault =
-        json!({"status": 503, "retry_after": 1, "times": 2, "method": "POST", "path": "/contacts"});
+    let fault = json!({"status": 503, "retry_after": 1, "times": 2, "after": 1, "method": "POST", "path": "/contacts"});
 
     assert_eq!(call(&server, "POST", "faults", fault).await, NO_CONTENT);
+
+    let bob = json!({"email": "bob@example.com"});
+    assert_eq!(
+        post(&server, "/contacts", &bob).await.unwrap().status(),
+        201
+    );
 
     let first = post(&server, "/contacts", &ada()).await.unwrap();
     assert_eq!(

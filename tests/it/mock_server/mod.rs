@@ -9,6 +9,8 @@ mod example;
 mod faults;
 mod mail;
 mod raw_receiver;
+mod seed_files;
+mod seeds;
 mod signing_clock;
 
 use std::io::{BufRead, BufReader, Read, Write};
