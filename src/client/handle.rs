@@ -80,8 +80,8 @@ impl Client {
         let span = CallSpan::new(operation);
         let result = match request {
             Ok(request) => {
-                let attempts = self.sender.send(operation, request, options);
-                span.run(attempts).await
+                span.run(self.sender.send(operation, request, options))
+                    .await
             }
             Err(error) => Err(error),
         };

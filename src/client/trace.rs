@@ -36,10 +36,10 @@ impl CallSpan {
     }
 
     /// Runs the attempts of the call in the span.
-    pub(super) async fn run<T>(&self, attempts: impl Future<Output = T>) -> T {
-        use tracing::Instrument as _;
-
-        attempts.instrument(self.span.clone()).await
+    ///
+    /// This is no `async fn`, whose future would have room for `attempts` twice.
+    pub(super) fn run<T>(&self, attempts: impl Future<Output = T>) -> impl Future<Output = T> {
+        tracing::Instrument::instrument(attempts, self.span.clone())
     }
 
     /// Records that the call succeeded.
@@ -71,8 +71,8 @@ impl CallSpan {
         Self {}
     }
 
-    pub(super) async fn run<T>(&self, attempts: impl Future<Output = T>) -> T {
-        attempts.await
+    pub(super) fn run<F: Future>(&self, attempts: F) -> F {
+        attempts
     }
 
     pub(super) fn succeeded(&self, _attempts: u32) {}
@@ -80,56 +80,66 @@ impl CallSpan {
     pub(super) fn failed(&self, _error: &Error) {}
 }
 
-/// Runs an attempt in a span. The span contains the path only as a template, because an address is
-/// personal data.
-#[cfg(feature = "tracing")]
-pub(super) async fn attempt(
-    base: &Url,
-    operation: Operation,
-    request: &Request,
-    attempt: u32,
-    work: impl Future<Output = Result<HttpResponse, FailedAttempt>>,
-) -> Result<HttpResponse, FailedAttempt> {
-    use tracing::Instrument as _;
-    use tracing::field::Empty;
+/// The span of one attempt. It contains the path only as a template, because an address is personal data.
+pub(super) struct AttemptSpan {
+    #[cfg(feature = "tracing")]
+    span: tracing::Span,
+}
 
-    let span = tracing::info_span!(
-        "http.client.request",
-        otel.name = format_args!("{} {}", request.method, operation.template),
-        otel.kind = "client",
-        otel.status_code = Empty,
-        http.request.method = request.method.as_str(),
-        http.request.resend_count = (attempt > 1).then(|| attempt - 1),
-        http.response.status_code = Empty,
-        url.template = operation.template,
-        server.address = base.host_str(),
-        server.port = base.port_or_known_default(),
-        error.type = Empty,
-    );
-    let result = work.instrument(span.clone()).await;
-    match &result {
-        Ok(response) => {
-            span.record("http.response.status_code", response.status.as_u16());
+#[cfg(feature = "tracing")]
+impl AttemptSpan {
+    /// Creates the span of an attempt that starts now.
+    pub(super) fn new(base: &Url, operation: Operation, request: &Request, attempt: u32) -> Self {
+        use tracing::field::Empty;
+
+        let span = tracing::info_span!(
+            "http.client.request",
+            otel.name = format_args!("{} {}", request.method, operation.template),
+            otel.kind = "client",
+            otel.status_code = Empty,
+            http.request.method = request.method.as_str(),
+            http.request.resend_count = (attempt > 1).then(|| attempt - 1),
+            http.response.status_code = Empty,
+            url.template = operation.template,
+            server.address = base.host_str(),
+            server.port = base.port_or_known_default(),
+            error.type = Empty,
+        );
+        Self { span }
+    }
+
+    /// Runs the attempt in the span.
+    pub(super) fn run<T>(&self, work: impl Future<Output = T>) -> impl Future<Output = T> {
+        tracing::Instrument::instrument(work, self.span.clone())
+    }
+
+    /// Records the status or the failure.
+    pub(super) fn ended(&self, result: &Result<HttpResponse, FailedAttempt>) {
+        let status = match result {
+            Ok(response) => Some(response.status),
+            Err(failed) => failed.error.status(),
+        };
+        if let Some(status) = status {
+            self.span
+                .record("http.response.status_code", status.as_u16());
         }
-        Err(failed) => {
-            if let Some(status) = failed.error.status() {
-                span.record("http.response.status_code", status.as_u16());
-            }
-            record_error(&span, &failed.error);
+        if let Err(failed) = result {
+            record_error(&self.span, &failed.error);
         }
     }
-    result
 }
 
 #[cfg(not(feature = "tracing"))]
-pub(super) async fn attempt(
-    _base: &Url,
-    _operation: Operation,
-    _request: &Request,
-    _attempt: u32,
-    work: impl Future<Output = Result<HttpResponse, FailedAttempt>>,
-) -> Result<HttpResponse, FailedAttempt> {
-    work.await
+impl AttemptSpan {
+    pub(super) fn new(_: &Url, _: Operation, _: &Request, _attempt: u32) -> Self {
+        Self {}
+    }
+
+    pub(super) fn run<F: Future>(&self, work: F) -> F {
+        work
+    }
+
+    pub(super) fn ended(&self, _result: &Result<HttpResponse, FailedAttempt>) {}
 }
 
 /// Emits an event for a failed attempt that is retried.
