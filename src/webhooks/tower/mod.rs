@@ -16,8 +16,8 @@
 //!
 //! A body must arrive within [5 seconds](super::VerifierBuilder::body_timeout), and the bodies that are
 //! not verified yet may need [64 MiB](super::VerifierBuilder::body_memory) in all requests together.
-//! A limit for each peer is the part of a proxy in front. Headers are the server's part: hyper waits for
-//! them without a time limit unless you set a timer and `header_read_timeout`.
+//! A limit for each peer is the part of a proxy in front. Headers are the server's part: hyper limits
+//! their time only if you give it a timer (then 30 s, or its `header_read_timeout`).
 //!
 //! A concurrency limit inside the layer counts verified deliveries only, so strangers cannot use it up.
 //! A limit around the layer counts all requests.

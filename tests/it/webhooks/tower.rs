@@ -304,6 +304,11 @@ fn lambda_events(headers: &HeaderMap, body: &str, is_base64: bool) -> [Value; 3]
         .iter()
         .map(|(name, value)| (name.to_string(), value.to_str().unwrap().into()))
         .collect();
+    // A REST API sends each header in both forms.
+    let lists: serde_json::Map<String, Value> = headers
+        .iter()
+        .map(|(name, value)| (name.clone(), json!([value])))
+        .collect();
     let context = json!({"accountId": "1", "stage": "$default", "requestId": "r", "apiId": "a",
         "http": {"method": "POST", "path": "/hook", "protocol": "HTTP/1.1", "sourceIp": "192.0.2.1",
             "userAgent": "test"},
@@ -312,7 +317,7 @@ fn lambda_events(headers: &HeaderMap, body: &str, is_base64: bool) -> [Value; 3]
         json!({"version": "2.0", "routeKey": "POST /hook", "rawPath": "/hook", "rawQueryString": "",
             "headers": headers, "requestContext": context, "body": body, "isBase64Encoded": is_base64}),
         json!({"resource": "/hook", "path": "/hook", "httpMethod": "POST", "headers": headers,
-            "multiValueHeaders": {}, "queryStringParameters": null, "pathParameters": null,
+            "multiValueHeaders": lists, "queryStringParameters": null, "pathParameters": null,
             "stageVariables": null, "requestContext": context, "body": body,
             "isBase64Encoded": is_base64}),
         json!({"requestContext": {"elb": {"targetGroupArn": "arn:aws:elasticloadbalancing:::t"}},
