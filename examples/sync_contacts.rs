@@ -12,13 +12,29 @@ use std::error::Error as StdError;
 use audience::Client;
 use audience::contacts::{BatchOutcome, Contacts, MAX_BATCH, NewContact, PropertyValue};
 use audience::mock::MockServer;
+use clap::Parser;
 
 const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/contacts.csv");
 
+/// Creates or updates a contact for each row of a CSV file
+#[derive(Parser)]
+#[command(name = "sync_contacts", after_help = ENVIRONMENT)]
+struct Arguments {
+    /// CSV file whose first line names the columns, one of them `email`
+    #[arg(default_value = SAMPLE, hide_default_value = true)]
+    file: String,
+}
+
+const ENVIRONMENT: &str = "\
+Environment:
+  AUDIENCE_URL  Base URL of the service
+  AUDIENCE_KEY  Full-access key
+
+Without a file, the example uses fixtures/contacts.csv. Without the two variables, it uses the embedded mock.";
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn StdError>> {
-    let path = env::args().nth(1).unwrap_or_else(|| SAMPLE.to_owned());
-    let rows = read_rows(&path)?;
+    let rows = read_rows(&Arguments::parse().file)?;
 
     match (env::var("AUDIENCE_URL"), env::var("AUDIENCE_KEY")) {
         (Ok(url), Ok(key)) => sync(&Client::new(url, key)?.contacts(), rows).await?,
@@ -36,34 +52,17 @@ async fn main() -> Result<(), Box<dyn StdError>> {
 async fn sync(contacts: &Contacts, rows: Vec<Row>) -> Result<(), audience::Error> {
     let (mut created, mut updated, mut failed) = (0, 0, 0);
     for rows in rows.chunks(MAX_BATCH) {
-        let batch = rows.iter().map(|row| row.contact.clone());
+        let batch = rows.iter().map(|row| &row.contact);
         let report = contacts.create_batch(batch).await?;
         for (row, entry) in rows.iter().zip(&report.entries) {
-            let outcome = match &entry.outcome {
-                BatchOutcome::Created => {
-                    created += 1;
-                    "created".to_owned()
-                }
-                BatchOutcome::Updated => {
-                    updated += 1;
-                    "updated".to_owned()
-                }
-                BatchOutcome::Failed { code, message } => {
-                    failed += 1;
-                    let message = message.as_deref().unwrap_or("no message");
-                    format!("failed with {code}: {message}")
-                }
-                BatchOutcome::Unknown => {
-                    failed += 1;
-                    "unknown: the service sent no status".to_owned()
-                }
-                other => format!("{other:?}"),
-            };
-            println!(
-                "line {:>4}  {:<28} {outcome}",
-                row.line,
-                row.contact.email()
-            );
+            match &entry.outcome {
+                BatchOutcome::Created => created += 1,
+                BatchOutcome::Updated => updated += 1,
+                outcome if outcome.is_failure() => failed += 1,
+                _ => {}
+            }
+            let (line, email, outcome) = (row.line, row.contact.email(), &entry.outcome);
+            println!("line {line:>4}  {email:<28} {outcome}");
         }
     }
     println!("{created} created, {updated} updated, {failed} failed");

@@ -51,9 +51,11 @@
 //! | `native-tls` | | TLS with the system's own library; if both are on, `rustls` is used |
 //! | `blocking` | | the client for programs without an async runtime |
 //! | `axum`, `actix` | | webhook extractors for axum 0.8 and actix-web 4 |
+//! | `tower` | | a layer that verifies webhooks, for hyper, AWS Lambda and all that speaks tower |
 //! | `mock` | | the service as a server in your tests |
 //! | `wiremock` | | the same service, mounted in a `wiremock` server |
 //! | `tracing` | | spans and events with the OpenTelemetry names for HTTP clients |
+//! | `jiff`, `chrono`, `time` | | conversions between [`Timestamp`] and the types of these crates |
 //!
 //! "The interface document" is the service's own document. A fact that comes from it is given with its
 //! section. The README lists the questions that the document leaves open, and what this crate does about
@@ -103,7 +105,7 @@ pub use error::{ApiError, Error, ErrorCode, ErrorKind, Outcome};
 #[cfg(feature = "client")]
 pub use http::{Method, StatusCode};
 #[cfg(any(feature = "client", feature = "webhooks"))]
-pub use timestamp::Timestamp;
+pub use timestamp::{Timestamp, TimestampError};
 
 /// Runs the README's examples as doctests.
 #[cfg(doctest)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
+use tokio::time::Instant;
 
 use super::failed_attempt::Failure;
 use super::retry_policy::RetryPolicy;
@@ -64,6 +65,8 @@ pub(crate) enum CallDeadline {
     Client,
     /// This long after the call starts.
     After(Duration),
+    /// This instant, which several calls share.
+    At(Instant),
     /// None, even if the client has one.
     Lifted,
 }
@@ -74,8 +77,18 @@ impl CallDeadline {
         match self {
             Self::Client => client,
             Self::After(limit) => Some(limit),
+            Self::At(end) => Some(end.saturating_duration_since(Instant::now())),
             Self::Lifted => None,
         }
+    }
+
+    /// Starts the deadline, so that all calls with the result end by the same instant. A limit too large to
+    /// represent means no deadline.
+    pub(super) fn start(self, client: Option<Duration>) -> Self {
+        let end = self
+            .limit(client)
+            .and_then(|limit| Instant::now().checked_add(limit));
+        end.map_or(Self::Lifted, Self::At)
     }
 }
 
@@ -116,7 +129,7 @@ macro_rules! call_settings {
 
 pub(crate) use call_settings;
 
-/// Implements `Debug` for a builder without its fields: they may hold an address.
+/// Implements `Debug` for a builder or stream without its fields: they may hold an address.
 macro_rules! opaque_debug {
     ($builder:ty) => {
         impl std::fmt::Debug for $builder {

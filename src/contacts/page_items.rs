@@ -8,9 +8,9 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::model::ContactSummary;
 use super::optional_text;
 use super::paging::LIST;
+use super::short_forms::ContactSummary;
 use crate::client::{Object, Success, decode_item};
 use crate::properties::PropertyValue;
 use crate::{Error, Outcome};
@@ -121,7 +121,6 @@ pub(super) fn decode_items(
 }
 
 /// The items of a page in the order of the response: a contact, or the error of a malformed item.
-#[derive(Debug)]
 pub(super) struct PageItems {
     contacts: vec::IntoIter<ContactSummary>,
     malformed: Peekable<vec::IntoIter<MalformedItem>>,

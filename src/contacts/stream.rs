@@ -1,15 +1,14 @@
-use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 use futures_core::stream::FusedStream;
 
-use super::model::ContactSummary;
 use super::page::Page;
 use super::page_items::PageItems;
 use super::paging::{LIST, PageCursor, PageStep};
-use crate::client::ResponseFuture;
+use super::short_forms::ContactSummary;
+use crate::client::{ResponseFuture, opaque_debug};
 use crate::{Error, ErrorKind};
 
 /// All contacts of a list, newest first.
@@ -41,7 +40,6 @@ use crate::{Error, ErrorKind};
 /// # Ok(()) }
 /// # #[cfg(not(feature = "mock"))] fn main() {}
 /// ```
-#[derive(Debug)]
 #[must_use = "a stream fetches nothing unless polled"]
 pub struct ContactStream {
     pages: PageStream,
@@ -71,7 +69,7 @@ impl ContactStream {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
-    /// # contacts.create_batch(["ada@example.com", "bob@example.com"].map(audience::contacts::NewContact::new)).await?;
+    /// # contacts.create_batch(["ada@example.com", "bob@example.com"]).await?;
     /// use futures_util::TryStreamExt;
     ///
     /// let mut stream = contacts.list().stream();
@@ -126,6 +124,8 @@ impl FusedStream for ContactStream {
     }
 }
 
+opaque_debug!(ContactStream);
+
 /// All pages of a list, newest contacts first. Each has at least one item.
 ///
 /// Created by [`ListContacts::pages`](super::ListContacts::pages). Each poll fetches the next page if
@@ -152,7 +152,7 @@ impl FusedStream for ContactStream {
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
 /// # let server = audience::mock::MockServer::start().await;
 /// # let contacts = server.client().contacts();
-/// # contacts.create_batch(["ada@example.com", "bob@example.com"].map(audience::contacts::NewContact::new)).await?;
+/// # contacts.create_batch(["ada@example.com", "bob@example.com"]).await?;
 /// use futures_util::TryStreamExt;
 ///
 /// let mut pages = contacts.list().limit(200).pages();
@@ -254,10 +254,4 @@ impl FusedStream for PageStream {
     }
 }
 
-impl fmt::Debug for PageStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageStream")
-            .field("cursor", &self.cursor())
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(PageStream);

@@ -92,9 +92,9 @@ impl Sender {
                 OptOut::Topic(name) => call.topic(name),
             };
             let options = CallOptions {
-            watch: Some(watch.clone()),
-            ..self.options.clone()
-        };
+                watch: Some(watch.clone()),
+                ..self.options.clone()
+            };
             if let Err(error) = call.with_options(options).await
                 && outcome.is_applied()
             {

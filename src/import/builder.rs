@@ -3,9 +3,9 @@ use std::future::poll_fn;
 use std::io::Write;
 use std::pin::Pin;
 
-
 use futures_core::Stream;
 
+use super::ImportReport;
 use super::batch::{Sender, unwritable};
 use super::error::ImportError;
 use super::journal::{Header, Journal, Record, Resumed, fingerprint};
@@ -15,10 +15,9 @@ use super::rejects::Rejects;
 use super::row::ImportRow;
 use super::run::{Keep, Run, Settings};
 use super::source::Source;
-use super::ImportReport;
+use crate::Error;
 use crate::client::{CallOptions, call_settings};
 use crate::contacts::{Contacts, MAX_BATCH};
-use crate::Error;
 
 /// The number of batches in flight, unless [`Import::max_in_flight`] sets it.
 const DEFAULT_MAX_IN_FLIGHT: usize = 16;

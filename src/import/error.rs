@@ -39,7 +39,11 @@ impl ImportError {
 
 impl fmt::Display for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the import stopped after {} rows", self.inner.report.total())
+        write!(
+            f,
+            "the import stopped after {} rows",
+            self.inner.report.total()
+        )
     }
 }
 

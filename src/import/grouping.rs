@@ -123,8 +123,14 @@ mod tests {
             grouping.push(row(number, &format!("{number}@x.io")));
         }
 
-        assert_eq!(numbers(&grouping.take_batch()), (0..100).collect::<Vec<_>>());
-        assert_eq!(numbers(&grouping.take_batch()), (100..150).collect::<Vec<_>>());
+        assert_eq!(
+            numbers(&grouping.take_batch()),
+            (0..100).collect::<Vec<_>>()
+        );
+        assert_eq!(
+            numbers(&grouping.take_batch()),
+            (100..150).collect::<Vec<_>>()
+        );
         assert!(grouping.take_batch().is_empty());
     }
 

@@ -51,7 +51,9 @@ impl ImportReport {
 
     /// Returns how many rows were refused for each slug.
     pub fn refused_by_code(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.refused.iter().map(|(code, count)| (code.as_str(), *count))
+        self.refused
+            .iter()
+            .map(|(code, count)| (code.as_str(), *count))
     }
 
     /// Returns how many rows were applied without one of their opt-outs.

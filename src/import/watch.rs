@@ -48,7 +48,11 @@ impl Shared {
     }
 
     fn changed(&self) {
-        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let waker = self
+            .waker
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -85,7 +89,8 @@ impl AttemptWatch for Watch {
     fn failed(&self, is_congestion: bool) {
         if is_congestion {
             self.is_congested.store(true, Ordering::Relaxed);
-            self.shared.limit(|limit| limit.record_congestion(self.round));
+            self.shared
+                .limit(|limit| limit.record_congestion(self.round));
         }
     }
 

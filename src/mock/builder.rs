@@ -8,12 +8,15 @@ use tokio::sync::oneshot;
 
 use super::clock::MockClock;
 use super::control::access::AllowedHosts;
+use super::delivery::SigningClock;
 use super::delivery::endpoints::Endpoints;
 use super::delivery::post::Target;
 use super::mock_server::MockServer;
+use super::seeds::Seeds;
 use super::server::{Server, bind, serve};
 use super::service::audience::{Audience, Settings};
 use super::service::dialect::Dialect;
+use super::service::seed_contact::SeedContact;
 use super::service::segment::SegmentKind;
 use super::shared::Shared;
 use super::shared_methods::settings_methods;
@@ -55,7 +58,9 @@ pub struct MockServerBuilder {
     clock: Option<Timestamp>,
     topics: Vec<(String, bool)>,
     segments: Vec<(String, SegmentKind)>,
+    seeds: Seeds,
     endpoints: Endpoints,
+    signing_clock: SigningClock,
     delivery_timeout: Duration,
 }
 
@@ -109,7 +114,9 @@ impl MockServerBuilder {
             clock: None,
             topics: Vec::new(),
             segments: Vec::new(),
+            seeds: Seeds::default(),
             endpoints: Endpoints::default(),
+            signing_clock: SigningClock::default(),
             delivery_timeout: DELIVERY_TIMEOUT,
         }
     }
@@ -198,13 +205,19 @@ impl MockServerBuilder {
         self
     }
 
+    /// Sets the clock that deliveries are signed by. Default: [`SigningClock::Mock`].
+    pub fn signing_clock(mut self, clock: SigningClock) -> Self {
+        self.signing_clock = clock;
+        self
+    }
+
     /// Starts the server on its own thread. It accepts requests when this returns.
     ///
     /// The server does not depend on the caller's runtime and outlives it.
     ///
     /// # Panics
     ///
-    /// Panics if the server cannot be started, for example because the port is in use.
+    /// Panics if the server cannot be started, for example because the port is in use or a seed is invalid.
     /// [`try_start`](Self::try_start) returns this error instead. Also panics if the rule of a segment is invalid.
     #[expect(
         clippy::unused_async,
@@ -218,7 +231,8 @@ impl MockServerBuilder {
     ///
     /// # Errors
     ///
-    /// The [`io::Error`] if the address cannot be bound or the system cannot create a thread.
+    /// The [`io::Error`] if the address cannot be bound, the system cannot create a thread, or a seed cannot be read. If
+    /// a seed is invalid, its kind is [`InvalidData`](io::ErrorKind::InvalidData).
     ///
     /// # Panics
     ///
@@ -261,11 +275,20 @@ impl MockServerBuilder {
         }
     }
 
-    fn launch(self) -> io::Result<MockServer> {
-        let initial = InitialState {
+    fn launch(mut self) -> io::Result<MockServer> {
+        let seeds = std::mem::take(&mut self.seeds).read()?;
+        let clock = self.clock.or_else(|| seeds.clock().map(Timestamp::from));
+        let clock = clock.map_or_else(MockClock::running, MockClock::stopped);
+        let mut initial = InitialState {
             audience: self.audience(),
             endpoints: self.endpoints,
+            signing_clock: self.signing_clock,
         };
+        seeds.apply(
+            &mut initial.audience,
+            Some(&mut initial.endpoints),
+            clock.unix(),
+        )?;
         let listener = bind(self.address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -278,8 +301,7 @@ impl MockServerBuilder {
         };
         let shared = Shared::new(
             initial,
-            self.clock
-                .map_or_else(MockClock::running, MockClock::stopped),
+            clock,
             self.delivery_timeout,
             runtime.handle().clone(),
         );

@@ -26,6 +26,8 @@
 //! # #[cfg(not(feature = "client"))] fn main() {}
 //! ```
 //!
+//! `server.client_builder()` returns a builder for a client with other timeouts or retries.
+//!
 //! Without the feature `client`, send requests to [`MockServer::url`] with the key
 //! [`MockServer::full_key`].
 //!
@@ -35,10 +37,60 @@
 //! shows the system's time. [`MockServerBuilder::clock`] stops it at a time of your choice. Either way,
 //! [`MockServer::advance`] lets hours pass at once: everything due on the way happens in order, each at its due time.
 //!
+//! # Seeds
+//!
+//! A test can start with contacts in any state of interface section 3.1, without the requests that lead there.
+//! [`MockServer::seed_contact`] stores one [`SeedContact`]. A seed file has everything at once; give it to
+//! [`MockServerBuilder::seed_file`], to [`MockServer::seed`] as JSON, to `mock_server --seed FILE`, or to
+//! `POST /_mock/seed`. Every member is optional, and an unknown one is refused:
+//!
+//! ```json
+//! {
+//!   "clock": 1700000000,
+//!   "ceiling": 1000,
+//!   "topics": {"news": true, "offers": false},
+//!   "segments": {
+//!     "seg_1": {"contacts": ["ada@example.com"]},
+//!     "seg_2": {"rule": {"match_": "all", "conditions": []}}
+//!   },
+//!   "endpoints": {"crm": {"url": "http://127.0.0.1:8080/hook", "secret": "a-secret-of-the-test"}},
+//!   "contacts": [
+//!     {
+//!       "email": "ada@example.com",
+//!       "first_name": "Ada",
+//!       "last_name": "Lovelace",
+//!       "properties": {"plan": "pro", "seats": 3},
+//!       "unsubscribed": true,
+//!       "unsubscribe_reason": "preferences",
+//!       "created_at": 1600000000,
+//!       "answers": {"news": false},
+//!       "engagement": {"opened": 1690000000},
+//!       "suppressed": false
+//!     },
+//!     {"email": "bob@example.com"}
+//!   ]
+//! }
+//! ```
+//!
+//! - `clock` sets the clock. In a builder, it stops the clock at this time, like [`MockServerBuilder::clock`]. `ceiling`
+//!   can be `null` for no limit. A clock or a ceiling that the builder itself sets wins over that of its seeds.
+//! - `topics` has the default answer of each topic.
+//! - A contact can be a pasted response of retrieve (interface section 2.1). Its `id` is ignored: the mock assigns ids.
+//!   `created_at` is now if it is missing. Without `unsubscribed`, a contact that has an `unsubscribe_reason` is
+//!   unsubscribed.
+//! - `answers` are the contact's own topic answers. If it is missing, `topics` is taken for the answers. If both are
+//!   there, `topics` must agree with the answers and the topics' defaults. Every topic must exist or be in the seed.
+//! - `contacts` has the order of the list, newest first: of contacts created in the same second, the first in the seed is
+//!   the first in the list. What `GET /_mock/contacts` returns as `data` can be seeded again as `contacts`.
+//! - A seed applies as a whole or, if a part is invalid, not at all. It adds to what is there and replaces contacts that
+//!   exist. An address that a seed has twice is refused, in any spelling.
+//! - Seeding causes no event and may exceed the ceiling. [`MockServer::reset`] goes back to the seeds of the builder.
+//!
 //! # Faults
 //!
 //! [`MockServer::fault`] adds a fault for the next requests that match: an error status, a delay, a connection closed
-//! before or after the request is applied, a truncated response, or bytes that are not HTTP. See [`Fault`].
+//! before or after the request is applied, a truncated response, or bytes that are not HTTP. [`Fault::after`] lets a number
+//! of requests through first. See [`Fault`].
 //!
 //! # Limits
 //!
@@ -54,8 +106,34 @@
 //! Anything else, including a redirect, is a failed attempt. The next attempt follows after 35 seconds, and each gap is
 //! twice the previous one: ten attempts in 4 h 58 min. All attempts carry the same bytes; each is signed anew.
 //!
+//! [`MockServer::delivery_fault`] adds a fault for the next deliveries: one is repeated, late, out of order, or not
+//! genuine. See [`DeliveryFault`]. [`MockServerBuilder::signing_clock`] signs with the system's clock, for a receiver in
+//! another process.
+//!
 //! With a stopped clock, an endpoint receives one event at a time, in the same order on every run. With a running
 //! clock, it receives up to 16 at once, and all endpoints together up to 64.
+//!
+//! # Mail
+//!
+//! `POST /emails` takes `from`, `to` (an address or several), `subject` and anything else.
+//! [`MockServer::sent_mail`] returns what was sent. For each recipient, the mock publishes what happens to the mail. The
+//! local part of the address, up to a `+`, decides what that is, in any domain:
+//!
+//! | address | events |
+//! |---|---|
+//! | `bounce@…` | `email.sent`, `email.bounced` with the type `Permanent` |
+//! | `soft-bounce@…` | `email.sent`, `email.bounced` with the type `Transient` |
+//! | `delay@…` | `email.sent`, `email.delivery_delayed`, and 5 minutes later by the mock's clock `email.delivered` |
+//! | `fail@…` | `email.sent`, `email.failed` |
+//! | `complain@…` | `email.sent`, `email.delivered`, `email.complained`; the address is suppressed afterwards |
+//! | `open@…` | `email.sent`, `email.delivered`, `email.opened` |
+//! | `click@…` | `email.sent`, `email.delivered`, `email.opened`, `email.clicked` |
+//! | `pending@…` | `email.sent`; the rest is up to [`MockServer::mail_outcome`] |
+//! | a suppressed address | `email.refused` |
+//! | any other | `email.sent`, `email.delivered` |
+//!
+//! All of these but the delivery of a delayed mail happen at once. [`MockServer::mail_outcome`] lets more happen to a
+//! sent mail; see [`MailOutcome`]. [`MockServer::receive_mail`] receives a mail.
 //!
 //! # For other languages
 //!
@@ -69,6 +147,11 @@
 //! |---|---|---|
 //! | `GET /_mock/health` | | `{"status": "ok"}` |
 //! | `POST /_mock/reset` | | |
+//! | `POST /_mock/seed` | a [seed](#seeds) | |
+//! | `GET /_mock/contacts` | | `{"data": [contact, …]}`, newest first |
+//! | `GET /_mock/contacts?limit=100&after=con_…` | | `{"data": […], "next": "con_…"}`, see below |
+//! | `GET /_mock/contacts/{address}` | | the contact |
+//! | `PUT /_mock/contacts/{address}` | a contact in any state; see [seeds](#seeds) | the contact |
 //! | `PUT /_mock/topics/{name}` | `{"default": true}` | |
 //! | `PUT /_mock/segments/{id}` | `{"contacts": ["ada@example.com"]}` or `{"rule": {…}}` | |
 //! | `POST /_mock/contacts/{address}/complaint` | | |
@@ -85,13 +168,29 @@
 //! | `DELETE /_mock/endpoints/{name}` | | |
 //! | `POST /_mock/events` | `{"type": "email.bounced", "data": {…}}` | `{"id": "evt_1"}`, when the first attempts are finished |
 //! | `POST /_mock/events/{id}/redeliver` | | |
-//! | `GET /_mock/attempts` | | `{"data": [{"event_id", "endpoint", "attempt", "at", "status" or "error", "next_at"}]}` |
+//! | `GET /_mock/attempts` | | `{"data": [{"event_id", "endpoint", "attempt", "at", "status" or "error", "fault", "next_at"}]}` |
+//! | `POST /_mock/delivery-faults` | `{"kind": "duplicate", "times": 1}`, see below | |
+//! | `DELETE /_mock/delivery-faults` | | |
+//! | `PUT /_mock/signing-clock` | `{"clock": "wall"}` or `{"clock": "mock"}` | |
+//! | `GET /_mock/emails` | | `{"data": [{"id", "from", "to", "subject", "at", "body"}]}` |
+//! | `POST /_mock/emails/{id}/outcome` | `{"type": "email.bounced", "to": "ada@example.com", "data": {"bounce_type": "Permanent", "detail": "…"}}`. Only `type` is required if the mail has one recipient. | `{"id": "evt_1"}`, when the first attempts are finished |
 //!
 //! A fault has at most one of `"status": 503`, `"close"` and `"garbage": true`. `"close": "before"` closes the
 //! connection before the request is applied, and `"after"` after it is applied. `"mid_body"` closes the connection in
 //! the middle of the response body, and `"reset"` resets it there. `"delay_ms": 200` and `"body"` can be used alone or
-//! with one of these. `"times"`, `"method"`, `"path"`, `"retry_after"` and `"headers"` can be added. The docs of
-//! [`Fault`] say what each does.
+//! with one of these. `"times"`, `"after"`, `"method"`, `"path"`, `"retry_after"` and `"headers"` can be added. The docs
+//! of [`Fault`] say what each does.
+//!
+//! A contact has the full form of interface section 2.1 and the members `answers`, `engagement` and `suppressed`; see
+//! [`StoredContact`]. `GET /_mock/contacts` with `limit` or `after` returns a page, and `next` is the `after` of the
+//! following page. The list ends when `data` is empty. A body can have up to 16 MiB: send a larger seed in parts, the
+//! oldest contacts first, or start the server with the file.
+//!
+//! The `kind` of a delivery fault is `duplicate`, `reorder`, `stale`, `tampered`, `other_secret` or `missing_header`.
+//! `missing_header` takes a `"header"`, by default `webhook-signature`. `"times"`, `"endpoint"` and `"event_type"` can be
+//! added. The docs of [`DeliveryFault`] say what each does. To receive a mail, send an event: `{"type":
+//! "email.received", "data": {"from": "ada@example.com", "in_reply_to_email_id": "eml_00000001"}}`. The other members
+//! of `data` are filled in.
 //!
 //! `GET /_mock/requests` returns all recorded requests: the newest 1,000, as long as they take up no more than 64 MiB.
 //! With `limit` or `after`, it returns a page of them, and `next` is the `after` of the following page. The list ends
@@ -99,17 +198,22 @@
 //! requests received since.
 
 mod builder;
+#[cfg(feature = "client")]
+mod client;
 mod clock;
 mod clock_move;
 mod connection_end;
 mod control;
 mod delivery;
+mod delivery_methods;
 mod exchange;
 mod faults;
 mod journal;
+mod mail_methods;
 mod mock_server;
 mod request_body;
 mod response;
+mod seeds;
 mod server;
 mod service;
 mod shared;
@@ -122,16 +226,21 @@ mod write_timeout;
 pub use builder::MockServerBuilder;
 pub use clock::MockClock;
 pub use clock_move::ClockMove;
-pub use delivery::DeliveryAttempt;
+pub use delivery::{DeliveryAttempt, DeliveryFault, SigningClock};
 pub use faults::Fault;
 pub use journal::RecordedRequest;
 pub use mock_server::MockServer;
-pub use service::contact::StoredContact;
 pub use service::dialect::{
     BatchMessage, BatchRefusal, ConsentForm, Dialect, EndOfList, ErrorShape, JoinedMember,
     MissingName, OmittedMembers, OtherContentType, PropertyValues, ReasonAfterSubscribe,
     SegmentWithRules, SuccessStatus, UnknownMembers,
 };
+pub use service::inbound_mail::InboundMailSeed;
+pub use service::mail_outcome::MailOutcome;
+pub use service::reason::Reason;
+pub use service::seed_contact::SeedContact;
 pub use service::segment::SegmentKind;
+pub use service::sent_mail::SentMail;
+pub use service::stored_contact::StoredContact;
 #[cfg(feature = "wiremock")]
 pub use wiremock::{MockService, MockServiceBuilder};

@@ -5,11 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::wiremock::{Respond, ResponseTemplate};
 
+use super::seeds::{Seeds, apply_to_audience};
 use super::service::audience::{Audience, Settings};
-use super::service::contact::StoredContact;
 use super::service::dialect::Dialect;
 use super::service::message::Request;
+use super::service::seed::Seed;
+use super::service::seed_contact::SeedContact;
 use super::service::segment::SegmentKind;
+use super::service::sent_mail::SentMail;
+use super::service::stored_contact::StoredContact;
 use super::shared_methods::{audience_methods, settings_methods};
 use crate::Timestamp;
 
@@ -78,6 +82,7 @@ impl MockService {
     pub fn builder() -> MockServiceBuilder {
         MockServiceBuilder {
             settings: Settings::default(),
+            seeds: Seeds::default(),
             now: Arc::new(Timestamp::now),
         }
     }
@@ -99,6 +104,11 @@ impl MockService {
         let result = change(&mut audience);
         audience.take_events();
         result
+    }
+
+    fn apply_seed(&self, seed: Seed) -> Result<(), String> {
+        let now = self.now().as_unix();
+        self.with_audience(|audience| apply_to_audience(seed, audience, now))
     }
 
     /// Ignores a poisoned lock: no request leaves the audience half changed.
@@ -155,6 +165,7 @@ impl Respond for MockService {
 #[must_use = "no service is created until `build` is called"]
 pub struct MockServiceBuilder {
     settings: Settings,
+    seeds: Seeds,
     now: Now,
 }
 
@@ -168,12 +179,25 @@ impl MockServiceBuilder {
     }
 
     /// Creates the service.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a seed cannot be read or is invalid. The message has the reason.
     #[must_use]
+    #[track_caller]
     pub fn build(self) -> MockService {
+        let full_key = self.settings.full_key.as_str().into();
+        let sending_key = self.settings.sending_key.as_str().into();
+        let mut audience = Audience::new(self.settings);
+        let now = (self.now)().as_unix();
+        let seeded = self.seeds.read();
+        if let Err(error) = seeded.and_then(|seeds| seeds.apply(&mut audience, None, now)) {
+            panic!("{error}");
+        }
         MockService {
-            full_key: self.settings.full_key.as_str().into(),
-            sending_key: self.settings.sending_key.as_str().into(),
-            audience: Arc::new(Mutex::new(Audience::new(self.settings))),
+            full_key,
+            sending_key,
+            audience: Arc::new(Mutex::new(audience)),
             now: self.now,
         }
     }
@@ -183,12 +207,15 @@ impl fmt::Debug for MockServiceBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MockServiceBuilder")
             .field("settings", &self.settings)
+            .field("seeds", &self.seeds)
             .finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn request(method: &str, target: &str, key: &str, body: &str) -> ::wiremock::Request {
@@ -227,6 +254,42 @@ mod tests {
         let contact = service.contact("a/b@x.io").unwrap();
         assert_eq!(contact.created_at, Timestamp::from_unix(7));
         assert_eq!(contact.topics.get("news"), Some(&false));
+    }
+
+    #[test]
+    fn a_service_starts_with_its_seeds_and_takes_more() {
+        let seed = json!({"topics": {"news": true}, "contacts": [{"email": "a@x.io", "topics": {"news": false}}]});
+        let service = MockService::builder()
+            .clock(|| Timestamp::from_unix(7))
+            .seed(seed)
+            .seed_contact(SeedContact::new("b@x.io").answer("news", false))
+            .build();
+
+        service.seed_contact("c@x.io");
+        service.seed(json!({"contacts": [{"email": "d@x.io"}]}));
+
+        let contacts = service.contacts();
+        let addresses: Vec<&str> = contacts.iter().map(|contact| &*contact.email).collect();
+        assert_eq!(addresses, ["d@x.io", "c@x.io", "b@x.io", "a@x.io"]);
+        assert!(
+            contacts
+                .iter()
+                .all(|contact| contact.created_at.as_unix() == 7)
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "the seed is invalid: `clock` and `endpoints` need a `MockServer`")]
+    fn a_seed_cannot_set_the_clock_of_a_service() {
+        MockService::new().seed(json!({"clock": 7}));
+    }
+
+    #[test]
+    #[should_panic(expected = "the seeded contact is invalid: the contact names the topic `news`")]
+    fn an_invalid_seed_of_a_builder_panics_with_the_reason() {
+        let _ = MockService::builder()
+            .seed_contact(SeedContact::new("a@x.io").answer("news", true))
+            .build();
     }
 
     #[test]

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Serialize, Serializer};
@@ -10,6 +11,9 @@ use super::json_text::JsonText;
 ///
 /// Integers and fractions are kept apart as in JSON: `3` stays `3`, and `3.0` stays `3.0`. No number is
 /// rounded: one that neither an integer nor an `f64` represents is [`Exact`](Self::Exact).
+///
+/// It converts from text, from integers of up to 64 bits, from `f32` and `f64`, and from `serde_json`'s
+/// `Value` and `Number`.
 ///
 /// A number must be finite. JSON cannot represent infinity and NaN, so calls that would send them fail
 /// with [`ErrorKind::Input`](crate::ErrorKind::Input).
@@ -148,6 +152,12 @@ impl From<&String> for PropertyValue {
     }
 }
 
+impl From<Cow<'_, str>> for PropertyValue {
+    fn from(text: Cow<'_, str>) -> Self {
+        Self::String(text.into_owned())
+    }
+}
+
 impl From<String> for PropertyValue {
     fn from(text: String) -> Self {
         Self::String(text)
@@ -163,6 +173,21 @@ impl From<u64> for PropertyValue {
 impl From<usize> for PropertyValue {
     fn from(number: usize) -> Self {
         Self::from(number as u64)
+    }
+}
+
+impl From<isize> for PropertyValue {
+    fn from(number: isize) -> Self {
+        Self::Integer(number as i64)
+    }
+}
+
+/// Converts to the shortest decimal number that is this `f32`: `0.1_f32` is sent as `0.1`, not as
+/// `0.10000000149011612`.
+impl From<f32> for PropertyValue {
+    fn from(number: f32) -> Self {
+        let shortest = number.to_string().parse();
+        Self::Float(shortest.unwrap_or_else(|_| number.into()))
     }
 }
 
@@ -210,5 +235,28 @@ mod tests {
     fn text_is_displayed_without_quotes_and_a_float_keeps_its_fraction() {
         assert_eq!(PropertyValue::from(3.0).to_string(), "3.0");
         assert_eq!(PropertyValue::from("3.0").to_string(), "3.0");
+    }
+
+    #[test]
+    fn an_f32_is_the_shortest_decimal_number_that_identifies_it() {
+        for (number, text) in [
+            (0.1, "0.1"),
+            (-2.5, "-2.5"),
+            (16_777_216.0, "16777216.0"),
+            (f32::MAX, "3.4028235e38"),
+            (f32::MIN_POSITIVE, "1.1754944e-38"),
+            (1e-45, "1e-45"),
+            (-0.0, "-0.0"),
+        ] {
+            let value = PropertyValue::from(number);
+
+            assert_eq!(
+                serde_json::to_string(&value).unwrap().replace('+', ""),
+                text
+            );
+        }
+        for invalid in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            assert!(!PropertyValue::from(invalid).is_valid_json());
+        }
     }
 }

@@ -14,6 +14,7 @@
 //!
 //! A body must arrive within [5 seconds](super::VerifierBuilder::body_timeout), and the bodies that are
 //! not verified yet may need [64 MiB](super::VerifierBuilder::body_memory) in all requests together.
+//! A limit for each peer is the part of a proxy in front.
 //! Headers are the server's part: see `HttpServer::client_request_timeout` (default: 5 s).
 //!
 //! # What a handler should do
@@ -151,7 +152,9 @@ impl FromRequest for SignedEvent {
         let request = request.clone();
         let payload = payload.take();
         Box::pin(async move {
-            let verifier = verifier_of(&request).ok_or(Rejection::NoVerifier)?;
+            let verifier = verifier_of(&request)
+                .ok_or(Rejection::NoVerifier)
+                .inspect_err(Rejection::trace)?;
             let headers = request.headers();
             let content_length = headers.get(CONTENT_LENGTH).map(HeaderValue::as_bytes);
             let headers = DeliveryHeaders::from_values(|name| {

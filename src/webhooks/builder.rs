@@ -10,9 +10,9 @@ use super::verifier::Verifier;
 /// Builds a [`Verifier`]; see [`Verifier::builder`].
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct VerifierBuilder {
-    settings: Settings,
+    pub(super) settings: Settings,
     /// The first secret that was refused, reported by `build`.
-    refused: Option<SecretError>,
+    pub(super) refused: Option<SecretError>,
 }
 
 impl Verifier {
@@ -114,8 +114,8 @@ impl VerifierBuilder {
         self
     }
 
-    /// Sets how long the extractors of [`axum`](super::axum) and [`actix`](super::actix) wait for a
-    /// body to arrive completely. Default: 5 s.
+    /// Sets how long the extractors of [`axum`](super::axum) and [`actix`](super::actix) and the layer
+    /// of [`tower`](super::tower) wait for a body to arrive completely. Default: 5 s.
     ///
     /// A body that takes longer is refused with 408. Keep the time below the ten seconds that the
     /// service waits for a response. The time limit of the headers is a setting of the server.
@@ -135,16 +135,20 @@ impl VerifierBuilder {
     ///     .build()?;
     /// # Ok::<(), audience::webhooks::SecretError>(())
     /// ```
-    #[cfg(any(feature = "actix", feature = "axum"))]
-    #[cfg_attr(docsrs, doc(cfg(any(feature = "actix", feature = "axum"))))]
+    #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
+    #[cfg_attr(
+        docsrs,
+        doc(cfg(any(feature = "actix", feature = "axum", feature = "tower")))
+    )]
     pub fn body_timeout(mut self, timeout: Duration) -> Self {
         self.settings.read_limits.timeout = timeout;
         self
     }
 
     /// Sets how many bytes of unverified bodies the extractors of [`axum`](super::axum) and
-    /// [`actix`](super::actix) may hold at once, in all requests of this verifier and its clones.
-    /// Default: 64 MiB, or four times the [`body_limit`](Self::body_limit) if that is more.
+    /// [`actix`](super::actix) and the layer of [`tower`](super::tower) may hold at once, in all
+    /// requests of this verifier and its clones. Default: 64 MiB, or four times the
+    /// [`body_limit`](Self::body_limit) if that is more.
     ///
     /// If a body needs more, it is refused with 503, and the service retries. Bodies longer than
     /// 64 KiB share half of the memory, so that they cannot keep out small deliveries. Set at least four
@@ -162,8 +166,11 @@ impl VerifierBuilder {
     ///     .build()?;
     /// # Ok::<(), audience::webhooks::SecretError>(())
     /// ```
-    #[cfg(any(feature = "actix", feature = "axum"))]
-    #[cfg_attr(docsrs, doc(cfg(any(feature = "actix", feature = "axum"))))]
+    #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
+    #[cfg_attr(
+        docsrs,
+        doc(cfg(any(feature = "actix", feature = "axum", feature = "tower")))
+    )]
     pub fn body_memory(mut self, bytes: usize) -> Self {
         self.settings.read_limits.memory = Some(bytes);
         self
@@ -199,6 +206,7 @@ impl VerifierBuilder {
     ///
     /// - [`SecretError::NoSecret`] if no secret was added.
     /// - [`SecretError::DuplicateName`] if two secrets have the same name.
+    /// - [`SecretError::NoVariable`] if the environment should have a secret and has none.
     /// - Another [`SecretError`] if a secret is unusable. The first error is returned.
     pub fn build(self) -> Result<Verifier, SecretError> {
         match self.refused {

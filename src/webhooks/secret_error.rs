@@ -66,6 +66,45 @@ pub enum SecretError {
     /// No secret was added.
     #[error("no signing secret was added")]
     NoSecret,
+
+    /// There is no environment variable with a signing secret
+    /// ([`secrets_from_env`](super::VerifierBuilder::secrets_from_env)).
+    #[error(
+        "no signing secret in the environment; set {}, or {} for each of several secrets",
+        variables[0],
+        variables[1]
+    )]
+    NoVariable {
+        /// The two forms of the variable's name.
+        variables: [&'static str; 2],
+    },
+
+    /// The secret in an environment variable was refused.
+    #[error("{variable}: {problem}")]
+    Variable {
+        /// The variable's name.
+        variable: String,
+        /// The problem with the secret.
+        problem: Box<Self>,
+    },
+
+    /// The value of an environment variable is not valid UTF-8.
+    #[error("{variable} is not valid UTF-8")]
+    NotUnicode {
+        /// The variable's name.
+        variable: String,
+    },
+
+    /// The name of an environment variable ends with `_FILE`: by convention, its value is a path. A path
+    /// can be guessed, so it is no secret. A name that ends with an underscore is refused, too.
+    #[error(
+        "{variable} seems to be the path of a file; put the secret itself into a variable whose name \
+         ends neither with _FILE nor with an underscore"
+    )]
+    NotASecret {
+        /// The variable's name.
+        variable: String,
+    },
 }
 
 /// Refuses an unusable secret.

@@ -5,8 +5,10 @@
 )]
 
 mod client;
+mod examples;
 mod mock_contract;
 mod mock_server;
 mod promises;
 mod support;
+mod timestamps;
 mod webhooks;

@@ -43,9 +43,6 @@ const _: () = {
     shared::<ErrorKind>();
     shared::<ApiError>();
     shared::<Outcome>();
-    shared::<Created>();
-    shared::<BatchReport>();
-    shared::<BatchOutcome>();
     shared::<PropertyCondition>();
     shared::<EngagementCondition>();
     shared::<PropertyTest>();
@@ -62,8 +59,15 @@ const _: () = {
     shared::<mock::Fault>();
     shared::<mock::Dialect>();
     shared::<mock::StoredContact>();
+    shared::<mock::SeedContact>();
+    shared::<mock::Reason>();
     shared::<mock::RecordedRequest>();
     shared::<mock::DeliveryAttempt>();
+    shared::<mock::DeliveryFault>();
+    shared::<mock::InboundMailSeed>();
+    shared::<mock::MailOutcome>();
+    shared::<mock::SentMail>();
+    shared::<mock::SigningClock>();
     shared::<Verifier>();
     shared::<VerifierBuilder>();
     shared::<Signer>();
@@ -85,8 +89,12 @@ const _: () = {
     model::<UnsubscribeReason>();
     model::<Properties>();
     model::<PropertyValue>();
+    model::<RecordedAnswers>();
     model::<Page>();
     model::<BatchEntry>();
+    model::<BatchOutcome>();
+    model::<BatchReport>();
+    model::<Created>();
     model::<Rule>();
     model::<MatchMode>();
     model::<Condition>();
@@ -97,6 +105,8 @@ const _: () = {
 
 const _: () = {
     error::<Error>();
+    error::<AnswersError>();
+    error::<TimestampError>();
     error::<VerifyError>();
     stream::<ContactStream>();
     stream::<PageStream>();
@@ -107,11 +117,14 @@ const _: () = {
     call::<CountContacts>();
     call::<Subscribe>();
     call::<Unsubscribe>();
+    call::<RecordAnswer>();
+    call::<RecordAnswers>();
     call::<MergeProperties>();
 };
 
 const_assert_eq!(size_of::<Error>(), size_of::<usize>());
 const_assert_eq!(size_of::<Option<Error>>(), size_of::<usize>());
+const_assert_eq!(size_of::<AnswersError>(), size_of::<usize>());
 const_assert_eq!(size_of::<Client>(), size_of::<usize>());
 const_assert_eq!(size_of::<Contacts>(), size_of::<usize>());
 

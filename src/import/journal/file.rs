@@ -95,7 +95,11 @@ fn read(file: &mut File) -> Result<Resumed, Error> {
 fn is_start_of_record(line: &[u8]) -> bool {
     ["{\"import\":", "{\"started\":", "{\"finished\":"]
         .iter()
-        .any(|start| line.iter().zip(start.as_bytes()).all(|(found, expected)| found == expected))
+        .any(|start| {
+            line.iter()
+                .zip(start.as_bytes())
+                .all(|(found, expected)| found == expected)
+        })
 }
 
 fn invalid_line(number: u64, problem: &str) -> Error {

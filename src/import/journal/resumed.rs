@@ -79,7 +79,14 @@ impl Resumed {
                 return Err("it contains a row twice");
             }
             let length = usize::try_from(last - first).map_err(|_| "a range is too long")? + 1;
-            self.spans.insert(first, Span { last, batch, offset });
+            self.spans.insert(
+                first,
+                Span {
+                    last,
+                    batch,
+                    offset,
+                },
+            );
             offset += length;
         }
         let is_valid = (0..offset.min(finished.outcomes.len() + 1))
@@ -159,7 +166,9 @@ mod tests {
     fn finished_rows_are_not_sent_again_and_all_others_are() {
         let mut resumed = resumed([finished(&[0, 1, 4]), finished(&[2])]).unwrap();
 
-        let rows: Vec<_> = (0..6).map(|number| resumed.row(number, || number)).collect();
+        let rows: Vec<_> = (0..6)
+            .map(|number| resumed.row(number, || number))
+            .collect();
 
         let done = ResumedRow::Finished(RowOutcome::Created);
         let to_send = ResumedRow::ToSend;

@@ -43,7 +43,11 @@ impl JournalWriter {
 fn run(mut file: File, appends: &mpsc::Receiver<Append>) {
     while let Ok(first) = appends.recv() {
         let group: Vec<Append> = std::iter::once(first).chain(appends.try_iter()).collect();
-        let lines: Vec<u8> = group.iter().flat_map(|append| &append.line).copied().collect();
+        let lines: Vec<u8> = group
+            .iter()
+            .flat_map(|append| &append.line)
+            .copied()
+            .collect();
         let written = file.write_all(&lines).and_then(|()| file.sync_data());
         let result = written.map_err(Arc::new);
         let has_failed = result.is_err();

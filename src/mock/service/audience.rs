@@ -5,17 +5,22 @@ use std::fmt;
 use serde_json::Value;
 
 use super::audience_state::AudienceState;
-use super::contact::StoredContact;
 use super::dialect::Dialect;
 use super::engagement::Engagement;
-use super::json::quoted_list;
+use super::inbound_mail::InboundMailSeed;
 use super::key::{DEFAULT_FULL_KEY, DEFAULT_SENDING_KEY, KeyKind, Keys};
+use super::mail_outcome::MailOutcome;
 use super::message::{OutgoingEvent, Reply, Request};
-use super::printable::printable;
 use super::refusal::Refusal;
 use super::router::{Operation, Route};
+use super::seed::Seed;
+use super::seed_contact::SeedContact;
 use super::segment::{Segment, SegmentKind};
-use super::{batch, consent, contacts, content_type, emails, listing};
+use super::sent_mail::SentMail;
+use super::stored_contact::StoredContact;
+use super::{
+    batch, consent, contacts, content_type, emails, inbound_mail, listing, mail_events, seeding,
+};
 
 /// The settings of a service.
 #[derive(Clone)]
@@ -79,6 +84,7 @@ impl Audience {
 
     /// Handles a request that arrives at `now`, in Unix seconds. Every request gets a reply, however malformed.
     pub(crate) fn handle(&mut self, request: &Request<'_>, now: i64) -> Reply {
+        self.deliver_delayed(now);
         self.dispatch(request, now)
             .unwrap_or_else(|refusal| refusal.reply(self.state.dialect().error_shape))
     }
@@ -121,14 +127,8 @@ impl Audience {
         what: &str,
         at: i64,
     ) -> Result<(), String> {
-        let Some(engagement) = Engagement::from_name(what) else {
-            return Err(format!(
-                "`{}` is not a known engagement; known engagements: {}",
-                printable(what),
-                quoted_list(&Engagement::NAMES)
-            ));
-        };
-        self.state.record_engagement(address, engagement, at);
+        let what = Engagement::parse(what)?;
+        self.state.record_engagement(address, what, at);
         Ok(())
     }
 
@@ -139,15 +139,94 @@ impl Audience {
         self.state.record_event(event_type, data, at);
     }
 
+    /// Publishes what happens to a sent mail at one of its recipients.
+    ///
+    /// # Errors
+    ///
+    /// 404 `not_found` if no mail has this id. 422 `validation_error` if the recipient is missing or wrong, or if the
+    /// outcome is not possible.
+    pub(crate) fn mail_outcome(
+        &mut self,
+        email_id: &str,
+        outcome: &MailOutcome,
+        now: i64,
+    ) -> Result<(), Refusal> {
+        mail_events::let_happen(&mut self.state, email_id, outcome, now)
+    }
+
+    /// Delivers the delayed mail that is due by `now`.
+    pub(crate) fn deliver_delayed(&mut self, now: i64) {
+        mail_events::deliver_delayed(&mut self.state, now);
+    }
+
+    /// Returns when the next delayed mail is due.
+    pub(crate) fn next_due(&self) -> Option<i64> {
+        self.state.mails().delayed.next_due()
+    }
+
+    /// Returns the mail that was sent, oldest first.
+    pub(crate) fn sent_mail(&self) -> Vec<SentMail> {
+        self.state.mails().sent_mail()
+    }
+
+    /// Publishes that mail was received.
+    ///
+    /// # Errors
+    ///
+    /// 404 `not_found` if it replies to a mail that was not sent.
+    pub(crate) fn receive_mail(&mut self, seed: InboundMailSeed, now: i64) -> Result<(), Refusal> {
+        inbound_mail::receive(&mut self.state, seed, now)
+    }
+
     /// Returns a stored contact, or `None` if the address is not one.
     pub(crate) fn contact(&self, address: &str) -> Option<StoredContact> {
         let contact = self.state.contacts().find(address)?;
-        Some(contact.to_stored(self.state.topics()))
+        Some(StoredContact::new(contact, &self.state))
+    }
+
+    /// Returns at most `limit` contacts, newest first, starting after the one with the id `after`.
+    ///
+    /// Returns `None` if no contact has that id.
+    pub(crate) fn contacts(&self, after: Option<&str>, limit: usize) -> Option<Vec<StoredContact>> {
+        let contacts = self.state.contacts().newest_first(after)?.take(limit);
+        Some(
+            contacts
+                .map(|contact| StoredContact::new(contact, &self.state))
+                .collect(),
+        )
+    }
+
+    /// Stores a contact in any state, or replaces the one with its address. Publishes no event.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the document does not allow the contact. The message names the member that is wrong.
+    pub(crate) fn put_contact(
+        &mut self,
+        contact: SeedContact,
+        now: i64,
+    ) -> Result<StoredContact, String> {
+        let email = seeding::put_contact(&mut self.state, contact, now)?;
+        Ok(self.contact(&email).expect("the contact was just stored"))
+    }
+
+    /// Applies the topics, segments, contacts and the ceiling of a seed. Publishes no event.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the document does not allow a part of the seed. The message names it. Nothing is changed then.
+    pub(crate) fn seed(&mut self, seed: Seed, now: i64) -> Result<(), String> {
+        seeding::apply(&mut self.state, seed, now)
     }
 
     /// Returns how many contacts are stored.
     pub(crate) fn contact_count(&self) -> usize {
         self.state.contacts().len()
+    }
+
+    /// Returns how many contacts may be stored, or `None` if there is no ceiling.
+    pub(crate) fn ceiling(&self) -> Option<u64> {
+        self.state.contacts().ceiling()
     }
 
     /// Changes how many contacts may be stored. `None` means no ceiling. Contacts above it stay stored.
@@ -198,7 +277,7 @@ impl fmt::Debug for Audience {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Audience")
             .field("contacts", &self.contact_count())
-            .field("ceiling", &self.state.contacts().ceiling())
+            .field("ceiling", &self.ceiling())
             .field("dialect", &self.state.dialect())
             .finish_non_exhaustive()
     }

@@ -1,6 +1,7 @@
 //! The client over real sockets: the requests it sends, and how it handles each response.
 
 mod addresses;
+mod answers;
 mod batch;
 mod blocking;
 mod blocking_in_async;
@@ -21,6 +22,7 @@ mod list_splits;
 mod listing;
 mod long_urls;
 mod malformed;
+mod optional_settings;
 mod paged_service;
 mod predicates;
 mod rate_limits;

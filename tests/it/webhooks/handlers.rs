@@ -1,4 +1,4 @@
-//! The axum and actix-web extractors over real sockets: the whole corpus, and cases of HTTP itself.
+//! The axum and actix-web extractors and the tower layer over real sockets: the whole corpus, and cases of HTTP itself.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -8,7 +8,8 @@ use audience::webhooks::axum::Rejection;
 use audience::webhooks::{EventType, Signer, Verifier, VerifyError};
 
 use super::deliveries::{self, Delivery, error_name, event_as_json};
-use super::receivers::{Framework, Receiver, Request, Response, TestClock};
+use super::receivers::{Framework, Receiver, TestClock};
+use super::requests::{Request, Response};
 
 const SECRET: &str = "Tm4 the handlers are tested with this";
 
@@ -20,6 +21,11 @@ fn axum_responds_to_every_delivery_of_the_corpus_as_expected() {
 #[test]
 fn actix_responds_to_every_delivery_of_the_corpus_as_expected() {
     run_the_corpus(Framework::Actix);
+}
+
+#[test]
+fn the_tower_layer_responds_to_every_delivery_of_the_corpus_as_expected() {
+    run_the_corpus(Framework::Tower);
 }
 
 fn run_the_corpus(framework: Framework) {

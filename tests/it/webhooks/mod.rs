@@ -3,14 +3,20 @@
 mod corpus;
 mod deliveries;
 mod envelope;
+mod environment;
 mod handlers;
 mod history;
+mod lambda;
 mod mail;
 mod receivers;
 mod refusals;
+mod requests;
+mod runners;
 mod secrecy;
 mod slow_senders;
 mod tampering;
+mod tower;
+mod tracing;
 mod verification;
 mod wasm;
 

@@ -1,16 +1,29 @@
-//! Webhook endpoints with axum and actix-web on loopback sockets, and requests written byte by byte.
+//! Webhook endpoints with axum, actix-web and hyper on loopback sockets.
 
-use std::fmt::Write as _;
-use std::io::{Read, Write};
+use std::convert::Infallible;
+use std::future::ready;
+use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use ::tower::{Layer, ServiceExt, service_fn};
 use actix_web::dev::Service as _;
 use audience::webhooks::Verifier;
+use audience::webhooks::tower::{self, BytesBody, VerifyLayer};
 use audience::webhooks::{actix, axum as hooks};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+
+use super::deliveries;
+use super::requests::{Request, Response};
 
 /// The frameworks' body limit, which the extractors must ignore.
 const FRAMEWORK_LIMIT: usize = 16;
@@ -19,10 +32,12 @@ const FRAMEWORK_LIMIT: usize = 16;
 pub(crate) enum Framework {
     Axum,
     Actix,
+    /// The tower layer around a function, behind hyper.
+    Tower,
 }
 
 impl Framework {
-    pub(crate) const ALL: [Self; 2] = [Self::Axum, Self::Actix];
+    pub(crate) const ALL: [Self; 3] = [Self::Axum, Self::Actix, Self::Tower];
 }
 
 /// What runs before the extractor.
@@ -35,16 +50,16 @@ pub(crate) enum Middleware {
 
 /// A verifier's clock that the test sets, in Unix seconds.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct TestClock(Arc<AtomicU64>);
+pub(crate) struct TestClock(Arc<AtomicI64>);
 
 impl TestClock {
-    pub(crate) fn set(&self, seconds: u64) {
+    pub(crate) fn set(&self, seconds: i64) {
         self.0.store(seconds, Ordering::SeqCst);
     }
 
     pub(crate) fn as_fn(&self) -> impl Fn() -> SystemTime + Send + Sync + 'static {
         let seconds = Arc::clone(&self.0);
-        move || SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.load(Ordering::SeqCst))
+        move || deliveries::moment(seconds.load(Ordering::SeqCst))
     }
 }
 
@@ -88,6 +103,7 @@ impl Receiver {
         thread::spawn(move || match framework {
             Framework::Axum => serve_axum(listener, verifier.unwrap(), middleware, shared),
             Framework::Actix => serve_actix(listener, verifier, middleware, shared),
+            Framework::Tower => serve_tower(listener, verifier.unwrap(), middleware, shared),
         });
         Self { address, log }
     }
@@ -137,7 +153,7 @@ async fn serve_axum(listener: TcpListener, verifier: Verifier, middleware: Middl
         if let Some(rejection) = response.extensions().get() {
             refusals.refuse(rejection);
         }
-        std::future::ready(response)
+        ready(response)
     };
     let read = move |request: axum::extract::Request| async move {
         if middleware == Middleware::None {
@@ -215,114 +231,54 @@ fn serve_actix(
     actix_web::rt::System::new().block_on(server).unwrap();
 }
 
-/// A request as bytes.
-#[derive(Clone, Debug)]
-pub(crate) struct Request {
-    head: Vec<u8>,
-    body: Vec<u8>,
-    /// Whether the connection is closed for writing after the body.
-    cut: bool,
-}
+#[tokio::main(flavor = "current_thread")]
+async fn serve_tower(listener: TcpListener, verifier: Verifier, middleware: Middleware, log: Log) {
+    type Body = UnsyncBoxBody<Bytes, hyper::Error>;
 
-impl Request {
-    pub(crate) fn new(method: &str) -> Self {
-        let head = format!("{method} /hook HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
-        Self {
-            head: head.into_bytes(),
-            body: Vec::new(),
-            cut: false,
+    let calls = log.clone();
+    let hook = VerifyLayer::new(verifier).layer(service_fn(move |request: http::Request<_>| {
+        let (head, body): (_, BytesBody) = request.into_parts();
+        let delivery: &tower::SignedEvent = head.extensions.get().unwrap();
+        assert_eq!(delivery.body(), &body.into_bytes());
+        calls.accept(delivery.clone());
+        ready(Ok::<_, Infallible>(http::Response::new(
+            BytesBody::default(),
+        )))
+    }));
+    let service = service_fn(move |request: http::Request<Incoming>| {
+        let (hook, log) = (hook.clone(), log.clone());
+        async move {
+            let is_hook =
+                (request.method(), request.uri().path()) == (&http::Method::POST, "/hook");
+            if !is_hook {
+                let mut response = http::Response::new(BytesBody::default());
+                *response.status_mut() = http::StatusCode::METHOD_NOT_ALLOWED;
+                return Ok(response);
+            }
+            let (head, body) = request.into_parts();
+            let body: Body = match middleware {
+                Middleware::None => body.boxed_unsync(),
+                Middleware::ReadsBody => {
+                    body.collect().await.unwrap();
+                    Body::default()
+                }
+            };
+            let response = hook.oneshot(http::Request::from_parts(head, body)).await?;
+            if let Some(rejection) = response.extensions().get() {
+                log.refuse(rejection);
+            }
+            Ok::<_, Infallible>(response)
         }
-    }
-
-    pub(crate) fn post() -> Self {
-        Self::new("POST")
-    }
-
-    pub(crate) fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
-        self.head.extend_from_slice(name.as_bytes());
-        self.head.extend_from_slice(b": ");
-        self.head.extend_from_slice(value.as_ref());
-        self.head.extend_from_slice(b"\r\n");
-        self
-    }
-
-    pub(crate) fn headers<'h>(self, headers: impl IntoIterator<Item = (&'h str, Vec<u8>)>) -> Self {
-        headers
-            .into_iter()
-            .fold(self, |request, (name, value)| request.header(name, value))
-    }
-
-    /// Adds the body with its Content-Length.
-    pub(crate) fn body(self, body: &[u8]) -> Self {
-        self.stated(body.len(), body)
-    }
-
-    /// Adds the body with any Content-Length.
-    pub(crate) fn stated(self, length: usize, body: &[u8]) -> Self {
-        let mut request = self.header("content-length", length.to_string());
-        request.body = body.to_vec();
-        request
-    }
-
-    /// Adds the body in chunks of `size` bytes.
-    pub(crate) fn chunked(self, size: usize, body: &[u8]) -> Self {
-        let mut request = self.header("transfer-encoding", "chunked");
-        for chunk in body.chunks(size) {
-            let mut length = String::new();
-            write!(length, "{:x}\r\n", chunk.len()).unwrap();
-            request.body.extend_from_slice(length.as_bytes());
-            request.body.extend_from_slice(chunk);
-            request.body.extend_from_slice(b"\r\n");
-        }
-        request.body.extend_from_slice(b"0\r\n\r\n");
-        request
-    }
-
-    /// Adds bytes that are not valid chunks.
-    pub(crate) fn broken_chunks(self, body: &[u8]) -> Self {
-        let mut request = self.header("transfer-encoding", "chunked");
-        request.body = body.to_vec();
-        request
-    }
-
-    /// Closes the connection for writing after the body.
-    pub(crate) fn cut(mut self) -> Self {
-        self.cut = true;
-        self
-    }
-
-    pub(crate) fn bytes(&self) -> Vec<u8> {
-        [&self.head, b"\r\n".as_slice(), &self.body].concat()
-    }
-}
-
-/// A response. Status 0 means that the connection was closed without one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Response {
-    pub(crate) status: u16,
-    pub(crate) head: String,
-    pub(crate) body: Vec<u8>,
-}
-
-impl Response {
-    /// Reads one response and nothing after it.
-    pub(crate) fn read(stream: &mut TcpStream) -> Self {
-        let mut response = Self::default();
-        let mut byte = [0];
-        while !response.head.ends_with("\r\n\r\n")
-            && stream.read(&mut byte).is_ok_and(|read| read == 1)
-        {
-            response.head.push(byte[0].to_ascii_lowercase().into());
-        }
-        let status = response.head.split(' ').nth(1);
-        response.status = status.and_then(|text| text.parse().ok()).unwrap_or(0);
-        let length = response
-            .head
-            .split_once("content-length: ")
-            .and_then(|(_, rest)| rest.split("\r\n").next()?.parse().ok());
-        let _ = stream
-            .take(length.unwrap_or(u64::MAX))
-            .read_to_end(&mut response.body);
-        response
+    });
+    listener.set_nonblocking(true).unwrap();
+    let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            continue;
+        };
+        let service = TowerToHyperService::new(service.clone());
+        let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+        tokio::spawn(connection);
     }
 }
