@@ -1,6 +1,8 @@
 //! Requests to endpoints that this crate has no method for: see [`Client::request`].
 
 use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -8,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::client::{
-    CallOptions, Operation, Request, ResponseFuture, RetrySafety, Success, call_settings,
+    CallOptions, Operation, Request, ResponseFuture, RetrySafety, Started, Success, call_settings,
     is_set_by_http, opaque_debug,
 };
 use crate::{Client, Error};
@@ -55,27 +57,29 @@ impl Client {
     ) -> RawRequest {
         RawRequest {
             client: self.clone(),
-            request: Request::new(method, segments, RetrySafety::Never),
+            request: Some(Request::new(method, segments, RetrySafety::Never)),
             options: CallOptions::default(),
+            sending: Started::default(),
         }
     }
 }
 
 /// A request to any endpoint, sent by `.await`: see [`Client::request`].
+///
+/// It is a future, as the [other builders](crate::client#a-builder-is-a-future) are.
 #[must_use = "a call is sent only when it is awaited"]
 pub struct RawRequest {
     client: Client,
-    request: Result<Request, Error>,
+    /// `None` after the first poll.
+    request: Option<Result<Request, Error>>,
     options: CallOptions,
+    sending: Started<ResponseFuture<RawResponse>>,
 }
 
 impl RawRequest {
     /// Adds a query parameter. Name and value are percent-encoded.
-    pub fn query(mut self, name: impl AsRef<str>, value: impl AsRef<str>) -> Self {
-        self.request = self
-            .request
-            .map(|request| request.query(name.as_ref(), value.as_ref()));
-        self
+    pub fn query(self, name: impl AsRef<str>, value: impl AsRef<str>) -> Self {
+        self.change(|request| Ok(request.query(name.as_ref(), value.as_ref())))
     }
 
     /// Sets a header, such as an idempotency key.
@@ -100,8 +104,8 @@ impl RawRequest {
     /// let request = client.request(Method::POST, ["emails"]).header("idempotency-key", "order-7");
     /// # Ok::<(), audience::Error>(())
     /// ```
-    pub fn header(mut self, name: impl AsRef<str>, value: impl AsRef<str>) -> Self {
-        self.request = self.request.and_then(|mut request| {
+    pub fn header(self, name: impl AsRef<str>, value: impl AsRef<str>) -> Self {
+        self.change(|mut request| {
             let name = HeaderName::try_from(name.as_ref())
                 .map_err(|_| Error::input("the name of a header is not valid in HTTP"))?;
             let value = HeaderValue::try_from(value.as_ref()).map_err(|_| {
@@ -115,8 +119,7 @@ impl RawRequest {
             }
             request.headers.insert(name, value);
             Ok(request)
-        });
-        self
+        })
     }
 
     /// Sets the body, written as JSON.
@@ -125,10 +128,12 @@ impl RawRequest {
     ///
     /// [`ErrorKind::Input`](crate::ErrorKind::Input) if the value cannot be written as JSON, or if the
     /// path or a header is invalid.
-    pub fn json(mut self, body: &(impl Serialize + ?Sized)) -> Result<Self, Error> {
-        let request = self.request.and_then(|request| request.json(body));
-        self.request = Ok(request.map_err(|error| error.at(OPERATION.name))?);
-        Ok(self)
+    pub fn json(self, body: &(impl Serialize + ?Sized)) -> Result<Self, Error> {
+        let mut changed = self.change(|request| request.json(body));
+        match changed.request.take() {
+            Some(Err(error)) => Err(error.at(OPERATION.name)),
+            request => Ok(Self { request, ..changed }),
+        }
     }
 
     /// Allows retries. Use it if sending the request twice has the same effect as sending it once.
@@ -137,23 +142,35 @@ impl RawRequest {
         self.options.repeatable = true;
         self
     }
+
+    fn change(mut self, change: impl FnOnce(Request) -> Result<Request, Error>) -> Self {
+        self.request = self.request.map(|request| request.and_then(change));
+        self
+    }
 }
 
 call_settings!(RawRequest, options);
 opaque_debug!(RawRequest);
 
-impl IntoFuture for RawRequest {
+impl Future for RawRequest {
     type Output = Result<RawResponse, Error>;
-    type IntoFuture = ResponseFuture<RawResponse>;
 
-    fn into_future(self) -> Self::IntoFuture {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self {
             client,
             request,
             options,
-        } = self;
-        client.send(OPERATION, request, options, |success| {
-            Ok(RawResponse::new(success))
+            sending,
+        } = self.get_mut();
+        sending.poll(context, || {
+            let request = request
+                .take()
+                .expect("only the first poll takes the request");
+            client
+                .clone()
+                .send(OPERATION, request, options.clone(), |success| {
+                    Ok(RawResponse::new(success))
+                })
         })
     }
 }
@@ -224,7 +241,7 @@ mod tests {
             .request(Method::DELETE, ["contacts", "a/b@x.io"])
             .query("hard", "yes & now");
 
-        let request = raw.request.unwrap();
+        let request = raw.request.unwrap().unwrap();
 
         assert_eq!(
             (request.path.as_str(), request.query.as_str()),
@@ -237,10 +254,14 @@ mod tests {
     fn a_valid_header_is_added_and_an_invalid_one_is_refused() {
         let raw = || client().request(Method::POST, ["emails"]);
 
-        let request = raw().header("Idempotency-Key", "k 1").request.unwrap();
+        let request = raw()
+            .header("Idempotency-Key", "k 1")
+            .request
+            .unwrap()
+            .unwrap();
         assert_eq!(request.headers["idempotency-key"], "k 1");
         for (name, value) in [("no spaces", "x"), ("x", "line\nbreak"), ("", "x")] {
-            let error = raw().header(name, value).request.unwrap_err();
+            let error = raw().header(name, value).request.unwrap().unwrap_err();
 
             assert_eq!(error.kind(), ErrorKind::Input);
         }

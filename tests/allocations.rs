@@ -1,11 +1,13 @@
-//! A forged delivery does not make the receiver allocate. This is a separate binary because
+//! A forged delivery does not make the receiver allocate, and a call allocates no more than it must. This is a separate binary because
 //! allocations are counted in the whole process.
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use allocation_counter::measure;
+use audience::Client;
 use audience::webhooks::{EventType, Signer, Verifier};
+use futures_util::FutureExt;
 use http::{HeaderMap, HeaderValue};
 
 const BODY: &[u8] = br#"{"id":"evt_1","type":"email.sent","created_at":1,"data":{}}"#;
@@ -79,4 +81,32 @@ fn parsing_an_event_allocates_once_for_each_text_in_it() {
 
     assert!(event.is_some());
     assert_eq!(allocations.count_total, 5);
+}
+
+#[test]
+fn a_builder_that_is_not_sent_allocates_only_for_its_arguments() {
+    let contacts = Client::new("http://localhost:1", "key").unwrap().contacts();
+    let mut builders = None;
+
+    let allocations = measure(|| {
+        let retrieve = contacts
+            .retrieve("ada@x.io")
+            .timeout(Duration::from_secs(1));
+        builders = Some((retrieve, contacts.list().limit(9), contacts.list().count()));
+    });
+
+    assert_eq!(allocations.count_total, 1);
+}
+
+#[test]
+fn polling_a_builder_allocates_its_work_once() {
+    let contacts = Client::new("http://localhost:1", "key").unwrap().contacts();
+    let empty = contacts.create_batch(Vec::<audience::contacts::NewContact>::new());
+    let mut refused = false;
+
+    let allocations = measure(|| refused = empty.now_or_never().is_some_and(|call| call.is_err()));
+
+    // The future that sends the request, the error, and its message.
+    assert!(refused);
+    assert_eq!(allocations.count_total, 3);
 }

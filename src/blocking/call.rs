@@ -30,8 +30,10 @@ impl<B> Call<B> {
     ///
     /// # Errors
     ///
-    /// The errors of the async call. [`ErrorKind::Transport`](crate::ErrorKind::Transport) if the
-    /// client's thread has stopped.
+    /// - The errors of the async call.
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the call is made in async code: see the
+    ///   [module](super).
+    /// - [`ErrorKind::Transport`](crate::ErrorKind::Transport) if the client's thread has stopped.
     ///
     /// # Example: create a contact
     ///
@@ -94,7 +96,8 @@ impl<B: CallSettings> Call<B> {
 
 impl Call<ListContacts> {
     /// Returns an iterator over all contacts after the cursor. It fetches one page at a time, and ends
-    /// after three failures in a row: see [`ListContacts::stream`].
+    /// after three failures in a row: see [`ListContacts::stream`]. A `for` loop over the call does the
+    /// same.
     ///
     /// # Example: every address
     ///
@@ -104,7 +107,7 @@ impl Call<ListContacts> {
     /// # let server = audience::mock::MockServer::builder().start_blocking();
     /// # let client = audience::blocking::Client::new(server.url(), server.full_key())?;
     /// # let contacts = client.contacts();
-    /// for contact in contacts.list().limit(200).iter() {
+    /// for contact in contacts.list().limit(200) {
     ///     println!("{}", contact?.email);
     /// }
     /// # Ok(()) }
@@ -123,6 +126,16 @@ impl Call<ListContacts> {
     /// Counts the contacts that match: see [`ListContacts::count`].
     pub fn count(self) -> Call<CountContacts> {
         self.map(ListContacts::count)
+    }
+}
+
+/// Iterates over all contacts after the cursor: see [`Call::iter`].
+impl IntoIterator for Call<ListContacts> {
+    type Item = Result<ContactSummary, Error>;
+    type IntoIter = Iter<ContactSummary>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
     }
 }
 

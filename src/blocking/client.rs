@@ -27,7 +27,8 @@ impl Client {
         Self::from_builder(crate::Client::builder(base_url, key))
     }
 
-    /// Creates a client with these settings.
+    /// Creates a client with the settings of a builder of the async client. To start from a base URL and a
+    /// key, see [`builder`](Self::builder).
     ///
     /// An [`http_client`](crate::ClientBuilder::http_client) among them must not have been used in
     /// another runtime: its open connections belong to that runtime.

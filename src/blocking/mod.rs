@@ -3,8 +3,11 @@
 //! Every call of the async [`Contacts`](crate::contacts::Contacts) exists here, with the same settings.
 //! A call is sent by [`send`](Call::send) instead of `.await`, and lists are iterators.
 //!
-//! Each client starts one thread, which runs its connections. Any thread can use the client. A call
-//! blocks the thread that makes it: in async code, use [`audience::Client`](crate::Client).
+//! Each client starts one thread, which runs its connections. Any thread can use the client.
+//!
+//! A call blocks the thread that makes it. In async code that would stall other tasks, so a call made in a
+//! task of tokio fails at once with [`ErrorKind::Config`](crate::ErrorKind::Config), and nothing is sent.
+//! There, use [`audience::Client`](crate::Client), or make the call in `tokio::task::spawn_blocking`.
 //!
 //! # Example: a script
 //!
@@ -22,13 +25,15 @@
 //! contacts.create(NewContact::new("ada@example.com")).send()?;
 //! contacts.unsubscribe("ada@example.com").topic("news").send()?;
 //!
-//! for contact in contacts.list().limit(200).iter() {
+//! for contact in contacts.list().limit(200) {
 //!     assert_eq!(contact?.email, "ada@example.com");
 //! }
 //! # Ok(()) }
 //! # #[cfg(not(feature = "mock"))] fn main() {}
 //! ```
 
+mod async_code;
+mod builder;
 mod call;
 mod client;
 mod contacts;
@@ -36,6 +41,7 @@ mod iter;
 mod runtime;
 mod settings;
 
+pub use builder::ClientBuilder;
 pub use call::Call;
 pub use client::Client;
 pub use contacts::Contacts;

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::sync::{Arc, mpsc};
 
+use super::async_code;
 use crate::Error;
 
 /// The thread that runs a client's connections. It ends when the last clone is dropped.
@@ -23,12 +24,20 @@ impl Runtime {
         Ok(Self(Arc::new(OwnedRuntime(Some(runtime)))))
     }
 
-    /// Runs `work` on the client's thread, and blocks the current thread until it is done. Unlike
-    /// `block_on`, this does not panic on a thread that runs async code.
+    /// Runs `work` on the client's thread, and blocks the current thread until it is done.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Config` if the current thread runs async code.
     pub(super) fn wait<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Error> {
+        if async_code::is_running() {
+            return Err(Error::config(
+                "a blocking call in async code would stall other tasks, so nothing was sent; use `audience::Client` and `.await`, or make the call in `tokio::task::spawn_blocking`",
+            ));
+        }
         let (done, result) = mpsc::sync_channel(1);
         if let Some(runtime) = &self.0.0 {
             runtime.spawn(async move {

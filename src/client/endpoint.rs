@@ -1,15 +1,17 @@
 //! The parts that every endpoint shares: the [`Endpoint`] trait and the builder around it.
 
+use std::task::{Context, Poll, ready};
+
 use super::full_response::Response;
-use super::future::ResponseFuture;
-use super::handle::Client;
+use super::future::{ResponseFuture, Started};
+use super::handle::{Client, decode};
 use super::options::CallOptions;
 use super::request::{Operation, Request};
 use super::response::Success;
 use crate::Error;
 
 /// One endpoint with the arguments of one call: how its request is built and its response decoded.
-pub(crate) trait Endpoint: Send + 'static {
+pub(crate) trait Endpoint: Send + Unpin + 'static {
     /// The operation, for error messages and spans.
     const OPERATION: Operation;
 
@@ -38,6 +40,8 @@ pub(crate) struct EndpointCall<E> {
     pub(crate) client: Client,
     pub(crate) endpoint: E,
     pub(crate) options: CallOptions,
+    /// Sends the request. The response is decoded outside of it, so the endpoint need not move into it.
+    sending: Started<ResponseFuture<Success>>,
 }
 
 impl<E: Endpoint> EndpointCall<E> {
@@ -47,39 +51,49 @@ impl<E: Endpoint> EndpointCall<E> {
             client: client.clone(),
             endpoint,
             options: CallOptions::default(),
+            sending: Started::default(),
         }
     }
 
-    /// Builds the request and returns the future that sends it.
-    pub(crate) fn send(self) -> ResponseFuture<E::Output> {
-        self.send_and(E::decode)
-    }
-
-    /// Does the same as `send`, for the value with the status and the headers of its response.
-    pub(crate) fn response(self) -> ResponseFuture<Response<E::Output>> {
-        self.send_and(|endpoint, success| {
-            Response::read(success, |success| endpoint.decode(success))
-        })
-    }
-
-    fn send_and<T: Send + 'static>(
-        self,
-        decode: fn(&E, Success) -> Result<T, Error>,
-    ) -> ResponseFuture<T> {
+    /// Polls the call. The first poll builds the request.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<E::Output, Error>> {
         let Self {
             client,
             endpoint,
             options,
+            sending,
+        } = self;
+        let received = ready!(sending.poll(context, || {
+            let request = endpoint.request();
+            let work = client
+                .clone()
+                .receive(E::OPERATION, request, options.clone());
+            ResponseFuture::new(work)
+        }));
+        Poll::Ready(
+            received.and_then(|success| {
+                decode(E::OPERATION, success, |success| endpoint.decode(success))
+            }),
+        )
+    }
+
+    /// Returns the future of the value with the status and the headers of its response.
+    pub(crate) fn response(self) -> ResponseFuture<Response<E::Output>> {
+        let Self {
+            client,
+            endpoint,
+            options,
+            ..
         } = self;
         let request = endpoint.request();
         client.send(E::OPERATION, request, options, move |success| {
-            decode(&endpoint, success)
+            Response::read(success, |success| endpoint.decode(success))
         })
     }
 }
 
 /// Defines the public builder of an [`Endpoint`]: a struct around its [`EndpointCall`] in the field
-/// `call`, with the settings that every call has, sent by `.await`. With `repeatable`, it has that
+/// `call`, with the settings that every call has, and a future. With `repeatable`, it has that
 /// setter too.
 macro_rules! endpoint_builder {
     ($(#[$docs:meta])* pub struct $builder:ident($endpoint:ty) -> $output:ty, repeatable;) => {
@@ -122,12 +136,15 @@ macro_rules! endpoint_builder {
         crate::client::call_settings!($builder, call.options);
         crate::client::opaque_debug!($builder);
 
-        impl IntoFuture for $builder {
+        /// Sends the call: see [A builder is a future](crate::client#a-builder-is-a-future).
+        impl Future for $builder {
             type Output = Result<$output, crate::Error>;
-            type IntoFuture = crate::client::ResponseFuture<$output>;
 
-            fn into_future(self) -> Self::IntoFuture {
-                self.call.send()
+            fn poll(
+                self: std::pin::Pin<&mut Self>,
+                context: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<Self::Output> {
+                self.get_mut().call.poll(context)
             }
         }
     };

@@ -5,10 +5,10 @@ use std::task::{Context, Poll};
 
 use crate::Error;
 
-/// A call in progress: the future that a builder turns into when it is awaited.
+/// A call in progress: the future that `response()` returns.
 ///
 /// Nothing is sent before the first poll. Dropping the future cancels the call, but a request that was
-/// already sent may still be applied.
+/// already sent may still be applied. Polling it after it has returned its result panics.
 #[must_use = "a call is sent only when it is awaited"]
 // The mutex is never locked. It only makes a `ResponseFuture` `Sync`.
 pub struct ResponseFuture<T>(Mutex<Work<T>>);
@@ -27,6 +27,33 @@ impl<T> Future for ResponseFuture<T> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let work = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
         work.as_mut().poll(context)
+    }
+}
+
+/// The future that a builder has started: `None` before its first poll.
+pub(crate) struct Started<F>(Option<F>);
+
+impl<F: Future + Unpin> Started<F> {
+    /// Polls the future. The first poll starts it.
+    pub(crate) fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+        start: impl FnOnce() -> F,
+    ) -> Poll<F::Output> {
+        Pin::new(self.0.get_or_insert_with(start)).poll(context)
+    }
+}
+
+impl<F> Default for Started<F> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+/// The clone has not started.
+impl<F> Clone for Started<F> {
+    fn clone(&self) -> Self {
+        Self::default()
     }
 }
 

@@ -45,9 +45,6 @@ impl Client {
     }
 
     /// Sends a request, with retries, and decodes its response.
-    ///
-    /// Every error of a call passes through here and gets the name of the operation. An error of `decode`
-    /// also gets the number of attempts and the body.
     pub(crate) fn send<T: Send + 'static>(
         self,
         operation: Operation,
@@ -56,18 +53,38 @@ impl Client {
         decode: impl FnOnce(Success) -> Result<T, Error> + Send + 'static,
     ) -> ResponseFuture<T> {
         ResponseFuture::new(async move {
-            let result = match request {
-                Ok(request) => self.sender.send(operation, request, options).await,
-                Err(error) => Err(error),
-            };
-            let result = result.and_then(|success| {
-                let (attempts, body) = (success.attempts(), success.body().clone());
-                decode(success)
-                    .map_err(|error| error.after(attempts, Outcome::NotSent).reading(body))
-            });
-            result.map_err(|error| error.at(operation.name))
+            let success = self.receive(operation, request, options).await?;
+            self::decode(operation, success, decode)
         })
     }
+
+    /// Sends a request, with retries, and returns its 2xx response. An error gets the name of the
+    /// operation.
+    pub(super) async fn receive(
+        self,
+        operation: Operation,
+        request: Result<Request, Error>,
+        options: CallOptions,
+    ) -> Result<Success, Error> {
+        let result = match request {
+            Ok(request) => self.sender.send(operation, request, options).await,
+            Err(error) => Err(error),
+        };
+        result.map_err(|error| error.at(operation.name))
+    }
+}
+
+/// Decodes a response. An error gets the name of the operation, the number of attempts and the body.
+pub(super) fn decode<T>(
+    operation: Operation,
+    success: Success,
+    decode: impl FnOnce(Success) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let (attempts, body) = (success.attempts(), success.body().clone());
+    decode(success).map_err(|error| {
+        let error = error.after(attempts, Outcome::NotSent).reading(body);
+        error.at(operation.name)
+    })
 }
 
 impl fmt::Debug for Client {

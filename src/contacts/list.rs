@@ -133,6 +133,7 @@ impl ListContacts {
             client,
             endpoint,
             options,
+            ..
         } = &self.call;
         let mut request = endpoint.request_after(cursor);
         if cursor != endpoint.after.as_deref() {

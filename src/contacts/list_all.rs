@@ -1,10 +1,13 @@
 //! Reading a list past its first page.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use super::page_items::RawPage;
 use super::paging::{LIST, PageCursor, PageStep};
 use super::{ContactStream, ListContacts, Page, PageStream};
 use crate::Error;
-use crate::client::{ResponseFuture, Success};
+use crate::client::{ResponseFuture, Started, Success, opaque_debug};
 
 /// The largest page the service returns (interface section 8).
 const LARGEST_PAGE: u32 = 200;
@@ -80,33 +83,42 @@ impl ListContacts {
     /// ```
     pub fn count(mut self) -> CountContacts {
         self.call.endpoint.limit_or_insert(LARGEST_PAGE);
-        CountContacts(self)
+        CountContacts {
+            list: self,
+            counting: Started::default(),
+        }
     }
 }
 
 /// A count, sent by `.await`: see [`ListContacts::count`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a call is sent only when it is awaited"]
-pub struct CountContacts(ListContacts);
+pub struct CountContacts {
+    list: ListContacts,
+    counting: Started<ResponseFuture<u64>>,
+}
 
-impl IntoFuture for CountContacts {
+opaque_debug!(CountContacts);
+
+impl Future for CountContacts {
     type Output = Result<u64, Error>;
-    type IntoFuture = ResponseFuture<u64>;
 
-    fn into_future(self) -> Self::IntoFuture {
-        let Self(list) = self;
-        ResponseFuture::new(async move {
-            let mut cursor = PageCursor::new(list.start());
-            let mut total = 0;
-            loop {
-                let page = list.fetch(cursor.current(), CountedPage::read).await?;
-                match cursor.advance(page.cursor.as_deref(), None) {
-                    PageStep::Page => total += page.items,
-                    PageStep::End => return Ok(total),
-                    PageStep::Cycle => return Err(Error::pagination().at(LIST.name)),
-                }
-            }
-        })
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { list, counting } = self.get_mut();
+        counting.poll(context, || ResponseFuture::new(count_all(list.clone())))
+    }
+}
+
+async fn count_all(list: ListContacts) -> Result<u64, Error> {
+    let mut cursor = PageCursor::new(list.start());
+    let mut total = 0;
+    loop {
+        let page = list.fetch(cursor.current(), CountedPage::read).await?;
+        match cursor.advance(page.cursor.as_deref(), None) {
+            PageStep::Page => total += page.items,
+            PageStep::End => return Ok(total),
+            PageStep::Cycle => return Err(Error::pagination().at(LIST.name)),
+        }
     }
 }
 

@@ -29,12 +29,8 @@ const fn error<T: StdError + Display + Send + Sync + 'static>() {}
 /// Compiles only if `T` is a stream that can be sent and shared between threads.
 const fn stream<T: Stream + FusedStream + Send + Sync + Unpin + 'static>() {}
 
-/// Compiles only if `B` is the builder of a call, and both it and its future can be spawned.
-const fn call<B: IntoFuture + Clone + Send + Sync + 'static>()
-where
-    B::IntoFuture: Send + Sync + Unpin + 'static,
-    B::Output: Send + 'static,
-{
+/// Compiles only if `B` is the builder of a call: a future that can be spawned, selected on and cloned.
+const fn call<B: Future<Output: Send + 'static> + Clone + Send + Sync + Unpin + Debug + 'static>() {
 }
 
 const _: () = {
@@ -164,7 +160,7 @@ async fn a_call_can_be_spawned_and_outlives_its_client_and_address() {
             .retry(RetryPolicy::none())
             .build()
             .unwrap();
-        client.contacts().retrieve(&address).into_future()
+        client.contacts().retrieve(&address)
     };
 
     let error = tokio::spawn(call).await.unwrap().unwrap_err();

@@ -7,7 +7,7 @@ use audience::blocking::{Client, Contacts};
 use audience::contacts::{BatchOutcome, NewContact, OptOutReason};
 use audience::mock::{Fault, MockServer};
 use audience::rule::{Condition, Rule};
-use audience::{ErrorKind, Method, RetryPolicy};
+use audience::{Auth, ErrorKind, Method, RetryPolicy};
 use serde_json::{Value, json};
 
 fn server() -> (MockServer, Contacts) {
@@ -17,8 +17,7 @@ fn server() -> (MockServer, Contacts) {
 }
 
 fn client(server: &MockServer) -> Client {
-    let settings = audience::Client::builder(server.url(), server.full_key());
-    Client::from_builder(settings).unwrap()
+    Client::new(server.url(), server.full_key()).unwrap()
 }
 
 fn create_contacts(contacts: &Contacts, count: usize) {
@@ -159,13 +158,46 @@ fn one_client_serves_many_threads() {
     assert_eq!(server.contact_count(), 8);
 }
 
-#[tokio::test]
-async fn a_blocking_call_in_async_code_blocks_the_thread_and_does_not_panic() {
-    let server = MockServer::start().await;
-    let contacts = client(&server).contacts();
+#[test]
+fn a_client_is_built_with_settings_of_its_own_or_those_of_the_async_builder() {
+    let server = MockServer::builder().start_blocking();
+    server.fault(Fault::status(503).times(2));
 
-    let created = contacts.create(NewContact::new("ada@x.io")).send().unwrap();
+    let builder = Client::builder(server.url(), server.full_key())
+        .auth(Auth::bearer())
+        .timeout(Duration::from_secs(9))
+        .deadline(Duration::from_secs(9))
+        .no_deadline()
+        .retry(RetryPolicy::none())
+        .user_agent("script/1.0")
+        .body_limit(9_999)
+        .allow_http();
+    let settings = audience::Client::builder(server.url(), server.full_key());
+    let clients = [
+        builder.build().unwrap(),
+        Client::from_builder(settings.retry(RetryPolicy::none())).unwrap(),
+    ];
 
-    assert!(created.is_new());
-    drop(contacts);
+    for client in clients {
+        let error = client.contacts().list().send().unwrap_err();
+        assert_eq!(
+            (error.status().unwrap().as_u16(), error.attempts()),
+            (503, 1)
+        );
+    }
+    let agent = server.requests()[0].header("user-agent").map(str::to_owned);
+    assert!(agent.unwrap().starts_with("script/1.0 audience/"));
+}
+
+#[test]
+fn a_for_loop_over_a_list_reads_all_contacts() {
+    let (_server, contacts) = server();
+    create_contacts(&contacts, 25);
+
+    let mut addresses = Vec::new();
+    for contact in contacts.list().limit(10) {
+        addresses.push(contact.unwrap().email);
+    }
+
+    assert_eq!(addresses.len(), 25);
 }

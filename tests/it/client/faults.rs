@@ -251,7 +251,7 @@ async fn race_opt_in_with_opt_out(
         opt_in = opt_in.repeatable();
     }
 
-    let opting_in = tokio::spawn(opt_in.into_future());
+    let opting_in = tokio::spawn(opt_in);
     while server.requests().len() < 2 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

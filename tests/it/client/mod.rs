@@ -3,11 +3,14 @@
 mod addresses;
 mod batch;
 mod blocking;
+mod blocking_in_async;
 mod bodies;
+mod builders;
 mod consent;
 mod contacts;
 mod deadlines;
 mod dialects;
+mod environment;
 mod errors;
 mod faults;
 mod fixtures;

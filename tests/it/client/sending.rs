@@ -247,8 +247,8 @@ async fn nothing_is_sent_before_a_call_is_awaited() {
     let server = respond_with(status(201).set_body_json(record())).await;
     let contacts = client(server.uri()).contacts();
 
-    let call = contacts.create(NewContact::new(ADA)).into_future();
-    drop(contacts.create(NewContact::new(ADA)).into_future());
+    let call = contacts.create(NewContact::new(ADA));
+    drop(contacts.create(NewContact::new(ADA)));
     assert!(received(&server).await.is_empty());
 
     call.await.unwrap();

@@ -1,0 +1,149 @@
+//! Builders are futures: they go wherever a future goes, and are sent once.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use audience::contacts::NewContact;
+use audience::mock::MockServer;
+use audience::{Client, Error, ErrorKind, Method, RetryPolicy};
+use futures_util::future::{join_all, try_join_all};
+use futures_util::stream::{FuturesUnordered, StreamExt, TryStreamExt, iter};
+
+use crate::support::scripted_server::{ScriptedServer, response};
+use crate::support::{ADA, client, contact, in_time, mock_builder};
+
+const ADDRESSES: [&str; 3] = ["ada@x.io", "bob@x.io", "cy@x.io"];
+
+async fn mock() -> (MockServer, Client) {
+    let server = MockServer::start().await;
+    let client = mock_builder(&server).build().unwrap();
+    let entries = ADDRESSES.map(NewContact::new);
+    client.contacts().create_batch(entries).await.unwrap();
+    (server, client)
+}
+
+fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[tokio::test]
+async fn a_builder_is_spawned_joined_selected_and_timed_as_it_is() {
+    let (_server, client) = mock().await;
+    let contacts = client.contacts();
+    let retrieve = |address: &str| contacts.retrieve(address);
+
+    let spawned = tokio::spawn(retrieve("ada@x.io")).await.unwrap().unwrap();
+    let (ada, page) = tokio::join!(retrieve("ada@x.io"), contacts.list());
+    let timed = tokio::time::timeout(Duration::from_secs(30), contacts.list().count()).await;
+    let selected = tokio::select! {
+        contact = retrieve("ada@x.io") => contact.unwrap(),
+        () = tokio::time::sleep(Duration::from_secs(30)) => panic!("the call hangs"),
+    };
+    let raw = tokio::spawn(client.request(Method::GET, ["contacts"]));
+
+    assert_eq!(spawned, ada.unwrap());
+    assert_eq!(spawned, selected);
+    assert_eq!(page.unwrap().data.len(), 3);
+    assert_eq!(timed.unwrap().unwrap(), 3);
+    assert_eq!(raw.await.unwrap().unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn many_builders_run_side_by_side() {
+    let (_server, client) = mock().await;
+    let contacts = client.contacts();
+    let calls = || ADDRESSES.map(|address| contacts.retrieve(address));
+
+    let joined = try_join_all(calls()).await.unwrap();
+    let results = join_all(calls()).await;
+    let buffered: Vec<_> = iter(calls()).buffered(2).try_collect().await.unwrap();
+    let unordered = iter(calls()).buffer_unordered(2).count().await;
+    let unordered_too: FuturesUnordered<_> = calls().into_iter().collect();
+
+    let addresses: Vec<_> = joined
+        .iter()
+        .map(|contact| contact.email.as_str())
+        .collect();
+    assert_eq!(addresses, ADDRESSES);
+    assert!(results.iter().all(Result::is_ok));
+    assert_eq!(buffered, joined);
+    assert_eq!((unordered, unordered_too.count().await), (3, 3));
+}
+
+#[tokio::test]
+async fn a_builder_sends_nothing_before_its_first_poll_and_one_request_after_many() {
+    let (server, client) = mock().await;
+    server.clear_requests();
+    let mut call = client.contacts().retrieve("ada@x.io");
+    assert!(server.requests().is_empty());
+
+    let contact = in_time(poll_fn(|context| Pin::new(&mut call).poll(context))).await;
+
+    assert_eq!(contact.unwrap().email, "ada@x.io");
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_clone_of_a_builder_that_was_sent_is_a_new_call() {
+    let (server, client) = mock().await;
+    let mut call = client.contacts().unsubscribe("ada@x.io");
+    let mut count = client.contacts().list().count();
+    assert!(poll_once(&mut call).is_pending() && poll_once(&mut count).is_pending());
+    server.clear_requests();
+
+    let (again, count_again) = (call.clone(), count.clone());
+    in_time(&mut call).await.unwrap();
+
+    assert!(in_time(again).await.unwrap().unsubscribed);
+    assert_eq!(in_time(count_again).await.unwrap(), 3);
+    assert_eq!(in_time(count).await.unwrap(), 3);
+}
+
+#[tokio::test]
+async fn a_setting_changed_after_the_first_poll_does_not_change_the_call() {
+    let server = ScriptedServer::start([
+        response(503, ""),
+        response(200, contact().to_string()),
+        response(200, "{}"),
+    ])
+    .await;
+    let client = client(server.url());
+    let mut call = client.contacts().retrieve(ADA);
+    assert!(poll_once(&mut call).is_pending());
+
+    let call = call.retry(RetryPolicy::none()).timeout(Duration::ZERO);
+    in_time(call).await.unwrap();
+
+    let mut raw = client.request(Method::GET, ["topics"]);
+    assert!(poll_once(&mut raw).is_pending());
+    let raw = raw.query("a", "b").header("x-a", "b").json(&1).unwrap();
+    in_time(raw).await.unwrap();
+
+    let last = server.received().pop().unwrap();
+    assert_eq!(last.target, "/topics");
+    assert_eq!(last.header("x-a"), None);
+}
+
+#[tokio::test]
+async fn an_argument_that_cannot_be_sent_fails_at_the_first_poll() {
+    let client = client("http://localhost:1");
+
+    let call = client.contacts().retrieve("");
+    let raw = client.request(Method::GET, [""]);
+    let failed: [Result<(), Error>; 2] = [call.await.map(drop), raw.await.map(drop)];
+
+    for result in failed {
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::Input);
+    }
+}
+
+#[tokio::test]
+#[should_panic(expected = "resumed after completion")]
+async fn a_builder_polled_after_its_result_panics_as_an_async_function_does() {
+    let mut call = client("http://localhost:1").contacts().retrieve("");
+    assert!(poll_once(&mut call).is_ready());
+
+    let _ = poll_once(&mut call);
+}

@@ -1,0 +1,80 @@
+//! A client from the environment, in a process of its own: a test cannot set variables of its process.
+
+use std::process::{Command, Output};
+
+use audience::mock::MockServer;
+use audience::{Client, blocking};
+
+/// Set in the child process.
+const CHILD: &str = "AUDIENCE_TEST_CHILD";
+
+/// Runs the test `in_a_process_of_its_own` of this binary with these variables.
+fn run(variables: &[(&str, &str)]) -> (bool, String) {
+    let name = format!("{}::in_a_process_of_its_own", module_path!());
+    let name = name.split_once("::").map_or("", |(_, path)| path);
+    let Output { status, stdout, .. } = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env_remove("AUDIENCE_URL")
+        .env_remove("AUDIENCE_KEY")
+        .env(CHILD, "1")
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap();
+    (status.success(), String::from_utf8(stdout).unwrap())
+}
+
+#[test]
+fn in_a_process_of_its_own() -> Result<(), String> {
+    use std::io::Write;
+
+    if std::env::var_os(CHILD).is_none() {
+        return Ok(());
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let blocking = blocking::Client::from_env().map_err(|error| error.to_string());
+    let outcome = Client::from_env().map_err(|error| error.to_string());
+    let text = match (outcome, blocking) {
+        (Ok(client), Ok(blocking)) => {
+            let count = runtime.block_on(client.contacts().list().count()).unwrap();
+            format!(
+                "{count} {}",
+                blocking.contacts().list().count().send().unwrap()
+            )
+        }
+        (Err(error), Err(other)) if error == other => error,
+        different => format!("{different:?}"),
+    };
+    writeln!(std::io::stdout(), "result: {text}").map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_client_takes_its_base_url_and_key_from_the_environment() {
+    let server = MockServer::builder().start_blocking();
+
+    let (success, text) = run(&[
+        ("AUDIENCE_URL", server.url()),
+        ("AUDIENCE_KEY", server.full_key()),
+    ]);
+
+    assert!(success && text.contains("result: 0 0\n"), "{text}");
+    assert_eq!(server.requests().len(), 2);
+}
+
+#[test]
+fn a_variable_that_is_not_set_is_named() {
+    let url = ("AUDIENCE_URL", "https://api.example.com");
+    for (variables, problem) in [
+        (
+            &[("AUDIENCE_KEY", "hunter2")][..],
+            "`AUDIENCE_URL` is not set",
+        ),
+        (&[url], "`AUDIENCE_KEY` is not set"),
+        (&[url, ("AUDIENCE_KEY", "")], "`AUDIENCE_KEY` is empty"),
+    ] {
+        let (success, text) = run(variables);
+
+        let expected = format!("result: the environment variable {problem}\n");
+        assert!(success && text.contains(&expected), "{text}");
+        assert!(!text.contains("hunter2"), "{text}");
+    }
+}
