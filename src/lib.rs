@@ -64,6 +64,7 @@
 //! | `mock` | | the service as a server in your tests |
 //! | `wiremock` | | the same service, mounted in a `wiremock` server |
 //! | `tracing` | | spans and events with the OpenTelemetry names for HTTP clients |
+//! | `jiff`, `chrono`, `time` | | conversions between [`Timestamp`] and the types of these crates |
 //!
 //! "The interface document" is the service's own document. A fact that comes from it is given with its
 //! section. The README lists the questions that the document leaves open, and what this crate does about
@@ -138,7 +139,7 @@ pub use error::{ApiError, Error, ErrorCode, ErrorKind, Outcome};
 #[cfg(feature = "client")]
 pub use http::{Method, StatusCode};
 #[cfg(any(feature = "client", feature = "webhooks"))]
-pub use timestamp::Timestamp;
+pub use timestamp::{Timestamp, TimestampError};
 
 /// Runs the README's examples as doctests.
 #[cfg(doctest)]

@@ -10,4 +10,5 @@ mod mock_contract;
 mod mock_server;
 mod promises;
 mod support;
+mod timestamps;
 mod webhooks;

@@ -1,14 +1,20 @@
 use std::fmt;
+use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use super::error::TimestampError;
+use super::text;
 use crate::system_time;
 
 /// A moment in whole Unix seconds, as the service writes it (interface sections 2.1 and 6.2).
 ///
 /// Any `i64` is a valid `Timestamp`. A value that the service sends is kept unchanged, even if no
-/// calendar or operating system can represent it.
+/// calendar or operating system can represent it. In JSON it is the number of seconds; its text, by
+/// `Display` and `FromStr`, is that of RFC 3339.
+///
+/// The features `jiff`, `chrono` and `time` add conversions from and to the types of those crates.
 ///
 /// # Example: convert from and to `SystemTime`
 ///
@@ -22,9 +28,7 @@ use crate::system_time;
 /// assert_eq!(moment, SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000));
 /// assert_eq!(Timestamp::from(moment), joined);
 /// ```
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(i64);
 
@@ -60,10 +64,46 @@ impl Timestamp {
     }
 }
 
-/// Writes the number of seconds, as in JSON.
+/// Writes the moment in UTC as RFC 3339, for example `2023-11-14T22:13:20Z`.
+///
+/// A year before 0 or after 9999 has a sign and at least six digits, for example
+/// `+012345-01-01T00:00:00Z`. RFC 3339 has no such years; ISO 8601 and JavaScript write them so.
+///
+/// [`as_unix`](Timestamp::as_unix) returns the number of seconds.
+///
+/// # Example: to text and back
+///
+/// ```
+/// use audience::Timestamp;
+///
+/// let joined = Timestamp::from_unix(1_700_000_000);
+///
+/// assert_eq!(joined.to_string(), "2023-11-14T22:13:20Z");
+/// assert_eq!("2023-11-14T22:13:20Z".parse(), Ok(joined));
+/// ```
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        f.pad(&text::format(self.0))
+    }
+}
+
+/// Writes the number of seconds and the same moment as text.
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Timestamp({}, {self})", self.0)
+    }
+}
+
+/// Reads what `Display` writes, and every other RFC 3339 time: with an offset such as `+01:00`, and with
+/// a fraction of a second, which is rounded down. The leap second `:60` counts as `:59`.
+///
+/// Fails with a [`TimestampError`] if the text has another form, if there is no such date or time, or if the
+/// moment is out of the range of `i64`.
+impl FromStr for Timestamp {
+    type Err = TimestampError;
+
+    fn from_str(text: &str) -> Result<Self, TimestampError> {
+        text::parse(text).map(Self)
     }
 }
 
@@ -102,6 +142,7 @@ mod tests {
             let timestamp = Timestamp::from_unix(seconds);
 
             let _ = timestamp.to_system_time();
+            assert_eq!(timestamp.to_string().parse(), Ok(timestamp));
             let json = serde_json::to_string(&timestamp).unwrap();
 
             assert_eq!(json, seconds.to_string());
@@ -114,5 +155,16 @@ mod tests {
         let moment = UNIX_EPOCH - Duration::from_millis(1_500);
 
         assert_eq!(Timestamp::from(moment).as_unix(), -2);
+    }
+
+    #[test]
+    fn the_text_is_padded_and_the_debug_form_has_the_seconds_too() {
+        let moment = Timestamp::from_unix(1_700_000_000);
+
+        assert_eq!(format!("{moment:>22}|"), "  2023-11-14T22:13:20Z|");
+        assert_eq!(
+            format!("{moment:?} {moment:#?}"),
+            "Timestamp(1700000000, 2023-11-14T22:13:20Z) Timestamp(1700000000, 2023-11-14T22:13:20Z)"
+        );
     }
 }
