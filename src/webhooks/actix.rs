@@ -151,7 +151,9 @@ impl FromRequest for SignedEvent {
         let request = request.clone();
         let payload = payload.take();
         Box::pin(async move {
-            let verifier = verifier_of(&request).ok_or(Rejection::NoVerifier)?;
+            let verifier = verifier_of(&request)
+                .ok_or(Rejection::NoVerifier)
+                .inspect_err(Rejection::trace)?;
             let headers = request.headers();
             let content_length = headers.get(CONTENT_LENGTH).map(HeaderValue::as_bytes);
             let headers = DeliveryHeaders::from_values(|name| {

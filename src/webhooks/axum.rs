@@ -115,11 +115,8 @@ use std::sync::Arc;
 use axum_core::body::Body;
 use axum_core::extract::{FromRef, FromRequest, Request};
 use axum_core::response::{IntoResponse, Response};
-use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
-use http_body::Body as _;
 
-use super::delivery_headers::DeliveryHeaders;
-use super::extractor::{IncomingBody, receive};
+use super::extractor::receive_http;
 use super::verifier::Verifier;
 
 /// A delivery that was verified before the handler is called. Use it as the last argument of the
@@ -196,17 +193,7 @@ where
     async fn from_request(request: Request, state: &S) -> Result<Self, Rejection> {
         let verifier = Verifier::from_ref(state);
         let (head, body) = request.into_parts();
-        let content_length = head.headers.get(CONTENT_LENGTH).map(HeaderValue::as_bytes);
-        let headers = DeliveryHeaders::from_map(&head.headers);
-        // The body of a chunked request does not know its end before it is read.
-        let is_consumed = body.is_end_stream() && head.headers.contains_key(TRANSFER_ENCODING);
-        let body = IncomingBody {
-            content_length,
-            is_consumed,
-            chunks: body.into_data_stream(),
-        };
-
-        receive(&verifier, headers, body).await
+        receive_http(&verifier, &head.headers, body).await
     }
 }
 

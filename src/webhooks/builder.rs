@@ -10,9 +10,9 @@ use super::verifier::Verifier;
 /// Builds a [`Verifier`]; see [`Verifier::builder`].
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct VerifierBuilder {
-    settings: Settings,
+    pub(super) settings: Settings,
     /// The first secret that was refused, reported by `build`.
-    refused: Option<SecretError>,
+    pub(super) refused: Option<SecretError>,
 }
 
 impl Verifier {
@@ -135,8 +135,11 @@ impl VerifierBuilder {
     ///     .build()?;
     /// # Ok::<(), audience::webhooks::SecretError>(())
     /// ```
-    #[cfg(any(feature = "actix", feature = "axum"))]
-    #[cfg_attr(docsrs, doc(cfg(any(feature = "actix", feature = "axum"))))]
+    #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
+    #[cfg_attr(
+        docsrs,
+        doc(cfg(any(feature = "actix", feature = "axum", feature = "tower")))
+    )]
     pub fn body_timeout(mut self, timeout: Duration) -> Self {
         self.settings.read_limits.timeout = timeout;
         self
@@ -162,8 +165,11 @@ impl VerifierBuilder {
     ///     .build()?;
     /// # Ok::<(), audience::webhooks::SecretError>(())
     /// ```
-    #[cfg(any(feature = "actix", feature = "axum"))]
-    #[cfg_attr(docsrs, doc(cfg(any(feature = "actix", feature = "axum"))))]
+    #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
+    #[cfg_attr(
+        docsrs,
+        doc(cfg(any(feature = "actix", feature = "axum", feature = "tower")))
+    )]
     pub fn body_memory(mut self, bytes: usize) -> Self {
         self.settings.read_limits.memory = Some(bytes);
         self
@@ -199,6 +205,7 @@ impl VerifierBuilder {
     ///
     /// - [`SecretError::NoSecret`] if no secret was added.
     /// - [`SecretError::DuplicateName`] if two secrets have the same name.
+    /// - [`SecretError::NoVariable`] if the environment should have a secret and has none.
     /// - Another [`SecretError`] if a secret is unusable. The first error is returned.
     pub fn build(self) -> Result<Verifier, SecretError> {
         match self.refused {

@@ -3,6 +3,9 @@ use subtle::{Choice, ConditionallySelectable};
 use super::secret_error::{SecretError, check_secret};
 use super::signature::{SigningKey, Tag};
 
+/// The name of a secret that was given none.
+pub(super) const DEFAULT_NAME: &str = "default";
+
 /// The secrets of one verifier, each under a unique name.
 #[derive(Default)]
 pub(super) struct KeyRing(Vec<NamedKey>);

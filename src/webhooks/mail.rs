@@ -55,6 +55,29 @@ impl MailEvent {
             detail: None,
         }
     }
+
+    /// Returns whether a later attempt to reach this address will fail, too: the
+    /// [`bounce_type`](Self::bounce_type) is `Permanent`.
+    ///
+    /// It is `false` for every other bounce and for an event that is not a bounce.
+    ///
+    /// # Example: stop sending to an address
+    ///
+    /// ```
+    /// # use audience::webhooks::{Event, EventData, MailEvent};
+    /// fn is_dead(event: &Event) -> bool {
+    ///     event.mail().is_some_and(MailEvent::is_permanent_bounce)
+    /// }
+    /// # let body = br#"{"id": "evt_1", "type": "email.bounced", "created_at": 1, "data":
+    /// #     {"email_id": "em_1", "from": "us@example.com", "to": "ada@example.com", "subject": "Hi",
+    /// #      "bounce_type": "Permanent", "detail": ""}}"#;
+    /// # assert!(is_dead(&Event::from_unverified_json(body)?));
+    /// # Ok::<(), audience::webhooks::EnvelopeProblem>(())
+    /// ```
+    #[must_use]
+    pub fn is_permanent_bounce(&self) -> bool {
+        self.bounce_type == Some(BounceType::Permanent)
+    }
 }
 
 string_enum! {

@@ -106,12 +106,13 @@ mod event;
 mod event_data;
 mod event_id;
 mod event_type;
-#[cfg(any(feature = "actix", feature = "axum"))]
+#[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
 mod extractor;
+mod from_env;
 mod inbound;
 mod key_ring;
 mod mail;
-#[cfg(any(feature = "actix", feature = "axum"))]
+#[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
 mod read_limits;
 mod secret_error;
 mod settings;
@@ -126,6 +127,9 @@ pub mod actix;
 #[cfg(feature = "axum")]
 #[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
 pub mod axum;
+#[cfg(feature = "tower")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
+pub mod tower;
 
 pub use authenticated_delivery::AuthenticatedDelivery;
 pub use builder::VerifierBuilder;

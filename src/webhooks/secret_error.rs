@@ -66,6 +66,41 @@ pub enum SecretError {
     /// No secret was added.
     #[error("no signing secret was added")]
     NoSecret,
+
+    /// There is no environment variable with a signing secret
+    /// ([`secrets_from_env`](super::VerifierBuilder::secrets_from_env)).
+    #[error(
+        "no signing secret in the environment; set AUDIENCE_WEBHOOK_SECRET, or \
+         AUDIENCE_WEBHOOK_SECRET_<NAME> for each of several secrets"
+    )]
+    NoVariable,
+
+    /// The secret in an environment variable was refused.
+    #[error("{variable}: {problem}")]
+    Variable {
+        /// The variable's name.
+        variable: String,
+        /// The problem with the secret.
+        problem: Box<Self>,
+    },
+
+    /// The value of an environment variable is not valid UTF-8.
+    #[error("{variable} is not valid UTF-8")]
+    NotUnicode {
+        /// The variable's name.
+        variable: String,
+    },
+
+    /// The name of an environment variable ends with `_FILE`, so that its value seems to be a path, or
+    /// with an underscore.
+    #[error(
+        "{variable} does not contain a signing secret; put the secret itself into \
+         AUDIENCE_WEBHOOK_SECRET or AUDIENCE_WEBHOOK_SECRET_<NAME>"
+    )]
+    NotASecret {
+        /// The variable's name.
+        variable: String,
+    },
 }
 
 /// Refuses an unusable secret.

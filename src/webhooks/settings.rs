@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::clock::{Clock, SystemClock};
 use super::key_ring::KeyRing;
-#[cfg(any(feature = "actix", feature = "axum"))]
+#[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
 use super::read_limits::ReadLimits;
 
 const DEFAULT_TOLERANCE: Duration = Duration::from_secs(300);
@@ -16,7 +16,7 @@ pub(super) struct Settings {
     pub(super) tolerance: Duration,
     pub(super) body_limit: usize,
     pub(super) clock: Arc<dyn Clock>,
-    #[cfg(any(feature = "actix", feature = "axum"))]
+    #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
     pub(super) read_limits: ReadLimits,
 }
 
@@ -27,7 +27,7 @@ impl Default for Settings {
             tolerance: DEFAULT_TOLERANCE,
             body_limit: DEFAULT_BODY_LIMIT,
             clock: Arc::new(SystemClock),
-            #[cfg(any(feature = "actix", feature = "axum"))]
+            #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
             read_limits: ReadLimits::default(),
         }
     }

@@ -1,19 +1,97 @@
-//! Reports outcomes to `tracing` (feature `tracing`). No secret, MAC or body is reported.
+//! Reports outcomes to `tracing` (feature `tracing`), as the table in the docs of `webhooks` says. No
+//! address, body, secret or MAC is reported.
 
 use std::fmt::Display;
 
-#[cfg(feature = "tracing")]
+use http::StatusCode;
+
+use super::error::VerifyError;
+
+/// Who should hear of a refusal.
+#[derive(Clone, Copy)]
+pub(super) enum Severity {
+    /// Nobody, usually: any stranger can cause it.
+    Debug,
+    /// The operator: genuine deliveries may be affected.
+    Warn,
+    /// The operator: no delivery is accepted until this is fixed.
+    Error,
+}
+
 pub(super) fn authenticated(secret_name: &str, skew: i64) {
-    tracing::trace!(secret = secret_name, skew, "webhook delivery authenticated");
+    #[cfg(feature = "tracing")]
+    tracing::debug!(
+        target: "audience::webhooks",
+        secret = secret_name,
+        skew,
+        "webhook delivery authenticated"
+    );
+    #[cfg(not(feature = "tracing"))]
+    let _ = (secret_name, skew);
+}
+
+pub(super) fn refused(error: &VerifyError) {
+    let (severity, cause) = match error {
+        VerifyError::MissingHeader { .. } => (Severity::Debug, "missing_header"),
+        VerifyError::DuplicateHeader { .. } => (Severity::Debug, "duplicate_header"),
+        VerifyError::MalformedSignature { .. } => (Severity::Debug, "malformed_signature"),
+        VerifyError::MalformedTimestamp => (Severity::Debug, "malformed_timestamp"),
+        VerifyError::BodyTooLarge { .. } => (Severity::Debug, "body_too_large"),
+        VerifyError::SignatureMismatch => (Severity::Warn, "signature_mismatch"),
+        VerifyError::TooLate { .. } => (Severity::Warn, "too_late"),
+        VerifyError::TooEarly { .. } => (Severity::Warn, "too_early"),
+        VerifyError::InvalidEnvelope { .. } => (Severity::Warn, "invalid_envelope"),
+        VerifyError::ClockUnusable => (Severity::Error, "clock_unusable"),
+    };
+    report(severity, cause, error.status(), signed_skew(error), error);
+}
+
+/// Reports a request that was refused before it reached the verifier.
+#[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
+pub(super) fn unread(
+    severity: Severity,
+    cause: &'static str,
+    status: StatusCode,
+    error: &dyn Display,
+) {
+    report(severity, cause, status, None, error);
+}
+
+/// Returns how many seconds the delivery is behind the clock, negative if it is ahead.
+fn signed_skew(error: &VerifyError) -> Option<i64> {
+    match error {
+        VerifyError::TooLate { skew } => i64::try_from(skew.as_secs()).ok(),
+        VerifyError::TooEarly { skew } => i64::try_from(skew.as_secs()).ok().map(|ahead| -ahead),
+        _ => None,
+    }
 }
 
 #[cfg(feature = "tracing")]
-pub(super) fn refused(error: &impl Display) {
-    tracing::debug!(%error, "webhook delivery refused");
+fn report(
+    severity: Severity,
+    cause: &'static str,
+    status: StatusCode,
+    skew: Option<i64>,
+    error: &dyn Display,
+) {
+    macro_rules! event {
+        ($level:ident) => {
+            tracing::$level!(
+                target: "audience::webhooks",
+                cause,
+                status = status.as_u16(),
+                skew,
+                %error,
+                "webhook delivery refused"
+            )
+        };
+    }
+    match severity {
+        Severity::Debug => event!(debug),
+        Severity::Warn => event!(warn),
+        Severity::Error => event!(error),
+    }
 }
 
 #[cfg(not(feature = "tracing"))]
-pub(super) fn authenticated(_: &str, _: i64) {}
-
-#[cfg(not(feature = "tracing"))]
-pub(super) fn refused(_: &impl Display) {}
+fn report(_: Severity, _: &'static str, _: StatusCode, _: Option<i64>, _: &dyn Display) {}

@@ -9,7 +9,8 @@ use super::clock::Clock;
 use super::delivery_headers::DeliveryHeaders;
 use super::error::VerifyError;
 use super::event::Event;
-#[cfg(any(feature = "actix", feature = "axum"))]
+use super::key_ring::DEFAULT_NAME;
+#[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
 use super::read_limits::ReadLimits;
 use super::secret_error::SecretError;
 use super::settings::Settings;
@@ -79,7 +80,9 @@ impl Verifier {
     /// ```
     pub fn new(secret: impl AsRef<[u8]>) -> Result<Self, SecretError> {
         let mut settings = Settings::default();
-        settings.keys.add("default".to_owned(), secret.as_ref())?;
+        settings
+            .keys
+            .add(DEFAULT_NAME.to_owned(), secret.as_ref())?;
         Ok(Self::from_settings(settings))
     }
 
@@ -233,7 +236,7 @@ impl Verifier {
         self.0.body_limit
     }
 
-    #[cfg(any(feature = "actix", feature = "axum"))]
+    #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
     pub(super) fn read_limits(&self) -> &ReadLimits {
         &self.0.read_limits
     }

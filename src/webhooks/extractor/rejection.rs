@@ -10,6 +10,7 @@ use crate::webhooks::delivery_headers::DeliveryHeaders;
 use crate::webhooks::diagnose::{Diagnosis, explain};
 use crate::webhooks::error::VerifyError;
 use crate::webhooks::signature::Tag;
+use crate::webhooks::trace::{self, Severity};
 use crate::webhooks::verifier::Verifier;
 
 /// # The response
@@ -90,6 +91,19 @@ impl Rejection {
             Self::Verify { error, .. } => Some(error),
             _ => None,
         }
+    }
+
+    /// Reports the rejection to `tracing`.
+    pub(in crate::webhooks) fn trace(&self) {
+        let (severity, cause) = match self {
+            Self::Verify { error, .. } => return trace::refused(error),
+            Self::Body(_) => (Severity::Debug, "body"),
+            Self::BodyTimeout { .. } => (Severity::Debug, "body_timeout"),
+            Self::BodyMemory { .. } => (Severity::Warn, "body_memory"),
+            Self::BodyConsumed => (Severity::Error, "body_consumed"),
+            Self::NoVerifier => (Severity::Error, "no_verifier"),
+        };
+        trace::unread(severity, cause, self.status(), self);
     }
 
     /// Returns the likely reason why the verifier refused the delivery, for an operator's log. Returns

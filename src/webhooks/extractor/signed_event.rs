@@ -1,5 +1,6 @@
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -7,19 +8,21 @@ use crate::webhooks::event::Event;
 
 /// # The event
 ///
-/// It dereferences to its [`Event`]; [`into_event`](Self::into_event) returns the event by value.
+/// It dereferences to its [`Event`]; [`into_event`](Self::into_event) returns the event by value. It is
+/// cheap to clone.
 #[derive(Clone)]
 pub struct SignedEvent {
-    pub(super) event: Event,
+    pub(super) event: Arc<Event>,
     pub(super) body: Bytes,
-    pub(super) secret_name: Box<str>,
+    pub(super) secret_name: Arc<str>,
 }
 
 impl SignedEvent {
-    /// Returns the event only, to match on it or to send it elsewhere.
+    /// Returns the event only, to match on it or to send it elsewhere. Clones the event if a clone of
+    /// this delivery still exists.
     #[must_use]
     pub fn into_event(self) -> Event {
-        self.event
+        Arc::unwrap_or_clone(self.event)
     }
 
     /// Returns the bytes that were signed, to store the raw delivery. Cheap to clone.
@@ -47,7 +50,7 @@ impl Deref for SignedEvent {
 
 impl From<SignedEvent> for Event {
     fn from(delivery: SignedEvent) -> Self {
-        delivery.event
+        delivery.into_event()
     }
 }
 
@@ -69,7 +72,7 @@ mod tests {
     fn the_debug_text_of_a_signed_event_contains_neither_its_body_nor_a_secret() {
         let event = br#"{"id":"evt_1","type":"x","created_at":1,"data":{}}"#;
         let delivery = SignedEvent {
-            event: Event::from_unverified_json(event).unwrap(),
+            event: Arc::new(Event::from_unverified_json(event).unwrap()),
             body: Bytes::from_static(event),
             secret_name: "2026".into(),
         };

@@ -88,6 +88,7 @@ fn bounce_types_are_kept_unchanged() {
 
         let mail_event = event.mail().unwrap();
         assert_eq!(mail_event.bounce_type, expected);
+        assert_eq!(mail_event.is_permanent_bounce(), text == "Permanent");
         assert_eq!(mail_event.detail.as_deref(), Some("550 gone"));
         assert_eq!(
             serde_json::to_value(&event).unwrap()["data"],

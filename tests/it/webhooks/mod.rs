@@ -3,6 +3,7 @@
 mod corpus;
 mod deliveries;
 mod envelope;
+mod environment;
 mod handlers;
 mod history;
 mod mail;
@@ -11,6 +12,8 @@ mod refusals;
 mod secrecy;
 mod slow_senders;
 mod tampering;
+mod tower;
+mod tracing;
 mod verification;
 mod wasm;
 

@@ -1,6 +1,8 @@
-//! Webhook endpoints with axum and actix-web on loopback sockets, and requests written byte by byte.
+//! Webhook endpoints with axum, actix-web and hyper on loopback sockets, and requests written byte by byte.
 
+use std::convert::Infallible;
 use std::fmt::Write as _;
+use std::future::ready;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,9 +10,18 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use ::tower::{Layer, ServiceExt, service_fn};
 use actix_web::dev::Service as _;
 use audience::webhooks::Verifier;
+use audience::webhooks::tower::{self, BytesBody, VerifyLayer};
 use audience::webhooks::{actix, axum as hooks};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
 
 /// The frameworks' body limit, which the extractors must ignore.
 const FRAMEWORK_LIMIT: usize = 16;
@@ -19,10 +30,12 @@ const FRAMEWORK_LIMIT: usize = 16;
 pub(crate) enum Framework {
     Axum,
     Actix,
+    /// The tower layer around a function, behind hyper.
+    Tower,
 }
 
 impl Framework {
-    pub(crate) const ALL: [Self; 2] = [Self::Axum, Self::Actix];
+    pub(crate) const ALL: [Self; 3] = [Self::Axum, Self::Actix, Self::Tower];
 }
 
 /// What runs before the extractor.
@@ -88,6 +101,7 @@ impl Receiver {
         thread::spawn(move || match framework {
             Framework::Axum => serve_axum(listener, verifier.unwrap(), middleware, shared),
             Framework::Actix => serve_actix(listener, verifier, middleware, shared),
+            Framework::Tower => serve_tower(listener, verifier.unwrap(), middleware, shared),
         });
         Self { address, log }
     }
@@ -213,6 +227,58 @@ fn serve_actix(
         .unwrap()
         .run();
     actix_web::rt::System::new().block_on(server).unwrap();
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn serve_tower(listener: TcpListener, verifier: Verifier, middleware: Middleware, log: Log) {
+    type Body = UnsyncBoxBody<Bytes, hyper::Error>;
+
+    let calls = log.clone();
+    let hook = VerifyLayer::new(verifier).layer(service_fn(move |request: http::Request<_>| {
+        let (head, body): (_, BytesBody) = request.into_parts();
+        let delivery: &tower::SignedEvent = head.extensions.get().unwrap();
+        assert_eq!(delivery.body(), &body.into_bytes());
+        calls.accept(delivery.clone());
+        ready(Ok::<_, Infallible>(http::Response::new(
+            BytesBody::default(),
+        )))
+    }));
+    let service = service_fn(move |request: http::Request<Incoming>| {
+        let (hook, log) = (hook.clone(), log.clone());
+        async move {
+            let is_hook =
+                (request.method(), request.uri().path()) == (&http::Method::POST, "/hook");
+            if !is_hook {
+                let mut response = http::Response::new(BytesBody::default());
+                *response.status_mut() = http::StatusCode::METHOD_NOT_ALLOWED;
+                return Ok(response);
+            }
+            let (head, body) = request.into_parts();
+            let body: Body = match middleware {
+                Middleware::None => body.boxed_unsync(),
+                Middleware::ReadsBody => {
+                    body.collect().await.unwrap();
+                    Body::default()
+                }
+            };
+            let response = hook.oneshot(http::Request::from_parts(head, body)).await?;
+            if let Some(rejection) = response.extensions().get() {
+                log.refuse(rejection);
+            }
+            Ok::<_, Infallible>(response)
+        }
+    });
+    listener.set_nonblocking(true).unwrap();
+    let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            continue;
+        };
+        let service = TowerToHyperService::new(service.clone());
+        let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+        tokio::spawn(connection);
+    }
 }
 
 /// A request as bytes.

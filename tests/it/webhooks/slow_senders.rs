@@ -94,6 +94,11 @@ fn slow_bodies_are_released_by_actix_and_a_genuine_delivery_is_answered_meanwhil
     slow_bodies_are_released(Framework::Actix);
 }
 
+#[test]
+fn slow_bodies_are_released_by_the_tower_layer_and_a_genuine_delivery_is_answered_meanwhile() {
+    slow_bodies_are_released(Framework::Tower);
+}
+
 fn slow_bodies_are_released(framework: Framework) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -138,6 +143,11 @@ fn long_bodies_share_a_bounded_memory_with_axum_and_leave_room_for_a_genuine_del
 #[test]
 fn long_bodies_share_a_bounded_memory_with_actix_and_leave_room_for_a_genuine_delivery() {
     long_bodies_are_bounded(Framework::Actix);
+}
+
+#[test]
+fn long_bodies_share_a_bounded_memory_with_the_tower_layer_and_leave_room_for_a_genuine_delivery() {
+    long_bodies_are_bounded(Framework::Tower);
 }
 
 fn long_bodies_are_bounded(framework: Framework) {

@@ -1,0 +1,54 @@
+use std::error::Error;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use futures_core::Stream;
+use http::header::{CONTENT_LENGTH, HeaderMap, HeaderValue, TRANSFER_ENCODING};
+use http_body::Body;
+
+use super::body::IncomingBody;
+use super::receive::receive;
+use super::rejection::Rejection;
+use super::signed_event::SignedEvent;
+use crate::webhooks::delivery_headers::DeliveryHeaders;
+use crate::webhooks::verifier::Verifier;
+
+/// Reads and verifies a delivery of a framework that uses the `http` and `http-body` crates.
+pub(in crate::webhooks) async fn receive_http<B>(
+    verifier: &Verifier,
+    headers: &HeaderMap,
+    body: B,
+) -> Result<SignedEvent, Rejection>
+where
+    B: Body,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let body = pin!(body);
+    let body = IncomingBody {
+        content_length: headers.get(CONTENT_LENGTH).map(HeaderValue::as_bytes),
+        // The body of a chunked request does not know its end before it is read.
+        is_consumed: body.is_end_stream() && headers.contains_key(TRANSFER_ENCODING),
+        chunks: DataFrames(body),
+    };
+
+    receive(verifier, DeliveryHeaders::from_map(headers), body).await
+}
+
+/// The data of a body, without its trailers.
+struct DataFrames<'b, B>(Pin<&'b mut B>);
+
+impl<B: Body> Stream for DataFrames<'_, B> {
+    type Item = Result<Bytes, B::Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            let Some(frame) = ready!(self.0.as_mut().poll_frame(context)?) else {
+                return Poll::Ready(None);
+            };
+            if let Ok(mut data) = frame.into_data() {
+                return Poll::Ready(Some(Ok(data.copy_to_bytes(data.remaining()))));
+            }
+        }
+    }
+}

@@ -1,0 +1,54 @@
+use tower_layer::Layer;
+
+use super::handler::Handler;
+use super::verify::Verify;
+use crate::webhooks::verifier::Verifier;
+
+/// Puts a [`Verify`] around a service.
+///
+/// # Example: a function for each event
+///
+/// ```
+/// use audience::webhooks::Verifier;
+/// use audience::webhooks::tower::{SignedEvent, VerifyLayer};
+/// use http::StatusCode;
+///
+/// let layer = VerifyLayer::new(Verifier::new("6Jm0nFq2pXvZk4Tt")?);
+///
+/// let service = layer.handler(async |event: SignedEvent| {
+///     println!("received {}", event.id);
+///     StatusCode::OK
+/// });
+/// # let _ = service;
+/// # Ok::<(), audience::webhooks::SecretError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct VerifyLayer {
+    verifier: Verifier,
+}
+
+impl VerifyLayer {
+    /// Creates a layer that verifies requests with `verifier`.
+    #[must_use]
+    pub fn new(verifier: Verifier) -> Self {
+        Self { verifier }
+    }
+
+    /// Returns a service that verifies each request and calls `handle` with the event of the genuine
+    /// ones: an `async` function or closure from [`SignedEvent`](super::SignedEvent) to
+    /// [`StatusCode`](http::StatusCode). The response has that status and an empty body.
+    ///
+    /// Like every tower service, it takes requests of any path and method. Route them before.
+    #[must_use]
+    pub fn handler<F>(self, handle: F) -> Handler<F> {
+        Handler::new(handle, self.verifier)
+    }
+}
+
+impl<S> Layer<S> for VerifyLayer {
+    type Service = Verify<S>;
+
+    fn layer(&self, inner: S) -> Verify<S> {
+        Verify::new(inner, self.verifier.clone())
+    }
+}

@@ -1,0 +1,157 @@
+//! Verified events for every server that speaks tower: hyper, Lambda, poem, salvo, and axum (feature
+//! `tower`).
+//!
+//! [`VerifyLayer`] reads the request body itself, verifies it, and calls the inner service only for
+//! genuine deliveries. It reads up to the verifier's [limit](super::VerifierBuilder::body_limit),
+//! whatever `Content-Length` says. All other requests are refused with a status (see [`Rejection`]) and
+//! an empty body; the [`Rejection`] is an extension of the response.
+//!
+//! The inner service receives an [`http::Request`] with the verified bytes as its body, a [`BytesBody`],
+//! and with the [`SignedEvent`] among its extensions. If a function from event to status is all you
+//! need, use [`VerifyLayer::handler`].
+//!
+//! Put no layer around it that changes the body, for example one that decompresses it.
+//!
+//! # Slow and hostile senders
+//!
+//! A body must arrive within [5 seconds](super::VerifierBuilder::body_timeout), and the bodies that are
+//! not verified yet may need [64 MiB](super::VerifierBuilder::body_memory) in all requests together.
+//! Headers are the server's part: hyper waits for them without a time limit, unless
+//! `header_read_timeout` is set together with a timer. A limit for each peer is a proxy's part.
+//!
+//! A concurrency limit inside counts verified deliveries only: strangers cannot use it up. One outside
+//! counts all requests.
+//!
+//! # What a handler should do
+//!
+//! The service waits 10 seconds for a response and delivers at least once: up to ten times over
+//! about five hours, until it receives a success (interface section 6.5). Therefore:
+//!
+//! 1. Look up the event's `id`, and nothing else, among the events you already have. Respond with
+//!    200 if it is there.
+//! 2. Store the event safely, in a queue or a table, and do the work elsewhere.
+//! 3. Respond immediately. A response other than 2xx asks for another attempt.
+//!
+//! # Servers
+//!
+//! Tested with these versions, each with genuine and forged deliveries:
+//!
+//! | server | how |
+//! |---|---|
+//! | hyper 1 | `TowerToHyperService::new(service)` of hyper-util; see `examples/webhook_hyper.rs` |
+//! | `lambda_http` 1 | `lambda_http::run(service)`; see `examples/webhook_lambda.rs` |
+//! | axum 0.8 | `route_layer(VerifyLayer::new(verifier))`, then `Extension<SignedEvent>` in the handler |
+//! | poem 3 | `Route::new().at("/hook", poem::post(service.compat()))` with poem's `TowerCompatExt` |
+//! | salvo | see the docs of its `tower_compat` |
+//!
+//! # Example: a function for each event
+//!
+//! ```
+//! use audience::webhooks::tower::{SignedEvent, VerifyLayer};
+//! use audience::webhooks::{EventData, Verifier};
+//! use http::StatusCode;
+//!
+//! async fn hook(event: SignedEvent) -> StatusCode {
+//!     if let EventData::Bounced(mail) = &event.data {
+//!         println!("{}: {} bounced", event.id, mail.email_id);
+//!     }
+//!     StatusCode::OK
+//! }
+//!
+//! let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+//! let service = VerifyLayer::new(verifier).handler(hook);
+//! # use tower::ServiceExt;
+//! # let refused = futures_util::FutureExt::now_or_never(
+//! #     service.oneshot(http::Request::new(audience::webhooks::tower::BytesBody::default())));
+//! # assert_eq!(refused.unwrap()?.status(), 400);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Example: a layer of an axum router
+//!
+//! The extractor of the feature `axum` is simpler for one route. The layer verifies several routes, and
+//! its handlers may take the event before other arguments.
+//!
+//! ```
+//! use audience::webhooks::Verifier;
+//! use audience::webhooks::tower::{SignedEvent, VerifyLayer};
+//! use axum::{Extension, Router, routing::post};
+//!
+//! async fn hook(Extension(event): Extension<SignedEvent>) {
+//!     println!("received {}", event.id);
+//! }
+//!
+//! let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+//! let app: Router = Router::new()
+//!     .route("/hook", post(hook))
+//!     .route_layer(VerifyLayer::new(verifier));
+//! # Ok::<(), audience::webhooks::SecretError>(())
+//! ```
+//!
+//! # Example: log why a delivery was refused
+//!
+//! ```
+//! use audience::webhooks::Verifier;
+//! use audience::webhooks::tower::{Rejection, SignedEvent, VerifyLayer};
+//! use http::{Response, StatusCode};
+//! use tower::ServiceBuilder;
+//!
+//! fn log<B>(response: Response<B>) -> Response<B> {
+//!     if let Some(rejection) = response.extensions().get::<Rejection>() {
+//!         eprintln!("refused: {rejection}");
+//!     }
+//!     response
+//! }
+//!
+//! let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+//! let hook = VerifyLayer::new(verifier).handler(async |_: SignedEvent| StatusCode::OK);
+//! let service = ServiceBuilder::new().map_response(log).service(hook);
+//! # use tower::ServiceExt;
+//! # let request = http::Request::new(audience::webhooks::tower::BytesBody::default());
+//! # assert!(futures_util::FutureExt::now_or_never(service.oneshot(request)).is_some());
+//! # Ok::<(), audience::webhooks::SecretError>(())
+//! ```
+
+mod bytes_body;
+mod handler;
+mod layer;
+mod verify;
+
+pub use self::bytes_body::BytesBody;
+pub use self::handler::Handler;
+pub use self::layer::VerifyLayer;
+pub use self::verify::Verify;
+pub use super::extractor::RefusedDelivery;
+/// Why the inner service was not called.
+///
+/// # Example: find out why genuine deliveries are refused
+///
+/// ```
+/// use audience::webhooks::tower::Rejection;
+///
+/// fn log<B>(response: &http::Response<B>) {
+///     let rejection = response.extensions().get::<Rejection>();
+///     if let Some(diagnosis) = rejection.and_then(|r| r.diagnose([("main", "6Jm0nFq2pXvZk4Tt")])) {
+///         eprintln!("{diagnosis}");
+///     }
+/// }
+/// # let mut response = http::Response::new(());
+/// # response.extensions_mut().insert(Rejection::from(audience::webhooks::VerifyError::SignatureMismatch));
+/// # log(&response);
+/// ```
+pub use super::extractor::Rejection;
+/// A delivery that was verified before the inner service is called.
+///
+/// # Example: in an inner service
+///
+/// ```
+/// use audience::webhooks::tower::{BytesBody, SignedEvent};
+/// use http::{Request, Response, StatusCode};
+///
+/// async fn hook(mut request: Request<BytesBody>) -> Result<Response<String>, StatusCode> {
+///     let delivery = request.extensions_mut().remove::<SignedEvent>();
+///     let event = delivery.ok_or(StatusCode::INTERNAL_SERVER_ERROR)?.into_event();
+///     Ok(Response::new(format!("received {}", event.id)))
+/// }
+/// ```
+pub use super::extractor::SignedEvent;
