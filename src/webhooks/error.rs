@@ -204,3 +204,61 @@ pub enum FaultSide {
     /// or a wrong clock. If it keeps happening, call [`diagnose`](super::Verifier::diagnose).
     Either,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Defines `name` and `NAMES`. A variant that is not listed does not compile.
+    macro_rules! variants {
+        ($($variant:ident),+ $(,)?) => {
+            const NAMES: [&str; [$(stringify!($variant)),+].len()] = [$(stringify!($variant)),+];
+
+            fn name(error: &VerifyError) -> &'static str {
+                match error {
+                    $(VerifyError::$variant { .. } => stringify!($variant),)+
+                }
+            }
+        };
+    }
+
+    variants![
+        MissingHeader,
+        DuplicateHeader,
+        MalformedSignature,
+        MalformedTimestamp,
+        BodyTooLarge,
+        SignatureMismatch,
+        TooLate,
+        TooEarly,
+        ClockUnusable,
+        InvalidEnvelope,
+    ];
+
+    #[test]
+    fn the_corpus_has_a_delivery_for_each_error_and_no_other() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/webhooks");
+        let mut found = BTreeSet::new();
+        for path in fs::read_dir(corpus)
+            .unwrap()
+            .map(|file| file.unwrap().path())
+        {
+            if path.extension().is_none_or(|extension| extension != "json") {
+                continue;
+            }
+            let file: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+            let cases = file["cases"].as_array().unwrap().iter();
+            let errors = cases.filter_map(|case| case["expect"]["error"].as_str());
+            found.extend(errors.map(str::to_owned));
+        }
+
+        assert_eq!(found, NAMES.map(str::to_owned).into());
+        assert_eq!(name(&VerifyError::ClockUnusable), "ClockUnusable");
+    }
+}

@@ -1,6 +1,6 @@
 //! Verifies the signed deliveries of `fixtures/webhooks` and parses the events of `fixtures/events`.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::fs;
 
 use audience::webhooks::{
@@ -8,57 +8,22 @@ use audience::webhooks::{
 };
 use serde_json::Value;
 
-use super::deliveries::{self, Delivery, Expected, error_name, event_as_json, fixtures};
+use super::deliveries::{self, fixtures};
 
 #[test]
 fn every_delivery_of_the_corpus_has_the_expected_outcome() {
     let deliveries = deliveries::all();
-    let mut wrong = Vec::new();
 
-    for delivery in &deliveries {
-        if let Err(difference) = check(delivery) {
-            wrong.push(format!("{}: {difference}", delivery.name));
-        }
-    }
+    let wrong: Vec<String> = deliveries
+        .iter()
+        .filter_map(|delivery| {
+            let moment = delivery.moment();
+            delivery.check(&delivery.verifier(move || moment)).err()
+        })
+        .collect();
 
-    assert!(deliveries.len() >= 120, "only {}", deliveries.len());
+    assert!(deliveries.len() >= 400, "only {}", deliveries.len());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-fn check(delivery: &Delivery) -> Result<(), String> {
-    let moment = delivery.moment();
-    let verifier = delivery.verifier(move || moment);
-    let (headers, body) = (delivery.header_map(), delivery.body());
-
-    let authenticated = verifier.authenticate(&headers, &body);
-
-    let found = match authenticated.and_then(|genuine| Ok((genuine.event()?, genuine))) {
-        Ok((event, genuine)) => Expected {
-            status: 200,
-            secret: Some(genuine.secret_name().to_owned()),
-            age: Some(genuine.skew()),
-            event: Some(event_as_json(&event)),
-            ..Expected::default()
-        },
-        Err(error) => Expected {
-            status: error.status().as_u16(),
-            seconds_apart: error
-                .skew()
-                .map(|skew| skew.as_secs())
-                .filter(fits_a_double),
-            error: Some(error_name(&error)),
-            ..Expected::default()
-        },
-    };
-    if found == delivery.expect {
-        Ok(())
-    } else {
-        Err(format!("{found:?}, expected {:?}", delivery.expect))
-    }
-}
-
-fn fits_a_double(seconds: &u64) -> bool {
-    *seconds < 1 << 53
 }
 
 #[test]
@@ -90,7 +55,7 @@ fn all_verify_methods_agree() {
 }
 
 #[test]
-fn case_names_are_unique_and_every_error_has_a_case() {
+fn the_names_of_the_deliveries_are_unique() {
     let deliveries = deliveries::all();
 
     let names: HashSet<&str> = deliveries
@@ -98,26 +63,8 @@ fn case_names_are_unique_and_every_error_has_a_case() {
         .filter_map(|delivery| delivery.name.split_once(": "))
         .map(|(_, name)| name)
         .collect();
-    let errors: BTreeSet<&str> = deliveries
-        .iter()
-        .filter_map(|delivery| delivery.expect.error.as_deref())
-        .collect();
 
     assert_eq!(names.len(), deliveries.len());
-    assert_eq!(
-        errors.into_iter().collect::<Vec<_>>(),
-        [
-            "BodyTooLarge",
-            "DuplicateHeader",
-            "InvalidEnvelope",
-            "MalformedSignature",
-            "MalformedTimestamp",
-            "MissingHeader",
-            "SignatureMismatch",
-            "TooEarly",
-            "TooLate",
-        ]
-    );
 }
 
 #[test]

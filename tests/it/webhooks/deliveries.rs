@@ -1,10 +1,12 @@
-//! The deliveries of `fixtures/webhooks`, whose README explains the format.
+//! The deliveries of `fixtures/webhooks`, whose README explains the format. `tests/wasm` uses this file too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use audience::webhooks::{BounceType, Event, EventData, MailEvent, Verifier, VerifyError};
+use audience::webhooks::{
+    BounceType, Event, EventData, MailEvent, Verifier, VerifierBuilder, VerifyError,
+};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -26,7 +28,7 @@ pub(crate) struct Delivery {
     body: String,
     #[serde(default)]
     spaces: usize,
-    pub(crate) now: u64,
+    pub(crate) now: i64,
     pub(crate) secrets: Vec<(String, String)>,
     #[serde(default = "default_tolerance")]
     pub(crate) tolerance: u64,
@@ -34,12 +36,13 @@ pub(crate) struct Delivery {
     pub(crate) body_limit: usize,
     #[serde(default = "yes")]
     pub(crate) http: bool,
-    pub(crate) expect: Expected,
+    pub(crate) expect: Verdict,
 }
 
+/// The outcome of a delivery, in the form of the corpus.
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Expected {
+pub(crate) struct Verdict {
     pub(crate) status: u16,
     pub(crate) error: Option<String>,
     pub(crate) seconds_apart: Option<u64>,
@@ -76,19 +79,27 @@ pub(crate) fn fixtures(directory: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Returns all deliveries of all files. The file's theme precedes each name.
+/// Returns all deliveries of all files.
 pub(crate) fn all() -> Vec<Delivery> {
     let mut deliveries = Vec::new();
     for path in fixtures("webhooks") {
-        let file: File = serde_json::from_slice(&fs::read(&path).unwrap())
-            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        assert_eq!(path.file_stem().unwrap(), file.theme.as_str());
-        deliveries.extend(file.cases.into_iter().map(|mut delivery| {
-            delivery.name = format!("{}: {}", file.theme, delivery.name);
-            delivery
-        }));
+        let read = read(&fs::read(&path).unwrap());
+        let prefix = format!("{}: ", path.file_stem().unwrap().display());
+        let has_theme = |delivery: &Delivery| delivery.name.starts_with(&prefix);
+        assert!(read.iter().all(has_theme), "the theme is not {prefix}");
+        deliveries.extend(read);
     }
     deliveries
+}
+
+/// Returns the deliveries of one file. The file's theme precedes each name.
+pub(crate) fn read(file: &[u8]) -> Vec<Delivery> {
+    let file: File = serde_json::from_slice(file).unwrap();
+    let with_theme = |mut delivery: Delivery| {
+        delivery.name = format!("{}: {}", file.theme, delivery.name);
+        delivery
+    };
+    file.cases.into_iter().map(with_theme).collect()
 }
 
 impl Delivery {
@@ -119,13 +130,18 @@ impl Delivery {
     }
 
     pub(crate) fn moment(&self) -> SystemTime {
-        SystemTime::UNIX_EPOCH + Duration::from_secs(self.now)
+        moment(self.now)
     }
 
     pub(crate) fn verifier(
         &self,
         clock: impl Fn() -> SystemTime + Send + Sync + 'static,
     ) -> Verifier {
+        self.verifier_builder().clock(clock).build().unwrap()
+    }
+
+    /// Returns a verifier with these settings, and with the clock of the operating system.
+    pub(crate) fn verifier_builder(&self) -> VerifierBuilder {
         self.secrets
             .iter()
             .fold(Verifier::builder(), |builder, (name, secret)| {
@@ -133,10 +149,56 @@ impl Delivery {
             })
             .tolerance(Duration::from_secs(self.tolerance))
             .body_limit(self.body_limit)
-            .clock(clock)
-            .build()
-            .unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }
+
+    /// Verifies the delivery.
+    pub(crate) fn verdict(&self, verifier: &Verifier) -> Verdict {
+        let (headers, body) = (self.header_map(), self.body());
+        let authenticated = verifier.authenticate(&headers, &body);
+        match authenticated.and_then(|genuine| Ok((genuine.event()?, genuine))) {
+            Ok((event, genuine)) => Verdict {
+                status: 200,
+                secret: Some(genuine.secret_name().to_owned()),
+                age: Some(genuine.skew()),
+                event: Some(event_as_json(&event)),
+                ..Verdict::default()
+            },
+            Err(error) => Verdict {
+                status: error.status().as_u16(),
+                seconds_apart: error
+                    .skew()
+                    .map(|skew| skew.as_secs())
+                    .filter(fits_a_double),
+                error: Some(error_name(&error)),
+                ..Verdict::default()
+            },
+        }
+    }
+
+    /// Verifies the delivery, and returns how the outcome differs from the expected one.
+    pub(crate) fn check(&self, verifier: &Verifier) -> Result<(), String> {
+        let found = self.verdict(verifier);
+        let expected = &self.expect;
+        if found == *expected {
+            Ok(())
+        } else {
+            Err(format!("{}: {found:?}, expected {expected:?}", self.name))
+        }
+    }
+}
+
+/// Returns the time that is this many seconds after 1970, or before it.
+pub(crate) fn moment(seconds: i64) -> SystemTime {
+    let distance = Duration::from_secs(seconds.unsigned_abs());
+    if seconds < 0 {
+        SystemTime::UNIX_EPOCH - distance
+    } else {
+        SystemTime::UNIX_EPOCH + distance
+    }
+}
+
+fn fits_a_double(seconds: &u64) -> bool {
+    *seconds < 1 << 53
 }
 
 /// Returns the variant's name, which the corpus uses for the error.

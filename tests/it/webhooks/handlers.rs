@@ -1,4 +1,4 @@
-//! The axum and actix-web extractors over real sockets: the whole corpus, and cases of HTTP itself.
+//! The axum and actix-web extractors and the tower layer over real sockets: the whole corpus, and cases of HTTP itself.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -20,6 +20,11 @@ fn axum_responds_to_every_delivery_of_the_corpus_as_expected() {
 #[test]
 fn actix_responds_to_every_delivery_of_the_corpus_as_expected() {
     run_the_corpus(Framework::Actix);
+}
+
+#[test]
+fn the_tower_layer_responds_to_every_delivery_of_the_corpus_as_expected() {
+    run_the_corpus(Framework::Tower);
 }
 
 fn run_the_corpus(framework: Framework) {

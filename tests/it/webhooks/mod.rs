@@ -9,6 +9,7 @@ mod history;
 mod mail;
 mod receivers;
 mod refusals;
+mod runners;
 mod secrecy;
 mod slow_senders;
 mod tampering;

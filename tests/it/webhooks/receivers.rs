@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::future::ready;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -22,6 +22,8 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
+
+use super::deliveries;
 
 /// The frameworks' body limit, which the extractors must ignore.
 const FRAMEWORK_LIMIT: usize = 16;
@@ -48,16 +50,16 @@ pub(crate) enum Middleware {
 
 /// A verifier's clock that the test sets, in Unix seconds.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct TestClock(Arc<AtomicU64>);
+pub(crate) struct TestClock(Arc<AtomicI64>);
 
 impl TestClock {
-    pub(crate) fn set(&self, seconds: u64) {
+    pub(crate) fn set(&self, seconds: i64) {
         self.0.store(seconds, Ordering::SeqCst);
     }
 
     pub(crate) fn as_fn(&self) -> impl Fn() -> SystemTime + Send + Sync + 'static {
         let seconds = Arc::clone(&self.0);
-        move || SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.load(Ordering::SeqCst))
+        move || deliveries::moment(seconds.load(Ordering::SeqCst))
     }
 }
 

@@ -1,14 +1,15 @@
-//! The verifier on `wasm32-unknown-unknown`, where the standard library has no clock. node runs it.
+//! The verifier on `wasm32-unknown-unknown`, where the standard library has no clock. node runs it on the corpus.
 
 use std::path::Path;
 use std::process::Command;
 
+use super::deliveries::fixtures;
 use crate::support::skip;
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
 #[test]
-fn the_verifier_runs_on_wasm_under_node() {
+fn the_verifier_on_wasm_under_node_has_the_expected_verdict_for_every_delivery_of_the_corpus() {
     if !succeeds(Command::new("node").arg("--version")) {
         return skip("the verifier on wasm: node is not installed");
     }
@@ -37,6 +38,7 @@ fn the_verifier_runs_on_wasm_under_node() {
     let run = Command::new("node")
         .arg(directory.join("run.mjs"))
         .arg(module)
+        .args(fixtures("webhooks"))
         .output()
         .unwrap();
 
