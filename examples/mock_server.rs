@@ -33,6 +33,7 @@ usage: mock_server [OPTION]...
   --contact-ceiling N   number of contacts that can be stored [default: no limit]
   --clock SECONDS       stop the clock at this Unix time; only /_mock/clock moves it
   --topic NAME=BOOL     add a topic with its default answer; can be repeated
+  --seed FILE           start with the topics, contacts and more in this JSON file; can be repeated
   --webhook URL=SECRET  deliver events to this http URL without a query, signed with SECRET; can be repeated
   --help                print this help";
 
@@ -112,6 +113,7 @@ pub(crate) fn configure(
                 let (name, default) = pair(&option, &value, "NAME=true or NAME=false")?;
                 builder.topic(name, parse(&option, default)?)
             }
+            "--seed" => builder.seed_file(value),
             _ => {
                 let (url, secret) = pair(&option, &value, "URL=SECRET")?;
                 check_url(url).map_err(|problem| format!("--webhook: {url:?} {problem}"))?;
@@ -123,7 +125,7 @@ pub(crate) fn configure(
     Ok(builder)
 }
 
-const OPTIONS: [&str; 10] = [
+const OPTIONS: [&str; 11] = [
     "--port",
     "--host",
     "--allowed-host",
@@ -133,6 +135,7 @@ const OPTIONS: [&str; 10] = [
     "--contact-ceiling",
     "--clock",
     "--topic",
+    "--seed",
     "--webhook",
 ];
 

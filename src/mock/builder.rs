@@ -11,9 +11,11 @@ use super::control::access::AllowedHosts;
 use super::delivery::endpoints::Endpoints;
 use super::delivery::post::Target;
 use super::mock_server::MockServer;
+use super::seeds::Seeds;
 use super::server::{Server, bind, serve};
 use super::service::audience::{Audience, Settings};
 use super::service::dialect::Dialect;
+use super::service::seed_contact::SeedContact;
 use super::service::segment::SegmentKind;
 use super::shared::Shared;
 use super::shared_methods::settings_methods;
@@ -55,6 +57,7 @@ pub struct MockServerBuilder {
     clock: Option<Timestamp>,
     topics: Vec<(String, bool)>,
     segments: Vec<(String, SegmentKind)>,
+    seeds: Seeds,
     endpoints: Endpoints,
     delivery_timeout: Duration,
 }
@@ -109,6 +112,7 @@ impl MockServerBuilder {
             clock: None,
             topics: Vec::new(),
             segments: Vec::new(),
+            seeds: Seeds::default(),
             endpoints: Endpoints::default(),
             delivery_timeout: DELIVERY_TIMEOUT,
         }
@@ -204,7 +208,7 @@ impl MockServerBuilder {
     ///
     /// # Panics
     ///
-    /// Panics if the server cannot be started, for example because the port is in use.
+    /// Panics if the server cannot be started, for example because the port is in use or a seed is invalid.
     /// [`try_start`](Self::try_start) returns this error instead. Also panics if the rule of a segment is invalid.
     #[expect(
         clippy::unused_async,
@@ -218,7 +222,8 @@ impl MockServerBuilder {
     ///
     /// # Errors
     ///
-    /// The [`io::Error`] if the address cannot be bound or the system cannot create a thread.
+    /// The [`io::Error`] if the address cannot be bound, the system cannot create a thread, or a seed cannot be read. If
+    /// a seed is invalid, its kind is [`InvalidData`](io::ErrorKind::InvalidData).
     ///
     /// # Panics
     ///
@@ -261,11 +266,19 @@ impl MockServerBuilder {
         }
     }
 
-    fn launch(self) -> io::Result<MockServer> {
-        let initial = InitialState {
+    fn launch(mut self) -> io::Result<MockServer> {
+        let seeds = std::mem::take(&mut self.seeds).read()?;
+        let clock = self.clock.or_else(|| seeds.clock().map(Timestamp::from));
+        let clock = clock.map_or_else(MockClock::running, MockClock::stopped);
+        let mut initial = InitialState {
             audience: self.audience(),
             endpoints: self.endpoints,
         };
+        let InitialState {
+            audience,
+            endpoints,
+        } = &mut initial;
+        seeds.apply(audience, Some(endpoints), clock.unix())?;
         let listener = bind(self.address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -278,8 +291,7 @@ impl MockServerBuilder {
         };
         let shared = Shared::new(
             initial,
-            self.clock
-                .map_or_else(MockClock::running, MockClock::stopped),
+            clock,
             self.delivery_timeout,
             runtime.handle().clone(),
         );

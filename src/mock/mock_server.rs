@@ -13,8 +13,10 @@ use super::delivery::post::Target;
 use super::faults::Fault;
 use super::journal::RecordedRequest;
 use super::service::audience::Audience;
-use super::service::contact::StoredContact;
+use super::service::seed::Seed;
+use super::service::seed_contact::SeedContact;
 use super::service::segment::SegmentKind;
+use super::service::stored_contact::StoredContact;
 use super::shared::Shared;
 use super::shared_methods::audience_methods;
 use crate::Timestamp;
@@ -29,7 +31,7 @@ pub struct MockServer {
     /// The header that holds the bare key. `None` means a bearer token.
     #[cfg_attr(
         not(feature = "client"),
-        expect(dead_code, reason = "only `client` reads it")
+        expect(dead_code, reason = "only `client_builder` reads it")
     )]
     pub(super) auth_header: Option<String>,
     pub(super) shared: Arc<Shared>,
@@ -42,45 +44,6 @@ impl MockServer {
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
-    }
-
-    /// Creates a client for this server, with the full-access key.
-    ///
-    /// Each call creates a new client with its own connections.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the client cannot be built, for example because the key is not a valid header value.
-    ///
-    /// # Example: create a contact
-    ///
-    /// ```
-    /// # use audience::{contacts::NewContact, mock::MockServer};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), audience::Error> {
-    /// # let server = MockServer::start().await;
-    /// let contacts = server.client().contacts();
-    ///
-    /// contacts.create(NewContact::new("ada@example.com")).await?;
-    ///
-    /// assert_eq!(server.contact_count(), 1);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[cfg(feature = "client")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "client")))]
-    #[must_use]
-    #[track_caller]
-    pub fn client(&self) -> crate::Client {
-        // The test chose the host, which need not be a loopback address.
-        let mut builder = crate::Client::builder(&self.url, &self.full_key).allow_http();
-        if let Some(name) = &self.auth_header {
-            builder = builder.auth(crate::Auth::header(name));
-        }
-        match builder.build() {
-            Ok(client) => client,
-            Err(error) => panic!("could not build a client for the mock server: {error}"),
-        }
     }
 
     audience_methods! {
@@ -345,6 +308,10 @@ impl MockServer {
     /// Runs `change` with the lock held. The lock is free again before the caller can panic.
     fn with_audience<T>(&self, change: impl FnOnce(&mut Audience) -> T) -> T {
         self.shared.with_audience(change)
+    }
+
+    fn apply_seed(&self, seed: Seed) -> Result<(), String> {
+        self.shared.seed(seed).map(drop)
     }
 }
 

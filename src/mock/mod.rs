@@ -35,10 +35,59 @@
 //! shows the system's time. [`MockServerBuilder::clock`] stops it at a time of your choice. Either way,
 //! [`MockServer::advance`] lets hours pass at once: everything due on the way happens in order, each at its due time.
 //!
+//! # Seeds
+//!
+//! A test can start with contacts in any state of interface section 3.1, without the requests that lead there.
+//! [`MockServer::seed_contact`] stores one [`SeedContact`]. A seed file has everything at once; give it to
+//! [`MockServerBuilder::seed_file`], to [`MockServer::seed`] as JSON, to `mock_server --seed FILE`, or to
+//! `POST /_mock/seed`. Every member is optional, and an unknown one is refused:
+//!
+//! ```json
+//! {
+//!   "clock": 1700000000,
+//!   "ceiling": 1000,
+//!   "topics": {"news": true, "offers": false},
+//!   "segments": {
+//!     "seg_1": {"contacts": ["ada@example.com"]},
+//!     "seg_2": {"rule": {"match_": "all", "conditions": []}}
+//!   },
+//!   "endpoints": {"crm": {"url": "http://127.0.0.1:8080/hook", "secret": "a-secret-of-the-test"}},
+//!   "contacts": [
+//!     {
+//!       "email": "ada@example.com",
+//!       "first_name": "Ada",
+//!       "last_name": "Lovelace",
+//!       "properties": {"plan": "pro", "seats": 3},
+//!       "unsubscribed": true,
+//!       "unsubscribe_reason": "preferences",
+//!       "created_at": 1600000000,
+//!       "answers": {"news": false},
+//!       "engagement": {"opened": 1690000000},
+//!       "suppressed": false
+//!     },
+//!     {"email": "bob@example.com"}
+//!   ]
+//! }
+//! ```
+//!
+//! - `clock` sets the clock; in a builder, it stops it at this time, unless [`MockServerBuilder::clock`] is called.
+//!   `ceiling` can be `null`. `topics` has the default answer of each topic.
+//! - A contact can be a pasted response of retrieve (interface section 2.1). Its `id` is ignored: the mock assigns ids.
+//!   `created_at` is now if it is missing. Without `unsubscribed`, a contact that has an `unsubscribe_reason` is
+//!   unsubscribed.
+//! - `answers` are the contact's own topic answers. If it is missing, `topics` is taken for the answers. If both are
+//!   there, `topics` must agree with the answers and the topics' defaults. Every topic must exist or be in the seed.
+//! - `contacts` has the order of the list, newest first: of contacts created in the same second, the first in the seed is
+//!   the first in the list. What `GET /_mock/contacts` returns as `data` can be seeded again as `contacts`.
+//! - A seed applies as a whole or, if a part is invalid, not at all. It adds to what is there and replaces contacts that
+//!   exist. An address that a seed has twice is refused, in any spelling.
+//! - Seeding causes no event and may exceed the ceiling. [`MockServer::reset`] goes back to the seeds of the builder.
+//!
 //! # Faults
 //!
 //! [`MockServer::fault`] adds a fault for the next requests that match: an error status, a delay, a connection closed
-//! before or after the request is applied, a truncated response, or bytes that are not HTTP. See [`Fault`].
+//! before or after the request is applied, a truncated response, or bytes that are not HTTP. [`Fault::after`] lets a number
+//! of requests through first. See [`Fault`].
 //!
 //! # Limits
 //!
@@ -69,6 +118,11 @@
 //! |---|---|---|
 //! | `GET /_mock/health` | | `{"status": "ok"}` |
 //! | `POST /_mock/reset` | | |
+//! | `POST /_mock/seed` | a [seed](#seeds) | |
+//! | `GET /_mock/contacts` | | `{"data": [contact, …]}`, newest first |
+//! | `GET /_mock/contacts?limit=100&after=con_…` | | `{"data": […], "next": "con_…"}`, see below |
+//! | `GET /_mock/contacts/{address}` | | the contact |
+//! | `PUT /_mock/contacts/{address}` | a contact in any state; see [seeds](#seeds) | the contact |
 //! | `PUT /_mock/topics/{name}` | `{"default": true}` | |
 //! | `PUT /_mock/segments/{id}` | `{"contacts": ["ada@example.com"]}` or `{"rule": {…}}` | |
 //! | `POST /_mock/contacts/{address}/complaint` | | |
@@ -90,8 +144,13 @@
 //! A fault has at most one of `"status": 503`, `"close"` and `"garbage": true`. `"close": "before"` closes the
 //! connection before the request is applied, and `"after"` after it is applied. `"mid_body"` closes the connection in
 //! the middle of the response body, and `"reset"` resets it there. `"delay_ms": 200` and `"body"` can be used alone or
-//! with one of these. `"times"`, `"method"`, `"path"`, `"retry_after"` and `"headers"` can be added. The docs of
-//! [`Fault`] say what each does.
+//! with one of these. `"times"`, `"after"`, `"method"`, `"path"`, `"retry_after"` and `"headers"` can be added. The docs
+//! of [`Fault`] say what each does.
+//!
+//! A contact has the full form of interface section 2.1 and the members `answers`, `engagement` and `suppressed`; see
+//! [`StoredContact`]. `GET /_mock/contacts` with `limit` or `after` returns a page, and `next` is the `after` of the
+//! following page. The list ends when `data` is empty. A body can have up to 16 MiB: send a larger seed in parts, the
+//! oldest contacts first, or start the server with the file.
 //!
 //! `GET /_mock/requests` returns all recorded requests: the newest 1,000, as long as they take up no more than 64 MiB.
 //! With `limit` or `after`, it returns a page of them, and `next` is the `after` of the following page. The list ends
@@ -99,6 +158,8 @@
 //! requests received since.
 
 mod builder;
+#[cfg(feature = "client")]
+mod client;
 mod clock;
 mod clock_move;
 mod connection_end;
@@ -110,6 +171,7 @@ mod journal;
 mod mock_server;
 mod request_body;
 mod response;
+mod seeds;
 mod server;
 mod service;
 mod shared;
@@ -126,12 +188,14 @@ pub use delivery::DeliveryAttempt;
 pub use faults::Fault;
 pub use journal::RecordedRequest;
 pub use mock_server::MockServer;
-pub use service::contact::StoredContact;
 pub use service::dialect::{
     BatchMessage, BatchRefusal, ConsentForm, Dialect, EndOfList, ErrorShape, JoinedMember,
     MissingName, OmittedMembers, OtherContentType, PropertyValues, ReasonAfterSubscribe,
     SegmentWithRules, SuccessStatus, UnknownMembers,
 };
+pub use service::reason::Reason;
+pub use service::seed_contact::SeedContact;
 pub use service::segment::SegmentKind;
+pub use service::stored_contact::StoredContact;
 #[cfg(feature = "wiremock")]
 pub use wiremock::{MockService, MockServiceBuilder};

@@ -1,6 +1,6 @@
 //! The methods that [`MockServer`](super::MockServer) and `MockService` have in common, and those of their builders.
 
-/// Defines the builder methods that set the `settings` field.
+/// Defines the builder methods that set the `settings` field and add to the `seeds` field.
 macro_rules! settings_methods {
     () => {
         /// Sets the full-access key, which may call every endpoint. Default: `mock-full-access-key`.
@@ -42,6 +42,40 @@ macro_rules! settings_methods {
         /// Sets the mock's choices for what the interface document leaves open. Default: [`Dialect::default`].
         pub fn dialect(mut self, dialect: Dialect) -> Self {
             self.settings.dialect = dialect;
+            self
+        }
+
+        /// Adds a contact in any state, or replaces the one with its address.
+        ///
+        /// Seeds are applied in the order they are added, after the builder's topics and segments. If one is invalid,
+        /// starting or building the mock panics with the reason.
+        pub fn seed_contact(mut self, contact: impl Into<SeedContact>) -> Self {
+            self.seeds.add_contact(contact.into());
+            self
+        }
+
+        /// Adds a [seed](crate::mock#seeds): topics, segments, contacts and more, as JSON.
+        ///
+        /// Seeds are applied in the order they are added.
+        ///
+        /// # Panics
+        ///
+        /// Panics if `seed` has an unknown member or one of a wrong type. If it is invalid in another way, starting or
+        /// building the mock panics. The message has the reason.
+        #[track_caller]
+        pub fn seed(mut self, seed: serde_json::Value) -> Self {
+            if let Err(problem) = self.seeds.add_json(&seed) {
+                panic!("the seed is invalid: {problem}");
+            }
+            self
+        }
+
+        /// Adds a [seed](crate::mock#seeds) from a JSON file.
+        ///
+        /// Seeds are applied in the order they are added. If the file cannot be read or is invalid, starting or building
+        /// the mock panics with the reason.
+        pub fn seed_file(mut self, path: impl Into<std::path::PathBuf>) -> Self {
+            self.seeds.add_file(path.into());
             self
         }
     };
@@ -108,6 +142,69 @@ macro_rules! audience_methods {
             }
         }
 
+        /// Stores a contact in any state, or replaces the one with its address, and returns it.
+        ///
+        /// Its place in the list follows from its creation time (interface section 4.4). A contact that is replaced
+        /// keeps its id; everything else is replaced, its engagement and its place on the suppression list too. Seeding
+        /// causes no event, and it may exceed the ceiling, which limits the writes of callers.
+        ///
+        /// # Panics
+        ///
+        /// Panics if the address is invalid, a property has a value that the [`Dialect`](crate::mock::Dialect) does not
+        /// allow, a topic or an engagement is unknown, or the consent is in a state that does not exist (interface
+        /// section 3.1). The message has the reason.
+        ///
+        /// # Example: a contact who reported spam
+        ///
+        /// ```
+        /// use audience::mock::{Reason, SeedContact};
+        ///
+        $(#[$start])*
+        /// let ada = mock.seed_contact(SeedContact::new("Ada@example.com").unsubscribed(Reason::Complaint));
+        ///
+        /// assert_eq!(ada.email, "ada@example.com");
+        /// assert!(ada.suppressed);
+        $(#[$end])*
+        /// ```
+        #[track_caller]
+        pub fn seed_contact(&self, contact: impl Into<SeedContact>) -> StoredContact {
+            let (contact, now) = (contact.into(), self.now().as_unix());
+            match self.with_audience(|audience| audience.put_contact(contact, now)) {
+                Ok(stored) => stored,
+                Err(problem) => panic!("the seeded contact is invalid: {problem}"),
+            }
+        }
+
+        /// Applies a [seed](crate::mock#seeds): topics, segments, contacts and more, as JSON.
+        ///
+        /// What the seed does not name stays as it is. Contacts are stored as by [`seed_contact`](Self::seed_contact). A
+        /// `clock` begins to move the clock at once, without being awaited. A
+        /// [`MockService`](crate::mock::MockService) accepts no `clock` and no `endpoints`.
+        ///
+        /// # Panics
+        ///
+        /// Panics if the seed is invalid, and changes nothing then. The message has the reason.
+        ///
+        /// # Example: a topic and a contact
+        ///
+        /// ```
+        $(#[$start])*
+        /// mock.seed(serde_json::json!({
+        ///     "topics": {"news": true},
+        ///     "contacts": [{"email": "ada@example.com", "answers": {"news": false}}],
+        /// }));
+        ///
+        /// assert_eq!(mock.contact_count(), 1);
+        $(#[$end])*
+        /// ```
+        #[track_caller]
+        pub fn seed(&self, seed: serde_json::Value) {
+            let seeded = Seed::from_value(&seed).and_then(|seed| self.apply_seed(seed));
+            if let Err(problem) = seeded {
+                panic!("the seed is invalid: {problem}");
+            }
+        }
+
         /// Records a spam report from a mailbox provider (interface sections 3.1 and 3.2).
         ///
         /// It unsubscribes the contact for the reason `complaint`, which no request can undo, counts as engagement, and
@@ -169,6 +266,26 @@ macro_rules! audience_methods {
         #[must_use]
         pub fn contact(&self, address: impl AsRef<str>) -> Option<StoredContact> {
             self.with_audience(|audience| audience.contact(address.as_ref()))
+        }
+
+        /// Returns all contacts as the service has stored them, newest first, as in the list (interface section 4.4).
+        ///
+        /// # Example: the addresses in the order of the list
+        ///
+        /// ```
+        $(#[$start])*
+        /// mock.seed_contact("ada@example.com");
+        /// mock.seed_contact("bob@example.com");
+        ///
+        /// let addresses: Vec<String> = mock.contacts().into_iter().map(|contact| contact.email).collect();
+        ///
+        /// assert_eq!(addresses, ["bob@example.com", "ada@example.com"]);
+        $(#[$end])*
+        /// ```
+        #[must_use]
+        pub fn contacts(&self) -> Vec<StoredContact> {
+            let contacts = self.with_audience(|audience| audience.contacts(None, usize::MAX));
+            contacts.expect("the list has a beginning")
         }
 
         /// Returns the number of stored contacts.

@@ -5,11 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::wiremock::{Respond, ResponseTemplate};
 
+use super::seeds::{Seeds, apply_to_audience};
 use super::service::audience::{Audience, Settings};
-use super::service::contact::StoredContact;
 use super::service::dialect::Dialect;
 use super::service::message::Request;
+use super::service::seed::Seed;
+use super::service::seed_contact::SeedContact;
 use super::service::segment::SegmentKind;
+use super::service::stored_contact::StoredContact;
 use super::shared_methods::{audience_methods, settings_methods};
 use crate::Timestamp;
 
@@ -78,6 +81,7 @@ impl MockService {
     pub fn builder() -> MockServiceBuilder {
         MockServiceBuilder {
             settings: Settings::default(),
+            seeds: Seeds::default(),
             now: Arc::new(Timestamp::now),
         }
     }
@@ -99,6 +103,11 @@ impl MockService {
         let result = change(&mut audience);
         audience.take_events();
         result
+    }
+
+    fn apply_seed(&self, seed: Seed) -> Result<(), String> {
+        let now = self.now().as_unix();
+        self.with_audience(|audience| apply_to_audience(seed, audience, now))
     }
 
     /// Ignores a poisoned lock: no request leaves the audience half changed.
@@ -155,6 +164,7 @@ impl Respond for MockService {
 #[must_use = "no service is created until `build` is called"]
 pub struct MockServiceBuilder {
     settings: Settings,
+    seeds: Seeds,
     now: Now,
 }
 
@@ -168,12 +178,25 @@ impl MockServiceBuilder {
     }
 
     /// Creates the service.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a seed cannot be read or is invalid. The message has the reason.
     #[must_use]
+    #[track_caller]
     pub fn build(self) -> MockService {
+        let full_key = self.settings.full_key.as_str().into();
+        let sending_key = self.settings.sending_key.as_str().into();
+        let mut audience = Audience::new(self.settings);
+        let now = (self.now)().as_unix();
+        let seeded = self.seeds.read();
+        if let Err(error) = seeded.and_then(|seeds| seeds.apply(&mut audience, None, now)) {
+            panic!("{error}");
+        }
         MockService {
-            full_key: self.settings.full_key.as_str().into(),
-            sending_key: self.settings.sending_key.as_str().into(),
-            audience: Arc::new(Mutex::new(Audience::new(self.settings))),
+            full_key,
+            sending_key,
+            audience: Arc::new(Mutex::new(audience)),
             now: self.now,
         }
     }
@@ -183,6 +206,7 @@ impl fmt::Debug for MockServiceBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MockServiceBuilder")
             .field("settings", &self.settings)
+            .field("seeds", &self.seeds)
             .finish_non_exhaustive()
     }
 }

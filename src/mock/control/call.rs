@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use crate::mock::response::MockResponse;
 use crate::mock::service::refusal::Refusal;
@@ -29,6 +29,16 @@ impl Call<'_> {
     ///
     /// A 422 if the body is empty, is not an object, or does not have the form of `T`.
     pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
+        serde_json::from_slice(self.body_text()?)
+            .map_err(|error| Refusal::invalid(format!("the body is invalid: {error}")))
+    }
+
+    /// Returns the body, which is the text of a JSON object if it is JSON.
+    ///
+    /// # Errors
+    ///
+    /// A 422 if the body is empty or is not an object.
+    pub(super) fn body_text(&self) -> Result<&[u8], Refusal> {
         if self.body.is_empty() {
             return Err(Refusal::invalid("this call needs a JSON body"));
         }
@@ -36,17 +46,17 @@ impl Call<'_> {
         if !self.body.trim_ascii_start().starts_with(b"{") {
             return Err(Refusal::invalid("the body must be a JSON object"));
         }
-        serde_json::from_slice(self.body)
-            .map_err(|error| Refusal::invalid(format!("the body is invalid: {error}")))
+        Ok(self.body)
     }
 }
 
 /// Returns a 200 with a JSON body.
-pub(super) fn ok(body: &Value) -> MockResponse {
+pub(super) fn ok(body: &impl Serialize) -> MockResponse {
     MockResponse {
         status: 200,
         headers: Vec::new(),
-        body: body.to_string().into_bytes(),
+        body: serde_json::to_vec(body)
+            .expect("strings, numbers and maps with string keys always serialize to JSON"),
     }
 }
 

@@ -94,12 +94,13 @@ pub(super) fn clear_faults(call: &Call<'_>) -> CallResult {
 }
 
 pub(super) fn list_requests(call: &Call<'_>) -> CallResult {
-    let Some(page) = PageQuery::parse(call.query)? else {
+    let Some(page) = PageQuery::<u64>::parse(call.query)? else {
         let requests = call.shared.lock().journal.entries();
         let data: Vec<_> = requests.iter().map(request_json).collect();
         return Ok(ok(&json!({"data": data})));
     };
-    let (requests, next) = call.shared.lock().journal.page(page.after, page.limit);
+    let after = page.after.unwrap_or(0);
+    let (requests, next) = call.shared.lock().journal.page(after, page.limit);
     let data: Vec<_> = requests.iter().map(request_json).collect();
     Ok(ok(&json!({"data": data, "next": next})))
 }

@@ -3,6 +3,7 @@
 pub(super) mod access;
 mod bodies;
 mod call;
+mod contacts;
 mod handlers;
 mod page_query;
 mod routes;

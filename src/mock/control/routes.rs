@@ -7,7 +7,7 @@ use http::header::ALLOW;
 
 use self::Handler::{Async, Sync};
 use super::call::{Call, CallResult};
-use super::handlers;
+use super::{contacts, handlers};
 use crate::mock::response::MockResponse;
 use crate::mock::service::refusal::Refusal;
 
@@ -18,6 +18,12 @@ const ROUTES: &[Route] = &[
     Route { path: "reset", methods: &[("POST", Sync(handlers::reset))] },
     Route { path: "topics/{name}", methods: &[("PUT", Sync(handlers::put_topic))] },
     Route { path: "segments/{id}", methods: &[("PUT", Sync(handlers::put_segment))] },
+    Route { path: "seed", methods: &[("POST", Async(|call| Box::pin(contacts::seed(call))))] },
+    Route { path: "contacts", methods: &[("GET", Sync(contacts::list_contacts))] },
+    Route { path: "contacts/{address}", methods: &[
+        ("GET", Sync(contacts::read_contact)),
+        ("PUT", Sync(contacts::put_contact)),
+    ] },
     Route { path: "contacts/{address}/complaint", methods: &[("POST", Sync(handlers::report_spam))] },
     Route { path: "contacts/{address}/engagement", methods: &[("POST", Sync(handlers::record_engagement))] },
     Route { path: "clock", methods: &[

@@ -17,12 +17,22 @@ impl ActiveFaults {
         self.0.clear();
     }
 
-    /// Returns the first fault that matches a request, and counts it as used once.
+    /// Returns the first fault that has begun and matches a request, and counts it as used once.
+    ///
+    /// Every fault that matches but has not begun counts the request, whether or not another fault applies to it.
     pub(in crate::mock) fn take(&mut self, method: &str, path: &str) -> Option<Fault> {
-        let index = self
-            .0
-            .iter()
-            .position(|fault| fault.matches(method, path))?;
+        let mut first = None;
+        for (index, fault) in self.0.iter_mut().enumerate() {
+            if !fault.matches(method, path) {
+                continue;
+            }
+            if fault.after > 0 {
+                fault.after -= 1;
+            } else if first.is_none() {
+                first = Some(index);
+            }
+        }
+        let index = first?;
         match &mut self.0[index].times {
             Some(1) => Some(self.0.remove(index)),
             Some(left) => {
@@ -78,6 +88,42 @@ mod tests {
 
         faults.clear();
         assert_eq!(kinds(&mut faults, &[("GET", "/")]), [None]);
+    }
+
+    #[test]
+    fn a_fault_lets_requests_through_before_it_begins() {
+        let mut faults = ActiveFaults::default();
+        faults.add(Fault::status(503).method("POST").after(2).times(1));
+
+        let taken = kinds(
+            &mut faults,
+            &[
+                ("POST", "/"),
+                ("GET", "/"),
+                ("POST", "/"),
+                ("GET", "/"),
+                ("POST", "/"),
+                ("POST", "/"),
+            ],
+        );
+
+        let failed = Some(FaultKind::Status(503));
+        assert_eq!(taken, [None, None, None, None, failed, None]);
+    }
+
+    #[test]
+    fn a_waiting_fault_counts_requests_that_another_fault_applies_to() {
+        let mut faults = ActiveFaults::default();
+        faults.add(Fault::status(501).after(3).times(1));
+        faults.add(Fault::status(503).times(2));
+        faults.add(Fault::status(500).after(1));
+
+        let taken = kinds(&mut faults, &[("GET", "/"); 5]);
+
+        assert_eq!(
+            taken,
+            [503, 503, 500, 501, 500].map(|status| Some(FaultKind::Status(status)))
+        );
     }
 
     #[test]

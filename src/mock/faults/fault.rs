@@ -9,8 +9,9 @@ use super::pattern;
 ///
 /// Add it with [`MockServer::fault`](crate::mock::MockServer::fault). A fault applies to every request until
 /// [`clear_faults`](crate::mock::MockServer::clear_faults), unless it is limited: [`times`](Self::times) limits how
-/// often it applies, [`method`](Self::method) and [`path`](Self::path) to which requests. If several faults match a
-/// request, only the one that was added first applies. A fault that is used up no longer matches.
+/// often it applies, [`method`](Self::method) and [`path`](Self::path) to which requests, and [`after`](Self::after) how
+/// many requests come before it. If several faults match a request, only the one that was added first applies. A fault
+/// that has not begun, or is used up, matches no request.
 ///
 /// # Example: a service that is unavailable twice
 ///
@@ -43,6 +44,8 @@ pub struct Fault {
     pub(in crate::mock) headers: Vec<(HeaderName, HeaderValue)>,
     pub(in crate::mock) body: Option<Vec<u8>>,
     pub(super) times: Option<u64>,
+    /// How many requests it still lets through before it begins.
+    pub(super) after: u64,
     method: Option<String>,
     path: Option<String>,
 }
@@ -142,6 +145,7 @@ impl Fault {
             headers: Vec::new(),
             body: None,
             times: None,
+            after: 0,
             method: None,
             path: None,
         }
@@ -150,6 +154,28 @@ impl Fault {
     /// Limits the fault to this number of requests. Default: no limit.
     pub fn times(mut self, times: u64) -> Self {
         self.times = Some(times);
+        self
+    }
+
+    /// Lets this number of matching requests through before the fault begins. Default: 0.
+    ///
+    /// Requests are counted from when the fault is added, in the order they are handled. A request that another fault
+    /// applies to also counts, so `after(3)` always begins with the fourth matching request. [`times`](Self::times)
+    /// counts from there.
+    ///
+    /// # Example: an outage in the middle of a sync
+    ///
+    /// ```
+    /// # use audience::mock::{Fault, MockServer};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let server = MockServer::start().await;
+    /// // The first three batches are applied. The fourth and the fifth get a 503.
+    /// server.fault(Fault::status(503).path("/contacts/batch").after(3).times(2));
+    /// # }
+    /// ```
+    pub fn after(mut self, requests: u64) -> Self {
+        self.after = requests;
         self
     }
 

@@ -26,6 +26,7 @@ pub(in crate::mock) struct FaultJson {
     #[serde(default)]
     headers: BTreeMap<String, String>,
     times: Option<u64>,
+    after: Option<u64>,
     method: Option<String>,
     path: Option<String>,
 }
@@ -67,6 +68,9 @@ impl FaultJson {
         }
         if let Some(times) = self.times {
             fault = fault.times(times);
+        }
+        if let Some(after) = self.after {
+            fault = fault.after(after);
         }
         if let Some(method) = self.method {
             fault = fault.method(method);

@@ -5,17 +5,17 @@ use std::fmt;
 use serde_json::Value;
 
 use super::audience_state::AudienceState;
-use super::contact::StoredContact;
 use super::dialect::Dialect;
 use super::engagement::Engagement;
-use super::json::quoted_list;
 use super::key::{DEFAULT_FULL_KEY, DEFAULT_SENDING_KEY, KeyKind, Keys};
 use super::message::{OutgoingEvent, Reply, Request};
-use super::printable::printable;
 use super::refusal::Refusal;
 use super::router::{Operation, Route};
+use super::seed::Seed;
+use super::seed_contact::SeedContact;
 use super::segment::{Segment, SegmentKind};
-use super::{batch, consent, contacts, content_type, emails, listing};
+use super::stored_contact::StoredContact;
+use super::{batch, consent, contacts, content_type, emails, listing, seeding};
 
 /// The settings of a service.
 #[derive(Clone)]
@@ -121,14 +121,8 @@ impl Audience {
         what: &str,
         at: i64,
     ) -> Result<(), String> {
-        let Some(engagement) = Engagement::from_name(what) else {
-            return Err(format!(
-                "`{}` is not a known engagement; known engagements: {}",
-                printable(what),
-                quoted_list(&Engagement::NAMES)
-            ));
-        };
-        self.state.record_engagement(address, engagement, at);
+        let what = Engagement::parse(what)?;
+        self.state.record_engagement(address, what, at);
         Ok(())
     }
 
@@ -142,7 +136,42 @@ impl Audience {
     /// Returns a stored contact, or `None` if the address is not one.
     pub(crate) fn contact(&self, address: &str) -> Option<StoredContact> {
         let contact = self.state.contacts().find(address)?;
-        Some(contact.to_stored(self.state.topics()))
+        Some(StoredContact::new(contact, &self.state))
+    }
+
+    /// Returns at most `limit` contacts, newest first, starting after the one with the id `after`.
+    ///
+    /// Returns `None` if no contact has that id.
+    pub(crate) fn contacts(&self, after: Option<&str>, limit: usize) -> Option<Vec<StoredContact>> {
+        let contacts = self.state.contacts().newest_first(after)?.take(limit);
+        Some(
+            contacts
+                .map(|contact| StoredContact::new(contact, &self.state))
+                .collect(),
+        )
+    }
+
+    /// Stores a contact in any state, or replaces the one with its address. Publishes no event.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the document does not allow the contact. The message names the member that is wrong.
+    pub(crate) fn put_contact(
+        &mut self,
+        contact: SeedContact,
+        now: i64,
+    ) -> Result<StoredContact, String> {
+        let email = seeding::put_contact(&mut self.state, contact, now)?;
+        Ok(self.contact(&email).expect("the contact was just stored"))
+    }
+
+    /// Applies the topics, segments, contacts and the ceiling of a seed. Publishes no event.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the document does not allow a part of the seed. The message names it. Nothing is changed then.
+    pub(crate) fn seed(&mut self, seed: Seed, now: i64) -> Result<(), String> {
+        seeding::apply(&mut self.state, seed, now)
     }
 
     /// Returns how many contacts are stored.

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::address::{AddressKey, normalized};
-use super::contact::{Contact, Reason};
+use super::contact::Contact;
 use super::contact_store::ContactStore;
 use super::dialect::Dialect;
-use super::engagement::{Engagement, Engagements};
+use super::engagement::{Engagement, EngagementTimes, Engagements};
 use super::mail::Mail;
 use super::message::OutgoingEvent;
 use super::printable::{printable, visible};
+use super::reason::Reason;
 use super::refusal::Refusal;
 use super::segment::Segment;
 
@@ -135,6 +136,21 @@ impl AudienceState {
     /// Records an engagement of an address, which need not be a contact.
     pub(super) fn record_engagement(&mut self, address: &str, what: Engagement, at: i64) {
         self.engagements.record(AddressKey::new(address), what, at);
+    }
+
+    /// Replaces the engagements of an address, and adds it to the suppression list or removes it from there.
+    pub(super) fn set_mail_history(
+        &mut self,
+        address: AddressKey,
+        times: EngagementTimes,
+        suppressed: bool,
+    ) {
+        if suppressed {
+            self.suppressed.insert(address.clone());
+        } else {
+            self.suppressed.remove(&address);
+        }
+        self.engagements.replace(address, times);
     }
 
     /// Records a mailbox provider's spam report, which no request can undo (section 3.2).

@@ -1,10 +1,10 @@
 //! Unsubscribe and subscribe: the consent transitions of section 3.2.
 
 use super::audience_state::AudienceState;
-use super::contact::Reason;
 use super::contacts::retrieve;
 use super::dialect::{ConsentForm, ReasonAfterSubscribe};
 use super::message::Reply;
+use super::reason::Reason;
 use super::refusal::Refusal;
 use super::request_body::{UnsubscribeBody, parse_subscribe};
 

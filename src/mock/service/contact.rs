@@ -7,81 +7,7 @@ use serde_json::{Map, Value};
 
 use super::address::AddressKey;
 use super::dialect::MissingName;
-use crate::Timestamp;
-
-/// A contact as the mock stores it, for the assertions of a test.
-///
-/// [`MockServer::contact`](crate::mock::MockServer::contact) returns it. It shows more than a response does: the topic
-/// answers that the contact itself gave, apart from the defaults of the topics.
-///
-/// # Example: assert on a stored contact
-///
-/// ```
-/// use audience::Client;
-/// use audience::contacts::NewContact;
-/// use audience::mock::MockServer;
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), audience::Error> {
-/// let server = MockServer::builder().topic("news", true).start().await;
-/// let contacts = Client::new(server.url(), server.full_key())?.contacts();
-///
-/// contacts.create(NewContact::new(" Ada@Example.com").property("plan", "pro")).await?;
-///
-/// let ada = server.contact("ada@example.com").expect("the contact was just created");
-/// assert_eq!(ada.email, "ada@example.com");
-/// assert_eq!(ada.properties["plan"], "pro");
-/// assert_eq!(ada.topics["news"], true);
-/// assert!(ada.answers.is_empty());
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct StoredContact {
-    /// The id that the mock assigned, such as `con_00000001`. Also a cursor for listing.
-    pub id: String,
-    /// The address, lowercased and trimmed.
-    pub email: String,
-    /// The first name, or `None` if none was given. An empty name counts as none.
-    pub first_name: Option<String>,
-    /// The last name, or `None` if none was given. An empty name counts as none.
-    pub last_name: Option<String>,
-    /// The merge fields.
-    pub properties: Map<String, Value>,
-    /// Whether the contact opted out of all broadcasts.
-    pub unsubscribed: bool,
-    /// The reason of the global opt-out: `manual`, `preferences`, `complaint`, or an empty string.
-    pub unsubscribe_reason: String,
-    /// When the contact was created, by the mock's clock.
-    pub created_at: Timestamp,
-    /// The answer for every topic: the contact's own, or else the default of the topic.
-    pub topics: BTreeMap<String, bool>,
-    /// The topic answers that the contact itself gave.
-    pub answers: BTreeMap<String, bool>,
-}
-
-/// The reason of a global opt-out (section 3.1).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Reason {
-    #[default]
-    None,
-    Manual,
-    Preferences,
-    Complaint,
-}
-
-impl Reason {
-    /// Returns the value of `unsubscribe_reason`. It is an empty string if there is no reason (section 2.1).
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "",
-            Self::Manual => "manual",
-            Self::Preferences => "preferences",
-            Self::Complaint => "complaint",
-        }
-    }
-}
+use super::reason::Reason;
 
 /// A contact as the [`ContactStore`](super::contact_store::ContactStore) holds it.
 #[derive(Clone, Debug)]
@@ -95,7 +21,8 @@ pub(crate) struct Contact {
     pub(crate) properties: Map<String, Value>,
     pub(crate) unsubscribed: bool,
     pub(crate) reason: Reason,
-    /// Unix seconds. It never changes: the order of the store depends on it.
+    /// Unix seconds. Only [`ContactStore::put`](super::contact_store::ContactStore::put) changes it: the order of the
+    /// store depends on it.
     pub(crate) created_at: i64,
     /// The contact's own topic answers.
     pub(crate) answers: BTreeMap<String, bool>,
@@ -146,28 +73,11 @@ impl Contact {
         }
     }
 
-    /// Returns the contact for a test's assertions.
-    pub(crate) fn to_stored(&self, topics: &BTreeMap<String, bool>) -> StoredContact {
-        StoredContact {
-            id: self.id.clone(),
-            email: self.email.clone(),
-            first_name: self.first_name.clone(),
-            last_name: self.last_name.clone(),
-            properties: self.properties.clone(),
-            unsubscribed: self.unsubscribed,
-            unsubscribe_reason: self.reason.as_str().to_owned(),
-            created_at: Timestamp::from_unix(self.created_at),
-            topics: self
-                .topics(topics)
-                .into_iter()
-                .map(|(name, answer)| (name.to_owned(), answer))
-                .collect(),
-            answers: self.answers.clone(),
-        }
-    }
-
     /// Returns an answer for every topic: the contact's own, or else the default of the topic (section 2.1).
-    fn topics<'a>(&self, defaults: &'a BTreeMap<String, bool>) -> BTreeMap<&'a str, bool> {
+    pub(super) fn topics<'a>(
+        &self,
+        defaults: &'a BTreeMap<String, bool>,
+    ) -> BTreeMap<&'a str, bool> {
         defaults
             .iter()
             .map(|(name, default)| {

@@ -6,7 +6,8 @@ use std::ops::Bound;
 use serde_json::{Map, Value};
 
 use super::address::AddressKey;
-use super::contact::{Contact, Reason};
+use super::contact::Contact;
+use super::reason::Reason;
 use super::refusal::Refusal;
 
 /// Every stored contact, found by address or by id.
@@ -19,7 +20,7 @@ pub(crate) struct ContactStore {
     contacts: Vec<Contact>,
     /// The creation time and the index of each contact. Later ones are listed first (section 4.4).
     ///
-    /// The two orders differ only if a test sets the clock back.
+    /// The two orders differ only if a test sets the clock back or seeds a contact with a creation time.
     by_creation: BTreeSet<(i64, usize)>,
     index_by_address: HashMap<AddressKey, usize>,
     /// How many contacts may be stored (section 8). `None` means no ceiling.
@@ -83,13 +84,10 @@ impl ContactStore {
         {
             return Err(Refusal::quota_exceeded(ceiling));
         }
-        let key = AddressKey::new(&email);
-        self.index_by_address.insert(key.clone(), index);
-        self.by_creation.insert((created_at, index));
-        self.contacts.push(Contact {
-            id: id_at(index),
+        Ok(self.put(Contact {
+            id: String::new(),
+            key: AddressKey::new(&email),
             email,
-            key,
             first_name,
             last_name,
             properties,
@@ -97,8 +95,32 @@ impl ContactStore {
             reason: Reason::None,
             created_at,
             answers: BTreeMap::new(),
-        });
-        Ok(&self.contacts[index])
+        }))
+    }
+
+    /// Stores a contact in any state, or replaces the one with the same address. Ignores the ceiling.
+    ///
+    /// The store sets the id: a contact that is replaced keeps its id, a new one gets the next.
+    pub(crate) fn put(&mut self, mut contact: Contact) -> &Contact {
+        let created_at = contact.created_at;
+        let index = match self.index_by_address.get(&contact.key) {
+            Some(&index) => {
+                let stored = &mut self.contacts[index];
+                self.by_creation.remove(&(stored.created_at, index));
+                contact.id = std::mem::take(&mut stored.id);
+                *stored = contact;
+                index
+            }
+            None => {
+                let index = self.contacts.len();
+                contact.id = id_at(index);
+                self.index_by_address.insert(contact.key.clone(), index);
+                self.contacts.push(contact);
+                index
+            }
+        };
+        self.by_creation.insert((created_at, index));
+        &self.contacts[index]
     }
 
     /// Returns the contacts, newest first, starting after the one with the id `after` (section 4.4).
@@ -107,7 +129,8 @@ impl ContactStore {
     /// that id.
     ///
     /// Contacts that are created while a caller reads the list come before every cursor it holds, unless the clock is
-    /// set back. The caller sees each contact that existed at its first page exactly once.
+    /// set back or a seed gives them an earlier creation time. The caller sees each contact that existed at its first
+    /// page exactly once, unless a seed changes its creation time.
     pub(crate) fn newest_first(
         &self,
         after: Option<&str>,
@@ -170,6 +193,35 @@ mod tests {
         assert_eq!(
             addresses_after(&store, Some("con_00000001")).unwrap(),
             [""; 0]
+        );
+    }
+
+    #[test]
+    fn a_contact_that_is_put_again_keeps_its_id_and_moves_to_the_place_of_its_new_creation_time() {
+        let mut store = store_with(&["a@x", "b@x", "c@x"]);
+
+        for created_at in [5, i64::MIN, i64::MAX, -7] {
+            let moved = Contact {
+                id: "ignored".to_owned(),
+                email: "B@x".to_owned(),
+                key: AddressKey::new("B@x"),
+                created_at,
+                ..store.find("b@x").unwrap().clone()
+            };
+            let id = store.put(moved).id.clone();
+
+            let expected = if created_at > 0 {
+                ["B@x", "c@x", "a@x"]
+            } else {
+                ["c@x", "a@x", "B@x"]
+            };
+            assert_eq!(id, "con_00000002");
+            assert_eq!(addresses_after(&store, None).unwrap(), expected);
+            assert_eq!(store.len(), 3);
+        }
+        assert_eq!(
+            addresses_after(&store, Some("con_00000001")).unwrap(),
+            ["B@x"]
         );
     }
 

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 
 use super::address::AddressKey;
+use super::json::quoted_list;
+use super::printable::printable;
 
 /// An engagement that a rule can ask for (section 2.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,14 +32,32 @@ impl Engagement {
             _ => return None,
         })
     }
+
+    /// Returns the engagement that a test names.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the name is unknown. The message lists the known ones.
+    pub(crate) fn parse(name: &str) -> Result<Self, String> {
+        Self::from_name(name).ok_or_else(|| {
+            format!(
+                "`{}` is not a known engagement; known engagements: {}",
+                printable(name),
+                quoted_list(&Self::NAMES)
+            )
+        })
+    }
 }
+
+/// When the latest engagement of each kind was, in Unix seconds. Indexed by [`Engagement`].
+pub(crate) type EngagementTimes = [Option<i64>; Engagement::NAMES.len()];
 
 /// The time of the latest engagement of each kind, for each address.
 ///
 /// No operator of a rule asks for an earlier one. The addresses need not be contacts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Engagements {
-    latest: HashMap<AddressKey, [Option<i64>; Engagement::NAMES.len()]>,
+    latest: HashMap<AddressKey, EngagementTimes>,
 }
 
 impl Engagements {
@@ -51,6 +71,24 @@ impl Engagements {
     /// Returns when an address last had an engagement, or `None` if it never had.
     pub(crate) fn latest(&self, address: &AddressKey, what: Engagement) -> Option<i64> {
         self.latest.get(address)?[what as usize]
+    }
+
+    /// Replaces all engagements of an address.
+    pub(crate) fn replace(&mut self, address: AddressKey, times: EngagementTimes) {
+        if times.iter().all(Option::is_none) {
+            self.latest.remove(&address);
+        } else {
+            self.latest.insert(address, times);
+        }
+    }
+
+    /// Returns the names of the engagements that an address had, with their times.
+    pub(crate) fn all(&self, address: &AddressKey) -> impl Iterator<Item = (&'static str, i64)> {
+        let times = self.latest.get(address).copied().unwrap_or_default();
+        Engagement::NAMES
+            .into_iter()
+            .zip(times)
+            .filter_map(|(name, at)| Some((name, at?)))
     }
 }
 

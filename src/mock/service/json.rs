@@ -118,12 +118,13 @@ impl<'a> Members<'a> {
 
     /// Returns the message for a member whose value is invalid: `what` it must be, and what was `found`.
     pub(crate) fn must_be(&self, name: &str, what: &str, found: &Value) -> String {
-        format!(
-            "`{}{name}` must be {what}, not {}",
-            self.prefix,
-            abbreviated(found)
-        )
+        must_be(&format!("{}{name}", self.prefix), what, found)
     }
+}
+
+/// Returns the message for an invalid value at `path`: `what` it must be, and what was `found`.
+pub(crate) fn must_be(path: &str, what: &str, found: &Value) -> String {
+    format!("`{path}` must be {what}, not {}", abbreviated(found))
 }
 
 /// Returns names as a message lists them: each in backticks, separated by commas.

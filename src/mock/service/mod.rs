@@ -10,6 +10,7 @@
 //! - `audience` authenticates a request, finds its endpoint in `router` and calls one of the operations;
 //! - `contacts`, `batch`, `consent`, `listing` and `emails` are the operations of section 4;
 //! - `request_body` and `parameters` parse what a request contains;
+//! - `seed` and `seed_contact` are what a test puts in, and `seeding` checks and stores it;
 //! - `audience_state` holds everything that is stored, behind its methods;
 //! - the other files are what these are made of: contacts, segments, rules, refusals, JSON.
 
@@ -19,7 +20,7 @@ mod audience_state;
 mod batch;
 mod condition;
 mod consent;
-pub(super) mod contact;
+mod contact;
 mod contact_store;
 mod contacts;
 mod content_type;
@@ -37,11 +38,16 @@ mod percent;
 mod predicate;
 mod printable;
 mod raw_json;
+pub(super) mod reason;
 pub(super) mod refusal;
 mod request_body;
 mod router;
 mod rule;
+pub(super) mod seed;
+pub(super) mod seed_contact;
+mod seeding;
 pub(super) mod segment;
+pub(super) mod stored_contact;
 
 #[cfg(test)]
 mod arbitrary_requests;

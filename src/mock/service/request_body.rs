@@ -5,11 +5,11 @@
 use serde_json::{Map, Value};
 
 use super::address::{is_address, normalized};
-use super::contact::Reason;
 use super::dialect::{Dialect, PropertyValues, UnknownMembers};
 use super::json::{self, Members};
 use super::printable::printable;
 use super::raw_json::text_member;
+use super::reason::Reason;
 
 /// The body of a create request, or an entry of a batch (section 2.4).
 #[derive(Clone, Debug)]
@@ -148,16 +148,27 @@ fn properties(
     let Value::Object(properties) = found else {
         return Err(members.must_be("properties", "a JSON object", found));
     };
-    if dialect.property_values == PropertyValues::StringsAndNumbers {
-        let unsupported = properties
-            .iter()
-            .find(|(_, value)| !value.is_string() && !value.is_number());
-        if let Some((key, value)) = unsupported {
-            let name = format!("properties.{}", printable(key));
-            return Err(members.must_be(&name, "a string or a number", value));
-        }
+    if let Some((name, value)) = unsupported_property(properties, dialect) {
+        return Err(members.must_be(&name, PROPERTY_VALUE, value));
     }
     Ok(properties.clone())
+}
+
+/// The values that a property may have by default.
+pub(super) const PROPERTY_VALUE: &str = "a string or a number";
+
+/// Returns the first property whose value the dialect does not allow, with its name as a message shows it.
+pub(super) fn unsupported_property(
+    properties: &Map<String, Value>,
+    dialect: Dialect,
+) -> Option<(String, &Value)> {
+    if dialect.property_values == PropertyValues::Any {
+        return None;
+    }
+    let (key, value) = properties
+        .iter()
+        .find(|(_, value)| !value.is_string() && !value.is_number())?;
+    Some((format!("properties.{}", printable(key)), value))
 }
 
 fn on_conflict(members: &Members<'_>, dialect: Dialect) -> Result<OnConflict, String> {

@@ -1,0 +1,176 @@
+//! The seeds that a mock starts with, and those that a running server gets.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::delivery::endpoints::Endpoints;
+use super::delivery::post::Target;
+use super::service::audience::Audience;
+use super::service::seed::{Seed, SeedEndpoint};
+use super::service::seed_contact::SeedContact;
+use super::shared::{ClockTarget, Shared};
+
+/// The seeds of a builder, in the order they were added.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seeds(Vec<Source>);
+
+#[derive(Clone, Debug)]
+enum Source {
+    File(PathBuf),
+    Seed(Seed),
+    Contact(SeedContact),
+}
+
+impl Seeds {
+    /// Adds a file. It is read by [`read`](Self::read).
+    pub(super) fn add_file(&mut self, path: PathBuf) {
+        self.0.push(Source::File(path));
+    }
+
+    /// Adds a seed. Returns a message for the test's author if it is not one.
+    pub(super) fn add_json(&mut self, seed: &Value) -> Result<(), String> {
+        self.0.push(Source::Seed(Seed::from_value(seed)?));
+        Ok(())
+    }
+
+    pub(super) fn add_contact(&mut self, contact: SeedContact) {
+        self.0.push(Source::Contact(contact));
+    }
+
+    /// Reads the files.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a file cannot be read or is not a seed. The message names the file.
+    pub(super) fn read(self) -> io::Result<LoadedSeeds> {
+        let sources = self.0.into_iter();
+        let loaded = sources.map(|source| match source {
+            Source::File(path) => {
+                let text = std::fs::read(&path).map_err(|error| {
+                    let message = format!("could not read the seed file {path:?}: {error}");
+                    io::Error::new(error.kind(), message)
+                })?;
+                let name = format!("the seed file {path:?}");
+                let seed = Seed::parse(&text).map_err(|problem| invalid(&name, &problem))?;
+                Ok((name, Content::Seed(seed)))
+            }
+            Source::Seed(seed) => Ok(("the seed".to_owned(), Content::Seed(seed))),
+            Source::Contact(contact) => {
+                Ok(("the seeded contact".to_owned(), Content::Contact(contact)))
+            }
+        });
+        Ok(LoadedSeeds(loaded.collect::<io::Result<_>>()?))
+    }
+}
+
+/// Seeds that were read, each with what a message calls it.
+#[derive(Debug)]
+pub(super) struct LoadedSeeds(Vec<(String, Content)>);
+
+#[derive(Debug)]
+enum Content {
+    Seed(Seed),
+    Contact(SeedContact),
+}
+
+impl LoadedSeeds {
+    /// Returns the time of the last seed that has one.
+    pub(super) fn clock(&self) -> Option<i64> {
+        self.0.iter().rev().find_map(|(_, content)| match content {
+            Content::Seed(seed) => seed.clock,
+            Content::Contact(_) => None,
+        })
+    }
+
+    /// Applies the seeds in order, at `now`. Without `endpoints`, a seed can have no clock and no endpoints.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a seed is invalid. The message says which.
+    pub(super) fn apply(
+        self,
+        audience: &mut Audience,
+        mut endpoints: Option<&mut Endpoints>,
+        now: i64,
+    ) -> io::Result<()> {
+        for (name, content) in self.0 {
+            let applied = match content {
+                Content::Contact(contact) => audience.put_contact(contact, now).map(drop),
+                Content::Seed(seed) => match &mut endpoints {
+                    None => apply_to_audience(seed, audience, now),
+                    Some(endpoints) => apply_to_server(seed, audience, endpoints, now),
+                },
+            };
+            applied.map_err(|problem| invalid(&name, &problem))?;
+        }
+        Ok(())
+    }
+}
+
+/// Applies a seed to an audience without a clock and deliveries.
+pub(super) fn apply_to_audience(
+    seed: Seed,
+    audience: &mut Audience,
+    now: i64,
+) -> Result<(), String> {
+    if seed.clock.is_some() || !seed.endpoints.is_empty() {
+        return Err("`clock` and `endpoints` need a `MockServer`; leave them out".to_owned());
+    }
+    audience.seed(seed, now)
+}
+
+fn apply_to_server(
+    mut seed: Seed,
+    audience: &mut Audience,
+    endpoints: &mut Endpoints,
+    now: i64,
+) -> Result<(), String> {
+    let targets = targets(std::mem::take(&mut seed.endpoints))?;
+    audience.seed(seed, now)?;
+    for (name, target) in targets {
+        endpoints.put(&name, target);
+    }
+    Ok(())
+}
+
+fn targets(endpoints: Vec<SeedEndpoint>) -> Result<Vec<(String, Target)>, String> {
+    endpoints
+        .into_iter()
+        .map(|endpoint| {
+            let target = Target::new(&endpoint.url, &endpoint.secret)
+                .map_err(|problem| format!("`endpoints.{}`: {problem}", endpoint.name))?;
+            Ok((endpoint.name, target))
+        })
+        .collect()
+}
+
+fn invalid(name: &str, problem: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("{name} is invalid: {problem}"),
+    )
+}
+
+impl Shared {
+    /// Applies a seed, then starts to move the clock to the time of the seed, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the seed is invalid. The message names the member. Nothing is changed then.
+    pub(super) fn seed(self: &Arc<Self>, mut seed: Seed) -> Result<Option<ClockTarget>, String> {
+        let clock = seed.clock;
+        let targets = targets(std::mem::take(&mut seed.endpoints))?;
+        {
+            let mut state = self.lock();
+            let now = clock.unwrap_or_else(|| self.clock.unix());
+            state.audience.seed(seed, now)?;
+            for (name, target) in targets {
+                state.deliveries.put_endpoint(&name, target);
+            }
+        }
+        Ok(clock.map(|time| self.set_clock(time)))
+    }
+}

@@ -1,0 +1,200 @@
+//! Puts seeded contacts into an audience. Either all of a seed is applied or nothing.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::address::{AddressKey, is_address, normalized};
+use super::audience_state::AudienceState;
+use super::contact::Contact;
+use super::dialect::Dialect;
+use super::engagement::{Engagement, EngagementTimes};
+use super::json::must_be;
+use super::printable::printable;
+use super::reason::Reason;
+use super::request_body::{PROPERTY_VALUE, unsupported_property};
+use super::seed::Seed;
+use super::seed_contact::SeedContact;
+use super::segment::Segment;
+
+/// Applies a seed at `now`, which is the creation time of contacts that have none.
+///
+/// Contacts are stored from the last to the first, so that the list shows those of the same second in the seed's order.
+/// The ceiling does not matter: a seed is a starting point, not a write of a caller.
+///
+/// # Errors
+///
+/// Fails if the seed contradicts itself or the document. The message names the member. Nothing is changed then.
+pub(super) fn apply(state: &mut AudienceState, seed: Seed, now: i64) -> Result<(), String> {
+    let mut topics = state.topics().clone();
+    topics.extend(seed.topics);
+    let segments = seed
+        .segments
+        .into_iter()
+        .map(|(id, kind)| match Segment::parse(kind, state.dialect()) {
+            Ok(segment) => Ok((id, segment)),
+            Err(problem) => Err(format!("`segments.{}`: {problem}", printable(&id))),
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let contacts = check_all(seed.contacts, &topics, state.dialect(), now)?;
+
+    for (name, default) in &topics {
+        state.put_topic(name, *default);
+    }
+    for (id, segment) in segments {
+        state.put_segment(&id, segment);
+    }
+    if let Some(ceiling) = seed.ceiling {
+        state.contacts_mut().set_ceiling(ceiling);
+    }
+    for contact in contacts.into_iter().rev() {
+        contact.store(state);
+    }
+    Ok(())
+}
+
+/// Stores one contact, or replaces the one with its address, and returns its normalized address.
+///
+/// # Errors
+///
+/// The same as [`apply`].
+pub(super) fn put_contact(
+    state: &mut AudienceState,
+    contact: SeedContact,
+    now: i64,
+) -> Result<String, String> {
+    let checked = CheckedContact::new(contact, "", state.topics(), state.dialect(), now)?;
+    let email = checked.contact.email.clone();
+    checked.store(state);
+    Ok(email)
+}
+
+fn check_all(
+    contacts: Vec<SeedContact>,
+    topics: &BTreeMap<String, bool>,
+    dialect: Dialect,
+    now: i64,
+) -> Result<Vec<CheckedContact>, String> {
+    let mut first_index = HashMap::with_capacity(contacts.len());
+    let mut checked = Vec::with_capacity(contacts.len());
+    for (index, contact) in contacts.into_iter().enumerate() {
+        let prefix = format!("contacts[{index}].");
+        let contact = CheckedContact::new(contact, &prefix, topics, dialect, now)?;
+        if let Some(first) = first_index.insert(contact.contact.key.clone(), index) {
+            return Err(format!(
+                "`contacts[{index}]` has the same address as `contacts[{first}]`; keep one of them"
+            ));
+        }
+        checked.push(contact);
+    }
+    Ok(checked)
+}
+
+/// A seeded contact that can be stored.
+struct CheckedContact {
+    /// Its id is empty until it is stored.
+    contact: Contact,
+    engagement: EngagementTimes,
+    suppressed: bool,
+}
+
+impl CheckedContact {
+    /// Checks a contact. Messages have `prefix` before the names of its members.
+    fn new(
+        seed: SeedContact,
+        prefix: &str,
+        topics: &BTreeMap<String, bool>,
+        dialect: Dialect,
+        now: i64,
+    ) -> Result<Self, String> {
+        let email = normalized(&seed.email);
+        if !is_address(&email) {
+            let path = format!("{prefix}email");
+            return Err(must_be(&path, "an email address", &seed.email.into()));
+        }
+        if let Some((name, value)) = unsupported_property(&seed.properties, dialect) {
+            return Err(must_be(&format!("{prefix}{name}"), PROPERTY_VALUE, value));
+        }
+        let complained = seed.reason == Reason::Complaint;
+        check_complaint(&seed, prefix)?;
+        check_topics(&seed, prefix, topics)?;
+        let mut engagement = EngagementTimes::default();
+        for (name, at) in &seed.engagement {
+            let what = Engagement::parse(name)
+                .map_err(|problem| format!("`{prefix}engagement`: {problem}"))?;
+            engagement[what as usize] = Some(*at);
+        }
+        if complained {
+            engagement[Engagement::Complained as usize].get_or_insert(now);
+        }
+
+        Ok(Self {
+            contact: Contact {
+                id: String::new(),
+                key: AddressKey::new(&email),
+                email,
+                first_name: Some(seed.first_name).filter(|name| !name.is_empty()),
+                last_name: Some(seed.last_name).filter(|name| !name.is_empty()),
+                properties: seed.properties,
+                unsubscribed: seed.unsubscribed,
+                reason: seed.reason,
+                created_at: seed.created_at.unwrap_or(now),
+                answers: seed.answers,
+            },
+            engagement,
+            suppressed: seed.suppressed.unwrap_or(complained),
+        })
+    }
+
+    fn store(self, state: &mut AudienceState) {
+        let key = self.contact.key.clone();
+        state.set_mail_history(key, self.engagement, self.suppressed);
+        state.contacts_mut().put(self.contact);
+    }
+}
+
+/// Checks that a contact who reported spam is unsubscribed and suppressed (section 3.1).
+fn check_complaint(seed: &SeedContact, prefix: &str) -> Result<(), String> {
+    if seed.reason != Reason::Complaint {
+        return Ok(());
+    }
+    let wrong = [
+        ("unsubscribed", !seed.unsubscribed),
+        ("suppressed", seed.suppressed == Some(false)),
+    ];
+    match wrong.into_iter().find(|(_, is_wrong)| *is_wrong) {
+        Some((member, _)) => Err(format!(
+            "`{prefix}{member}` must be true if `unsubscribe_reason` is `complaint`"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Checks that the topics exist, and that those that a response showed agree with the answers.
+fn check_topics(
+    seed: &SeedContact,
+    prefix: &str,
+    topics: &BTreeMap<String, bool>,
+) -> Result<(), String> {
+    let mut named = seed.answers.keys().chain(seed.shown_topics.keys());
+    if let Some(unknown) = named.find(|name| !topics.contains_key(*name)) {
+        let contact = match prefix.strip_suffix('.') {
+            Some(path) => format!("`{path}`"),
+            None => "the contact".to_owned(),
+        };
+        let unknown = printable(unknown);
+        return Err(format!(
+            "{contact} names the topic `{unknown}`, which does not exist; add the topic first"
+        ));
+    }
+    for (name, shown) in &seed.shown_topics {
+        let answer = seed.answers.get(name).or_else(|| topics.get(name));
+        if answer != Some(shown) {
+            let name = printable(name);
+            return Err(format!(
+                "`{prefix}topics.{name}` is {shown}, but by `answers` and the topic's default it is {}; change \
+                 `answers`, or leave out `topics`",
+                !shown
+            ));
+        }
+    }
+    Ok(())
+}
