@@ -36,34 +36,17 @@ async fn main() -> Result<(), Box<dyn StdError>> {
 async fn sync(contacts: &Contacts, rows: Vec<Row>) -> Result<(), audience::Error> {
     let (mut created, mut updated, mut failed) = (0, 0, 0);
     for rows in rows.chunks(MAX_BATCH) {
-        let batch = rows.iter().map(|row| row.contact.clone());
+        let batch = rows.iter().map(|row| &row.contact);
         let report = contacts.create_batch(batch).await?;
         for (row, entry) in rows.iter().zip(&report.entries) {
-            let outcome = match &entry.outcome {
-                BatchOutcome::Created => {
-                    created += 1;
-                    "created".to_owned()
-                }
-                BatchOutcome::Updated => {
-                    updated += 1;
-                    "updated".to_owned()
-                }
-                BatchOutcome::Failed { code, message } => {
-                    failed += 1;
-                    let message = message.as_deref().unwrap_or("no message");
-                    format!("failed with {code}: {message}")
-                }
-                BatchOutcome::Unknown => {
-                    failed += 1;
-                    "unknown: the service sent no status".to_owned()
-                }
-                other => format!("{other:?}"),
-            };
-            println!(
-                "line {:>4}  {:<28} {outcome}",
-                row.line,
-                row.contact.email()
-            );
+            match &entry.outcome {
+                BatchOutcome::Created => created += 1,
+                BatchOutcome::Updated => updated += 1,
+                outcome if outcome.is_failure() => failed += 1,
+                _ => {}
+            }
+            let (line, email, outcome) = (row.line, row.contact.email(), &entry.outcome);
+            println!("line {line:>4}  {email:<28} {outcome}");
         }
     }
     println!("{created} created, {updated} updated, {failed} failed");

@@ -6,9 +6,7 @@ mod receiver;
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use audience::contacts::{
-    BatchOutcome, Contact, Contacts, MAX_BATCH, NewContact, OnConflict, OptOutReason,
-};
+use audience::contacts::{Contact, Contacts, MAX_BATCH, NewContact, OnConflict, OptOutReason};
 use audience::mock::{Fault, MockServer};
 use audience::rule::{Condition, Rule};
 use futures_util::TryStreamExt;
@@ -70,17 +68,10 @@ async fn create_a_batch(contacts: &Contacts) -> Result {
     heading("Create three contacts in one batch, one of them invalid");
     let addresses = ["bob@example.com", "no address", "eve@example.com"];
 
-    let batch = addresses.map(NewContact::new);
-    let report = contacts.create_batch(batch).await?;
+    let report = contacts.create_batch(addresses).await?;
 
     for entry in &report.entries {
-        match &entry.outcome {
-            BatchOutcome::Failed { code, message } => {
-                let message = message.as_deref().unwrap_or("no message");
-                println!("  {:<16} {code}: {message}", entry.email);
-            }
-            outcome => println!("  {:<16} {outcome:?}", entry.email),
-        }
+        println!("  {:<16} {}", entry.email, entry.outcome);
     }
     Ok(())
 }
@@ -90,7 +81,7 @@ async fn list_contacts(contacts: &Contacts) -> Result {
     let reader = |n| NewContact::new(format!("reader{n}@example.com")).property("seats", n);
     let readers: Vec<_> = (1..=250).map(reader).collect();
     for batch in readers.chunks(MAX_BATCH) {
-        contacts.create_batch(batch.to_vec()).await?;
+        contacts.create_batch(batch).await?;
     }
 
     let has_seats = Rule::all([Condition::property("seats").is_set()]);

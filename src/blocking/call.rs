@@ -7,7 +7,8 @@ use super::settings::CallSettings;
 use crate::client::{Response, ResponseFuture};
 use crate::contacts::{
     BatchReport, Contact, ContactSummary, CountContacts, CreateBatch, CreateContact, Created,
-    ListContacts, MergeProperties, OptOutReason, Page, RetrieveContact, Subscribe, Unsubscribe,
+    IntoOption, ListContacts, MergeProperties, OptOutReason, Page, RetrieveContact, Subscribe,
+    Unsubscribe,
 };
 use crate::raw::{RawRequest, RawResponse};
 use crate::rule::Rule;
@@ -154,10 +155,10 @@ impl Call<RawRequest> {
 }
 
 macro_rules! setters {
-    ($($call:ident { $($name:ident($($argument:ident: $type:ty),*)),* $(,)? })*) => {$(
+    ($($call:ident { $($name:ident $(<$kind:ident>)? ($($argument:ident: $type:ty),*)),* $(,)? })*) => {$(
         impl Call<$call> {$(
             #[doc = concat!("Does the same as [`", stringify!($call), "::", stringify!($name), "`].")]
-            pub fn $name(self, $($argument: $type),*) -> Self {
+            pub fn $name $(<$kind>)? (self, $($argument: $type),*) -> Self {
                 self.map(|call| call.$name($($argument),*))
             }
         )*}
@@ -168,10 +169,11 @@ setters! {
     CreateContact { repeatable() }
     CreateBatch { repeatable() }
     Subscribe { topic(name: impl Into<String>), repeatable() }
-    Unsubscribe { topic(name: impl Into<String>), reason(reason: OptOutReason) }
+    Unsubscribe { topic(name: impl Into<String>), reason(reason: impl Into<Option<OptOutReason>>) }
     ListContacts {
-        limit(contacts: u32), after(cursor: impl Into<String>), query(text: impl Into<String>),
-        segment(id: impl Into<String>), rule(rule: Rule),
+        limit(contacts: impl Into<Option<u32>>), after<Kind>(cursor: impl IntoOption<String, Kind>),
+        query<Kind>(text: impl IntoOption<String, Kind>), segment<Kind>(id: impl IntoOption<String, Kind>),
+        rule(rule: impl Into<Option<Rule>>),
     }
     RawRequest {
         query(name: impl AsRef<str>, value: impl AsRef<str>), header(name: impl AsRef<str>, value: impl AsRef<str>),

@@ -34,8 +34,8 @@ macro_rules! calls {
 }
 
 calls! {
-    create(contact: NewContact) -> CreateContact;
-    create_batch(contacts: impl IntoIterator<Item = NewContact>) -> CreateBatch;
+    create(contact: impl Into<NewContact>) -> CreateContact;
+    create_batch(contacts: impl IntoIterator<Item: Into<NewContact>>) -> CreateBatch;
     retrieve(address: impl Into<String>) -> RetrieveContact;
     list() -> ListContacts;
     subscribe(address: impl Into<String>) -> Subscribe;

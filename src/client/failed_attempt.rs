@@ -74,7 +74,7 @@ impl FailedAttempt {
         let retry_after = response.retry_after(SystemTime::now());
         let outcome = Outcome::from_status(response.status, &request.method);
         let failure = Failure::Status(response.status);
-        let api = ApiError::new(response.status, response.headers, response.body)
+        let api = ApiError::from_response(response.status, response.headers, response.body)
             .asking_to_wait(retry_after)
             .redirected_to(location)
             .about_target(request.has_target);

@@ -12,6 +12,8 @@ pub const MAX_BATCH: usize = 100;
 impl Contacts {
     /// Creates 1 to [`MAX_BATCH`] contacts in one request (interface section 4.2).
     ///
+    /// It takes [`NewContact`]s, references to them, or addresses.
+    ///
     /// The call succeeds even if entries fail. The [`BatchReport`] has one result for each entry, in
     /// the order of the entries. Once the plan's contact ceiling is crossed, every remaining entry
     /// reports `quota_exceeded`. If the service sends no usable result for an entry, its outcome is
@@ -36,19 +38,22 @@ impl Contacts {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
-    /// use audience::contacts::{BatchOutcome, NewContact};
+    /// use audience::contacts::{MAX_BATCH, NewContact};
     ///
-    /// let report = contacts.create_batch(["ada@example.com", "no address"].map(NewContact::new)).await?;
+    /// let rows = [NewContact::new("ada@example.com").first_name("Ada"), NewContact::new("no address")];
     ///
-    /// assert_eq!(report.entries[0].outcome, BatchOutcome::Created);
-    /// for (index, entry) in report.failures() {
-    ///     assert_eq!((index, entry.email.as_str()), (1, "no address"));
+    /// for batch in rows.chunks(MAX_BATCH) {
+    ///     let report = contacts.create_batch(batch).await?;
+    ///     for (index, entry) in report.failures() {
+    ///         println!("{}: {}", batch[index].email(), entry.outcome);
+    ///     }
+    /// #   assert_eq!(report.failures().count(), 1);
     /// }
     /// # Ok(()) }
     /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
-    pub fn create_batch(&self, contacts: impl IntoIterator<Item = NewContact>) -> CreateBatch {
-        let entries = contacts.into_iter().collect();
+    pub fn create_batch(&self, contacts: impl IntoIterator<Item: Into<NewContact>>) -> CreateBatch {
+        let entries = contacts.into_iter().map(Into::into).collect();
         CreateBatch::new(&self.client, Batch { entries })
     }
 }
@@ -98,7 +103,7 @@ impl Endpoint for Batch {
         }
         let pairs = data.iter().zip(&self.entries);
         let entries = pairs.map(|(result, sent)| BatchEntry::read(result, sent));
-        Ok(BatchReport::new(entries.collect(), success.attempts()))
+        Ok(BatchReport::new(entries).after_attempts(success.attempts()))
     }
 }
 

@@ -1,10 +1,10 @@
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use super::NewContact;
+use super::batch_outcome::{BatchOutcome, ResultEntry};
+use super::{NewContact, OnConflict};
 use crate::ErrorCode;
 use crate::client::Object;
-use crate::properties::PropertyValue;
 
 /// The results of a batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,8 +17,66 @@ pub struct BatchReport {
 }
 
 impl BatchReport {
-    pub(super) fn new(entries: Vec<BatchEntry>, attempts: u32) -> Self {
-        Self { entries, attempts }
+    /// Creates the report of a call with one attempt, for example for a unit test.
+    ///
+    /// # Example: in a unit test
+    ///
+    /// ```
+    /// use audience::ErrorCode;
+    /// use audience::contacts::{BatchEntry, BatchOutcome, BatchReport};
+    ///
+    /// let refused = BatchOutcome::Failed { code: ErrorCode::QuotaExceeded, message: None };
+    /// let report = BatchReport::new([
+    ///     BatchEntry::new("ada@example.com", BatchOutcome::Created),
+    ///     BatchEntry::new("bob@example.com", refused),
+    /// ]);
+    ///
+    /// assert!(report.quota_exceeded());
+    /// assert_eq!(report.failures().count(), 1);
+    /// ```
+    pub fn new(entries: impl IntoIterator<Item = BatchEntry>) -> Self {
+        Self {
+            entries: entries.into_iter().collect(),
+            attempts: 1,
+        }
+    }
+
+    /// Sets the number of [attempts](Self::attempts). Default: 1.
+    #[must_use]
+    pub fn after_attempts(mut self, attempts: u32) -> Self {
+        self.attempts = attempts;
+        self
+    }
+
+    /// Returns whether the plan's contact ceiling stopped an entry, and with it every entry after it
+    /// (section 4.2). Further batches fail in the same way until the plan or the audience changes.
+    ///
+    /// # Example: stop an import
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().contact_ceiling(150).start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let addresses: Vec<String> = (0..300).map(|n| format!("{n}@example.com")).collect();
+    /// let mut batches = addresses.chunks(100);
+    ///
+    /// for batch in &mut batches {
+    ///     let report = contacts.create_batch(batch).await?;
+    ///     if report.quota_exceeded() {
+    ///         println!("the plan is full; {} batches were not sent", batches.len());
+    ///         break;
+    ///     }
+    /// }
+    /// # assert_eq!(batches.len(), 1);
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
+    #[must_use]
+    pub fn quota_exceeded(&self) -> bool {
+        self.entries.iter().any(|entry| {
+            matches!(&entry.outcome, BatchOutcome::Failed { code, .. } if *code == ErrorCode::QuotaExceeded)
+        })
     }
 
     /// Returns the entries that failed or whose outcome is [unknown](BatchOutcome::Unknown), each with
@@ -32,9 +90,9 @@ impl BatchReport {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
     /// use audience::ErrorCode;
-    /// use audience::contacts::{BatchOutcome, NewContact};
+    /// use audience::contacts::BatchOutcome;
     ///
-    /// let report = contacts.create_batch([NewContact::new("no address")]).await?;
+    /// let report = contacts.create_batch(["no address"]).await?;
     ///
     /// for (index, entry) in report.failures() {
     ///     if let BatchOutcome::Failed { code, message } = &entry.outcome {
@@ -71,11 +129,27 @@ pub struct BatchEntry {
     /// The result of the entry.
     pub outcome: BatchOutcome,
     /// Whether the entry was sent with `OnConflict::Error`.
-    #[serde(skip)]
     fails_on_conflict: bool,
 }
 
 impl BatchEntry {
+    /// Creates the result of an entry, for example for a unit test: see [`BatchReport::new`].
+    pub fn new(email: impl Into<String>, outcome: BatchOutcome) -> Self {
+        Self {
+            email: email.into(),
+            outcome,
+            fails_on_conflict: false,
+        }
+    }
+
+    /// Sets the [`on_conflict`](NewContact::on_conflict) that the entry was sent with. Default:
+    /// [`OnConflict::Upsert`].
+    #[must_use]
+    pub fn on_conflict(mut self, choice: OnConflict) -> Self {
+        self.fails_on_conflict = choice == OnConflict::Error;
+        self
+    }
+
     /// Returns whether sending this entry again, unchanged, can help.
     ///
     /// - `false` if the entry was applied, and for every refusal that the interface document names: the
@@ -83,7 +157,7 @@ impl BatchEntry {
     /// - `true` for any other slug, because its cause may be temporary. The entry was not applied.
     /// - If the outcome is [unknown](BatchOutcome::Unknown): `true`, unless the entry was sent with
     ///   [`OnConflict::Error`](super::OnConflict::Error), which would then refuse a contact that the first
-    ///   batch created. A report that was stored and read back does not know that, and returns `true`.
+    ///   batch created.
     ///
     /// # Example: the entries to send again
     ///
@@ -95,10 +169,10 @@ impl BatchEntry {
     /// use audience::contacts::NewContact;
     ///
     /// let batch = ["ada@example.com", "no address"].map(NewContact::new);
-    /// let report = contacts.create_batch(batch.clone()).await?;
+    /// let report = contacts.create_batch(&batch).await?;
     ///
     /// let retryable = report.failures().filter(|(_, entry)| entry.is_retryable());
-    /// let again: Vec<_> = retryable.map(|(index, _)| batch[index].clone()).collect();
+    /// let again: Vec<&NewContact> = retryable.map(|(index, _)| &batch[index]).collect();
     /// assert!(again.is_empty(), "an invalid address stays invalid");
     /// # Ok(()) }
     /// # #[cfg(not(feature = "mock"))] fn main() {}
@@ -124,107 +198,34 @@ impl BatchEntry {
     }
 }
 
-/// Serializes to the form of section 2.5. An unknown outcome has no status.
+/// Serializes to the form of section 2.5. An unknown outcome has no status. An entry that was sent with
+/// `OnConflict::Error` has the member `on_conflict` too, so that [`is_retryable`](BatchEntry::is_retryable)
+/// is the same when it is read back.
 impl Serialize for BatchEntry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
-        struct WireEntry<'a> {
+        struct StoredEntry<'a> {
             email: &'a str,
+            #[serde(flatten)]
+            outcome: &'a BatchOutcome,
             #[serde(skip_serializing_if = "Option::is_none")]
-            status: Option<&'a str>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            message: Option<&'a str>,
+            on_conflict: Option<OnConflict>,
         }
-        let (status, message) = match &self.outcome {
-            BatchOutcome::Created => (Some("created"), None),
-            BatchOutcome::Updated => (Some("updated"), None),
-            BatchOutcome::Skipped => (Some("skipped"), None),
-            BatchOutcome::Failed { code, message } => (Some(code.as_str()), message.as_deref()),
-            BatchOutcome::Unknown => (None, None),
-        };
-        let email = &self.email;
-        WireEntry {
-            email,
-            status,
-            message,
+        StoredEntry {
+            email: &self.email,
+            outcome: &self.outcome,
+            on_conflict: self.fails_on_conflict.then_some(OnConflict::Error),
         }
         .serialize(serializer)
     }
 }
 
-/// The result of one entry of a batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum BatchOutcome {
-    /// The address was new.
-    Created,
-    /// The address existed and was updated.
-    Updated,
-    /// The address existed and was left unchanged.
-    Skipped,
-    /// The entry was not applied. A status other than the three above is an error slug.
-    Failed {
-        /// The slug, as in the error of a whole request.
-        code: ErrorCode,
-        /// The service's message, if it sent one.
-        message: Option<String>,
-    },
-    /// The service sent no usable status for the entry, so it may have been applied or not.
-    ///
-    /// [`retrieve`](super::Contacts::retrieve) shows which.
-    Unknown,
-}
-
-impl BatchOutcome {
-    /// Returns whether the entry failed, or may have failed because its outcome is
-    /// [unknown](Self::Unknown).
-    #[must_use]
-    pub fn is_failure(&self) -> bool {
-        matches!(self, Self::Failed { .. } | Self::Unknown)
-    }
-}
-
-/// An entry on the wire. Section 2.5 does not show the name of the message field. No member makes the entry
-/// invalid, even if its type is wrong.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ResultEntry {
-    email: Option<PropertyValue>,
-    status: Option<PropertyValue>,
-    message: Option<PropertyValue>,
-    error: Option<PropertyValue>,
-    detail: Option<PropertyValue>,
-    reason: Option<PropertyValue>,
-}
-
-/// Returns the text of a member, if it is text and not empty.
-fn text(member: Option<&PropertyValue>) -> Option<&str> {
-    member?.as_str().filter(|text| !text.is_empty())
-}
-
 impl From<ResultEntry> for BatchEntry {
     fn from(entry: ResultEntry) -> Self {
-        let outcome = match text(entry.status.as_ref()) {
-            Some("created") => BatchOutcome::Created,
-            Some("updated") => BatchOutcome::Updated,
-            Some("skipped") => BatchOutcome::Skipped,
-            Some(slug) => {
-                let messages = [&entry.message, &entry.error, &entry.detail, &entry.reason];
-                let message = messages
-                    .into_iter()
-                    .find_map(|member| text(member.as_ref()));
-                BatchOutcome::Failed {
-                    code: ErrorCode::from_slug(slug),
-                    message: message.map(str::to_owned),
-                }
-            }
-            None => BatchOutcome::Unknown,
-        };
-        let email = text(entry.email.as_ref()).unwrap_or_default().to_owned();
         Self {
-            email,
-            outcome,
-            fails_on_conflict: false,
+            email: entry.email().to_owned(),
+            fails_on_conflict: entry.fails_on_conflict(),
+            outcome: entry.into(),
         }
     }
 }
@@ -234,6 +235,41 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn an_entry_that_is_stored_and_read_back_is_the_same() {
+        for outcome in [BatchOutcome::Created, BatchOutcome::Unknown] {
+            for choice in [OnConflict::Upsert, OnConflict::Error] {
+                let entry = BatchEntry::new("a@x.io", outcome.clone()).on_conflict(choice);
+
+                let text = serde_json::to_string(&entry).unwrap();
+                let read: BatchEntry = serde_json::from_str(&text).unwrap();
+
+                assert_eq!(read, entry);
+                assert_eq!(read.is_retryable(), entry.is_retryable());
+            }
+        }
+        let strict =
+            BatchEntry::new("a@x.io", BatchOutcome::Unknown).on_conflict(OnConflict::Error);
+        assert!(!strict.is_retryable());
+    }
+
+    #[test]
+    fn the_quota_is_exceeded_if_it_stopped_any_entry() {
+        let failed = |code| BatchOutcome::Failed {
+            code,
+            message: None,
+        };
+        let report = |outcomes: [BatchOutcome; 2]| {
+            BatchReport::new(outcomes.map(|outcome| BatchEntry::new("a@x.io", outcome)))
+        };
+
+        let full = report([BatchOutcome::Created, failed(ErrorCode::QuotaExceeded)]);
+        let refused = report([BatchOutcome::Unknown, failed(ErrorCode::ValidationError)]);
+
+        assert!(full.quota_exceeded());
+        assert!(!refused.quota_exceeded());
+    }
 
     #[test]
     fn the_message_of_a_failed_entry_is_found_under_any_likely_name() {

@@ -9,6 +9,8 @@ impl Contacts {
     /// Creates a contact. If the address already exists,
     /// [`on_conflict`](NewContact::on_conflict) decides what happens (interface section 4.1).
     ///
+    /// It takes a [`NewContact`], a reference to one, or an address alone.
+    ///
     /// With [`OnConflict::Error`](super::OnConflict::Error), the call is retried only if it was
     /// certainly not applied: if a 201 was lost, a retry would return 409.
     ///
@@ -37,7 +39,8 @@ impl Contacts {
     /// # Ok(()) }
     /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
-    pub fn create(&self, contact: NewContact) -> CreateContact {
+    pub fn create(&self, contact: impl Into<NewContact>) -> CreateContact {
+        let contact = contact.into();
         CreateContact::new(&self.client, Create { contact })
     }
 }
@@ -73,11 +76,8 @@ impl Endpoint for Create {
     }
 
     fn decode(&self, success: Success) -> Result<Created, Error> {
-        Ok(Created {
-            contact: success.object()?,
-            is_new: success.status() == StatusCode::CREATED,
-            attempts: success.attempts(),
-        })
+        let is_new = success.status() == StatusCode::CREATED;
+        Ok(Created::new(success.object()?, is_new).after_attempts(success.attempts()))
     }
 }
 
@@ -94,6 +94,34 @@ pub struct Created {
 }
 
 impl Created {
+    /// Creates the result of a call with one attempt, for example for a unit test.
+    ///
+    /// # Example: in a unit test
+    ///
+    /// ```
+    /// use audience::contacts::{ContactRecord, Created};
+    ///
+    /// let ada = ContactRecord::new("c_1", "ada@example.com");
+    /// let created = Created::new(ada, false).after_attempts(2);
+    ///
+    /// assert!(!created.is_new() && created.attempts() > 1, "an earlier attempt may have created it");
+    /// ```
+    #[must_use]
+    pub fn new(contact: ContactRecord, is_new: bool) -> Self {
+        Self {
+            contact,
+            is_new,
+            attempts: 1,
+        }
+    }
+
+    /// Sets the number of [attempts](Self::attempts). Default: 1.
+    #[must_use]
+    pub fn after_attempts(mut self, attempts: u32) -> Self {
+        self.attempts = attempts;
+        self
+    }
+
     /// Returns whether the contact is new: the service responded with 201.
     ///
     /// If the call made more than one [attempt](Self::attempts), `false` may mean that an earlier

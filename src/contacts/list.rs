@@ -1,7 +1,7 @@
 use http::Method;
 
 use super::paging::LIST;
-use super::{Contacts, Page};
+use super::{Contacts, IntoOption, Page};
 use crate::Error;
 use crate::client::{
     Endpoint, EndpointCall, Operation, Request, ResponseFuture, RetrySafety, Success,
@@ -18,8 +18,8 @@ impl Contacts {
     /// # Errors
     ///
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if both a segment and a rule are set, because
-    ///   the interface document does not define the combination, or if a rule contains a number that
-    ///   JSON cannot represent.
+    ///   the interface document does not define the combination; or if the rule has no conditions, has a
+    ///   condition on 0 days, or contains a number that JSON cannot represent.
     /// - [`ErrorKind::Api`](crate::ErrorKind::Api) if the service refuses the request.
     /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the response is not a page. One item that is
     ///   not a contact does not make the call fail: see [`Page::malformed`].
@@ -51,14 +51,15 @@ impl Contacts {
 impl ListContacts {
     /// Sets how many contacts a page holds at most. Default: the service's, which is 50.
     ///
-    /// The number is sent as given. The service clamps it to the range 1 to 200.
-    pub fn limit(mut self, contacts: u32) -> Self {
-        self.call.endpoint.limit = Some(contacts);
+    /// The number is sent as given. The service clamps it to the range 1 to 200. `None` leaves the setting
+    /// as it is.
+    pub fn limit(mut self, contacts: impl Into<Option<u32>>) -> Self {
+        set(&mut self.call.endpoint.limit, contacts.into());
         self
     }
 
     /// Starts the list after this cursor: [`Page::cursor`], the `cursor()` of a stream, or the id of a
-    /// contact. Default: the list starts with the newest contact.
+    /// contact. Default: the list starts with the newest contact. `None` leaves the setting as it is.
     ///
     /// # Example: the second page
     ///
@@ -67,8 +68,7 @@ impl ListContacts {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
-    /// # let entries = ["ada@example.com", "bob@example.com"].map(audience::contacts::NewContact::new);
-    /// # contacts.create_batch(entries).await?;
+    /// # contacts.create_batch(["ada@example.com", "bob@example.com"]).await?;
     /// let first = contacts.list().limit(1).await?;
     /// if let Some(cursor) = first.cursor() {
     ///     let second = contacts.list().limit(1).after(cursor).await?;
@@ -77,13 +77,13 @@ impl ListContacts {
     /// # Ok(()) }
     /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
-    pub fn after(mut self, cursor: impl Into<String>) -> Self {
-        self.call.endpoint.after = Some(cursor.into());
+    pub fn after<Kind>(mut self, cursor: impl IntoOption<String, Kind>) -> Self {
+        set(&mut self.call.endpoint.after, cursor.into_option());
         self
     }
 
     /// Lists only contacts whose address, first name or last name contains this text. Case is
-    /// ignored.
+    /// ignored. `None` leaves the setting as it is.
     ///
     /// # Example: search
     ///
@@ -99,22 +99,48 @@ impl ListContacts {
     /// # Ok(()) }
     /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
-    pub fn query(mut self, text: impl Into<String>) -> Self {
-        self.call.endpoint.query = Some(text.into());
+    pub fn query<Kind>(mut self, text: impl IntoOption<String, Kind>) -> Self {
+        set(&mut self.call.endpoint.query, text.into_option());
         self
     }
 
     /// Lists only contacts in this segment, either a list or a rule. Cannot be combined with
-    /// [`rule`](Self::rule).
-    pub fn segment(mut self, id: impl Into<String>) -> Self {
-        self.call.endpoint.segment = Some(id.into());
+    /// [`rule`](Self::rule). `None` leaves the setting as it is: without a segment and a rule, the list has
+    /// every contact.
+    pub fn segment<Kind>(mut self, id: impl IntoOption<String, Kind>) -> Self {
+        set(&mut self.call.endpoint.segment, id.into_option());
         self
     }
 
     /// Lists only contacts that match these conditions. Cannot be combined with
-    /// [`segment`](Self::segment).
-    pub fn rule(mut self, rule: Rule) -> Self {
-        self.call.endpoint.rule = Some(rule);
+    /// [`segment`](Self::segment). `None` leaves the setting as it is: without a segment and a rule, the list
+    /// has every contact.
+    ///
+    /// # Example: filters that a caller may leave out
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::contacts::{Contacts, Page};
+    /// use audience::rule::Rule;
+    ///
+    /// async fn search(
+    ///     contacts: &Contacts,
+    ///     text: Option<&str>,
+    ///     rule: Option<Rule>,
+    /// ) -> Result<Page, audience::Error> {
+    ///     contacts.list().query(text).rule(rule).await
+    /// }
+    ///
+    /// let everyone = search(&contacts, None, None).await?;
+    /// # assert!(everyone.data.is_empty());
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
+    pub fn rule(mut self, rule: impl Into<Option<Rule>>) -> Self {
+        set(&mut self.call.endpoint.rule, rule.into());
         self
     }
 
@@ -159,6 +185,13 @@ pub(super) struct List {
     query: Option<String>,
     segment: Option<String>,
     rule: Option<Rule>,
+}
+
+/// Sets a setting if there is a value, and leaves it as it is otherwise.
+fn set<T>(setting: &mut Option<T>, value: Option<T>) {
+    if value.is_some() {
+        *setting = value;
+    }
 }
 
 impl Endpoint for List {
@@ -240,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_segment_and_a_rule_together_are_refused_and_nothing_is_sent() {
-        let list = list().segment("seg_1").rule(Rule::all([]));
+        let list = list().segment("seg_1").rule(Rule::everyone());
 
         let error = list.call.endpoint.request().unwrap_err();
 

@@ -6,6 +6,16 @@
 //! [`Contact`] from retrieve and the consent calls, [`ContactRecord`] from create, and
 //! [`ContactSummary`] from lists.
 //!
+//! # Models in unit tests
+//!
+//! Each of these types, and [`Page`], [`Created`], [`BatchReport`] and [`BatchEntry`], has a function `new`
+//! that takes what is required; the rest are public fields to assign to. A refusal is made from an
+//! [`ApiError`](crate::ApiError::new). The mock makes everything else, such as a timeout or a response that
+//! is cut short.
+//!
+//! `Debug` of a model prints what is in it, addresses too. `Debug` of a builder does not, nor does that of an
+//! [`Error`](crate::Error).
+//!
 //! # Example: from a new contact to an opt-out
 //!
 //! ```
@@ -47,7 +57,10 @@ mod unsubscribe;
 
 mod merge;
 
+mod address;
+mod batch_outcome;
 mod batch_report;
+mod into_option;
 mod model;
 mod new_contact;
 mod optional_text;
@@ -55,21 +68,26 @@ mod page;
 mod page_items;
 mod paging;
 mod reason;
+mod short_forms;
 mod stream;
 
 pub use crate::properties::{JsonText, Properties, PropertyValue};
+pub use address::normalized_address;
 pub use batch::{CreateBatch, MAX_BATCH};
-pub use batch_report::{BatchEntry, BatchOutcome, BatchReport};
+pub use batch_outcome::BatchOutcome;
+pub use batch_report::{BatchEntry, BatchReport};
 pub use create::{CreateContact, Created};
 pub use handle::Contacts;
+pub use into_option::IntoOption;
 pub use list::ListContacts;
 pub use list_all::CountContacts;
 pub use merge::MergeProperties;
-pub use model::{Contact, ContactRecord, ContactSummary};
+pub use model::Contact;
 pub use new_contact::{NewContact, OnConflict};
 pub use page::Page;
 pub use reason::{OptOutReason, UnsubscribeReason};
 pub use retrieve::RetrieveContact;
+pub use short_forms::{ContactRecord, ContactSummary};
 pub use stream::{ContactStream, PageStream};
 pub use subscribe::Subscribe;
 pub use unsubscribe::Unsubscribe;

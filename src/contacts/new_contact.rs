@@ -1,12 +1,17 @@
 use serde::{Deserialize, Serialize};
 
+use super::IntoOption;
 use crate::Error;
 use crate::properties::{Properties, PropertyValue};
 
 /// A contact to create, or to update if the address already exists (interface section 2.4).
 ///
 /// Only members that were set are sent. The address is sent as given; the service trims it and converts
-/// it to lower case.
+/// it to lower case, as [`normalized_address`](super::normalized_address) does.
+///
+/// The setters take a value or an `Option` of it: see [`IntoOption`]. An address alone converts to a
+/// contact with nothing else set, so [`create`](super::Contacts::create) and
+/// [`create_batch`](super::Contacts::create_batch) take addresses too.
 ///
 /// # Example: a contact with merge fields
 ///
@@ -59,7 +64,7 @@ impl NewContact {
         }
     }
 
-    /// Sets the given name, which templates show as `{{first_name}}`.
+    /// Sets the given name, which templates show as `{{first_name}}`. `None` leaves it as it is.
     ///
     /// # Example: both names
     ///
@@ -68,18 +73,18 @@ impl NewContact {
     ///
     /// let ada = NewContact::new("ada@example.com").first_name("Ada").last_name("Lovelace");
     /// ```
-    pub fn first_name(mut self, name: impl Into<String>) -> Self {
-        self.first_name = Some(name.into());
+    pub fn first_name<Kind>(mut self, name: impl IntoOption<String, Kind>) -> Self {
+        self.first_name = name.into_option().or(self.first_name);
         self
     }
 
-    /// Sets the family name.
-    pub fn last_name(mut self, name: impl Into<String>) -> Self {
-        self.last_name = Some(name.into());
+    /// Sets the family name. `None` leaves it as it is.
+    pub fn last_name<Kind>(mut self, name: impl IntoOption<String, Kind>) -> Self {
+        self.last_name = name.into_option().or(self.last_name);
         self
     }
 
-    /// Sets one merge field and keeps those set before.
+    /// Sets one merge field and keeps those set before. `None` leaves it as it is.
     ///
     /// On an upsert the service replaces all stored properties and removes those not sent (section
     /// 4.1). Use [`merge_properties`](super::Contacts::merge_properties) to keep them.
@@ -91,14 +96,21 @@ impl NewContact {
     ///
     /// let ada = NewContact::new("ada@example.com").property("plan", "pro").property("seats", 3);
     /// ```
-    pub fn property(mut self, name: impl Into<String>, value: impl Into<PropertyValue>) -> Self {
-        self.properties.get_or_insert_default().insert(name, value);
+    pub fn property<Kind>(
+        mut self,
+        name: impl Into<String>,
+        value: impl IntoOption<PropertyValue, Kind>,
+    ) -> Self {
+        if let Some(value) = value.into_option() {
+            self.properties.get_or_insert_default().insert(name, value);
+        }
         self
     }
 
     /// Sets all merge fields and discards those set before.
     ///
-    /// An empty map is sent too; on an upsert it clears the properties of an existing contact.
+    /// An empty map is sent too; on an upsert it clears the properties of an existing contact. `None` leaves
+    /// the merge fields as they are.
     ///
     /// # Example: properties from pairs
     ///
@@ -107,13 +119,13 @@ impl NewContact {
     ///
     /// let ada = NewContact::new("ada@example.com").properties([("plan", "pro"), ("city", "London")]);
     /// ```
-    pub fn properties(mut self, properties: impl Into<Properties>) -> Self {
-        self.properties = Some(properties.into());
+    pub fn properties<Kind>(mut self, properties: impl IntoOption<Properties, Kind>) -> Self {
+        self.properties = properties.into_option().or(self.properties);
         self
     }
 
     /// Sets what happens if the address already exists. Default: [`OnConflict::Upsert`], which
-    /// the service applies if nothing is sent.
+    /// the service applies if nothing is sent. `None` leaves the setting as it is.
     ///
     /// # Example: leave an existing contact untouched
     ///
@@ -132,8 +144,8 @@ impl NewContact {
     /// # Ok(()) }
     /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
-    pub fn on_conflict(mut self, choice: OnConflict) -> Self {
-        self.on_conflict = Some(choice);
+    pub fn on_conflict(mut self, choice: impl Into<Option<OnConflict>>) -> Self {
+        self.on_conflict = choice.into().or(self.on_conflict);
         self
     }
 
@@ -151,6 +163,42 @@ impl NewContact {
     /// Checks that JSON can represent the properties. Fails as [`check`] does.
     pub(super) fn check(&self) -> Result<(), Error> {
         self.properties.as_ref().map_or(Ok(()), check)
+    }
+}
+
+/// Creates a contact with this address and nothing else set.
+impl From<&str> for NewContact {
+    fn from(email: &str) -> Self {
+        Self::new(email)
+    }
+}
+
+/// Creates a contact with this address and nothing else set. A loop over `&["ada@example.com"]` has such
+/// items.
+impl From<&&str> for NewContact {
+    fn from(email: &&str) -> Self {
+        Self::new(*email)
+    }
+}
+
+/// Creates a contact with this address and nothing else set.
+impl From<String> for NewContact {
+    fn from(email: String) -> Self {
+        Self::new(email)
+    }
+}
+
+/// Creates a contact with this address and nothing else set.
+impl From<&String> for NewContact {
+    fn from(email: &String) -> Self {
+        Self::new(email)
+    }
+}
+
+/// Clones the contact.
+impl From<&NewContact> for NewContact {
+    fn from(contact: &NewContact) -> Self {
+        contact.clone()
     }
 }
 

@@ -1,9 +1,9 @@
 use serde::{Deserialize, Serialize};
 
-use super::model::ContactSummary;
 use super::optional_text;
 use super::page_items::{MalformedItem, PageItems, RawPage, decode_items};
 use super::paging::cursor_after;
+use super::short_forms::ContactSummary;
 use crate::Error;
 use crate::client::{Object, Success};
 
@@ -37,6 +37,27 @@ struct WirePage {
 }
 
 impl Page {
+    /// Creates a page without `next`, for example for a unit test. Assign to [`next`](Self::next) to set it.
+    ///
+    /// # Example: in a unit test
+    ///
+    /// ```
+    /// use audience::contacts::{ContactSummary, Page};
+    ///
+    /// let mut page = Page::new([ContactSummary::new("c_1", "ada@example.com")]);
+    /// page.next = Some("c_1".to_owned());
+    ///
+    /// assert_eq!(page.data[0].email, "ada@example.com");
+    /// ```
+    pub fn new(data: impl IntoIterator<Item = ContactSummary>) -> Self {
+        Self {
+            data: data.into_iter().collect(),
+            next: None,
+            malformed: Vec::new(),
+            cursor: None,
+        }
+    }
+
     /// Returns the cursor for the following page, to pass to
     /// [`after`](super::ListContacts::after): [`next`](Page::next), or else the id of the last contact.
     ///
@@ -111,11 +132,10 @@ impl Page {
     }
 
     fn from_wire(WirePage { data, next }: WirePage) -> Self {
+        let data = data.into_iter().map(|Object(contact)| contact);
         Self {
-            data: data.into_iter().map(|Object(contact)| contact).collect(),
             next,
-            malformed: Vec::new(),
-            cursor: None,
+            ..Self::new(data)
         }
     }
 

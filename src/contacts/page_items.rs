@@ -8,9 +8,9 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::model::ContactSummary;
 use super::optional_text;
 use super::paging::LIST;
+use super::short_forms::ContactSummary;
 use crate::client::{Object, Success, decode_item};
 use crate::properties::PropertyValue;
 use crate::{Error, Outcome};

@@ -5,10 +5,10 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 use futures_core::stream::FusedStream;
 
-use super::model::ContactSummary;
 use super::page::Page;
 use super::page_items::PageItems;
 use super::paging::{LIST, PageCursor, PageStep};
+use super::short_forms::ContactSummary;
 use crate::client::ResponseFuture;
 use crate::{Error, ErrorKind};
 
@@ -71,7 +71,7 @@ impl ContactStream {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
-    /// # contacts.create_batch(["ada@example.com", "bob@example.com"].map(audience::contacts::NewContact::new)).await?;
+    /// # contacts.create_batch(["ada@example.com", "bob@example.com"]).await?;
     /// use futures_util::TryStreamExt;
     ///
     /// let mut stream = contacts.list().stream();
@@ -152,7 +152,7 @@ impl FusedStream for ContactStream {
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
 /// # let server = audience::mock::MockServer::start().await;
 /// # let contacts = server.client().contacts();
-/// # contacts.create_batch(["ada@example.com", "bob@example.com"].map(audience::contacts::NewContact::new)).await?;
+/// # contacts.create_batch(["ada@example.com", "bob@example.com"]).await?;
 /// use futures_util::TryStreamExt;
 ///
 /// let mut pages = contacts.list().limit(200).pages();

@@ -50,6 +50,9 @@ impl Subscribe {
     /// Opts into this topic, and leaves the global opt-out unchanged. Default: no topic, which clears
     /// the global opt-out.
     ///
+    /// It takes no `Option`, because leaving out the topic is another request: it would clear a global
+    /// opt-out that the recipient meant to keep.
+    ///
     /// # Example: one topic
     ///
     /// ```
@@ -64,6 +67,14 @@ impl Subscribe {
     /// assert_eq!(contact.topics.get("news"), Some(&true));
     /// # Ok(()) }
     /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
+    ///
+    /// # Example: a topic that may be missing does not compile
+    ///
+    /// ```compile_fail,E0277
+    /// # async fn example(contacts: audience::contacts::Contacts, topic: Option<String>) {
+    /// contacts.subscribe("ada@example.com").topic(topic).await;
+    /// # }
     /// ```
     pub fn topic(mut self, name: impl Into<String>) -> Self {
         self.call.endpoint.body.topic = Some(name.into());

@@ -9,6 +9,9 @@ impl Contacts {
     /// Records an opt-out: of all broadcasts or, with [`topic`](Unsubscribe::topic), only of that
     /// topic (interface sections 3.2 and 4.5).
     ///
+    /// An opt-out concerns broadcasts only. Transactional mail, such as a receipt, is still sent to the
+    /// contact (section 1).
+    ///
     /// The interface document does not show the form of the response:
     /// [`Contact::shows_topics`] tells whether it has the topics.
     ///
@@ -45,6 +48,8 @@ impl Contacts {
 impl Unsubscribe {
     /// Opts out of this topic only. Default: no topic, which opts out of all broadcasts.
     ///
+    /// It takes no `Option`, because leaving out the topic is another request: it opts out of everything.
+    ///
     /// # Example: one topic
     ///
     /// ```
@@ -66,9 +71,11 @@ impl Unsubscribe {
         self
     }
 
-    /// Sets the reason for the opt-out. Default: the service's, [`OptOutReason::Manual`].
-    pub fn reason(mut self, reason: OptOutReason) -> Self {
-        self.call.endpoint.body.reason = Some(reason);
+    /// Sets the reason for the opt-out. Default: the service's, [`OptOutReason::Manual`]. `None` leaves the
+    /// setting as it is.
+    pub fn reason(mut self, reason: impl Into<Option<OptOutReason>>) -> Self {
+        let body = &mut self.call.endpoint.body;
+        body.reason = reason.into().or(body.reason);
         self
     }
 }

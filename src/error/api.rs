@@ -45,6 +45,35 @@ pub struct ApiError {
 }
 
 impl ApiError {
+    /// Creates a refusal, for a unit test of how a program handles it. It has no headers and no body. An
+    /// empty message means none.
+    ///
+    /// # Example: in a unit test
+    ///
+    /// ```
+    /// use audience::{ApiError, Error, ErrorCode, StatusCode};
+    ///
+    /// fn explain(error: &Error) -> &'static str {
+    ///     if error.is_not_found() { "no such contact" } else { "try again later" }
+    /// }
+    ///
+    /// let refusal = ApiError::new(StatusCode::NOT_FOUND, ErrorCode::NotFound, "no contact ada@example.com");
+    ///
+    /// assert_eq!(explain(&Error::from(refusal)), "no such contact");
+    /// ```
+    pub fn new(
+        status: StatusCode,
+        code: impl Into<Option<ErrorCode>>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            code: code.into(),
+            message: Some(message.into()).filter(|message| !message.is_empty()),
+            is_object: true,
+            ..Self::from_response(status, HeaderMap::new(), Bytes::new())
+        }
+    }
+
     /// Returns the HTTP status.
     #[must_use]
     pub fn status(&self) -> StatusCode {
@@ -144,7 +173,7 @@ impl ApiError {
         &self.body
     }
 
-    pub(crate) fn new(status: StatusCode, headers: HeaderMap, body: Bytes) -> Self {
+    pub(crate) fn from_response(status: StatusCode, headers: HeaderMap, body: Bytes) -> Self {
         let read = ErrorBody::read(status, &body);
         Self {
             status,

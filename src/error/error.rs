@@ -28,6 +28,9 @@ use super::outcome::{Outcome, is_transient};
 /// Neither `Display` nor `Debug` prints an address, a key or the text of a body, so an error can be
 /// logged without redaction. The service's message is at [`ApiError::message`].
 ///
+/// In a unit test, [`ApiError::new`] creates a refusal, which converts to an `Error`. The mock's faults cause
+/// the other kinds, such as a timeout.
+///
 /// # Example: a refusal and its text
 ///
 /// ```
@@ -193,7 +196,7 @@ impl Error {
 
     /// Creates the error for a call that was not sent because the service has asked to wait this long.
     pub(crate) fn held_back(left: Duration) -> Self {
-        let api = ApiError::new(
+        let api = ApiError::from_response(
             StatusCode::TOO_MANY_REQUESTS,
             HeaderMap::new(),
             Bytes::new(),

@@ -11,7 +11,7 @@ use std::fmt;
 /// # let contacts = server.client().contacts();
 /// use audience::ErrorKind;
 ///
-/// let error = contacts.create_batch([]).await.unwrap_err();
+/// let error = contacts.create_batch(Vec::<String>::new()).await.unwrap_err();
 ///
 /// match error.kind() {
 ///     ErrorKind::Input | ErrorKind::Config => println!("fix the program: {error}"),

@@ -11,6 +11,7 @@ mod error;
 mod kind;
 mod outcome;
 mod predicates;
+mod refusal;
 
 pub use api::ApiError;
 pub use code::ErrorCode;

@@ -191,7 +191,10 @@ mod tests {
         let status = StatusCode::from_u16(status).unwrap();
         let body = Bytes::from_static(body.as_bytes());
         let outcome = Outcome::from_status(status, &Method::POST);
-        Error::refused(ApiError::new(status, HeaderMap::new(), body), outcome)
+        Error::refused(
+            ApiError::from_response(status, HeaderMap::new(), body),
+            outcome,
+        )
     }
 
     #[test]

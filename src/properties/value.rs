@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Serialize, Serializer};
@@ -148,6 +149,12 @@ impl From<&String> for PropertyValue {
     }
 }
 
+impl From<Cow<'_, str>> for PropertyValue {
+    fn from(text: Cow<'_, str>) -> Self {
+        Self::String(text.into_owned())
+    }
+}
+
 impl From<String> for PropertyValue {
     fn from(text: String) -> Self {
         Self::String(text)
@@ -163,6 +170,21 @@ impl From<u64> for PropertyValue {
 impl From<usize> for PropertyValue {
     fn from(number: usize) -> Self {
         Self::from(number as u64)
+    }
+}
+
+impl From<isize> for PropertyValue {
+    fn from(number: isize) -> Self {
+        Self::Integer(number as i64)
+    }
+}
+
+/// Converts to the shortest decimal number that is this `f32`: `0.1_f32` is sent as `0.1`, not as
+/// `0.10000000149011612`.
+impl From<f32> for PropertyValue {
+    fn from(number: f32) -> Self {
+        let shortest = number.to_string().parse();
+        Self::Float(shortest.unwrap_or_else(|_| number.into()))
     }
 }
 

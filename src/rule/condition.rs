@@ -71,7 +71,8 @@ impl Condition {
         EngagementCondition { what }
     }
 
-    /// Creates a condition for contacts created within the last `days` days.
+    /// Creates a condition for contacts created within the last `days` days, 1 or more. A list with 0 days
+    /// is [`ErrorKind::Input`](crate::ErrorKind::Input).
     ///
     /// The interface document does not show how the day count is sent (section 4.4). This crate sends
     /// it as `days`; use [`raw`](Condition::raw) for any other form.
@@ -88,7 +89,7 @@ impl Condition {
         Self::JoinedWithinDays(days)
     }
 
-    /// Creates a condition for contacts created more than `days` days ago.
+    /// Creates a condition for contacts created more than `days` days ago, 1 or more.
     ///
     /// The day count is sent as for [`joined_within_days`](Condition::joined_within_days).
     #[must_use]
@@ -110,6 +111,19 @@ impl Condition {
     /// ```
     pub fn raw(condition: impl Into<Value>) -> Self {
         Self::Raw(condition.into())
+    }
+
+    /// Returns whether the condition counts 0 days, which the service refuses or which can match nobody.
+    pub(super) fn has_zero_days(&self) -> bool {
+        matches!(
+            self,
+            Self::JoinedWithinDays(0)
+                | Self::JoinedBeforeDays(0)
+                | Self::Engagement {
+                    test: EngagementTest::WithinDays(0) | EngagementTest::NotWithinDays(0),
+                    ..
+                }
+        )
     }
 
     /// Returns whether JSON can represent the condition's operand.
@@ -167,13 +181,15 @@ impl PropertyCondition {
         self.test(PropertyTest::IsNotSet)
     }
 
-    /// Requires that the value is a number above this one.
+    /// Requires that the value is a number above this one. It takes every number that [`is`](Self::is)
+    /// takes.
     #[must_use]
     pub fn greater_than(self, number: impl Into<NumberOperand>) -> Condition {
         self.test(PropertyTest::GreaterThan(number.into()))
     }
 
-    /// Requires that the value is a number below this one.
+    /// Requires that the value is a number below this one. It takes every number that [`is`](Self::is)
+    /// takes.
     #[must_use]
     pub fn less_than(self, number: impl Into<NumberOperand>) -> Condition {
         self.test(PropertyTest::LessThan(number.into()))
@@ -215,13 +231,15 @@ impl EngagementCondition {
         self.test(EngagementTest::Never)
     }
 
-    /// Requires that it happened within the last `days` days.
+    /// Requires that it happened within the last `days` days, 1 or more. A list with 0 days is
+    /// [`ErrorKind::Input`](crate::ErrorKind::Input).
     #[must_use]
     pub fn within_days(self, days: u32) -> Condition {
         self.test(EngagementTest::WithinDays(days))
     }
 
-    /// Requires that it did not happen within the last `days` days.
+    /// Requires that it did not happen within the last `days` days, 1 or more. Use [`never`](Self::never)
+    /// for any time.
     #[must_use]
     pub fn not_within_days(self, days: u32) -> Condition {
         self.test(EngagementTest::NotWithinDays(days))

@@ -19,7 +19,8 @@
 //! # Ok::<(), serde_json::Error>(())
 //! ```
 
-use serde::{Deserialize, Serialize};
+use serde::ser::{Error as _, SerializeStruct};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::Error;
 
@@ -36,13 +37,47 @@ pub use property_test::{NumberOperand, PropertyTest};
 ///
 /// Pass it to [`ListContacts::rule`](crate::contacts::ListContacts::rule). It converts to and from the
 /// JSON of the interface document with serde.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+///
+/// # Rules without conditions
+///
+/// A program that collects conditions may find none. So that it does not choose every contact by accident,
+/// the rule that matches every contact has a name, [`Rule::everyone`]. Any other rule without conditions is
+/// [`ErrorKind::Input`](crate::ErrorKind::Input) when it is sent.
+///
+/// | rule | its JSON | when sent |
+/// |---|---|---|
+/// | `Rule::everyone()` | `all` without conditions | matches every contact |
+/// | `Rule::all([])` | none: serializing it is an error, because its JSON would be that of `everyone` | refused |
+/// | `Rule::any([])` | `any` without conditions | refused; it would match nobody |
+///
+/// A rule read from JSON equals the rule that was written. So `all` without conditions is read as
+/// `Rule::everyone()`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(from = "WireRule")]
 pub struct Rule {
-    // The underscore is in the interface document (section 2.8).
-    #[serde(rename = "match_")]
     match_mode: MatchMode,
     conditions: Vec<Condition>,
+    /// Whether the rule has no conditions on purpose.
+    is_everyone: bool,
+}
+
+/// A rule on the wire.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireRule {
+    // The underscore is in the interface document (section 2.8).
+    match_: MatchMode,
+    conditions: Vec<Condition>,
+}
+
+impl From<WireRule> for Rule {
+    fn from(WireRule { match_, conditions }: WireRule) -> Self {
+        Self {
+            is_everyone: match_ == MatchMode::All && conditions.is_empty(),
+            match_mode: match_,
+            conditions,
+        }
+    }
 }
 
 /// Whether a contact must match all conditions of a [`Rule`] or any of them.
@@ -80,10 +115,7 @@ impl Rule {
     /// # Ok::<(), serde_json::Error>(())
     /// ```
     pub fn all(conditions: impl IntoIterator<Item = Condition>) -> Self {
-        Self {
-            match_mode: MatchMode::All,
-            conditions: conditions.into_iter().collect(),
-        }
+        Self::new(MatchMode::All, conditions)
     }
 
     /// Creates a rule that matches a contact if at least one condition is true.
@@ -101,10 +133,70 @@ impl Rule {
     /// assert_eq!(rule.match_mode(), MatchMode::Any);
     /// ```
     pub fn any(conditions: impl IntoIterator<Item = Condition>) -> Self {
+        Self::new(MatchMode::Any, conditions)
+    }
+
+    /// Creates a rule with this match mode.
+    ///
+    /// # Example: the match mode is chosen at run time
+    ///
+    /// ```
+    /// use audience::rule::{Condition, MatchMode, Rule};
+    ///
+    /// let mode = if std::env::args().any(|arg| arg == "--any") { MatchMode::Any } else { MatchMode::All };
+    ///
+    /// let rule = Rule::new(mode, [Condition::property("plan").is("pro")]);
+    /// ```
+    pub fn new(match_mode: MatchMode, conditions: impl IntoIterator<Item = Condition>) -> Self {
         Self {
-            match_mode: MatchMode::Any,
+            match_mode,
             conditions: conditions.into_iter().collect(),
+            is_everyone: false,
         }
+    }
+
+    /// Creates the rule that matches every contact: `all` without conditions.
+    ///
+    /// With [`push`](Self::push) it matches the contacts for which every condition is true.
+    ///
+    /// # Example: filters that may all be absent
+    ///
+    /// ```
+    /// use audience::rule::{Condition, Rule};
+    ///
+    /// # let (plan, joined_within) = (None::<&str>, None::<u32>);
+    /// let mut rule = Rule::everyone();
+    /// if let Some(plan) = plan {
+    ///     rule.push(Condition::property("plan").is(plan));
+    /// }
+    /// rule.extend(joined_within.map(Condition::joined_within_days));
+    ///
+    /// assert_eq!(rule, Rule::everyone());
+    /// ```
+    #[must_use]
+    pub fn everyone() -> Self {
+        Self {
+            match_mode: MatchMode::All,
+            conditions: Vec::new(),
+            is_everyone: true,
+        }
+    }
+
+    /// Adds a condition after the others. [`extend`](Extend::extend) adds several.
+    ///
+    /// # Example: a condition more
+    ///
+    /// ```
+    /// use audience::rule::{Condition, Rule};
+    ///
+    /// let mut rule = Rule::all([Condition::property("plan").is("pro")]);
+    /// rule.push(Condition::property("seats").greater_than(2));
+    ///
+    /// assert_eq!(rule.conditions().len(), 2);
+    /// ```
+    pub fn push(&mut self, condition: Condition) {
+        self.conditions.push(condition);
+        self.is_everyone = false;
     }
 
     /// Returns whether a contact must match all conditions or any of them.
@@ -123,9 +215,18 @@ impl Rule {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Input`](crate::ErrorKind::Input) if a condition compares with an infinite number or
+    /// [`ErrorKind::Input`](crate::ErrorKind::Input) if the rule has no conditions and is not
+    /// [`everyone`](Self::everyone), or if a condition is on 0 days or compares with an infinite number or
     /// NaN.
     pub(crate) fn to_json(&self) -> Result<String, Error> {
+        if self.conditions.is_empty() && !self.is_everyone {
+            return Err(Error::input(NO_CONDITIONS));
+        }
+        if self.conditions.iter().any(Condition::has_zero_days) {
+            return Err(Error::input(
+                "a condition is on 0 days; use 1 or more, or `ever` or `never` for any time",
+            ));
+        }
         if !self.conditions.iter().all(Condition::is_valid_json) {
             return Err(Error::input(
                 "a condition compares with an infinite number or NaN, which JSON cannot represent; use a finite number",
@@ -133,6 +234,36 @@ impl Rule {
         }
         serde_json::to_string(self)
             .map_err(|error| Error::input("the rule cannot be written as JSON").caused_by(error))
+    }
+
+    /// Returns whether its JSON would be that of `everyone`, though nobody asked for that.
+    fn is_everyone_by_accident(&self) -> bool {
+        self.match_mode == MatchMode::All && self.conditions.is_empty() && !self.is_everyone
+    }
+}
+
+const NO_CONDITIONS: &str =
+    "the rule has no conditions; add one, or use `Rule::everyone()` to match every contact";
+
+/// Adds conditions after the others.
+impl Extend<Condition> for Rule {
+    fn extend<I: IntoIterator<Item = Condition>>(&mut self, conditions: I) {
+        for condition in conditions {
+            self.push(condition);
+        }
+    }
+}
+
+/// Serializes to the form of section 2.8. Fails for `Rule::all([])`: use [`Rule::everyone`].
+impl Serialize for Rule {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.is_everyone_by_accident() {
+            return Err(S::Error::custom(NO_CONDITIONS));
+        }
+        let mut rule = serializer.serialize_struct("Rule", 2)?;
+        rule.serialize_field("match_", &self.match_mode)?;
+        rule.serialize_field("conditions", &self.conditions)?;
+        rule.end()
     }
 }
 

@@ -1,3 +1,6 @@
+use serde_json::Number;
+
+use crate::Error;
 use crate::properties::PropertyValue;
 
 /// A test of the value of a property.
@@ -37,7 +40,8 @@ impl PropertyTest {
 /// The number that `greater_than` and `less_than` compare a property with: an integer or a float,
 /// never text.
 ///
-/// It converts from Rust's number types, so `greater_than(2)` needs no conversion.
+/// It converts from Rust's number types, so `greater_than(2)` needs no conversion. A [`PropertyValue`] may
+/// be text, so `try_from` converts it.
 ///
 /// # Example: read the operand of a condition
 ///
@@ -46,6 +50,19 @@ impl PropertyTest {
 ///
 /// assert_eq!(NumberOperand::from(2).as_f64(), 2.0);
 /// assert_eq!(NumberOperand::from(0.5).as_f64(), 0.5);
+/// ```
+///
+/// # Example: a number read at run time
+///
+/// ```
+/// use audience::contacts::PropertyValue;
+/// use audience::rule::{Condition, NumberOperand};
+///
+/// let given = PropertyValue::from_json("2.5")?;
+/// let condition = Condition::property("rate").greater_than(NumberOperand::try_from(given)?);
+///
+/// assert!(NumberOperand::try_from(PropertyValue::from("many")).is_err());
+/// # Ok::<(), audience::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct NumberOperand(pub(super) PropertyValue);
@@ -68,4 +85,25 @@ macro_rules! from_numbers {
     )*};
 }
 
-from_numbers!(i8, i16, i32, i64, u8, u16, u32, u64, usize, f64);
+from_numbers!(
+    i8, i16, i32, i64, isize, u8, u16, u32, u64, usize, f32, f64, Number
+);
+
+/// Converts a number.
+///
+/// # Errors
+///
+/// [`ErrorKind::Input`](crate::ErrorKind::Input) if the value is not a number, or is out of the range of
+/// `f64`.
+impl TryFrom<PropertyValue> for NumberOperand {
+    type Error = Error;
+
+    fn try_from(value: PropertyValue) -> Result<Self, Error> {
+        match value.as_f64() {
+            Some(_) => Ok(Self(value)),
+            None => Err(Error::input(
+                "a property is compared with a value that is not a number; use a number, or `is` to compare text",
+            )),
+        }
+    }
+}

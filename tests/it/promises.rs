@@ -43,9 +43,6 @@ const _: () = {
     shared::<ErrorKind>();
     shared::<ApiError>();
     shared::<Outcome>();
-    shared::<Created>();
-    shared::<BatchReport>();
-    shared::<BatchOutcome>();
     shared::<PropertyCondition>();
     shared::<EngagementCondition>();
     shared::<PropertyTest>();
@@ -87,6 +84,9 @@ const _: () = {
     model::<PropertyValue>();
     model::<Page>();
     model::<BatchEntry>();
+    model::<BatchOutcome>();
+    model::<BatchReport>();
+    model::<Created>();
     model::<Rule>();
     model::<MatchMode>();
     model::<Condition>();

@@ -25,7 +25,7 @@ fn create_contacts(contacts: &Contacts, count: usize) {
         .map(|n| NewContact::new(format!("{n}@x.io")).property("n", n))
         .collect();
     for part in entries.chunks(100) {
-        contacts.create_batch(part.to_vec()).send().unwrap();
+        contacts.create_batch(part).send().unwrap();
     }
 }
 

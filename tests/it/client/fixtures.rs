@@ -124,7 +124,7 @@ async fn section_2_5_and_4_2_the_batch_is_sent_and_its_results_are_read() {
     let server = respond_with(ok(&results)).await;
 
     let report = contacts(server.uri())
-        .create_batch([batch.clone(), batch].concat())
+        .create_batch(batch.iter().chain(&batch))
         .await
         .unwrap();
 

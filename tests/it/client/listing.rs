@@ -74,7 +74,7 @@ async fn every_request_of_a_list_has_the_filters() {
     let list = contacts(server.uri()).list().limit(7).query("a b");
 
     list.clone()
-        .rule(Rule::all([]))
+        .rule(Rule::everyone())
         .stream()
         .try_collect::<Vec<_>>()
         .await
@@ -124,7 +124,7 @@ async fn a_segment_with_a_rule_is_refused_once_and_nothing_is_sent() {
     let list = contacts(server.uri())
         .list()
         .segment("seg_1")
-        .rule(Rule::any([]));
+        .rule(Rule::everyone());
 
     let page = list.clone().await.unwrap_err();
     let count = list.clone().count().await.unwrap_err();

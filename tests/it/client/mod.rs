@@ -21,6 +21,7 @@ mod list_splits;
 mod listing;
 mod long_urls;
 mod malformed;
+mod optional_settings;
 mod paged_service;
 mod predicates;
 mod rate_limits;

@@ -3,7 +3,10 @@
 use std::sync::LazyLock;
 
 use audience::contacts::{Properties, PropertyValue};
-use audience::rule::{Condition, Engagement, EngagementCondition, PropertyCondition, Rule};
+use audience::mock::MockServer;
+use audience::rule::{
+    Condition, Engagement, EngagementCondition, MatchMode, NumberOperand, PropertyCondition, Rule,
+};
 use audience::{ErrorKind, Outcome};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -39,6 +42,10 @@ fn engagements() -> impl Strategy<Value = Engagement> {
     ])
 }
 
+fn days() -> impl Strategy<Value = u32> {
+    1..=u32::MAX
+}
+
 fn conditions() -> impl Strategy<Value = Condition> {
     let property = || any::<String>().prop_map(Condition::property);
     let engagement = || engagements().prop_map(Condition::engagement);
@@ -53,25 +60,22 @@ fn conditions() -> impl Strategy<Value = Condition> {
         (property(), finite()).prop_map(|(property, number)| property.less_than(number)),
         engagement().prop_map(EngagementCondition::ever),
         engagement().prop_map(EngagementCondition::never),
-        (engagement(), any::<u32>()).prop_map(|(engagement, days)| engagement.within_days(days)),
-        (engagement(), any::<u32>())
-            .prop_map(|(engagement, days)| engagement.not_within_days(days)),
-        any::<u32>().prop_map(Condition::joined_within_days),
-        any::<u32>().prop_map(Condition::joined_before_days),
+        (engagement(), days()).prop_map(|(engagement, days)| engagement.within_days(days)),
+        (engagement(), days()).prop_map(|(engagement, days)| engagement.not_within_days(days)),
+        days().prop_map(Condition::joined_within_days),
+        days().prop_map(Condition::joined_before_days),
         any::<String>()
             .prop_map(|field| Condition::raw(json!({"field": format!("x{field}"), "weeks": 2}))),
     ]
 }
 
 fn rules() -> impl Strategy<Value = Rule> {
-    let conditions = prop::collection::vec(conditions(), 0..6);
-    (conditions, any::<bool>()).prop_map(|(conditions, all)| {
-        if all {
-            Rule::all(conditions)
-        } else {
-            Rule::any(conditions)
-        }
-    })
+    let modes = prop::sample::select(vec![MatchMode::All, MatchMode::Any]);
+    let conditions = prop::collection::vec(conditions(), 1..6);
+    prop_oneof![
+        1 => Just(Rule::everyone()),
+        9 => (modes, conditions).prop_map(|(mode, conditions)| Rule::new(mode, conditions)),
+    ]
 }
 
 proptest! {
@@ -141,4 +145,129 @@ async fn a_rule_with_a_number_that_json_cannot_represent_is_refused_and_nothing_
         assert!(error.to_string().starts_with("list: "), "{error}");
     }
     assert!(received(&server).await.is_empty());
+}
+
+/// Lists with a rule that must be refused, and returns the error.
+async fn refusal(rule: Rule) -> audience::Error {
+    let server = respond_with(ok(json!({"data": []}))).await;
+
+    let error = contacts(server.uri()).list().rule(rule).await.unwrap_err();
+
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Input, Outcome::NotSent)
+    );
+    assert!(received(&server).await.is_empty());
+    error
+}
+
+#[tokio::test]
+async fn a_rule_without_conditions_is_refused_unless_it_is_for_everyone() {
+    for empty in [
+        Rule::all([]),
+        Rule::any([]),
+        Rule::new(MatchMode::All, []),
+        serde_json::from_value(json!({"match_": "any", "conditions": []})).unwrap(),
+    ] {
+        let text = refusal(empty).await.to_string();
+
+        assert!(text.contains("`Rule::everyone()`"), "{text}");
+    }
+
+    let server = MockServer::start().await;
+    let contacts = server.client().contacts();
+    contacts.create("ada@x.io").await.unwrap();
+    let everyone = contacts.list().rule(Rule::everyone()).count().await;
+
+    assert_eq!(everyone.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_condition_on_0_days_is_refused() {
+    let opened = || Condition::engagement(Engagement::Opened);
+    for condition in [
+        opened().within_days(0),
+        opened().not_within_days(0),
+        Condition::joined_within_days(0),
+        Condition::joined_before_days(0),
+        serde_json::from_value(json!({"field": "joined_within_days", "days": 0})).unwrap(),
+    ] {
+        let text = refusal(Rule::any([opened().ever(), condition]))
+            .await
+            .to_string();
+
+        assert!(text.contains("use 1 or more"), "{text}");
+    }
+}
+
+#[test]
+fn a_rule_for_everyone_is_read_back_and_an_empty_one_cannot_become_it() {
+    let json = json!({"match_": "all", "conditions": []});
+
+    assert_eq!(serde_json::to_value(Rule::everyone()).unwrap(), json);
+    assert_eq!(
+        serde_json::from_value::<Rule>(json).unwrap(),
+        Rule::everyone()
+    );
+    assert_ne!(Rule::all([]), Rule::everyone());
+    let error = serde_json::to_string(&Rule::all([])).unwrap_err();
+    assert!(error.to_string().contains("`Rule::everyone()`"), "{error}");
+
+    let nobody = serde_json::to_string(&Rule::any([])).unwrap();
+    assert_eq!(
+        serde_json::from_str::<Rule>(&nobody).unwrap(),
+        Rule::any([])
+    );
+}
+
+#[test]
+fn conditions_can_be_added_to_any_rule() {
+    let (pro, new) = (
+        || Condition::property("plan").is("pro"),
+        || Condition::joined_within_days(7),
+    );
+
+    let mut narrowed = Rule::everyone();
+    narrowed.push(pro());
+    narrowed.extend([new()]);
+    assert_eq!(narrowed, Rule::all([pro(), new()]));
+
+    let mut unchanged = Rule::everyone();
+    unchanged.extend(None);
+    assert_eq!(unchanged, Rule::everyone());
+
+    let mut either = Rule::new(MatchMode::Any, []);
+    either.extend([pro(), new()]);
+    assert_eq!(either, Rule::any([pro(), new()]));
+}
+
+#[test]
+fn numbers_of_every_type_are_compared_as_they_are_written() {
+    let amount = || Condition::property("amount");
+    for (condition, number) in [
+        (amount().greater_than(1_i8), "1"),
+        (amount().greater_than(1_u8), "1"),
+        (amount().greater_than(-2_i16), "-2"),
+        (amount().greater_than(2_u16), "2"),
+        (amount().greater_than(3), "3"),
+        (amount().greater_than(3_u32), "3"),
+        (amount().greater_than(i64::MIN), "-9223372036854775808"),
+        (amount().greater_than(u64::MAX), "18446744073709551615"),
+        (amount().greater_than(4_usize), "4"),
+        (amount().greater_than(-4_isize), "-4"),
+        (amount().greater_than(0.1_f32), "0.1"),
+        (amount().greater_than(0.1), "0.1"),
+        (amount().greater_than(serde_json::Number::from(5)), "5"),
+        (
+            amount().greater_than(NumberOperand::try_from(PropertyValue::from(6)).unwrap()),
+            "6",
+        ),
+    ] {
+        let text = serde_json::to_string(&condition).unwrap();
+
+        assert!(text.ends_with(&format!("\"value\":{number}}}")), "{text}");
+    }
+
+    let text = NumberOperand::try_from(PropertyValue::from("3")).unwrap_err();
+    assert_eq!(text.kind(), ErrorKind::Input);
 }
