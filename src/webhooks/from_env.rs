@@ -123,7 +123,9 @@ fn find_secrets(
         .into_iter()
         .map(|(variable, name, secret)| match secret.into_string() {
             // By convention, the value of such a variable is a path. A path can be guessed.
-            _ if name.is_empty() || name == "file" || name.ends_with("_file") => Err(SecretError::NotASecret { variable }),
+            _ if name.is_empty() || name == "file" || name.ends_with("_file") => {
+                Err(SecretError::NotASecret { variable })
+            }
             Ok(secret) => Ok(SecretVariable {
                 variable,
                 name,

@@ -30,8 +30,7 @@ fn child() {
     match Verifier::from_env() {
         Ok(verifier) => {
             let headers = signed_at(1_700_000_000, BODY);
-            let delivery =
-                verifier.authenticate_at(&headers, BODY.as_bytes(), at(1_700_000_000));
+            let delivery = verifier.authenticate_at(&headers, BODY.as_bytes(), at(1_700_000_000));
             println!("signed with {:?}", delivery.unwrap().secret_name());
         }
         Err(error) => println!("refused: {error}"),
@@ -55,7 +54,8 @@ fn an_environment_without_a_secret_is_reported_with_the_names_of_the_variables()
 
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(
-        stdout.contains("refused: no signing secret in the environment; set AUDIENCE_WEBHOOK_SECRET"),
+        stdout
+            .contains("refused: no signing secret in the environment; set AUDIENCE_WEBHOOK_SECRET"),
         "{output:?}"
     );
 }
@@ -66,7 +66,8 @@ fn an_empty_variable_is_reported_by_name() {
 
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(
-        stdout.contains(r#"refused: AUDIENCE_WEBHOOK_SECRET: the signing secret "default" is empty"#),
+        stdout
+            .contains(r#"refused: AUDIENCE_WEBHOOK_SECRET: the signing secret "default" is empty"#),
         "{output:?}"
     );
 }

@@ -153,7 +153,7 @@ async fn serve_axum(listener: TcpListener, verifier: Verifier, middleware: Middl
         if let Some(rejection) = response.extensions().get() {
             refusals.refuse(rejection);
         }
-        std::future::ready(response)
+        ready(response)
     };
     let read = move |request: axum::extract::Request| async move {
         if middleware == Middleware::None {

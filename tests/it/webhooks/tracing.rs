@@ -54,12 +54,42 @@ fn a_refused_delivery_is_traced_with_its_cause_and_status() {
     short.insert("webhook-signature", "abc".parse().unwrap());
     let long = vec![b'x'; 2 * 1024 * 1024 + 1];
     for (headers, body, cause, status, level) in [
-        (HeaderMap::new(), BODY.as_bytes(), "missing_header", "400", Level::DEBUG),
-        (twice, BODY.as_bytes(), "duplicate_header", "400", Level::DEBUG),
-        (malformed, BODY.as_bytes(), "malformed_timestamp", "400", Level::DEBUG),
-        (short, BODY.as_bytes(), "malformed_signature", "400", Level::DEBUG),
+        (
+            HeaderMap::new(),
+            BODY.as_bytes(),
+            "missing_header",
+            "400",
+            Level::DEBUG,
+        ),
+        (
+            twice,
+            BODY.as_bytes(),
+            "duplicate_header",
+            "400",
+            Level::DEBUG,
+        ),
+        (
+            malformed,
+            BODY.as_bytes(),
+            "malformed_timestamp",
+            "400",
+            Level::DEBUG,
+        ),
+        (
+            short,
+            BODY.as_bytes(),
+            "malformed_signature",
+            "400",
+            Level::DEBUG,
+        ),
         (signed(BODY), &long, "body_too_large", "413", Level::DEBUG),
-        (signed(BODY), b"{}", "signature_mismatch", "401", Level::WARN),
+        (
+            signed(BODY),
+            b"{}",
+            "signature_mismatch",
+            "401",
+            Level::WARN,
+        ),
         (signed("{}"), b"{}", "invalid_envelope", "400", Level::WARN),
     ] {
         let log = Log::start();
@@ -82,7 +112,12 @@ fn a_refused_delivery_is_traced_with_its_cause_and_status() {
 #[test]
 fn a_genuine_delivery_outside_the_window_is_a_warning_with_its_skew() {
     for (signed_at_second, cause, skew, error) in [
-        (NOW - 301, "too_late", "301", "the delivery is genuine but 301 seconds old"),
+        (
+            NOW - 301,
+            "too_late",
+            "301",
+            "the delivery is genuine but 301 seconds old",
+        ),
         (
             NOW + 400,
             "too_early",
@@ -133,21 +168,56 @@ async fn a_body_that_cannot_be_read_is_traced_once() {
     let frame = |bytes: &'static [u8]| Ok(http_body::Frame::data(Bytes::from_static(bytes)));
     let broken = || Err(std::io::Error::other("broken"));
     for (builder, frames, ends, cause, status, level) in [
-        (small, vec![frame(b"{}")], true, "body_memory", "503", Level::WARN),
-        (impatient, vec![frame(b"{")], false, "body_timeout", "408", Level::DEBUG),
-        (Verifier::builder().secret("main", SECRET), vec![broken()], true, "body", "400", Level::DEBUG),
-        (Verifier::builder().secret("main", SECRET), vec![], true, "body_consumed", "500", Level::ERROR),
+        (
+            small,
+            vec![frame(b"{}")],
+            true,
+            "body_memory",
+            "503",
+            Level::WARN,
+        ),
+        (
+            impatient,
+            vec![frame(b"{")],
+            false,
+            "body_timeout",
+            "408",
+            Level::DEBUG,
+        ),
+        (
+            Verifier::builder().secret("main", SECRET),
+            vec![broken()],
+            true,
+            "body",
+            "400",
+            Level::DEBUG,
+        ),
+        (
+            Verifier::builder().secret("main", SECRET),
+            vec![],
+            true,
+            "body_consumed",
+            "500",
+            Level::ERROR,
+        ),
     ] {
         use futures_util::StreamExt;
         let log = Log::start();
-        let rest = if ends { stream::empty().left_stream() } else { stream::pending().right_stream() };
+        let rest = if ends {
+            stream::empty().left_stream()
+        } else {
+            stream::pending().right_stream()
+        };
         let mut request = Request::new(StreamBody::new(stream::iter(frames).chain(rest)));
         *request.headers_mut() = signed(BODY);
-        request.headers_mut().insert("content-length", "2".parse().unwrap());
+        request
+            .headers_mut()
+            .insert("content-length", "2".parse().unwrap());
         let service = VerifyLayer::new(builder.build().unwrap())
             .handler(async |_: SignedEvent| StatusCode::OK);
 
-        let response: Result<http::Response<BytesBody>, Infallible> = service.oneshot(request).await;
+        let response: Result<http::Response<BytesBody>, Infallible> =
+            service.oneshot(request).await;
 
         let response = response.unwrap();
         let found = only_event(&log, "webhook delivery refused", level);
@@ -168,12 +238,25 @@ fn no_event_has_an_address_a_body_a_secret_or_a_mac() {
     let late = signed_at(NOW - 301, BODY);
     verifier().verify(&late, BODY.as_bytes()).unwrap_err();
     let odd = BODY.replace("evt_1", "");
-    verifier().verify(&signed(&odd), odd.as_bytes()).unwrap_err();
+    verifier()
+        .verify(&signed(&odd), odd.as_bytes())
+        .unwrap_err();
 
     let printed = log.text();
     assert_eq!(log.events().len(), 5, "{printed}");
-    let mac = signed(BODY)["webhook-signature"].to_str().unwrap().to_owned();
-    for hidden in ["ada@", "example.com", "evt_1", "550 no", SECRET, &mac, "another secret"] {
+    let mac = signed(BODY)["webhook-signature"]
+        .to_str()
+        .unwrap()
+        .to_owned();
+    for hidden in [
+        "ada@",
+        "example.com",
+        "evt_1",
+        "550 no",
+        SECRET,
+        &mac,
+        "another secret",
+    ] {
         assert!(!printed.contains(hidden), "{hidden:?} in {printed}");
     }
 }
