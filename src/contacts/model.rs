@@ -264,4 +264,26 @@ mod tests {
         );
         assert_eq!(contact.topics.get("news"), Some(&false));
     }
+
+    #[test]
+    fn a_contact_made_in_a_test_equals_the_one_that_the_service_sends() {
+        let json = json!({"id": "c1", "email": "a@x.io", "first_name": "", "last_name": "", "properties": {},
+            "unsubscribed": false, "unsubscribe_reason": "", "created_at": 0, "topics": {"news": true}});
+
+        let mut contact = Contact::new("c1", "a@x.io");
+        contact.topics.insert("news".to_owned(), true);
+
+        assert_eq!(serde_json::to_value(&contact).unwrap(), json);
+        assert_eq!(serde_json::from_value::<Contact>(json).unwrap(), contact);
+    }
+
+    #[test]
+    fn only_a_full_contact_shows_that_it_has_no_topics_and_no_reason() {
+        let full = Contact::new("c1", "a@x.io");
+        let short = Contact::from(ContactRecord::new("c1", "a@x.io"));
+
+        assert!(full.shows_topics() && full.shows_unsubscribe_reason());
+        assert!(!short.shows_topics() && !short.shows_unsubscribe_reason());
+        assert_eq!(short.email, full.email);
+    }
 }

@@ -233,4 +233,27 @@ mod tests {
         assert_eq!(PropertyValue::from(3.0).to_string(), "3.0");
         assert_eq!(PropertyValue::from("3.0").to_string(), "3.0");
     }
+
+    #[test]
+    fn an_f32_is_the_shortest_decimal_number_that_identifies_it() {
+        for (number, text) in [
+            (0.1, "0.1"),
+            (-2.5, "-2.5"),
+            (16_777_216.0, "16777216.0"),
+            (f32::MAX, "3.4028235e38"),
+            (f32::MIN_POSITIVE, "1.1754944e-38"),
+            (1e-45, "1e-45"),
+            (-0.0, "-0.0"),
+        ] {
+            let value = PropertyValue::from(number);
+
+            assert_eq!(
+                serde_json::to_string(&value).unwrap().replace('+', ""),
+                text
+            );
+        }
+        for invalid in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            assert!(!PropertyValue::from(invalid).is_valid_json());
+        }
+    }
 }

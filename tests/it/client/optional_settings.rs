@@ -199,11 +199,9 @@ fn blocking_calls_take_options_too() {
     let server = MockServer::builder().start_blocking();
     let client = audience::blocking::Client::new(server.url(), server.full_key()).unwrap();
     let contacts = client.contacts();
+    let bob = NewContact::new("bob@x.io");
     contacts.create("ada@x.io").send().unwrap();
-    contacts
-        .create(&NewContact::new("bob@x.io"))
-        .send()
-        .unwrap();
+    contacts.create(&bob).send().unwrap();
     contacts.create_batch(&["eve@x.io"]).send().unwrap();
 
     let none = None::<&str>;
