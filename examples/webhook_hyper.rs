@@ -1,0 +1,176 @@
+//! A webhook endpoint with bare hyper, as a starting point for your own.
+//!
+//! ```text
+//! cargo run --example webhook_hyper
+//!     starts the endpoint, sends it three deliveries (one of them forged), and exits
+//! AUDIENCE_WEBHOOK_SECRET=… cargo run --example webhook_hyper -- --port 8080
+//!     runs the endpoint until Ctrl-C; use the example `send_event` to post to it
+//! ```
+//!
+//! The service waits 10 seconds for a response and makes up to ten attempts over about five hours. It may
+//! deliver an event more than once (interface section 6.5). The hook therefore queues the event and responds
+//! at once, and the worker drops duplicates.
+#![expect(clippy::print_stdout, reason = "an example prints what it does")]
+
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::error::Error;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::time::{Duration, SystemTime};
+
+use audience::webhooks::tower::{BytesBody, SignedEvent, VerifyLayer};
+use audience::webhooks::{Event, EventType, Signer, Verifier};
+use clap::Parser;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tower::{Service, ServiceExt, service_fn};
+
+/// How many events may wait for the worker.
+const QUEUED_EVENTS: usize = 1_000;
+/// How long a connection may take to send the headers of a request. The layer limits the time of the body.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long running requests may take after Ctrl-C.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
+const DEMO_SECRET: &str = "the secret of this demo";
+
+/// A webhook endpoint with bare hyper. Without options, it sends itself three deliveries and exits.
+#[derive(Parser)]
+struct Options {
+    /// Serve on this port of 127.0.0.1 until Ctrl-C. The signing secrets are the environment variables
+    /// `AUDIENCE_WEBHOOK_SECRET` and `AUDIENCE_WEBHOOK_SECRET_<NAME>`
+    #[arg(long)]
+    port: Option<u16>,
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let options = Options::parse();
+    let verifier = match options.port {
+        Some(_) => Verifier::from_env()?,
+        None => Verifier::new(DEMO_SECRET)?,
+    };
+    let listener = TcpListener::bind(("127.0.0.1", options.port.unwrap_or(0))).await?;
+    let address = listener.local_addr()?;
+    println!("listening on http://{address}/hook");
+
+    let (queue, events) = mpsc::channel(QUEUED_EVENTS);
+    let worker = tokio::spawn(handle_events(events));
+    let hook = VerifyLayer::new(verifier).handler(move |delivery: SignedEvent| {
+        // This queue is in memory and is lost when the process ends. In production, insert the event into
+        // a table whose key is the event's id.
+        let status = match queue.try_send(delivery.into_event()) {
+            Ok(()) => StatusCode::OK,
+            Err(_) => StatusCode::SERVICE_UNAVAILABLE, // the service retries
+        };
+        std::future::ready(status)
+    });
+    if options.port.is_some() {
+        serve(listener, hook, tokio::signal::ctrl_c()).await?;
+    } else {
+        serve(listener, hook, run_demo(address)).await?;
+    }
+    worker.await?; // ends because the hook and its sender are dropped
+    Ok(())
+}
+
+/// Handles the queued events. Put your own code here.
+async fn handle_events(mut events: mpsc::Receiver<Event>) {
+    let mut seen = HashSet::new(); // grows; a table would keep the ids of a day
+    while let Some(event) = events.recv().await {
+        if !seen.insert(event.id.clone()) {
+            println!("{}: received before", event.id);
+        } else if let Some(mail) = event.mail().filter(|mail| mail.is_permanent_bounce()) {
+            println!("{}: stop sending to {}", event.id, mail.to);
+        } else {
+            println!("{}: {}", event.id, event.event_type());
+        }
+    }
+}
+
+/// Serves the hook until `end` is ready, lets running requests finish, and returns the output of `end`.
+async fn serve<S, T>(listener: TcpListener, hook: S, end: impl Future<Output = T>) -> T
+where
+    S: Service<Request<Incoming>, Response = Response<BytesBody>, Error = Infallible>,
+    S: Clone + Send + 'static,
+    S::Future: Send,
+{
+    let mut server = http1::Builder::new();
+    server
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT);
+    let connections = GracefulShutdown::new();
+    let mut end = pin!(end);
+    let output = loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            output = &mut end => break output,
+        };
+        let Ok((stream, _)) = accepted else {
+            tokio::time::sleep(Duration::from_millis(100)).await; // too many open files, for example
+            continue;
+        };
+        let hook = hook.clone();
+        let router = service_fn(move |request: Request<Incoming>| route(request, hook.clone()));
+        let service = TowerToHyperService::new(router);
+        let connection = server.serve_connection(TokioIo::new(stream), service);
+        tokio::spawn(connections.watch(connection));
+    };
+    drop((listener, hook));
+    let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, connections.shutdown()).await;
+    output
+}
+
+async fn route<S>(request: Request<Incoming>, hook: S) -> Result<Response<BytesBody>, Infallible>
+where
+    S: Service<Request<Incoming>, Response = Response<BytesBody>, Error = Infallible>,
+{
+    let status = match (request.method(), request.uri().path()) {
+        (&Method::POST, "/hook") => return hook.oneshot(request).await,
+        (_, "/hook") => StatusCode::METHOD_NOT_ALLOWED,
+        _ => StatusCode::NOT_FOUND,
+    };
+    let mut response = Response::new(BytesBody::default());
+    *response.status_mut() = status;
+    Ok(response)
+}
+
+/// Delivers an event twice, as the service may, and then with a changed body, as an attacker might.
+async fn run_demo(address: SocketAddr) -> Result<(), Box<dyn Error>> {
+    let body = r#"{"id": "evt_1", "type": "email.bounced", "created_at": 1700000000, "data": {
+        "email_id": "email_1", "from": "shop@example.com", "to": "nobody@example.net",
+        "subject": "Your receipt", "bounce_type": "Permanent", "detail": "550 5.1.1 User unknown"}}"#;
+    let headers = Signer::new(DEMO_SECRET)?.sign(&EventType::Bounced, SystemTime::now(), body);
+    let changed = body.replace("nobody", "somebody");
+    for (description, body, expected) in [
+        ("a genuine delivery", body, StatusCode::OK),
+        ("the same delivery again", body, StatusCode::OK),
+        (
+            "a delivery with a changed body",
+            &changed,
+            StatusCode::UNAUTHORIZED,
+        ),
+    ] {
+        let status = deliver(address, headers.clone(), body.to_owned()).await?;
+        println!("{description}: {status}");
+        if status != expected {
+            return Err(format!("{description} should get the response {expected}").into());
+        }
+    }
+    Ok(())
+}
+
+async fn deliver(
+    address: SocketAddr,
+    headers: HeaderMap,
+    body: String,
+) -> Result<StatusCode, reqwest::Error> {
+    let request = reqwest::Client::new().post(format!("http://{address}/hook"));
+    Ok(request.headers(headers).body(body).send().await?.status())
+}
