@@ -70,8 +70,9 @@
 //! }
 //! ```
 //!
-//! - `clock` sets the clock; in a builder, it stops it at this time, unless [`MockServerBuilder::clock`] is called.
-//!   `ceiling` can be `null`. `topics` has the default answer of each topic.
+//! - `clock` sets the clock. In a builder, it stops the clock at this time, like [`MockServerBuilder::clock`]. `ceiling`
+//!   can be `null` for no limit. A clock or a ceiling that the builder itself sets wins over that of its seeds.
+//! - `topics` has the default answer of each topic.
 //! - A contact can be a pasted response of retrieve (interface section 2.1). Its `id` is ignored: the mock assigns ids.
 //!   `created_at` is now if it is missing. Without `unsubscribed`, a contact that has an `unsubscribe_reason` is
 //!   unsubscribed.

@@ -87,6 +87,8 @@ impl LoadedSeeds {
 
     /// Applies the seeds in order, at `now`. Without `endpoints`, a seed can have no clock and no endpoints.
     ///
+    /// A ceiling that the audience already has stays: its builder was told so.
+    ///
     /// # Errors
     ///
     /// Fails if a seed is invalid. The message says which.
@@ -96,6 +98,7 @@ impl LoadedSeeds {
         mut endpoints: Option<&mut Endpoints>,
         now: i64,
     ) -> io::Result<()> {
+        let ceiling = audience.ceiling();
         for (name, content) in self.0 {
             let applied = match content {
                 Content::Contact(contact) => audience.put_contact(contact, now).map(drop),
@@ -105,6 +108,9 @@ impl LoadedSeeds {
                 },
             };
             applied.map_err(|problem| invalid(&name, &problem))?;
+        }
+        if ceiling.is_some() {
+            audience.set_ceiling(ceiling);
         }
         Ok(())
     }

@@ -213,6 +213,8 @@ impl fmt::Debug for MockServiceBuilder {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn request(method: &str, target: &str, key: &str, body: &str) -> ::wiremock::Request {
@@ -251,6 +253,42 @@ mod tests {
         let contact = service.contact("a/b@x.io").unwrap();
         assert_eq!(contact.created_at, Timestamp::from_unix(7));
         assert_eq!(contact.topics.get("news"), Some(&false));
+    }
+
+    #[test]
+    fn a_service_starts_with_its_seeds_and_takes_more() {
+        let seed = json!({"topics": {"news": true}, "contacts": [{"email": "a@x.io", "topics": {"news": false}}]});
+        let service = MockService::builder()
+            .clock(|| Timestamp::from_unix(7))
+            .seed(seed)
+            .seed_contact(SeedContact::new("b@x.io").answer("news", false))
+            .build();
+
+        service.seed_contact("c@x.io");
+        service.seed(json!({"contacts": [{"email": "d@x.io"}]}));
+
+        let contacts = service.contacts();
+        let addresses: Vec<&str> = contacts.iter().map(|contact| &*contact.email).collect();
+        assert_eq!(addresses, ["d@x.io", "c@x.io", "b@x.io", "a@x.io"]);
+        assert!(
+            contacts
+                .iter()
+                .all(|contact| contact.created_at.as_unix() == 7)
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "the seed is invalid: `clock` and `endpoints` need a `MockServer`")]
+    fn a_seed_cannot_set_the_clock_of_a_service() {
+        MockService::new().seed(json!({"clock": 7}));
+    }
+
+    #[test]
+    #[should_panic(expected = "the seeded contact is invalid: the contact names the topic `news`")]
+    fn an_invalid_seed_of_a_builder_panics_with_the_reason() {
+        let _ = MockService::builder()
+            .seed_contact(SeedContact::new("a@x.io").answer("news", true))
+            .build();
     }
 
     #[test]

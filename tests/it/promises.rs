@@ -59,6 +59,8 @@ const _: () = {
     shared::<mock::Fault>();
     shared::<mock::Dialect>();
     shared::<mock::StoredContact>();
+    shared::<mock::SeedContact>();
+    shared::<mock::Reason>();
     shared::<mock::RecordedRequest>();
     shared::<mock::DeliveryAttempt>();
     shared::<Verifier>();

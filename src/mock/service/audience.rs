@@ -179,6 +179,11 @@ impl Audience {
         self.state.contacts().len()
     }
 
+    /// Returns how many contacts may be stored, or `None` if there is no ceiling.
+    pub(crate) fn ceiling(&self) -> Option<u64> {
+        self.state.contacts().ceiling()
+    }
+
     /// Changes how many contacts may be stored. `None` means no ceiling. Contacts above it stay stored.
     pub(crate) fn set_ceiling(&mut self, contacts: Option<u64>) {
         self.state.contacts_mut().set_ceiling(contacts);
@@ -227,7 +232,7 @@ impl fmt::Debug for Audience {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Audience")
             .field("contacts", &self.contact_count())
-            .field("ceiling", &self.state.contacts().ceiling())
+            .field("ceiling", &self.ceiling())
             .field("dialect", &self.state.dialect())
             .finish_non_exhaustive()
     }

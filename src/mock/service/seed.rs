@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
+use super::address::AddressKey;
 use super::json::{self, Members, must_be};
 use super::printable::printable;
 use super::reason::Reason;
@@ -101,11 +102,12 @@ impl fmt::Debug for Seed {
 }
 
 impl SeedContact {
-    /// Parses a contact as text. Its address can be left out if `address` is given, and must be the same otherwise.
+    /// Parses the text of the contact with an address, which the text can leave out.
     ///
     /// # Errors
     ///
-    /// Fails if the text is not JSON, or if a member is unknown or has a wrong type. The message names it.
+    /// Fails if the text is not JSON, has another address, or has a member that is unknown or of a wrong type. The
+    /// message names the member.
     pub(crate) fn parse(text: &[u8], address: &str) -> Result<Self, String> {
         let mut value = json::parse(text)?;
         if let Value::Object(members) = &mut value {
@@ -113,7 +115,11 @@ impl SeedContact {
                 .entry("email")
                 .or_insert_with(|| address.to_owned().into());
         }
-        parse_contact(&value, "a contact", "")
+        let contact = parse_contact(&value, "a contact", "")?;
+        if AddressKey::new(&contact.email) != AddressKey::new(address) {
+            return Err("`email` must be the address in the path, or be left out".to_owned());
+        }
+        Ok(contact)
     }
 }
 

@@ -35,6 +35,7 @@ mod resources;
 mod retrieve_and_merge;
 mod rules;
 mod rules_in_time;
+mod seeded_states;
 mod spam_reports;
 mod webhook_authentication;
 

@@ -11,7 +11,12 @@ use super::{ada, get, json_of, post};
 use crate::support::receiver::{Receiver, SECRET};
 
 /// Calls the control plane without a key. Returns the status, and the body or `Null`.
-async fn call(server: &MockServer, method: &str, path: &str, body: Value) -> (u16, Value) {
+pub(super) async fn call(
+    server: &MockServer,
+    method: &str,
+    path: &str,
+    body: Value,
+) -> (u16, Value) {
     let method = Method::from_bytes(method.as_bytes()).unwrap();
     let mut request =
         reqwest::Client::new().request(method, format!("{}/_mock/{path}", server.url()));
@@ -24,7 +29,7 @@ async fn call(server: &MockServer, method: &str, path: &str, body: Value) -> (u1
     (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
 }
 
-const NO_CONTENT: (u16, Value) = (204, Value::Null);
+pub(super) const NO_CONTENT: (u16, Value) = (204, Value::Null);
 
 #[tokio::test]
 async fn health_is_ok() {
@@ -236,10 +241,15 @@ async fn the_ceiling_can_be_set_and_removed() {
 #[tokio::test]
 async fn a_status_fault_can_be_added_with_all_its_options() {
     let server = MockServer::start().await;
-    let fault =
-        json!({"status": 503, "retry_after": 1, "times": 2, "method": "POST", "path": "/contacts"});
+    let fault = json!({"status": 503, "retry_after": 1, "times": 2, "after": 1, "method": "POST", "path": "/contacts"});
 
     assert_eq!(call(&server, "POST", "faults", fault).await, NO_CONTENT);
+
+    let bob = json!({"email": "bob@example.com"});
+    assert_eq!(
+        post(&server, "/contacts", &bob).await.unwrap().status(),
+        201
+    );
 
     let first = post(&server, "/contacts", &ada()).await.unwrap();
     assert_eq!(

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use audience::mock::{Fault, MockServer};
@@ -67,6 +68,63 @@ async fn a_status_fault_applies_as_often_as_asked_and_the_request_is_not_applied
     assert_eq!(recorded, [Some(503), Some(200), Some(503), Some(201)]);
     let error = &json_of(first).await["error"];
     assert_eq!(error["code"], "service_unavailable");
+}
+
+#[tokio::test]
+async fn a_fault_begins_after_a_number_of_matching_requests() {
+    let server = MockServer::start().await;
+    server.fault(Fault::status(503).path("/contacts").after(2).times(1));
+
+    let mut statuses = Vec::new();
+    for path in [
+        "/contacts",
+        "/nowhere",
+        "/contacts",
+        "/nowhere",
+        "/contacts",
+        "/contacts",
+    ] {
+        statuses.push(get(&server, path).await.unwrap().status().as_u16());
+    }
+
+    assert_eq!(statuses, [200, 404, 200, 404, 503, 200]);
+}
+
+#[tokio::test]
+async fn a_fault_that_has_not_begun_counts_the_requests_of_other_faults() {
+    let server = MockServer::start().await;
+    server.fault(Fault::status(503).times(2));
+    server.fault(Fault::status(500).after(3));
+
+    let mut statuses = Vec::new();
+    for _ in 0..5 {
+        let response = get(&server, "/contacts").await.unwrap();
+        statuses.push(response.status().as_u16());
+    }
+
+    assert_eq!(statuses, [503, 503, 200, 500, 500]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_fault_begins_with_the_same_request_however_many_run_at_once() {
+    let server = Arc::new(MockServer::start().await);
+    server.fault(Fault::status(503).after(10).times(5));
+
+    let requests = (0..40).map(|_| {
+        let server = Arc::clone(&server);
+        tokio::spawn(async move { get(&server, "/contacts").await.unwrap() })
+    });
+    for request in requests.collect::<Vec<_>>() {
+        request.await.unwrap();
+    }
+
+    let failed: Vec<bool> = server
+        .requests()
+        .iter()
+        .map(|request| request.status == Some(503))
+        .collect();
+    let expected: Vec<bool> = (0..40).map(|index| (10..15).contains(&index)).collect();
+    assert_eq!(failed, expected);
 }
 
 #[tokio::test]

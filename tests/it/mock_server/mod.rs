@@ -7,6 +7,8 @@ mod delivery;
 mod example;
 mod faults;
 mod raw_receiver;
+mod seed_files;
+mod seeds;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
