@@ -7,8 +7,8 @@ use super::settings::CallSettings;
 use crate::client::{Response, ResponseFuture};
 use crate::contacts::{
     BatchReport, Contact, ContactSummary, CountContacts, CreateBatch, CreateContact, Created,
-    IntoOption, ListContacts, MergeProperties, OptOutReason, Page, RetrieveContact, Subscribe,
-    Unsubscribe,
+    IntoOption, ListContacts, MergeProperties, OptOutReason, Page, RecordAnswer, RecordAnswers,
+    RetrieveContact, Subscribe, Unsubscribe,
 };
 use crate::raw::{RawRequest, RawResponse};
 use crate::rule::Rule;
@@ -52,10 +52,11 @@ impl<B> Call<B> {
     /// # Ok(()) }
     /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
-    pub fn send<T>(self) -> Result<T, Error>
+    pub fn send<T, E>(self) -> Result<T, E>
     where
-        B: IntoFuture<Output = Result<T, Error>, IntoFuture: Send + 'static>,
+        B: IntoFuture<Output = Result<T, E>, IntoFuture: Send + 'static>,
         T: Send + 'static,
+        E: From<Error> + Send + 'static,
     {
         self.runtime.wait(self.call.into_future())?
     }
@@ -169,6 +170,8 @@ setters! {
     CreateContact { repeatable() }
     CreateBatch { repeatable() }
     Subscribe { topic(name: impl Into<String>), repeatable() }
+    RecordAnswer { repeatable() }
+    RecordAnswers { record_unchanged(), repeatable() }
     Unsubscribe { topic(name: impl Into<String>), reason(reason: impl Into<Option<OptOutReason>>) }
     ListContacts {
         limit(contacts: impl Into<Option<u32>>), after<Kind>(cursor: impl IntoOption<String, Kind>),
@@ -200,6 +203,7 @@ responses! {
     ListContacts -> Page;
     Subscribe -> Contact;
     Unsubscribe -> Contact;
+    RecordAnswer -> Contact;
     MergeProperties -> RawResponse;
 }
 

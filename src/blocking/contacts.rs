@@ -3,7 +3,7 @@ use super::runtime::Runtime;
 use super::settings::call_settings;
 use crate::contacts::{
     CreateBatch, CreateContact, ListContacts, MergeProperties, NewContact, Properties,
-    RetrieveContact, Subscribe, Unsubscribe,
+    RecordAnswer, RecordAnswers, RetrieveContact, Subscribe, Unsubscribe,
 };
 
 /// The contacts of a sender: the blocking form of
@@ -40,5 +40,7 @@ calls! {
     list() -> ListContacts;
     subscribe(address: impl Into<String>) -> Subscribe;
     unsubscribe(address: impl Into<String>) -> Unsubscribe;
+    answer(address: impl Into<String>, topic: impl Into<String>, answer: bool) -> RecordAnswer;
+    answers(address: impl Into<String>, answers: impl IntoIterator<Item = (impl Into<String>, bool)>) -> RecordAnswers;
     merge_properties(address: impl Into<String>, properties: impl Into<Properties>) -> MergeProperties;
 }

@@ -12,11 +12,11 @@ use crate::Error;
 
 /// One endpoint with the arguments of one call: how its request is built and its response decoded.
 pub(crate) trait Endpoint: Send + Unpin + 'static {
-    /// The operation, for error messages and spans.
-    const OPERATION: Operation;
-
     /// The result of a call.
     type Output: Send + 'static;
+
+    /// Returns the operation, for error messages and spans.
+    fn operation(&self) -> Operation;
 
     /// Builds the request.
     ///
@@ -63,17 +63,15 @@ impl<E: Endpoint> EndpointCall<E> {
             options,
             sending,
         } = self;
+        let operation = endpoint.operation();
         let received = ready!(sending.poll(context, || {
             let request = endpoint.request();
-            let work = client
-                .clone()
-                .receive(E::OPERATION, request, options.clone());
+            let work = client.clone().receive(operation, request, options.clone());
             ResponseFuture::new(work)
         }));
         Poll::Ready(
-            received.and_then(|success| {
-                decode(E::OPERATION, success, |success| endpoint.decode(success))
-            }),
+            received
+                .and_then(|success| decode(operation, success, |success| endpoint.decode(success))),
         )
     }
 
@@ -86,7 +84,7 @@ impl<E: Endpoint> EndpointCall<E> {
             ..
         } = self;
         let request = endpoint.request();
-        client.send(E::OPERATION, request, options, move |success| {
+        client.send(endpoint.operation(), request, options, move |success| {
             Response::read(success, |success| endpoint.decode(success))
         })
     }

@@ -44,6 +44,16 @@ impl Client {
         }
     }
 
+    /// Starts the deadline of a call that sends several requests: with these options, all end by the same
+    /// instant.
+    pub(crate) fn start_deadline(&self, options: CallOptions) -> CallOptions {
+        let deadline = options.deadline.start(self.sender.deadline);
+        CallOptions {
+            deadline,
+            ..options
+        }
+    }
+
     /// Sends a request, with retries, and decodes its response.
     pub(crate) fn send<T: Send + 'static>(
         self,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::retry_policy::RetryPolicy;
 
 /// The settings of one call that differ from its client's.
@@ -21,6 +23,8 @@ pub(crate) enum CallDeadline {
     Client,
     /// This long after the call starts.
     After(Duration),
+    /// This instant, which several calls share.
+    At(Instant),
     /// None, even if the client has one.
     Lifted,
 }
@@ -31,8 +35,18 @@ impl CallDeadline {
         match self {
             Self::Client => client,
             Self::After(limit) => Some(limit),
+            Self::At(end) => Some(end.saturating_duration_since(Instant::now())),
             Self::Lifted => None,
         }
+    }
+
+    /// Starts the deadline, so that all calls with the result end by the same instant. A limit too large to
+    /// represent means no deadline.
+    pub(super) fn start(self, client: Option<Duration>) -> Self {
+        let end = self
+            .limit(client)
+            .and_then(|limit| Instant::now().checked_add(limit));
+        end.map_or(Self::Lifted, Self::At)
     }
 }
 

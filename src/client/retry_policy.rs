@@ -7,13 +7,14 @@ use std::time::Duration;
 ///
 /// | operation | retried after |
 /// |---|---|
-/// | retrieve, list, unsubscribe, `merge_properties` | a failed or broken connection, a timeout, 408, 429, 500, 502, 503, 504 |
+/// | retrieve, list, unsubscribe, `answer` with `false`, `merge_properties` | a failed or broken connection, a timeout, 408, 429, 500, 502, 503, 504 |
 /// | create and `create_batch` with upsert or skip | the same |
 /// | create and `create_batch` with any `on_conflict: error` | a failed connection, 429: if a 201 was lost, a retry would return 409 |
-/// | subscribe | a failed connection, 429: a late retry could undo an opt-out that the recipient made in the meantime |
+/// | subscribe, `answer` with `true` | a failed connection, 429: a late retry could undo an opt-out that the recipient made in the meantime |
 /// | [`Client::request`](crate::Client::request) | nothing, unless `.idempotent()` is set |
 ///
-/// `.repeatable()` on a create, a batch or a subscribe removes the restriction for that call.
+/// `answers` sends one such request for each answer. `.repeatable()` on a create, a batch, a subscribe or an
+/// answer removes the restriction for that call.
 ///
 /// Waits grow exponentially with full jitter: the wait before retry `n` is a random time between 0 and
 /// `base_delay × 2ⁿ⁻¹`, at most `max_delay`. There is one exception: if the connection of the first

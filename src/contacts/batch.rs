@@ -75,12 +75,14 @@ struct Results<'a> {
 }
 
 impl Endpoint for Batch {
-    const OPERATION: Operation = Operation {
-        name: "create_batch",
-        template: "/contacts/batch",
-    };
-
     type Output = BatchReport;
+
+    fn operation(&self) -> Operation {
+        Operation {
+            name: "create_batch",
+            template: "/contacts/batch",
+        }
+    }
 
     fn request(&self) -> Result<Request, Error> {
         self.check()?;

@@ -56,12 +56,14 @@ pub(super) struct Create {
 }
 
 impl Endpoint for Create {
-    const OPERATION: Operation = Operation {
-        name: "create",
-        template: "/contacts",
-    };
-
     type Output = Created;
+
+    fn operation(&self) -> Operation {
+        Operation {
+            name: "create",
+            template: "/contacts",
+        }
+    }
 
     fn request(&self) -> Result<Request, Error> {
         self.contact.check()?;

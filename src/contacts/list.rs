@@ -167,7 +167,7 @@ impl ListContacts {
         }
         client
             .clone()
-            .send(List::OPERATION, request, options.clone(), move |success| {
+            .send(LIST, request, options.clone(), move |success| {
                 read(&success)
             })
     }
@@ -195,9 +195,11 @@ fn set<T>(setting: &mut Option<T>, value: Option<T>) {
 }
 
 impl Endpoint for List {
-    const OPERATION: Operation = LIST;
-
     type Output = Page;
+
+    fn operation(&self) -> Operation {
+        LIST
+    }
 
     fn request(&self) -> Result<Request, Error> {
         self.request_after(self.after.as_deref())

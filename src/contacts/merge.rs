@@ -65,12 +65,14 @@ struct Body<'a> {
 }
 
 impl Endpoint for Merge {
-    const OPERATION: Operation = Operation {
-        name: "merge_properties",
-        template: "/contacts/{address}",
-    };
-
     type Output = RawResponse;
+
+    fn operation(&self) -> Operation {
+        Operation {
+            name: "merge_properties",
+            template: "/contacts/{address}",
+        }
+    }
 
     fn request(&self) -> Result<Request, Error> {
         new_contact::check(&self.properties)?;

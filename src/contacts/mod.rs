@@ -55,9 +55,14 @@ mod list_all;
 mod subscribe;
 mod unsubscribe;
 
+mod answer;
+mod answers;
+
 mod merge;
 
 mod address;
+mod answers_error;
+mod answers_plan;
 mod batch_outcome;
 mod batch_report;
 mod into_option;
@@ -68,11 +73,15 @@ mod page;
 mod page_items;
 mod paging;
 mod reason;
+mod recorded_answers;
 mod short_forms;
 mod stream;
 
 pub use crate::properties::{JsonText, Properties, PropertyValue};
 pub use address::normalized_address;
+pub use answer::RecordAnswer;
+pub use answers::RecordAnswers;
+pub use answers_error::AnswersError;
 pub use batch::{CreateBatch, MAX_BATCH};
 pub use batch_outcome::BatchOutcome;
 pub use batch_report::{BatchEntry, BatchReport};
@@ -86,6 +95,7 @@ pub use model::Contact;
 pub use new_contact::{NewContact, OnConflict};
 pub use page::Page;
 pub use reason::{OptOutReason, UnsubscribeReason};
+pub use recorded_answers::RecordedAnswers;
 pub use retrieve::RetrieveContact;
 pub use short_forms::{ContactRecord, ContactSummary};
 pub use stream::{ContactStream, PageStream};

@@ -45,12 +45,14 @@ pub(super) struct Retrieve {
 }
 
 impl Endpoint for Retrieve {
-    const OPERATION: Operation = Operation {
-        name: "retrieve",
-        template: "/contacts/{address}",
-    };
-
     type Output = Contact;
+
+    fn operation(&self) -> Operation {
+        Operation {
+            name: "retrieve",
+            template: "/contacts/{address}",
+        }
+    }
 
     fn request(&self) -> Result<Request, Error> {
         let segments = ["contacts", &self.address];

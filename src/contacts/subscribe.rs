@@ -100,12 +100,14 @@ struct Body {
 }
 
 impl Endpoint for OptIn {
-    const OPERATION: Operation = Operation {
-        name: "subscribe",
-        template: "/contacts/{address}/subscribe",
-    };
-
     type Output = Contact;
+
+    fn operation(&self) -> Operation {
+        Operation {
+            name: "subscribe",
+            template: "/contacts/{address}/subscribe",
+        }
+    }
 
     fn request(&self) -> Result<Request, Error> {
         let segments = ["contacts", &self.address, "subscribe"];

@@ -100,12 +100,14 @@ struct Body {
 }
 
 impl Endpoint for OptOut {
-    const OPERATION: Operation = Operation {
-        name: "unsubscribe",
-        template: "/contacts/{address}/unsubscribe",
-    };
-
     type Output = Contact;
+
+    fn operation(&self) -> Operation {
+        Operation {
+            name: "unsubscribe",
+            template: "/contacts/{address}/unsubscribe",
+        }
+    }
 
     fn request(&self) -> Result<Request, Error> {
         let segments = ["contacts", &self.address, "unsubscribe"];

@@ -84,6 +84,7 @@ const _: () = {
     model::<UnsubscribeReason>();
     model::<Properties>();
     model::<PropertyValue>();
+    model::<RecordedAnswers>();
     model::<Page>();
     model::<BatchEntry>();
     model::<BatchOutcome>();
@@ -99,6 +100,8 @@ const _: () = {
 
 const _: () = {
     error::<Error>();
+    error::<AnswersError>();
+    error::<TimestampError>();
     error::<VerifyError>();
     stream::<ContactStream>();
     stream::<PageStream>();
@@ -109,11 +112,14 @@ const _: () = {
     call::<CountContacts>();
     call::<Subscribe>();
     call::<Unsubscribe>();
+    call::<RecordAnswer>();
+    call::<RecordAnswers>();
     call::<MergeProperties>();
 };
 
 const_assert_eq!(size_of::<Error>(), size_of::<usize>());
 const_assert_eq!(size_of::<Option<Error>>(), size_of::<usize>());
+const_assert_eq!(size_of::<AnswersError>(), size_of::<usize>());
 const_assert_eq!(size_of::<Client>(), size_of::<usize>());
 const_assert_eq!(size_of::<Contacts>(), size_of::<usize>());
 

@@ -43,6 +43,13 @@ fn every_async_call_has_a_blocking_one() {
     assert_eq!(report.entries[0].outcome, BatchOutcome::Updated);
     let topic = contacts.unsubscribe(ada).topic("news").send().unwrap();
     assert_eq!((topic.topics["news"], topic.unsubscribed), (false, false));
+    let answered = contacts.answer(ada, "news", true).repeatable().send();
+    assert!(answered.unwrap().topics["news"]);
+    let form = contacts.answers(ada, [("news", false)]).record_unchanged();
+    let recorded = form.deadline(Duration::from_secs(60)).send().unwrap();
+    assert_eq!(recorded.changed.get("news"), Some(&false));
+    let unknown = contacts.answers(ada, [("typo", true)]).send().unwrap_err();
+    assert_eq!(unknown.failed(), Some(("typo", true)));
     let opt_out = contacts.unsubscribe(ada).reason(OptOutReason::Preferences);
     assert!(opt_out.send().unwrap().unsubscribed);
     assert!(!contacts.subscribe(ada).send().unwrap().unsubscribed);

@@ -48,6 +48,8 @@ async fn every_call_returns_status_headers_and_attempts_with_its_value() {
     assert_eq!(contact.email, ADA);
     let contact = assert_full_response!(Unsubscribe, |contacts| contacts.unsubscribe(ADA));
     assert_eq!(contact.email, ADA);
+    let answer = assert_full_response!(AnswerNo, |contacts| contacts.answer(ADA, "news", false));
+    assert_eq!(answer.email, ADA);
     let raw = assert_full_response!(Merge, |contacts| contacts
         .merge_properties(ADA, [("seats", 3)]));
     assert_eq!(raw.status(), 202);

@@ -71,9 +71,8 @@ async fn an_array_is_not_accepted_in_place_of_the_object_of_a_response() {
             Create | CreateOrSkip | CreateOrFail => record_as_array(),
             Batch | BatchOrFail => json!([[{"email": ADA, "status": "created"}]]),
             List => json!([[]]),
-            Retrieve | Unsubscribe | UnsubscribeTopic | Subscribe | SubscribeTopic => {
-                contact_as_array()
-            }
+            Retrieve | Unsubscribe | UnsubscribeTopic | Subscribe | SubscribeTopic | AnswerNo
+            | AnswerYes => contact_as_array(),
         };
         let (_server, client) = client_of(&body).await;
 

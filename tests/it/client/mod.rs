@@ -1,6 +1,7 @@
 //! The client over real sockets: the requests it sends, and how it handles each response.
 
 mod addresses;
+mod answers;
 mod batch;
 mod blocking;
 mod blocking_in_async;

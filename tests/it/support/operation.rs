@@ -24,6 +24,8 @@ enum_with_all! {
         UnsubscribeTopic,
         Subscribe,
         SubscribeTopic,
+        AnswerNo,
+        AnswerYes,
         Merge,
         Request,
         IdempotentRequest,
@@ -44,7 +46,7 @@ use Operation::*;
 impl Operation {
     pub(crate) fn retry_safety(self) -> RetrySafety {
         match self {
-            CreateOrFail | BatchOrFail | Subscribe | SubscribeTopic => {
+            CreateOrFail | BatchOrFail | Subscribe | SubscribeTopic | AnswerYes => {
                 RetrySafety::OnlyIfNotApplied
             }
             Request => RetrySafety::Never,
@@ -59,8 +61,8 @@ impl Operation {
             Batch | BatchOrFail => "create_batch",
             Retrieve => "retrieve",
             List => "list",
-            Unsubscribe | UnsubscribeTopic => "unsubscribe",
-            Subscribe | SubscribeTopic => "subscribe",
+            Unsubscribe | UnsubscribeTopic | AnswerNo => "unsubscribe",
+            Subscribe | SubscribeTopic | AnswerYes => "subscribe",
             Merge => "merge_properties",
             Request | IdempotentRequest => "request",
         }
@@ -80,8 +82,8 @@ impl Operation {
             Create | CreateOrSkip | CreateOrFail | List => "/contacts",
             Batch | BatchOrFail => "/contacts/batch",
             Retrieve | Merge => "/contacts/{address}",
-            Unsubscribe | UnsubscribeTopic => "/contacts/{address}/unsubscribe",
-            Subscribe | SubscribeTopic => "/contacts/{address}/subscribe",
+            Unsubscribe | UnsubscribeTopic | AnswerNo => "/contacts/{address}/unsubscribe",
+            Subscribe | SubscribeTopic | AnswerYes => "/contacts/{address}/subscribe",
             Request | IdempotentRequest => "(request)",
         }
     }
@@ -99,9 +101,8 @@ impl Operation {
         match self {
             Create | CreateOrSkip | CreateOrFail => record(),
             Batch | BatchOrFail => json!({"data": [{"email": ADA, "status": "created"}]}),
-            Retrieve | Unsubscribe | UnsubscribeTopic | Subscribe | SubscribeTopic | Merge => {
-                contact()
-            }
+            Retrieve | Unsubscribe | UnsubscribeTopic | Subscribe | SubscribeTopic | AnswerNo
+            | AnswerYes | Merge => contact(),
             List => json!({"data": [summary("con_1")], "next": "con_1"}),
             Request | IdempotentRequest => json!({"id": "em_1"}),
         }
@@ -115,7 +116,7 @@ impl Operation {
     /// Stores in the mock what the operation is to change.
     pub(crate) async fn prepare(self, server: &MockServer) {
         let contacts = server.client().contacts();
-        server.topic("news", self == UnsubscribeTopic);
+        server.topic("news", matches!(self, UnsubscribeTopic | AnswerNo));
         if matches!(
             self,
             Create | CreateOrSkip | CreateOrFail | Batch | BatchOrFail
@@ -136,9 +137,9 @@ impl Operation {
         let done = match self {
             Create | CreateOrSkip | CreateOrFail | Batch | BatchOrFail => ada.is_some(),
             Unsubscribe => ada?.unsubscribed,
-            UnsubscribeTopic => ada?.answers.get("news") == Some(&false),
+            UnsubscribeTopic | AnswerNo => ada?.answers.get("news") == Some(&false),
             Subscribe => !ada?.unsubscribed,
-            SubscribeTopic => ada?.answers.get("news") == Some(&true),
+            SubscribeTopic | AnswerYes => ada?.answers.get("news") == Some(&true),
             Merge => ada?.properties.get("seats") == Some(&json!(3)),
             Retrieve | List | Request | IdempotentRequest => return None,
         };
@@ -169,6 +170,8 @@ impl Operation {
             UnsubscribeTopic => Call::new(contacts.unsubscribe(address).topic("news")),
             Subscribe => Call::new(contacts.subscribe(address)),
             SubscribeTopic => Call::new(contacts.subscribe(address).topic("news")),
+            AnswerNo => Call::new(contacts.answer(address, "news", false)),
+            AnswerYes => Call::new(contacts.answer(address, "news", true)),
             Merge => Call::new(contacts.merge_properties(address, [("seats", 3)])),
             Request => {
                 let mail = json!({"from": "shop@example.com", "to": address, "subject": "Hello"});

@@ -1,0 +1,562 @@
+//! A whole form of topic answers: what is sent, in which order, and what is known after a failure.
+
+use std::collections::BTreeMap;
+use std::error::Error as _;
+use std::time::Duration;
+
+use audience::contacts::{AnswersError, Contact, Contacts, NewContact, RecordedAnswers};
+use audience::mock::{ConsentForm, Dialect, Fault, MockServer};
+use audience::{Error, ErrorKind, Outcome, RetryPolicy};
+use proptest::prelude::*;
+use serde_json::json;
+
+use crate::support::{
+    ADA, contact, contacts, in_time, mock_builder, ok, record, respond_in_turn, respond_with,
+    status, with,
+};
+
+/// A form that changes each of four topics: two opt-outs among two opt-ins.
+const FORM: [(&str, bool); 4] = [("d", true), ("a", false), ("c", true), ("b", false)];
+/// The order in which the answers of `FORM` are sent.
+const IN_ORDER: [&str; 4] = [
+    "unsubscribe a",
+    "unsubscribe b",
+    "subscribe d",
+    "subscribe c",
+];
+
+/// Starts a mock with a contact who is shown `true` for the topics a and b, and `false` for c and d.
+async fn start(dialect: Dialect) -> (MockServer, Contacts) {
+    let server = MockServer::builder().dialect(dialect).start().await;
+    for (topic, default) in [("a", true), ("b", true), ("c", false), ("d", false)] {
+        server.topic(topic, default);
+    }
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+    contacts.create(NewContact::new(ADA)).await.unwrap();
+    server.clear_requests();
+    (server, contacts)
+}
+
+/// The requests that the mock received: the last segment of the path, with the topic if there is one.
+fn sent(server: &MockServer) -> Vec<String> {
+    let requests = server.requests();
+    let sent = requests.iter().map(|request| {
+        let json = request.json();
+        let topic = json.as_ref().and_then(|json| json["topic"].as_str());
+        match (request.method.as_str(), topic) {
+            ("GET", None) => "retrieve".to_owned(),
+            (_, topic) => {
+                let verb = request.path.rsplit('/').next().unwrap();
+                format!("{verb} {}", topic.unwrap_or("everything"))
+            }
+        }
+    });
+    sent.collect()
+}
+
+fn map<const N: usize>(answers: [(&str, bool); N]) -> BTreeMap<String, bool> {
+    answers
+        .map(|(topic, answer)| (topic.to_owned(), answer))
+        .into()
+}
+
+fn stored(server: &MockServer) -> BTreeMap<String, bool> {
+    server.contact(ADA).unwrap().answers
+}
+
+/// Every answer of a form is in exactly one of the four places.
+fn assert_complete<const N: usize>(error: &AnswersError, form: [(&str, bool); N]) {
+    let failed = error
+        .failed()
+        .map(|(topic, answer)| (topic.to_owned(), answer));
+    let parts = [error.recorded(), error.not_sent(), error.unchanged()];
+    let all: Vec<_> = parts
+        .into_iter()
+        .flatten()
+        .map(|(t, a)| (t.clone(), *a))
+        .chain(failed)
+        .collect();
+    assert_eq!(all.len(), N, "{error:?}");
+    assert_eq!(
+        all.into_iter().collect::<BTreeMap<_, _>>(),
+        map(form),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_form_is_recorded_opt_outs_first_in_every_dialect() {
+    for dialect in std::iter::once(Dialect::default()).chain(Dialect::all()) {
+        let (server, contacts) = start(dialect).await;
+
+        let recorded = contacts.answers(" Ada@example.com", FORM).await.unwrap();
+
+        let mut expected = vec!["retrieve".to_owned()];
+        expected.extend(IN_ORDER.map(str::to_owned));
+        if dialect.consent_form == ConsentForm::Create {
+            expected.push("retrieve".to_owned());
+        }
+        assert_eq!(sent(&server), expected, "{dialect}");
+        assert_eq!(stored(&server), map(FORM), "{dialect}");
+        assert_eq!(
+            recorded.contact,
+            contacts.retrieve(ADA).await.unwrap(),
+            "{dialect}"
+        );
+        assert_eq!(
+            (&recorded.changed, recorded.unchanged.len()),
+            (&map(FORM), 0),
+            "{dialect}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_form_sent_again_only_retrieves_the_contact() {
+    let (server, contacts) = start(Dialect::default()).await;
+    let first = contacts.answers(ADA, FORM).await.unwrap();
+    server.clear_requests();
+
+    let again = contacts.answers(ADA, FORM).await.unwrap();
+
+    assert_eq!(sent(&server), ["retrieve"]);
+    assert_eq!((again.changed.len(), &again.unchanged), (0, &map(FORM)));
+    assert_eq!(again.contact, first.contact);
+}
+
+#[tokio::test]
+async fn an_empty_form_only_retrieves_the_contact() {
+    let (server, contacts) = start(Dialect::default()).await;
+
+    let recorded = contacts
+        .answers(ADA, BTreeMap::<String, bool>::new())
+        .await
+        .unwrap();
+
+    assert_eq!(sent(&server), ["retrieve"]);
+    assert_eq!(
+        recorded,
+        RecordedAnswers::new(contacts.retrieve(ADA).await.unwrap())
+    );
+}
+
+#[tokio::test]
+async fn a_no_that_equals_the_default_is_recorded_only_on_request() {
+    let form = [("c", false), ("a", true)];
+    let (server, contacts) = start(Dialect::default()).await;
+
+    contacts.answers(ADA, form).await.unwrap();
+    assert!(stored(&server).is_empty());
+    server.clear_requests();
+    let recorded = contacts
+        .answers(ADA, form)
+        .record_unchanged()
+        .await
+        .unwrap();
+
+    assert_eq!(sent(&server), ["retrieve", "unsubscribe c", "subscribe a"]);
+    assert_eq!(stored(&server), map(form));
+    assert_eq!((recorded.changed.len(), recorded.unchanged), (0, map(form)));
+    server.topic("c", true);
+    server.topic("a", false);
+    assert_eq!(server.contact(ADA).unwrap().topics["c"], false);
+    assert_eq!(server.contact(ADA).unwrap().topics["a"], true);
+}
+
+#[tokio::test]
+async fn the_global_opt_out_is_not_touched() {
+    let (server, contacts) = start(Dialect::default()).await;
+    contacts.unsubscribe(ADA).await.unwrap();
+
+    let recorded = contacts.answers(ADA, FORM).await.unwrap();
+
+    assert!(recorded.contact.unsubscribed);
+    let ada = server.contact(ADA).unwrap();
+    assert!(ada.unsubscribed && ada.unsubscribe_reason == "manual");
+}
+
+#[tokio::test]
+async fn topics_that_are_not_in_the_form_stay_unchanged() {
+    let (server, contacts) = start(Dialect::default()).await;
+    contacts.answer(ADA, "d", true).await.unwrap();
+
+    contacts.answers(ADA, [("a", false)]).await.unwrap();
+
+    assert_eq!(stored(&server), map([("a", false), ("d", true)]));
+}
+
+#[tokio::test]
+async fn after_a_spam_report_opt_outs_are_recorded_and_opt_ins_refused() {
+    let (server, contacts) = start(Dialect::default()).await;
+    server.report_spam(ADA);
+
+    let error = contacts.answers(ADA, FORM).await.unwrap_err();
+
+    assert!(error.is_complaint_locked());
+    assert_eq!(error.recorded(), &map([("a", false), ("b", false)]));
+    assert_eq!(error.failed(), Some(("d", true)));
+    assert_eq!(error.not_sent(), &map([("c", true)]));
+    assert_complete(&error, FORM);
+    assert_eq!(stored(&server), map([("a", false), ("b", false)]));
+    assert_eq!(
+        (error.outcome(), Error::outcome(&error)),
+        (Outcome::Unknown, Outcome::Refused)
+    );
+
+    let only_opt_ins = contacts.answers(ADA, [("c", true)]).await.unwrap_err();
+    assert_eq!(only_opt_ins.outcome(), Outcome::Refused);
+    let only_opt_outs = contacts.answers(ADA, [("c", false), ("a", false)]).await;
+    assert!(only_opt_outs.is_ok(), "nothing is left to change");
+}
+
+#[tokio::test]
+async fn a_topic_that_does_not_exist_is_named_before_anything_is_sent() {
+    let (server, contacts) = start(Dialect::default()).await;
+    let form = [("a", false), ("typo", false), ("c", true)];
+
+    let error = contacts.answers(ADA, form).await.unwrap_err();
+
+    assert_eq!(sent(&server), ["retrieve"]);
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Input, Outcome::NotSent)
+    );
+    assert_eq!(error.failed(), Some(("typo", false)));
+    assert_complete(&error, form);
+    assert_eq!(
+        error.to_string(),
+        "could not record the answer for topic \"typo\" (0 recorded, 2 not sent)"
+    );
+    assert_eq!(
+        error.source().unwrap().to_string(),
+        "answers: the contact shows no topic of this name, so nothing was sent; check its spelling"
+    );
+}
+
+#[tokio::test]
+async fn two_answers_for_a_topic_are_refused_before_anything_is_sent() {
+    let (server, contacts) = start(Dialect::default()).await;
+
+    let error = contacts
+        .answers(ADA, [("a", false), ("b", false), ("a", true)])
+        .await
+        .unwrap_err();
+
+    assert!(server.requests().is_empty());
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Input, Outcome::NotSent)
+    );
+    assert_eq!(error.failed(), Some(("a", true)));
+    assert_eq!(error.not_sent(), &map([("b", false)]));
+    let twice_the_same = [("a", false), ("a", false)];
+    contacts.answers(ADA, twice_the_same).await.unwrap();
+    assert_eq!(sent(&server), ["retrieve", "unsubscribe a"]);
+}
+
+#[tokio::test]
+async fn an_unknown_contact_is_not_found_and_nothing_is_recorded() {
+    let (server, contacts) = start(Dialect::default()).await;
+
+    let unknown = contacts.answers("bob@example.com", FORM).await.unwrap_err();
+    let invalid = contacts.answers("..", FORM).await.unwrap_err();
+
+    assert!(unknown.is_not_found());
+    assert_eq!(invalid.kind(), ErrorKind::Input);
+    for error in [unknown, invalid] {
+        assert_eq!((error.failed(), error.outcome()), (None, Outcome::NotSent));
+        assert_eq!(error.not_sent(), &map(FORM));
+        assert_eq!(
+            error.to_string(),
+            "could not retrieve the contact (0 recorded, 4 not sent)"
+        );
+    }
+    assert_eq!(sent(&server), ["retrieve"]);
+}
+
+#[tokio::test]
+async fn the_error_says_what_was_recorded_before_a_fault_and_the_same_call_records_the_rest() {
+    for (fault, verb, failed, recorded, not_sent) in [
+        (Fault::close_before(), "subscribe", "d", 2, 1),
+        (Fault::close_after(), "subscribe", "d", 2, 1),
+        (Fault::status(503), "subscribe", "d", 2, 1),
+        (Fault::status(500).times(9), "unsubscribe", "a", 0, 3),
+    ] {
+        let (server, contacts) = start(Dialect::default()).await;
+        server.fault(fault.clone().path(format!("/contacts/*/{verb}")));
+
+        let error = contacts.answers(ADA, FORM).await.unwrap_err();
+
+        assert_eq!(
+            error.failed().map(|(topic, _)| topic),
+            Some(failed),
+            "{fault:?}"
+        );
+        assert_eq!(error.recorded().len(), recorded, "{fault:?}");
+        assert_eq!(error.not_sent().len(), not_sent, "{fault:?}");
+        assert_eq!(
+            (error.outcome(), error.is_retryable()),
+            (Outcome::Unknown, true)
+        );
+        assert_complete(&error, FORM);
+        for (topic, answer) in error.recorded() {
+            assert_eq!(stored(&server).get(topic), Some(answer), "{fault:?}");
+        }
+        server.clear_faults();
+        contacts.answers(ADA, FORM).await.unwrap();
+        assert_eq!(stored(&server), map(FORM), "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_opt_out_is_retried_and_an_opt_in_only_if_the_caller_says_so() {
+    let (server, contacts) = start(Dialect::default()).await;
+    let fault = |verb| {
+        Fault::close_after()
+            .times(1)
+            .path(format!("/contacts/*/{verb}"))
+    };
+
+    server.fault(fault("unsubscribe"));
+    contacts.answers(ADA, [("a", false)]).await.unwrap();
+    server.fault(fault("subscribe"));
+    let refused = contacts.answers(ADA, [("c", true)]).await.unwrap_err();
+    server.fault(fault("subscribe"));
+    contacts
+        .answers(ADA, [("d", true)])
+        .repeatable()
+        .await
+        .unwrap();
+    server.fault(Fault::status(503).path("/contacts/*"));
+    let once = contacts
+        .answers(ADA, [("b", false)])
+        .retry(RetryPolicy::none())
+        .await;
+
+    assert_eq!(
+        (refused.attempts(), refused.outcome()),
+        (1, Outcome::Unknown)
+    );
+    assert_eq!(
+        once.unwrap_err().outcome(),
+        Outcome::NotSent,
+        "only the retrieve was sent"
+    );
+    assert_eq!(
+        stored(&server),
+        map([("a", false), ("c", true), ("d", true)])
+    );
+}
+
+#[tokio::test]
+async fn the_deadline_covers_the_whole_form() {
+    let (server, contacts) = start(Dialect::default()).await;
+    server.fault(Fault::delay(Duration::from_secs(60)).path("/contacts/*/subscribe"));
+
+    let limited = contacts.answers(ADA, FORM).deadline(Duration::from_secs(1));
+    let error = in_time(limited).await.unwrap_err();
+
+    assert!(error.is_timeout());
+    let expired = contacts
+        .answers(ADA, FORM)
+        .deadline(Duration::ZERO)
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (expired.kind(), expired.attempts()),
+        (ErrorKind::Timeout, 0)
+    );
+    contacts
+        .answers(ADA, [("b", false)])
+        .deadline(Duration::MAX)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn the_time_that_one_request_takes_is_not_there_for_the_next() {
+    let slow = || ok(contact()).set_delay(Duration::from_millis(300));
+    let server = respond_with(slow()).await;
+    let form = [("news", false), ("offers", true)];
+    let call = contacts(server.uri())
+        .answers(ADA, form)
+        .deadline(Duration::from_millis(500));
+
+    // Each of the three requests alone would end before the deadline.
+    let error = call.record_unchanged().await.unwrap_err();
+
+    assert!(error.is_timeout(), "{error:?}");
+}
+
+#[tokio::test]
+async fn the_contact_is_the_services_last_word_even_if_someone_else_changed_it() {
+    let shown = with(contact(), "topics", json!({"news": true, "offers": false}));
+    let changed_by_others = with(contact(), "topics", json!({"news": false, "offers": true}));
+    let server = respond_in_turn([ok(shown), ok(&changed_by_others)]).await;
+
+    let recorded = contacts(server.uri())
+        .answers(ADA, [("news", false), ("offers", false)])
+        .await
+        .unwrap();
+
+    assert_eq!(
+        recorded.contact,
+        serde_json::from_value::<Contact>(changed_by_others).unwrap()
+    );
+    assert_eq!(recorded.changed, map([("news", false)]));
+    assert_eq!(recorded.unchanged, map([("offers", false)]));
+}
+
+#[tokio::test]
+async fn a_spam_report_between_retrieve_and_send_refuses_the_opt_in() {
+    let locked = json!({"code": "failed_precondition", "message": "the contact reported spam"});
+    let shown = with(contact(), "topics", json!({"news": true, "offers": false}));
+    let server = respond_in_turn([ok(&shown), ok(&shown), status(422).set_body_json(locked)]).await;
+
+    let form = [("offers", true), ("news", false)];
+    let error = contacts(server.uri()).answers(ADA, form).await.unwrap_err();
+
+    assert!(error.is_complaint_locked());
+    assert_eq!(error.recorded(), &map([("news", false)]));
+}
+
+#[tokio::test]
+async fn everything_is_sent_if_the_service_does_not_show_topics() {
+    let server = respond_in_turn([ok(record()), ok(record()), ok(record())]).await;
+
+    let recorded = contacts(server.uri())
+        .answers(ADA, [("x", true), ("y", false)])
+        .await
+        .unwrap();
+
+    assert_eq!(recorded.changed, map([("x", true), ("y", false)]));
+    assert!(!recorded.contact.shows_topics());
+}
+
+#[tokio::test]
+async fn a_contact_that_cannot_be_retrieved_afterwards_is_an_error_with_everything_recorded() {
+    let shown = with(contact(), "topics", json!({"news": true}));
+    let server = respond_in_turn([ok(shown), ok(record()), status(404)]).await;
+
+    let error = contacts(server.uri())
+        .answers(ADA, [("news", false)])
+        .await
+        .unwrap_err();
+
+    assert_eq!((error.failed(), error.outcome()), (None, Outcome::Unknown));
+    assert_eq!(error.recorded(), &map([("news", false)]));
+    assert_eq!(
+        error.to_string(),
+        "could not retrieve the contact afterwards (1 recorded, 0 not sent)"
+    );
+}
+
+#[tokio::test]
+async fn the_question_mark_converts_the_error_and_keeps_what_matters() {
+    async fn save(contacts: &Contacts) -> Result<(), Error> {
+        contacts.answers(ADA, FORM).await?;
+        Ok(())
+    }
+    let (server, contacts) = start(Dialect::default()).await;
+    server.report_spam(ADA);
+
+    let error = save(&contacts).await.unwrap_err();
+
+    assert!(error.is_complaint_locked());
+    assert_eq!(
+        error.outcome(),
+        Outcome::Unknown,
+        "the opt-outs were recorded"
+    );
+    assert_eq!(
+        error.to_string(),
+        "subscribe: the service responded 422 failed_precondition"
+    );
+}
+
+#[tokio::test]
+async fn no_output_contains_an_address_even_in_place_of_a_topic() {
+    let (_server, contacts) = start(Dialect::default()).await;
+    let forms = [
+        vec![(ADA, true), ("a", false)],
+        vec![("a", false), (ADA, true), (ADA, false)],
+        vec![("a", false), ("typo", true), (ADA, true)],
+    ];
+    for form in forms {
+        let call = contacts.answers(ADA, form);
+        let builder = format!("{call:?} {call:#?} {:?}", contacts.answer(ADA, "a", true));
+
+        let error = call.await.unwrap_err();
+
+        let printed = format!(
+            "{builder} {error} {error:?} {error:#?} {}",
+            error.source().unwrap()
+        );
+        assert!(!printed.contains("ada@"), "{printed}");
+    }
+}
+
+#[tokio::test]
+async fn a_clone_is_a_new_call_and_a_call_can_be_spawned() {
+    let (server, contacts) = start(Dialect::default()).await;
+    let call = contacts.answers(ADA, FORM.map(|(topic, answer)| (topic.to_owned(), answer)));
+
+    let first = tokio::spawn(call.clone()).await.unwrap().unwrap();
+    let second = call.await.unwrap();
+
+    assert_eq!(first.changed, second.unchanged);
+    assert_eq!(sent(&server).len(), 6);
+}
+
+fn any_answers() -> impl Strategy<Value = BTreeMap<String, bool>> {
+    proptest::collection::btree_map("[a-f]", any::<bool>(), 0..6)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn any_form_is_recorded_and_no_opt_in_precedes_an_opt_out(
+        before in any_answers(), form in any_answers(), defaults: [bool; 6], records_unchanged: bool, fails_at in 0..9_usize,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (server, contacts) = start(Dialect::default()).await;
+            for (topic, default) in ["a", "b", "c", "d", "e", "f"].iter().zip(defaults) {
+                server.topic(topic, default);
+            }
+            for (topic, answer) in &before {
+                contacts.answer(ADA, topic, *answer).await.unwrap();
+            }
+            server.clear_requests();
+            let mut call = contacts.answers(ADA, form.clone()).retry(RetryPolicy::none());
+            if records_unchanged {
+                call = call.record_unchanged();
+            }
+
+            // Cancel or fail one in three, and call again.
+            if fails_at < 3 {
+                let verb = if fails_at == 0 { "subscribe" } else { "unsubscribe" };
+                server.fault(Fault::close_after().path(format!("/contacts/*/{verb}")));
+                let _ = call.clone().await;
+                server.clear_faults();
+            }
+            let sent_before = server.requests().len();
+            let recorded = call.await.unwrap();
+
+            let topics = server.contact(ADA).unwrap().topics;
+            for (topic, answer) in &form {
+                assert_eq!(topics.get(topic), Some(answer));
+            }
+            assert_eq!(recorded.contact.topics, topics);
+            if records_unchanged {
+                let answers = server.contact(ADA).unwrap().answers;
+                assert!(form.iter().all(|(topic, answer)| answers.get(topic) == Some(answer)));
+            }
+            for sent in [&sent(&server)[..sent_before], &sent(&server)[sent_before..]] {
+                let opt_ins = sent.iter().skip_while(|sent| !sent.starts_with("subscribe"));
+                assert!(opt_ins.clone().all(|sent| sent.starts_with("subscribe")), "{sent:?}");
+            }
+        });
+    }
+}
