@@ -16,7 +16,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use audience::mock::{MockServer, MockServerBuilder};
+use audience::mock::{MockServer, MockServerBuilder, SigningClock};
 use audience::webhooks::Signer;
 use http::uri::Authority;
 use http::{HeaderName, Uri};
@@ -32,6 +32,7 @@ usage: mock_server [OPTION]...
   --auth-header NAME    header that holds the bare key [default: `Authorization: Bearer`]
   --contact-ceiling N   number of contacts that can be stored [default: no limit]
   --clock SECONDS       stop the clock at this Unix time; only /_mock/clock moves it
+  --signing-clock CLOCK sign deliveries by the `mock` clock or the `wall` clock [default: mock]
   --topic NAME=BOOL     add a topic with its default answer; can be repeated
   --seed FILE           start with the topics, contacts and more in this JSON file; can be repeated
   --webhook URL=SECRET  deliver events to this http URL without a query, signed with SECRET; can be repeated
@@ -109,6 +110,11 @@ pub(crate) fn configure(
             }
             "--contact-ceiling" => builder.contact_ceiling(parse(&option, &value)?),
             "--clock" => builder.clock(parse::<i64>(&option, &value)?),
+            "--signing-clock" => builder.signing_clock(match value.as_str() {
+                "mock" => SigningClock::Mock,
+                "wall" => SigningClock::Wall,
+                _ => return Err(format!("{option}: {value:?} is neither `mock` nor `wall`")),
+            }),
             "--topic" => {
                 let (name, default) = pair(&option, &value, "NAME=true or NAME=false")?;
                 builder.topic(name, parse(&option, default)?)
@@ -134,6 +140,7 @@ const OPTIONS: [&str; 11] = [
     "--auth-header",
     "--contact-ceiling",
     "--clock",
+    "--signing-clock",
     "--topic",
     "--seed",
     "--webhook",

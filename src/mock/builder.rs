@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 
 use super::clock::MockClock;
 use super::control::access::AllowedHosts;
+use super::delivery::SigningClock;
 use super::delivery::endpoints::Endpoints;
 use super::delivery::post::Target;
 use super::mock_server::MockServer;
@@ -59,6 +60,7 @@ pub struct MockServerBuilder {
     segments: Vec<(String, SegmentKind)>,
     seeds: Seeds,
     endpoints: Endpoints,
+    signing_clock: SigningClock,
     delivery_timeout: Duration,
 }
 
@@ -114,6 +116,7 @@ impl MockServerBuilder {
             segments: Vec::new(),
             seeds: Seeds::default(),
             endpoints: Endpoints::default(),
+            signing_clock: SigningClock::default(),
             delivery_timeout: DELIVERY_TIMEOUT,
         }
     }
@@ -202,6 +205,12 @@ impl MockServerBuilder {
         self
     }
 
+    /// Sets the clock that deliveries are signed by. Default: [`SigningClock::Mock`].
+    pub fn signing_clock(mut self, clock: SigningClock) -> Self {
+        self.signing_clock = clock;
+        self
+    }
+
     /// Starts the server on its own thread. It accepts requests when this returns.
     ///
     /// The server does not depend on the caller's runtime and outlives it.
@@ -273,10 +282,12 @@ impl MockServerBuilder {
         let mut initial = InitialState {
             audience: self.audience(),
             endpoints: self.endpoints,
+            signing_clock: self.signing_clock,
         };
         let InitialState {
             audience,
             endpoints,
+            ..
         } = &mut initial;
         seeds.apply(audience, Some(endpoints), clock.unix())?;
         let listener = bind(self.address)?;

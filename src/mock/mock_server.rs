@@ -16,6 +16,7 @@ use super::service::audience::Audience;
 use super::service::seed::Seed;
 use super::service::seed_contact::SeedContact;
 use super::service::segment::SegmentKind;
+use super::service::sent_mail::SentMail;
 use super::service::stored_contact::StoredContact;
 use super::shared::Shared;
 use super::shared_methods::audience_methods;

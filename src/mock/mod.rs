@@ -104,8 +104,34 @@
 //! Anything else, including a redirect, is a failed attempt. The next attempt follows after 35 seconds, and each gap is
 //! twice the previous one: ten attempts in 4 h 58 min. All attempts carry the same bytes; each is signed anew.
 //!
+//! [`MockServer::delivery_fault`] adds a fault for the next deliveries: one is repeated, late, out of order, or not
+//! genuine. See [`DeliveryFault`]. [`MockServerBuilder::signing_clock`] signs with the system's clock, for a receiver in
+//! another process.
+//!
 //! With a stopped clock, an endpoint receives one event at a time, in the same order on every run. With a running
 //! clock, it receives up to 16 at once, and all endpoints together up to 64.
+//!
+//! # Mail
+//!
+//! `POST /emails` takes `from`, `to` (an address or several), `subject` and anything else.
+//! [`MockServer::sent_mail`] returns what was sent. For each recipient, the mock publishes what happens to the mail. The
+//! local part of the address, up to a `+`, decides what that is, in any domain:
+//!
+//! | address | events |
+//! |---|---|
+//! | `bounce@…` | `email.sent`, `email.bounced` with the type `Permanent` |
+//! | `soft-bounce@…` | `email.sent`, `email.bounced` with the type `Transient` |
+//! | `delay@…` | `email.sent`, `email.delivery_delayed`, and 5 minutes later by the mock's clock `email.delivered` |
+//! | `fail@…` | `email.sent`, `email.failed` |
+//! | `complain@…` | `email.sent`, `email.delivered`, `email.complained`; the address is suppressed afterwards |
+//! | `open@…` | `email.sent`, `email.delivered`, `email.opened` |
+//! | `click@…` | `email.sent`, `email.delivered`, `email.opened`, `email.clicked` |
+//! | `pending@…` | `email.sent`; the rest is up to [`MockServer::mail_outcome`] |
+//! | a suppressed address | `email.refused` |
+//! | any other | `email.sent`, `email.delivered` |
+//!
+//! All of these but the delivery of a delayed mail happen at once. [`MockServer::mail_outcome`] lets more happen to a
+//! sent mail; see [`MailOutcome`]. [`MockServer::receive_mail`] receives a mail.
 //!
 //! # For other languages
 //!
@@ -140,7 +166,12 @@
 //! | `DELETE /_mock/endpoints/{name}` | | |
 //! | `POST /_mock/events` | `{"type": "email.bounced", "data": {…}}` | `{"id": "evt_1"}`, when the first attempts are finished |
 //! | `POST /_mock/events/{id}/redeliver` | | |
-//! | `GET /_mock/attempts` | | `{"data": [{"event_id", "endpoint", "attempt", "at", "status" or "error", "next_at"}]}` |
+//! | `GET /_mock/attempts` | | `{"data": [{"event_id", "endpoint", "attempt", "at", "status" or "error", "fault", "next_at"}]}` |
+//! | `POST /_mock/delivery-faults` | `{"kind": "duplicate", "times": 1}`, see below | |
+//! | `DELETE /_mock/delivery-faults` | | |
+//! | `PUT /_mock/signing-clock` | `{"clock": "wall"}` or `{"clock": "mock"}` | |
+//! | `GET /_mock/emails` | | `{"data": [{"id", "from", "to", "subject", "at", "body"}]}` |
+//! | `POST /_mock/emails/{id}/outcome` | `{"type": "email.bounced", "to": "ada@example.com", "data": {"bounce_type": "Permanent", "detail": "…"}}`. Only `type` is required if the mail has one recipient. | `{"id": "evt_1"}`, when the first attempts are finished |
 //!
 //! A fault has at most one of `"status": 503`, `"close"` and `"garbage": true`. `"close": "before"` closes the
 //! connection before the request is applied, and `"after"` after it is applied. `"mid_body"` closes the connection in
@@ -152,6 +183,12 @@
 //! [`StoredContact`]. `GET /_mock/contacts` with `limit` or `after` returns a page, and `next` is the `after` of the
 //! following page. The list ends when `data` is empty. A body can have up to 16 MiB: send a larger seed in parts, the
 //! oldest contacts first, or start the server with the file.
+//!
+//! The `kind` of a delivery fault is `duplicate`, `reorder`, `stale`, `tampered`, `other_secret` or `missing_header`.
+//! `missing_header` takes a `"header"`, by default `webhook-signature`. `"times"`, `"endpoint"` and `"event_type"` can be
+//! added. The docs of [`DeliveryFault`] say what each does. To receive a mail, send an event: `{"type":
+//! "email.received", "data": {"from": "ada@example.com", "in_reply_to_email_id": "eml_00000001"}}`. The other members
+//! of `data` are filled in.
 //!
 //! `GET /_mock/requests` returns all recorded requests: the newest 1,000, as long as they take up no more than 64 MiB.
 //! With `limit` or `after`, it returns a page of them, and `next` is the `after` of the following page. The list ends
@@ -166,9 +203,11 @@ mod clock_move;
 mod connection_end;
 mod control;
 mod delivery;
+mod delivery_methods;
 mod exchange;
 mod faults;
 mod journal;
+mod mail_methods;
 mod mock_server;
 mod request_body;
 mod response;
@@ -185,7 +224,7 @@ mod write_timeout;
 pub use builder::MockServerBuilder;
 pub use clock::MockClock;
 pub use clock_move::ClockMove;
-pub use delivery::DeliveryAttempt;
+pub use delivery::{DeliveryAttempt, DeliveryFault, SigningClock};
 pub use faults::Fault;
 pub use journal::RecordedRequest;
 pub use mock_server::MockServer;
@@ -194,9 +233,12 @@ pub use service::dialect::{
     MissingName, OmittedMembers, OtherContentType, PropertyValues, ReasonAfterSubscribe,
     SegmentWithRules, SuccessStatus, UnknownMembers,
 };
+pub use service::inbound_mail::InboundMailSeed;
+pub use service::mail_outcome::MailOutcome;
 pub use service::reason::Reason;
 pub use service::seed_contact::SeedContact;
 pub use service::segment::SegmentKind;
+pub use service::sent_mail::SentMail;
 pub use service::stored_contact::StoredContact;
 #[cfg(feature = "wiremock")]
 pub use wiremock::{MockService, MockServiceBuilder};

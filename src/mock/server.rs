@@ -234,6 +234,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::super::clock::MockClock;
+    use super::super::delivery::SigningClock;
     use super::super::delivery::endpoints::Endpoints;
     use super::super::faults::Fault;
     use super::super::service::audience::{Audience, Settings};
@@ -256,6 +257,7 @@ mod tests {
         let initial = InitialState {
             audience: Audience::new(settings),
             endpoints: Endpoints::default(),
+            signing_clock: SigningClock::default(),
         };
         let runtime = tokio::runtime::Handle::current();
         let clock = MockClock::stopped(crate::Timestamp::from_unix(0));

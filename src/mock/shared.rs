@@ -9,10 +9,10 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::clock::MockClock;
-use super::delivery::attempt_queue::{AttemptKind, ScheduledAttempt};
-use super::delivery::deliveries::StartedAttempt;
 use super::delivery::event::NewEvent;
 use super::delivery::schedule::Step;
+use super::delivery::scheduled_attempt::{AttemptKind, ScheduledAttempt};
+use super::delivery::started_attempt::StartedAttempt;
 use super::exchange::Exchange;
 use super::journal::RecordedRequest;
 use super::service::audience::Audience;
@@ -89,7 +89,8 @@ impl Shared {
         let (result, has_events) = {
             let mut state = self.lock();
             let result = change(&mut state.audience);
-            (result, state.publish_outbox(self.clock.unix()))
+            let last_event = state.publish_outbox(self.clock.unix());
+            (result, last_event.is_some())
         };
         if has_events {
             self.update_schedule();
@@ -108,6 +109,28 @@ impl Shared {
         self.wait_for_attempts(number, AttemptKind::Automatic(1), resets)
             .await;
         id
+    }
+
+    /// Runs `change` on the audience and waits until the last event it causes has been attempted once at every
+    /// endpoint. Returns the id of that event, or an empty text if there is none.
+    pub(super) async fn publish<E>(
+        self: &Arc<Self>,
+        change: impl FnOnce(&mut Audience, i64) -> Result<(), E>,
+    ) -> Result<String, E> {
+        let (published, resets) = {
+            let mut state = self.lock();
+            let now = self.clock.unix();
+            state.publish_delayed(now);
+            change(&mut state.audience, now)?;
+            (state.publish_outbox(now), state.resets)
+        };
+        self.update_schedule();
+        let Some((number, id)) = published else {
+            return Ok(String::new());
+        };
+        self.wait_for_attempts(number, AttemptKind::Automatic(1), resets)
+            .await;
+        Ok(id)
     }
 
     /// Sends an event again and waits for the attempts. Returns `false` if no event has this id.
@@ -219,9 +242,15 @@ impl Shared {
     fn run_steps(self: &Arc<Self>, state: &mut State) -> Option<i64> {
         while !state.is_closed {
             let now = self.clock.unix();
+            state.publish_delayed(now);
+            let next_event = state.audience.next_due();
             // With a stopped clock, one attempt at a time makes the order the same on every run.
             let one_at_a_time = self.clock.is_stopped();
-            match state.deliveries.schedule.step(now, one_at_a_time) {
+            match state
+                .deliveries
+                .schedule
+                .step(now, one_at_a_time, next_event)
+            {
                 Step::Start(attempt) => self.start_attempt(state, attempt, now),
                 Step::MoveClock(to) => self.clock.move_to(to),
                 Step::Wait(next_due) => return next_due,
@@ -245,7 +274,8 @@ impl Shared {
         {
             let mut state = self.lock();
             if state.resets == resets {
-                state.deliveries.finish(started, outcome);
+                let now = self.clock.unix();
+                state.deliveries.finish(started, outcome, now);
             }
         }
         self.update_schedule();
@@ -253,7 +283,10 @@ impl Shared {
 
     async fn wait_for_attempts(&self, event: u64, kind: AttemptKind, resets: u64) {
         self.wait_until(resets, |state| {
-            !state.deliveries.schedule.attempts.is_open(event, kind)
+            let attempts = &state.deliveries.schedule.attempts;
+            !attempts.is_open(event, kind)
+                && !attempts.is_open(event, AttemptKind::Duplicate)
+                && !attempts.has_released()
         })
         .await;
     }

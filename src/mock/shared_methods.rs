@@ -254,6 +254,24 @@ macro_rules! audience_methods {
             }
         }
 
+        /// Returns the newest 10,000 mails that `POST /emails` accepted, in the order they were sent.
+        ///
+        /// Fewer are kept if they take up more than 64 MiB of memory.
+        ///
+        /// # Example: the mail that a program under test sends
+        ///
+        /// ```
+        $(#[$start])*
+        /// // … the program under test sends mail, then:
+        /// let subjects: Vec<String> = mock.sent_mail().into_iter().map(|mail| mail.subject).collect();
+        /// # assert!(subjects.is_empty());
+        $(#[$end])*
+        /// ```
+        #[must_use]
+        pub fn sent_mail(&self) -> Vec<SentMail> {
+            self.with_audience(|audience| audience.sent_mail())
+        }
+
         /// Returns a contact as the service has stored it, or `None` if no contact has this address.
         ///
         /// # Example: an address that is not a contact

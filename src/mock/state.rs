@@ -2,6 +2,7 @@
 
 use tokio::task::JoinSet;
 
+use super::delivery::SigningClock;
 use super::delivery::deliveries::Deliveries;
 use super::delivery::endpoints::Endpoints;
 use super::delivery::event::NewEvent;
@@ -15,6 +16,7 @@ use super::service::audience::Audience;
 pub(super) struct InitialState {
     pub(super) audience: Audience,
     pub(super) endpoints: Endpoints,
+    pub(super) signing_clock: SigningClock,
 }
 
 /// The state of a mock server. It is behind one lock, which is never held across an await.
@@ -40,7 +42,7 @@ impl State {
             audience: initial.audience,
             faults: ActiveFaults::default(),
             journal: Journal::default(),
-            deliveries: Deliveries::new(initial.endpoints),
+            deliveries: Deliveries::new(initial.endpoints, initial.signing_clock),
             attempt_tasks: JoinSet::new(),
             resets: 0,
             canceled_clock_moves: 0,
@@ -51,7 +53,8 @@ impl State {
     /// Restores the initial state and aborts running attempts. The numbers of events continue.
     pub(super) fn reset(&mut self, initial: InitialState) {
         self.audience = initial.audience;
-        self.deliveries.reset(initial.endpoints);
+        self.deliveries
+            .reset(initial.endpoints, initial.signing_clock);
         self.attempt_tasks = JoinSet::new();
         self.faults.clear();
         self.journal.clear();
@@ -67,17 +70,20 @@ impl State {
             &mut self.journal,
             now,
         );
-        (exchange, self.publish_outbox(now))
+        (exchange, self.publish_outbox(now).is_some())
     }
 
-    /// Publishes the events that the audience caused. Returns whether there were any.
-    pub(super) fn publish_outbox(&mut self, now: i64) -> bool {
-        let events = self.audience.take_events();
-        let has_events = !events.is_empty();
-        for event in events {
-            self.publish(NewEvent::new(event.event_type, event.data), now);
-        }
-        has_events
+    /// Publishes the events of the delayed mail that is due by `now`.
+    pub(super) fn publish_delayed(&mut self, now: i64) {
+        self.audience.deliver_delayed(now);
+        self.publish_outbox(now);
+    }
+
+    /// Publishes the events that the audience caused. Returns the number and the id of the last, or `None` if there
+    /// were none.
+    pub(super) fn publish_outbox(&mut self, now: i64) -> Option<(u64, String)> {
+        let events = self.audience.take_events().into_iter();
+        events.map(|event| self.publish(event.into(), now)).last()
     }
 
     /// Records an event as engagement and schedules its delivery. Returns its number and its id.

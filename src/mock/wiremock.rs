@@ -12,6 +12,7 @@ use super::service::message::Request;
 use super::service::seed::Seed;
 use super::service::seed_contact::SeedContact;
 use super::service::segment::SegmentKind;
+use super::service::sent_mail::SentMail;
 use super::service::stored_contact::StoredContact;
 use super::shared_methods::{audience_methods, settings_methods};
 use crate::Timestamp;

@@ -63,6 +63,11 @@ const _: () = {
     shared::<mock::Reason>();
     shared::<mock::RecordedRequest>();
     shared::<mock::DeliveryAttempt>();
+    shared::<mock::DeliveryFault>();
+    shared::<mock::InboundMailSeed>();
+    shared::<mock::MailOutcome>();
+    shared::<mock::SentMail>();
+    shared::<mock::SigningClock>();
     shared::<Verifier>();
     shared::<VerifierBuilder>();
     shared::<Signer>();

@@ -3,7 +3,9 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::mock::delivery::SigningClock;
 use crate::mock::journal::RecordedRequest;
+use crate::mock::service::mail_outcome::{MailOutcome, OutcomeKind};
 use crate::mock::service::refusal::Refusal;
 use crate::mock::service::segment::SegmentKind;
 
@@ -64,6 +66,65 @@ pub(super) struct CeilingBody {
 pub(super) struct EndpointBody {
     pub(super) url: String,
     pub(super) secret: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SigningClockBody {
+    pub(super) clock: SigningClockName,
+}
+
+/// The name of a [`SigningClock`].
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum SigningClockName {
+    Mock,
+    Wall,
+}
+
+impl From<SigningClockName> for SigningClock {
+    fn from(name: SigningClockName) -> Self {
+        match name {
+            SigningClockName::Mock => Self::Mock,
+            SigningClockName::Wall => Self::Wall,
+        }
+    }
+}
+
+/// What happens to a sent mail.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OutcomeBody {
+    #[serde(rename = "type")]
+    event_type: String,
+    /// Default: the only recipient of the mail.
+    to: Option<String>,
+    #[serde(default)]
+    data: OutcomeData,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OutcomeData {
+    bounce_type: Option<String>,
+    detail: Option<String>,
+}
+
+impl OutcomeBody {
+    pub(super) fn into_outcome(self) -> Result<MailOutcome, Refusal> {
+        let kind = OutcomeKind::from_event_type(&self.event_type).map_err(Refusal::invalid)?;
+        let mut outcome = MailOutcome::new(kind);
+        if let Some(to) = self.to {
+            outcome = outcome.to(to);
+        }
+        if let Some(bounce_type) = self.data.bounce_type {
+            outcome = outcome.bounce_type(bounce_type);
+        }
+        if let Some(detail) = self.data.detail {
+            outcome = outcome.detail(detail);
+        }
+        Ok(outcome)
+    }
 }
 
 /// Returns a recorded request as JSON. The values of a repeated header are joined by `, `, as HTTP allows.

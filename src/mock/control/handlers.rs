@@ -5,10 +5,12 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::bodies::{
-    CeilingBody, ClockBody, EndpointBody, EngagementBody, SegmentBody, TopicBody, request_json,
+    CeilingBody, ClockBody, EndpointBody, EngagementBody, OutcomeBody, SegmentBody,
+    SigningClockBody, TopicBody, request_json,
 };
 use super::call::{Call, CallResult, no_content, ok};
 use super::page_query::PageQuery;
+use crate::mock::delivery::delivery_fault_json::DeliveryFaultJson;
 use crate::mock::delivery::event::NewEvent;
 use crate::mock::delivery::post::Target;
 use crate::mock::faults::json::FaultJson;
@@ -142,6 +144,43 @@ pub(super) async fn redeliver(call: &Call<'_>) -> CallResult {
     } else {
         Err(Refusal::not_found(format!("there is no event {id:?}")))
     }
+}
+
+pub(super) fn add_delivery_fault(call: &Call<'_>) -> CallResult {
+    let fault = call
+        .json::<DeliveryFaultJson>()?
+        .into_fault()
+        .map_err(Refusal::invalid)?;
+    call.shared.lock().deliveries.add_fault(fault);
+    Ok(no_content())
+}
+
+pub(super) fn clear_delivery_faults(call: &Call<'_>) -> CallResult {
+    call.shared.lock().deliveries.clear_faults();
+    Ok(no_content())
+}
+
+pub(super) fn put_signing_clock(call: &Call<'_>) -> CallResult {
+    let SigningClockBody { clock } = call.json()?;
+    call.shared
+        .lock()
+        .deliveries
+        .set_signing_clock(clock.into());
+    Ok(no_content())
+}
+
+pub(super) fn list_emails(call: &Call<'_>) -> CallResult {
+    let emails = call.shared.lock().audience.sent_mail();
+    Ok(ok(&json!({"data": emails})))
+}
+
+pub(super) async fn mail_outcome(call: &Call<'_>) -> CallResult {
+    let outcome = call.json::<OutcomeBody>()?.into_outcome()?;
+    let id = call
+        .shared
+        .publish(|audience, now| audience.mail_outcome(call.parameter, &outcome, now))
+        .await?;
+    Ok(ok(&json!({"id": id})))
 }
 
 pub(super) fn list_attempts(call: &Call<'_>) -> CallResult {

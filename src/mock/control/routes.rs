@@ -49,6 +49,15 @@ const ROUTES: &[Route] = &[
     Route { path: "events/{id}/redeliver", methods: &[
         ("POST", Async(|call| Box::pin(handlers::redeliver(call)))),
     ] },
+    Route { path: "delivery-faults", methods: &[
+        ("POST", Sync(handlers::add_delivery_fault)),
+        ("DELETE", Sync(handlers::clear_delivery_faults)),
+    ] },
+    Route { path: "signing-clock", methods: &[("PUT", Sync(handlers::put_signing_clock))] },
+    Route { path: "emails", methods: &[("GET", Sync(handlers::list_emails))] },
+    Route { path: "emails/{id}/outcome", methods: &[
+        ("POST", Async(|call| Box::pin(handlers::mail_outcome(call)))),
+    ] },
     Route { path: "attempts", methods: &[("GET", Sync(handlers::list_attempts))] },
 ];
 

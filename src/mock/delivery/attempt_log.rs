@@ -29,6 +29,10 @@ pub struct DeliveryAttempt {
     /// The reason that no complete response arrived, as text. `None` if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// The name of the [`DeliveryFault`](super::super::DeliveryFault) that affected the attempt, such as `stale`.
+    /// `None` if the attempt was genuine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<&'static str>,
     /// When the next attempt is due. `None` if there is no next attempt.
     pub next_at: Option<Timestamp>,
 }

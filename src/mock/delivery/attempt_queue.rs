@@ -2,34 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use super::scheduled_attempt::{AttemptKind, ScheduledAttempt};
+
 /// The most attempts that run at once. Each opens a socket, and many processes may have only 1,024 open files.
 const MAX_RUNNING: usize = 64;
 
 /// The most attempts that run at once for one endpoint. A slow endpoint does not block the others.
 const MAX_RUNNING_PER_ENDPOINT: usize = 16;
-
-/// An attempt to deliver one event to one endpoint.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::mock) struct ScheduledAttempt {
-    /// When the attempt is due, in Unix seconds.
-    pub(in crate::mock) due: i64,
-    /// The number of the event. Events are numbered in the order they are published.
-    pub(in crate::mock) event: u64,
-    /// The number of the endpoint. Endpoints are numbered in the order they are added.
-    pub(in crate::mock) endpoint: u64,
-    pub(in crate::mock) kind: AttemptKind,
-    /// Unique for each attempt.
-    serial: u64,
-}
-
-/// The reason for an attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::mock) enum AttemptKind {
-    /// One of the ten automatic attempts, counted from 1.
-    Automatic(u32),
-    /// A redelivery on request. It is not retried.
-    Redelivery,
-}
 
 /// The attempts that are pending or running.
 ///
@@ -41,18 +20,35 @@ pub(in crate::mock) struct AttemptQueue {
     running: Vec<ScheduledAttempt>,
     /// The number of attempts of each event and kind that are pending or running. No count is 0.
     open: BTreeMap<(u64, AttemptKind), usize>,
+    /// The attempt that is held back at an endpoint, until it has been made.
+    held_back: BTreeMap<u64, HeldBack>,
     next_serial: u64,
 }
 
 /// The pending attempts for one endpoint, by due time, event and serial number.
 type EndpointQueue = BTreeMap<(i64, u64, u64), ScheduledAttempt>;
 
+/// An attempt that is held back, pending or running.
+#[derive(Clone, Copy, Debug)]
+struct HeldBack {
+    due: i64,
+    event: u64,
+    serial: u64,
+    is_released: bool,
+}
+
 /// The place of a pending attempt in the order of all: due time, event, endpoint and serial number.
 type OrderKey = (i64, u64, u64, u64);
 
 impl AttemptQueue {
-    /// Adds an attempt.
-    pub(in crate::mock) fn add(&mut self, due: i64, event: u64, endpoint: u64, kind: AttemptKind) {
+    /// Adds an attempt. Returns its serial number.
+    pub(in crate::mock) fn add(
+        &mut self,
+        due: i64,
+        event: u64,
+        endpoint: u64,
+        kind: AttemptKind,
+    ) -> u64 {
         let serial = self.next_serial;
         self.next_serial += 1;
         let attempt = ScheduledAttempt {
@@ -67,6 +63,52 @@ impl AttemptQueue {
             .or_default()
             .insert((due, event, serial), attempt);
         *self.open.entry((event, kind)).or_default() += 1;
+        serial
+    }
+
+    /// Puts back an attempt that has just started. It is due when it is [released](Self::release), or at `due`.
+    pub(in crate::mock) fn hold_back(&mut self, attempt: &ScheduledAttempt, due: i64) {
+        self.finish(attempt);
+        let ScheduledAttempt {
+            event, endpoint, ..
+        } = *attempt;
+        let serial = self.add(due, event, endpoint, AttemptKind::HeldBack);
+        let held_back = HeldBack {
+            due,
+            event,
+            serial,
+            is_released: false,
+        };
+        self.held_back.insert(endpoint, held_back);
+    }
+
+    /// Returns whether an attempt for an endpoint is held back, or was and is still open.
+    pub(in crate::mock) fn holds_back(&self, endpoint: u64) -> bool {
+        self.held_back.contains_key(&endpoint)
+    }
+
+    /// Makes the attempt that is held back at an endpoint due at `now`, if its event is earlier than `event`.
+    pub(in crate::mock) fn release(&mut self, endpoint: u64, event: u64, now: i64) {
+        let (Some(held), Some(queue)) = (
+            self.held_back.get_mut(&endpoint),
+            self.pending.get_mut(&endpoint),
+        ) else {
+            return;
+        };
+        if held.event >= event {
+            return;
+        }
+        if let Some(mut attempt) = queue.remove(&(held.due, held.event, held.serial)) {
+            held.due = held.due.min(now);
+            held.is_released = true;
+            attempt.due = held.due;
+            queue.insert((held.due, held.event, held.serial), attempt);
+        }
+    }
+
+    /// Returns whether an attempt is still open that was held back and then released.
+    pub(in crate::mock) fn has_released(&self) -> bool {
+        self.held_back.values().any(|held| held.is_released)
     }
 
     /// Moves the first attempt that is due at `now` from pending to running, and returns it.
@@ -96,6 +138,9 @@ impl AttemptQueue {
         self.running.retain(|other| other.serial != attempt.serial);
         let was_running = self.running.len() < before;
         if was_running {
+            if attempt.kind == AttemptKind::HeldBack {
+                self.held_back.remove(&attempt.endpoint);
+            }
             self.close(attempt.event, attempt.kind);
         }
         was_running
@@ -104,6 +149,7 @@ impl AttemptQueue {
     /// Removes all pending attempts for an endpoint. Returns the event of each.
     pub(in crate::mock) fn remove_endpoint(&mut self, endpoint: u64) -> Vec<u64> {
         let removed = self.pending.remove(&endpoint).unwrap_or_default();
+        self.held_back.remove(&endpoint);
         removed
             .into_values()
             .map(|attempt| {

@@ -1,19 +1,18 @@
 //! The state of all webhook deliveries: endpoints, events, open attempts and the attempt log.
 
-use std::time::Duration;
-
-use bytes::Bytes;
-
 use crate::Timestamp;
 
 use super::attempt_log::{AttemptLog, DeliveryAttempt, is_success};
-use super::attempt_queue::{AttemptKind, ScheduledAttempt};
 use super::backoff::gap_after;
+use super::delivery_fault::{ActiveDeliveryFaults, DeliveryFault, DeliveryFaultKind};
 use super::endpoints::Endpoints;
 use super::event::NewEvent;
 use super::event_store::EventStore;
 use super::post::Target;
 use super::schedule::Schedule;
+use super::scheduled_attempt::{AttemptKind, ScheduledAttempt};
+use super::signing::SigningClock;
+use super::started_attempt::StartedAttempt;
 
 /// The endpoints, the events, the open attempts and the attempt log.
 ///
@@ -24,46 +23,42 @@ pub(in crate::mock) struct Deliveries {
     endpoints: Endpoints,
     events: EventStore,
     log: AttemptLog,
-}
-
-/// An attempt that has started, with everything that is needed to make it.
-#[derive(Debug)]
-pub(in crate::mock) struct StartedAttempt {
-    scheduled: ScheduledAttempt,
-    target: Target,
-    endpoint: String,
-    event_type: String,
-    body: Bytes,
-    /// When the attempt started, by the server's clock.
-    at: i64,
-    /// The number of the attempt for this event and endpoint.
-    attempt: u32,
-    log_number: u64,
-}
-
-impl StartedAttempt {
-    /// Posts the event. Returns the status of the response, or why there is none within `timeout`.
-    pub(in crate::mock) async fn post(&self, timeout: Duration) -> Result<u16, String> {
-        self.target
-            .post(&self.event_type, self.at, self.body.clone(), timeout)
-            .await
-    }
+    faults: ActiveDeliveryFaults,
+    signing_clock: SigningClock,
 }
 
 impl Deliveries {
-    pub(in crate::mock) fn new(endpoints: Endpoints) -> Self {
+    pub(in crate::mock) fn new(endpoints: Endpoints, signing_clock: SigningClock) -> Self {
         Self {
             endpoints,
+            signing_clock,
             ..Self::default()
         }
     }
 
-    /// Goes back to `endpoints` and no events. Only the numbers of events continue: no id is used twice.
-    pub(in crate::mock) fn reset(&mut self, endpoints: Endpoints) {
-        self.schedule = Schedule::default();
-        self.endpoints = endpoints;
-        self.events.clear();
-        self.log = AttemptLog::default();
+    /// Goes back to the start and no events. Only the numbers of events continue: no id is used twice.
+    pub(in crate::mock) fn reset(&mut self, endpoints: Endpoints, signing_clock: SigningClock) {
+        let mut events = std::mem::take(&mut self.events);
+        events.clear();
+        *self = Self {
+            events,
+            ..Self::new(endpoints, signing_clock)
+        };
+    }
+
+    /// Sets the clock that attempts are signed by from now on.
+    pub(in crate::mock) fn set_signing_clock(&mut self, clock: SigningClock) {
+        self.signing_clock = clock;
+    }
+
+    /// Adds a fault for the next attempts that match.
+    pub(in crate::mock) fn add_fault(&mut self, fault: DeliveryFault) {
+        self.faults.add(fault);
+    }
+
+    /// Removes all faults. An attempt that is held back stays so.
+    pub(in crate::mock) fn clear_faults(&mut self) {
+        self.faults.clear();
     }
 
     /// Adds an endpoint, or changes the URL and the secret of the endpoint with this name.
@@ -97,7 +92,7 @@ impl Deliveries {
         Some(number)
     }
 
-    /// Starts an attempt. Returns `None` if its endpoint has been removed.
+    /// Starts an attempt. Returns `None` if its endpoint has been removed, or if a fault holds it back.
     pub(in crate::mock) fn start(
         &mut self,
         scheduled: ScheduledAttempt,
@@ -109,6 +104,25 @@ impl Deliveries {
             self.schedule.attempts.finish(&scheduled);
             return None;
         };
+        let fault = match scheduled.kind {
+            AttemptKind::HeldBack => Some(DeliveryFaultKind::Reorder),
+            AttemptKind::Duplicate => Some(DeliveryFaultKind::Duplicate),
+            AttemptKind::Automatic(_) | AttemptKind::Redelivery => {
+                let can_hold_back = scheduled.kind == AttemptKind::Automatic(1)
+                    && !self.schedule.attempts.holds_back(scheduled.endpoint);
+                let faults = &mut self.faults;
+                faults.take(&endpoint.name, &event.event_type, |kind| match kind {
+                    DeliveryFaultKind::Reorder => can_hold_back,
+                    DeliveryFaultKind::Duplicate => false,
+                    DeliveryFaultKind::Signing(_) => true,
+                })
+            }
+        };
+        if scheduled.kind != AttemptKind::HeldBack && fault == Some(DeliveryFaultKind::Reorder) {
+            let due = at.saturating_add(gap_after(1).unwrap_or(0));
+            self.schedule.attempts.hold_back(&scheduled, due);
+            return None;
+        }
 
         Some(StartedAttempt {
             target: endpoint.target.clone(),
@@ -118,6 +132,8 @@ impl Deliveries {
             at,
             attempt: event.count_attempt(scheduled.endpoint),
             log_number: self.log.next_number(),
+            fault,
+            signing_clock: self.signing_clock,
             scheduled,
         })
     }
@@ -127,10 +143,17 @@ impl Deliveries {
         &mut self,
         started: StartedAttempt,
         outcome: Result<u16, String>,
+        now: i64,
     ) {
         let scheduled = &started.scheduled;
         if !self.schedule.attempts.finish(scheduled) {
             return;
+        }
+        self.schedule
+            .attempts
+            .release(scheduled.endpoint, scheduled.event, now);
+        if outcome.as_ref().is_ok_and(|status| is_success(*status)) {
+            self.schedule_duplicate(&started, now);
         }
         // Looked up before the event is closed, which may drop it.
         let event_id = self
@@ -151,6 +174,7 @@ impl Deliveries {
             at: Timestamp::from_unix(started.at),
             status,
             error,
+            fault: started.fault.map(|fault| fault.name()),
             next_at: next_at.map(Timestamp::from_unix),
         };
         self.log.record(started.log_number, attempt);
@@ -169,6 +193,28 @@ impl Deliveries {
             .open_attempts(event, self.endpoints.numbers().len());
     }
 
+    /// Schedules one more attempt after a successful one, if a fault asks for it.
+    fn schedule_duplicate(&mut self, started: &StartedAttempt, now: i64) {
+        let ScheduledAttempt {
+            event,
+            endpoint,
+            kind,
+            ..
+        } = started.scheduled;
+        if kind == AttemptKind::Duplicate || self.endpoints.find(endpoint).is_none() {
+            return;
+        }
+        let is_duplicate = |kind: &DeliveryFaultKind| *kind == DeliveryFaultKind::Duplicate;
+        let fault = self
+            .faults
+            .take(&started.endpoint, &started.event_type, is_duplicate);
+        if fault.is_some() {
+            let attempts = &mut self.schedule.attempts;
+            attempts.add(now, event, endpoint, AttemptKind::Duplicate);
+            self.events.open_attempts(event, 1);
+        }
+    }
+
     /// Schedules the attempt that follows a finished one and returns its due time, or closes the finished one.
     fn schedule_retry(
         &mut self,
@@ -182,14 +228,14 @@ impl Deliveries {
             ..
         } = started.scheduled;
         let has_succeeded = outcome.as_ref().is_ok_and(|status| is_success(*status));
-        let retry = match kind {
-            AttemptKind::Automatic(number)
-                if !has_succeeded && self.endpoints.find(endpoint).is_some() =>
-            {
-                gap_after(number).map(|gap| (number + 1, started.at.saturating_add(gap)))
-            }
-            _ => None,
+        let number = match kind {
+            AttemptKind::Automatic(number) => Some(number),
+            AttemptKind::HeldBack => Some(1),
+            AttemptKind::Redelivery | AttemptKind::Duplicate => None,
         };
+        let retry = number
+            .filter(|_| !has_succeeded && self.endpoints.find(endpoint).is_some())
+            .and_then(|number| Some((number + 1, started.at.saturating_add(gap_after(number)?))));
         let Some((number, due)) = retry else {
             self.events.close_attempt(event);
             return None;
@@ -211,9 +257,9 @@ mod tests {
     }
 
     fn deliver_all(deliveries: &mut Deliveries, now: i64) {
-        while let Step::Start(attempt) = deliveries.schedule.step(now, true) {
+        while let Step::Start(attempt) = deliveries.schedule.step(now, true, None) {
             let started = deliveries.start(attempt, now).unwrap();
-            deliveries.finish(started, Ok(200));
+            deliveries.finish(started, Ok(200), now);
         }
     }
 

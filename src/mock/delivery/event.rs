@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::mock::faults;
+use crate::mock::service::inbound_mail::authentication_results;
+use crate::mock::service::mail::{Mail, typical_detail};
+use crate::mock::service::message::OutgoingEvent;
 use crate::webhooks::EventType;
 
 /// An event to send. Only the type is required.
@@ -26,8 +29,8 @@ fn empty() -> Value {
 }
 
 impl NewEvent {
-    /// Creates an event that the service itself emits.
-    pub(in crate::mock) fn new(event_type: String, data: Value) -> Self {
+    /// Creates an event that happens when it is published.
+    pub(super) fn new(event_type: String, data: Value) -> Self {
         Self {
             event_type,
             data,
@@ -83,33 +86,42 @@ impl NewEvent {
     }
 }
 
+/// An event that the service itself emits.
+impl From<OutgoingEvent> for NewEvent {
+    fn from(event: OutgoingEvent) -> Self {
+        Self {
+            created_at: Some(event.at),
+            ..Self::new(event.event_type, event.data)
+        }
+    }
+}
+
 /// Adds missing members to the data of a known type (interface sections 6.3 and 6.4).
 fn complete(event_type: &str, data: &mut Map<String, Value>) {
-    let event_type = EventType::from(event_type);
-    let defaults = match event_type {
+    let defaults = match EventType::from(event_type) {
         EventType::Other(_) => return,
-        EventType::Received => json!({
-            "inbound_id": "inb_sample",
-            "from": "sender@example.com",
-            "to": ["inbox@example.com"],
-            "subject": "A message",
-            "text": "Hello",
-            "authentication_results":
-                "mx.example.com; spf=pass smtp.mailfrom=example.com; dkim=not-evaluated; dmarc=not-evaluated",
-        }),
-        _ => json!({
-            "email_id": "em_sample",
-            "from": "sender@example.com",
-            "to": "recipient@example.com",
-            "subject": "A message",
-            "bounce_type": if event_type == EventType::Bounced { "Permanent" } else { "" },
-            "detail": match event_type {
-                EventType::Bounced => "550 5.1.1 no such user",
-                EventType::DeliveryDelayed => "451 4.7.1 try again later",
-                EventType::Refused => "the address is suppressed",
-                _ => "",
-            },
-        }),
+        EventType::Received => {
+            let from = data.get("from").and_then(Value::as_str);
+            json!({
+                "inbound_id": "inb_sample",
+                "from": "sender@example.com",
+                "to": ["inbox@example.com"],
+                "subject": "A message",
+                "text": "Hello",
+                "authentication_results":
+                    authentication_results(from.unwrap_or("sender@example.com"), "pass"),
+            })
+        }
+        known => {
+            let default_type = if known == EventType::Bounced {
+                "Permanent"
+            } else {
+                ""
+            };
+            let given_type = data.get("bounce_type").and_then(Value::as_str);
+            let detail = typical_detail(event_type, given_type.unwrap_or(default_type));
+            Mail::sample().event_data("recipient@example.com", default_type, detail)
+        }
     };
     let Value::Object(defaults) = defaults else {
         return;
@@ -137,6 +149,12 @@ mod tests {
         for member in ["email_id", "from", "subject", "detail"] {
             assert!(event.data[member].is_string(), "{member}");
         }
+        let received = json!({"type": "email.received", "data": {"from": "ada@x.io"}});
+        let received = NewEvent::parse(received).unwrap();
+        assert_eq!(
+            received.data["authentication_results"],
+            "mx.example.com; spf=pass smtp.mailfrom=x.io; dkim=not-evaluated; dmarc=not-evaluated"
+        );
     }
 
     #[test]

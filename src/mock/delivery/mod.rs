@@ -1,13 +1,20 @@
 //! Webhook deliveries: when an attempt is made, how it is made, and the log of attempts.
 
 mod attempt_log;
-pub(super) mod attempt_queue;
+mod attempt_queue;
 mod backoff;
 pub(super) mod deliveries;
+mod delivery_fault;
+pub(super) mod delivery_fault_json;
 pub(super) mod endpoints;
 pub(super) mod event;
 mod event_store;
 pub(super) mod post;
 pub(super) mod schedule;
+pub(super) mod scheduled_attempt;
+mod signing;
+pub(super) mod started_attempt;
 
 pub use attempt_log::DeliveryAttempt;
+pub use delivery_fault::DeliveryFault;
+pub use signing::SigningClock;

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST, USER_AGENT};
@@ -15,8 +15,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::Timestamp;
-use crate::webhooks::{EventType, Signer};
+use super::signing::{Signers, SigningFault};
 
 /// The URL that events are posted to, and the signer for them. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -29,7 +28,7 @@ struct TargetInner {
     /// The value of the `Host` header.
     authority: String,
     path_and_query: String,
-    signer: Signer,
+    signers: Signers,
 }
 
 impl Target {
@@ -61,7 +60,7 @@ impl Target {
         };
         let (host, port) =
             host_and_port(authority).map_err(|problem| format!("{url:?}: {problem}"))?;
-        let signer = Signer::new(secret)
+        let signers = Signers::new(secret)
             .map_err(|error| format!("the secret for {url:?} cannot be used: {error}"))?;
 
         Ok(Self(Arc::new(TargetInner {
@@ -72,11 +71,11 @@ impl Target {
                 path if path.starts_with('/') => path.to_owned(),
                 query => format!("/{query}"),
             },
-            signer,
+            signers,
         })))
     }
 
-    /// Signs `body` for the time `at` and posts it. Returns the status of the response.
+    /// Signs `body` for the time `at`, applies the fault and posts it. Returns the status of the response.
     ///
     /// Does not follow redirects: a 3xx is returned like any other status.
     ///
@@ -86,14 +85,12 @@ impl Target {
     pub(in crate::mock) async fn post(
         &self,
         event_type: &str,
-        at: i64,
+        at: SystemTime,
         body: Bytes,
+        fault: Option<&SigningFault>,
         timeout: Duration,
     ) -> Result<u16, String> {
-        let at = Timestamp::from_unix(at)
-            .to_system_time()
-            .unwrap_or(UNIX_EPOCH);
-        let signed_headers = self.0.signer.sign(&EventType::from(event_type), at, &body);
+        let (signed_headers, body) = self.0.signers.sign(event_type, at, body, fault);
 
         match tokio::time::timeout(timeout, self.0.send(signed_headers, body)).await {
             Ok(Ok(status)) => Ok(status),

@@ -1,6 +1,7 @@
 //! Decides when to start an attempt and when to move the clock. Pure: the current time is an argument.
 
-use super::attempt_queue::{AttemptQueue, ScheduledAttempt};
+use super::attempt_queue::AttemptQueue;
+use super::scheduled_attempt::ScheduledAttempt;
 
 /// The next action of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,12 +47,20 @@ impl Schedule {
     }
 
     /// Returns what to do at `now`. With `one_at_a_time`, each endpoint has at most one running attempt.
-    pub(in crate::mock) fn step(&mut self, now: i64, one_at_a_time: bool) -> Step {
+    ///
+    /// `next_event` is when the next event will be published. The clock does not move past it.
+    pub(in crate::mock) fn step(
+        &mut self,
+        now: i64,
+        one_at_a_time: bool,
+        next_event: Option<i64>,
+    ) -> Step {
         if let Some(attempt) = self.attempts.start_due(now, one_at_a_time) {
             return Step::Start(attempt);
         }
 
-        let next_due = self.attempts.next_due(one_at_a_time);
+        let next_attempt = self.attempts.next_due(one_at_a_time);
+        let next_due = next_attempt.into_iter().chain(next_event).min();
         let Some(target) = self.clock_target else {
             return Step::Wait(next_due);
         };
@@ -83,15 +92,15 @@ impl Schedule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::attempt_queue::AttemptKind;
     use super::super::backoff::gap_after;
+    use super::super::scheduled_attempt::AttemptKind;
     use super::*;
 
     /// Moves the clock to its target. Every attempt fails. Returns when each attempt was made, and the final time.
     fn run(schedule: &mut Schedule, mut now: i64) -> (Vec<(i64, u64, u64)>, i64) {
         let mut made = Vec::new();
         loop {
-            match schedule.step(now, true) {
+            match schedule.step(now, true, None) {
                 Step::Start(attempt) => {
                     made.push((now, attempt.event, attempt.endpoint));
                     schedule.attempts.finish(&attempt);
@@ -148,16 +157,16 @@ mod tests {
     fn the_clock_waits_for_running_attempts() {
         let mut schedule = Schedule::default();
         schedule.attempts.add(1_000, 1, 1, AttemptKind::Redelivery);
-        let Step::Start(attempt) = schedule.step(1_000, true) else {
+        let Step::Start(attempt) = schedule.step(1_000, true, None) else {
             panic!("the attempt is due");
         };
 
         schedule.advance_clock(1_000, 60);
 
-        assert_eq!(schedule.step(1_000, true), Step::Wait(None));
+        assert_eq!(schedule.step(1_000, true, None), Step::Wait(None));
         assert!(!schedule.has_reached(1_060, 1_000));
         assert!(schedule.attempts.finish(&attempt));
-        assert_eq!(schedule.step(1_000, true), Step::MoveClock(1_060));
+        assert_eq!(schedule.step(1_000, true, None), Step::MoveClock(1_060));
         assert!(schedule.has_reached(1_060, 1_060));
     }
 
@@ -171,6 +180,27 @@ mod tests {
         let (made, now) = run(&mut schedule, 1_000);
 
         assert_eq!((made.len(), now), (1, 1_100));
+    }
+
+    #[test]
+    fn the_clock_stops_where_the_next_event_is_published() {
+        let mut schedule = Schedule::default();
+        schedule.attempts.add(1_090, 1, 1, AttemptKind::Redelivery);
+        schedule.advance_clock(1_000, 60);
+
+        assert_eq!(
+            schedule.step(1_000, true, Some(1_020)),
+            Step::MoveClock(1_020)
+        );
+        assert_eq!(
+            schedule.step(1_020, true, Some(1_070)),
+            Step::MoveClock(1_060)
+        );
+        assert_eq!(
+            schedule.step(1_060, true, Some(1_070)),
+            Step::Wait(Some(1_070))
+        );
+        assert_eq!(schedule.step(1_060, true, None), Step::Wait(Some(1_090)));
     }
 
     #[test]

@@ -7,15 +7,20 @@ use serde_json::Value;
 use super::audience_state::AudienceState;
 use super::dialect::Dialect;
 use super::engagement::Engagement;
+use super::inbound_mail::InboundMailSeed;
 use super::key::{DEFAULT_FULL_KEY, DEFAULT_SENDING_KEY, KeyKind, Keys};
+use super::mail_outcome::MailOutcome;
 use super::message::{OutgoingEvent, Reply, Request};
 use super::refusal::Refusal;
 use super::router::{Operation, Route};
 use super::seed::Seed;
 use super::seed_contact::SeedContact;
 use super::segment::{Segment, SegmentKind};
+use super::sent_mail::SentMail;
 use super::stored_contact::StoredContact;
-use super::{batch, consent, contacts, content_type, emails, listing, seeding};
+use super::{
+    batch, consent, contacts, content_type, emails, inbound_mail, listing, mail_events, seeding,
+};
 
 /// The settings of a service.
 #[derive(Clone)]
@@ -79,6 +84,7 @@ impl Audience {
 
     /// Handles a request that arrives at `now`, in Unix seconds. Every request gets a reply, however malformed.
     pub(crate) fn handle(&mut self, request: &Request<'_>, now: i64) -> Reply {
+        self.deliver_delayed(now);
         self.dispatch(request, now)
             .unwrap_or_else(|refusal| refusal.reply(self.state.dialect().error_shape))
     }
@@ -131,6 +137,45 @@ impl Audience {
     /// Call it for events that a test sends. Those that the service publishes are already recorded.
     pub(crate) fn record_event(&mut self, event_type: &str, data: &Value, at: i64) {
         self.state.record_event(event_type, data, at);
+    }
+
+    /// Publishes what happens to a sent mail at one of its recipients.
+    ///
+    /// # Errors
+    ///
+    /// 404 `not_found` if no mail has this id. 422 `validation_error` if the recipient is missing or wrong, or if the
+    /// outcome is not possible.
+    pub(crate) fn mail_outcome(
+        &mut self,
+        email_id: &str,
+        outcome: &MailOutcome,
+        now: i64,
+    ) -> Result<(), Refusal> {
+        mail_events::let_happen(&mut self.state, email_id, outcome, now)
+    }
+
+    /// Delivers the delayed mail that is due by `now`.
+    pub(crate) fn deliver_delayed(&mut self, now: i64) {
+        mail_events::deliver_delayed(&mut self.state, now);
+    }
+
+    /// Returns when the next delayed mail is due.
+    pub(crate) fn next_due(&self) -> Option<i64> {
+        self.state.mails().delayed.next_due()
+    }
+
+    /// Returns the mail that was sent, oldest first.
+    pub(crate) fn sent_mail(&self) -> Vec<SentMail> {
+        self.state.mails().sent_mail()
+    }
+
+    /// Publishes that mail was received.
+    ///
+    /// # Errors
+    ///
+    /// 404 `not_found` if it replies to a mail that was not sent.
+    pub(crate) fn receive_mail(&mut self, seed: InboundMailSeed, now: i64) -> Result<(), Refusal> {
+        inbound_mail::receive(&mut self.state, seed, now)
     }
 
     /// Returns a stored contact, or `None` if the address is not one.

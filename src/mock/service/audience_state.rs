@@ -1,7 +1,6 @@
 //! Everything that the service stores about one audience, with the methods that read and change it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -16,6 +15,7 @@ use super::printable::{printable, visible};
 use super::reason::Reason;
 use super::refusal::Refusal;
 use super::segment::Segment;
+use super::sent_mail::MailStore;
 
 /// The stored data of one audience. The operations of section 4 read and change it through these methods only.
 #[derive(Clone)]
@@ -28,9 +28,7 @@ pub(super) struct AudienceState {
     engagements: Engagements,
     /// The addresses that no mail is sent to, whether they are contacts or not (section 3.1).
     suppressed: HashSet<AddressKey>,
-    email_count: u64,
-    /// The latest mail that was sent to each address, which a spam report is about.
-    latest_mail: HashMap<AddressKey, Arc<Mail>>,
+    mails: MailStore,
     /// The events that have not been taken yet, oldest first.
     outbox: Vec<OutgoingEvent>,
 }
@@ -45,8 +43,7 @@ impl AudienceState {
             segments: HashMap::new(),
             engagements: Engagements::default(),
             suppressed: HashSet::new(),
-            email_count: 0,
-            latest_mail: HashMap::new(),
+            mails: MailStore::default(),
             outbox: Vec::new(),
         }
     }
@@ -159,11 +156,14 @@ impl AudienceState {
     /// the suppression list, and publishes an `email.complained` about the latest mail to the address.
     pub(super) fn report_spam(&mut self, address: &str, now: i64) {
         let to = normalized(address);
-        let data = match self.latest_mail.get(&AddressKey::new(&to)) {
-            Some(mail) => mail.event_data(&to, ""),
-            None => Mail::sample().event_data(&to, ""),
+        let (mail, at) = match self.mails.latest(&to) {
+            Some(mail) => {
+                let at = self.mails.event_time(&mail.id, now);
+                (mail, at)
+            }
+            None => (Mail::sample().into(), now),
         };
-        self.publish("email.complained", data, now);
+        self.publish("email.complained", mail.event_data(&to, "", ""), at);
     }
 
     /// Records the effects of a spam report on the contact, its engagement and the suppression list.
@@ -199,24 +199,21 @@ impl AudienceState {
         self.suppressed.contains(&AddressKey::new(address))
     }
 
-    /// Returns the id for the next email: sequential, so that it is the same on every run of a test.
-    pub(super) fn next_email_id(&mut self) -> String {
-        self.email_count += 1;
-        format!("eml_{:08}", self.email_count)
+    pub(super) fn mails(&self) -> &MailStore {
+        &self.mails
     }
 
-    /// Remembers a mail as the latest that was sent to an address.
-    pub(super) fn record_mail(&mut self, address: &str, mail: &Arc<Mail>) {
-        let key = AddressKey::new(address);
-        self.latest_mail.insert(key, Arc::clone(mail));
+    pub(super) fn mails_mut(&mut self) -> &mut MailStore {
+        &mut self.mails
     }
 
     /// Records an event and keeps it for delivery to the webhook endpoints.
-    pub(super) fn publish(&mut self, event_type: &str, data: Value, now: i64) {
-        self.record_event(event_type, &data, now);
+    pub(super) fn publish(&mut self, event_type: &str, data: Value, at: i64) {
+        self.record_event(event_type, &data, at);
         self.outbox.push(OutgoingEvent {
             event_type: event_type.to_owned(),
             data,
+            at,
         });
     }
 

@@ -1,22 +1,22 @@
 //! Send an email: `POST /emails`, and the events that follow from it (sections 4.7 and 6.3).
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use super::address::{AddressKey, is_address, normalized};
 use super::audience_state::AudienceState;
 use super::json::{self, Members};
-use super::mail::Mail;
+use super::mail_events;
 use super::message::Reply;
 use super::refusal::Refusal;
+use super::sent_mail::NewMail;
 
 /// Accepts an email and publishes the events for each of its recipients.
 ///
 /// The document says only that this endpoint returns an id (section 4.7). In the mock, a recipient gets `email.sent`
-/// and `email.delivered`, or only `email.refused` if the address is on the suppression list. Consent does not matter:
-/// it governs broadcasts only (section 1).
+/// and what its address decides, usually `email.delivered`, or only `email.refused` if the address is on the
+/// suppression list. Consent does not matter: it governs broadcasts only (section 1).
 ///
 /// # Errors
 ///
@@ -27,25 +27,18 @@ pub(super) fn send_email(
     now: i64,
 ) -> Result<Reply, Refusal> {
     let email = Email::parse(body).map_err(Refusal::invalid)?;
-    let mail = Arc::new(Mail {
-        id: state.next_email_id(),
+    let new = NewMail {
         from: email.from,
+        to: &email.to,
         subject: email.subject,
-    });
+        body,
+    };
+    let mail = state.mails_mut().add(new, now);
     for to in &email.to {
-        if state.is_suppressed(to) {
-            state.publish("email.refused", mail.event_data(to, SUPPRESSED), now);
-        } else {
-            state.record_mail(to, &mail);
-            state.publish("email.sent", mail.event_data(to, ""), now);
-            state.publish("email.delivered", mail.event_data(to, ""), now);
-        }
+        mail_events::start(state, &mail, to, now);
     }
     Ok(Reply::json(200, &json!({ "id": mail.id })))
 }
-
-/// The `detail` of `email.refused`.
-const SUPPRESSED: &str = "the address is on the suppression list after a spam report";
 
 /// The members of an email that the mock reads. It ignores all others, since the document shows none.
 struct Email {

@@ -38,11 +38,13 @@ impl Reply {
 
 /// An event for the webhook endpoints (section 6).
 ///
-/// The service decides its type and data. Its id and its time are set by the code that delivers it.
+/// Its id is set by the code that delivers it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct OutgoingEvent {
     /// The event type, such as `email.sent` (section 6.1).
     pub(crate) event_type: String,
     /// The `data` member of the envelope (section 6.3).
     pub(crate) data: Value,
+    /// When it happened, in Unix seconds: the `created_at` member of the envelope.
+    pub(crate) at: i64,
 }

@@ -9,6 +9,7 @@
 //!
 //! - `audience` authenticates a request, finds its endpoint in `router` and calls one of the operations;
 //! - `contacts`, `batch`, `consent`, `listing` and `emails` are the operations of section 4;
+//! - `mail_events` and `inbound_mail` publish what happens to mail;
 //! - `request_body` and `parameters` parse what a request contains;
 //! - `seed` and `seed_contact` are what a test puts in, and `seeding` checks and stores it;
 //! - `audience_state` holds everything that is stored, behind its methods;
@@ -24,13 +25,17 @@ mod contact;
 mod contact_store;
 mod contacts;
 mod content_type;
+mod delayed_mail;
 pub(super) mod dialect;
 mod emails;
 mod engagement;
+pub(super) mod inbound_mail;
 mod json;
 pub(super) mod key;
 mod listing;
-mod mail;
+pub(super) mod mail;
+mod mail_events;
+pub(super) mod mail_outcome;
 pub(super) mod message;
 mod operator;
 mod parameters;
@@ -47,6 +52,8 @@ pub(super) mod seed;
 pub(super) mod seed_contact;
 mod seeding;
 pub(super) mod segment;
+pub(super) mod sent_mail;
+mod simulated_address;
 pub(super) mod stored_contact;
 
 #[cfg(test)]

@@ -81,3 +81,13 @@ fn an_invalid_allowed_host_is_a_usage_error() {
         assert!(error.contains("--allowed-host"), "{host}: {error}");
     }
 }
+
+#[test]
+fn the_signing_clock_is_mock_or_wall() {
+    assert_eq!(configure(&["--signing-clock", "wall"]), Ok(()));
+    assert_eq!(configure(&["--signing-clock=mock"]), Ok(()));
+
+    let error = configure(&["--signing-clock", "wal"]).unwrap_err();
+
+    assert!(error.contains("neither `mock` nor `wall`"), "{error}");
+}

@@ -1,0 +1,266 @@
+//! The mail that was sent, and how far each is at each of its recipients.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::address::AddressKey;
+use super::delayed_mail::DelayedMail;
+use super::json;
+use super::mail::Mail;
+use super::mail_outcome::{MailState, OutcomeKind};
+use crate::Timestamp;
+
+/// Mails kept. The oldest is dropped first.
+const MAX_MAILS: usize = 10_000;
+
+/// Bytes of the bodies and addresses of the mails kept.
+const MAX_BYTES: usize = 64 * 1024 * 1024;
+
+/// A mail that `POST /emails` accepted.
+///
+/// [`MockServer::sent_mail`](crate::mock::MockServer::sent_mail) returns them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct SentMail {
+    /// The id that `POST /emails` returned. The events about the mail have it as `email_id`.
+    pub id: String,
+    /// The sender's address, without a display name.
+    pub from: String,
+    /// The recipients: each address once, lowercased and without display names.
+    pub to: Vec<String>,
+    /// The subject. Empty if there is none.
+    pub subject: String,
+    /// When the mail was sent, by the server's clock.
+    pub at: Timestamp,
+    /// The body of the request, with all members that the application sent.
+    pub body: Value,
+}
+
+/// A mail to store.
+pub(super) struct NewMail<'a> {
+    pub(super) from: String,
+    pub(super) to: &'a [String],
+    pub(super) subject: String,
+    /// The body of the request.
+    pub(super) body: &'a [u8],
+}
+
+/// The newest mails, and the latest mail to each address.
+#[derive(Clone, Debug, Default)]
+pub(super) struct MailStore {
+    /// By number, counted from 1 in the order they were sent.
+    mails: BTreeMap<u64, StoredMail>,
+    /// The sum of [`StoredMail::size`] over the mails.
+    bytes: usize,
+    last_number: u64,
+    last_inbound_number: u64,
+    /// The mail that is delivered later.
+    pub(super) delayed: DelayedMail,
+    /// The latest mail that was sent to each address, which a spam report is about.
+    latest: HashMap<AddressKey, Arc<Mail>>,
+}
+
+#[derive(Clone, Debug)]
+struct StoredMail {
+    mail: Arc<Mail>,
+    to: Vec<String>,
+    states: HashMap<AddressKey, MailState>,
+    at: i64,
+    /// When the latest event about the mail happened.
+    last_event_at: i64,
+    body: Vec<u8>,
+}
+
+impl MailStore {
+    /// Stores a mail that is sent at `now`. Drops the oldest if there are too many mails or bytes.
+    ///
+    /// Ids are sequential, so that they are the same on every run of a test.
+    pub(super) fn add(&mut self, new: NewMail<'_>, now: i64) -> Arc<Mail> {
+        self.last_number += 1;
+        let mail = Arc::new(Mail {
+            id: format!("eml_{:08}", self.last_number),
+            from: new.from,
+            subject: new.subject,
+        });
+        let stored = StoredMail {
+            mail: Arc::clone(&mail),
+            to: new.to.to_vec(),
+            states: HashMap::new(),
+            at: now,
+            last_event_at: now,
+            body: new.body.to_vec(),
+        };
+        self.bytes += stored.size();
+        self.mails.insert(self.last_number, stored);
+        while self.mails.len() > MAX_MAILS || (self.mails.len() > 1 && self.bytes > MAX_BYTES) {
+            let Some((_, oldest)) = self.mails.pop_first() else {
+                break;
+            };
+            self.bytes -= oldest.size();
+        }
+        mail
+    }
+
+    /// Records that a mail was sent to one of its recipients, or refused.
+    pub(super) fn record_start(&mut self, mail: &Arc<Mail>, to: &str, is_sent: bool) {
+        let key = AddressKey::new(to);
+        let state = if is_sent {
+            self.latest.insert(key.clone(), Arc::clone(mail));
+            MailState::Sent
+        } else {
+            MailState::Refused
+        };
+        if let Some(stored) = self.find_mut(&mail.id) {
+            stored.states.insert(key, state);
+        }
+    }
+
+    /// Records an outcome. Changes nothing if it is not possible.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `to` is not a recipient, or the outcome is not possible. The message says what is.
+    pub(super) fn record_outcome(
+        &mut self,
+        id: &str,
+        to: &str,
+        outcome: OutcomeKind,
+    ) -> Result<(), String> {
+        let Some(stored) = self.find_mut(id) else {
+            return Ok(());
+        };
+        let Some(state) = stored.states.get_mut(&AddressKey::new(to)) else {
+            return Err(format!("{to:?} is not a recipient of the mail {id:?}"));
+        };
+        *state = state.after(outcome)?;
+        Ok(())
+    }
+
+    /// Returns the time of an event about a mail that happens at `now`: not before that of the event before.
+    pub(super) fn event_time(&mut self, id: &str, now: i64) -> i64 {
+        let Some(stored) = self.find_mut(id) else {
+            return now;
+        };
+        stored.last_event_at = stored.last_event_at.max(now);
+        stored.last_event_at
+    }
+
+    /// Returns a mail and its recipients, or `None` if no mail has this id.
+    pub(super) fn find(&self, id: &str) -> Option<(&Arc<Mail>, &[String])> {
+        let stored = self.mails.get(&number(id)?)?;
+        (stored.mail.id == id).then_some((&stored.mail, &stored.to))
+    }
+
+    /// Returns the latest mail that was sent to an address.
+    pub(super) fn latest(&self, address: &str) -> Option<Arc<Mail>> {
+        self.latest.get(&AddressKey::new(address)).cloned()
+    }
+
+    /// Returns the mails that are kept, oldest first.
+    pub(super) fn sent_mail(&self) -> Vec<SentMail> {
+        self.mails.values().map(StoredMail::to_sent).collect()
+    }
+
+    /// Returns the id for the next mail that is received.
+    pub(super) fn next_inbound_id(&mut self) -> String {
+        self.last_inbound_number += 1;
+        format!("inb_{:08}", self.last_inbound_number)
+    }
+
+    fn find_mut(&mut self, id: &str) -> Option<&mut StoredMail> {
+        let stored = self.mails.get_mut(&number(id)?)?;
+        (stored.mail.id == id).then_some(stored)
+    }
+}
+
+impl StoredMail {
+    fn to_sent(&self) -> SentMail {
+        SentMail {
+            id: self.mail.id.clone(),
+            from: self.mail.from.clone(),
+            to: self.to.clone(),
+            subject: self.mail.subject.clone(),
+            at: Timestamp::from_unix(self.at),
+            body: json::parse(&self.body).unwrap_or_default(),
+        }
+    }
+
+    /// Returns about how many bytes of memory the mail takes up, without its subject and sender, which are in the body.
+    fn size(&self) -> usize {
+        let recipients: usize = self
+            .to
+            .iter()
+            .map(|address| 2 * (address.len() + size_of::<String>()))
+            .sum();
+        size_of::<Self>() + recipients + self.body.len()
+    }
+}
+
+/// Returns the number in the id of a mail.
+fn number(id: &str) -> Option<u64> {
+    id.strip_prefix("eml_")?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(store: &mut MailStore, body: &[u8]) -> Arc<Mail> {
+        let new = NewMail {
+            from: "me@x.io".into(),
+            to: &["ada@x.io".into()],
+            subject: String::new(),
+            body,
+        };
+        store.add(new, 5)
+    }
+
+    #[test]
+    fn the_oldest_mail_is_dropped_first() {
+        let mut store = MailStore::default();
+
+        for _ in 0..MAX_MAILS + 5 {
+            add(&mut store, b"{}");
+        }
+
+        assert_eq!(store.sent_mail().len(), MAX_MAILS);
+        assert!(store.find("eml_00000005").is_none());
+        assert!(store.find("eml_00000006").is_some());
+    }
+
+    #[test]
+    fn the_bytes_are_limited_and_the_newest_mail_is_always_kept() {
+        let mut store = MailStore::default();
+
+        add(&mut store, b"{}");
+        add(&mut store, &vec![b' '; MAX_BYTES + 1]);
+
+        assert_eq!(store.mails.keys().collect::<Vec<_>>(), [&2]);
+        add(&mut store, b"{}");
+        assert_eq!(store.bytes, store.mails[&3].size());
+    }
+
+    #[test]
+    fn a_mail_is_found_only_by_its_exact_id() {
+        let mut store = MailStore::default();
+        let mail = add(&mut store, b"{}");
+
+        assert_eq!(mail.id, "eml_00000001");
+        assert!(store.find("eml_00000001").is_some());
+        for other in ["eml_1", "eml_+0000001", "1", "eml_00000002", ""] {
+            assert!(store.find(other).is_none(), "{other}");
+        }
+    }
+
+    #[test]
+    fn the_time_of_the_events_of_a_mail_never_decreases() {
+        let mut store = MailStore::default();
+        let mail = add(&mut store, b"{}");
+
+        assert_eq!(store.event_time(&mail.id, 9), 9);
+        assert_eq!(store.event_time(&mail.id, 7), 9);
+    }
+}
