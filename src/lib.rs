@@ -69,6 +69,7 @@
 //! "The interface document" is the service's own document. A fact that comes from it is given with its
 //! section. The README lists the questions that the document leaves open, and what this crate does about
 //! each.
+//!
 #![cfg_attr(
     all(
         feature = "client",
