@@ -131,7 +131,7 @@ pub(crate) fn configure(
     Ok(builder)
 }
 
-const OPTIONS: [&str; 11] = [
+const OPTIONS: [&str; 12] = [
     "--port",
     "--host",
     "--allowed-host",
