@@ -12,6 +12,9 @@ use super::json_text::JsonText;
 /// Integers and fractions are kept apart as in JSON: `3` stays `3`, and `3.0` stays `3.0`. No number is
 /// rounded: one that neither an integer nor an `f64` represents is [`Exact`](Self::Exact).
 ///
+/// It converts from text, from integers of up to 64 bits, from `f32` and `f64`, and from `serde_json`'s
+/// `Value` and `Number`.
+///
 /// A number must be finite. JSON cannot represent infinity and NaN, so calls that would send them fail
 /// with [`ErrorKind::Input`](crate::ErrorKind::Input).
 ///

@@ -113,7 +113,7 @@ impl Condition {
         Self::Raw(condition.into())
     }
 
-    /// Returns whether the condition counts 0 days, which the service refuses or which can match nobody.
+    /// Returns whether the condition is on 0 days.
     pub(super) fn has_zero_days(&self) -> bool {
         matches!(
             self,

@@ -34,7 +34,7 @@ pub struct Rule {
 
 /// A rule on the wire.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename = "Rule", deny_unknown_fields)]
 struct WireRule {
     // The underscore is in the interface document (section 2.8).
     match_: MatchMode,
@@ -195,7 +195,7 @@ impl Rule {
         }
         if self.conditions.iter().any(Condition::has_zero_days) {
             return Err(Error::input(
-                "a condition is on 0 days; use 1 or more, or `ever` or `never` for any time",
+                "a condition is on 0 days; use 1 or more, or `ever` or `never` for an engagement at any time",
             ));
         }
         if !self.conditions.iter().all(Condition::is_valid_json) {

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use audience::contacts::NewContact;
+use audience::contacts::{NewContact, normalized_address};
 use audience::{Client, Error, ErrorKind, Method, Outcome};
 use percent_encoding::percent_decode_str;
 use proptest::prelude::*;
@@ -188,5 +188,22 @@ proptest! {
 
         prop_assert_eq!(&created.contact.id, &retrieved.id);
         prop_assert_eq!(&created.contact.email, &retrieved.email);
+    }
+}
+
+#[tokio::test]
+async fn a_normalized_address_is_the_address_that_is_stored() {
+    let server = audience::mock::MockServer::start().await;
+    let contacts = server.client().contacts();
+
+    for address in [
+        "ada@x.io",
+        "\t Bob@X.IO ",
+        "ÄDA@Bücher.Example",
+        "Eve+News@x.io",
+    ] {
+        let created = contacts.create(address).await.unwrap();
+
+        assert_eq!(created.contact.email, normalized_address(address));
     }
 }
