@@ -50,7 +50,7 @@ async fn hook(delivery: SignedEvent) -> StatusCode {
 async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     Options::parse();
     if env::var_os("AWS_LAMBDA_RUNTIME_API").is_some() {
-        let verifier = Verifier::from_env()?;
+        let verifier = Verifier::from_env().map_err(|error| error.to_string())?;
         return lambda_http::run(VerifyLayer::new(verifier).handler(hook)).await;
     }
 

@@ -61,6 +61,7 @@
 //! | `native-tls` | | TLS with the system's own library; if both are on, `rustls` is used |
 //! | `blocking` | | the client for programs without an async runtime |
 //! | `axum`, `actix` | | webhook extractors for axum 0.8 and actix-web 4 |
+//! | `tower` | | a layer that verifies webhooks, for hyper, AWS Lambda and all that speaks tower |
 //! | `mock` | | the service as a server in your tests |
 //! | `wiremock` | | the same service, mounted in a `wiremock` server |
 //! | `tracing` | | spans and events with the OpenTelemetry names for HTTP clients |

@@ -14,6 +14,7 @@
 //!
 //! A body must arrive within [5 seconds](super::VerifierBuilder::body_timeout), and the bodies that are
 //! not verified yet may need [64 MiB](super::VerifierBuilder::body_memory) in all requests together.
+//! A limit for each peer is the part of a proxy in front.
 //! Headers are the server's part: see `HttpServer::client_request_timeout` (default: 5 s).
 //!
 //! # What a handler should do

@@ -114,8 +114,8 @@ impl VerifierBuilder {
         self
     }
 
-    /// Sets how long the extractors of [`axum`](super::axum) and [`actix`](super::actix) wait for a
-    /// body to arrive completely. Default: 5 s.
+    /// Sets how long the extractors of [`axum`](super::axum) and [`actix`](super::actix) and the layer
+    /// of [`tower`](super::tower) wait for a body to arrive completely. Default: 5 s.
     ///
     /// A body that takes longer is refused with 408. Keep the time below the ten seconds that the
     /// service waits for a response. The time limit of the headers is a setting of the server.
@@ -146,8 +146,9 @@ impl VerifierBuilder {
     }
 
     /// Sets how many bytes of unverified bodies the extractors of [`axum`](super::axum) and
-    /// [`actix`](super::actix) may hold at once, in all requests of this verifier and its clones.
-    /// Default: 64 MiB, or four times the [`body_limit`](Self::body_limit) if that is more.
+    /// [`actix`](super::actix) and the layer of [`tower`](super::tower) may hold at once, in all
+    /// requests of this verifier and its clones. Default: 64 MiB, or four times the
+    /// [`body_limit`](Self::body_limit) if that is more.
     ///
     /// If a body needs more, it is refused with 503, and the service retries. Bodies longer than
     /// 64 KiB share half of the memory, so that they cannot keep out small deliveries. Set at least four

@@ -5,9 +5,8 @@ use super::key_ring::DEFAULT_NAME;
 use super::secret_error::SecretError;
 use super::verifier::Verifier;
 
-/// The environment variable with the signing secret. With an underscore and a name appended, it has a
-/// further secret of that name.
-const VARIABLE: &str = "AUDIENCE_WEBHOOK_SECRET";
+/// The environment variable with the signing secret, and those with further secrets.
+const VARIABLES: [&str; 2] = ["AUDIENCE_WEBHOOK_SECRET", "AUDIENCE_WEBHOOK_SECRET_<NAME>"];
 
 impl Verifier {
     /// Creates a verifier with the signing secrets of the environment, as
@@ -107,7 +106,7 @@ fn find_secrets(
         .into_iter()
         .filter_map(|(variable, secret)| {
             let variable = variable.to_string_lossy().into_owned();
-            let name = match variable.strip_prefix(VARIABLE)? {
+            let name = match variable.strip_prefix(VARIABLES[0])? {
                 "" => DEFAULT_NAME.to_owned(),
                 suffix => suffix.strip_prefix('_')?.to_lowercase(),
             };
@@ -115,14 +114,15 @@ fn find_secrets(
         })
         .collect();
     if found.is_empty() {
-        return Err(SecretError::NoVariable);
+        return Err(SecretError::NoVariable {
+            variables: VARIABLES,
+        });
     }
     found.sort();
 
     found
         .into_iter()
         .map(|(variable, name, secret)| match secret.into_string() {
-            // By convention, the value of such a variable is a path. A path can be guessed.
             _ if name.is_empty() || name == "file" || name.ends_with("_file") => {
                 Err(SecretError::NotASecret { variable })
             }
@@ -231,7 +231,10 @@ mod tests {
         ] {
             let text = error(&[(variable, "/run/secrets/webhook")]);
 
-            assert!(text.starts_with(&format!("{variable} does not")), "{text}");
+            assert!(
+                text.starts_with(&format!("{variable} seems to be the path")),
+                "{text}"
+            );
             assert!(!text.contains("/run"), "{text}");
         }
     }
@@ -242,7 +245,7 @@ mod tests {
         use std::os::unix::ffi::OsStringExt;
         let secret = OsString::from_vec(b"Wb8c\xff".to_vec());
 
-        let found = find_secrets([(VARIABLE.into(), secret)]);
+        let found = find_secrets([(VARIABLES[0].into(), secret)]);
 
         let text = found.map(|_| ()).unwrap_err().to_string();
         assert_eq!(text, "AUDIENCE_WEBHOOK_SECRET is not valid UTF-8");

@@ -51,7 +51,18 @@
 //! # Ok::<(), audience::webhooks::SecretError>(())
 //! ```
 //!
-//! The features `axum` and `actix` add extractors that read and verify the delivery for you.
+//! # Four ways to receive
+//!
+//! | with | use | feature |
+//! |---|---|---|
+//! | any server | [`Verifier::verify`] with the headers and the raw body | `webhooks` |
+//! | axum | the extractor [`axum::SignedEvent`](self::axum) | `axum` |
+//! | actix-web | the extractor [`actix::SignedEvent`](self::actix) | `actix` |
+//! | hyper, AWS Lambda, poem, salvo, layers of axum | [`tower::VerifyLayer`](self::tower) | `tower` |
+//!
+//! The last three read the body themselves, with limits for its length, its time and the memory of all
+//! unverified bodies together. The limits count all senders together. So that one stranger cannot use
+//! them up, limit the requests and connections of each peer at the proxy in front.
 //!
 //! # Four rules for a receiver
 //!
@@ -77,7 +88,8 @@
 //!
 //! # Rotating a secret
 //!
-//! 1. Add the new secret beside the old one ([`VerifierBuilder::secret`]), and deploy.
+//! 1. Add the new secret beside the old one, and deploy: with [`VerifierBuilder::secret`], or with a
+//!    variable `AUDIENCE_WEBHOOK_SECRET_<NAME>` if you use [`Verifier::from_env`].
 //! 2. Change the secret in the dashboard.
 //! 3. Wait until [`AuthenticatedDelivery::secret_name`] no longer returns the old secret's name.
 //! 4. Remove the old secret.
@@ -88,6 +100,30 @@
 //! still in base64, a lost newline, a secret in another form or of another endpoint, a timestamp in
 //! milliseconds, a delivery of the Standard Webhooks scheme, which uses the same header names. With
 //! an extractor, the rejection has a `diagnose` of its own.
+//!
+//! # Tracing
+//!
+//! With the feature `tracing`, each delivery is an event with the target `audience::webhooks`. No event
+//! has an address, an event id, a secret, a signature or anything of a body. All four ways emit the same
+//! events.
+//!
+//! | delivery | message | level | fields |
+//! |---|---|---|---|
+//! | accepted | `webhook delivery authenticated` | DEBUG | `secret`, `skew` |
+//! | refused | `webhook delivery refused` | as below | `cause`, `status`, `error` |
+//! | genuine, but late or early | `webhook delivery refused` | WARN | `cause`, `status`, `error`, `skew` |
+//!
+//! `secret` is the name of the secret that matched. `skew` is how many seconds the timestamp is behind
+//! the verifier's clock, negative if it is ahead. `status` is the status to respond with, and `error` is
+//! the text of the [`VerifyError`] or of the rejection.
+//!
+//! | level | `cause` |
+//! |---|---|
+//! | DEBUG: any stranger can cause it | `missing_header`, `duplicate_header`, `malformed_signature`, `malformed_timestamp`, `body_too_large`, `body` (not read completely), `body_timeout` |
+//! | WARN: a genuine delivery may have been refused | `signature_mismatch`, `too_late`, `too_early`, `invalid_envelope`, `body_memory` |
+//! | ERROR: nothing is accepted until it is fixed | `clock_unusable`, `body_consumed`, `no_verifier` |
+//!
+//! A delivery whose body is not an event (`invalid_envelope`) is first authenticated, and then refused.
 //!
 //! # WebAssembly
 //!

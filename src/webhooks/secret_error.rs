@@ -70,10 +70,14 @@ pub enum SecretError {
     /// There is no environment variable with a signing secret
     /// ([`secrets_from_env`](super::VerifierBuilder::secrets_from_env)).
     #[error(
-        "no signing secret in the environment; set AUDIENCE_WEBHOOK_SECRET, or \
-         AUDIENCE_WEBHOOK_SECRET_<NAME> for each of several secrets"
+        "no signing secret in the environment; set {}, or {} for each of several secrets",
+        variables[0],
+        variables[1]
     )]
-    NoVariable,
+    NoVariable {
+        /// The two forms of the variable's name.
+        variables: [&'static str; 2],
+    },
 
     /// The secret in an environment variable was refused.
     #[error("{variable}: {problem}")]
@@ -91,11 +95,11 @@ pub enum SecretError {
         variable: String,
     },
 
-    /// The name of an environment variable ends with `_FILE`, so that its value seems to be a path, or
-    /// with an underscore.
+    /// The name of an environment variable ends with `_FILE`: by convention, its value is a path. A path
+    /// can be guessed, so it is no secret. A name that ends with an underscore is refused, too.
     #[error(
-        "{variable} does not contain a signing secret; put the secret itself into \
-         AUDIENCE_WEBHOOK_SECRET or AUDIENCE_WEBHOOK_SECRET_<NAME>"
+        "{variable} seems to be the path of a file; put the secret itself into a variable whose name \
+         ends neither with _FILE nor with an underscore"
     )]
     NotASecret {
         /// The variable's name.

@@ -13,7 +13,8 @@ use http_body::{Body, Frame, SizeHint};
 ///
 /// # Example: a service that expects another type of body
 ///
-/// `map_request` of tower's `ServiceBuilder` converts the body.
+/// `map_request` of tower's `ServiceBuilder` converts the body. For the handlers of salvo, it is
+/// `ReqBody::from(body.into_bytes())`.
 ///
 /// ```
 /// use audience::webhooks::Verifier;

@@ -16,11 +16,11 @@
 //!
 //! A body must arrive within [5 seconds](super::VerifierBuilder::body_timeout), and the bodies that are
 //! not verified yet may need [64 MiB](super::VerifierBuilder::body_memory) in all requests together.
-//! Headers are the server's part: hyper waits for them without a time limit, unless
-//! `header_read_timeout` is set together with a timer. A limit for each peer is a proxy's part.
+//! A limit for each peer is the part of a proxy in front. Headers are the server's part: hyper limits
+//! their time only if you give it a timer (then 30 s, or its `header_read_timeout`).
 //!
-//! A concurrency limit inside counts verified deliveries only: strangers cannot use it up. One outside
-//! counts all requests.
+//! A concurrency limit inside the layer counts verified deliveries only, so strangers cannot use it up.
+//! A limit around the layer counts all requests.
 //!
 //! # What a handler should do
 //!
@@ -34,15 +34,17 @@
 //!
 //! # Servers
 //!
-//! Tested with these versions, each with genuine and forged deliveries:
+//! `service` is `VerifyLayer::new(verifier).handler(hook)`, or the layer around a service of your own.
+//! Tried with genuine, forged and oversized deliveries:
 //!
 //! | server | how |
 //! |---|---|
-//! | hyper 1 | `TowerToHyperService::new(service)` of hyper-util; see `examples/webhook_hyper.rs` |
-//! | `lambda_http` 1 | `lambda_http::run(service)`; see `examples/webhook_lambda.rs` |
-//! | axum 0.8 | `route_layer(VerifyLayer::new(verifier))`, then `Extension<SignedEvent>` in the handler |
-//! | poem 3 | `Route::new().at("/hook", poem::post(service.compat()))` with poem's `TowerCompatExt` |
-//! | salvo | see the docs of its `tower_compat` |
+//! | hyper 1 | `TowerToHyperService::new(service)` of hyper-util, as in `examples/webhook_hyper.rs` |
+//! | `lambda_http` 1.3 | `lambda_http::run(service)`, as in `examples/webhook_lambda.rs` |
+//! | axum 0.8 | `Router::route_layer(VerifyLayer::new(verifier))`, or `Router::route_service("/hook", service)` |
+//! | poem 3.1 | `Route::new().at("/hook", poem::post(service.compat()))` with poem's `TowerCompatExt` |
+//! | salvo 1.1 | `Router::with_path("hook").post(TowerServiceCompat::<ReqBody, _, _, _>::compat(service))` |
+//! | salvo 1.1, as a layer | `Router::hoop(layer.compat::<ReqBody>())` with `TowerLayerCompat`; its handlers expect another body, see [`BytesBody`] |
 //!
 //! # Example: a function for each event
 //!
@@ -69,8 +71,8 @@
 //!
 //! # Example: a layer of an axum router
 //!
-//! The extractor of the feature `axum` is simpler for one route. The layer verifies several routes, and
-//! its handlers may take the event before other arguments.
+//! For one route, the extractor of the feature `axum` is simpler. The layer verifies several routes, and
+//! their handlers can take the event and the body.
 //!
 //! ```
 //! use audience::webhooks::Verifier;

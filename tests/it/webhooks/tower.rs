@@ -255,6 +255,17 @@ async fn a_refusal_has_the_rejection_as_an_extension() {
 }
 
 #[tokio::test]
+async fn a_handler_is_a_service_of_an_axum_route() {
+    let service = VerifyLayer::new(verifier()).handler(async |_: SignedEvent| StatusCode::ACCEPTED);
+    let router: Router = Router::new().route_service("/", service);
+    let send =
+        |request: Request<BytesBody>| router.clone().oneshot(request.map(axum::body::Body::new));
+
+    assert_eq!(send(genuine()).await.unwrap().status(), 202);
+    assert_eq!(send(forged()).await.unwrap().status(), 401);
+}
+
+#[tokio::test]
 async fn a_layer_of_an_axum_router_verifies_its_routes_and_no_other() {
     let hook = async |Extension(event): Extension<SignedEvent>, body: Bytes| {
         assert_eq!(event.body(), &body);
@@ -293,6 +304,11 @@ fn lambda_events(headers: &HeaderMap, body: &str, is_base64: bool) -> [Value; 3]
         .iter()
         .map(|(name, value)| (name.to_string(), value.to_str().unwrap().into()))
         .collect();
+    // A REST API sends each header in both forms.
+    let lists: serde_json::Map<String, Value> = headers
+        .iter()
+        .map(|(name, value)| (name.clone(), json!([value])))
+        .collect();
     let context = json!({"accountId": "1", "stage": "$default", "requestId": "r", "apiId": "a",
         "http": {"method": "POST", "path": "/hook", "protocol": "HTTP/1.1", "sourceIp": "192.0.2.1",
             "userAgent": "test"},
@@ -301,7 +317,7 @@ fn lambda_events(headers: &HeaderMap, body: &str, is_base64: bool) -> [Value; 3]
         json!({"version": "2.0", "routeKey": "POST /hook", "rawPath": "/hook", "rawQueryString": "",
             "headers": headers, "requestContext": context, "body": body, "isBase64Encoded": is_base64}),
         json!({"resource": "/hook", "path": "/hook", "httpMethod": "POST", "headers": headers,
-            "multiValueHeaders": {}, "queryStringParameters": null, "pathParameters": null,
+            "multiValueHeaders": lists, "queryStringParameters": null, "pathParameters": null,
             "stageVariables": null, "requestContext": context, "body": body,
             "isBase64Encoded": is_base64}),
         json!({"requestContext": {"elb": {"targetGroupArn": "arn:aws:elasticloadbalancing:::t"}},

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
+use actix_web::FromRequest;
 use audience::webhooks::tower::{BytesBody, SignedEvent, VerifyLayer};
 use audience::webhooks::{Signer, TIMESTAMP_HEADER, Verifier};
 use bytes::Bytes;
@@ -29,6 +30,14 @@ fn only_event(log: &Log, text: &str, level: Level) -> BTreeMap<String, String> {
 fn fields<'a>(pairs: &[(&'a str, &'a str)]) -> BTreeMap<String, String> {
     let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     pairs.iter().map(owned).collect()
+}
+
+fn assert_is_documented(cause: &str) {
+    let docs = include_str!("../../../src/webhooks/mod.rs");
+    assert!(
+        docs.contains(&format!("`{cause}`")),
+        "{cause} is missing in the docs"
+    );
 }
 
 #[test]
@@ -100,6 +109,7 @@ fn a_refused_delivery_is_traced_with_its_cause_and_status() {
         let refused = events.last().unwrap();
         assert_eq!(refused.fields["message"], "webhook delivery refused");
         assert_eq!(refused.fields["cause"], cause);
+        assert_is_documented(cause);
         assert_eq!(refused.fields["status"], status, "{cause}");
         assert_eq!(refused.level, level, "{cause}");
         // An envelope is parsed only after the delivery was authenticated.
@@ -140,6 +150,7 @@ fn a_genuine_delivery_outside_the_window_is_a_warning_with_its_skew() {
             ("error", error),
         ]);
         assert_eq!(found, expected);
+        assert_is_documented(cause);
     }
 }
 
@@ -157,6 +168,7 @@ fn an_unusable_clock_is_an_error() {
 
     let found = only_event(&log, "webhook delivery refused", Level::ERROR);
     assert_eq!(found["cause"], "clock_unusable");
+    assert_is_documented("clock_unusable");
 }
 
 #[tokio::test]
@@ -222,9 +234,23 @@ async fn a_body_that_cannot_be_read_is_traced_once() {
         let response = response.unwrap();
         let found = only_event(&log, "webhook delivery refused", level);
         assert_eq!(found["cause"], cause);
+        assert_is_documented(cause);
         assert_eq!(found["status"], status);
         assert_eq!(response.status().as_str(), status);
     }
+}
+
+#[tokio::test]
+async fn actix_without_a_verifier_is_an_error() {
+    let log = Log::start();
+    let request = actix_web::test::TestRequest::post().to_http_request();
+
+    let delivery = SignedEvent::extract(&request).await;
+
+    assert_eq!(delivery.unwrap_err().status(), 500);
+    let found = only_event(&log, "webhook delivery refused", Level::ERROR);
+    assert_eq!(found["cause"], "no_verifier");
+    assert_is_documented("no_verifier");
 }
 
 #[test]
