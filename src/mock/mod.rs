@@ -26,6 +26,8 @@
 //! # #[cfg(not(feature = "client"))] fn main() {}
 //! ```
 //!
+//! `server.client_builder()` returns a builder for a client with other timeouts or retries.
+//!
 //! Without the feature `client`, send requests to [`MockServer::url`] with the key
 //! [`MockServer::full_key`].
 //!

@@ -162,6 +162,8 @@ fn id_at(index: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn store_with(addresses: &[&str]) -> ContactStore {
@@ -223,6 +225,33 @@ mod tests {
             addresses_after(&store, Some("con_00000001")).unwrap(),
             ["B@x"]
         );
+    }
+
+    proptest! {
+        #[test]
+        fn any_puts_keep_the_list_in_order_and_every_id_a_cursor(
+            puts in prop::collection::vec((0..6_u8, prop_oneof![-2..2_i64, any::<i64>()]), 0..40),
+        ) {
+            let mut store = ContactStore::default();
+            let mut last_times = BTreeMap::new();
+            for (who, created_at) in puts {
+                let template = store_with(&[&format!("c{who}@x")]);
+                let contact = template.find(&format!("c{who}@x")).unwrap().clone();
+                store.put(Contact { created_at, ..contact });
+                last_times.insert(format!("c{who}@x"), created_at);
+            }
+
+            let listed: Vec<&Contact> = store.newest_first(None).unwrap().collect();
+
+            prop_assert_eq!(listed.len(), last_times.len());
+            for (position, contact) in listed.iter().enumerate() {
+                prop_assert_eq!(contact.created_at, last_times[&contact.email]);
+                let rest: Vec<&str> = store.newest_first(Some(&contact.id)).unwrap().map(|next| &*next.id).collect();
+                let expected: Vec<&str> = listed[position + 1..].iter().map(|next| &*next.id).collect();
+                prop_assert_eq!(rest, expected);
+            }
+            prop_assert!(listed.is_sorted_by(|a, b| (a.created_at, &a.id) > (b.created_at, &b.id)));
+        }
     }
 
     #[test]

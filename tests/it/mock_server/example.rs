@@ -23,6 +23,12 @@ fn a_webhook_option_is_a_url_and_a_secret() {
 }
 
 #[test]
+fn a_seed_option_names_a_file_and_can_be_repeated() {
+    assert_eq!(configure(&["--seed", "a.json", "--seed=b.json"]), Ok(()));
+    assert!(configure(&["--seed"]).is_err());
+}
+
+#[test]
 fn an_unusable_webhook_option_is_a_usage_error() {
     for (webhook, reason) in [
         (

@@ -322,6 +322,19 @@ async fn tens_of_thousands_of_contacts_are_seeded_and_listed() {
     );
 }
 
+#[tokio::test]
+async fn the_seed_in_the_docs_is_valid() {
+    let docs = include_str!("../../../src/mock/mod.rs");
+    let (_, rest) = docs.split_once("//! ```json\n").unwrap();
+    let (lines, _) = rest.split_once("//! ```\n").unwrap();
+    let seed: Value = serde_json::from_str(&lines.replace("//!", "")).unwrap();
+
+    let server = MockServer::builder().seed(seed).start().await;
+
+    assert_eq!(server.contact_count(), 2);
+    assert_eq!(server.contacts()[1].email, "ada@example.com");
+}
+
 #[test]
 fn the_output_of_debug_has_no_secret_of_a_seed() {
     let builder = MockServer::builder().seed(
