@@ -25,7 +25,7 @@ impl MockServer {
     /// # async fn main() -> Result<(), audience::Error> {
     /// let server = MockServer::start().await;
     /// let mail = serde_json::json!({"from": "me@example.com", "to": "ada@example.com", "subject": "Hi"});
-    /// server.client().request(http::Method::POST, "/emails").json(&mail).await?;
+    /// server.client().request(http::Method::POST, ["emails"]).json(&mail)?.await?;
     ///
     /// let sent = server.sent_mail().remove(0);
     /// server.mail_outcome(&sent.id, MailOutcome::bounced().bounce_type("Transient")).await;

@@ -120,12 +120,14 @@ impl Shared {
         let (published, resets) = {
             let mut state = self.lock();
             let now = self.clock.unix();
+            // What is due comes first, and may rule the change out.
             state.publish_delayed(now);
-            change(&mut state.audience, now)?;
-            (state.publish_outbox(now), state.resets)
+            let changed = change(&mut state.audience, now);
+            let last_event = state.publish_outbox(now);
+            (changed.map(|()| last_event), state.resets)
         };
         self.update_schedule();
-        let Some((number, id)) = published else {
+        let Some((number, id)) = published? else {
             return Ok(String::new());
         };
         self.wait_for_attempts(number, AttemptKind::Automatic(1), resets)

@@ -18,7 +18,7 @@ use super::refusal::Refusal;
 /// # async fn main() -> Result<(), audience::Error> {
 /// # let server = MockServer::start().await;
 /// let mail = serde_json::json!({"from": "me@example.com", "to": "ada@example.com", "subject": "Hi"});
-/// server.client().request(http::Method::POST, "/emails").json(&mail).await?;
+/// server.client().request(http::Method::POST, ["emails"]).json(&mail)?.await?;
 /// let sent = server.sent_mail().remove(0);
 ///
 /// let reply = InboundMailSeed::new("ada@example.com").in_reply_to(sent.id).text("Hello!");

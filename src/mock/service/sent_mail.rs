@@ -188,14 +188,18 @@ impl StoredMail {
         }
     }
 
-    /// Returns about how many bytes of memory the mail takes up, without its subject and sender, which are in the body.
+    /// Returns about how many bytes of memory the mail takes up.
     fn size(&self) -> usize {
         let recipients: usize = self
             .to
             .iter()
             .map(|address| 2 * (address.len() + size_of::<String>()))
             .sum();
-        size_of::<Self>() + recipients + self.body.len()
+        size_of::<Self>()
+            + self.mail.from.len()
+            + self.mail.subject.len()
+            + recipients
+            + self.body.len()
     }
 }
 

@@ -4,11 +4,14 @@ mod clock;
 mod connections;
 mod control;
 mod delivery;
+mod delivery_faults;
 mod example;
 mod faults;
+mod mail;
 mod raw_receiver;
 mod seed_files;
 mod seeds;
+mod signing_clock;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
