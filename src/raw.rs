@@ -127,7 +127,7 @@ impl RawRequest {
     /// # Errors
     ///
     /// [`ErrorKind::Input`](crate::ErrorKind::Input) if the value cannot be written as JSON, or if the
-    /// path or a header is invalid.
+    /// path or a header is invalid. If the `Serialize` of the value fails, `source()` has its own text.
     pub fn json(self, body: &(impl Serialize + ?Sized)) -> Result<Self, Error> {
         let mut changed = self.change(|request| request.json(body));
         match changed.request.take() {

@@ -61,9 +61,7 @@ impl<T: Listed> FusedIterator for Iter<T> {}
 
 impl<T: Listed> fmt::Debug for Iter<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Iter")
-            .field("cursor", &self.cursor())
-            .finish_non_exhaustive()
+        f.debug_struct("Iter").finish_non_exhaustive()
     }
 }
 

@@ -4,7 +4,7 @@ use std::task::{Context, Poll, ready};
 
 use super::full_response::Response;
 use super::future::{ResponseFuture, Started};
-use super::handle::{Client, decode};
+use super::handle::{Client, Received};
 use super::options::CallOptions;
 use super::request::{Operation, Request};
 use super::response::Success;
@@ -41,7 +41,7 @@ pub(crate) struct EndpointCall<E> {
     pub(crate) endpoint: E,
     pub(crate) options: CallOptions,
     /// Sends the request. The response is decoded outside of it, so the endpoint need not move into it.
-    sending: Started<ResponseFuture<Success>>,
+    sending: Started<ResponseFuture<Received>>,
 }
 
 impl<E: Endpoint> EndpointCall<E> {
@@ -70,8 +70,7 @@ impl<E: Endpoint> EndpointCall<E> {
             ResponseFuture::new(work)
         }));
         Poll::Ready(
-            received
-                .and_then(|success| decode(operation, success, |success| endpoint.decode(success))),
+            received.and_then(|received| received.decode(|success| endpoint.decode(success))),
         )
     }
 

@@ -6,6 +6,7 @@ use super::options::CallOptions;
 use super::request::{Operation, Request};
 use super::response::Success;
 use super::send::Sender;
+use super::trace::CallSpan;
 use crate::{Error, Outcome};
 
 /// A client of the service.
@@ -63,8 +64,8 @@ impl Client {
         decode: impl FnOnce(Success) -> Result<T, Error> + Send + 'static,
     ) -> ResponseFuture<T> {
         ResponseFuture::new(async move {
-            let success = self.receive(operation, request, options).await?;
-            self::decode(operation, success, decode)
+            let received = self.receive(operation, request, options).await?;
+            received.decode(decode)
         })
     }
 
@@ -75,26 +76,51 @@ impl Client {
         operation: Operation,
         request: Result<Request, Error>,
         options: CallOptions,
-    ) -> Result<Success, Error> {
+    ) -> Result<Received, Error> {
+        let span = CallSpan::new(operation);
         let result = match request {
-            Ok(request) => self.sender.send(operation, request, options).await,
+            Ok(request) => {
+                span.run(self.sender.send(operation, request, options))
+                    .await
+            }
             Err(error) => Err(error),
         };
-        result.map_err(|error| error.at(operation.name))
+        match result {
+            Ok(success) => Ok(Received { success, span }),
+            Err(error) => {
+                span.failed(&error);
+                Err(error.at(operation.name))
+            }
+        }
     }
 }
 
-/// Decodes a response. An error gets the name of the operation, the number of attempts and the body.
-pub(super) fn decode<T>(
-    operation: Operation,
+/// A 2xx response that has not been decoded.
+pub(super) struct Received {
     success: Success,
-    decode: impl FnOnce(Success) -> Result<T, Error>,
-) -> Result<T, Error> {
-    let (attempts, body) = (success.attempts(), success.body().clone());
-    decode(success).map_err(|error| {
-        let error = error.after(attempts, Outcome::NotSent).reading(body);
-        error.at(operation.name)
-    })
+    span: CallSpan,
+}
+
+impl Received {
+    /// Decodes the response, which ends the call. An error gets the name of the operation, the number of
+    /// attempts and the body.
+    pub(super) fn decode<T>(
+        self,
+        decode: impl FnOnce(Success) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let Self { success, span } = self;
+        let operation = success.operation();
+        let (attempts, body) = (success.attempts(), success.body().clone());
+        let decoded = decode(success).map_err(|error| {
+            let error = error.after(attempts, Outcome::NotSent).reading(body);
+            error.at(operation.name)
+        });
+        match &decoded {
+            Ok(_) => span.succeeded(attempts),
+            Err(error) => span.failed(error),
+        }
+        decoded
+    }
 }
 
 impl fmt::Debug for Client {

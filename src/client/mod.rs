@@ -35,6 +35,38 @@
 //! # Ok(()) }
 //! # #[cfg(not(feature = "mock"))] fn main() {}
 //! ```
+//!
+//! # Spans and events
+//!
+//! With the feature `tracing`, each call is a span, with a span for each of its attempts below it. In a
+//! list, each page is a call. The targets start with `audience::client`.
+//!
+//! | name or message | kind | level | when |
+//! |---|---|---|---|
+//! | `audience.call` | span | INFO | from the first poll of a call until it has its result or is dropped |
+//! | `http.client.request` | span | INFO | during one attempt; named and filled as OpenTelemetry asks of an HTTP client |
+//! | `the attempt failed and will be retried` | event | WARN | before the wait for a retry |
+//! | `the service has asked to wait, so the request is not sent yet` | event | INFO | before the wait for the end of a hold, after a 429 to any clone of the client |
+//!
+//! | field | on | value |
+//! |---|---|---|
+//! | `operation` | call, events | the method, such as `create_batch`; `request` for a raw request |
+//! | `url.template` | call, attempt | the path, such as `/contacts/{address}`; `(request)` for a raw request |
+//! | `attempts` | call | how many attempts were made |
+//! | `outcome` | call | `ok`, or [`Error::outcome`](crate::Error::outcome) as `not_sent`, `refused` or `unknown`; missing if the call was dropped |
+//! | `error.type` | call, attempt, WARN | the status of the response or, without one, the [`ErrorKind`](crate::ErrorKind) in lowercase, such as `timeout`; missing without an error |
+//! | `otel.name` | call, attempt | `audience.` and the operation; the method and the template |
+//! | `otel.kind` | attempt | `client` |
+//! | `otel.status_code` | call, attempt | `ERROR`; missing without an error |
+//! | `http.request.method` | attempt | the method |
+//! | `http.request.resend_count` | attempt | how many attempts came before; missing on the first |
+//! | `http.response.status_code` | attempt, WARN | the status; missing without a response |
+//! | `server.address`, `server.port` | attempt | host and port of the base URL |
+//! | `attempt` | WARN | the number of the attempt that failed, counted from 1 |
+//! | `error` | WARN | the text of the error |
+//! | `wait_ms` | events | the wait, in milliseconds |
+//!
+//! No field contains an address, a key, a cursor or the text of a body.
 
 mod auth;
 mod base_url;

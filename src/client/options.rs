@@ -87,7 +87,7 @@ macro_rules! call_settings {
 
 pub(crate) use call_settings;
 
-/// Implements `Debug` for a builder without its fields: they may hold an address.
+/// Implements `Debug` for a builder or stream without its fields: they may hold an address.
 macro_rules! opaque_debug {
     ($builder:ty) => {
         impl std::fmt::Debug for $builder {

@@ -49,6 +49,10 @@ impl Success {
         }
     }
 
+    pub(super) fn operation(&self) -> Operation {
+        self.operation
+    }
+
     pub(crate) fn status(&self) -> StatusCode {
         self.response.status
     }

@@ -13,7 +13,7 @@ use super::request::{Operation, Request, RetrySafety};
 use super::response::{HttpResponse, Success};
 use super::retry::{self, RetryDecision, RetryState};
 use super::retry_policy::RetryPolicy;
-use super::trace;
+use super::trace::{self, AttemptSpan};
 use super::transport::Transport;
 use crate::{Error, Outcome};
 
@@ -72,7 +72,7 @@ impl Sender {
             let error = failed.error.after(attempt, worst);
             match retry::decide(policy, &state, fastrand::f64()) {
                 RetryDecision::Retry { wait } if deadline.allows(wait) => {
-                    trace::retry(operation, attempt, wait);
+                    trace::retry(operation, attempt, wait, &error);
                     tokio::time::sleep(wait).await;
                 }
                 RetryDecision::Retry { .. } | RetryDecision::Stop => return Err(error),
@@ -141,7 +141,10 @@ impl Sender {
                 Err(FailedAttempt::refused(response, location, request))
             }
         };
-        trace::attempt(base, operation, request, attempt, work).await
+        let span = AttemptSpan::new(base, operation, request, attempt);
+        let result = span.run(work).await;
+        span.ended(&result);
+        result
     }
 }
 

@@ -121,7 +121,6 @@ pub(super) fn decode_items(
 }
 
 /// The items of a page in the order of the response: a contact, or the error of a malformed item.
-#[derive(Debug)]
 pub(super) struct PageItems {
     contacts: vec::IntoIter<ContactSummary>,
     malformed: Peekable<vec::IntoIter<MalformedItem>>,

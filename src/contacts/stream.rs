@@ -1,4 +1,3 @@
-use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -9,7 +8,7 @@ use super::page::Page;
 use super::page_items::PageItems;
 use super::paging::{LIST, PageCursor, PageStep};
 use super::short_forms::ContactSummary;
-use crate::client::ResponseFuture;
+use crate::client::{ResponseFuture, opaque_debug};
 use crate::{Error, ErrorKind};
 
 /// All contacts of a list, newest first.
@@ -41,7 +40,6 @@ use crate::{Error, ErrorKind};
 /// # Ok(()) }
 /// # #[cfg(not(feature = "mock"))] fn main() {}
 /// ```
-#[derive(Debug)]
 #[must_use = "a stream fetches nothing unless polled"]
 pub struct ContactStream {
     pages: PageStream,
@@ -125,6 +123,8 @@ impl FusedStream for ContactStream {
         self.page.len() == 0 && self.pages.is_terminated()
     }
 }
+
+opaque_debug!(ContactStream);
 
 /// All pages of a list, newest contacts first. Each has at least one item.
 ///
@@ -254,10 +254,4 @@ impl FusedStream for PageStream {
     }
 }
 
-impl fmt::Debug for PageStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageStream")
-            .field("cursor", &self.cursor())
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(PageStream);

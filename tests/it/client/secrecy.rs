@@ -3,8 +3,9 @@
 use std::fmt::Debug;
 
 use audience::contacts::Properties;
+use audience::mock::{Fault, MockServer};
 use audience::rule::{Condition, Rule};
-use audience::{Auth, Client, ErrorKind, Method};
+use audience::{Auth, Client, ErrorKind, Method, blocking};
 use futures_util::StreamExt;
 use serde_json::json;
 
@@ -17,7 +18,7 @@ fn debug_text(value: &impl Debug) -> String {
 
 #[tokio::test]
 async fn debug_output_contains_neither_the_key_nor_an_address() {
-    let page = json!({"data": [summary("c1")], "next": "c1"});
+    let page = json!({"data": [summary("ada"), summary("bob")], "next": "ada"});
     let server = respond_with(ok(page)).await;
     let client = builder(server.uri())
         .auth(Auth::header("x-key"))
@@ -50,6 +51,7 @@ async fn debug_output_contains_neither_the_key_nor_an_address() {
                 .unwrap(),
         ),
         debug_text(&contacts.merge_properties(ADA, [("a", 1)]).await.unwrap()),
+        debug_text(&stream),
         debug_text(&pages),
     ];
 
@@ -59,8 +61,36 @@ async fn debug_output_contains_neither_the_key_nor_an_address() {
         assert!(!text.contains("ada"), "{text}");
         assert!(!text.is_empty());
     }
-    let text = debug_text(&stream);
-    assert!(!text.contains("hunter2"), "{text}");
+}
+
+#[test]
+fn debug_output_of_the_blocking_client_contains_neither_the_key_nor_an_address() {
+    let page = [summary("ada"), summary("bob")];
+    let server = MockServer::builder().full_key(KEY).start_blocking();
+    server.fault(Fault::wrong_body(
+        json!({"data": page, "next": "ada"}).to_string(),
+    ));
+    let client = blocking::Client::builder(server.url(), KEY);
+    let settings = debug_text(&client);
+    let client = client.build().unwrap();
+    let contacts = client.contacts();
+    let mut iter = contacts.list().iter();
+    let read = iter.next();
+    assert!(read.is_some_and(|contact| contact.is_ok()));
+
+    let all = [
+        settings,
+        debug_text(&client),
+        debug_text(&contacts),
+        debug_text(&contacts.retrieve(ADA)),
+        debug_text(&contacts.list().query(ADA)),
+        debug_text(&iter),
+        debug_text(&contacts.list().after(ADA).pages()),
+    ];
+
+    for text in all {
+        assert!(!text.contains("hunter2") && !text.contains("ada"), "{text}");
+    }
 }
 
 #[tokio::test]

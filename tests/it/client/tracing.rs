@@ -1,12 +1,56 @@
-//! Spans and events: they have the OpenTelemetry names for HTTP clients and never contain an address.
+//! Spans and events: a span for each call, one for each attempt below it, an event for each wait. None of
+//! them contains an address, the key or a cursor.
 
-use audience::RetryPolicy;
-use tracing::Level;
+use std::time::Duration;
+
+use audience::contacts::NewContact;
+use audience::mock::MockServer;
+use audience::{Client, RetryPolicy};
+use futures_util::StreamExt;
+use serde_json::json;
+use tracing::{Instrument, Level};
 
 use crate::support::operation::Operation;
 use crate::support::scripted_server::{ScriptedServer, bytes, close_connection, response};
-use crate::support::trace_log::Log;
-use crate::support::{ADA, KEY, builder, client, contact};
+use crate::support::trace_log::{Entry, Log};
+use crate::support::{
+    ADA, KEY, builder, client, contact, mock_builder, ok, respond_with, status, summary,
+};
+
+const CALL: &str = "audience.call";
+const ATTEMPT: &str = "http.client.request";
+
+fn fields(entry: &Entry) -> Vec<(&str, &str)> {
+    let fields = entry.fields.iter();
+    fields
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect()
+}
+
+#[tokio::test]
+async fn each_call_is_a_span_with_its_operation_its_attempts_and_its_outcome() {
+    let log = Log::start();
+    for operation in Operation::ALL {
+        let server =
+            ScriptedServer::start([response(200, operation.good_response().to_string())]).await;
+
+        operation.run(&client(server.url())).await.unwrap();
+
+        let span = log.spans_named(CALL).pop().unwrap();
+        let name = operation.name();
+        let expected = [
+            ("attempts", "1"),
+            ("operation", name),
+            ("otel.name", &format!("audience.{name}")),
+            ("outcome", "ok"),
+            ("url.template", operation.template()),
+        ];
+        assert_eq!((span.level, span.is_closed), (Level::INFO, true));
+        assert_eq!(fields(&span), expected, "{operation:?}");
+    }
+    assert_eq!(log.spans_named(CALL).len(), Operation::ALL.len());
+    assert!(log.events().is_empty());
+}
 
 #[tokio::test]
 async fn each_attempt_is_a_span_with_the_opentelemetry_names() {
@@ -18,7 +62,7 @@ async fn each_attempt_is_a_span_with_the_opentelemetry_names() {
 
         operation.run(&client(server.url())).await.unwrap();
 
-        let span = log.spans().pop().unwrap();
+        let span = log.spans_named(ATTEMPT).pop().unwrap();
         let (method, template) = (operation.method(), operation.template());
         let expected = [
             ("http.request.method", method),
@@ -29,23 +73,40 @@ async fn each_attempt_is_a_span_with_the_opentelemetry_names() {
             ("server.port", &port),
             ("url.template", template),
         ];
-        assert_eq!(
-            (span.name.as_str(), span.level),
-            ("http.client.request", Level::INFO)
-        );
-        let fields: Vec<_> = span
-            .fields
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str()))
-            .collect();
-        assert_eq!(fields, expected, "{operation:?}");
+        assert_eq!((span.level, span.is_closed), (Level::INFO, true));
+        assert_eq!(fields(&span), expected, "{operation:?}");
     }
-    assert_eq!(log.spans().len(), Operation::ALL.len());
-    assert!(log.events().is_empty());
+    assert_eq!(log.spans_named(ATTEMPT).len(), Operation::ALL.len());
 }
 
 #[tokio::test]
-async fn each_retry_is_a_separate_span_and_the_wait_before_it_an_event() {
+async fn the_attempts_and_the_retries_of_a_call_are_below_its_span() {
+    let log = Log::start();
+    let server = ScriptedServer::start([
+        response(503, ""),
+        close_connection(),
+        response(200, contact().to_string()),
+    ])
+    .await;
+    let handler = tracing::info_span!(target: "audience_test", "handler");
+
+    let call = client(server.url()).contacts().retrieve(ADA);
+    call.instrument(handler.clone()).await.unwrap();
+
+    let calls = log.spans_named(CALL);
+    assert_eq!(
+        (calls.len(), calls[0].fields["attempts"].as_str()),
+        (1, "3")
+    );
+    assert_eq!(calls[0].parent, handler.id());
+    assert!(calls[0].is_closed);
+    let below = [log.spans_named(ATTEMPT), log.events()].concat();
+    assert_eq!(below.len(), 3 + 2);
+    assert!(below.iter().all(|entry| entry.parent == calls[0].id));
+}
+
+#[tokio::test]
+async fn each_retry_is_a_separate_span_and_the_wait_before_it_a_warning() {
     let log = Log::start();
     let server = ScriptedServer::start([
         response(503, ""),
@@ -56,7 +117,7 @@ async fn each_retry_is_a_separate_span_and_the_wait_before_it_an_event() {
 
     client(server.url()).contacts().retrieve(ADA).await.unwrap();
 
-    let spans = log.spans();
+    let spans = log.spans_named(ATTEMPT);
     let field = |name: &str| {
         spans
             .iter()
@@ -72,27 +133,58 @@ async fn each_retry_is_a_separate_span_and_the_wait_before_it_an_event() {
         field("http.response.status_code"),
         [some("503"), None, some("200")]
     );
-    assert_eq!(field("error.type"), [some("503"), some("Transport"), None]);
+    assert_eq!(field("error.type"), [some("503"), some("transport"), None]);
     assert_eq!(
         field("otel.status_code"),
         [some("ERROR"), some("ERROR"), None]
     );
     let events = log.events();
-    assert_eq!(events.len(), 2);
-    for (attempt, event) in ["1", "2"].iter().zip(&events) {
-        assert_eq!(event.level, Level::DEBUG);
-        assert_eq!(event.fields["operation"], "retrieve");
-        assert_eq!(&event.fields["attempt"], attempt);
-        assert!(event.fields["wait_ms"].parse::<u128>().is_ok());
+    assert!(events.iter().all(|event| event.level == Level::WARN));
+    let mut events: Vec<_> = events.iter().map(fields).collect();
+    for fields in &mut events {
+        let (name, wait) = fields.pop().unwrap();
+        assert!(name == "wait_ms" && wait.parse::<u64>().is_ok());
     }
+    let message = ("message", "the attempt failed and will be retried");
+    assert_eq!(
+        events,
+        [
+            vec![
+                ("attempt", "1"),
+                ("error", "the service responded 503"),
+                ("error.type", "503"),
+                ("http.response.status_code", "503"),
+                message,
+                ("operation", "retrieve"),
+            ],
+            vec![
+                ("attempt", "2"),
+                (
+                    "error",
+                    "the connection broke before the response arrived (after 2 attempts)"
+                ),
+                ("error.type", "transport"),
+                message,
+                ("operation", "retrieve"),
+            ],
+        ]
+    );
 }
 
 #[tokio::test]
-async fn the_span_of_a_failed_call_names_the_kind_of_error() {
-    for (response, expected) in [
-        (response(404, ""), "404"),
-        (bytes("garbage\r\n\r\n").then_close(), "Transport"),
-        (bytes("").then_hang(), "Timeout"),
+async fn the_spans_of_a_failed_call_say_how_it_failed() {
+    let invalid = response(200, r#"{"id": 7}"#);
+    for (response, attempt_error, call_error, outcome) in [
+        (response(404, ""), Some("404"), "404", "refused"),
+        (response(500, ""), Some("500"), "500", "unknown"),
+        (
+            bytes("garbage\r\n\r\n").then_close(),
+            Some("transport"),
+            "transport",
+            "unknown",
+        ),
+        (bytes("").then_hang(), Some("timeout"), "timeout", "unknown"),
+        (invalid, None, "decode", "unknown"),
     ] {
         let log = Log::start();
         let server = ScriptedServer::start([response]).await;
@@ -101,16 +193,99 @@ async fn the_span_of_a_failed_call_names_the_kind_of_error() {
             .retrieve(ADA)
             .retry(RetryPolicy::none());
 
-        call.timeout(std::time::Duration::from_millis(300))
-            .await
-            .unwrap_err();
+        call.timeout(Duration::from_millis(300)).await.unwrap_err();
 
-        let spans = log.spans();
-        assert_eq!(
-            (spans.len(), spans[0].fields["error.type"].as_str()),
-            (1, expected)
-        );
+        let (calls, attempts) = (log.spans_named(CALL), log.spans_named(ATTEMPT));
+        assert_eq!((calls.len(), attempts.len()), (1, 1));
+        let attempt_field = attempts[0].fields.get("error.type").map(String::as_str);
+        assert_eq!(attempt_field, attempt_error);
+        assert_eq!(calls[0].fields["error.type"], call_error);
+        assert_eq!(calls[0].fields["outcome"], outcome);
+        assert_eq!(calls[0].fields["attempts"], "1");
+        assert_eq!(calls[0].fields["otel.status_code"], "ERROR");
     }
+}
+
+#[tokio::test]
+async fn a_call_that_is_not_sent_is_a_span_without_attempts() {
+    let log = Log::start();
+
+    let contacts = client("http://localhost:1").contacts();
+    contacts.retrieve("").response().await.unwrap_err();
+
+    let spans = log.spans();
+    assert_eq!((spans.len(), spans[0].name.as_str()), (1, CALL));
+    assert_eq!(spans[0].fields["error.type"], "input");
+    assert_eq!(spans[0].fields["outcome"], "not_sent");
+    assert_eq!(spans[0].fields["attempts"], "0");
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_has_a_closed_span_without_an_outcome() {
+    let log = Log::start();
+    let server = ScriptedServer::start([bytes("").then_hang()]).await;
+
+    let call = client(server.url()).contacts().retrieve(ADA);
+    let limited = tokio::time::timeout(Duration::from_millis(200), call).await;
+
+    assert!(limited.is_err());
+    let span = log.spans_named(CALL).pop().unwrap();
+    assert!(span.is_closed && !span.fields.contains_key("outcome"));
+}
+
+#[tokio::test]
+async fn a_value_that_is_kept_does_not_keep_the_span_of_its_call_open() {
+    let log = Log::start();
+    let server = ScriptedServer::start([response(200, "{}"), response(200, "{}")]).await;
+    let client = client(server.url());
+
+    let raw = client.request(audience::Method::GET, ["topics"]).await;
+    let merged = client.contacts().merge_properties(ADA, [("a", 1)]);
+    let merged = merged.response().await;
+
+    assert!(raw.is_ok() && merged.is_ok());
+    assert!(log.spans().iter().all(|span| span.is_closed));
+}
+
+#[tokio::test]
+async fn each_page_of_a_list_is_a_call() {
+    let server = MockServer::start().await;
+    let client = mock_builder(&server).build().unwrap();
+    let entries = ["ada@x.io", "bob@x.io"].map(NewContact::new);
+    client.contacts().create_batch(entries).await.unwrap();
+    let list = client.contacts().list().limit(1);
+
+    let log = Log::start();
+    let listed = list.clone().stream().count().await;
+    // The last page is empty.
+    assert_eq!((listed, log.spans_named(CALL).len()), (2, 3));
+
+    let log = Log::start();
+    let counted = list.count().await.unwrap();
+    assert_eq!((counted, log.spans_named(CALL).len()), (2, 3));
+    let names = log.spans_named(CALL);
+    assert!(names.iter().all(|span| span.fields["operation"] == "list"));
+}
+
+#[tokio::test]
+async fn a_wait_that_a_429_imposes_on_other_calls_is_an_event_of_each() {
+    let log = Log::start();
+    let limited = ScriptedServer::start([
+        bytes("HTTP/1.1 429 Slow\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"),
+        response(200, contact().to_string()),
+    ])
+    .await;
+    let client = Client::new(limited.url(), KEY).unwrap();
+    let refused = client.contacts().retrieve(ADA).retry(RetryPolicy::none());
+    refused.await.unwrap_err();
+
+    client.contacts().retrieve(ADA).await.unwrap();
+
+    let events = log.events();
+    assert_eq!((events.len(), events[0].level), (1, Level::INFO));
+    assert_eq!(events[0].fields["operation"], "retrieve");
+    assert!(events[0].fields["wait_ms"].parse::<u64>().is_ok());
+    assert_eq!(events[0].parent, log.spans_named(CALL)[1].id);
 }
 
 #[tokio::test]
@@ -132,10 +307,27 @@ async fn neither_an_address_nor_the_key_is_ever_traced() {
 
         let _ = operation.run(&client).await;
     }
+    let redirect = status(302).insert_header("location", format!("/contacts/{ADA}?key={KEY}"));
+    let server = respond_with(redirect).await;
+    let _ = client(server.uri()).contacts().retrieve(ADA).await;
 
     let text = log.text();
-    assert!(log.spans().len() > Operation::ALL.len());
+    assert!(log.spans().len() > 2 * Operation::ALL.len());
     for word in ["ada", "%40", "hunter2"] {
         assert!(!text.contains(word), "{word} in {text}");
     }
+}
+
+#[tokio::test]
+async fn no_cursor_is_ever_traced() {
+    let page = json!({"data": [summary("hunter2")], "next": "hunter2"});
+    let server = respond_with(ok(page)).await;
+    let log = Log::start();
+
+    let contacts = client(server.uri()).contacts();
+    let mut pages = contacts.list().after("hunter2").pages();
+    let repeated = pages.next().await.unwrap();
+
+    assert!(repeated.is_err());
+    assert!(!log.text().contains("hunter2"));
 }

@@ -10,6 +10,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
 
 thread_local! {
     /// The spans and events traced on this thread, with their fields. A `tokio::test` runs on one thread
@@ -23,7 +24,10 @@ pub(crate) struct Entry {
     pub(crate) name: String,
     pub(crate) level: Level,
     is_span: bool,
-    id: Option<Id>,
+    pub(crate) id: Option<Id>,
+    /// The span that it is in.
+    pub(crate) parent: Option<Id>,
+    pub(crate) is_closed: bool,
     pub(crate) fields: BTreeMap<String, String>,
 }
 
@@ -47,6 +51,12 @@ impl Log {
         self.entries(true)
     }
 
+    /// The spans with this name.
+    pub(crate) fn spans_named(&self, name: &str) -> Vec<Entry> {
+        let spans = self.spans().into_iter();
+        spans.filter(|span| span.name == name).collect()
+    }
+
     pub(crate) fn events(&self) -> Vec<Entry> {
         self.entries(false)
     }
@@ -66,12 +76,12 @@ impl Log {
 
 struct Collector;
 
-impl<S: Subscriber> Layer<S> for Collector {
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Collector {
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
         metadata.target().starts_with("audience")
     }
 
-    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let mut fields = Fields::default();
         attributes.record(&mut fields);
         let metadata = attributes.metadata();
@@ -80,6 +90,8 @@ impl<S: Subscriber> Layer<S> for Collector {
             level: *metadata.level(),
             is_span: true,
             id: Some(id.clone()),
+            parent: context.lookup_current().map(|span| span.id()),
+            is_closed: false,
             fields: fields.0,
         };
         ENTRIES.with_borrow_mut(|entries| entries.push(entry));
@@ -97,7 +109,16 @@ impl<S: Subscriber> Layer<S> for Collector {
         });
     }
 
-    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+    fn on_close(&self, id: Id, _: Context<'_, S>) {
+        ENTRIES.with_borrow_mut(|entries| {
+            let mut spans = entries.iter_mut().rev();
+            if let Some(span) = spans.find(|entry| entry.id.as_ref() == Some(&id)) {
+                span.is_closed = true;
+            }
+        });
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let mut fields = Fields::default();
         event.record(&mut fields);
         let metadata = event.metadata();
@@ -106,6 +127,8 @@ impl<S: Subscriber> Layer<S> for Collector {
             level: *metadata.level(),
             is_span: false,
             id: None,
+            parent: context.lookup_current().map(|span| span.id()),
+            is_closed: false,
             fields: fields.0,
         };
         ENTRIES.with_borrow_mut(|entries| entries.push(entry));
