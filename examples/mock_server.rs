@@ -12,49 +12,68 @@
     reason = "a command-line program prints its messages"
 )]
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::ffi::OsStr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::str::FromStr;
 
 use audience::mock::{MockServer, MockServerBuilder, SigningClock};
 use audience::webhooks::Signer;
+use clap::builder::TypedValueParser;
+use clap::error::ErrorKind;
+use clap::{Arg, Command, Parser, ValueEnum};
 use http::uri::Authority;
 use http::{HeaderName, Uri};
 
-const USAGE: &str = "\
-usage: mock_server [OPTION]...
+/// A mock of the service, for tests in any language
+#[derive(Parser)]
+#[command(name = "mock_server", version, args_override_self = true, after_help = CONTROL)]
+pub(crate) struct Options {
+    /// Port to listen on; 0 takes any free port
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    port: u16,
+    /// Address to listen on
+    #[arg(long, value_name = "IP", default_value_t = Ipv4Addr::LOCALHOST.into())]
+    host: IpAddr,
+    /// Host name by which /_mock/ can be called, besides loopback and --host; can be repeated
+    #[arg(long = "allowed-host", value_name = "HOST", value_parser = host_name)]
+    allowed_hosts: Vec<Authority>,
+    /// Key for every endpoint [default: mock-full-access-key]
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    full_key: Option<String>,
+    /// Key for sending mail only [default: mock-sending-access-key]
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    sending_key: Option<String>,
+    /// Header that holds the bare key [default: `Authorization: Bearer`]
+    #[arg(long, value_name = "NAME")]
+    auth_header: Option<HeaderName>,
+    /// Number of contacts that can be stored [default: no limit]
+    #[arg(long, value_name = "N")]
+    contact_ceiling: Option<u64>,
+    /// Stop the clock at this Unix time; only /_mock/clock moves it
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    clock: Option<i64>,
+    /// Clock that deliveries are signed by
+    #[arg(long, value_name = "CLOCK", value_enum, default_value_t = Signing::Mock)]
+    signing_clock: Signing,
+    /// Add a topic with its default answer, true or false; can be repeated
+    #[arg(long = "topic", value_name = "NAME=BOOL", value_parser = topic)]
+    topics: Vec<(String, bool)>,
+    /// Start with the topics, contacts and more in this JSON file; can be repeated
+    #[arg(long = "seed", value_name = "FILE")]
+    seeds: Vec<PathBuf>,
+    /// Deliver events to this http URL without a query, signed with SECRET; can be repeated
+    #[arg(long = "webhook", value_name = "URL=SECRET", value_parser = WebhookParser)]
+    webhooks: Vec<Webhook>,
+}
 
-  --port N              port to listen on [default: 0, any free port]
-  --host IP             address to listen on [default: 127.0.0.1]
-  --allowed-host HOST   host name by which /_mock/ can be called, besides loopback and --host; can be repeated
-  --full-key KEY        key for every endpoint [default: mock-full-access-key]
-  --sending-key KEY     key for sending mail only [default: mock-sending-access-key]
-  --auth-header NAME    header that holds the bare key [default: `Authorization: Bearer`]
-  --contact-ceiling N   number of contacts that can be stored [default: no limit]
-  --clock SECONDS       stop the clock at this Unix time; only /_mock/clock moves it
-  --signing-clock CLOCK sign deliveries by the `mock` clock or the `wall` clock [default: mock]
-  --topic NAME=BOOL     add a topic with its default answer; can be repeated
-  --seed FILE           start with the topics, contacts and more in this JSON file; can be repeated
-  --webhook URL=SECRET  deliver events to this http URL without a query, signed with SECRET; can be repeated
-  --help                print this help";
+const CONTROL: &str = "\
+The first line of the output is `listening on URL`. The mock runs until it is interrupted. Tests control it through the
+calls below /_mock/, which need no key.";
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments
-        .iter()
-        .any(|argument| argument == "--help" || argument == "-h")
-    {
-        println!("{USAGE}");
-        return ExitCode::SUCCESS;
-    }
-    let builder = match configure(MockServer::builder(), arguments.into_iter()) {
-        Ok(builder) => builder,
-        Err(problem) => {
-            eprintln!("mock_server: {problem}\n\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
+    let builder = Options::parse().into_builder();
     let server = match builder.try_start().await {
         Ok(server) => server,
         Err(error) => {
@@ -73,78 +92,109 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Applies the command-line arguments to `builder`, or returns what is wrong with them.
-pub(crate) fn configure(
-    mut builder: MockServerBuilder,
-    mut arguments: impl Iterator<Item = String>,
-) -> Result<MockServerBuilder, String> {
-    while let Some(argument) = arguments.next() {
-        // Accepts `--port 4010` and `--port=4010`.
-        let (option, value) = match argument.split_once('=') {
-            Some((option, value)) if option.starts_with("--") => {
-                (option.to_owned(), Some(value.to_owned()))
-            }
-            _ => (argument, None),
-        };
-        if !OPTIONS.contains(&option.as_str()) {
-            return Err(format!("unknown option {option:?}"));
+impl Options {
+    fn into_builder(self) -> MockServerBuilder {
+        let mut builder = MockServer::builder().port(self.port).host(self.host);
+        if let Some(key) = self.full_key {
+            builder = builder.full_key(key);
         }
-        let value = value
-            .or_else(|| arguments.next())
-            .ok_or_else(|| format!("{option} needs a value"))?;
-        builder = match option.as_str() {
-            "--port" => builder.port(parse(&option, &value)?),
-            "--host" => builder.host(parse::<IpAddr>(&option, &value)?),
-            "--allowed-host" => {
-                let host: Authority = parse(&option, &value)?;
-                if host.as_str().contains('@') || host.host().is_empty() {
-                    return Err(format!("{option}: {value:?} is not a host name"));
-                }
-                builder.allowed_host(host.as_str())
-            }
-            "--full-key" => builder.full_key(value),
-            "--sending-key" => builder.sending_key(value),
-            "--auth-header" => {
-                let name: HeaderName = parse(&option, &value)?;
-                builder.auth_header(name.as_str())
-            }
-            "--contact-ceiling" => builder.contact_ceiling(parse(&option, &value)?),
-            "--clock" => builder.clock(parse::<i64>(&option, &value)?),
-            "--signing-clock" => builder.signing_clock(match value.as_str() {
-                "mock" => SigningClock::Mock,
-                "wall" => SigningClock::Wall,
-                _ => return Err(format!("{option}: {value:?} is neither `mock` nor `wall`")),
-            }),
-            "--topic" => {
-                let (name, default) = pair(&option, &value, "NAME=true or NAME=false")?;
-                builder.topic(name, parse(&option, default)?)
-            }
-            "--seed" => builder.seed_file(value),
-            _ => {
-                let (url, secret) = pair(&option, &value, "URL=SECRET")?;
-                check_url(url).map_err(|problem| format!("--webhook: {url:?} {problem}"))?;
-                Signer::new(secret).map_err(|error| format!("--webhook: {error}"))?;
-                builder.webhook_endpoint(url, secret)
-            }
-        };
+        if let Some(key) = self.sending_key {
+            builder = builder.sending_key(key);
+        }
+        if let Some(name) = self.auth_header {
+            builder = builder.auth_header(name.as_str());
+        }
+        if let Some(contacts) = self.contact_ceiling {
+            builder = builder.contact_ceiling(contacts);
+        }
+        if let Some(at) = self.clock {
+            builder = builder.clock(at);
+        }
+        builder = builder.signing_clock(match self.signing_clock {
+            Signing::Mock => SigningClock::Mock,
+            Signing::Wall => SigningClock::Wall,
+        });
+        for host in self.allowed_hosts {
+            builder = builder.allowed_host(host.as_str());
+        }
+        for (name, default) in self.topics {
+            builder = builder.topic(name, default);
+        }
+        for file in self.seeds {
+            builder = builder.seed_file(file);
+        }
+        for webhook in self.webhooks {
+            builder = builder.webhook_endpoint(webhook.url, webhook.secret);
+        }
+        builder
     }
-    Ok(builder)
 }
 
-const OPTIONS: [&str; 12] = [
-    "--port",
-    "--host",
-    "--allowed-host",
-    "--full-key",
-    "--sending-key",
-    "--auth-header",
-    "--contact-ceiling",
-    "--clock",
-    "--signing-clock",
-    "--topic",
-    "--seed",
-    "--webhook",
-];
+#[derive(Clone, Copy, ValueEnum)]
+enum Signing {
+    /// The mock's clock
+    Mock,
+    /// The system's clock, for a receiver that cannot use the mock's
+    Wall,
+}
+
+fn host_name(text: &str) -> Result<Authority, String> {
+    let host: Authority = text
+        .parse()
+        .map_err(|error: http::uri::InvalidUri| error.to_string())?;
+    if host.as_str().contains('@') || host.host().is_empty() {
+        return Err("it is not a host name".into());
+    }
+    Ok(host)
+}
+
+fn topic(text: &str) -> Result<(String, bool), String> {
+    let form = "it is not of the form NAME=true or NAME=false";
+    let (name, default) = text.split_once('=').ok_or(form)?;
+    let default = default.parse().map_err(|_| form)?;
+    Ok((name.to_owned(), default))
+}
+
+#[derive(Clone)]
+struct Webhook {
+    url: String,
+    secret: String,
+}
+
+impl Webhook {
+    fn parse(text: &str) -> Result<Self, String> {
+        let (url, secret) = text
+            .split_once('=')
+            .ok_or("the value is not of the form URL=SECRET")?;
+        check_url(url).map_err(|problem| format!("{url:?} {problem}"))?;
+        Signer::new(secret).map_err(|error| error.to_string())?;
+        Ok(Self {
+            url: url.to_owned(),
+            secret: secret.to_owned(),
+        })
+    }
+}
+
+/// Parses the value of `--webhook`. Clap would print a value that a function refuses, and this one contains a secret.
+#[derive(Clone)]
+struct WebhookParser;
+
+impl TypedValueParser for WebhookParser {
+    type Value = Webhook;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        _: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<Webhook, clap::Error> {
+        let webhook = value.to_str().ok_or("the value is not UTF-8".to_owned());
+        webhook.and_then(Webhook::parse).map_err(|problem| {
+            let mut command = command.clone();
+            command.error(ErrorKind::ValueValidation, format!("--webhook: {problem}"))
+        })
+    }
+}
 
 /// Refuses the URLs that `webhook_endpoint` panics on, and a query: its `=` could be the one before the secret.
 fn check_url(url: &str) -> Result<(), String> {
@@ -174,19 +224,4 @@ fn check_url(url: &str) -> Result<(), String> {
         return Err("has an invalid IPv6 address".into());
     }
     Ok(())
-}
-
-fn parse<T: FromStr>(option: &str, value: &str) -> Result<T, String>
-where
-    T::Err: std::fmt::Display,
-{
-    value
-        .parse()
-        .map_err(|error| format!("{option}: {value:?}: {error}"))
-}
-
-fn pair<'a>(option: &str, value: &'a str, form: &str) -> Result<(&'a str, &'a str), String> {
-    value
-        .split_once('=')
-        .ok_or_else(|| format!("{option}: {value:?} is not of the form {form}"))
 }

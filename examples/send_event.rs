@@ -1,17 +1,11 @@
 //! Signs an event and posts it to a webhook endpoint, as the service does.
 //!
 //! ```text
-//! cargo run --example send_event -- URL SECRET TYPE [--to ADDRESS] [--id ID] [--data JSON]
 //! cargo run --example send_event -- http://127.0.0.1:8080/hook "$SECRET" email.bounced
+//! cargo run --example send_event -- --help
 //! cargo run --example send_event
 //!     starts an endpoint, sends it one event of each type, and exits
 //! ```
-//!
-//! TYPE may be any event type, even one that the interface document does not list.
-//!
-//! - `--to` sets the recipient.
-//! - `--id` sets the event's id. Send the same id twice to test how an endpoint handles a duplicate.
-//! - `--data` replaces the event's data.
 //!
 //! Like the service, it waits 10 seconds for the response and does not follow redirects (interface section 6.5). It
 //! exits with an error if the service would retry.
@@ -26,47 +20,83 @@ use audience::webhooks::axum::SignedEvent;
 use audience::webhooks::{EventType, Signer, Verifier};
 use axum::Router;
 use axum::routing::post;
+use clap::{Args, CommandFactory, Parser};
 use reqwest::redirect;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-const USAGE: &str = "usage: send_event URL SECRET TYPE [--to ADDRESS] [--id ID] [--data JSON]";
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let arguments: Vec<String> = env::args().skip(1).collect();
-    match &arguments[..] {
-        [] => run_demo().await,
-        [url, secret, event_type, options @ ..] => {
-            let event_type = EventType::from(event_type.as_str());
-            post_event(url, secret, &event_type, &Options::parse(options)?).await
-        }
-        _ => Err(USAGE.into()),
-    }
+/// Signs an event and posts it to a webhook endpoint, as the service does
+#[derive(Parser)]
+#[command(name = "send_event", override_usage = USAGE, after_help = ENVIRONMENT)]
+struct Arguments {
+    /// URL of the endpoint. Without it, the example starts an endpoint, sends it one event of each type, and exits
+    url: Option<String>,
+    /// Signing secret of the endpoint [default: see below]
+    secret: Option<String>,
+    /// Type of the event, for example email.bounced. It may be one that the interface document does not list
+    #[arg(value_name = "TYPE")]
+    event_type: Option<String>,
+    #[command(flatten)]
+    options: Options,
 }
 
-#[derive(Default)]
+#[derive(Args, Default)]
 struct Options {
+    /// Recipient of the mail
+    #[arg(long, value_name = "ADDRESS")]
     to: Option<String>,
+    /// Id of the event [default: a new one]. Send an id twice to test how an endpoint handles a duplicate
+    #[arg(long)]
     id: Option<String>,
+    /// Data of the event [default: sample data of the type]
+    #[arg(long, value_name = "JSON", value_parser = json)]
     data: Option<Value>,
 }
 
-impl Options {
-    fn parse(arguments: &[String]) -> Result<Self, Box<dyn Error>> {
-        let mut options = Self::default();
-        for pair in arguments.chunks(2) {
-            match pair {
-                [flag, to] if flag == "--to" => options.to = Some(to.clone()),
-                [flag, id] if flag == "--id" => options.id = Some(id.clone()),
-                [flag, data] if flag == "--data" => {
-                    options.data = Some(serde_json::from_str(data)?);
-                }
-                _ => return Err(USAGE.into()),
-            }
+const USAGE: &str = "\
+send_event [OPTIONS] <URL> [SECRET] <TYPE>
+       send_event";
+
+const ENVIRONMENT: &str = "\
+Environment:
+  AUDIENCE_WEBHOOK_SECRET  Signing secret of the endpoint, if SECRET is left out
+
+The program waits 10 seconds for the response and does not follow redirects. It exits with 1 if the service would retry
+the event.";
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let Arguments {
+        url,
+        secret,
+        event_type,
+        options,
+    } = Arguments::parse();
+    let Some(url) = url else {
+        return run_demo().await;
+    };
+    let (secret, event_type) = match (secret, event_type) {
+        (Some(secret), Some(event_type)) => (secret, event_type),
+        // With two arguments, the second is the type.
+        (Some(event_type), None) => {
+            let secret = env::var("AUDIENCE_WEBHOOK_SECRET");
+            let secret = secret
+                .unwrap_or_else(|_| usage_error("pass SECRET, or set AUDIENCE_WEBHOOK_SECRET"));
+            (secret, event_type)
         }
-        Ok(options)
-    }
+        _ => usage_error("pass the TYPE of the event"),
+    };
+    post_event(&url, &secret, &EventType::from(event_type), &options).await
+}
+
+// A parser of its own: by default, clap would take any text as a JSON string.
+fn json(text: &str) -> serde_json::Result<Value> {
+    text.parse()
+}
+
+fn usage_error(problem: &str) -> ! {
+    let kind = clap::error::ErrorKind::MissingRequiredArgument;
+    Arguments::command().error(kind, problem).exit()
 }
 
 /// Posts one event and prints the status of the response.

@@ -12,13 +12,29 @@ use std::error::Error as StdError;
 use audience::Client;
 use audience::contacts::{BatchOutcome, Contacts, MAX_BATCH, NewContact, PropertyValue};
 use audience::mock::MockServer;
+use clap::Parser;
 
 const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/contacts.csv");
 
+/// Creates or updates a contact for each row of a CSV file
+#[derive(Parser)]
+#[command(name = "sync_contacts", after_help = ENVIRONMENT)]
+struct Arguments {
+    /// CSV file whose first line names the columns, one of them `email`
+    #[arg(default_value = SAMPLE, hide_default_value = true)]
+    file: String,
+}
+
+const ENVIRONMENT: &str = "\
+Environment:
+  AUDIENCE_URL  Base URL of the service
+  AUDIENCE_KEY  Full-access key
+
+Without a file, the example uses fixtures/contacts.csv. Without the two variables, it uses the embedded mock.";
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn StdError>> {
-    let path = env::args().nth(1).unwrap_or_else(|| SAMPLE.to_owned());
-    let rows = read_rows(&path)?;
+    let rows = read_rows(&Arguments::parse().file)?;
 
     match (env::var("AUDIENCE_URL"), env::var("AUDIENCE_KEY")) {
         (Ok(url), Ok(key)) => sync(&Client::new(url, key)?.contacts(), rows).await?,

@@ -22,6 +22,7 @@ use std::time::{Duration, SystemTime};
 use actix_web::{App, HttpResponse, HttpServer, web};
 use audience::webhooks::actix::SignedEvent;
 use audience::webhooks::{Event, EventData, EventId, EventType, Signer, Verifier};
+use clap::Parser;
 use http::{HeaderMap, StatusCode};
 use tokio::sync::mpsc;
 
@@ -33,6 +34,19 @@ const QUEUED_EVENTS: usize = 1_000;
 /// How long a connection may take to send the headers of a request. `SignedEvent` limits the time of the body.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 const DEMO_SECRET: &str = "the secret of this demo";
+
+/// A webhook endpoint with actix-web, as a starting point for your own
+#[derive(Parser)]
+#[command(name = "webhook_actix", after_help = ENVIRONMENT)]
+struct Arguments {
+    /// Port to listen on until the program is stopped. Without it, the endpoint gets three deliveries and stops
+    #[arg(long)]
+    port: Option<u16>,
+}
+
+const ENVIRONMENT: &str = "\
+Environment:
+  AUDIENCE_WEBHOOK_SECRET  Signing secret of the endpoint; needed with --port";
 
 /// Runs only for verified deliveries: the extractor rejects all others.
 async fn hook(inbox: web::Data<Mutex<Inbox>>, delivery: SignedEvent) -> HttpResponse {
@@ -94,15 +108,11 @@ impl SeenIds {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let arguments: Vec<String> = env::args().skip(1).collect();
-    let (secret, port) = match &arguments[..] {
-        [] => (DEMO_SECRET.to_owned(), None),
-        [flag, port] if flag == "--port" => {
-            let secret = env::var("AUDIENCE_WEBHOOK_SECRET")
-                .map_err(|_| "set AUDIENCE_WEBHOOK_SECRET to the signing secret of the endpoint")?;
-            (secret, Some(port.parse()?))
-        }
-        _ => return Err("usage: webhook_actix [--port PORT]".into()),
+    let port = Arguments::parse().port;
+    let secret = match port {
+        None => DEMO_SECRET.to_owned(),
+        Some(_) => env::var("AUDIENCE_WEBHOOK_SECRET")
+            .map_err(|_| "set AUDIENCE_WEBHOOK_SECRET to the signing secret of the endpoint")?,
     };
 
     let (sender, events) = mpsc::channel(QUEUED_EVENTS);

@@ -25,6 +25,7 @@ use axum::Router;
 use axum::extract::{FromRef, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
+use clap::Parser;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -40,6 +41,19 @@ const QUEUED_EVENTS: usize = 1_000;
 /// How long a connection may take to send the headers of a request. `SignedEvent` limits the time of the body.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 const DEMO_SECRET: &str = "the secret of this demo";
+
+/// A webhook endpoint with axum, as a starting point for your own
+#[derive(Parser)]
+#[command(name = "webhook_axum", after_help = ENVIRONMENT)]
+struct Arguments {
+    /// Port to listen on until the program is stopped. Without it, the endpoint gets three deliveries and stops
+    #[arg(long)]
+    port: Option<u16>,
+}
+
+const ENVIRONMENT: &str = "\
+Environment:
+  AUDIENCE_WEBHOOK_SECRET  Signing secret of the endpoint; needed with --port";
 
 struct App {
     verifier: Verifier,
@@ -112,15 +126,11 @@ impl SeenIds {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let arguments: Vec<String> = env::args().skip(1).collect();
-    let (secret, port) = match &arguments[..] {
-        [] => (DEMO_SECRET.to_owned(), None),
-        [flag, port] if flag == "--port" => {
-            let secret = env::var("AUDIENCE_WEBHOOK_SECRET")
-                .map_err(|_| "set AUDIENCE_WEBHOOK_SECRET to the signing secret of the endpoint")?;
-            (secret, Some(port.parse()?))
-        }
-        _ => return Err("usage: webhook_axum [--port PORT]".into()),
+    let port = Arguments::parse().port;
+    let secret = match port {
+        None => DEMO_SECRET.to_owned(),
+        Some(_) => env::var("AUDIENCE_WEBHOOK_SECRET")
+            .map_err(|_| "set AUDIENCE_WEBHOOK_SECRET to the signing secret of the endpoint")?,
     };
 
     let (sender, events) = mpsc::channel(QUEUED_EVENTS);

@@ -9,10 +9,16 @@ use std::time::Duration;
 use audience::contacts::{Contact, Contacts, MAX_BATCH, NewContact, OnConflict, OptOutReason};
 use audience::mock::{Fault, MockServer};
 use audience::rule::{Condition, Rule};
+use clap::Parser;
 use futures_util::TryStreamExt;
 use serde_json::json;
 
 use receiver::Receiver;
+
+/// A tour of the crate against the embedded mock
+#[derive(Parser)]
+#[command(name = "quickstart")]
+struct Arguments {}
 
 type Result = std::result::Result<(), Box<dyn StdError>>;
 
@@ -21,6 +27,7 @@ const START: i64 = 1_700_000_000;
 
 #[tokio::main]
 async fn main() -> Result {
+    Arguments::parse();
     let server = MockServer::builder().clock(START).start().await;
     server.topic("news", true);
     let contacts = server.client().contacts();

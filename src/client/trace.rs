@@ -148,7 +148,7 @@ pub(super) fn retry(operation: Operation, attempt: u32, wait: Duration, error: &
     tracing::warn!(
         operation = operation.name,
         attempt,
-        error.type = error_type(error),
+        error.type = %ErrorType(error),
         http.response.status_code = error.status().map(|status| status.as_u16()),
         error = %error,
         wait_ms = milliseconds(wait),
@@ -173,15 +173,20 @@ pub(super) fn hold(operation: Operation, wait: Duration) {
 #[cfg(feature = "tracing")]
 fn record_error(span: &tracing::Span, error: &Error) {
     span.record("otel.status_code", "ERROR")
-        .record("error.type", error_type(error));
+        .record("error.type", tracing::field::display(ErrorType(error)));
 }
 
-/// Returns the status of the response or, without one, the kind of the error.
+/// Writes the status of the response or, without one, the kind of the error.
 #[cfg(feature = "tracing")]
-fn error_type(error: &Error) -> String {
-    match error.status() {
-        Some(status) => status.as_str().to_owned(),
-        None => error.kind().to_string(),
+struct ErrorType<'a>(&'a Error);
+
+#[cfg(feature = "tracing")]
+impl std::fmt::Display for ErrorType<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0.status() {
+            Some(status) => f.write_str(status.as_str()),
+            None => self.0.kind().fmt(f),
+        }
     }
 }
 

@@ -284,12 +284,11 @@ impl MockServerBuilder {
             endpoints: self.endpoints,
             signing_clock: self.signing_clock,
         };
-        let InitialState {
-            audience,
-            endpoints,
-            ..
-        } = &mut initial;
-        seeds.apply(audience, Some(endpoints), clock.unix())?;
+        seeds.apply(
+            &mut initial.audience,
+            Some(&mut initial.endpoints),
+            clock.unix(),
+        )?;
         let listener = bind(self.address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;

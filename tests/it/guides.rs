@@ -44,6 +44,18 @@ fn every_guide_has_the_links_that_rustdoc_checks_also_for_readers_of_the_plain_m
 }
 
 #[test]
+fn every_file_that_a_guide_names_exists() {
+    for (guide, text) in guides() {
+        let quoted = text.split('`').filter(|name| !name.contains(' '));
+        let is_path = |name: &&str| name.starts_with("examples/") || name.starts_with("fixtures/");
+        let programs = text.split_whitespace().filter(is_path);
+        for file in quoted.filter(is_path).chain(programs) {
+            assert!(root().join(file).exists(), "{guide}: {file}");
+        }
+    }
+}
+
+#[test]
 fn the_shell_example_of_the_guide_runs() {
     if !is_installed("sh", "-c") || !is_installed("curl", "--version") {
         return skip("the shell example of the guide: sh or curl is not installed");

@@ -5,6 +5,7 @@
 )]
 
 mod client;
+mod examples;
 mod guides;
 mod mock_contract;
 mod mock_server;

@@ -8,7 +8,8 @@ use audience::webhooks::axum::Rejection;
 use audience::webhooks::{EventType, Signer, Verifier, VerifyError};
 
 use super::deliveries::{self, Delivery, error_name, event_as_json};
-use super::receivers::{Framework, Receiver, Request, Response, TestClock};
+use super::receivers::{Framework, Receiver, TestClock};
+use super::requests::{Request, Response};
 
 const SECRET: &str = "Tm4 the handlers are tested with this";
 

@@ -1,9 +1,8 @@
-//! Webhook endpoints with axum, actix-web and hyper on loopback sockets, and requests written byte by byte.
+//! Webhook endpoints with axum, actix-web and hyper on loopback sockets.
 
 use std::convert::Infallible;
-use std::fmt::Write as _;
 use std::future::ready;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -24,6 +23,7 @@ use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 
 use super::deliveries;
+use super::requests::{Request, Response};
 
 /// The frameworks' body limit, which the extractors must ignore.
 const FRAMEWORK_LIMIT: usize = 16;
@@ -280,117 +280,5 @@ async fn serve_tower(listener: TcpListener, verifier: Verifier, middleware: Midd
         let service = TowerToHyperService::new(service.clone());
         let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
         tokio::spawn(connection);
-    }
-}
-
-/// A request as bytes.
-#[derive(Clone, Debug)]
-pub(crate) struct Request {
-    head: Vec<u8>,
-    body: Vec<u8>,
-    /// Whether the connection is closed for writing after the body.
-    cut: bool,
-}
-
-impl Request {
-    pub(crate) fn new(method: &str) -> Self {
-        let head = format!("{method} /hook HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
-        Self {
-            head: head.into_bytes(),
-            body: Vec::new(),
-            cut: false,
-        }
-    }
-
-    pub(crate) fn post() -> Self {
-        Self::new("POST")
-    }
-
-    pub(crate) fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
-        self.head.extend_from_slice(name.as_bytes());
-        self.head.extend_from_slice(b": ");
-        self.head.extend_from_slice(value.as_ref());
-        self.head.extend_from_slice(b"\r\n");
-        self
-    }
-
-    pub(crate) fn headers<'h>(self, headers: impl IntoIterator<Item = (&'h str, Vec<u8>)>) -> Self {
-        headers
-            .into_iter()
-            .fold(self, |request, (name, value)| request.header(name, value))
-    }
-
-    /// Adds the body with its Content-Length.
-    pub(crate) fn body(self, body: &[u8]) -> Self {
-        self.stated(body.len(), body)
-    }
-
-    /// Adds the body with any Content-Length.
-    pub(crate) fn stated(self, length: usize, body: &[u8]) -> Self {
-        let mut request = self.header("content-length", length.to_string());
-        request.body = body.to_vec();
-        request
-    }
-
-    /// Adds the body in chunks of `size` bytes.
-    pub(crate) fn chunked(self, size: usize, body: &[u8]) -> Self {
-        let mut request = self.header("transfer-encoding", "chunked");
-        for chunk in body.chunks(size) {
-            let mut length = String::new();
-            write!(length, "{:x}\r\n", chunk.len()).unwrap();
-            request.body.extend_from_slice(length.as_bytes());
-            request.body.extend_from_slice(chunk);
-            request.body.extend_from_slice(b"\r\n");
-        }
-        request.body.extend_from_slice(b"0\r\n\r\n");
-        request
-    }
-
-    /// Adds bytes that are not valid chunks.
-    pub(crate) fn broken_chunks(self, body: &[u8]) -> Self {
-        let mut request = self.header("transfer-encoding", "chunked");
-        request.body = body.to_vec();
-        request
-    }
-
-    /// Closes the connection for writing after the body.
-    pub(crate) fn cut(mut self) -> Self {
-        self.cut = true;
-        self
-    }
-
-    pub(crate) fn bytes(&self) -> Vec<u8> {
-        [&self.head, b"\r\n".as_slice(), &self.body].concat()
-    }
-}
-
-/// A response. Status 0 means that the connection was closed without one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Response {
-    pub(crate) status: u16,
-    pub(crate) head: String,
-    pub(crate) body: Vec<u8>,
-}
-
-impl Response {
-    /// Reads one response and nothing after it.
-    pub(crate) fn read(stream: &mut TcpStream) -> Self {
-        let mut response = Self::default();
-        let mut byte = [0];
-        while !response.head.ends_with("\r\n\r\n")
-            && stream.read(&mut byte).is_ok_and(|read| read == 1)
-        {
-            response.head.push(byte[0].to_ascii_lowercase().into());
-        }
-        let status = response.head.split(' ').nth(1);
-        response.status = status.and_then(|text| text.parse().ok()).unwrap_or(0);
-        let length = response
-            .head
-            .split_once("content-length: ")
-            .and_then(|(_, rest)| rest.split("\r\n").next()?.parse().ok());
-        let _ = stream
-            .take(length.unwrap_or(u64::MAX))
-            .read_to_end(&mut response.body);
-        response
     }
 }

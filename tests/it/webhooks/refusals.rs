@@ -8,7 +8,8 @@ use audience::webhooks::{BodyChange, Diagnosis, EventType, Signer, Verifier, Ver
 use axum::extract::{FromRef, FromRequest};
 use static_assertions::assert_impl_all;
 
-use super::receivers::{Framework, Middleware, Receiver, Request};
+use super::receivers::{Framework, Middleware, Receiver};
+use super::requests::Request;
 use super::{BODY, SECRET};
 
 /// Returns the head of a request that was signed with `secret` for `body`.

@@ -17,6 +17,16 @@ fn the_python_runner_fails_and_names_the_delivery_if_a_verdict_differs() {
     names_a_verdict_that_differs("python3", "verify.py");
 }
 
+#[test]
+fn the_javascript_verifier_has_the_expected_verdict_for_every_delivery() {
+    has_every_verdict("node", "verify.mjs");
+}
+
+#[test]
+fn the_javascript_runner_fails_and_names_the_delivery_if_a_verdict_differs() {
+    names_a_verdict_that_differs("node", "verify.mjs");
+}
+
 fn has_every_verdict(interpreter: &str, program: &str) {
     let Some(output) = run(interpreter, program, &[]) else {
         return;

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant, SystemTime};
 use audience::webhooks::axum::Rejection;
 use audience::webhooks::{EventType, Signer, Verifier};
 
-use super::receivers::{Framework, Receiver, Request, Response};
+use super::receivers::{Framework, Receiver};
+use super::requests::{Request, Response};
 use super::{BODY, SECRET};
 
 const STRANGERS: usize = 2_000;

@@ -1,0 +1,120 @@
+//! The command lines of the programs in `examples/`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+/// The programs by name. Cargo builds them if a single test was asked for.
+static EXAMPLES: LazyLock<BTreeMap<String, PathBuf>> = LazyLock::new(|| {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let build = Command::new(env!("CARGO"))
+        .args(["build", "--locked", "--quiet", "--examples"])
+        .args(["--message-format", "json", "--target-dir"])
+        .arg(target)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    let messages = String::from_utf8(build.stdout).unwrap();
+    assert!(build.status.success(), "{messages}");
+    messages
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|message| message["target"]["kind"][0] == "example")
+        .filter_map(|message| {
+            let name = message["target"]["name"].as_str()?;
+            let executable = message["executable"].as_str()?;
+            Some((name.to_owned(), executable.into()))
+        })
+        .collect()
+});
+
+#[test]
+fn every_example_prints_its_usage_for_help() {
+    for example in EXAMPLES.keys() {
+        let output = run(example, &["--help"]);
+
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{example}");
+        assert!(stdout.contains(&format!("Usage: {example}")), "{stdout}");
+        assert!(stdout.contains("--help"), "{stdout}");
+    }
+}
+
+#[test]
+fn every_example_refuses_a_flag_that_it_does_not_have() {
+    for example in EXAMPLES.keys() {
+        let output = run(example, &["--no-such-flag"]);
+
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{example}: {stderr}");
+        assert!(stderr.contains("'--no-such-flag'"), "{stderr}");
+        assert!(stderr.contains(&format!("Usage: {example}")), "{stderr}");
+        assert!(output.stdout.is_empty(), "{example}");
+    }
+}
+
+#[test]
+fn an_argument_that_an_example_cannot_use_is_a_usage_error() {
+    let event = ["http://127.0.0.1:9", "secret", "email.sent"];
+    for (example, arguments, reason) in [
+        ("quickstart", &["now"][..], "'now'"),
+        ("sync_contacts", &["a.csv", "b.csv"], "'b.csv'"),
+        ("webhook_axum", &["--port", "http"], "--port"),
+        ("webhook_actix", &["--port", "70000"], "--port"),
+        ("mock_server", &["--topic", "news"], "NAME=true"),
+        ("send_event", &event[..1], "TYPE"),
+        (
+            "send_event",
+            &[event[0], event[2]],
+            "AUDIENCE_WEBHOOK_SECRET",
+        ),
+        (
+            "send_event",
+            &[event[0], event[1], event[2], "--data", "{"],
+            "--data",
+        ),
+    ] {
+        let output = run(example, arguments);
+
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{example}: {stderr}");
+        assert!(stderr.contains(reason), "{example}: {stderr}");
+        assert!(output.stdout.is_empty(), "{example}");
+    }
+}
+
+#[test]
+fn send_event_reads_the_secret_from_the_environment_and_help_says_so() {
+    let help = run("send_event", &["--help"]);
+    let variables = [("AUDIENCE_WEBHOOK_SECRET", "changeme")];
+    let sent = run_with(
+        &variables,
+        "send_event",
+        &["http://127.0.0.1:9", "email.sent"],
+    );
+
+    let help = String::from_utf8(help.stdout).unwrap();
+    for expected in ["AUDIENCE_WEBHOOK_SECRET", "--to", "--id", "--data"] {
+        assert!(help.contains(expected), "{help}");
+    }
+    // The secret was read: it is refused as a placeholder before anything is sent.
+    let stderr = String::from_utf8(sent.stderr).unwrap();
+    assert_eq!(sent.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("Placeholder"), "{stderr}");
+}
+
+fn run(example: &str, arguments: &[&str]) -> Output {
+    run_with(&[], example, arguments)
+}
+
+fn run_with(variables: &[(&str, &str)], example: &str, arguments: &[&str]) -> Output {
+    Command::new(&EXAMPLES[example])
+        .args(arguments)
+        .env_remove("AUDIENCE_WEBHOOK_SECRET")
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap()
+}
