@@ -189,6 +189,9 @@ impl fmt::Display for AnswersError {
                 "could not record the answer for topic {:?}",
                 Topic(topic)
             )?,
+            None if recorded.is_empty() && not_sent.is_empty() => {
+                return f.write_str("could not record the answers");
+            }
             None if recorded.is_empty() => f.write_str("could not retrieve the contact")?,
             None => f.write_str("could not retrieve the contact afterwards")?,
         }
