@@ -154,7 +154,8 @@ impl MockServer {
     /// Sets the clock.
     ///
     /// Moving it forward is like [`advance`](Self::advance). Moving it backward attempts nothing on the way and cancels
-    /// earlier moves.
+    /// earlier moves. Attempts that were due and have not been started are made when the clock gets there again; nothing
+    /// waits for them until then.
     ///
     /// # Example: a date in the past
     ///

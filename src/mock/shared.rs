@@ -285,10 +285,10 @@ impl Shared {
 
     async fn wait_for_attempts(&self, event: u64, kind: AttemptKind, resets: u64) {
         self.wait_until(resets, |state| {
-            let attempts = &state.deliveries.schedule.attempts;
-            !attempts.is_open(event, kind)
-                && !attempts.is_open(event, AttemptKind::Duplicate)
-                && !attempts.has_released()
+            let (attempts, now) = (&state.deliveries.schedule.attempts, self.clock.unix());
+            !attempts.is_open(event, kind, now)
+                && !attempts.is_open(event, AttemptKind::Duplicate, now)
+                && !attempts.has_released(now)
         })
         .await;
     }
