@@ -6,6 +6,7 @@ use super::address::normalized;
 use super::audience_state::AudienceState;
 use super::engagement::Engagement;
 use super::mail::Mail;
+use super::mail_outcome::OutcomeKind;
 use super::message::OutgoingEvent;
 use super::reason::Reason;
 
@@ -18,7 +19,10 @@ impl AudienceState {
         let to = normalized(address);
         let (mail, at) = match self.mails().latest(&to) {
             Some(mail) => {
-                let at = self.mails_mut().event_time(&mail.id, now);
+                // A report is published even if it is not possible in the state of the mail, such as after a bounce.
+                let mails = self.mails_mut();
+                let _ = mails.record_outcome(&mail.id, &to, OutcomeKind::Complained);
+                let at = mails.event_time(&mail.id, now);
                 (mail, at)
             }
             None => (Mail::sample().into(), now),
@@ -74,6 +78,7 @@ impl AudienceState {
 mod tests {
     use serde_json::json;
 
+    use super::super::mail_outcome::MailOutcome;
     use super::super::testing::{Service, status_and_slug};
 
     #[test]
@@ -180,5 +185,24 @@ mod tests {
                 "bounce_type": "", "detail": ""})
         );
         assert_eq!(events[1].data["to"], "bob@x.io");
+    }
+
+    #[test]
+    fn a_mail_is_reported_as_spam_only_once() {
+        let mut service = Service::new();
+        service.post("/emails", &json!({"from": "me@x.io", "to": "ada@x.io"}));
+        service.audience.report_spam("ada@x.io", service.now);
+
+        let complained = MailOutcome::complained();
+        let error = service
+            .audience
+            .mail_outcome("eml_00000001", &complained, service.now)
+            .unwrap_err();
+
+        assert!(
+            error.message.contains("reported as spam"),
+            "{}",
+            error.message
+        );
     }
 }
