@@ -7,12 +7,12 @@
 //! Prints `listening on http://127.0.0.1:4010` and serves until it is interrupted. Tests control it through the calls
 //! below `/_mock/`; the docs of `audience::mock` list them.
 #![expect(
-    clippy::print_stdout,
     clippy::print_stderr,
     reason = "a command-line program prints its messages"
 )]
 
 use std::ffi::OsStr;
+use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -82,7 +82,10 @@ async fn main() -> ExitCode {
         }
     };
 
-    println!("listening on {}", server.url());
+    if let Err(error) = writeln!(std::io::stdout(), "listening on {}", server.url()) {
+        eprintln!("mock_server: could not print the URL: {error}");
+        return ExitCode::FAILURE;
+    }
     match tokio::signal::ctrl_c().await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -9,10 +9,15 @@
 //!
 //! Like the service, it waits 10 seconds for the response and does not follow redirects (interface section 6.5). It
 //! exits with an error if the service would retry.
-#![expect(clippy::print_stdout, reason = "an example prints what it does")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "an example prints what it does"
+)]
 
 use std::env;
 use std::error::Error;
+use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use audience::Timestamp;
@@ -33,7 +38,7 @@ struct Arguments {
     url: Option<String>,
     /// Signing secret of the endpoint [default: see below]
     secret: Option<String>,
-    /// Type of the event, for example email.bounced. It may be one that the interface document does not list
+    /// Type of the event, for example email.bounced. It may be one that does not exist yet, for example email.seen
     #[arg(value_name = "TYPE")]
     event_type: Option<String>,
     #[command(flatten)]
@@ -65,28 +70,53 @@ The program waits 10 seconds for the response and does not follow redirects. It 
 the event.";
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> ExitCode {
+    let Err(error) = run(Arguments::parse()).await else {
+        return ExitCode::SUCCESS;
+    };
+    eprint!("send_event: {error}");
+    let mut source = error.source();
+    while let Some(cause) = source {
+        eprint!(": {cause}");
+        source = cause.source();
+    }
+    eprintln!();
+    ExitCode::FAILURE
+}
+
+async fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
     let Arguments {
         url,
         secret,
         event_type,
         options,
-    } = Arguments::parse();
+    } = arguments;
     let Some(url) = url else {
         return run_demo().await;
     };
+    // With two arguments, the second is the type.
     let (secret, event_type) = match (secret, event_type) {
-        (Some(secret), Some(event_type)) => (secret, event_type),
-        // With two arguments, the second is the type.
-        (Some(event_type), None) => {
-            let secret = env::var("AUDIENCE_WEBHOOK_SECRET");
-            let secret = secret
-                .unwrap_or_else(|_| usage_error("pass SECRET, or set AUDIENCE_WEBHOOK_SECRET"));
-            (secret, event_type)
-        }
-        _ => usage_error("pass the TYPE of the event"),
+        (Some(event_type), None) => (None, event_type),
+        (secret, Some(event_type)) => (secret, event_type),
+        (None, None) => usage_error("pass the TYPE of the event"),
     };
+    if !is_event_type(&event_type) {
+        // It may be the secret, so it is not printed.
+        usage_error("TYPE is not an event type such as email.bounced; it is the last argument");
+    }
+    let secret = secret
+        .or_else(|| env::var("AUDIENCE_WEBHOOK_SECRET").ok())
+        .unwrap_or_else(|| usage_error("pass SECRET, or set AUDIENCE_WEBHOOK_SECRET"));
     post_event(&url, &secret, &EventType::from(event_type), &options).await
+}
+
+/// Returns whether the text consists of lowercase words with periods between them.
+fn is_event_type(text: &str) -> bool {
+    let is_letter = |letter: u8| letter.is_ascii_lowercase() || letter == b'_';
+    text.contains('.')
+        && text
+            .split('.')
+            .all(|word| !word.is_empty() && word.bytes().all(is_letter))
 }
 
 // A parser of its own: by default, clap would take any text as a JSON string.

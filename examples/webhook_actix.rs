@@ -13,7 +13,6 @@
 #![expect(clippy::print_stdout, reason = "an example prints what it does")]
 
 use std::collections::{HashSet, VecDeque};
-use std::env;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -39,14 +38,15 @@ const DEMO_SECRET: &str = "the secret of this demo";
 #[derive(Parser)]
 #[command(name = "webhook_actix", after_help = ENVIRONMENT)]
 struct Arguments {
-    /// Port to listen on until the program is stopped. Without it, the endpoint gets three deliveries and stops
-    #[arg(long)]
+    /// Port of 127.0.0.1 to listen on. Without it, the program sends itself three deliveries and exits
+    #[arg(long, value_name = "N")]
     port: Option<u16>,
 }
 
 const ENVIRONMENT: &str = "\
-Environment:
-  AUDIENCE_WEBHOOK_SECRET  Signing secret of the endpoint; needed with --port";
+Environment, needed with --port:
+  AUDIENCE_WEBHOOK_SECRET         Signing secret of the endpoint
+  AUDIENCE_WEBHOOK_SECRET_<NAME>  Further secrets, while one is replaced";
 
 /// Runs only for verified deliveries: the extractor rejects all others.
 async fn hook(inbox: web::Data<Mutex<Inbox>>, delivery: SignedEvent) -> HttpResponse {
@@ -109,10 +109,9 @@ impl SeenIds {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let port = Arguments::parse().port;
-    let secret = match port {
-        None => DEMO_SECRET.to_owned(),
-        Some(_) => env::var("AUDIENCE_WEBHOOK_SECRET")
-            .map_err(|_| "set AUDIENCE_WEBHOOK_SECRET to the signing secret of the endpoint")?,
+    let verifier = match port {
+        Some(_) => Verifier::from_env()?,
+        None => Verifier::new(DEMO_SECRET)?,
     };
 
     let (sender, events) = mpsc::channel(QUEUED_EVENTS);
@@ -120,7 +119,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         seen: SeenIds::default(),
         queue: sender,
     }));
-    let verifier = web::Data::new(Verifier::new(&secret)?);
+    let verifier = web::Data::new(verifier);
     let server = HttpServer::new(move || {
         App::new()
             .app_data(verifier.clone())
@@ -140,7 +139,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let running = server.disable_signals().run();
         let handle = running.handle();
         let server = tokio::spawn(running);
-        run_demo(address, &secret).await?;
+        run_demo(address).await?;
         handle.stop(true).await;
         server.await??;
         worker.await?; // ends because the server and its sender are dropped
@@ -149,11 +148,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Delivers an event twice, as the service may, and then with a changed body, as an attacker might.
-async fn run_demo(address: SocketAddr, secret: &str) -> Result<(), Box<dyn Error>> {
+async fn run_demo(address: SocketAddr) -> Result<(), Box<dyn Error>> {
     let body = r#"{"id": "evt_1", "type": "email.bounced", "created_at": 1700000000, "data": {
         "email_id": "email_1", "from": "shop@example.com", "to": "nobody@example.net",
         "subject": "Your receipt", "bounce_type": "Permanent", "detail": "550 5.1.1 User unknown"}}"#;
-    let headers = Signer::new(secret)?.sign(&EventType::Bounced, SystemTime::now(), body);
+    let headers = Signer::new(DEMO_SECRET)?.sign(&EventType::Bounced, SystemTime::now(), body);
     let changed = body.replace("nobody", "somebody");
     for (description, body, expected) in [
         ("a genuine delivery", body, StatusCode::OK),

@@ -13,7 +13,6 @@
 #![expect(clippy::print_stdout, reason = "an example prints what it does")]
 
 use std::collections::{HashSet, VecDeque};
-use std::env;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,14 +45,15 @@ const DEMO_SECRET: &str = "the secret of this demo";
 #[derive(Parser)]
 #[command(name = "webhook_axum", after_help = ENVIRONMENT)]
 struct Arguments {
-    /// Port to listen on until the program is stopped. Without it, the endpoint gets three deliveries and stops
-    #[arg(long)]
+    /// Port of 127.0.0.1 to listen on. Without it, the program sends itself three deliveries and exits
+    #[arg(long, value_name = "N")]
     port: Option<u16>,
 }
 
 const ENVIRONMENT: &str = "\
-Environment:
-  AUDIENCE_WEBHOOK_SECRET  Signing secret of the endpoint; needed with --port";
+Environment, needed with --port:
+  AUDIENCE_WEBHOOK_SECRET         Signing secret of the endpoint
+  AUDIENCE_WEBHOOK_SECRET_<NAME>  Further secrets, while one is replaced";
 
 struct App {
     verifier: Verifier,
@@ -127,10 +127,9 @@ impl SeenIds {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let port = Arguments::parse().port;
-    let secret = match port {
-        None => DEMO_SECRET.to_owned(),
-        Some(_) => env::var("AUDIENCE_WEBHOOK_SECRET")
-            .map_err(|_| "set AUDIENCE_WEBHOOK_SECRET to the signing secret of the endpoint")?,
+    let verifier = match port {
+        Some(_) => Verifier::from_env()?,
+        None => Verifier::new(DEMO_SECRET)?,
     };
 
     let (sender, events) = mpsc::channel(QUEUED_EVENTS);
@@ -139,7 +138,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         queue: sender,
     };
     let app = Arc::new(App {
-        verifier: Verifier::new(&secret)?,
+        verifier,
         inbox: Mutex::new(inbox),
     });
     let router = Router::new().route("/hook", post(hook)).with_state(app);
@@ -151,7 +150,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (done, stop) = oneshot::channel();
     let server = tokio::spawn(serve(listener, router, stop));
     if port.is_none() {
-        run_demo(address, &secret).await?;
+        run_demo(address).await?;
         done.send(()).ok();
         server.await?;
         worker.await?; // ends because the server and its sender are dropped
@@ -186,11 +185,11 @@ async fn serve(listener: TcpListener, router: Router, mut stop: oneshot::Receive
 }
 
 /// Delivers an event twice, as the service may, and then with a changed body, as an attacker might.
-async fn run_demo(address: SocketAddr, secret: &str) -> Result<(), Box<dyn Error>> {
+async fn run_demo(address: SocketAddr) -> Result<(), Box<dyn Error>> {
     let body = r#"{"id": "evt_1", "type": "email.bounced", "created_at": 1700000000, "data": {
         "email_id": "email_1", "from": "shop@example.com", "to": "nobody@example.net",
         "subject": "Your receipt", "bounce_type": "Permanent", "detail": "550 5.1.1 User unknown"}}"#;
-    let headers = Signer::new(secret)?.sign(&EventType::Bounced, SystemTime::now(), body);
+    let headers = Signer::new(DEMO_SECRET)?.sign(&EventType::Bounced, SystemTime::now(), body);
     let changed = body.replace("nobody", "somebody");
     for (description, body, expected) in [
         ("a genuine delivery", body, StatusCode::OK),

@@ -38,23 +38,28 @@ const QUEUED_EVENTS: usize = 1_000;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 const DEMO_SECRET: &str = "the secret of this demo";
 
-/// A webhook endpoint with bare hyper. Without options, it sends itself three deliveries and exits.
+/// A webhook endpoint with bare hyper, as a starting point for your own
 #[derive(Parser)]
-struct Options {
-    /// Serve on this port of 127.0.0.1 until Ctrl-C. The signing secrets are the environment variables
-    /// `AUDIENCE_WEBHOOK_SECRET` and `AUDIENCE_WEBHOOK_SECRET_<NAME>`
-    #[arg(long)]
+#[command(name = "webhook_hyper", after_help = ENVIRONMENT)]
+struct Arguments {
+    /// Port of 127.0.0.1 to listen on. Without it, the program sends itself three deliveries and exits
+    #[arg(long, value_name = "N")]
     port: Option<u16>,
 }
 
+const ENVIRONMENT: &str = "\
+Environment, needed with --port:
+  AUDIENCE_WEBHOOK_SECRET         Signing secret of the endpoint
+  AUDIENCE_WEBHOOK_SECRET_<NAME>  Further secrets, while one is replaced";
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let options = Options::parse();
-    let verifier = match options.port {
-        Some(_) => Verifier::from_env().map_err(|error| error.to_string())?,
+    let port = Arguments::parse().port;
+    let verifier = match port {
+        Some(_) => Verifier::from_env()?,
         None => Verifier::new(DEMO_SECRET)?,
     };
-    let listener = TcpListener::bind(("127.0.0.1", options.port.unwrap_or(0))).await?;
+    let listener = TcpListener::bind(("127.0.0.1", port.unwrap_or(0))).await?;
     let address = listener.local_addr()?;
     println!("listening on http://{address}/hook");
 
@@ -69,7 +74,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         };
         std::future::ready(status)
     });
-    if options.port.is_some() {
+    if port.is_some() {
         serve(listener, hook, tokio::signal::ctrl_c()).await?;
     } else {
         serve(listener, hook, run_demo(address)).await?;

@@ -27,10 +27,16 @@ use tower::ServiceExt;
 
 const DEMO_SECRET: &str = "the secret of this demo";
 
-/// A webhook endpoint for AWS Lambda. On another machine, it shows how the function responds to three
-/// deliveries.
+/// A webhook endpoint as an AWS Lambda function, as a starting point for your own
 #[derive(Parser)]
-struct Options {}
+#[command(name = "webhook_lambda", after_help = ENVIRONMENT)]
+struct Arguments {}
+
+const ENVIRONMENT: &str = "\
+Environment:
+  AWS_LAMBDA_RUNTIME_API          Set on Lambda. Without it, the program calls its function three times and exits
+  AUDIENCE_WEBHOOK_SECRET         Signing secret of the endpoint, needed on Lambda
+  AUDIENCE_WEBHOOK_SECRET_<NAME>  Further secrets, while one is replaced";
 
 /// Runs only for verified deliveries: the layer refuses all others.
 ///
@@ -48,9 +54,9 @@ async fn hook(delivery: SignedEvent) -> StatusCode {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
-    Options::parse();
+    Arguments::parse();
     if env::var_os("AWS_LAMBDA_RUNTIME_API").is_some() {
-        let verifier = Verifier::from_env().map_err(|error| error.to_string())?;
+        let verifier = Verifier::from_env()?;
         return lambda_http::run(VerifyLayer::new(verifier).handler(hook)).await;
     }
 

@@ -41,6 +41,16 @@
 //! With the feature `mock`, `MockServer` runs the service inside your tests. It enforces the service's
 //! rules, injects connection faults, has a clock that you control, and delivers webhooks with retries.
 //!
+//! # Guides
+//!
+//! - [First steps]: a client, the first contact, and what each error means.
+//! - [Double opt-in]: sign people up without a moment in which an unconfirmed person gets a broadcast.
+//! - [A preference page]: topics, the global opt-out, one-click unsubscribe.
+//! - [Receiving webhooks]: behind axum, actix-web, hyper, AWS Lambda or a proxy.
+//! - [Testing your application]: contacts in any state, faults, five hours in a second.
+//! - [Errors and retries]: what a failed call means, and what to do in a web handler.
+//! - [Other languages]: the mock server from a shell and from Python.
+//!
 //! # Features
 //!
 //! | feature | default | what it adds |
@@ -60,6 +70,25 @@
 //! "The interface document" is the service's own document. A fact that comes from it is given with its
 //! section. The README lists the questions that the document leaves open, and what this crate does about
 //! each.
+//!
+#![cfg_attr(
+    all(
+        feature = "client",
+        feature = "webhooks",
+        feature = "axum",
+        feature = "tower",
+        feature = "mock"
+    ),
+    doc = include_str!("guides/links.md")
+)]
+//!
+//! [First steps]: https://docs.rs/audience/latest/audience/guides/first_steps/index.html
+//! [Double opt-in]: https://docs.rs/audience/latest/audience/guides/double_opt_in/index.html
+//! [A preference page]: https://docs.rs/audience/latest/audience/guides/preference_page/index.html
+//! [Receiving webhooks]: https://docs.rs/audience/latest/audience/guides/receiving_webhooks/index.html
+//! [Testing your application]: https://docs.rs/audience/latest/audience/guides/testing/index.html
+//! [Errors and retries]: https://docs.rs/audience/latest/audience/guides/errors/index.html
+//! [Other languages]: https://docs.rs/audience/latest/audience/guides/other_languages/index.html
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -71,6 +100,16 @@ pub mod client;
 pub mod contacts;
 #[cfg(feature = "client")]
 mod error;
+// The guides name items of these features.
+#[cfg(all(
+    any(doc, doctest),
+    feature = "client",
+    feature = "webhooks",
+    feature = "axum",
+    feature = "tower",
+    feature = "mock"
+))]
+pub mod guides;
 #[cfg(feature = "import")]
 #[cfg_attr(docsrs, doc(cfg(feature = "import")))]
 pub mod import;

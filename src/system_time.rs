@@ -9,8 +9,12 @@ pub(crate) fn now() -> SystemTime {
 
 // `SystemTime::now` panics on this target.
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "this target cannot represent a time before 1970: the cast makes it 1970"
+)]
 pub(crate) fn now() -> SystemTime {
-    use web_time::web::SystemTimeExt;
-
-    web_time::SystemTime::now().to_std()
+    let milliseconds = js_sys::Date::now() as u64;
+    SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(milliseconds)
 }

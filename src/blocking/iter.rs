@@ -14,7 +14,7 @@ use crate::contacts::{ContactStream, ContactSummary, Page, PageStream};
 /// Each page is fetched when it is needed. After an error, the next call continues from the same place, or
 /// after the malformed item that the error is about: see [`ContactStream`]. The iterator ends when an async
 /// stream would, for example after three failures in a row of any kind: see [`PageStream`]. It also ends after
-/// the error that it was used in async code.
+/// the error for a use in async code.
 #[must_use = "an iterator fetches nothing until `next` is called"]
 pub struct Iter<T: Listed> {
     /// `None` while the client's thread fetches an item with it.

@@ -10,7 +10,8 @@
 //! `.await` it, spawn it, join it or select on it. Nothing is sent before the first poll. After it,
 //! - settings no longer change the call;
 //! - dropping the builder cancels the call, but a request that was already sent may still be applied;
-//! - a clone is a new call with the same settings, not yet sent.
+//! - a clone is a new call with the same settings, not yet sent;
+//! - `response()`, and `stream()`, `pages()` and `count()` of a list, cancel the call and return a new one.
 //!
 //! Polling a builder again after it has returned its result panics, as it does for an `async fn`.
 //!
@@ -39,7 +40,7 @@
 //! # Spans and events
 //!
 //! With the feature `tracing`, each call is a span, with a span for each of its attempts below it. In a
-//! list, each page is a call. The targets start with `audience::client`.
+//! list, each page is a call; in `answers`, each request is. The targets start with `audience::client`.
 //!
 //! | name or message | kind | level | when |
 //! |---|---|---|---|

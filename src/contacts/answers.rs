@@ -31,8 +31,8 @@ impl Contacts {
     /// - `not_found` (404) if the address is not one of your contacts: [`Error::is_not_found`].
     /// - `failed_precondition` (422) if the contact reported spam: [`Error::is_complaint_locked`]. All
     ///   opt-outs are recorded by then, but no opt-in.
-    /// - [`ErrorKind::Input`](crate::ErrorKind::Input), and nothing was sent, if the contact shows no topic of
-    ///   a name in the form, if the form has two different answers for a topic, or if the address is
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input), and no answer was sent, if the contact shows no topic
+    ///   of a name in the form, if the form has two different answers for a topic, or if the address is
     ///   empty, `.` or `..`.
     /// - The errors of [`retrieve`](Self::retrieve) and [`answer`](Self::answer).
     ///
@@ -212,6 +212,8 @@ impl FormCall {
 /// Returns whether a response leaves out what retrieve shows. Section 4 does not say which form the consent
 /// calls return.
 fn shows_less(response: &Contact, retrieved: &Contact) -> bool {
+    let is_left_out = |topic: &String| !response.topics.contains_key(topic);
     retrieved.shows_topics() && !response.shows_topics()
+        || retrieved.topics.keys().any(is_left_out)
         || retrieved.shows_unsubscribe_reason() && !response.shows_unsubscribe_reason()
 }

@@ -56,8 +56,8 @@ struct Inner {
 }
 
 impl AnswersError {
-    /// Returns the topic whose answer failed, with the answer. Whether it may have been recorded anyway is
-    /// the `outcome()` of the error that this one dereferences to.
+    /// Returns the topic whose answer failed, with the answer. `Error::outcome(&error)` says whether it may
+    /// have been recorded anyway.
     ///
     /// `None` if the contact could not be retrieved, before the first answer or after the last.
     #[must_use]
@@ -92,7 +92,7 @@ impl AnswersError {
         self.0.outcome
     }
 
-    /// Returns the error of the request that failed.
+    /// Returns the error of the request that failed, with the outcome of that request alone.
     #[must_use]
     pub fn into_error(self) -> Error {
         self.0.error
@@ -189,6 +189,9 @@ impl fmt::Display for AnswersError {
                 "could not record the answer for topic {:?}",
                 Topic(topic)
             )?,
+            None if recorded.is_empty() && not_sent.is_empty() => {
+                return f.write_str("could not record the answers");
+            }
             None if recorded.is_empty() => f.write_str("could not retrieve the contact")?,
             None => f.write_str("could not retrieve the contact afterwards")?,
         }

@@ -8,7 +8,7 @@ use super::Contact;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct AnswerForm(Vec<(String, bool)>);
 
-/// Why a form cannot be recorded: nothing of it was sent.
+/// Why a form cannot be recorded. No answer of it was sent.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct InvalidForm {
     pub(super) message: &'static str,
@@ -66,7 +66,7 @@ impl AnswerForm {
         if let Some(unknown) = self.0.iter().find(is_unknown).cloned() {
             return Err(self.invalid(
                 unknown,
-                "the contact shows no topic of this name, so nothing was sent; check its spelling",
+                "the contact shows no topic of this name, so no answer was sent; check its spelling",
             ));
         }
         let is_shown = |(topic, answer): &(String, bool)| contact.topics.get(topic) == Some(answer);

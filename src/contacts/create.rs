@@ -11,6 +11,10 @@ impl Contacts {
     ///
     /// It takes a [`NewContact`], a reference to one, or an address alone.
     ///
+    /// A new contact is reachable by broadcasts at once, with the default answer of every topic (section 3.1).
+    /// If they have yet to confirm, create the contact after the confirmation: the guide *Double opt-in*
+    /// shows how.
+    ///
     /// With [`OnConflict::Error`](super::OnConflict::Error), the call is retried only if it was
     /// certainly not applied: if a 201 was lost, a retry would return 409.
     ///

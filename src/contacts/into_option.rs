@@ -1,9 +1,9 @@
 /// A value or an `Option` of one: what the optional setters of this crate take.
 ///
 /// `None` leaves a setting as it is. The trait is implemented for everything that converts to `T`, for an
-/// `Option` of it, and for a reference to such an `Option`. The compiler finds `Kind`, which tells the three
-/// apart, so nobody has to name it. Only `None` alone has no type: leave out the setter, or write
-/// `None::<&str>`.
+/// `Option` of it, and for `&Option<V>` if `&V` converts to `T`, such as `&Option<String>`. The compiler finds
+/// `Kind`, which tells the three apart, so nobody has to name it. Only `None` alone has no type: leave out the
+/// setter, or write `None::<&str>`.
 ///
 /// # Example: the fields of a form, set or not
 ///

@@ -1,7 +1,7 @@
 //! Contacts: create, retrieve and list them, and record their consent.
 //!
-//! [`Client::contacts`](crate::Client::contacts) returns the handle. Its methods return builders, and a
-//! builder is a future, sent by `.await`; `.response().await` returns the status, the headers and the
+//! [`Client::contacts`](crate::Client::contacts) returns the handle. Its methods return builders. A builder is
+//! a future: `.await` sends the call, and `.response().await` returns the status, the headers and the
 //! number of attempts with the value. The service shows a contact in three forms, so there are three types:
 //! [`Contact`] from retrieve and the consent calls, [`ContactRecord`] from create, and
 //! [`ContactSummary`] from lists.

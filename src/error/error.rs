@@ -194,7 +194,7 @@ impl Error {
         error
     }
 
-    /// Creates the error for a call that was not sent because the service has asked to wait this long.
+    /// Creates the error for a request that was not sent because the service has asked to wait this long.
     pub(crate) fn held_back(left: Duration) -> Self {
         let api = ApiError::from_response(
             StatusCode::TOO_MANY_REQUESTS,
@@ -204,7 +204,7 @@ impl Error {
         let mut error = Self::refused(api.asking_to_wait(Some(left)), Outcome::NotSent);
         let seconds = left.as_millis().div_ceil(1_000);
         error.0.message = format!(
-            "rate limited: the service asked to wait another {seconds} s, so nothing was sent"
+            "rate limited: the service asked to wait another {seconds} s, so the request was not sent"
         )
         .into();
         error
@@ -242,7 +242,7 @@ impl Error {
 
     /// Creates the error for a deadline that passed before the first attempt.
     pub(crate) fn expired() -> Self {
-        let message = "the deadline passed before anything was sent";
+        let message = "the deadline passed before the request was sent";
         Self::new(ErrorKind::Timeout, Outcome::NotSent, message)
     }
 

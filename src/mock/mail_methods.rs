@@ -1,12 +1,12 @@
-//! The methods of a server that let something happen to mail.
+//! The methods of a server for the outcomes of sent mail, and for received mail.
 
 use super::mock_server::MockServer;
 use super::service::inbound_mail::InboundMailSeed;
 use super::service::mail_outcome::MailOutcome;
 
 impl MockServer {
-    /// Lets something happen to a sent mail: delivers the event about it to every endpoint, waits for the first
-    /// attempt at each, and returns the event's id.
+    /// Applies an outcome to a sent mail: delivers the event about it to every endpoint, waits for the first attempt at
+    /// each, and returns the event's id.
     ///
     /// The event has the id, the sender and the subject of the mail. It counts as engagement, and a complaint has the
     /// effects of a spam report (interface sections 2.8 and 3.2).

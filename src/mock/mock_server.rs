@@ -2,14 +2,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::clock::MockClock;
 use super::clock_move::ClockMove;
-use super::delivery::DeliveryAttempt;
-use super::delivery::event::NewEvent;
-use super::delivery::post::Target;
 use super::faults::Fault;
 use super::journal::RecordedRequest;
 use super::service::audience::Audience;
@@ -158,7 +154,8 @@ impl MockServer {
     /// Sets the clock.
     ///
     /// Moving it forward is like [`advance`](Self::advance). Moving it backward attempts nothing on the way and cancels
-    /// earlier moves.
+    /// earlier moves. Attempts that were due and have not been started are made when the clock gets there again; nothing
+    /// waits for them until then.
     ///
     /// # Example: a date in the past
     ///
@@ -176,8 +173,8 @@ impl MockServer {
 
     /// Goes back to the state the server was started with.
     ///
-    /// The builder's configuration is kept. Everything else is removed: contacts, faults, requests, attempts, and
-    /// pending and running deliveries. The clock goes back to its start. Only the numbers of events continue: an id is
+    /// The builder's configuration is kept, and its seeds are restored. Everything else is removed: contacts, sent mail,
+    /// faults, requests, attempts, and pending and running deliveries. The clock goes back to its start. Only the numbers of events continue: an id is
     /// never used twice, so that a receiver does not mistake a new event for one it has seen.
     ///
     /// # Example: one server for several cases
@@ -195,115 +192,6 @@ impl MockServer {
     /// ```
     pub fn reset(&self) {
         self.shared.reset();
-    }
-
-    /// Adds a webhook endpoint: the URL that events are delivered to, and the secret they are signed with.
-    ///
-    /// If the URL already is an endpoint, its secret is replaced.
-    ///
-    /// # Panics
-    ///
-    /// Panics if `url` is not a valid `http://…` URL, or if [`Signer::new`](crate::webhooks::Signer::new) refuses the
-    /// secret.
-    ///
-    /// # Example: deliver to a program under test
-    ///
-    /// ```
-    /// # use audience::mock::MockServer;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// # let server = MockServer::start().await;
-    /// server.webhook_endpoint("http://127.0.0.1:8080/hook", "a-secret-of-the-test");
-    /// # }
-    /// ```
-    #[track_caller]
-    pub fn webhook_endpoint(&self, url: impl AsRef<str>, secret: impl AsRef<str>) {
-        let url = url.as_ref();
-        match Target::new(url, secret.as_ref()) {
-            Ok(target) => self.shared.lock().deliveries.put_endpoint(url, target),
-            Err(problem) => panic!("{problem}"),
-        }
-    }
-
-    /// Sends an event to every endpoint, waits for the first attempt at each, and returns the event's id.
-    ///
-    /// The event is an object with a `type`, which can be any text, and optionally `data`, `id` and `created_at`. If
-    /// the interface document has the type, members missing from `data` are filled in. Other members are sent
-    /// unchanged. An event about a contact's mail counts as engagement at its `created_at` (interface section 2.8).
-    ///
-    /// # Panics
-    ///
-    /// Panics if `event` is not an object of this form.
-    ///
-    /// # Example: a bounced mail
-    ///
-    /// ```
-    /// # use audience::mock::MockServer;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// # let server = MockServer::start().await;
-    /// let event = serde_json::json!({"type": "email.bounced", "data": {"to": "ada@example.com"}});
-    ///
-    /// let id = server.send_event(event).await;
-    ///
-    /// assert_eq!(id, "evt_1");
-    /// # }
-    /// ```
-    pub async fn send_event(&self, event: Value) -> String {
-        match NewEvent::parse(event) {
-            Ok(event) => self.shared.send_event(event).await,
-            Err(problem) => panic!("{problem}"),
-        }
-    }
-
-    /// Sends an event to every endpoint again, even if it was delivered, and waits for the attempts.
-    ///
-    /// A redelivery that fails is not retried.
-    ///
-    /// # Panics
-    ///
-    /// Panics if no event has this id. The newest 1,000 events are kept, or fewer if they take up more
-    /// than 64 MiB.
-    ///
-    /// # Example: a repeated delivery
-    ///
-    /// ```
-    /// # use audience::mock::MockServer;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// # let server = MockServer::start().await;
-    /// let id = server.send_event(serde_json::json!({"type": "email.opened"})).await;
-    ///
-    /// server.redeliver(&id).await;
-    /// # }
-    /// ```
-    pub async fn redeliver(&self, event_id: impl AsRef<str>) {
-        let id = event_id.as_ref();
-        assert!(self.shared.redeliver(id).await, "there is no event {id:?}");
-    }
-
-    /// Returns the newest 10,000 finished delivery attempts, in the order they were started.
-    ///
-    /// # Example: a failed attempt
-    ///
-    /// ```
-    /// # use audience::mock::MockServer;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// # let server = MockServer::start().await;
-    /// # let failing_url = format!("{}/nothing-here", server.url());
-    /// server.webhook_endpoint(&failing_url, "a-secret-of-the-test");
-    /// server.send_event(serde_json::json!({"type": "email.opened"})).await;
-    ///
-    /// let attempts = server.attempts();
-    ///
-    /// assert!(!attempts[0].is_success());
-    /// assert!(attempts[0].next_at.is_some());
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn attempts(&self) -> Vec<DeliveryAttempt> {
-        self.shared.lock().deliveries.attempts()
     }
 
     /// Runs `change` with the lock held. The lock is free again before the caller can panic.

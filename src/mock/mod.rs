@@ -132,8 +132,8 @@
 //! | a suppressed address | `email.refused` |
 //! | any other | `email.sent`, `email.delivered` |
 //!
-//! All of these but the delivery of a delayed mail happen at once. [`MockServer::mail_outcome`] lets more happen to a
-//! sent mail; see [`MailOutcome`]. [`MockServer::receive_mail`] receives a mail.
+//! All of these but the delivery of a delayed mail happen at once. [`MockServer::mail_outcome`] applies another outcome
+//! to a sent mail; see [`MailOutcome`]. [`MockServer::receive_mail`] receives a mail.
 //!
 //! # For other languages
 //!

@@ -169,14 +169,17 @@ impl Shared {
     pub(super) fn seed(self: &Arc<Self>, mut seed: Seed) -> Result<Option<ClockTarget>, String> {
         let clock = seed.clock;
         let targets = targets(std::mem::take(&mut seed.endpoints))?;
-        {
+        // One lock for all of it, so that no request sees a part of the seed.
+        let clock_target = {
             let mut state = self.lock();
             let now = clock.unwrap_or_else(|| self.clock.unix());
             state.audience.seed(seed, now)?;
             for (name, target) in targets {
                 state.deliveries.put_endpoint(&name, target);
             }
-        }
-        Ok(clock.map(|time| self.set_clock(time)))
+            clock.map(|time| self.set_clock_of(&mut state, time))
+        };
+        self.update_schedule();
+        Ok(clock_target)
     }
 }

@@ -237,8 +237,9 @@ mod tests {
     use super::super::delivery::SigningClock;
     use super::super::delivery::endpoints::Endpoints;
     use super::super::faults::Fault;
-    use super::super::service::audience::{Audience, Settings};
+    use super::super::service::audience::Audience;
     use super::super::service::dialect::{Dialect, ErrorShape};
+    use super::super::service::settings::Settings;
     use super::super::state::InitialState;
     use super::*;
 

@@ -168,19 +168,21 @@ impl Shared {
     ///
     /// Backward, earlier moves are canceled, and pending attempts keep their due times.
     pub(super) fn set_clock(self: &Arc<Self>, to: i64) -> ClockTarget {
-        let target = {
-            let mut state = self.lock();
-            let now = self.clock.unix();
-            if to < state.deliveries.schedule.clock_destination(now) {
-                state.deliveries.schedule.cancel_clock_move();
-                state.canceled_clock_moves += 1;
-                self.clock.move_to(to.min(now));
-            }
-            state.deliveries.schedule.move_clock_to(to);
-            ClockTarget::new(to, &state)
-        };
+        let target = self.set_clock_of(&mut self.lock(), to);
         self.update_schedule();
         target
+    }
+
+    /// Does the part of [`set_clock`](Self::set_clock) that needs the lock. Update the schedule afterwards.
+    pub(super) fn set_clock_of(&self, state: &mut State, to: i64) -> ClockTarget {
+        let now = self.clock.unix();
+        if to < state.deliveries.schedule.clock_destination(now) {
+            state.deliveries.schedule.cancel_clock_move();
+            state.canceled_clock_moves += 1;
+            self.clock.move_to(to.min(now));
+        }
+        state.deliveries.schedule.move_clock_to(to);
+        ClockTarget::new(to, state)
     }
 
     /// Waits until the clock has reached its target and all that was due on the way has been attempted.
@@ -229,7 +231,7 @@ impl Shared {
     }
 
     /// Acts on a change of the schedule. Call it without the lock.
-    fn update_schedule(self: &Arc<Self>) {
+    pub(super) fn update_schedule(self: &Arc<Self>) {
         self.step_schedule();
         self.schedule_changed.notify_one();
     }
@@ -285,10 +287,10 @@ impl Shared {
 
     async fn wait_for_attempts(&self, event: u64, kind: AttemptKind, resets: u64) {
         self.wait_until(resets, |state| {
-            let attempts = &state.deliveries.schedule.attempts;
-            !attempts.is_open(event, kind)
-                && !attempts.is_open(event, AttemptKind::Duplicate)
-                && !attempts.has_released()
+            let (attempts, now) = (&state.deliveries.schedule.attempts, self.clock.unix());
+            !attempts.is_open(event, kind, now)
+                && !attempts.is_open(event, AttemptKind::Duplicate, now)
+                && !attempts.has_released(now)
         })
         .await;
     }

@@ -83,10 +83,13 @@ impl State {
     /// were none.
     pub(super) fn publish_outbox(&mut self, now: i64) -> Option<(u64, String)> {
         let events = self.audience.take_events().into_iter();
-        events.map(|event| self.publish(event.into(), now)).last()
+        // The audience has already recorded them as engagement.
+        events
+            .map(|event| self.deliveries.publish(event.into(), now))
+            .last()
     }
 
-    /// Records an event as engagement and schedules its delivery. Returns its number and its id.
+    /// Records an event that a test sends as engagement and schedules its delivery. Returns its number and its id.
     pub(super) fn publish(&mut self, event: NewEvent, now: i64) -> (u64, String) {
         let at = event.created_at.unwrap_or(now);
         self.audience

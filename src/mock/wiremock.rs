@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ::wiremock::{Respond, ResponseTemplate};
 
 use super::seeds::{Seeds, apply_to_audience};
-use super::service::audience::{Audience, Settings};
+use super::service::audience::Audience;
 use super::service::dialect::Dialect;
 use super::service::message::Request;
 use super::service::seed::Seed;
 use super::service::seed_contact::SeedContact;
 use super::service::segment::SegmentKind;
 use super::service::sent_mail::SentMail;
+use super::service::settings::Settings;
 use super::service::stored_contact::StoredContact;
 use super::shared_methods::{audience_methods, settings_methods};
 use crate::Timestamp;

@@ -3,6 +3,7 @@ use std::ops::Index;
 
 use serde::{Deserialize, Serialize};
 
+mod float;
 mod json_text;
 mod number;
 mod parse;

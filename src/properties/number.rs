@@ -1,5 +1,6 @@
 //! Tells the numbers that an integer or a float represents exactly from all others.
 
+use super::float;
 use super::value::PropertyValue;
 
 /// Reads a number that an integer or a float represents without rounding. `None` if there is none.
@@ -17,12 +18,13 @@ pub(super) fn number(text: &str) -> Option<PropertyValue> {
     (float.is_finite() && is_same_number(text, float)).then_some(PropertyValue::Float(float))
 }
 
-/// Returns whether a float, written in as few digits as identify it, is the same number as this text.
-fn is_same_number(text: &str, float: f64) -> bool {
+/// Returns whether a float, written as JSON, is the same number as this text.
+fn is_same_number(text: &str, number: f64) -> bool {
     // Up to 15 digits and an exponent below 100 always survive a float.
     let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, ""));
     let is_short = mantissa.len() <= 15 && exponent.len() <= 2;
-    is_short || scientific(text).is_some_and(|text| Some(text) == scientific(&format!("{float:e}")))
+    is_short
+        || scientific(text).is_some_and(|text| Some(text) == scientific(&float::to_json(number)))
 }
 
 /// Returns the digits of a number without zeros at either end, and the power of ten they are multiplied by.
@@ -96,6 +98,10 @@ mod tests {
             ("5e-324", PropertyValue::Float(5e-324)),
             ("0.30000000000000004", PropertyValue::Float(0.1 + 0.2)),
             (
+                "1336817268049317.2",
+                PropertyValue::Float(1_336_817_268_049_317.2),
+            ),
+            (
                 "123456789012345680000.0",
                 PropertyValue::Float(123_456_789_012_345_680_000.0),
             ),
@@ -113,6 +119,8 @@ mod tests {
             "0.1000000000000000055511151231257827",
             "3.14159265358979323846",
             "1.7976931348623157e309",
+            // As near to the same float as 1336817268049317.2, which is what a float is written as.
+            "1336817268049317.3",
         ] {
             let value = read(text);
 

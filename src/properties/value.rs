@@ -4,6 +4,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
+use super::float;
 use super::json_text::JsonText;
 
 /// The value of a property: text or a number (interface section 2.1). Any other JSON that the service
@@ -111,7 +112,7 @@ impl fmt::Display for PropertyValue {
             Self::Integer(number) => number.fmt(f),
             Self::Unsigned(number) => number.fmt(f),
             Self::Exact(text) => text.fmt(f),
-            Self::Float(number) => write!(f, "{number:?}"),
+            Self::Float(number) => f.write_str(&float::to_json(*number)),
             Self::Other(value) => value.fmt(f),
         }
     }

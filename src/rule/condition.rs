@@ -181,15 +181,15 @@ impl PropertyCondition {
         self.test(PropertyTest::IsNotSet)
     }
 
-    /// Requires that the value is a number above this one. It takes every number that [`is`](Self::is)
-    /// takes.
+    /// Requires that the value is a number above this one. It takes every type of number that
+    /// [`is`](Self::is) takes.
     #[must_use]
     pub fn greater_than(self, number: impl Into<NumberOperand>) -> Condition {
         self.test(PropertyTest::GreaterThan(number.into()))
     }
 
-    /// Requires that the value is a number below this one. It takes every number that [`is`](Self::is)
-    /// takes.
+    /// Requires that the value is a number below this one. It takes every type of number that
+    /// [`is`](Self::is) takes.
     #[must_use]
     pub fn less_than(self, number: impl Into<NumberOperand>) -> Condition {
         self.test(PropertyTest::LessThan(number.into()))

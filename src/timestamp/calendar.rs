@@ -21,7 +21,7 @@ impl Date {
     pub(super) fn from_days(days: i64) -> Self {
         let days = days + EPOCH;
         let (cycle, day_of_cycle) = (days.div_euclid(CYCLE), days.rem_euclid(CYCLE));
-        // The leap days before this day: one in 4 years, but not in 100, but in 400.
+        // The leap days before this day: one every 4 years, except every 100 years, unless 400 divides the year.
         let leap_days = day_of_cycle / 1_460 - day_of_cycle / 36_524 + day_of_cycle / (CYCLE - 1);
         let year_of_cycle = (day_of_cycle - leap_days) / 365;
         let day_of_year =

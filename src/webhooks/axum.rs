@@ -13,10 +13,10 @@
 //!
 //! # Slow and hostile senders
 //!
-//! A body must arrive within [5 seconds](super::VerifierBuilder::body_timeout), and the bodies that are
-//! not verified yet may need [64 MiB](super::VerifierBuilder::body_memory) in all requests together.
-//! A limit for each peer is the part of a proxy in front.
-//! Headers are the server's part: `axum::serve` waits for them without a time limit. Use hyper's
+//! A body must arrive within [5 seconds](super::VerifierBuilder::body_timeout). The unverified bodies of
+//! all requests together may take [64 MiB](super::VerifierBuilder::body_memory) of memory. Limit the
+//! requests of each peer at the proxy in front.
+//! The server reads the headers: `axum::serve` waits for them without a time limit. Use hyper's
 //! `header_read_timeout`, as `examples/webhook_axum.rs` does, or a proxy that has one.
 //!
 //! # What a handler should do

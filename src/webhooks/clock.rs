@@ -39,7 +39,7 @@ where
 /// The clock of the operating system, the default of a [`Verifier`](super::Verifier).
 ///
 /// On `wasm32-unknown-unknown`, where the standard library has no clock, this is `Date.now()` of
-/// JavaScript.
+/// JavaScript. A time before 1970 counts as 1970 there.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 

@@ -56,9 +56,9 @@
 //! | with | use | feature |
 //! |---|---|---|
 //! | any server | [`Verifier::verify`] with the headers and the raw body | `webhooks` |
-//! | axum | the extractor [`axum::SignedEvent`](self::axum) | `axum` |
-//! | actix-web | the extractor [`actix::SignedEvent`](self::actix) | `actix` |
-//! | hyper, AWS Lambda, poem, salvo, layers of axum | [`tower::VerifyLayer`](self::tower) | `tower` |
+//! | axum | the extractor `axum::SignedEvent` | `axum` |
+//! | actix-web | the extractor `actix::SignedEvent` | `actix` |
+//! | hyper, AWS Lambda, poem, salvo, layers of axum | `tower::VerifyLayer` | `tower` |
 //!
 //! The last three read the body themselves, with limits for its length, its time and the memory of all
 //! unverified bodies together. The limits count all senders together. So that one stranger cannot use

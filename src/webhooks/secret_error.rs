@@ -1,3 +1,5 @@
+use std::fmt;
+
 use crate::secret_text::{is_placeholder, trim};
 
 /// Why a signing secret was refused.
@@ -5,6 +7,8 @@ use crate::secret_text::{is_placeholder, trim};
 /// An unusable secret would refuse every delivery or, worse, accept deliveries from anyone who
 /// guesses it. It is therefore refused when the [`Verifier`](super::Verifier) or
 /// [`Signer`](super::Signer) is created. The text contains the secret's name, never the secret.
+///
+/// The `Debug` text contains the same sentence, for a `main` that returns the error.
 ///
 /// # Example: a variable that was never filled in
 ///
@@ -15,7 +19,7 @@ use crate::secret_text::{is_placeholder, trim};
 ///
 /// assert!(matches!(error, SecretError::Placeholder { .. }));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecretError {
     /// The secret is empty.
@@ -107,6 +111,12 @@ pub enum SecretError {
     },
 }
 
+impl fmt::Debug for SecretError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SecretError({self})")
+    }
+}
+
 /// Refuses an unusable secret.
 pub(super) fn check_secret(name: &str, secret: &[u8]) -> Result<(), SecretError> {
     let name = || name.to_owned();
@@ -152,6 +162,16 @@ mod tests {
             );
         }
         assert_eq!(check_secret("main", b"\xff\xfe\x20"), Ok(()));
+    }
+
+    #[test]
+    fn the_debug_text_says_what_is_wrong_and_what_to_do() {
+        let error = check_secret("main", b"changeme").unwrap_err();
+
+        assert_eq!(
+            format!("{error:?}"),
+            r#"SecretError(the signing secret "main" is a placeholder; replace it with the real one)"#
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::LazyLock;
 
 use serde_json::Value;
@@ -76,6 +76,8 @@ fn an_argument_that_an_example_cannot_use_is_a_usage_error() {
             &[event[0], event[1], event[2], "--data", "{"],
             "--data",
         ),
+        ("webhook_hyper", &["--port", "-1"], "'-1'"),
+        ("webhook_lambda", &["serve"], "'serve'"),
     ] {
         let output = run(example, arguments);
 
@@ -103,7 +105,55 @@ fn send_event_reads_the_secret_from_the_environment_and_help_says_so() {
     // The secret was read: it is refused as a placeholder before anything is sent.
     let stderr = String::from_utf8(sent.stderr).unwrap();
     assert_eq!(sent.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("Placeholder"), "{stderr}");
+    assert!(stderr.contains("is a placeholder"), "{stderr}");
+}
+
+#[test]
+fn send_event_does_not_take_a_secret_for_a_type_and_does_not_print_it() {
+    let (url, secret) = ("http://127.0.0.1:9", "Wb8cQe1sLr5uYh7o");
+    let variables = [("AUDIENCE_WEBHOOK_SECRET", secret)];
+    for (variables, arguments) in [
+        (&variables[..], &[url, secret][..]),
+        (&[], &[url, secret]),
+        (&variables, &[url, "email.sent", secret]),
+    ] {
+        let output = run_with(variables, "send_event", arguments);
+
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains("not an event type"), "{stderr}");
+        assert!(!stderr.contains(secret), "{stderr}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_receiver_without_a_secret_says_which_variable_to_set() {
+    for example in ["webhook_axum", "webhook_actix", "webhook_hyper"] {
+        let output = run(example, &["--port", "0"]);
+
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{example}: {stderr}");
+        assert!(stderr.contains("set AUDIENCE_WEBHOOK_SECRET"), "{stderr}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn the_mock_says_that_it_could_not_print_its_url_if_nobody_reads_it() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+
+    let output = Command::new(&EXAMPLES["mock_server"])
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .spawn()
+        .and_then(Child::wait_with_output)
+        .unwrap();
+
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("could not print the URL"), "{stderr}");
 }
 
 fn run(example: &str, arguments: &[&str]) -> Output {

@@ -79,3 +79,15 @@ for (const [description, expected, signature, timestamp, body] of [
 }
 assert.equal(exports.sign_and_verify(), 200, "a delivery signed with the same clock");
 assert.ok(clockReads > 0, "the clock was read");
+
+// No clock may stop the module. One before 1970 counts as 1970.
+for (const time of [-1, Number.MIN_SAFE_INTEGER, -Infinity, NaN]) {
+  clock = () => time;
+  assert.equal(verify(sign(now, BODY), `${now}`, BODY), 401, `the clock returns ${time}`);
+}
+for (const time of [Number.MAX_SAFE_INTEGER, Infinity]) {
+  clock = () => time;
+  assert.equal(verify(sign(now, BODY), `${now}`, BODY), 401, `the clock returns ${time}`);
+  assert.equal(exports.sign_and_verify(), 200, `the clock returns ${time}`);
+}
+console.log("a clock before 1970 or in the far future: 401");

@@ -99,11 +99,12 @@ pub(super) struct OutcomeBody {
     event_type: String,
     /// Default: the only recipient of the mail.
     to: Option<String>,
+    /// The form of [`OutcomeData`]. A map first: `serde` would accept an array in place of the struct.
     #[serde(default)]
-    data: OutcomeData,
+    data: Map<String, Value>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OutcomeData {
     bounce_type: Option<String>,
@@ -113,14 +114,16 @@ struct OutcomeData {
 impl OutcomeBody {
     pub(super) fn into_outcome(self) -> Result<MailOutcome, Refusal> {
         let kind = OutcomeKind::from_event_type(&self.event_type).map_err(Refusal::invalid)?;
+        let data: OutcomeData = serde_json::from_value(self.data.into())
+            .map_err(|error| Refusal::invalid(format!("`data` is invalid: {error}")))?;
         let mut outcome = MailOutcome::new(kind);
         if let Some(to) = self.to {
             outcome = outcome.to(to);
         }
-        if let Some(bounce_type) = self.data.bounce_type {
+        if let Some(bounce_type) = data.bounce_type {
             outcome = outcome.bounce_type(bounce_type);
         }
-        if let Some(detail) = self.data.detail {
+        if let Some(detail) = data.detail {
             outcome = outcome.detail(detail);
         }
         Ok(outcome)

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::scheduled_attempt::{AttemptKind, ScheduledAttempt};
+use super::open_attempts::OpenAttempts;
+use super::scheduled_attempt::{AttemptKind, HeldBack, ScheduledAttempt};
 
 /// The most attempts that run at once. Each opens a socket, and many processes may have only 1,024 open files.
 const MAX_RUNNING: usize = 64;
@@ -18,8 +19,7 @@ pub(in crate::mock) struct AttemptQueue {
     /// One queue for each endpoint, so that a busy endpoint's queue is skipped as a whole. No queue is empty.
     pending: BTreeMap<u64, EndpointQueue>,
     running: Vec<ScheduledAttempt>,
-    /// The number of attempts of each event and kind that are pending or running. No count is 0.
-    open: BTreeMap<(u64, AttemptKind), usize>,
+    open: OpenAttempts,
     /// The attempt that is held back at an endpoint, until it has been made.
     held_back: BTreeMap<u64, HeldBack>,
     next_serial: u64,
@@ -27,15 +27,6 @@ pub(in crate::mock) struct AttemptQueue {
 
 /// The pending attempts for one endpoint, by due time, event and serial number.
 type EndpointQueue = BTreeMap<(i64, u64, u64), ScheduledAttempt>;
-
-/// An attempt that is held back, pending or running.
-#[derive(Clone, Copy, Debug)]
-struct HeldBack {
-    due: i64,
-    event: u64,
-    serial: u64,
-    is_released: bool,
-}
 
 /// The place of a pending attempt in the order of all: due time, event, endpoint and serial number.
 type OrderKey = (i64, u64, u64, u64);
@@ -51,18 +42,13 @@ impl AttemptQueue {
     ) -> u64 {
         let serial = self.next_serial;
         self.next_serial += 1;
-        let attempt = ScheduledAttempt {
+        self.insert(ScheduledAttempt {
             due,
             event,
             endpoint,
             kind,
             serial,
-        };
-        self.pending
-            .entry(endpoint)
-            .or_default()
-            .insert((due, event, serial), attempt);
-        *self.open.entry((event, kind)).or_default() += 1;
+        });
         serial
     }
 
@@ -89,26 +75,30 @@ impl AttemptQueue {
 
     /// Makes the attempt that is held back at an endpoint due at `now`, if its event is earlier than `event`.
     pub(in crate::mock) fn release(&mut self, endpoint: u64, event: u64, now: i64) {
-        let (Some(held), Some(queue)) = (
-            self.held_back.get_mut(&endpoint),
-            self.pending.get_mut(&endpoint),
-        ) else {
+        let held = self.held_back.get(&endpoint).copied();
+        let Some(held) = held.filter(|held| held.event < event) else {
             return;
         };
-        if held.event >= event {
+        // It is not pending if it is running already.
+        let Some(mut attempt) = self.take_pending((held.due, held.event, endpoint, held.serial))
+        else {
             return;
-        }
-        if let Some(mut attempt) = queue.remove(&(held.due, held.event, held.serial)) {
-            held.due = held.due.min(now);
-            held.is_released = true;
-            attempt.due = held.due;
-            queue.insert((held.due, held.event, held.serial), attempt);
-        }
+        };
+        self.open.remove(&attempt);
+        attempt.due = attempt.due.min(now);
+        let released = HeldBack {
+            due: attempt.due,
+            is_released: true,
+            ..held
+        };
+        self.held_back.insert(endpoint, released);
+        self.insert(attempt);
     }
 
-    /// Returns whether an attempt is still open that was held back and then released.
-    pub(in crate::mock) fn has_released(&self) -> bool {
-        self.held_back.values().any(|held| held.is_released)
+    /// Returns whether an attempt is open and due at `now` that was held back and then released.
+    pub(in crate::mock) fn has_released(&self, now: i64) -> bool {
+        let mut held_back = self.held_back.values();
+        held_back.any(|held| held.is_released && held.due <= now)
     }
 
     /// Moves the first attempt that is due at `now` from pending to running, and returns it.
@@ -141,7 +131,7 @@ impl AttemptQueue {
             if attempt.kind == AttemptKind::HeldBack {
                 self.held_back.remove(&attempt.endpoint);
             }
-            self.close(attempt.event, attempt.kind);
+            self.open.remove(attempt);
         }
         was_running
     }
@@ -153,7 +143,7 @@ impl AttemptQueue {
         removed
             .into_values()
             .map(|attempt| {
-                self.close(attempt.event, attempt.kind);
+                self.open.remove(&attempt);
                 attempt.event
             })
             .collect()
@@ -164,9 +154,13 @@ impl AttemptQueue {
         !self.running.is_empty()
     }
 
-    /// Returns whether an attempt of this event and kind is pending or running.
-    pub(in crate::mock) fn is_open(&self, event: u64, kind: AttemptKind) -> bool {
-        self.open.contains_key(&(event, kind))
+    /// Returns whether an attempt of this event and kind is running, or pending and due at `now`.
+    ///
+    /// A pending attempt is not due if the clock was set back. It may never be made then.
+    pub(in crate::mock) fn is_open(&self, event: u64, kind: AttemptKind, now: i64) -> bool {
+        let mut running = self.running.iter();
+        self.open.has_due_by(now, event, kind)
+            || running.any(|attempt| attempt.event == event && attempt.kind == kind)
     }
 
     /// Returns whether an attempt that is due by `time` is pending or running.
@@ -203,13 +197,10 @@ impl AttemptQueue {
         attempt
     }
 
-    fn close(&mut self, event: u64, kind: AttemptKind) {
-        if let Some(count) = self.open.get_mut(&(event, kind)) {
-            *count -= 1;
-            if *count == 0 {
-                self.open.remove(&(event, kind));
-            }
-        }
+    fn insert(&mut self, attempt: ScheduledAttempt) {
+        self.open.add(&attempt);
+        let queue = self.pending.entry(attempt.endpoint).or_default();
+        queue.insert((attempt.due, attempt.event, attempt.serial), attempt);
     }
 
     /// Returns whether an endpoint has to wait until a running attempt ends.
@@ -316,13 +307,28 @@ mod tests {
         let first = queue.start_due(5, true).unwrap();
 
         queue.finish(&first);
-        assert!(queue.is_open(1, AttemptKind::Redelivery));
+        assert!(queue.is_open(1, AttemptKind::Redelivery, 5));
         // Finishing an attempt twice counts once.
         assert!(!queue.finish(&first));
-        assert!(queue.is_open(1, AttemptKind::Redelivery));
+        assert!(queue.is_open(1, AttemptKind::Redelivery, 5));
 
         queue.remove_endpoint(2);
-        assert!(!queue.is_open(1, AttemptKind::Redelivery));
-        assert!(!queue.is_open(1, AttemptKind::Automatic(1)));
+        assert!(!queue.is_open(1, AttemptKind::Redelivery, 5));
+        assert!(!queue.is_open(1, AttemptKind::Automatic(1), 5));
+    }
+
+    #[test]
+    fn a_pending_attempt_is_not_open_while_the_clock_shows_an_earlier_time() {
+        let mut queue = AttemptQueue::default();
+        queue.add(5, 1, 1, AttemptKind::Redelivery);
+        queue.add(5, 2, 1, AttemptKind::Redelivery);
+
+        let running = queue.start_due(5, true).unwrap();
+
+        assert!(queue.is_open(1, AttemptKind::Redelivery, 4));
+        assert!(!queue.is_open(2, AttemptKind::Redelivery, 4));
+        queue.finish(&running);
+        assert!(!queue.is_open(1, AttemptKind::Redelivery, 4));
+        assert!(queue.is_open(2, AttemptKind::Redelivery, 5));
     }
 }

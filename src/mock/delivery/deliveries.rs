@@ -36,7 +36,7 @@ impl Deliveries {
         }
     }
 
-    /// Goes back to the start and no events. Only the numbers of events continue: no id is used twice.
+    /// Removes all events, attempts and faults. The numbers of events continue, so that no id is used twice.
     pub(in crate::mock) fn reset(&mut self, endpoints: Endpoints, signing_clock: SigningClock) {
         let mut events = std::mem::take(&mut self.events);
         events.clear();

@@ -11,8 +11,8 @@ const HEADERS: [&str; 3] = ["webhook-signature", "webhook-timestamp", "webhook-e
 /// [`times`](Self::times) says otherwise. [`endpoint`](Self::endpoint) and [`event_type`](Self::event_type) limit the
 /// deliveries it applies to. If several faults match an attempt, the one that was added first applies.
 ///
-/// Afterwards the schedule goes on: a receiver that refuses a stale or tampered delivery has failed that attempt, and
-/// gets the genuine event with the next one, 35 seconds later. One that accepts it has succeeded, and gets it no more.
+/// Afterwards the schedule goes on. A receiver that refuses a stale or tampered delivery has failed that attempt: the
+/// next attempt, 35 seconds after a first one, is genuine. A receiver that accepts it does not get the event again.
 /// [`DeliveryAttempt::fault`](crate::mock::DeliveryAttempt::fault) names the fault of an attempt, so that a test can
 /// tell the two apart.
 ///
@@ -98,7 +98,7 @@ impl DeliveryFault {
         }
     }
 
-    /// Creates a fault that leaves out a header, or returns a message if it is none of a delivery's.
+    /// Creates a fault that leaves out a header, or returns a message if a delivery has no such header.
     pub(super) fn without_header(name: &str) -> Result<Self, String> {
         let lower = name.to_ascii_lowercase();
         match HEADERS.into_iter().find(|known| *known == lower) {
@@ -109,7 +109,7 @@ impl DeliveryFault {
             None => {
                 let [signature, timestamp, event] = HEADERS;
                 Err(format!(
-                    "a delivery cannot miss the header {name:?}; use {signature}, {timestamp} or {event}"
+                    "a delivery has no header {name:?} to leave out; use {signature}, {timestamp} or {event}"
                 ))
             }
         }

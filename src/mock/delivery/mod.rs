@@ -9,6 +9,7 @@ pub(super) mod delivery_fault_json;
 pub(super) mod endpoints;
 pub(super) mod event;
 mod event_store;
+mod open_attempts;
 pub(super) mod post;
 pub(super) mod schedule;
 pub(super) mod scheduled_attempt;

@@ -26,3 +26,13 @@ pub(in crate::mock) enum AttemptKind {
     /// A repeat after success, because of a fault. It is not retried.
     Duplicate,
 }
+
+/// An attempt that is held back, pending or running.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeldBack {
+    pub(super) due: i64,
+    pub(super) event: u64,
+    pub(super) serial: u64,
+    /// Whether it is due because a later event was attempted.
+    pub(super) is_released: bool,
+}

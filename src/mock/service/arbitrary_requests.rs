@@ -4,9 +4,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::audience::{Audience, Settings};
+use super::audience::Audience;
 use super::dialect::Dialect;
 use super::message::Request;
+use super::settings::Settings;
 use super::testing::Service;
 
 /// Paths, some of which are similar to real ones.

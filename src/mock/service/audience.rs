@@ -5,10 +5,9 @@ use std::fmt;
 use serde_json::Value;
 
 use super::audience_state::AudienceState;
-use super::dialect::Dialect;
 use super::engagement::Engagement;
 use super::inbound_mail::InboundMailSeed;
-use super::key::{DEFAULT_FULL_KEY, DEFAULT_SENDING_KEY, KeyKind, Keys};
+use super::key::{KeyKind, Keys};
 use super::mail_outcome::MailOutcome;
 use super::message::{OutgoingEvent, Reply, Request};
 use super::refusal::Refusal;
@@ -17,48 +16,11 @@ use super::seed::Seed;
 use super::seed_contact::SeedContact;
 use super::segment::{Segment, SegmentKind};
 use super::sent_mail::SentMail;
+use super::settings::Settings;
 use super::stored_contact::StoredContact;
 use super::{
     batch, consent, contacts, content_type, emails, inbound_mail, listing, mail_events, seeding,
 };
-
-/// The settings of a service.
-#[derive(Clone)]
-pub(crate) struct Settings {
-    /// The key for every endpoint. Default: [`DEFAULT_FULL_KEY`].
-    pub(crate) full_key: String,
-    /// The key for `POST /emails` only. Default: [`DEFAULT_SENDING_KEY`].
-    pub(crate) sending_key: String,
-    /// How many contacts may be stored (section 8). Default: no ceiling.
-    pub(crate) ceiling: Option<u64>,
-    /// The header that holds the bare key. Default: `None`, which means `Authorization: Bearer <key>`.
-    pub(crate) key_header: Option<String>,
-    /// The choices that the document leaves open.
-    pub(crate) dialect: Dialect,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            full_key: DEFAULT_FULL_KEY.to_owned(),
-            sending_key: DEFAULT_SENDING_KEY.to_owned(),
-            ceiling: None,
-            key_header: None,
-            dialect: Dialect::default(),
-        }
-    }
-}
-
-/// Leaves out the keys. A test may use a real one, so they are never printed.
-impl fmt::Debug for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
-            .field("ceiling", &self.ceiling)
-            .field("key_header", &self.key_header)
-            .field("dialect", &self.dialect)
-            .finish_non_exhaustive()
-    }
-}
 
 /// One audience of the service.
 ///
@@ -139,7 +101,7 @@ impl Audience {
         self.state.record_event(event_type, data, at);
     }
 
-    /// Publishes what happens to a sent mail at one of its recipients.
+    /// Applies an outcome to a sent mail at one of its recipients, and publishes the event about it.
     ///
     /// # Errors
     ///
@@ -151,7 +113,7 @@ impl Audience {
         outcome: &MailOutcome,
         now: i64,
     ) -> Result<(), Refusal> {
-        mail_events::let_happen(&mut self.state, email_id, outcome, now)
+        mail_events::apply_outcome(&mut self.state, email_id, outcome, now)
     }
 
     /// Delivers the delayed mail that is due by `now`.

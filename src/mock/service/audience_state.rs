@@ -2,17 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use serde_json::Value;
-
-use super::address::{AddressKey, normalized};
+use super::address::AddressKey;
 use super::contact::Contact;
 use super::contact_store::ContactStore;
 use super::dialect::Dialect;
 use super::engagement::{Engagement, EngagementTimes, Engagements};
-use super::mail::Mail;
 use super::message::OutgoingEvent;
 use super::printable::{printable, visible};
-use super::reason::Reason;
 use super::refusal::Refusal;
 use super::segment::Segment;
 use super::sent_mail::MailStore;
@@ -30,7 +26,7 @@ pub(super) struct AudienceState {
     suppressed: HashSet<AddressKey>,
     mails: MailStore,
     /// The events that have not been taken yet, oldest first.
-    outbox: Vec<OutgoingEvent>,
+    pub(super) outbox: Vec<OutgoingEvent>,
 }
 
 impl AudienceState {
@@ -150,48 +146,9 @@ impl AudienceState {
         self.engagements.replace(address, times);
     }
 
-    /// Records a mailbox provider's spam report, which no request can undo (section 3.2).
-    ///
-    /// It opts out the contact, if the address is one. It counts as the engagement `complained`, puts the address on
-    /// the suppression list, and publishes an `email.complained` about the latest mail to the address.
-    pub(super) fn report_spam(&mut self, address: &str, now: i64) {
-        let to = normalized(address);
-        let (mail, at) = match self.mails.latest(&to) {
-            Some(mail) => {
-                let at = self.mails.event_time(&mail.id, now);
-                (mail, at)
-            }
-            None => (Mail::sample().into(), now),
-        };
-        self.publish("email.complained", mail.event_data(&to, "", ""), at);
-    }
-
-    /// Records the effects of a spam report on the contact, its engagement and the suppression list.
-    fn record_spam_report(&mut self, address: &str, at: i64) {
-        if let Some(contact) = self.contacts.find_mut(address) {
-            contact.unsubscribed = true;
-            contact.reason = Reason::Complaint;
-        }
-        self.record_engagement(address, Engagement::Complained, at);
+    /// Adds an address to the suppression list.
+    pub(super) fn suppress(&mut self, address: &str) {
         self.suppressed.insert(AddressKey::new(address));
-    }
-
-    /// Records the engagement or the spam report that an event is about.
-    ///
-    /// `email.complained` is a spam report. The other events with the name of an engagement count as that engagement,
-    /// even if the recipient becomes a contact only later. Any other event changes nothing.
-    pub(super) fn record_event(&mut self, event_type: &str, data: &Value, at: i64) {
-        let what = event_type
-            .strip_prefix("email.")
-            .and_then(Engagement::from_name);
-        let (Some(what), Some(address)) = (what, data.get("to").and_then(Value::as_str)) else {
-            return;
-        };
-        if what == Engagement::Complained {
-            self.record_spam_report(address, at);
-        } else {
-            self.record_engagement(address, what, at);
-        }
     }
 
     /// Returns whether an address is on the suppression list.
@@ -206,137 +163,9 @@ impl AudienceState {
     pub(super) fn mails_mut(&mut self) -> &mut MailStore {
         &mut self.mails
     }
-
-    /// Records an event and keeps it for delivery to the webhook endpoints.
-    pub(super) fn publish(&mut self, event_type: &str, data: Value, at: i64) {
-        self.record_event(event_type, &data, at);
-        self.outbox.push(OutgoingEvent {
-            event_type: event_type.to_owned(),
-            data,
-            at,
-        });
-    }
-
-    /// Removes and returns the events to deliver, oldest first.
-    pub(super) fn take_events(&mut self) -> Vec<OutgoingEvent> {
-        std::mem::take(&mut self.outbox)
-    }
 }
 
 fn unknown_contact(address: &str) -> Refusal {
     let address = visible(address);
     Refusal::not_found(format!("there is no contact `{address}`"))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::super::testing::{Service, status_and_slug};
-
-    #[test]
-    fn a_spam_report_opts_out_counts_as_engagement_and_suppresses_the_address() {
-        let mut service = Service::new();
-        service.create("ada@x.io");
-
-        service.audience.report_spam(" ADA@x.io", service.now);
-        service.audience.report_spam("nobody@x.io", service.now);
-
-        let ada = service.audience.contact("ada@x.io").unwrap();
-        assert!(ada.unsubscribed);
-        assert_eq!(ada.unsubscribe_reason, "complaint");
-        assert_eq!(service.audience.contact_count(), 1);
-        let rule = r#"{"match_":"all","conditions":[{"field":"engagement","what":"complained","op":"ever"}]}"#;
-        assert_eq!(
-            service.listed_addresses(&format!("rules={rule}")),
-            ["ada@x.io"]
-        );
-        let to = json!({"from": "me@x.io", "to": ["ada@x.io", "nobody@x.io"]});
-        service.post("/emails", &to);
-        let types: Vec<String> = service
-            .audience
-            .take_events()
-            .into_iter()
-            .map(|event| event.event_type)
-            .collect();
-        assert_eq!(
-            types,
-            [
-                "email.complained",
-                "email.complained",
-                "email.refused",
-                "email.refused"
-            ]
-        );
-    }
-
-    #[test]
-    fn an_event_about_a_contacts_mail_counts_as_engagement() {
-        let mut service = Service::new();
-        service.create("ada@x.io");
-        service.create("bob@x.io");
-
-        for (event_type, to) in [
-            ("email.opened", json!("Ada@x.io")),
-            ("email.opened", json!("carol@x.io")),
-            ("email.opened", json!(["bob@x.io"])),
-            ("email.sent", json!("bob@x.io")),
-            ("opened", json!("bob@x.io")),
-        ] {
-            let data = json!({ "to": to });
-            service
-                .audience
-                .record_event(event_type, &data, service.now);
-        }
-        service.create("carol@x.io");
-
-        let rule =
-            r#"{"match_":"all","conditions":[{"field":"engagement","what":"opened","op":"ever"}]}"#;
-        assert_eq!(
-            service.listed_addresses(&format!("rules={rule}")),
-            ["carol@x.io", "ada@x.io"],
-            "carol became a contact after her event"
-        );
-    }
-
-    #[test]
-    fn a_complained_event_is_a_spam_report() {
-        let mut service = Service::new();
-        service.create("ada@x.io");
-
-        let data = json!({"to": "ada@x.io"});
-        service
-            .audience
-            .record_event("email.complained", &data, service.now);
-
-        let response = service.post_without_body("/contacts/ada@x.io/subscribe");
-        assert_eq!(status_and_slug(&response), (422, "failed_precondition"));
-        assert!(
-            service.audience.take_events().is_empty(),
-            "it is not published again"
-        );
-    }
-
-    #[test]
-    fn a_spam_report_is_about_the_latest_mail_to_the_address() {
-        let mut service = Service::new();
-        for subject in ["First", "Last"] {
-            let mail = json!({"from": "me@x.io", "to": "ada@x.io", "subject": subject});
-            service.post("/emails", &mail);
-        }
-        service.audience.take_events();
-
-        service.audience.report_spam("Ada@x.io ", service.now);
-        service.audience.report_spam("bob@x.io", service.now);
-
-        let events = service.audience.take_events();
-        assert_eq!(events.len(), 2);
-        assert_eq!(events[0].event_type, "email.complained");
-        assert_eq!(
-            events[0].data,
-            json!({"email_id": "eml_00000002", "from": "me@x.io", "to": "ada@x.io", "subject": "Last",
-                "bounce_type": "", "detail": ""})
-        );
-        assert_eq!(events[1].data["to"], "bob@x.io");
-    }
 }

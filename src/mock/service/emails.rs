@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(
             events[0].data,
             json!({"email_id": "eml_00000001", "from": "me@x.io", "to": "ada@x.io", "subject": "Hi",
-                "bounce_type": "", "detail": "the address is on the suppression list after a spam report"})
+                "bounce_type": "", "detail": "the address is on the suppression list"})
         );
     }
 

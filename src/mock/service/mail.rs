@@ -41,7 +41,7 @@ pub(crate) fn typical_detail(event_type: &str, bounce_type: &str) -> &'static st
         ("email.bounced", "Transient") => "452 4.2.2 mailbox full",
         ("email.delivery_delayed", _) => "451 4.7.1 try again later",
         ("email.failed", _) => "the mail could not be delivered within the time allowed",
-        ("email.refused", _) => "the address is on the suppression list after a spam report",
+        ("email.refused", _) => "the address is on the suppression list",
         _ => "",
     }
 }

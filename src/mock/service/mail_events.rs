@@ -40,13 +40,13 @@ pub(super) fn deliver_delayed(state: &mut AudienceState, now: i64) {
     }
 }
 
-/// Publishes what a test lets happen to a sent mail.
+/// Applies an outcome that a test gives to a sent mail, and publishes the event about it.
 ///
 /// # Errors
 ///
 /// 404 `not_found` if no mail has this id. 422 `validation_error` if the recipient is missing or not one of the mail's,
 /// or if the outcome is not possible.
-pub(super) fn let_happen(
+pub(super) fn apply_outcome(
     state: &mut AudienceState,
     id: &str,
     outcome: &MailOutcome,

@@ -159,7 +159,7 @@ impl OutcomeKind {
     }
 }
 
-/// How far a mail is at one of its recipients.
+/// The state of a mail at one of its recipients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MailState {
     /// The service did not send it: the address is suppressed.

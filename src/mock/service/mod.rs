@@ -12,11 +12,12 @@
 //! - `mail_events` and `inbound_mail` publish what happens to mail;
 //! - `request_body` and `parameters` parse what a request contains;
 //! - `seed` and `seed_contact` are what a test puts in, and `seeding` checks and stores it;
-//! - `audience_state` holds everything that is stored, behind its methods;
+//! - `audience_state` holds everything that is stored, behind its methods, and `audience_events` publishes events;
 //! - the other files are what these are made of: contacts, segments, rules, refusals, JSON.
 
 mod address;
 pub(super) mod audience;
+mod audience_events;
 mod audience_state;
 mod batch;
 mod condition;
@@ -53,6 +54,7 @@ pub(super) mod seed_contact;
 mod seeding;
 pub(super) mod segment;
 pub(super) mod sent_mail;
+pub(super) mod settings;
 mod simulated_address;
 pub(super) mod stored_contact;
 

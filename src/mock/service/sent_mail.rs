@@ -1,4 +1,4 @@
-//! The mail that was sent, and how far each is at each of its recipients.
+//! The mail that was sent, and the state of each at each of its recipients.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

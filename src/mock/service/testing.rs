@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::audience::{Audience, Settings};
+use super::audience::Audience;
 use super::dialect::Dialect;
 use super::message::{Reply, Request};
+use super::settings::Settings;
 
 /// An audience, and the time at which its requests arrive.
 pub(super) struct Service {

@@ -82,9 +82,15 @@ where
         Ok((body.into(), memory))
     }
 
+    /// Returns the next chunk that is not empty.
     async fn next_chunk(&mut self, timer: &mut BodyTimer) -> Result<Option<Bytes>, Rejection> {
         poll_fn(
             |context| match Pin::new(&mut self.chunks).poll_next(context) {
+                // No limit of length ends a body of empty chunks, so the timer must.
+                Poll::Ready(Some(Ok(chunk))) if chunk.is_empty() => {
+                    context.waker().wake_by_ref();
+                    timer.poll(context).map(Err)
+                }
                 Poll::Ready(chunk) => Poll::Ready(
                     chunk
                         .transpose()

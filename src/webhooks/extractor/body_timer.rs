@@ -6,7 +6,8 @@ use tokio::time::Sleep;
 
 use super::rejection::Rejection;
 
-/// Ends the reading of a body. It starts when the body makes its reader wait for the first time.
+/// Ends the reading of a body. It starts when its reader first waits, or receives an
+/// empty chunk.
 pub(super) struct BodyTimer {
     timeout: Duration,
     sleep: Option<Pin<Box<Sleep>>>,

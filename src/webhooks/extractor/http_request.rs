@@ -35,20 +35,18 @@ where
     receive(verifier, DeliveryHeaders::from_map(headers), body).await
 }
 
-/// The data of a body, without its trailers.
+/// The data of a body. Its trailers are an empty chunk.
 struct DataFrames<'b, B>(Pin<&'b mut B>);
 
 impl<B: Body> Stream for DataFrames<'_, B> {
     type Item = Result<Bytes, B::Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        loop {
-            let Some(frame) = ready!(self.0.as_mut().poll_frame(context)?) else {
-                return Poll::Ready(None);
-            };
-            if let Ok(mut data) = frame.into_data() {
-                return Poll::Ready(Some(Ok(data.copy_to_bytes(data.remaining()))));
-            }
-        }
+        let frame = ready!(self.0.as_mut().poll_frame(context)?);
+        let bytes = frame.map(|frame| match frame.into_data() {
+            Ok(mut data) => data.copy_to_bytes(data.remaining()),
+            Err(_) => Bytes::new(),
+        });
+        Poll::Ready(bytes.map(Ok))
     }
 }

@@ -88,13 +88,13 @@ mod tests {
         assert_eq!(polled, 3);
     }
 
-    #[test]
-    fn a_body_as_long_as_the_limit_is_read() {
+    #[tokio::test]
+    async fn a_body_as_long_as_the_limit_is_read() {
         for sizes in [vec![10], vec![4, 6], vec![0, 9, 0, 1, 0]] {
             let body = stream::iter(chunks(sizes));
 
             let verifier = verifier(10);
-            let outcome = incoming(None, body).read(&verifier).now_or_never().unwrap();
+            let outcome = incoming(None, body).read(&verifier).await;
 
             assert_eq!(outcome.map(|(body, _)| body).unwrap(), vec![b'x'; 10]);
         }

@@ -38,7 +38,7 @@ impl VerifyLayer {
     /// ones: an `async` function or closure from [`SignedEvent`](super::SignedEvent) to
     /// [`StatusCode`](http::StatusCode). The response has that status and an empty body.
     ///
-    /// Like every tower service, it takes requests of any path and method. Route them before.
+    /// Like every tower service, it takes requests of any path and method. Put it behind a router.
     #[must_use]
     pub fn handler<F>(self, handle: F) -> Handler<F> {
         Handler::new(handle, self.verifier)

@@ -1,4 +1,4 @@
-//! Verified events for every server that speaks tower: hyper, Lambda, poem, salvo, and axum (feature
+//! Verified events for every server that runs tower services: hyper, Lambda, poem, salvo, and axum (feature
 //! `tower`).
 //!
 //! [`VerifyLayer`] reads the request body itself, verifies it, and calls the inner service only for
@@ -14,10 +14,12 @@
 //!
 //! # Slow and hostile senders
 //!
-//! A body must arrive within [5 seconds](super::VerifierBuilder::body_timeout), and the bodies that are
-//! not verified yet may need [64 MiB](super::VerifierBuilder::body_memory) in all requests together.
-//! A limit for each peer is the part of a proxy in front. Headers are the server's part: hyper limits
-//! their time only if you give it a timer (then 30 s, or its `header_read_timeout`).
+//! A body must arrive within [5 seconds](super::VerifierBuilder::body_timeout). The unverified bodies of
+//! all requests together may take [64 MiB](super::VerifierBuilder::body_memory) of memory. Limit the
+//! requests of each peer at the proxy in front.
+//!
+//! The server reads the headers: hyper limits their time only if you give it a timer (then 30 s, or its
+//! `header_read_timeout`).
 //!
 //! A concurrency limit inside the layer counts verified deliveries only, so strangers cannot use it up.
 //! A limit around the layer counts all requests.
@@ -35,7 +37,7 @@
 //! # Servers
 //!
 //! `service` is `VerifyLayer::new(verifier).handler(hook)`, or the layer around a service of your own.
-//! Tried with genuine, forged and oversized deliveries:
+//! These servers were tested with genuine, forged and oversized deliveries:
 //!
 //! | server | how |
 //! |---|---|

@@ -16,8 +16,8 @@ use crate::webhooks::verifier::Verifier;
 /// `S` receives a request with the delivery's head, its verified bytes as a [`BytesBody`], and the
 /// [`SignedEvent`](super::SignedEvent) among its extensions.
 ///
-/// It is always ready. After a delivery is verified, it waits until `S` is ready. So strangers who send
-/// bodies slowly take no place of a concurrency limit inside.
+/// It is always ready. After a delivery is verified, it waits until `S` is ready, without a time limit.
+/// So strangers who send bodies slowly do not count against a concurrency limit inside.
 ///
 /// # Example: around a service of your own
 ///

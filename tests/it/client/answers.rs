@@ -229,7 +229,7 @@ async fn a_topic_that_does_not_exist_is_named_before_anything_is_sent() {
     );
     assert_eq!(
         error.source().unwrap().to_string(),
-        "answers: the contact shows no topic of this name, so nothing was sent; check its spelling"
+        "answers: the contact shows no topic of this name, so no answer was sent; check its spelling"
     );
 }
 
@@ -449,6 +449,26 @@ async fn a_contact_that_cannot_be_retrieved_afterwards_is_an_error_with_everythi
         error.to_string(),
         "could not retrieve the contact afterwards (1 recorded, 0 not sent)"
     );
+}
+
+#[tokio::test]
+async fn the_contact_has_all_topics_even_if_a_consent_response_leaves_some_out() {
+    let topics = |topics| with(contact(), "topics", topics);
+    let shown = topics(json!({"news": true, "offers": false}));
+    let all = topics(json!({"news": false, "offers": false}));
+    for short in [json!({"news": false}), json!({})] {
+        let server = respond_in_turn([ok(&shown), ok(topics(short)), ok(&all)]).await;
+
+        let recorded = contacts(server.uri())
+            .answers(ADA, [("news", false)])
+            .await
+            .unwrap();
+
+        assert_eq!(
+            recorded.contact.topics,
+            map([("news", false), ("offers", false)])
+        );
+    }
 }
 
 #[tokio::test]

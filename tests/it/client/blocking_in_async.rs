@@ -73,6 +73,19 @@ fn a_call_in_a_task_fails_at_once_and_sends_nothing() {
 }
 
 #[test]
+fn a_form_of_answers_in_a_task_is_refused_too() {
+    let (server, contacts) = server();
+    let [runtime, _] = runtimes();
+
+    let call = contacts.answers("ada@x.io", [("news", true)]);
+    let error = runtime.block_on(async { call.send() }).unwrap_err();
+
+    assert_eq!(error.to_string(), "could not record the answers");
+    assert_refused(Err::<(), _>(Error::from(error)));
+    assert!(server.requests().is_empty());
+}
+
+#[test]
 fn a_refused_call_leaves_its_task_and_its_client_usable() {
     let (_server, contacts) = server();
     for runtime in runtimes() {

@@ -102,6 +102,22 @@ async fn a_clone_of_a_builder_that_was_sent_is_a_new_call() {
 }
 
 #[tokio::test]
+async fn a_response_asked_for_after_the_first_poll_is_that_of_a_new_call() {
+    let (_server, client) = mock().await;
+    let mut retrieve = client.contacts().retrieve("ada@x.io");
+    let mut list = client.contacts().list();
+    assert!(poll_once(&mut retrieve).is_pending() && poll_once(&mut list).is_pending());
+
+    let response = in_time(retrieve.response()).await.unwrap();
+
+    assert_eq!(
+        (response.email.as_str(), response.attempts()),
+        ("ada@x.io", 1)
+    );
+    assert_eq!(in_time(list.count()).await.unwrap(), 3);
+}
+
+#[tokio::test]
 async fn a_setting_changed_after_the_first_poll_does_not_change_the_call() {
     let server = ScriptedServer::start([
         response(503, ""),

@@ -207,7 +207,7 @@ fn assert_held_back(error: &Error, longest: u64) {
         text.starts_with("retrieve: rate limited: the service asked to wait another "),
         "{text}"
     );
-    assert!(text.ends_with(" s, so nothing was sent"), "{text}");
+    assert!(text.ends_with(" s, so the request was not sent"), "{text}");
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use tokio::io::AsyncReadExt;
 
 use super::raw_receiver::{blocked_receiver, raw_receiver};
 use super::{FIVE_HOURS, START, offsets, stopped_server};
-use crate::support::receiver::{Receiver, SECRET};
+use crate::support::receiver::{NO_RESPONSE, Receiver, SECRET};
 
 #[tokio::test]
 async fn a_running_clock_follows_the_system_clock() {
@@ -92,6 +92,38 @@ async fn send_event_waits_for_the_attempt_even_if_the_clock_is_set_back() {
 
     assert_eq!(attempts, 1);
     assert_eq!(server.now().as_unix(), START - 100);
+}
+
+#[tokio::test]
+async fn nothing_waits_for_an_attempt_that_is_no_longer_due_because_the_clock_was_set_back() {
+    let server = MockServer::builder()
+        .clock(START)
+        .delivery_timeout(Duration::from_millis(300))
+        .start()
+        .await;
+    let receiver = Receiver::start([NO_RESPONSE]).await;
+    server.webhook_endpoint(&receiver.url, SECRET);
+    let opened = json!({"type": "email.opened"});
+
+    let set_back = async {
+        while receiver.ids().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        server.set_clock(START - 100).await;
+    };
+    // The second waits for the first: an endpoint gets one event at a time.
+    let sends =
+        async { tokio::join!(server.send_event(opened.clone()), server.send_event(opened)) };
+    let (sent, ()) = tokio::time::timeout(Duration::from_secs(60), async {
+        tokio::join!(sends, set_back)
+    })
+    .await
+    .expect("both calls return");
+
+    assert_eq!(sent, ("evt_1".to_owned(), "evt_2".to_owned()));
+    assert_eq!(receiver.ids(), ["evt_1"]);
+    server.advance(Duration::from_secs(100)).await;
+    assert_eq!(receiver.ids(), ["evt_1", "evt_2"]);
 }
 
 #[tokio::test]

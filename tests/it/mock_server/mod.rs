@@ -10,6 +10,7 @@ mod faults;
 mod mail;
 mod raw_receiver;
 mod seed_files;
+mod seeded_mail;
 mod seeds;
 mod signing_clock;
 

@@ -5,9 +5,10 @@ use std::future::{Ready, ready};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use audience::webhooks::VerifyError;
 use audience::webhooks::tower::{BytesBody, Rejection, SignedEvent, Verify, VerifyLayer};
+use audience::webhooks::{Verifier, VerifyError};
 use axum::routing::post;
 use axum::{Extension, Router};
 use bytes::{Buf, Bytes};
@@ -227,6 +228,26 @@ async fn a_body_in_pieces_with_trailers_is_verified_as_a_whole() {
     let response = service.oneshot(request).await.unwrap();
 
     assert_eq!(response.status(), 204);
+}
+
+#[tokio::test]
+async fn a_body_of_empty_frames_without_an_end_times_out() {
+    let verifier = Verifier::builder()
+        .secret("main", SECRET)
+        .body_timeout(Duration::from_millis(50))
+        .build();
+    let hook = async |_: SignedEvent| StatusCode::OK;
+    let service = VerifyLayer::new(verifier.unwrap()).handler(hook);
+    let empty = || Ok::<_, Infallible>(Frame::data(Bytes::new()));
+    let trailers = || Ok::<_, Infallible>(Frame::<Bytes>::trailers(HeaderMap::new()));
+
+    let mut data = Request::new(StreamBody::new(stream::repeat_with(empty)));
+    let mut other = Request::new(StreamBody::new(stream::repeat_with(trailers)));
+    *data.headers_mut() = signed(BODY);
+    *other.headers_mut() = signed(BODY);
+
+    assert_eq!(service.clone().oneshot(data).await.unwrap().status(), 408);
+    assert_eq!(service.oneshot(other).await.unwrap().status(), 408);
 }
 
 #[tokio::test]

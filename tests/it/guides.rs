@@ -1,0 +1,199 @@
+//! The guides in `docs`: their links lead somewhere, and their shell and Python examples run. Their Rust examples are
+//! doctests.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use audience::mock::MockServer;
+
+use crate::support::skip;
+
+const DOCS_RS: &str = "https://docs.rs/audience/latest/audience/";
+
+#[test]
+fn every_guide_has_the_links_that_rustdoc_checks_also_for_readers_of_the_plain_markdown() {
+    let checked = definitions(&read("src/guides/links.md"));
+    let module = read("src/guides/mod.rs");
+    let mut wrong = Vec::new();
+
+    for (file, text) in guides() {
+        let defined = definitions(&text);
+        for (label, target) in &defined {
+            let agrees = match checked.get(label) {
+                Some(path) => leads_to_the_same_place(target, path, &module),
+                None => false,
+            };
+            if !agrees {
+                wrong.push(format!(
+                    "{file}: [{label}] leads to {target}, links.md to {:?}",
+                    checked.get(label)
+                ));
+            }
+        }
+        let is_used = |label: &str| text.to_lowercase().contains(&format!("[{label}]"));
+        let missing = checked
+            .keys()
+            .filter(|label| is_used(label) && !defined.contains_key(*label));
+        wrong.extend(missing.map(|label| format!("{file}: [{label}] has no address at the end")));
+    }
+
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_file_that_a_guide_names_exists() {
+    for (guide, text) in guides() {
+        let quoted = text.split('`').filter(|name| !name.contains(' '));
+        let is_path = |name: &&str| name.starts_with("examples/") || name.starts_with("fixtures/");
+        let programs = text.split_whitespace().filter(is_path);
+        for file in quoted.filter(is_path).chain(programs) {
+            assert!(root().join(file).exists(), "{guide}: {file}");
+        }
+    }
+}
+
+#[test]
+fn the_shell_example_of_the_guide_runs() {
+    if !is_installed("sh", "-c") || !is_installed("curl", "--version") {
+        return skip("the shell example of the guide: sh or curl is not installed");
+    }
+    let server = MockServer::builder().start_blocking();
+
+    let output = run(
+        Command::new("sh").args(["-eu", "-s"]),
+        &server,
+        &example("sh"),
+    );
+
+    assert_success(&output);
+    let statuses: Vec<_> = server
+        .requests()
+        .iter()
+        .map(|request| request.status)
+        .collect();
+    assert_eq!(statuses, [Some(503), Some(200)]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("\"preferences\""));
+}
+
+#[test]
+fn the_python_example_of_the_guide_passes() {
+    if !is_installed("python3", "--version") {
+        return skip("the Python example of the guide: python3 is not installed");
+    }
+    let server = MockServer::builder().start_blocking();
+
+    let output = run(
+        Command::new("python3").args(["-I", "-"]),
+        &server,
+        &example("python"),
+    );
+
+    assert_success(&output);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("Ran 2 tests"));
+}
+
+/// Returns the code blocks of one language in the guide to other languages, joined.
+fn example(language: &str) -> String {
+    let text = read("docs/other-languages.md");
+    let fence = format!("```{language}\n");
+    let blocks: Vec<_> = text
+        .split(&fence)
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next())
+        .collect();
+    assert!(!blocks.is_empty(), "the guide has no block of {language}");
+    blocks.concat()
+}
+
+/// Runs a program with the code as its standard input, and the address of the server in its environment.
+fn run(program: &mut Command, server: &MockServer, code: &str) -> Output {
+    let mut child = program
+        .env("MOCK", server.url())
+        .env("no_proxy", "*")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(code.as_bytes())
+        .unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn assert_success(output: &Output) {
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stdout}\n{stderr}");
+}
+
+fn is_installed(program: &str, argument: &str) -> bool {
+    let mut command = Command::new(program);
+    let command = command.arg(argument).arg("true");
+    command
+        .stdin(Stdio::null())
+        .output()
+        .is_ok_and(|output| output.status.success())
+}
+
+/// Returns the name and the text of each guide.
+fn guides() -> Vec<(String, String)> {
+    let files = fs::read_dir(root().join("docs")).unwrap();
+    let mut guides: Vec<_> = files
+        .map(|file| file.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+        .map(|path| {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            (name, fs::read_to_string(&path).unwrap())
+        })
+        .collect();
+    guides.sort();
+    assert!(guides.len() >= 7);
+    guides
+}
+
+/// Returns the label, in lower case, and the target of each link definition.
+fn definitions(text: &str) -> BTreeMap<String, String> {
+    text.lines()
+        .filter_map(|line| line.strip_prefix('[')?.split_once("]: "))
+        .map(|(label, target)| (label.to_lowercase(), target.to_owned()))
+        .collect()
+}
+
+/// Returns whether an address on docs.rs or a file of `docs` is what a path of `links.md` names.
+fn leads_to_the_same_place(target: &str, path: &str, module: &str) -> bool {
+    if let Some(guide) = path.strip_prefix("crate::guides::") {
+        return root().join("docs").join(target).is_file()
+            && module.contains(&format!("{guide}: \"{target}\""));
+    }
+    let Some(address) = target.strip_prefix(DOCS_RS) else {
+        return false;
+    };
+    let path = path.trim_start_matches("crate::");
+    // `contacts/struct.Created.html#method.attempts` becomes `contacts::Created::attempts`.
+    let address = address
+        .trim_end_matches("/index.html")
+        .replace(".html#", "::")
+        .replace(".html", "");
+    let names: Vec<_> = address
+        .split(['/', ':'])
+        .filter(|part| !part.is_empty())
+        .map(|part| part.rsplit('.').next().unwrap_or(part))
+        .collect();
+    names.join("::") == path
+}
+
+fn read(file: &str) -> String {
+    let path: PathBuf = root().join(file);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
