@@ -140,6 +140,16 @@ impl ImportRow {
     }
 }
 
+impl ImportRow {
+    /// Returns why the row cannot be sent; `None` if it can.
+    pub(super) fn problem(&self) -> Option<String> {
+        match &self.content {
+            Content::Contact(contact) => contact.check().err().map(|error| error.to_string()),
+            Content::Unreadable(reason) => Some(reason.clone()),
+        }
+    }
+}
+
 /// Creates a row from a contact, or from an address alone.
 impl<T: Into<NewContact>> From<T> for ImportRow {
     fn from(contact: T) -> Self {

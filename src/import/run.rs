@@ -185,7 +185,7 @@ impl Run {
                 }
             }
         }
-        if let Err(message) = check(&row) {
+        if let Some(message) = row.problem() {
             let outcome = RowOutcome::Refused {
                 code: ErrorCode::from("invalid_row"),
                 message: Some(message),
@@ -313,14 +313,6 @@ enum Reading {
     Paused,
     /// The next row is not there yet, or too many rows wait for an earlier one.
     Blocked,
-}
-
-/// Returns why a row cannot be sent.
-fn check(row: &ImportRow) -> Result<(), String> {
-    match (row.contact(), row.unreadable_reason()) {
-        (Some(contact), _) => contact.check().map_err(|error| error.to_string()),
-        (None, reason) => Err(reason.unwrap_or_default().to_owned()),
-    }
 }
 
 fn other_rows() -> Error {

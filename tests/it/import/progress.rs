@@ -15,8 +15,7 @@ async fn progress_of(import: Import) -> Vec<Progress> {
     let shown = seen.clone();
     let import = import.on_progress(move |progress| shown.lock().unwrap().push(*progress));
     in_time(import).await.unwrap();
-    let seen = seen.lock().unwrap().clone();
-    seen
+    std::mem::take(&mut *seen.lock().unwrap())
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Random numbers that a seed repeats (SplitMix64).
+//! Random numbers that a seed repeats, by the algorithm `SplitMix64`.
 
 pub(super) struct Random(u64);
 
