@@ -31,6 +31,8 @@ pub(super) struct SentBatch {
 pub(super) enum Stop {
     /// The plan's contact ceiling is crossed.
     Quota,
+    /// The caller asked for it.
+    Asked,
     /// Nothing more can be done: the key was refused, or the journal cannot be used.
     Fatal(Error),
     /// A batch failed for good. It stops the import only if that was asked for.

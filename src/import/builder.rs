@@ -13,7 +13,7 @@ use super::outcomes::Outcomes;
 use super::progress::Progress;
 use super::rejects::Rejects;
 use super::row::ImportRow;
-use super::run::{Keep, Run, Settings};
+use super::run::{Keep, Run, Settings, StopSignal};
 use super::source::Source;
 use crate::Error;
 use crate::client::{CallOptions, call_settings};
@@ -48,6 +48,7 @@ pub struct Import {
     options: CallOptions,
     max_in_flight: usize,
     stop_on_failure: bool,
+    stop_signal: Option<StopSignal>,
     dry_run: bool,
     total: Option<u64>,
     journal: Option<Journal>,
@@ -63,6 +64,7 @@ impl Import {
             options: CallOptions::default(),
             max_in_flight: DEFAULT_MAX_IN_FLIGHT,
             stop_on_failure: false,
+            stop_signal: None,
             dry_run: false,
             total: None,
             journal: None,
@@ -83,7 +85,64 @@ impl Import {
         self
     }
 
-    /// Checks all rows and sends nothing.
+    /// Stops the import when this future is ready, for example because somebody pressed Ctrl-C: no further batch
+    /// is started, those in flight are finished, and the report counts all other rows as not sent. With a
+    /// journal, the same import goes on there. Default: it runs to its end.
+    ///
+    /// To stop at once, drop the import. Then nobody learns what became of the batches in flight; with a journal,
+    /// the next run sends them again.
+    ///
+    /// # Example: stop after a minute
+    ///
+    /// ```no_run
+    /// # async fn run(contacts: audience::contacts::Contacts) -> Result<(), audience::Error> {
+    /// use std::time::Duration;
+    ///
+    /// use audience::import::CsvRows;
+    ///
+    /// let rows = CsvRows::open("contacts.csv")?;
+    /// let report = contacts.import(rows).stop_when(tokio::time::sleep(Duration::from_secs(60))).await?;
+    /// println!("{} rows were not sent", report.not_sent());
+    /// # Ok(()) }
+    /// ```
+    pub fn stop_when(mut self, signal: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.stop_signal = Some(Box::pin(signal));
+        self
+    }
+
+    /// Checks all rows and sends nothing. A journal is neither read nor written.
+    ///
+    /// A row with an unusual address that the service might take is valid. What is certainly wrong is refused, with
+    /// one of these codes:
+    ///
+    /// - `invalid_row`: the row could not be read.
+    /// - `invalid_address`: no `@`, nothing before or after it, white space, two addresses in one, a character
+    ///   that no address or domain has, an empty part of the domain, or more than 254 bytes.
+    /// - `invalid_property`: a name that is empty, has white space around it or a control character in it, or a
+    ///   value that is neither text nor a number (interface section 2.1).
+    ///
+    /// The report counts the other rows as [valid](ImportReport::valid), and among them the
+    /// [duplicates](ImportReport::duplicates): rows whose address, compared as
+    /// [`normalized_address`](crate::contacts::normalized_address) returns it, is that of an earlier row. For
+    /// that, it keeps a few bytes for each address.
+    ///
+    /// # Example: look before an import
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// let rows = ["ada@example.com", "ADA@example.com", "ada at example.com"].map(audience::contacts::NewContact::new);
+    ///
+    /// let report = contacts.import(rows).dry_run().await?;
+    ///
+    /// assert_eq!((report.valid(), report.duplicates()), (2, 1));
+    /// assert_eq!(report.refused_by_code().next(), Some(("invalid_address", 1)));
+    /// assert_eq!(server.contact_count(), 0);
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
     pub fn dry_run(mut self) -> Self {
         self.dry_run = true;
         self
@@ -139,7 +198,8 @@ impl Runner {
             ..
         } = import;
         let total = import.total.or_else(|| source.total());
-        let (resumed, journal) = match import.journal {
+        let journal = import.journal.filter(|_| !import.dry_run);
+        let (resumed, journal) = match journal {
             None => (None, None),
             Some(journal) => {
                 let (resumed, writer) = journal
@@ -159,6 +219,7 @@ impl Runner {
         let settings = Settings {
             max_in_flight: import.max_in_flight,
             stop_on_failure: import.stop_on_failure,
+            stop_signal: import.stop_signal,
             dry_run: import.dry_run,
             total,
             keep,

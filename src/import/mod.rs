@@ -2,6 +2,8 @@
 
 mod batch;
 mod builder;
+mod csv_rows;
+mod dry_run;
 mod error;
 mod grouping;
 mod in_flight;
@@ -9,6 +11,7 @@ mod journal;
 mod outcome;
 mod outcomes;
 mod progress;
+mod reject_form;
 mod rejects;
 mod report;
 mod row;
@@ -17,6 +20,7 @@ mod source;
 mod watch;
 
 pub use builder::Import;
+pub use csv_rows::{Column, CsvInput, CsvRows};
 pub use error::ImportError;
 pub use journal::Journal;
 pub use outcome::RowOutcome;

@@ -34,6 +34,8 @@ pub enum RowOutcome {
         /// Which opt-out failed, and why.
         message: Option<String>,
     },
+    /// The row was checked in a dry run, and nothing is wrong with it.
+    Valid,
     /// The row was not sent, because the import stopped before it.
     NotSent,
     /// The row was sent, and no usable response arrived: it may have been applied or not.
@@ -47,11 +49,18 @@ impl RowOutcome {
         matches!(self, Self::Created | Self::Updated | Self::Skipped)
     }
 
+    /// Returns whether the row belongs into the rejects: it was neither applied nor, in a dry run, found to be
+    /// valid.
+    #[must_use]
+    pub fn is_reject(&self) -> bool {
+        !matches!(self, Self::Valid) && !self.is_applied()
+    }
+
     /// Returns whether importing the same row again can help.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Created | Self::Updated | Self::Skipped => false,
+            Self::Created | Self::Updated | Self::Skipped | Self::Valid => false,
             Self::Refused { retryable, .. } => *retryable,
             Self::OptOutFailed { .. } | Self::NotSent | Self::Unknown => true,
         }
@@ -66,6 +75,7 @@ impl RowOutcome {
             Self::Skipped => "skipped",
             Self::Refused { code, .. } => code.as_str(),
             Self::OptOutFailed { .. } => "opt_out_failed",
+            Self::Valid => "valid",
             Self::NotSent => "not_sent",
             Self::Unknown => "unknown",
         }

@@ -1,6 +1,7 @@
 //! Runs an import: reads rows, sends batches, and passes on the outcomes in input order.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -8,6 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::batch::{Sender, SentBatch, Stop};
+use super::dry_run::DryRun;
 use super::grouping::Grouping;
 use super::in_flight::InFlightLimit;
 use super::journal::{Resumed, ResumedRow, fingerprint};
@@ -28,7 +30,11 @@ pub(super) struct Settings {
     pub(super) dry_run: bool,
     pub(super) total: Option<u64>,
     pub(super) keep: Keep,
+    pub(super) stop_signal: Option<StopSignal>,
 }
+
+/// Ready when the caller asks the import to stop.
+pub(super) type StopSignal = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Which rows to hand out with their outcomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +71,7 @@ pub(super) struct Run {
     /// Rows with their outcomes, to be handed out in order.
     settled: BTreeMap<u64, (ImportRow, RowOutcome)>,
     stop: Option<Stop>,
+    dry_run: Option<DryRun>,
     report: ImportReport,
     resumed_rows: u64,
     started: Instant,
@@ -90,6 +97,7 @@ impl Run {
             first_rows: BTreeSet::new(),
             settled: BTreeMap::new(),
             stop: None,
+            dry_run: settings.dry_run.then(DryRun::default),
             report: ImportReport::default(),
             resumed_rows: 0,
             started: Instant::now(),
@@ -99,6 +107,10 @@ impl Run {
 
     /// Goes on until something has changed. `None` when all rows have an outcome.
     pub(super) fn poll_change(&mut self, context: &mut Context<'_>) -> Poll<Option<()>> {
+        self.poll_stop_signal(context);
+        if self.dry_run.is_some() && self.stop.is_none() {
+            return self.poll_dry_run(context);
+        }
         self.shared.wake(context.waker());
         while self.can_start() {
             let reading = self.read(context);
@@ -128,6 +140,15 @@ impl Run {
             None if self.stop.is_some() => self.poll_rest(context),
             None if self.is_exhausted && self.grouping.pending() == 0 => Poll::Ready(None),
             None => Poll::Pending,
+        }
+    }
+
+    fn poll_stop_signal(&mut self, context: &mut Context<'_>) {
+        if let Some(signal) = &mut self.settings.stop_signal
+            && signal.as_mut().poll(context).is_ready()
+        {
+            self.settings.stop_signal = None;
+            self.stop(Stop::Asked);
         }
     }
 
@@ -222,7 +243,7 @@ impl Run {
         self.report.add(&outcome);
         let keeps = match self.settings.keep {
             Keep::Nothing => false,
-            Keep::NotApplied => !outcome.is_applied(),
+            Keep::NotApplied => outcome.is_reject(),
             Keep::All => true,
         };
         if keeps {
@@ -269,6 +290,37 @@ impl Run {
         Poll::Ready(Some(()))
     }
 
+    /// Checks rows instead of sending them.
+    fn poll_dry_run(&mut self, context: &mut Context<'_>) -> Poll<Option<()>> {
+        let Some(mut dry_run) = self.dry_run.take() else {
+            return Poll::Ready(None);
+        };
+        let mut checked = 0;
+        let polled = dry_run.poll_turn(context).is_ready().then(|| {
+            loop {
+                match self.source.poll_next(context) {
+                    Poll::Ready(Some(row)) => {
+                        let found = dry_run.check(&row);
+                        if found.is_duplicate {
+                            self.report.note_duplicate();
+                        }
+                        self.settle(self.next_number, row, found.outcome);
+                        self.next_number += 1;
+                        checked += 1;
+                        if checked == MAX_READ {
+                            break Poll::Ready(Some(()));
+                        }
+                    }
+                    Poll::Ready(None) => break Poll::Ready(None),
+                    Poll::Pending if checked > 0 => break Poll::Ready(Some(())),
+                    Poll::Pending => break Poll::Pending,
+                }
+            }
+        });
+        self.dry_run = Some(dry_run);
+        polled.unwrap_or(Poll::Pending)
+    }
+
     /// Returns the number of the first row that has no outcome yet.
     fn first_unsettled(&self) -> u64 {
         let pending = self.grouping.first_pending();
@@ -312,7 +364,7 @@ impl Run {
         let is_shorter = self.stop.is_none() && self.resumed.is_some_and(|r| r.has_unread_rows());
         let error = match self.stop {
             Some(Stop::Fatal(error) | Stop::Failure(error)) => Some(error),
-            Some(Stop::Quota) => None,
+            Some(Stop::Quota | Stop::Asked) => None,
             None => is_shorter.then(other_rows),
         };
         (self.report, error)
