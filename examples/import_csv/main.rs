@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use audience::contacts::{Contacts, OnConflict};
-use audience::import::{Column, CsvInput, CsvRows, ImportReport, Journal, Progress};
+use audience::import::{Column, CsvInput, Import, ImportReport, Journal, Progress};
 use audience::mock::MockServer;
 use audience::{Client, Error};
 use clap::Parser;
@@ -36,12 +36,7 @@ const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/contacts.csv
 #[tokio::main]
 async fn main() -> ExitCode {
     run(&Arguments::parse()).await.unwrap_or_else(|error| {
-        let mut source = Some(&*error as &dyn StdError);
-        let mut prefix = "error";
-        while let Some(error) = source {
-            eprintln!("{prefix}: {error}");
-            (prefix, source) = ("  because", error.source());
-        }
+        explain_all(&*error);
         ExitCode::FAILURE
     })
 }
@@ -61,29 +56,32 @@ async fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn StdError>> {
         }
     }
     let rows = input.rows()?;
-    let total = match arguments.generate {
-        Some(rows) => rows,
-        None => open(arguments)?.rows()?.count() as u64,
-    };
+    let total = count(arguments)?;
     let journal = open_journal(arguments)?;
     let has_journal = journal.is_some();
 
     let (contacts, _server) = connect(topics).await?;
-    let report = import(arguments, &contacts, rows, total, journal).await?;
-    Ok(summarize(arguments, &report, has_journal))
+    let bar = progress_bar(total);
+    let result = set_up(arguments, contacts.import(rows), journal, &bar)?.await;
+    bar.finish_and_clear();
+    Ok(match result {
+        Ok(report) => summarize(arguments, &report, has_journal),
+        Err(error) => {
+            explain_all(&error);
+            summarize(arguments, error.report(), has_journal);
+            ExitCode::FAILURE
+        }
+    })
 }
 
-async fn import(
+/// Sets what the flags say, and what to show and to stop at.
+fn set_up(
     arguments: &Arguments,
-    contacts: &Contacts,
-    rows: CsvRows,
-    total: u64,
+    import: Import,
     journal: Option<Journal>,
-) -> Result<ImportReport, Box<dyn StdError>> {
-    let bar = progress_bar(total);
-    let mut import = contacts
-        .import(rows)
-        .total(total)
+    bar: &ProgressBar,
+) -> Result<Import, Box<dyn StdError>> {
+    let mut import = import
         .max_in_flight(arguments.max_in_flight)
         .stop_when(interrupt())
         .on_progress({
@@ -93,15 +91,16 @@ async fn import(
     if arguments.dry_run {
         import = import.dry_run();
     }
+    if let Some(total) = bar.length() {
+        import = import.total(total);
+    }
     if let Some(journal) = journal {
         import = import.journal(journal);
     }
     if let Some(path) = &arguments.rejects {
         import = import.rejects(create_rejects(arguments, path)?);
     }
-    let result = import.await;
-    bar.finish_and_clear();
-    Ok(result.inspect_err(|error| println!("{}", error.report()))?)
+    Ok(import)
 }
 
 /// Prints what was not applied and what to do about it, then the summary line.
@@ -131,6 +130,12 @@ fn summarize(arguments: &Arguments, report: &ImportReport, has_journal: bool) ->
             true => report.not_sent() == report.valid(),
             false => report.not_sent() == 0,
         };
+    if report.unknown() > 0 {
+        println!(
+            "{} rows may have been applied or not: no usable response arrived",
+            report.unknown()
+        );
+    }
     if !is_finished && has_journal {
         println!("not finished: run the same command with --resume to go on");
     }
@@ -160,6 +165,16 @@ fn open(arguments: &Arguments) -> Result<CsvInput, Box<dyn StdError>> {
         Some(Choice::Upsert) => input.on_conflict(OnConflict::Upsert),
         Some(Choice::Skip) => input.on_conflict(OnConflict::Skip),
         Some(Choice::Error) => input.on_conflict(OnConflict::Error),
+    })
+}
+
+/// Counts the rows, for the progress bar. A pipe cannot be read twice.
+fn count(arguments: &Arguments) -> Result<Option<u64>, Box<dyn StdError>> {
+    let is_pipe = |file: &PathBuf| file.metadata().is_ok_and(|metadata| !metadata.is_file());
+    Ok(match arguments.generate {
+        Some(rows) => Some(rows),
+        None if arguments.file.as_ref().is_some_and(is_pipe) => None,
+        None => Some(open(arguments)?.rows()?.count() as u64),
     })
 }
 
@@ -214,6 +229,16 @@ fn create_rejects(arguments: &Arguments, path: &Path) -> Result<File, Box<dyn St
     File::create(path).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
+/// Prints an error and what caused it.
+fn explain_all(error: &dyn StdError) {
+    eprintln!("error: {error}");
+    let mut source = error.source();
+    while let Some(error) = source {
+        eprintln!("  because: {error}");
+        source = error.source();
+    }
+}
+
 fn explain(path: &Path, error: &Error) -> String {
     let because = error.source().map(|source| format!(": {source}"));
     format!("{}: {error}{}", path.display(), because.unwrap_or_default())
@@ -253,9 +278,15 @@ async fn interrupt() {
     });
 }
 
-fn progress_bar(total: u64) -> ProgressBar {
-    let bar = ProgressBar::new(total);
-    let style = ProgressStyle::with_template("{bar:30} {human_pos}/{human_len}  {msg}");
+fn progress_bar(total: Option<u64>) -> ProgressBar {
+    let (bar, template) = match total {
+        Some(total) => (
+            ProgressBar::new(total),
+            "{bar:30} {human_pos}/{human_len}  {msg}",
+        ),
+        None => (ProgressBar::no_length(), "{spinner} {human_pos}  {msg}"),
+    };
+    let style = ProgressStyle::with_template(template);
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.enable_steady_tick(Duration::from_millis(200));
     bar

@@ -160,7 +160,45 @@ impl Import {
         self
     }
 
-    /// Writes every row that was not applied in full to this file, as CSV.
+    /// Writes every row that was not applied in full to this file, as CSV in UTF-8, in input order. Default: no
+    /// rejects are written.
+    ///
+    /// The first line names the columns: `line`, `code`, `message` and `retryable`, then those of the input under
+    /// their own names. So the mended file can be imported again: [`CsvRows`](super::CsvRows) leaves out the first
+    /// four. Rows that are not from CSV have the columns `email`, `first_name`, `last_name`, `properties`,
+    /// `on_conflict`, `unsubscribed`, `unsubscribe_reason`, `topics` and `import_key`, which it reads, too. The file
+    /// is empty if every row was applied.
+    ///
+    /// A cell that begins with `=`, `+`, `-`, `@`, a tab or CR, and is not a number, gets an apostrophe in front:
+    /// otherwise a spreadsheet would run it as a formula. `CsvRows` removes it from rejects, and from no
+    /// other file.
+    ///
+    /// # Example: mend a row
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let path = std::env::temp_dir().join(format!("audience-rejects-{}.csv", std::process::id()));
+    /// use std::fs::{self, File};
+    ///
+    /// use audience::import::CsvRows;
+    ///
+    /// let rows = CsvRows::new("email,plan\nada@example.com,pro\ngrace at example.com,free\n".as_bytes())?;
+    /// let report = contacts.import(rows).rejects(File::create(&path)?).await?;
+    /// assert_eq!((report.created(), report.refused()), (1, 1));
+    ///
+    /// let rejects = fs::read_to_string(&path)?;
+    /// assert!(rejects.starts_with("line,code,message,retryable,email,plan\n3,validation_error,"));
+    /// fs::write(&path, rejects.replace(" at ", "@"))?;
+    ///
+    /// let report = contacts.import(CsvRows::open(&path)?).await?;
+    /// assert_eq!((report.created(), report.refused()), (1, 0));
+    /// # fs::remove_file(&path)?;
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
     pub fn rejects(mut self, file: impl Write + Send + 'static) -> Self {
         self.rejects = Some(Box::new(file));
         self

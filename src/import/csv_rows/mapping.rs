@@ -1,6 +1,6 @@
 //! Which column of a file goes where.
 
-use super::super::reject_form::LEADING_COLUMNS;
+use super::super::reject_form::{LEADING_COLUMNS, unescape};
 use super::column::Column;
 use super::guess::{Guess, guess};
 use crate::Error;
@@ -27,6 +27,11 @@ impl Mapping {
             _ => 0,
         };
         names.drain(..leading);
+        if leading > 0 {
+            names
+                .iter_mut()
+                .for_each(|name| *name = unescape(name).to_owned());
+        }
         let mut guesses: Vec<Guess> = Vec::new();
         for name in &names {
             let mut next = guess(name);

@@ -82,7 +82,7 @@ impl CsvRows {
         let row = if let Some(problem) = record.problem {
             Err(problem.to_owned())
         } else if !is_utf8 {
-            Err("the row is not UTF-8".to_owned())
+            Err("the row is not UTF-8; save the file in UTF-8".to_owned())
         } else if is_damaged {
             Err("a cell contains U+FFFD in place of bytes that were not UTF-8".to_owned())
         } else {
@@ -107,7 +107,9 @@ impl Iterator for CsvRows {
             Err(error) => {
                 self.has_failed = true;
                 let reason = format!("the file could not be read from here on: {error}");
-                Some(ImportRow::unreadable(reason).line(self.records.line()))
+                let row = ImportRow::unreadable(reason).line(self.records.line());
+                let no_cells: [String; 0] = [];
+                Some(row.input(no_cells).input_columns(self.columns.clone()))
             }
         }
     }

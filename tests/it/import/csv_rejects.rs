@@ -197,3 +197,21 @@ fn the_leading_columns_of_rejects_are_not_columns_of_the_input() {
         Some(&NewContact::new("a@x.io").property("line", "'=1"))
     );
 }
+
+#[tokio::test]
+async fn a_column_name_that_begins_as_a_formula_keeps_its_name() {
+    let server = MockServer::start().await;
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+
+    let (_, rejects) = import(&contacts, read("email,@handle\nx,ada\n")).await;
+
+    assert!(
+        rejects.starts_with("line,code,message,retryable,email,'@handle\n"),
+        "{rejects}"
+    );
+    let row = read(&rejects).next().unwrap();
+    assert_eq!(
+        row.contact(),
+        Some(&NewContact::new("x").property("@handle", "ada"))
+    );
+}
