@@ -2,6 +2,10 @@
 
 mod blocking;
 mod cancellation;
+mod csv_dry_run;
+mod csv_example;
+mod csv_files;
+mod csv_rejects;
 mod failures;
 mod journal;
 mod journal_files;
