@@ -7,6 +7,7 @@
 mod client;
 mod examples;
 mod guides;
+mod import;
 mod mock_contract;
 mod mock_server;
 mod promises;
