@@ -19,7 +19,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
-pub(crate) const KEY: &str = "the key of the benchmark";
+pub(crate) const KEY: &str = "benchmark-key";
 
 /// How many contacts a page has.
 pub(crate) const PAGE: u64 = 200;

@@ -63,13 +63,12 @@ impl Sender {
         rows: &[NumberedRow],
         watch: &Arc<Watch>,
     ) -> (Vec<RowOutcome>, Option<Stop>) {
-        let batch = rows.iter().filter_map(|row| row.row.contact().cloned());
-        let call = self.contacts.create_batch(batch);
+        let batch: Vec<_> = rows.iter().filter_map(|row| row.row.contact()).collect();
         let options = CallOptions {
             watch: Some(watch.clone()),
             ..self.options.clone()
         };
-        match call.with_options(options).await {
+        match self.contacts.create_kept_batch(&batch, options).await {
             Ok(report) => {
                 let outcomes: Vec<_> = report.entries.into_iter().map(outcome_of).collect();
                 let is_quota = outcomes.iter().any(is_quota_exceeded);
