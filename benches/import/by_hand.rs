@@ -77,7 +77,10 @@ pub(crate) struct ByHand {
 
 impl ByHand {
     pub(crate) fn new(url: &str) -> Self {
-        let http = reqwest::Client::builder().no_proxy().build();
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .timeout(std::time::Duration::from_secs(30))
+            .build();
         Self {
             http: http.expect("the client is valid"),
             url: url.to_owned(),

@@ -58,15 +58,17 @@ pub(crate) fn stream(sizes: &Sizes) -> Vec<Figure> {
     .beside("a paging loop by hand")
     .bar("by hand", count, loop_by_hand.seconds())
     .bar("audience", count, audience.seconds());
-    let growth = |count| memory::growth(Work::Stream, &server, count, sizes.runs(3));
+    let growth = |work| memory::growth(work, &server, count, sizes.runs(3));
+    let by_hand = growth(Work::StreamByHand);
     let memory = Figure::new(
         "stream",
-        growth(count),
+        growth(Work::Stream),
         "MB more memory at the peak",
         Aim::AtMost(8.0),
     )
     .what(what)
-    .beside("the process before it");
+    .beside("the process before it")
+    .note(format!("a loop by hand: {by_hand:.1}"));
     vec![time, memory]
 }
 

@@ -7,6 +7,7 @@ use audience::import::Journal;
 use clap::{Args, ValueEnum};
 use futures_util::TryStreamExt;
 
+use crate::by_hand::ByHand;
 use crate::figure::{Aim, Figure, grouped};
 use crate::rows;
 use crate::sampling::{Sizes, median, runtime};
@@ -23,12 +24,15 @@ pub(crate) struct MemorySettings {
 pub(crate) enum Work {
     Import,
     ImportWithJournal,
+    ImportByHand,
     Stream,
+    StreamByHand,
 }
 
 /// An import of very many rows.
 pub(crate) fn import(sizes: &Sizes) -> Vec<Figure> {
     let (count, server) = (sizes.rows(1_000_000), Server::start(&[]));
+    let by_hand = growth(Work::ImportByHand, &server, count, sizes.runs(3));
     let figure = |work, how| {
         let growth = growth(work, &server, count, sizes.runs(3));
         Figure::new(
@@ -42,6 +46,7 @@ pub(crate) fn import(sizes: &Sizes) -> Vec<Figure> {
             grouped(count)
         ))
         .beside("the process before it")
+        .note(format!("a loop by hand: {by_hand:.1}"))
     };
     vec![
         figure(Work::Import, ""),
@@ -80,6 +85,18 @@ pub(crate) fn run(settings: &MemorySettings) {
             let journal = Journal::open(&file).expect("the journal opens");
             import_rows(&contacts, settings.count, Some(journal));
             std::fs::remove_file(&file).expect("the journal can be removed");
+        }
+        Work::ImportByHand => {
+            let by_hand = ByHand::new(&settings.url);
+            let created = runtime().block_on(by_hand.import(rows::rows(settings.count), 8));
+            assert_eq!(created.expect("no batch fails"), settings.count);
+        }
+        Work::StreamByHand => {
+            let by_hand = ByHand::new(&settings.url);
+            let mut seen = 0;
+            let listed = runtime().block_on(by_hand.list_all(|_| seen += 1));
+            listed.expect("no page fails");
+            assert_eq!(seen, settings.count);
         }
         Work::Stream => stream(&contacts, settings.count),
     }
