@@ -3,8 +3,9 @@
 //! Rows of one address apply in input order: a batch applies its entries in order (interface section
 //! 4.2), and a row waits while another batch with its address is in flight.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 
+use super::address_set::{AddressHash, AddressSet};
 use super::row::NumberedRow;
 use crate::contacts::MAX_BATCH;
 
@@ -15,11 +16,11 @@ const MAX_WAITING: usize = 2 * MAX_BATCH;
 #[derive(Debug, Default)]
 pub(super) struct Grouping {
     /// In input order.
-    pending: VecDeque<NumberedRow>,
+    pending: VecDeque<(AddressHash, NumberedRow)>,
     /// How many of the pending rows have an address in flight.
     waiting: usize,
     /// The addresses of the batches in flight. No two of them share one.
-    in_flight: HashSet<String>,
+    in_flight: AddressSet,
 }
 
 impl Grouping {
@@ -40,36 +41,36 @@ impl Grouping {
 
     /// Returns the number of the first row that is not sent.
     pub(super) fn first_pending(&self) -> Option<u64> {
-        self.pending.front().map(|row| row.number)
+        self.pending.front().map(|(_, row)| row.number)
     }
 
     /// Adds the next row of the input.
     pub(super) fn push(&mut self, row: NumberedRow) {
-        self.waiting += usize::from(self.in_flight.contains(&row.address));
-        self.pending.push_back(row);
+        let address = AddressHash::new(&row.address);
+        self.waiting += usize::from(self.in_flight.contains(&address));
+        self.pending.push_back((address, row));
     }
 
     /// Takes the rows of the next batch, and marks their addresses as in flight. Empty if every row has
     /// to wait.
     pub(super) fn take_batch(&mut self) -> Vec<NumberedRow> {
         let mut batch = Vec::with_capacity(self.sendable().min(MAX_BATCH));
-        let mut left = VecDeque::with_capacity(self.pending.len());
-        while let Some(row) = self.pending.pop_front() {
-            if batch.len() == MAX_BATCH {
-                left.push_back(row);
-                break;
-            }
-            if self.in_flight.contains(&row.address) {
-                left.push_back(row);
+        let mut addresses = Vec::with_capacity(batch.capacity());
+        let mut waiting = Vec::new();
+        while batch.len() < MAX_BATCH
+            && let Some((address, row)) = self.pending.pop_front()
+        {
+            if self.in_flight.contains(&address) {
+                waiting.push((address, row));
             } else {
                 batch.push(row);
+                addresses.push(address);
             }
         }
-        left.append(&mut self.pending);
-        self.pending = left;
-        for row in &batch {
-            self.in_flight.insert(row.address.clone());
+        for row in waiting.into_iter().rev() {
+            self.pending.push_front(row);
         }
+        self.in_flight.extend(addresses);
         self.count_waiting();
         batch
     }
@@ -77,7 +78,7 @@ impl Grouping {
     /// Marks the addresses of a batch as no longer in flight.
     pub(super) fn finish<'a>(&mut self, addresses: impl IntoIterator<Item = &'a str>) {
         for address in addresses {
-            self.in_flight.remove(address);
+            self.in_flight.remove(&AddressHash::new(address));
         }
         self.count_waiting();
     }
@@ -85,12 +86,15 @@ impl Grouping {
     /// Takes all rows that are not sent, in input order.
     pub(super) fn take_pending(&mut self) -> impl Iterator<Item = NumberedRow> {
         self.waiting = 0;
-        std::mem::take(&mut self.pending).into_iter()
+        let pending = std::mem::take(&mut self.pending);
+        pending.into_iter().map(|(_, row)| row)
     }
 
     fn count_waiting(&mut self) {
-        let waits = |row: &&NumberedRow| self.in_flight.contains(&row.address);
-        self.waiting = self.pending.iter().filter(waits).count();
+        let addresses = self.pending.iter().map(|(address, _)| address);
+        self.waiting = addresses
+            .filter(|address| self.in_flight.contains(address))
+            .count();
     }
 }
 

@@ -1,5 +1,6 @@
 //! Import a whole audience.
 
+mod address_set;
 mod batch;
 mod builder;
 mod error;
