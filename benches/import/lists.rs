@@ -81,7 +81,7 @@ pub(crate) fn prefetch(sizes: &Sizes) -> Vec<Figure> {
     let [with, without] = in_turn(
         sizes.runs(3),
         &mut [
-            &mut || assert_eq!(runtime.block_on(work_on(list().stream())), count),
+            &mut || assert_eq!(runtime.block_on(work_on(list().stream().prefetch())), count),
             &mut || assert_eq!(runtime.block_on(work_on(list().stream())), count),
         ],
     );

@@ -18,8 +18,8 @@ use crate::{Error, RetryPolicy};
 /// a whole list.
 #[must_use = "a call is sent only by `send`, `iter` or `pages`"]
 pub struct Call<B> {
-    call: B,
-    runtime: Runtime,
+    pub(super) call: B,
+    pub(super) runtime: Runtime,
 }
 
 impl<B> Call<B> {
@@ -61,7 +61,7 @@ impl<B> Call<B> {
         self.runtime.wait(self.call.into_future())?
     }
 
-    fn map<C>(self, change: impl FnOnce(B) -> C) -> Call<C> {
+    pub(super) fn map<C>(self, change: impl FnOnce(B) -> C) -> Call<C> {
         Call {
             call: change(self.call),
             runtime: self.runtime,

@@ -10,8 +10,8 @@ use crate::contacts::{
 /// [`audience::contacts::Contacts`](crate::contacts::Contacts).
 #[derive(Clone, Debug)]
 pub struct Contacts {
-    contacts: crate::contacts::Contacts,
-    runtime: Runtime,
+    pub(super) contacts: crate::contacts::Contacts,
+    pub(super) runtime: Runtime,
 }
 
 impl Contacts {

@@ -37,6 +37,9 @@ mod builder;
 mod call;
 mod client;
 mod contacts;
+#[cfg(feature = "import")]
+#[cfg_attr(docsrs, doc(cfg(feature = "import")))]
+mod import;
 mod iter;
 mod runtime;
 mod settings;
@@ -45,4 +48,6 @@ pub use builder::ClientBuilder;
 pub use call::Call;
 pub use client::Client;
 pub use contacts::Contacts;
+#[cfg(feature = "import")]
+pub use import::Outcomes;
 pub use iter::{Iter, Listed};

@@ -25,7 +25,10 @@ pub(crate) trait AttemptWatch: fmt::Debug + Send + Sync {
     /// An attempt failed. `is_congestion` says that the service cannot keep up: a 429, a 503 or a timeout.
     fn failed(&self, is_congestion: bool);
 
-    /// The call waits before the next attempt.
+    /// The call is retried.
+    fn retries(&self);
+
+    /// The call waits before its next attempt, which may be the first.
     fn waits(&self);
 
     /// The wait is over.
@@ -42,6 +45,13 @@ impl CallOptions {
             );
         if let Some(watch) = &self.watch {
             watch.failed(is_congestion);
+        }
+    }
+
+    /// Tells the watch about a retry.
+    pub(super) fn report_retry(&self) {
+        if let Some(watch) = &self.watch {
+            watch.retries();
         }
     }
 

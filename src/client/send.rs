@@ -49,7 +49,7 @@ impl Sender {
         let mut waited = Duration::ZERO;
         let mut last_error = None;
         loop {
-            let waiting = self.wait_for_hold(policy, deadline, &mut waited, operation);
+            let waiting = self.wait_for_hold(policy, deadline, &mut waited, operation, &options);
             if let Err(not_sent) = waiting.await {
                 return Err(last_error.unwrap_or(not_sent));
             }
@@ -74,6 +74,7 @@ impl Sender {
             match retry::decide(policy, &state, fastrand::f64()) {
                 RetryDecision::Retry { wait } if deadline.allows(wait) => {
                     trace::retry(operation, attempt, wait, &error);
+                    options.report_retry();
                     options.wait(wait).await;
                 }
                 RetryDecision::Retry { .. } | RetryDecision::Stop => return Err(error),
@@ -94,6 +95,7 @@ impl Sender {
         deadline: Deadline,
         waited: &mut Duration,
         operation: Operation,
+        options: &CallOptions,
     ) -> Result<(), Error> {
         loop {
             let state = HoldState {
@@ -106,7 +108,7 @@ impl Sender {
                 HoldDecision::Send => return Ok(()),
                 HoldDecision::Wait(wait) => {
                     trace::hold(operation, wait);
-                    tokio::time::sleep(wait).await;
+                    options.wait(wait).await;
                     *waited = waited.saturating_add(state.left);
                 }
                 HoldDecision::Fail => return Err(Error::held_back(state.left)),

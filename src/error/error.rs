@@ -285,6 +285,13 @@ impl Error {
         self
     }
 
+    /// Puts the name of the thing that failed before the message.
+    #[cfg(feature = "import")]
+    pub(crate) fn about(mut self, name: &str) -> Self {
+        self.0.message = format!("{name}: {}", self.0.message).into();
+        self
+    }
+
     /// Adds the error that caused this one.
     pub(crate) fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());

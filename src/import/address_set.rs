@@ -5,7 +5,8 @@ use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
 
 /// Addresses, each as a hash, which takes less memory and time than the text.
 ///
-/// Two addresses with the same hash count as the same. Whoever uses the set must only become slower by that.
+/// Two addresses with the same hash count as the same. That is about as likely as a wrong bit in memory, and
+/// then a row only waits or is not sent without need.
 pub(super) type AddressSet = HashSet<AddressHash, BuildHasherDefault<NoHasher>>;
 
 /// The hash of an address as the service normalizes it.

@@ -1,7 +1,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use super::ImportReport;
+use super::report::ImportReport;
 use crate::Error;
 
 /// An import that stopped before its end, with what it had done until then.
@@ -39,17 +39,21 @@ impl ImportError {
 
 impl fmt::Display for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the import stopped after {} rows",
-            self.inner.report.total()
-        )
+        let report = &self.inner.report;
+        write!(f, "the import stopped before its end: {report}")
     }
 }
 
 impl StdError for ImportError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         Some(&self.inner.error)
+    }
+}
+
+/// An import that could not start.
+impl From<Error> for ImportError {
+    fn from(error: Error) -> Self {
+        Self::new(ImportReport::default(), error)
     }
 }
 

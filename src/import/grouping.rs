@@ -1,7 +1,9 @@
 //! Which rows go into the next batch. Pure.
 //!
 //! Rows of one address apply in input order: a batch applies its entries in order (interface section
-//! 4.2), and a row waits while another batch with its address is in flight.
+//! 4.2), and a row waits while another batch with its address is in flight. If a row may have to be sent again,
+//! because it was not sent or nobody knows whether it was applied, later rows of its address are not sent:
+//! the earlier row would undo them.
 
 use std::collections::VecDeque;
 
@@ -21,6 +23,8 @@ pub(super) struct Grouping {
     waiting: usize,
     /// The addresses of the batches in flight. No two of them share one.
     in_flight: AddressSet,
+    /// The addresses whose rows are not sent.
+    given_up: AddressSet,
 }
 
 impl Grouping {
@@ -42,6 +46,22 @@ impl Grouping {
     /// Returns the number of the first row that is not sent.
     pub(super) fn first_pending(&self) -> Option<u64> {
         self.pending.front().map(|(_, row)| row.number)
+    }
+
+    /// Returns whether a row is not to be sent, because of an earlier row of its address.
+    pub(super) fn is_given_up(&self, row: &NumberedRow) -> bool {
+        !self.given_up.is_empty() && self.given_up.contains(&AddressHash::new(&row.address))
+    }
+
+    /// Gives up an address, and removes its rows that are not sent.
+    pub(super) fn give_up(&mut self, address: &str) -> Vec<NumberedRow> {
+        self.given_up.insert(AddressHash::new(address));
+        let (removed, left) = std::mem::take(&mut self.pending)
+            .into_iter()
+            .partition::<VecDeque<_>, _>(|(_, row)| row.address == address);
+        self.pending = left;
+        self.count_waiting();
+        removed.into_iter().map(|(_, row)| row).collect()
     }
 
     /// Adds the next row of the input.
@@ -158,6 +178,22 @@ mod tests {
         let mut grouping = grouping([(0, "a@x.io"), (1, "A@x.io")]);
 
         assert_eq!(numbers(&grouping.take_batch()), [0, 1]);
+    }
+
+    #[test]
+    fn the_rows_of_an_address_that_was_given_up_are_taken_out() {
+        let mut grouping = grouping([(0, "a@x.io")]);
+        grouping.take_batch();
+        grouping.push(row(1, "A@x.io"));
+        grouping.push(row(2, "b@x.io"));
+
+        grouping.finish(["a@x.io"]);
+        let removed = grouping.give_up("a@x.io");
+
+        assert_eq!(numbers(&removed), [1]);
+        assert!(grouping.is_given_up(&row(3, "a@X.io")));
+        assert!(!grouping.is_given_up(&row(4, "b@x.io")));
+        assert_eq!(numbers(&grouping.take_batch()), [2]);
     }
 
     #[test]

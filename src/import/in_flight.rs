@@ -5,14 +5,16 @@ const START: usize = 2;
 
 /// The number of batches that may run at once: one more after each clean round, half after congestion.
 ///
-/// A round is as many batches as may run at once. Several requests that fail together are one
-/// congestion: only a batch that was started after the last halving can cause the next one.
+/// A round is as many batches as may run at once. Several requests that fail together are one congestion:
+/// only a batch that was started after the last halving can cause the next one.
 #[derive(Clone, Debug)]
 pub(super) struct InFlightLimit {
     limit: usize,
     ceiling: usize,
     /// The number of the round, which changes with the limit.
     round: u64,
+    /// The round that began with the last halving.
+    halved: u64,
     /// The batches of this round that ended without congestion.
     clean: usize,
 }
@@ -29,6 +31,7 @@ impl InFlightLimit {
             limit: START.min(ceiling),
             ceiling,
             round: 0,
+            halved: 0,
             clean: 0,
         }
     }
@@ -56,8 +59,9 @@ impl InFlightLimit {
 
     /// Records that a request of a batch met congestion: a 429, a 503 or a timeout.
     pub(super) fn record_congestion(&mut self, started: Round) {
-        if started.0 == self.round {
+        if started.0 >= self.halved {
             self.change((self.limit / 2).max(1));
+            self.halved = self.round;
         }
     }
 
@@ -122,6 +126,21 @@ mod tests {
         }
 
         assert_eq!(limit.current(), 4);
+    }
+
+    #[test]
+    fn a_batch_from_before_the_limit_grew_still_halves_it() {
+        let mut limit = InFlightLimit::new(16);
+        let early = limit.round();
+        for _ in 0..2 {
+            clean_round(&mut limit);
+        }
+        assert_eq!(limit.current(), 4);
+
+        limit.record_congestion(early);
+        limit.record_congestion(early);
+
+        assert_eq!(limit.current(), 2);
     }
 
     #[test]

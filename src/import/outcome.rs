@@ -17,7 +17,7 @@ pub enum RowOutcome {
     Updated,
     /// The address existed and was left unchanged.
     Skipped,
-    /// The row was not applied.
+    /// The row was not applied, and neither were its opt-outs.
     Refused {
         /// The slug of the refusal. `invalid_row` if the row could not be sent.
         code: ErrorCode,
@@ -34,9 +34,11 @@ pub enum RowOutcome {
         /// Which opt-out failed, and why.
         message: Option<String>,
     },
-    /// The row was not sent, because the import stopped before it.
+    /// The row was not sent: the import stopped before it, the service could not be reached, or an earlier row
+    /// of the same address was not sent or has an unknown outcome.
     NotSent,
-    /// The row was sent, and no usable response arrived: it may have been applied or not.
+    /// The row was sent, and no usable response arrived: it may have been applied or not. Its opt-outs were not
+    /// recorded.
     Unknown,
 }
 

@@ -3,34 +3,59 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
+use futures_core::stream::FusedStream;
 
-use super::builder::{Import, Runner};
 use super::error::ImportError;
-use super::run::Keep;
-use super::{ImportReport, ImportRow, RowOutcome};
+use super::outcome::RowOutcome;
+use super::report::ImportReport;
+use super::row::ImportRow;
+use super::runner::{Job, Runner};
+use super::settled::Keep;
 
 /// All rows of an import with their outcomes, in input order.
 ///
-/// Created by [`Import::outcomes`]. The import runs while the stream is polled. It ends when every row has
-/// an outcome, or when the import stops; [`finish`](Self::finish) tells which.
+/// Created by [`Import::outcomes`](super::Import::outcomes). Batches are started while the stream is polled: a
+/// slow reader slows the import down, and at most 10,000 rows with an outcome wait for it. The stream ends
+/// when every row has an outcome, or when the import stops; [`finish`](Self::finish) tells which.
+///
+/// # Example: react to each row
+///
+/// ```
+/// # #[cfg(feature = "mock")]
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let contacts = server.client().contacts();
+/// use futures_util::StreamExt;
+///
+/// let mut outcomes = contacts.import(["ada@example.com", "no address"]).outcomes();
+/// while let Some((row, outcome)) = outcomes.next().await {
+///     if !outcome.is_applied() {
+///         println!("{:?}: {outcome}", row.key_text());
+///     }
+/// }
+/// let report = outcomes.finish()?;
+/// assert_eq!((report.created(), report.refused()), (1, 1));
+/// # Ok(()) }
+/// # #[cfg(not(feature = "mock"))] fn main() {}
+/// ```
 #[must_use = "an import runs only while its outcomes are polled"]
 pub struct Outcomes(State);
 
 enum State {
-    Working(Pin<Box<dyn Future<Output = Result<(Runner, bool), ImportError>> + Send>>),
-    HandingOut(Box<Runner>, bool),
-    Ended(Option<Result<ImportReport, ImportError>>),
+    Starting(Pin<Box<dyn Future<Output = Result<Runner, ImportError>> + Send>>),
+    Running {
+        runner: Box<Runner>,
+        has_ended: bool,
+    },
+    Failed(ImportError),
 }
 
 impl Outcomes {
-    pub(super) fn new(import: Import) -> Self {
-        Self(State::Working(Box::pin(async move {
-            let runner = Runner::start(import, Keep::All).await?;
-            Ok((runner, true))
-        })))
+    pub(super) fn new(job: Job) -> Self {
+        Self(State::Starting(Box::pin(job.start(Keep::All))))
     }
 
-    /// Returns the report. An import whose stream has not ended has not finished: its report counts what was
+    /// Returns the report. If the stream has not ended, the import is canceled, and its report counts what was
     /// done so far.
     ///
     /// # Errors
@@ -38,9 +63,9 @@ impl Outcomes {
     /// [`ImportError`] if the import stopped before its end.
     pub fn finish(self) -> Result<ImportReport, ImportError> {
         match self.0 {
-            State::Ended(Some(result)) => result,
-            State::HandingOut(runner, _) => runner.finish(),
-            State::Ended(None) | State::Working(_) => Ok(ImportReport::default()),
+            State::Starting(_) => Ok(ImportReport::default()),
+            State::Running { runner, .. } => runner.finish(),
+            State::Failed(error) => Err(error),
         }
     }
 }
@@ -51,32 +76,36 @@ impl Stream for Outcomes {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
             match &mut self.0 {
-                State::Working(work) => {
-                    self.0 = match ready!(work.as_mut().poll(context)) {
-                        Ok((runner, goes_on)) => State::HandingOut(Box::new(runner), goes_on),
-                        Err(error) => State::Ended(Some(Err(error))),
+                State::Starting(start) => {
+                    self.0 = match ready!(start.as_mut().poll(context)) {
+                        Ok(runner) => State::Running {
+                            runner: Box::new(runner),
+                            has_ended: false,
+                        },
+                        Err(error) => State::Failed(error),
                     };
                 }
-                State::HandingOut(runner, goes_on) => {
-                    if let Some(settled) = runner.run.next_settled() {
+                State::Running { runner, has_ended } => {
+                    if let Some(settled) = runner.next_settled() {
                         return Poll::Ready(Some(settled));
                     }
-                    let goes_on = *goes_on;
-                    let State::HandingOut(mut runner, _) =
-                        std::mem::replace(&mut self.0, State::Ended(None))
-                    else {
-                        continue;
-                    };
-                    self.0 = match goes_on {
-                        true => State::Working(Box::pin(async move {
-                            let goes_on = runner.change().await;
-                            Ok((*runner, goes_on))
-                        })),
-                        false => State::Ended(Some(runner.finish())),
-                    };
+                    if *has_ended {
+                        return Poll::Ready(None);
+                    }
+                    *has_ended = !ready!(runner.poll_change(context));
                 }
-                State::Ended(_) => return Poll::Ready(None),
+                State::Failed(_) => return Poll::Ready(None),
             }
+        }
+    }
+}
+
+impl FusedStream for Outcomes {
+    fn is_terminated(&self) -> bool {
+        match &self.0 {
+            State::Starting(_) => false,
+            State::Running { runner, has_ended } => *has_ended && !runner.has_settled(),
+            State::Failed(_) => true,
         }
     }
 }

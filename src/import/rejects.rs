@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use super::{ImportRow, RowOutcome};
+use super::outcome::RowOutcome;
+use super::row::ImportRow;
 
 /// Writes rejects: `line, code, message, retryable`, then the cells of the input.
 pub(super) struct Rejects {

@@ -3,7 +3,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::RowOutcome;
+use super::outcome::RowOutcome;
 use crate::Error;
 
 /// The counts of an import. Each row is in one of them.

@@ -140,9 +140,10 @@ impl ImportRow {
     }
 }
 
-impl From<NewContact> for ImportRow {
-    fn from(contact: NewContact) -> Self {
-        Self::new(contact)
+/// Creates a row from a contact, or from an address alone.
+impl<T: Into<NewContact>> From<T> for ImportRow {
+    fn from(contact: T) -> Self {
+        Self::new(contact.into())
     }
 }
 

@@ -1,71 +1,53 @@
 //! Runs an import: reads rows, sends batches, and passes on the outcomes in input order.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::batch::{Sender, SentBatch, Stop};
+use super::batch::{Sender, SentBatch};
 use super::grouping::Grouping;
 use super::in_flight::InFlightLimit;
-use super::journal::{Resumed, ResumedRow, fingerprint};
+use super::in_flight_batches::InFlightBatches;
+use super::journal::{Resumed, ResumedRow, fingerprint_of};
+use super::outcome::RowOutcome;
 use super::progress::Progress;
+use super::report::ImportReport;
 use super::row::{ImportRow, NumberedRow};
+use super::row_results::{Stop, is_final};
+use super::settled::{Keep, Settled};
 use super::source::Source;
-use super::watch::{Shared, Watch};
-use super::{ImportReport, RowOutcome};
+use super::watch::Shared;
 use crate::{Error, ErrorCode};
 
 /// The rows to read at one go before other tasks get a turn.
-const MAX_READ: usize = 10_000;
+const MAX_READ: usize = 1_000;
 
 /// The settings of a run.
+#[derive(Debug)]
 pub(super) struct Settings {
     pub(super) max_in_flight: usize,
     pub(super) stop_on_failure: bool,
     pub(super) dry_run: bool,
     pub(super) total: Option<u64>,
-    pub(super) keep: Keep,
-}
-
-/// Which rows to hand out with their outcomes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keep {
-    Nothing,
-    NotApplied,
-    All,
-}
-
-impl Keep {
-    /// Returns how far reading may be ahead of the first row without an outcome.
-    fn window(self) -> u64 {
-        match self {
-            Self::Nothing => u64::MAX,
-            Self::NotApplied => 1_000_000,
-            Self::All => 20_000,
-        }
-    }
 }
 
 /// An import that is running.
 pub(super) struct Run {
     settings: Settings,
     source: Source,
-    is_exhausted: bool,
     next_number: u64,
     grouping: Grouping,
     resumed: Option<Resumed>,
     sender: Sender,
     shared: Arc<Shared>,
-    batches: JoinSet<(SentBatch, Arc<Watch>)>,
-    /// The number of the first row of each batch in flight.
-    first_rows: BTreeSet<u64>,
-    /// Rows with their outcomes, to be handed out in order.
-    settled: BTreeMap<u64, (ImportRow, RowOutcome)>,
+    batches: InFlightBatches,
+    settled: Settled,
     stop: Option<Stop>,
-    report: ImportReport,
+    /// Whether something has changed since the last time that this was told.
+    has_changed: bool,
+    /// Whether other tasks get a turn before the next step.
+    yields: bool,
     resumed_rows: u64,
     started: Instant,
 }
@@ -76,58 +58,75 @@ impl Run {
         resumed: Option<Resumed>,
         sender: Sender,
         settings: Settings,
+        keep: Keep,
     ) -> Self {
         let limit = InFlightLimit::new(settings.max_in_flight);
         Self {
+            settings,
             source,
-            is_exhausted: false,
             next_number: 0,
             grouping: Grouping::default(),
             resumed,
             sender,
             shared: Arc::new(Shared::new(limit)),
-            batches: JoinSet::new(),
-            first_rows: BTreeSet::new(),
-            settled: BTreeMap::new(),
+            batches: InFlightBatches::default(),
+            settled: Settled::new(keep),
             stop: None,
-            report: ImportReport::default(),
+            has_changed: false,
+            yields: false,
             resumed_rows: 0,
             started: Instant::now(),
-            settings,
         }
     }
 
     /// Goes on until something has changed. `None` when all rows have an outcome.
     pub(super) fn poll_change(&mut self, context: &mut Context<'_>) -> Poll<Option<()>> {
-        self.shared.wake(context.waker());
+        if std::mem::take(&mut self.yields) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.shared.set_waker(context.waker());
+        self.start_batches(context);
+        match self.batches.poll_ended(context) {
+            Poll::Ready(Some((rows, sent))) => self.settle_batch(rows, sent),
+            Poll::Ready(None) if self.stop.is_some() => self.read_rest(context),
+            Poll::Ready(None) | Poll::Pending => {}
+        }
+        if self.is_finished() {
+            return Poll::Ready(None);
+        }
+        let is_waiting_changed = self.shared.take_changed();
+        match std::mem::take(&mut self.has_changed) || is_waiting_changed {
+            true => Poll::Ready(Some(())),
+            false => Poll::Pending,
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        let reads_more = !self.source.has_ended() && !self.is_fatal();
+        !reads_more && self.batches.len() == 0 && self.grouping.pending() == 0
+    }
+
+    fn is_fatal(&self) -> bool {
+        matches!(self.stop, Some(Stop::Fatal(_)))
+    }
+
+    /// Starts as many batches as may run and as there are rows for.
+    fn start_batches(&mut self, context: &mut Context<'_>) {
         while self.can_start() {
             let reading = self.read(context);
-            let batch = match self.may_take(reading) {
-                true => self.grouping.take_batch(),
-                false => Vec::new(),
-            };
+            if reading == Reading::Paused {
+                self.pause();
+            }
+            // Reading may have found out that the journal belongs to other rows.
+            if !self.may_take(reading) || !self.can_start() {
+                return;
+            }
+            let batch = self.grouping.take_batch();
             if batch.is_empty() {
-                if reading == Reading::Paused {
-                    context.waker().wake_by_ref();
-                }
-                break;
+                return;
             }
-            self.start(batch);
-        }
-        match ready!(self.batches.poll_join_next(context)) {
-            Some(Ok((sent, watch))) => {
-                watch.finish();
-                self.settle_batch(sent);
-                Poll::Ready(Some(()))
-            }
-            Some(Err(error)) => {
-                let stopped = Error::transport("the runtime stopped during the import");
-                self.stop(Stop::Fatal(stopped.caused_by(error)));
-                Poll::Ready(Some(()))
-            }
-            None if self.stop.is_some() => self.poll_rest(context),
-            None if self.is_exhausted && self.grouping.pending() == 0 => Poll::Ready(None),
-            None => Poll::Pending,
+            self.batches.start(&self.sender, &self.shared, batch);
         }
     }
 
@@ -138,17 +137,16 @@ impl Run {
 
     /// Reads rows until a batch is full, or no more rows can be read now.
     fn read(&mut self, context: &mut Context<'_>) -> Reading {
-        let ahead = self.next_number.saturating_sub(self.first_unsettled());
-        if ahead >= self.settings.keep.window() {
-            return Reading::Blocked;
-        }
         for _ in 0..MAX_READ {
-            if self.is_exhausted || !self.grouping.needs_rows() || self.stop.is_some() {
+            if !self.grouping.needs_rows() || self.stop.is_some() {
                 return Reading::Done;
+            }
+            if self.settled.is_full() {
+                return Reading::Blocked;
             }
             match self.source.poll_next(context) {
                 Poll::Ready(Some(row)) => self.accept(row),
-                Poll::Ready(None) => self.is_exhausted = true,
+                Poll::Ready(None) => return Reading::Done,
                 Poll::Pending => return Reading::Blocked,
             }
         }
@@ -161,15 +159,21 @@ impl Run {
             Reading::Done => true,
             Reading::Paused => false,
             // A slow stream must not keep the rows that it has already given.
-            Reading::Blocked => self.batches.is_empty(),
+            Reading::Blocked => self.batches.len() == 0,
         }
+    }
+
+    /// Lets the caller hand out what is settled, and other tasks run, before the next step.
+    fn pause(&mut self) {
+        self.has_changed = true;
+        self.yields = true;
     }
 
     fn accept(&mut self, row: ImportRow) {
         let number = self.next_number;
         self.next_number += 1;
         if let Some(resumed) = &mut self.resumed {
-            match resumed.row(number, || fingerprint(number, &row)) {
+            match resumed.row(number, || fingerprint_of([(number, &row)])) {
                 ResumedRow::ToSend => {}
                 ResumedRow::Finished(outcome) => {
                     self.resumed_rows += 1;
@@ -181,98 +185,81 @@ impl Run {
                 }
             }
         }
-        match check(&row) {
-            Ok(()) => self.grouping.push(NumberedRow::new(number, row)),
-            Err(message) => {
-                let outcome = RowOutcome::Refused {
-                    code: ErrorCode::from("invalid_row"),
-                    message: Some(message),
-                    retryable: false,
-                };
-                self.settle(number, row, outcome);
+        if let Err(message) = check(&row) {
+            let outcome = RowOutcome::Refused {
+                code: ErrorCode::from("invalid_row"),
+                message: Some(message),
+                retryable: false,
+            };
+            return self.settle(number, row, outcome);
+        }
+        let row = NumberedRow::new(number, row);
+        match self.grouping.is_given_up(&row) {
+            true => self.settle(number, row.row, RowOutcome::NotSent),
+            false => self.grouping.push(row),
+        }
+    }
+
+    fn settle_batch(&mut self, rows: Vec<NumberedRow>, sent: SentBatch) {
+        let SentBatch { outcomes, stop } = sent;
+        self.grouping
+            .finish(rows.iter().map(|row| row.address.as_str()));
+        for (row, outcome) in rows.into_iter().zip(outcomes) {
+            if !is_final(&row, &outcome, stop.as_ref()) {
+                for later in self.grouping.give_up(&row.address) {
+                    self.settle(later.number, later.row, RowOutcome::NotSent);
+                }
             }
-        }
-    }
-
-    fn start(&mut self, batch: Vec<NumberedRow>) {
-        let watch = Arc::new(Watch::new(self.shared.clone()));
-        let sender = self.sender.clone();
-        self.first_rows.extend(batch.first().map(|row| row.number));
-        self.batches.spawn(async move {
-            let sent = sender.send(batch, watch.clone()).await;
-            (sent, watch)
-        });
-    }
-
-    fn settle_batch(&mut self, sent: SentBatch) {
-        if let Some((first, _)) = sent.rows.first() {
-            self.first_rows.remove(&first.number);
-        }
-        let addresses = sent.rows.iter().map(|(row, _)| row.address.as_str());
-        self.grouping.finish(addresses);
-        for (row, outcome) in sent.rows {
             self.settle(row.number, row.row, outcome);
         }
-        if let Some(stop) = sent.stop {
+        if let Some(stop) = stop {
             self.stop(stop);
         }
     }
 
     fn settle(&mut self, number: u64, row: ImportRow, outcome: RowOutcome) {
-        self.report.add(&outcome);
-        let keeps = match self.settings.keep {
-            Keep::Nothing => false,
-            Keep::NotApplied => !outcome.is_applied(),
-            Keep::All => true,
-        };
-        if keeps {
-            self.settled.insert(number, (row, outcome));
-        }
+        self.settled.add(number, row, outcome);
+        self.has_changed = true;
     }
 
     fn stop(&mut self, stop: Stop) {
-        match stop {
-            Stop::Failure(error) if !self.settings.stop_on_failure => {
-                self.report.note_failure(&error);
+        if let Stop::Failure(error) = &stop {
+            self.settled.report.note_failure(error);
+            if !self.settings.stop_on_failure {
+                return;
             }
-            stop if self.stop.is_none() => {
-                if let Stop::Failure(error) = &stop {
-                    self.report.note_failure(error);
-                }
-                self.stop = Some(stop);
-            }
-            _ => {}
+        }
+        if self.stop.is_none() || matches!(stop, Stop::Fatal(_)) && !self.is_fatal() {
+            self.stop = Some(stop);
         }
     }
 
     /// Gives the rows after a stop their outcome.
-    fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<Option<()>> {
-        let pending: Vec<_> = self.grouping.take_pending().collect();
-        for row in pending {
+    fn read_rest(&mut self, context: &mut Context<'_>) {
+        self.give_pending_back();
+        for _ in 0..MAX_READ {
+            if self.is_fatal() || self.settled.is_full() {
+                return;
+            }
+            match self.source.poll_next(context) {
+                Poll::Ready(Some(row)) => self.accept(row),
+                Poll::Ready(None) | Poll::Pending => return,
+            }
+            self.give_pending_back();
+        }
+        self.pause();
+    }
+
+    fn give_pending_back(&mut self) {
+        for row in self.grouping.take_pending().collect::<Vec<_>>() {
             self.settle(row.number, row.row, RowOutcome::NotSent);
         }
-        if matches!(self.stop, Some(Stop::Fatal(_))) {
-            self.is_exhausted = true;
-        }
-        for _ in 0..MAX_READ {
-            if self.is_exhausted {
-                return Poll::Ready(None);
-            }
-            match ready!(self.source.poll_next(context)) {
-                Some(row) => self.accept(row),
-                None => self.is_exhausted = true,
-            }
-            for row in self.grouping.take_pending().collect::<Vec<_>>() {
-                self.settle(row.number, row.row, RowOutcome::NotSent);
-            }
-        }
-        Poll::Ready(Some(()))
     }
 
     /// Returns the number of the first row that has no outcome yet.
     fn first_unsettled(&self) -> u64 {
         let pending = self.grouping.first_pending();
-        let in_flight = self.first_rows.first().copied();
+        let in_flight = self.batches.first_row();
         pending
             .into_iter()
             .chain(in_flight)
@@ -282,16 +269,20 @@ impl Run {
 
     /// Returns the next row in input order, if it has an outcome.
     pub(super) fn next_settled(&mut self) -> Option<(ImportRow, RowOutcome)> {
-        let first_unsettled = self.first_unsettled();
-        let entry = self.settled.first_entry()?;
-        (*entry.key() < first_unsettled).then(|| entry.remove())
+        let end = self.first_unsettled();
+        self.settled.take_first(end)
+    }
+
+    pub(super) fn has_settled(&self) -> bool {
+        !self.settled.is_empty()
     }
 
     pub(super) fn progress(&self) -> Progress {
+        let left = || Some(self.next_number.saturating_add(self.source.total()?));
         Progress {
-            finished: self.report.total(),
+            finished: self.settled.report.total(),
             resumed: self.resumed_rows,
-            total: self.settings.total.or_else(|| self.known_total()),
+            total: self.settings.total.or_else(left),
             elapsed: self.started.elapsed(),
             in_flight: self.batches.len(),
             limit: self.shared.limit(|limit| limit.current()),
@@ -300,22 +291,16 @@ impl Run {
         }
     }
 
-    fn known_total(&self) -> Option<u64> {
-        match self.is_exhausted {
-            true => Some(self.next_number),
-            false => Some(self.next_number + self.source.total()?),
-        }
-    }
-
     /// Returns the report, and the error that stopped the import before its end, if there was one.
     pub(super) fn finish(self) -> (ImportReport, Option<Error>) {
-        let is_shorter = self.stop.is_none() && self.resumed.is_some_and(|r| r.has_unread_rows());
+        let has_ended = self.source.has_ended() && self.stop.is_none();
+        let is_shorter = has_ended && self.resumed.is_some_and(|r| r.has_unread_rows());
         let error = match self.stop {
             Some(Stop::Fatal(error) | Stop::Failure(error)) => Some(error),
             Some(Stop::Quota) => None,
             None => is_shorter.then(other_rows),
         };
-        (self.report, error)
+        (self.settled.report, error)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the requests of all batches tell the import while they run.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 
 use super::in_flight::{InFlightLimit, Round};
@@ -13,6 +13,7 @@ pub(super) struct Shared {
     limit: Mutex<InFlightLimit>,
     retries: AtomicU64,
     waiting: AtomicUsize,
+    has_changed: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
 
@@ -22,6 +23,7 @@ impl Shared {
             limit: Mutex::new(limit),
             retries: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
+            has_changed: AtomicBool::new(false),
             waker: Mutex::new(None),
         }
     }
@@ -38,8 +40,13 @@ impl Shared {
         self.waiting.load(Ordering::Relaxed)
     }
 
+    /// Returns whether a request has started or ended a wait since the last call.
+    pub(super) fn take_changed(&self) -> bool {
+        self.has_changed.swap(false, Ordering::Relaxed)
+    }
+
     /// Sets who is woken when a request starts or ends a wait.
-    pub(super) fn wake(&self, waker: &Waker) {
+    pub(super) fn set_waker(&self, waker: &Waker) {
         let mut current = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *current {
             Some(current) => current.clone_from(waker),
@@ -47,7 +54,11 @@ impl Shared {
         }
     }
 
+    /// Wakes the import. What happens before it sets its waker, it sees by [`take_changed`].
+    ///
+    /// [`take_changed`]: Self::take_changed
     fn changed(&self) {
+        self.has_changed.store(true, Ordering::Relaxed);
         let waker = self
             .waker
             .lock()
@@ -62,18 +73,18 @@ impl Shared {
 /// Watches the requests of one batch.
 #[derive(Debug)]
 pub(super) struct Watch {
-    shared: std::sync::Arc<Shared>,
+    shared: Arc<Shared>,
     round: Round,
-    is_congested: std::sync::atomic::AtomicBool,
+    is_congested: AtomicBool,
 }
 
 impl Watch {
-    pub(super) fn new(shared: std::sync::Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
         let round = shared.limit(|limit| limit.round());
         Self {
             shared,
             round,
-            is_congested: false.into(),
+            is_congested: AtomicBool::new(false),
         }
     }
 
@@ -94,8 +105,11 @@ impl AttemptWatch for Watch {
         }
     }
 
-    fn waits(&self) {
+    fn retries(&self) {
         self.shared.retries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn waits(&self) {
         self.shared.waiting.fetch_add(1, Ordering::Relaxed);
         self.shared.changed();
     }

@@ -15,9 +15,17 @@ struct Content<'a> {
     topics: Vec<&'a str>,
 }
 
-/// Returns the fingerprint of a row at its place in the input. The fingerprint of several rows is the
-/// sum of theirs, so that the order in which they are added does not matter.
-pub(in crate::import) fn fingerprint(number: u64, row: &ImportRow) -> Fingerprint {
+/// Returns the fingerprint of rows with their places in the input: the sum of the fingerprints of each, so
+/// that it can be added up in any order.
+pub(in crate::import) fn fingerprint_of<'a>(
+    rows: impl IntoIterator<Item = (u64, &'a ImportRow)>,
+) -> Fingerprint {
+    rows.into_iter().fold(0, |sum, (number, row)| {
+        Fingerprint::wrapping_add(sum, fingerprint(number, row))
+    })
+}
+
+fn fingerprint(number: u64, row: &ImportRow) -> Fingerprint {
     let mut content = Content {
         contact: row.contact(),
         unreadable: row.unreadable_reason(),

@@ -1,5 +1,6 @@
 //! The journal: what an import has finished, on disk.
 
+mod claim;
 mod file;
 mod fingerprint;
 mod record;
@@ -7,7 +8,7 @@ mod resumed;
 mod writer;
 
 pub use file::Journal;
-pub(super) use fingerprint::{Fingerprint, fingerprint};
+pub(super) use fingerprint::fingerprint_of;
 pub(super) use record::{Finished, Header, Record, RowNumbers};
 pub(super) use resumed::{Resumed, ResumedRow};
 pub(super) use writer::JournalWriter;

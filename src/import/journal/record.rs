@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::RowOutcome;
-use super::fingerprint::Fingerprint;
+use super::super::outcome::RowOutcome;
+use super::super::row::ImportRow;
+use super::fingerprint::{Fingerprint, fingerprint_of};
 use crate::ErrorCode;
 
 /// The version of the format.
@@ -19,6 +20,8 @@ pub(in crate::import) enum Record {
     Import(Header),
     /// Rows that must not be sent twice are about to be sent.
     Started(RowNumbers),
+    /// Started rows were certainly not applied, so they may be sent again.
+    NotApplied(RowNumbers),
     /// A batch is finished.
     Finished(Finished),
 }
@@ -30,17 +33,25 @@ pub(in crate::import) struct Header {
     version: u32,
     /// The base URL of the service.
     service: String,
-    /// The fingerprint of the first rows.
-    first_rows: Fingerprint,
+    /// How many of the first rows the fingerprint covers.
+    first_rows: usize,
+    fingerprint: Fingerprint,
 }
 
 impl Header {
-    pub(in crate::import) fn new(service: String, first_rows: Fingerprint) -> Self {
+    /// Creates the header for an import into this service that begins with these rows.
+    pub(in crate::import) fn new(service: String, first_rows: &[ImportRow]) -> Self {
         Self {
             version: VERSION,
             service,
-            first_rows,
+            first_rows: first_rows.len(),
+            fingerprint: fingerprint_of((0..).zip(first_rows)),
         }
+    }
+
+    /// Returns how many of the first rows the header covers.
+    pub(in crate::import) fn first_rows(&self) -> usize {
+        self.first_rows
     }
 
     /// Returns why a journal with this header cannot continue the import with the other; `None` if it can.
@@ -49,7 +60,7 @@ impl Header {
             Some("it was written by another version of this crate")
         } else if self.service != import.service {
             Some("it belongs to an import into another service")
-        } else if self.first_rows != import.first_rows {
+        } else if (self.first_rows, self.fingerprint) != (import.first_rows, import.fingerprint) {
             Some("it belongs to other rows")
         } else {
             None
@@ -65,6 +76,16 @@ pub(in crate::import) struct RowNumbers(Vec<(u64, u64)>);
 impl RowNumbers {
     pub(super) fn ranges(&self) -> &[(u64, u64)] {
         &self.0
+    }
+
+    /// Returns how many rows there are; `None` if a range is invalid or they are not in order.
+    pub(super) fn count(&self) -> Option<u64> {
+        let is_ordered = self.0.windows(2).all(|pair| pair[0].1 < pair[1].0);
+        let count = self.0.iter().try_fold(0_u64, |sum, (first, last)| {
+            let length = last.checked_sub(*first)?.checked_add(1)?;
+            sum.checked_add(length)
+        });
+        count.filter(|_| is_ordered)
     }
 }
 
@@ -107,14 +128,15 @@ pub(super) struct Detail {
 
 impl Finished {
     pub(in crate::import) fn new<'a>(
-        rows: impl IntoIterator<Item = (u64, &'a RowOutcome)>,
-        fingerprint: Fingerprint,
+        rows: impl IntoIterator<Item = (u64, &'a ImportRow, &'a RowOutcome)>,
     ) -> Self {
         let mut outcomes = String::new();
         let mut details = BTreeMap::new();
         let mut numbers = Vec::new();
-        for (index, (number, outcome)) in rows.into_iter().enumerate() {
+        let mut fingerprint: Fingerprint = 0;
+        for (index, (number, row, outcome)) in rows.into_iter().enumerate() {
             numbers.push(number);
+            fingerprint = fingerprint.wrapping_add(fingerprint_of([(number, row)]));
             let (letter, detail) = write(outcome);
             outcomes.push(letter);
             if let Some(detail) = detail {

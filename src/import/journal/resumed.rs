@@ -1,10 +1,11 @@
 //! What the records of a journal add up to. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::RowOutcome;
+use super::super::outcome::RowOutcome;
 use super::fingerprint::Fingerprint;
 use super::record::{Finished, Header, Record, RowNumbers};
+use crate::contacts::MAX_BATCH;
 
 /// What a journal says about the rows of an import.
 #[derive(Clone, Debug, Default)]
@@ -13,8 +14,8 @@ pub(in crate::import) struct Resumed {
     /// By the number of the first row.
     spans: BTreeMap<u64, Span>,
     batches: Vec<Batch>,
-    /// Ranges of rows that were about to be sent and must not be sent twice, by their first row.
-    started: BTreeMap<u64, u64>,
+    /// Rows that were about to be sent, must not be sent twice, and are not finished.
+    started: BTreeSet<u64>,
 }
 
 /// Rows that follow each other in the input and in a batch.
@@ -31,7 +32,7 @@ struct Batch {
     finished: Finished,
     /// The sum of the fingerprints of the rows read so far.
     read: Fingerprint,
-    rows_left: u64,
+    rows_left: usize,
 }
 
 /// What a journal says about one row.
@@ -60,9 +61,12 @@ impl Resumed {
             }
             _ if self.header.is_none() => Err("it has no header"),
             Record::Started(rows) => {
-                for (first, last) in rows.ranges() {
-                    let end = self.started.entry(*first).or_insert(*last);
-                    *end = (*end).max(*last);
+                self.started.extend(numbers(&rows)?);
+                Ok(())
+            }
+            Record::NotApplied(rows) => {
+                for number in numbers(&rows)? {
+                    self.started.remove(&number);
                 }
                 Ok(())
             }
@@ -71,35 +75,44 @@ impl Resumed {
     }
 
     fn add_finished(&mut self, finished: Finished) -> Result<(), &'static str> {
-        let batch = self.batches.len();
-        let mut offset = 0_usize;
-        for (first, last) in finished.rows.ranges().to_vec() {
-            let before = self.spans.range(..=last).next_back();
-            if last < first || before.is_some_and(|(_, span)| span.last >= first) {
+        let mut count = 0;
+        for number in numbers(&finished.rows)? {
+            if self.span(number).is_some() {
                 return Err("it contains a row twice");
             }
-            let length = usize::try_from(last - first).map_err(|_| "a range is too long")? + 1;
-            self.spans.insert(
-                first,
-                Span {
-                    last,
-                    batch,
-                    offset,
-                },
-            );
-            offset += length;
+            if finished.outcome(count).is_none() {
+                return Err("the outcomes of a batch are invalid");
+            }
+            self.started.remove(&number);
+            count += 1;
         }
-        let is_valid = (0..offset.min(finished.outcomes.len() + 1))
-            .all(|index| finished.outcome(index).is_some());
-        if !is_valid || finished.outcomes.len() != offset {
+        if finished.outcomes.len() != count {
             return Err("the outcomes of a batch are invalid");
+        }
+        let batch = self.batches.len();
+        let mut offset = 0;
+        for (first, last) in finished.rows.ranges() {
+            let last = *last;
+            let span = Span {
+                last,
+                batch,
+                offset,
+            };
+            self.spans.insert(*first, span);
+            offset += usize::try_from(last - first).map_or(0, |length| length + 1);
         }
         self.batches.push(Batch {
             finished,
             read: 0,
-            rows_left: offset as u64,
+            rows_left: count,
         });
         Ok(())
+    }
+
+    /// Returns the span of a finished row with the number of its first row.
+    fn span(&self, number: u64) -> Option<(u64, Span)> {
+        let (first, span) = self.spans.range(..=number).next_back()?;
+        (number <= span.last).then_some((*first, *span))
     }
 
     pub(in crate::import) fn header(&self) -> Option<&Header> {
@@ -117,10 +130,8 @@ impl Resumed {
         number: u64,
         fingerprint: impl FnOnce() -> Fingerprint,
     ) -> ResumedRow {
-        let span = self.spans.range(..=number).next_back();
-        let Some((first, span)) = span.filter(|(_, span)| number <= span.last) else {
-            let started = self.started.range(..=number).next_back();
-            return match started.is_some_and(|(_, last)| number <= *last) {
+        let Some((first, span)) = self.span(number) else {
+            return match self.started.contains(&number) {
                 true => ResumedRow::Finished(RowOutcome::Unknown),
                 false => ResumedRow::ToSend,
             };
@@ -144,13 +155,35 @@ impl Resumed {
     }
 }
 
+/// Returns the numbers of a record's rows.
+fn numbers(rows: &RowNumbers) -> Result<impl Iterator<Item = u64>, &'static str> {
+    match rows.count() {
+        None => Err("a range of rows is invalid"),
+        Some(count) if count > MAX_BATCH as u64 => Err("a batch has too many rows"),
+        Some(_) => Ok(rows
+            .ranges()
+            .iter()
+            .flat_map(|(first, last)| *first..=*last)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::fingerprint::fingerprint_of;
     use super::*;
+    use crate::import::ImportRow;
+
+    fn row() -> ImportRow {
+        ImportRow::from("a@x.io")
+    }
+
+    fn fingerprint(number: u64) -> u64 {
+        fingerprint_of([(number, &row())])
+    }
 
     fn resumed(records: impl IntoIterator<Item = Record>) -> Result<Resumed, &'static str> {
         let mut resumed = Resumed::default();
-        resumed.add(Record::Import(Header::new("s".to_owned(), 0)))?;
+        resumed.add(Record::Import(Header::new("s".to_owned(), &[])))?;
         for record in records {
             resumed.add(record)?;
         }
@@ -158,8 +191,11 @@ mod tests {
     }
 
     fn finished(rows: &[u64]) -> Record {
-        let outcomes = rows.iter().map(|number| (*number, &RowOutcome::Created));
-        Record::Finished(Finished::new(outcomes, rows.iter().sum()))
+        let row = row();
+        let outcomes = rows
+            .iter()
+            .map(|number| (*number, &row, &RowOutcome::Created));
+        Record::Finished(Finished::new(outcomes))
     }
 
     #[test]
@@ -167,7 +203,7 @@ mod tests {
         let mut resumed = resumed([finished(&[0, 1, 4]), finished(&[2])]).unwrap();
 
         let rows: Vec<_> = (0..6)
-            .map(|number| resumed.row(number, || number))
+            .map(|number| resumed.row(number, || fingerprint(number)))
             .collect();
 
         let done = ResumedRow::Finished(RowOutcome::Created);
@@ -192,15 +228,45 @@ mod tests {
         let started = Record::Started([3, 4].into_iter().collect::<RowNumbers>());
         let mut resumed = resumed([started, finished(&[3])]).unwrap();
 
-        assert_eq!(
-            resumed.row(3, || 3),
-            ResumedRow::Finished(RowOutcome::Created)
-        );
-        assert_eq!(
-            resumed.row(4, || 4),
-            ResumedRow::Finished(RowOutcome::Unknown)
-        );
-        assert_eq!(resumed.row(5, || 5), ResumedRow::ToSend);
+        let mut row = |number| resumed.row(number, || fingerprint(number));
+        assert_eq!(row(3), ResumedRow::Finished(RowOutcome::Created));
+        assert_eq!(row(4), ResumedRow::Finished(RowOutcome::Unknown));
+        assert_eq!(row(5), ResumedRow::ToSend);
+    }
+
+    #[test]
+    fn started_rows_that_were_not_applied_are_sent_until_they_are_started_again() {
+        let rows = || [3, 4].into_iter().collect::<RowNumbers>();
+        let not_applied = [Record::Started(rows()), Record::NotApplied(rows())];
+        let mut first = resumed(not_applied.clone()).unwrap();
+        let again = not_applied.into_iter().chain([Record::Started(rows())]);
+        let mut second = resumed(again).unwrap();
+
+        assert_eq!(first.row(3, || 3), ResumedRow::ToSend);
+        let unknown = ResumedRow::Finished(RowOutcome::Unknown);
+        assert_eq!(second.row(3, || 3), unknown);
+    }
+
+    #[test]
+    fn ranges_that_no_batch_can_have_make_the_journal_invalid() {
+        for range in [
+            "[0,18446744073709551615]",
+            "[5,4]",
+            "[0,100]",
+            "[0,1],[1,2]",
+        ] {
+            for kind in ["started", "not_applied"] {
+                let line = format!("{{\"{kind}\":[{range}]}}");
+                let record: Record = serde_json::from_str(&line).unwrap();
+
+                assert!(resumed([record]).is_err(), "{line}");
+            }
+            let finished =
+                format!(r#"{{"finished":{{"rows":[{range}],"fingerprint":1,"outcomes":"c"}}}}"#);
+            let record: Record = serde_json::from_str(&finished).unwrap();
+
+            assert!(resumed([record]).is_err(), "{finished}");
+        }
     }
 
     #[test]
