@@ -86,6 +86,14 @@ pub(crate) fn seconds(work: impl FnOnce()) -> f64 {
     started.elapsed().as_secs_f64()
 }
 
+/// Returns a runtime with as many threads as the machine has.
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Runtime::new().expect("the runtime starts")
+}
+
+pub(crate) fn one_thread() -> tokio::runtime::Runtime {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.expect("the runtime starts")
 }

@@ -19,6 +19,8 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
+use crate::sampling::one_thread;
+
 pub(crate) const KEY: &str = "benchmark-key";
 
 /// How many contacts a page has.
@@ -96,10 +98,7 @@ pub(crate) fn contacts(url: &str) -> Contacts {
 
 /// Serves until the process is killed.
 pub(crate) fn serve(settings: ServerSettings) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let runtime = runtime.expect("the runtime starts");
+    let runtime = one_thread();
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
         let address = SocketAddr::from(([127, 0, 0, 1], 0));

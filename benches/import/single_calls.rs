@@ -5,16 +5,17 @@ use audience::contacts::NewContact;
 use crate::by_hand::{self, ByHand};
 use crate::figure::{Aim, Figure};
 use crate::rows::rows;
-use crate::sampling::{Samples, Sizes, in_turn, runtime};
+use crate::sampling::{Samples, Sizes, in_turn, one_thread};
 use crate::server::Server;
 
 /// One retrieve and one create.
 pub(crate) fn calls(sizes: &Sizes) -> Vec<Figure> {
-    let (runtime, count) = (runtime(), sizes.rows(400));
+    // On one thread, because which thread wakes which takes longer than what is compared here.
+    let (runtime, count) = (one_thread(), sizes.rows(100));
     let server = Server::start(&[]);
     let (contacts, by_hand) = (server.contacts(), ByHand::new(server.url()));
     let retrieves = in_turn(
-        sizes.runs(41),
+        sizes.runs(201),
         &mut [
             &mut || {
                 runtime.block_on(async {
@@ -35,7 +36,7 @@ pub(crate) fn calls(sizes: &Sizes) -> Vec<Figure> {
         ],
     );
     let creates = in_turn(
-        sizes.runs(41),
+        sizes.runs(201),
         &mut [
             &mut || {
                 runtime.block_on(async {
