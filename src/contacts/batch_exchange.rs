@@ -137,3 +137,48 @@ impl From<&RawValue> for BatchEntry {
         Self::from(entry.unwrap_or_else(|_| ResultEntry::default()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_in_the_documented_form_is_read_as_any_other_result_is() {
+        for (text, is_documented) in [
+            (r#"{"email": "a@x.io", "status": "created"}"#, true),
+            (r#"{"status": "updated", "email": "\u00e4@x.io"}"#, true),
+            (r#"{"email": "", "status": ""}"#, true),
+            (
+                r#"{"email": "a@x.io", "status": "Already-Exists", "message": "it is there"}"#,
+                true,
+            ),
+            (
+                r#"{"email": "a@x.io", "status": "new_slug", "message": ""}"#,
+                true,
+            ),
+            (
+                r#"{"email": "a@x.io", "status": "new_slug", "message": null}"#,
+                true,
+            ),
+            (
+                r#"{"email": "a@x.io", "status": "new_slug", "detail": "x"}"#,
+                false,
+            ),
+            (r#"{"email": "a@x.io", "status": 5}"#, false),
+            (r#"{"status": "created"}"#, false),
+            (r#"["a@x.io", "created"]"#, false),
+            (
+                r#"{"email": "a@x.io", "status": "created", "status": "skipped"}"#,
+                false,
+            ),
+        ] {
+            let documented = serde_json::from_str::<Object<DocumentedEntry<'_>>>(text);
+            let any: &RawValue = serde_json::from_str(text).unwrap();
+
+            assert_eq!(documented.is_ok(), is_documented, "{text}");
+            if let Ok(documented) = documented {
+                assert_eq!(BatchEntry::from(documented), BatchEntry::from(any));
+            }
+        }
+    }
+}
