@@ -56,6 +56,11 @@ impl Call<Import> {
         self.map(Import::stop_on_failure)
     }
 
+    /// Does the same as [`Import::stop_when`]. The future runs on the client's thread.
+    pub fn stop_when(self, signal: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.map(|import| import.stop_when(signal))
+    }
+
     /// Does the same as [`Import::dry_run`].
     pub fn dry_run(self) -> Self {
         self.map(Import::dry_run)

@@ -155,6 +155,17 @@ impl NewContact {
         &self.email
     }
 
+    /// Returns what is set beside the address.
+    #[cfg(feature = "import")]
+    pub(crate) fn members(&self) -> Members<'_> {
+        Members {
+            first_name: self.first_name.as_deref(),
+            last_name: self.last_name.as_deref(),
+            properties: self.properties.as_ref(),
+            on_conflict: self.on_conflict,
+        }
+    }
+
     /// Returns whether a retry would be refused if the first attempt was applied.
     pub(crate) fn fails_on_conflict(&self) -> bool {
         self.on_conflict == Some(OnConflict::Error)
@@ -164,6 +175,16 @@ impl NewContact {
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.properties.as_ref().map_or(Ok(()), check)
     }
+}
+
+/// The members of a [`NewContact`] beside the address.
+#[cfg(feature = "import")]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Members<'a> {
+    pub(crate) first_name: Option<&'a str>,
+    pub(crate) last_name: Option<&'a str>,
+    pub(crate) properties: Option<&'a Properties>,
+    pub(crate) on_conflict: Option<OnConflict>,
 }
 
 /// Creates a contact with this address and nothing else set.

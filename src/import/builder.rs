@@ -1,103 +1,22 @@
 use std::fmt;
-use std::future::poll_fn;
 use std::io::Write;
 use std::pin::Pin;
 use std::time::Duration;
-
-use futures_core::Stream;
 
 use super::error::ImportError;
 use super::journal::Journal;
 use super::outcomes::Outcomes;
 use super::progress::Progress;
-use super::rejects::Rejects;
 use super::report::ImportReport;
-use super::row::ImportRow;
 use super::run::Settings;
-use super::runner::Job;
-use super::settled::Keep;
+use super::runner::{Job, run};
 use super::source::Source;
+use crate::RetryPolicy;
 use crate::client::{CallDeadline, CallOptions};
 use crate::contacts::Contacts;
-use crate::{Error, RetryPolicy};
 
 /// The number of batches in flight, unless [`Import::max_in_flight`] sets it.
 const DEFAULT_MAX_IN_FLIGHT: usize = 16;
-
-impl Contacts {
-    /// Imports contacts, however many: in batches of 100, several at once.
-    ///
-    /// It takes any iterator of [`NewContact`](crate::contacts::NewContact)s, addresses or [`ImportRow`]s, and
-    /// reads it as it goes. The [module](crate::import) says what an import does about duplicates, failures,
-    /// opt-outs and crashes.
-    ///
-    /// Dropping the future cancels the import. Batches in flight may still be applied; with a
-    /// [`journal`](Import::journal), the next import finds out.
-    ///
-    /// # Errors
-    ///
-    /// [`ImportError`] if the import stopped before its end. It has the report so far, and an [`Error`] that
-    /// says why:
-    ///
-    /// - `unauthorized` (401) or `key_not_permitted` (403): the key was refused.
-    /// - [`ErrorKind::Config`](crate::ErrorKind::Config): the journal could not be written, or another import
-    ///   uses it. Rows that it could not record are reported as unknown.
-    /// - [`ErrorKind::Input`](crate::ErrorKind::Input): the journal belongs to other rows or to another service.
-    /// - The error of the first batch that failed, with [`stop_on_failure`](Import::stop_on_failure).
-    ///
-    /// Refused rows, failed batches and the plan's ceiling are no errors: the [`ImportReport`] counts them.
-    ///
-    /// # Example: import a list of addresses
-    ///
-    /// ```
-    /// # #[cfg(feature = "mock")]
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
-    /// # let server = audience::mock::MockServer::start().await;
-    /// # let contacts = server.client().contacts();
-    /// let report = contacts.import(["ada@example.com", "bob@example.com", "no address"]).await?;
-    ///
-    /// assert_eq!((report.created(), report.refused()), (2, 1));
-    /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
-    /// ```
-    pub fn import<I>(&self, rows: I) -> Import
-    where
-        I: IntoIterator<Item: Into<ImportRow> + 'static, IntoIter: Send + 'static>,
-    {
-        Import::new(self.clone(), Source::from_iter(rows))
-    }
-
-    /// Imports contacts like [`import`](Self::import), from a stream.
-    ///
-    /// A batch is sent when it is full, or when no other is in flight and the stream has no more rows for
-    /// now. So a slow stream does not keep back the rows that it has already given.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`import`](Self::import).
-    ///
-    /// # Example: rows from a database or a channel
-    ///
-    /// ```
-    /// # #[cfg(feature = "mock")]
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
-    /// # let server = audience::mock::MockServer::start().await;
-    /// # let contacts = server.client().contacts();
-    /// let rows = futures_util::stream::iter(["ada@example.com", "bob@example.com"]);
-    ///
-    /// let report = contacts.import_stream(rows).await?;
-    ///
-    /// assert_eq!(report.created(), 2);
-    /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
-    /// ```
-    pub fn import_stream<S>(&self, rows: S) -> Import
-    where
-        S: Stream<Item: Into<ImportRow>> + Send + 'static,
-    {
-        Import::new(self.clone(), Source::from_stream(rows))
-    }
-}
 
 /// An import, run by `.await`: see [`Contacts::import`].
 #[must_use = "an import runs only when it is awaited"]
@@ -107,7 +26,7 @@ pub struct Import {
 }
 
 impl Import {
-    fn new(contacts: Contacts, source: Source) -> Self {
+    pub(super) fn new(contacts: Contacts, source: Source) -> Self {
         Self {
             job: Job {
                 contacts,
@@ -117,6 +36,7 @@ impl Import {
                 settings: Settings {
                     max_in_flight: DEFAULT_MAX_IN_FLIGHT,
                     stop_on_failure: false,
+                    stop_signal: None,
                     dry_run: false,
                     total: None,
                 },
@@ -160,7 +80,64 @@ impl Import {
         self
     }
 
-    /// Checks all rows and sends nothing.
+    /// Stops the import when this future is ready, for example because somebody pressed Ctrl-C: no further batch
+    /// is started, those in flight are finished, and the report counts all other rows as not sent. With a
+    /// journal, the same import goes on there. Default: it runs to its end.
+    ///
+    /// To stop at once, drop the import. Then nobody learns what became of the batches in flight; with a journal,
+    /// the next run sends them again.
+    ///
+    /// # Example: stop after a minute
+    ///
+    /// ```no_run
+    /// # async fn run(contacts: audience::contacts::Contacts) -> Result<(), audience::Error> {
+    /// use std::time::Duration;
+    ///
+    /// use audience::import::CsvRows;
+    ///
+    /// let rows = CsvRows::open("contacts.csv")?;
+    /// let report = contacts.import(rows).stop_when(tokio::time::sleep(Duration::from_secs(60))).await?;
+    /// println!("{} rows were not sent", report.not_sent());
+    /// # Ok(()) }
+    /// ```
+    pub fn stop_when(mut self, signal: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.job.settings.stop_signal = Some(Box::pin(signal));
+        self
+    }
+
+    /// Checks all rows and sends nothing. A journal is neither read nor written.
+    ///
+    /// A row with an unusual address that the service might take is valid. What is certainly wrong is refused, with
+    /// one of these codes:
+    ///
+    /// - `invalid_row`: the row could not be read.
+    /// - `invalid_address`: no `@`, nothing before or after it, white space, two addresses in one, a character
+    ///   that no address or domain has, an empty part of the domain, or more than 254 bytes.
+    /// - `invalid_property`: a name that is empty, has white space around it or a control character in it, or a
+    ///   value that is neither text nor a number (interface section 2.1).
+    ///
+    /// The report counts the other rows as [valid](ImportReport::valid), and among them the
+    /// [duplicates](ImportReport::duplicates): rows whose address, compared as
+    /// [`normalized_address`](crate::contacts::normalized_address) returns it, is that of an earlier row. For
+    /// that, it keeps a few bytes for each address.
+    ///
+    /// # Example: look before an import
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// let rows = ["ada@example.com", "ADA@example.com", "ada at example.com"].map(audience::contacts::NewContact::new);
+    ///
+    /// let report = contacts.import(rows).dry_run().await?;
+    ///
+    /// assert_eq!((report.valid(), report.duplicates()), (2, 1));
+    /// assert_eq!(report.refused_by_code().next(), Some(("invalid_address", 1)));
+    /// assert_eq!(server.contact_count(), 0);
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
     pub fn dry_run(mut self) -> Self {
         self.job.settings.dry_run = true;
         self
@@ -181,7 +158,45 @@ impl Import {
         self
     }
 
-    /// Writes every row that was not applied in full to this file, as CSV.
+    /// Writes every row that was not applied in full to this file, as CSV in UTF-8, in input order. Default: no
+    /// rejects are written.
+    ///
+    /// The first line names the columns: `line`, `code`, `message` and `retryable`, then those of the input under
+    /// their own names. So the mended file can be imported again: [`CsvRows`](super::CsvRows) leaves out the first
+    /// four. Rows that are not from CSV have the columns `email`, `first_name`, `last_name`, `properties`,
+    /// `on_conflict`, `unsubscribed`, `unsubscribe_reason`, `topics` and `import_key`, which it reads, too. The file
+    /// is empty if every row was applied.
+    ///
+    /// A cell that begins with `=`, `+`, `-`, `@`, a tab or CR, and is not a number, gets an apostrophe in front:
+    /// otherwise a spreadsheet would run it as a formula. `CsvRows` removes it from rejects, and from no
+    /// other file.
+    ///
+    /// # Example: mend a row
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let path = std::env::temp_dir().join(format!("audience-rejects-{}.csv", std::process::id()));
+    /// use std::fs::{self, File};
+    ///
+    /// use audience::import::CsvRows;
+    ///
+    /// let rows = CsvRows::new("email,plan\nada@example.com,pro\ngrace at example.com,free\n".as_bytes())?;
+    /// let report = contacts.import(rows).rejects(File::create(&path)?).await?;
+    /// assert_eq!((report.created(), report.refused()), (1, 1));
+    ///
+    /// let rejects = fs::read_to_string(&path)?;
+    /// assert!(rejects.starts_with("line,code,message,retryable,email,plan\n3,validation_error,"));
+    /// fs::write(&path, rejects.replace(" at ", "@"))?;
+    ///
+    /// let report = contacts.import(CsvRows::open(&path)?).await?;
+    /// assert_eq!((report.created(), report.refused()), (1, 0));
+    /// # fs::remove_file(&path)?;
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
     pub fn rejects(mut self, file: impl Write + Send + 'static) -> Self {
         self.rejects = Some(Box::new(file));
         self
@@ -274,41 +289,14 @@ impl IntoFuture for Import {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(run(self))
-    }
-}
-
-async fn run(import: Import) -> Result<ImportReport, ImportError> {
-    let mut rejects = import.rejects.map(Rejects::new);
-    let keep = match rejects {
-        Some(_) => Keep::NotApplied,
-        None => Keep::Nothing,
-    };
-    let mut runner = import.job.start(keep).await?;
-    let mut has_ended = false;
-    while !has_ended {
-        has_ended = !poll_fn(|context| runner.poll_change(context)).await;
-        while let Some((row, outcome)) = runner.next_settled() {
-            if let Some(rejects) = &mut rejects {
-                rejects.write(&row, &outcome);
-            }
-        }
-    }
-    let written = rejects.map_or(Ok(()), Rejects::finish);
-    let report = runner.finish()?;
-    match written {
-        Ok(()) => Ok(report),
-        Err(error) => {
-            let error = Error::config("could not write the rejects").caused_by(error);
-            Err(ImportError::new(report, error))
-        }
+        Box::pin(run(self.job, self.rejects))
     }
 }
 
 impl fmt::Debug for Import {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Import")
-            .field("settings", &self.job.settings)
+            .field("max_in_flight", &self.job.settings.max_in_flight)
             .finish_non_exhaustive()
     }
 }

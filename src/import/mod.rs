@@ -71,6 +71,10 @@
 mod address_set;
 mod batch;
 mod builder;
+mod checks;
+mod contacts;
+mod csv_rows;
+mod dry_run;
 mod error;
 mod grouping;
 mod in_flight;
@@ -79,6 +83,7 @@ mod journal;
 mod outcome;
 mod outcomes;
 mod progress;
+mod reject_form;
 mod rejects;
 mod report;
 mod row;
@@ -90,6 +95,7 @@ mod source;
 mod watch;
 
 pub use builder::Import;
+pub use csv_rows::{Column, CsvInput, CsvRows};
 pub use error::ImportError;
 pub use journal::Journal;
 pub use outcome::RowOutcome;

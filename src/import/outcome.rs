@@ -34,6 +34,8 @@ pub enum RowOutcome {
         /// Which opt-out failed, and why.
         message: Option<String>,
     },
+    /// The row was checked in a dry run, and nothing is wrong with it.
+    Valid,
     /// The row was not sent: the import stopped before it, the service could not be reached, or an earlier row
     /// of the same address was not sent or has an unknown outcome.
     NotSent,
@@ -49,11 +51,18 @@ impl RowOutcome {
         matches!(self, Self::Created | Self::Updated | Self::Skipped)
     }
 
+    /// Returns whether the row belongs into the rejects: it was neither applied nor, in a dry run, found to be
+    /// valid.
+    #[must_use]
+    pub fn is_reject(&self) -> bool {
+        !matches!(self, Self::Valid) && !self.is_applied()
+    }
+
     /// Returns whether importing the same row again can help.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Created | Self::Updated | Self::Skipped => false,
+            Self::Created | Self::Updated | Self::Skipped | Self::Valid => false,
             Self::Refused { retryable, .. } => *retryable,
             Self::OptOutFailed { .. } | Self::NotSent | Self::Unknown => true,
         }
@@ -68,6 +77,7 @@ impl RowOutcome {
             Self::Skipped => "skipped",
             Self::Refused { code, .. } => code.as_str(),
             Self::OptOutFailed { .. } => "opt_out_failed",
+            Self::Valid => "valid",
             Self::NotSent => "not_sent",
             Self::Unknown => "unknown",
         }

@@ -19,6 +19,10 @@ pub struct ImportReport {
     opt_out_failed: u64,
     not_sent: u64,
     unknown: u64,
+    #[serde(default)]
+    valid: u64,
+    #[serde(default)]
+    duplicates: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     first_failure: Option<String>,
 }
@@ -62,10 +66,25 @@ impl ImportReport {
         self.opt_out_failed
     }
 
-    /// Returns how many rows were not sent, because the import stopped before them.
+    /// Returns how many rows were not sent: because the import stopped before them, or because it was a dry
+    /// run.
     #[must_use]
     pub fn not_sent(&self) -> u64 {
-        self.not_sent
+        self.not_sent + self.valid
+    }
+
+    /// Returns how many rows a [dry run](super::Import::dry_run) found nothing wrong with. They are among those
+    /// not sent.
+    #[must_use]
+    pub fn valid(&self) -> u64 {
+        self.valid
+    }
+
+    /// Returns how many of the valid rows of a [dry run](super::Import::dry_run) have the address of an earlier
+    /// row. An import applies such rows in their order.
+    #[must_use]
+    pub fn duplicates(&self) -> u64 {
+        self.duplicates
     }
 
     /// Returns how many rows may have been applied or not.
@@ -77,13 +96,13 @@ impl ImportReport {
     /// Returns how many rows there were.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.created + self.updated + self.skipped + self.refused() + self.not_sent + self.unknown
+        self.created + self.updated + self.skipped + self.refused() + self.not_sent() + self.unknown
     }
 
     /// Returns whether every row was sent and its result is known. Rows may have been refused.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.not_sent == 0 && self.unknown == 0
+        self.not_sent() == 0 && self.unknown == 0
     }
 
     /// Returns whether the plan's contact ceiling stopped the import.
@@ -102,6 +121,10 @@ impl ImportReport {
         self.first_failure.get_or_insert_with(|| error.to_string());
     }
 
+    pub(super) fn note_duplicate(&mut self) {
+        self.duplicates += 1;
+    }
+
     pub(super) fn add(&mut self, outcome: &RowOutcome) {
         match outcome {
             RowOutcome::Created => self.created += 1,
@@ -111,6 +134,7 @@ impl ImportReport {
                 *self.refused.entry(code.as_str().to_owned()).or_default() += 1;
             }
             RowOutcome::OptOutFailed { .. } => self.opt_out_failed += 1,
+            RowOutcome::Valid => self.valid += 1,
             RowOutcome::NotSent => self.not_sent += 1,
             RowOutcome::Unknown => self.unknown += 1,
         }
@@ -126,7 +150,7 @@ impl fmt::Display for ImportReport {
             self.updated,
             self.skipped,
             self.refused(),
-            self.not_sent,
+            self.not_sent(),
             self.unknown
         )
     }

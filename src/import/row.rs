@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use crate::contacts::{NewContact, OptOutReason};
 
 /// One row of an import: a contact, and what the import should know beside it.
@@ -23,6 +25,7 @@ pub struct ImportRow {
     key: Option<String>,
     opt_outs: Vec<OptOut>,
     input: Option<Vec<String>>,
+    input_columns: Option<Arc<[String]>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -65,6 +68,7 @@ impl ImportRow {
             key: None,
             opt_outs: Vec::new(),
             input: None,
+            input_columns: None,
         }
     }
 
@@ -94,6 +98,14 @@ impl ImportRow {
     #[must_use]
     pub fn input(mut self, cells: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.input = Some(cells.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Sets the names of the columns of the input. All rows of an input share them; the rejects have them as
+    /// their header.
+    #[must_use]
+    pub fn input_columns(mut self, names: impl Into<Arc<[String]>>) -> Self {
+        self.input_columns = Some(names.into());
         self
     }
 
@@ -137,6 +149,22 @@ impl ImportRow {
     #[must_use]
     pub fn input_cells(&self) -> Option<&[String]> {
         self.input.as_deref()
+    }
+
+    /// Returns the names of the columns of the input, if they were set.
+    #[must_use]
+    pub fn input_column_names(&self) -> Option<&[String]> {
+        self.input_columns.as_deref()
+    }
+}
+
+impl ImportRow {
+    /// Returns why the row cannot be sent; `None` if it can.
+    pub(super) fn problem(&self) -> Option<String> {
+        match &self.content {
+            Content::Contact(contact) => contact.check().err().map(|error| error.to_string()),
+            Content::Unreadable(reason) => Some(reason.clone()),
+        }
     }
 }
 

@@ -10,6 +10,8 @@ use crate::{Error, ErrorCode, Outcome};
 pub(super) enum Stop {
     /// The plan's contact ceiling is crossed.
     Quota,
+    /// The caller asked for it.
+    Asked,
     /// Nothing more can be done: the key was refused, or the journal cannot be used.
     Fatal(Error),
     /// A batch failed for good. It stops the import only if that was asked for.
@@ -88,7 +90,7 @@ pub(super) fn fails_on_conflict(row: &NumberedRow) -> bool {
 pub(super) fn is_final(row: &NumberedRow, outcome: &RowOutcome, stop: Option<&Stop>) -> bool {
     match outcome {
         RowOutcome::Created | RowOutcome::Updated | RowOutcome::Skipped => true,
-        RowOutcome::NotSent => false,
+        RowOutcome::NotSent | RowOutcome::Valid => false,
         RowOutcome::Unknown => fails_on_conflict(row),
         // A batch that was refused as a whole, for example by a rate limit.
         RowOutcome::Refused {

@@ -1,15 +1,17 @@
 //! Runs an import: reads rows, sends batches, and passes on the outcomes in input order.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::time::Instant;
 
 use super::batch::{Sender, SentBatch};
+use super::checks::{Checks, Verdict};
 use super::grouping::Grouping;
 use super::in_flight::InFlightLimit;
 use super::in_flight_batches::InFlightBatches;
-use super::journal::{Resumed, ResumedRow, fingerprint_of};
+use super::journal::Resumed;
 use super::outcome::RowOutcome;
 use super::progress::Progress;
 use super::report::ImportReport;
@@ -18,19 +20,22 @@ use super::row_results::{Stop, is_final};
 use super::settled::{Keep, Settled};
 use super::source::Source;
 use super::watch::Shared;
-use crate::{Error, ErrorCode};
+use crate::Error;
 
 /// The rows to read at one go before other tasks get a turn.
 const MAX_READ: usize = 1_000;
 
 /// The settings of a run.
-#[derive(Debug)]
 pub(super) struct Settings {
     pub(super) max_in_flight: usize,
     pub(super) stop_on_failure: bool,
+    pub(super) stop_signal: Option<StopSignal>,
     pub(super) dry_run: bool,
     pub(super) total: Option<u64>,
 }
+
+/// Ready when the caller asks the import to stop.
+pub(super) type StopSignal = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// An import that is running.
 pub(super) struct Run {
@@ -38,7 +43,7 @@ pub(super) struct Run {
     source: Source,
     next_number: u64,
     grouping: Grouping,
-    resumed: Option<Resumed>,
+    checks: Checks,
     sender: Sender,
     shared: Arc<Shared>,
     batches: InFlightBatches,
@@ -48,7 +53,6 @@ pub(super) struct Run {
     has_changed: bool,
     /// Whether other tasks get a turn before the next step.
     yields: bool,
-    resumed_rows: u64,
     started: Instant,
 }
 
@@ -62,11 +66,11 @@ impl Run {
     ) -> Self {
         let limit = InFlightLimit::new(settings.max_in_flight);
         Self {
+            checks: Checks::new(resumed, settings.dry_run),
             settings,
             source,
             next_number: 0,
             grouping: Grouping::default(),
-            resumed,
             sender,
             shared: Arc::new(Shared::new(limit)),
             batches: InFlightBatches::default(),
@@ -74,7 +78,6 @@ impl Run {
             stop: None,
             has_changed: false,
             yields: false,
-            resumed_rows: 0,
             started: Instant::now(),
         }
     }
@@ -86,6 +89,7 @@ impl Run {
             return Poll::Pending;
         }
         self.shared.set_waker(context.waker());
+        self.poll_stop_signal(context);
         self.start_batches(context);
         match self.batches.poll_ended(context) {
             Poll::Ready(Some((rows, sent))) => self.settle_batch(rows, sent),
@@ -99,6 +103,15 @@ impl Run {
         match std::mem::take(&mut self.has_changed) || is_waiting_changed {
             true => Poll::Ready(Some(())),
             false => Poll::Pending,
+        }
+    }
+
+    fn poll_stop_signal(&mut self, context: &mut Context<'_>) {
+        if let Some(signal) = &mut self.settings.stop_signal
+            && signal.as_mut().poll(context).is_ready()
+        {
+            self.settings.stop_signal = None;
+            self.stop(Stop::Asked);
         }
     }
 
@@ -172,26 +185,17 @@ impl Run {
     fn accept(&mut self, row: ImportRow) {
         let number = self.next_number;
         self.next_number += 1;
-        if let Some(resumed) = &mut self.resumed {
-            match resumed.row(number, || fingerprint_of([(number, &row)])) {
-                ResumedRow::ToSend => {}
-                ResumedRow::Finished(outcome) => {
-                    self.resumed_rows += 1;
-                    return self.settle(number, row, outcome);
-                }
-                ResumedRow::Mismatch => {
-                    self.settle(number, row, RowOutcome::NotSent);
-                    return self.stop(Stop::Fatal(other_rows()));
-                }
+        match self.checks.check(number, &row, self.stop.is_some()) {
+            Verdict::Send => {}
+            Verdict::Duplicate => {
+                self.settled.report.note_duplicate();
+                return self.settle(number, row, RowOutcome::Valid);
             }
-        }
-        if let Err(message) = check(&row) {
-            let outcome = RowOutcome::Refused {
-                code: ErrorCode::from("invalid_row"),
-                message: Some(message),
-                retryable: false,
-            };
-            return self.settle(number, row, outcome);
+            Verdict::Settle(outcome) => return self.settle(number, row, outcome),
+            Verdict::Mismatch => {
+                self.settle(number, row, RowOutcome::NotSent);
+                return self.stop(Stop::Fatal(other_rows()));
+            }
         }
         let row = NumberedRow::new(number, row);
         match self.grouping.is_given_up(&row) {
@@ -281,7 +285,7 @@ impl Run {
         let left = || Some(self.next_number.saturating_add(self.source.total()?));
         Progress {
             finished: self.settled.report.total(),
-            resumed: self.resumed_rows,
+            resumed: self.checks.resumed_rows(),
             total: self.settings.total.or_else(left),
             elapsed: self.started.elapsed(),
             in_flight: self.batches.len(),
@@ -294,10 +298,10 @@ impl Run {
     /// Returns the report, and the error that stopped the import before its end, if there was one.
     pub(super) fn finish(self) -> (ImportReport, Option<Error>) {
         let has_ended = self.source.has_ended() && self.stop.is_none();
-        let is_shorter = has_ended && self.resumed.is_some_and(|r| r.has_unread_rows());
+        let is_shorter = has_ended && self.checks.has_unread_rows();
         let error = match self.stop {
             Some(Stop::Fatal(error) | Stop::Failure(error)) => Some(error),
-            Some(Stop::Quota) => None,
+            Some(Stop::Quota | Stop::Asked) => None,
             None => is_shorter.then(other_rows),
         };
         (self.settled.report, error)
@@ -313,14 +317,6 @@ enum Reading {
     Paused,
     /// The next row is not there yet, or too many rows wait for an earlier one.
     Blocked,
-}
-
-/// Returns why a row cannot be sent.
-fn check(row: &ImportRow) -> Result<(), String> {
-    match (row.contact(), row.unreadable_reason()) {
-        (Some(contact), _) => contact.check().map_err(|error| error.to_string()),
-        (None, reason) => Err(reason.unwrap_or_default().to_owned()),
-    }
 }
 
 fn other_rows() -> Error {

@@ -1,6 +1,7 @@
 //! Starts an import, and drives it for its caller.
 
 use std::future::poll_fn;
+use std::io::Write;
 use std::task::{Context, Poll, ready};
 
 use super::batch::Sender;
@@ -8,6 +9,7 @@ use super::error::ImportError;
 use super::journal::{Header, Journal, JournalWriter, Record, Resumed};
 use super::outcome::RowOutcome;
 use super::progress::Progress;
+use super::rejects::Rejects;
 use super::report::ImportReport;
 use super::row::ImportRow;
 use super::run::{Run, Settings};
@@ -35,7 +37,8 @@ impl Job {
     pub(super) async fn start(mut self, keep: Keep) -> Result<Runner, ImportError> {
         let mut settings = self.settings;
         settings.total = settings.total.or_else(|| self.source.total());
-        let (resumed, journal) = match self.journal {
+        let journal = self.journal.filter(|_| !settings.dry_run);
+        let (resumed, journal) = match journal {
             None => (None, None),
             Some(journal) => {
                 let (resumed, journal) =
@@ -98,6 +101,37 @@ async fn read_head(source: &mut Source, wanted: Option<usize>) -> Vec<ImportRow>
     })
     .await;
     head
+}
+
+/// Runs an import to its end, and writes the rejects.
+pub(super) async fn run(
+    job: Job,
+    rejects: Option<Box<dyn Write + Send>>,
+) -> Result<ImportReport, ImportError> {
+    let mut rejects = rejects.map(Rejects::new);
+    let keep = match rejects {
+        Some(_) => Keep::Rejects,
+        None => Keep::Nothing,
+    };
+    let mut runner = job.start(keep).await?;
+    let mut has_ended = false;
+    while !has_ended {
+        has_ended = !poll_fn(|context| runner.poll_change(context)).await;
+        while let Some((row, outcome)) = runner.next_settled() {
+            if let Some(rejects) = &mut rejects {
+                rejects.write(&row, &outcome);
+            }
+        }
+    }
+    let written = rejects.map_or(Ok(()), Rejects::finish);
+    let report = runner.finish()?;
+    match written {
+        Ok(()) => Ok(report),
+        Err(error) => {
+            let error = Error::config("could not write the rejects").caused_by(error);
+            Err(ImportError::new(report, error))
+        }
+    }
 }
 
 /// An import that is running.

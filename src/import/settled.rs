@@ -13,7 +13,7 @@ const MAX_KEPT: usize = 10_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
     Nothing,
-    NotApplied,
+    Rejects,
     All,
 }
 
@@ -39,7 +39,7 @@ impl Settled {
         self.report.add(&outcome);
         let keeps = match self.keep {
             Keep::Nothing => false,
-            Keep::NotApplied => !outcome.is_applied(),
+            Keep::Rejects => outcome.is_reject(),
             Keep::All => true,
         };
         if keeps {

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 /// The programs by name. Cargo builds them if a single test was asked for.
-static EXAMPLES: LazyLock<BTreeMap<String, PathBuf>> = LazyLock::new(|| {
+pub(crate) static EXAMPLES: LazyLock<BTreeMap<String, PathBuf>> = LazyLock::new(|| {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let build = Command::new(env!("CARGO"))
         .args(["build", "--locked", "--quiet", "--examples"])
@@ -61,7 +61,10 @@ fn an_argument_that_an_example_cannot_use_is_a_usage_error() {
     let event = ["http://127.0.0.1:9", "secret", "email.sent"];
     for (example, arguments, reason) in [
         ("quickstart", &["now"][..], "'now'"),
-        ("sync_contacts", &["a.csv", "b.csv"], "'b.csv'"),
+        ("import_csv", &["a.csv", "b.csv"], "'b.csv'"),
+        ("import_csv", &["a.csv", "--generate", "9"], "--generate"),
+        ("import_csv", &["--map", "Plan"], "COLUMN=MEMBER"),
+        ("import_csv", &["--map", "Plan=fist_name"], "property:NAME"),
         ("webhook_axum", &["--port", "http"], "--port"),
         ("webhook_actix", &["--port", "70000"], "--port"),
         ("mock_server", &["--topic", "news"], "NAME=true"),

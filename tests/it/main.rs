@@ -6,6 +6,7 @@
 
 mod client;
 mod examples;
+mod import;
 mod mock_contract;
 mod mock_server;
 mod promises;

@@ -185,7 +185,7 @@ fn write(outcome: &RowOutcome) -> (char, Option<Detail>) {
         RowOutcome::Created => ('c', None),
         RowOutcome::Updated => ('u', None),
         RowOutcome::Skipped => ('s', None),
-        RowOutcome::Unknown | RowOutcome::NotSent => ('x', None),
+        RowOutcome::Unknown | RowOutcome::NotSent | RowOutcome::Valid => ('x', None),
         RowOutcome::Refused {
             code,
             message,

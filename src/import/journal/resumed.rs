@@ -55,6 +55,9 @@ impl Resumed {
     pub(super) fn add(&mut self, record: Record) -> Result<(), &'static str> {
         match record {
             Record::Import(_) if self.header.is_some() => Err("it has two headers"),
+            Record::Import(header) if header.first_rows() > MAX_BATCH => {
+                Err("the header is invalid")
+            }
             Record::Import(header) => {
                 self.header = Some(header);
                 Ok(())

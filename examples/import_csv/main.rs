@@ -1,0 +1,305 @@
+//! Imports the contacts of a CSV file, however many: `cargo run --example import_csv [-- FILE]`.
+//!
+//! Shows first what the columns mean, then a progress bar. The last line is the summary. The exit status is 0 if
+//! every row was applied, 2 if some were refused, and 1 if the import could not finish; then `--resume` goes on.
+//!
+//! Set `AUDIENCE_URL` and `AUDIENCE_KEY` to use a service. Without them, the example uses the embedded mock.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program prints"
+)]
+
+use std::env;
+use std::error::Error as StdError;
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use audience::contacts::{Contacts, OnConflict};
+use audience::import::{Column, CsvInput, Import, ImportReport, Journal, Progress};
+use audience::mock::MockServer;
+use audience::{Client, Error};
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use arguments::{Arguments, Choice};
+use generated::Generated;
+
+mod arguments;
+mod generated;
+
+const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/contacts.csv");
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    run(&Arguments::parse()).await.unwrap_or_else(|error| {
+        explain_all(&*error);
+        ExitCode::FAILURE
+    })
+}
+
+async fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn StdError>> {
+    let input = open(arguments)?;
+    println!(
+        "{} (delimiter {:?})",
+        source_name(arguments),
+        input.delimiter_char()
+    );
+    let mut topics = Vec::new();
+    for (name, column) in input.columns() {
+        println!("  {name:<24} {column}");
+        if let Column::Topic(topic) = column {
+            topics.push(topic.clone());
+        }
+    }
+    let rows = input.rows()?;
+    let total = count(arguments)?;
+    let journal = open_journal(arguments)?;
+    let has_journal = journal.is_some();
+
+    let (contacts, _server) = connect(topics).await?;
+    let bar = progress_bar(total);
+    let result = set_up(arguments, contacts.import(rows), journal, &bar)?.await;
+    bar.finish_and_clear();
+    Ok(match result {
+        Ok(report) => summarize(arguments, &report, has_journal),
+        Err(error) => {
+            explain_all(&error);
+            summarize(arguments, error.report(), has_journal);
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// Sets what the flags say, and what to show and to stop at.
+fn set_up(
+    arguments: &Arguments,
+    import: Import,
+    journal: Option<Journal>,
+    bar: &ProgressBar,
+) -> Result<Import, Box<dyn StdError>> {
+    let mut import = import
+        .max_in_flight(arguments.max_in_flight)
+        .stop_when(interrupt())
+        .on_progress({
+            let bar = bar.clone();
+            move |progress| show(&bar, progress)
+        });
+    if arguments.dry_run {
+        import = import.dry_run();
+    }
+    if let Some(total) = bar.length() {
+        import = import.total(total);
+    }
+    if let Some(journal) = journal {
+        import = import.journal(journal);
+    }
+    if let Some(path) = &arguments.rejects {
+        import = import.rejects(create_rejects(arguments, path)?);
+    }
+    Ok(import)
+}
+
+/// Prints what was not applied and what to do about it, then the summary line.
+fn summarize(arguments: &Arguments, report: &ImportReport, has_journal: bool) -> ExitCode {
+    for (code, count) in report.refused_by_code() {
+        println!("refused: {count:>8}  {code}");
+    }
+    if report.opt_out_failed() > 0 {
+        println!("applied without their opt-out: {}", report.opt_out_failed());
+    }
+    if report.refused() > 0 {
+        match &arguments.rejects {
+            Some(path) => println!("mend the rows in {} and import that file", path.display()),
+            None => println!("use --rejects FILE to see the refused rows"),
+        }
+    }
+    if arguments.dry_run {
+        let (valid, duplicates) = (report.valid(), report.duplicates());
+        println!(
+            "dry run: nothing was sent; {valid} rows are valid, {duplicates} of them duplicates"
+        );
+    } else if report.quota_exceeded() {
+        println!("the plan's contact ceiling is reached; raise it, then go on with --resume");
+    }
+    let is_finished = report.unknown() == 0
+        && match arguments.dry_run {
+            true => report.not_sent() == report.valid(),
+            false => report.not_sent() == 0,
+        };
+    if report.unknown() > 0 {
+        println!(
+            "{} rows may have been applied or not: no usable response arrived",
+            report.unknown()
+        );
+    }
+    if !is_finished && has_journal {
+        println!("not finished: run the same command with --resume to go on");
+    }
+    if let Some(failure) = report.first_failure() {
+        println!("the first batch that failed: {failure}");
+    }
+    println!("{report}");
+    match (is_finished, report.refused()) {
+        (false, _) => ExitCode::FAILURE,
+        (true, 0) => ExitCode::SUCCESS,
+        (true, _) => ExitCode::from(2),
+    }
+}
+
+/// Opens the input, with the columns mapped as the flags say.
+fn open(arguments: &Arguments) -> Result<CsvInput, Box<dyn StdError>> {
+    let mut input = match (&arguments.file, arguments.generate) {
+        (Some(file), _) => CsvInput::open(file).map_err(|error| explain(file, &error))?,
+        (None, Some(rows)) => CsvInput::new(Generated::new(rows))?,
+        (None, None) => CsvInput::open(SAMPLE)?,
+    };
+    for (name, column) in &arguments.map {
+        input = input.map(name, column.clone())?;
+    }
+    Ok(match arguments.on_conflict {
+        None => input,
+        Some(Choice::Upsert) => input.on_conflict(OnConflict::Upsert),
+        Some(Choice::Skip) => input.on_conflict(OnConflict::Skip),
+        Some(Choice::Error) => input.on_conflict(OnConflict::Error),
+    })
+}
+
+/// Counts the rows, for the progress bar. A pipe cannot be read twice.
+fn count(arguments: &Arguments) -> Result<Option<u64>, Box<dyn StdError>> {
+    let is_pipe = |file: &PathBuf| file.metadata().is_ok_and(|metadata| !metadata.is_file());
+    Ok(match arguments.generate {
+        Some(rows) => Some(rows),
+        None if arguments.file.as_ref().is_some_and(is_pipe) => None,
+        None => Some(open(arguments)?.rows()?.count() as u64),
+    })
+}
+
+fn source_name(arguments: &Arguments) -> String {
+    match (&arguments.file, arguments.generate) {
+        (Some(file), _) => file.display().to_string(),
+        (None, Some(rows)) => format!("{rows} generated contacts"),
+        (None, None) => "the sample fixtures/contacts.csv".to_owned(),
+    }
+}
+
+fn open_journal(arguments: &Arguments) -> Result<Option<Journal>, Box<dyn StdError>> {
+    let beside_file = arguments.file.as_ref().map(|file| {
+        let mut name: OsString = file.clone().into();
+        name.push(".journal");
+        PathBuf::from(name)
+    });
+    let path = arguments.journal.clone().or(beside_file);
+    if arguments.dry_run {
+        return Ok(None);
+    }
+    let Some(path) = path else {
+        let needs_journal = "--resume needs a FILE or a --journal";
+        return if arguments.resume {
+            Err(needs_journal.into())
+        } else {
+            Ok(None)
+        };
+    };
+    let journal = Journal::open(&path).map_err(|error| explain(&path, &error))?;
+    if !journal.is_empty() && !arguments.resume {
+        let path = path.display();
+        let hint = format!(
+            "{path} records an earlier import: add --resume to go on with it, or delete it to begin at the beginning"
+        );
+        return Err(hint.into());
+    }
+    Ok(Some(journal))
+}
+
+fn create_rejects(arguments: &Arguments, path: &Path) -> Result<File, Box<dyn StdError>> {
+    let same = |other: &Path| match (path.canonicalize(), other.canonicalize()) {
+        (Ok(path), Ok(other)) => path == other,
+        _ => false,
+    };
+    if arguments.file.as_deref().is_some_and(same) {
+        return Err("--rejects must not be the file to import".into());
+    }
+    if arguments.journal.as_deref().is_some_and(same) {
+        return Err("--rejects must not be the journal".into());
+    }
+    File::create(path).map_err(|error| format!("{}: {error}", path.display()).into())
+}
+
+/// Prints an error and what caused it.
+fn explain_all(error: &dyn StdError) {
+    eprintln!("error: {error}");
+    let mut source = error.source();
+    while let Some(error) = source {
+        eprintln!("  because: {error}");
+        source = error.source();
+    }
+}
+
+fn explain(path: &Path, error: &Error) -> String {
+    let because = error.source().map(|source| format!(": {source}"));
+    format!("{}: {error}{}", path.display(), because.unwrap_or_default())
+}
+
+/// Returns the service's contacts. The mock lives as long as the server that is returned with it.
+async fn connect(topics: Vec<String>) -> Result<(Contacts, Option<MockServer>), Box<dyn StdError>> {
+    match (env::var("AUDIENCE_URL"), env::var("AUDIENCE_KEY")) {
+        (Ok(url), Ok(key)) => Ok((Client::new(url, key)?.contacts(), None)),
+        (Err(_), Err(_)) => {
+            println!("AUDIENCE_URL and AUDIENCE_KEY are not set: using the embedded mock");
+            let builder = topics
+                .into_iter()
+                .fold(MockServer::builder(), |builder, topic| {
+                    builder.topic(topic, true)
+                });
+            let server = builder.start().await;
+            Ok((server.client().contacts(), Some(server)))
+        }
+        _ => Err("set both AUDIENCE_URL and AUDIENCE_KEY, or neither".into()),
+    }
+}
+
+/// Ready at the first Ctrl-C. The second one ends the program.
+async fn interrupt() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        return std::future::pending().await;
+    }
+    eprintln!(
+        "stopping: the batches in flight are finished first; press Ctrl-C again to stop at once"
+    );
+    tokio::spawn(async {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            eprintln!("stopped; --resume goes on and sends what was in flight again");
+            std::process::exit(1);
+        }
+    });
+}
+
+fn progress_bar(total: Option<u64>) -> ProgressBar {
+    let (bar, template) = match total {
+        Some(total) => (
+            ProgressBar::new(total),
+            "{bar:30} {human_pos}/{human_len}  {msg}",
+        ),
+        None => (ProgressBar::no_length(), "{spinner} {human_pos}  {msg}"),
+    };
+    let style = ProgressStyle::with_template(template);
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+fn show(bar: &ProgressBar, progress: &Progress) {
+    let left = progress.remaining().map_or_else(
+        || "?".to_owned(),
+        |left| indicatif::HumanDuration(left).to_string(),
+    );
+    let (rate, in_flight, waiting) = (progress.rate(), progress.in_flight(), progress.waiting());
+    bar.set_position(progress.finished());
+    bar.set_message(format!(
+        "{rate:.0}/s, {left} left, {in_flight} in flight, {waiting} waiting"
+    ));
+}

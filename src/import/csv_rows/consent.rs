@@ -1,0 +1,201 @@
+//! What the consent columns of a row say. Pure.
+
+use std::collections::BTreeMap;
+
+use super::super::row::OptOut;
+use super::column::Column;
+use crate::contacts::OptOutReason;
+
+/// The consent of one row, column by column.
+#[derive(Debug, Default)]
+pub(super) struct Consent {
+    is_subscribed: Option<bool>,
+    reason: Option<OptOutReason>,
+    topics: Vec<String>,
+}
+
+impl Consent {
+    /// Adds a cell, without white space around it. An empty one says nothing, unless it had to.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not understood.
+    pub(super) fn add(&mut self, column: &Column, cell: &str) -> Result<(), &'static str> {
+        match column {
+            Column::Subscribed if cell.is_empty() => {
+                return Err("the cell is empty and does not say whether the contact opted out");
+            }
+            _ if cell.is_empty() => {}
+            Column::Subscribed => self.add_state(is_subscribed(cell)?),
+            // Yes means opted out, but the word "subscribed" means the same in every column.
+            Column::Unsubscribed => {
+                let is_subscribed =
+                    yes_or_no(cell).map_or_else(|| is_subscribed(cell), |yes| Ok(!yes));
+                self.add_state(is_subscribed?);
+            }
+            Column::UnsubscribeReason => self.reason = Some(reason(cell)?),
+            Column::Topic(name) if !is_subscribed(cell)? => self.topics.push(name.clone()),
+            Column::Topics => {
+                let answers: BTreeMap<String, bool> = serde_json::from_str(cell)
+                    .map_err(|_| "the cell is not a JSON object of true and false")?;
+                let refused = answers.into_iter().filter(|(_, answer)| !answer);
+                self.topics.extend(refused.map(|(name, _)| name));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Of two columns, the one with the opt-out counts.
+    fn add_state(&mut self, is_subscribed: bool) {
+        self.is_subscribed = Some(self.is_subscribed.unwrap_or(true) && is_subscribed);
+    }
+
+    /// Returns the opt-outs of the row.
+    ///
+    /// # Errors
+    ///
+    /// What contradicts itself.
+    pub(super) fn opt_outs(self) -> Result<Vec<OptOut>, &'static str> {
+        let everything = match (self.is_subscribed, self.reason) {
+            (Some(true), Some(_)) => {
+                return Err("the row has a reason for an opt-out, but says that there is none");
+            }
+            (Some(true) | None, None) => None,
+            (Some(false), reason) => Some(reason.unwrap_or_default()),
+            (None, Some(reason)) => Some(reason),
+        };
+        let everything = everything.map(OptOut::Everything);
+        let mut topics = self.topics;
+        topics.sort();
+        topics.dedup();
+        Ok(everything
+            .into_iter()
+            .chain(topics.into_iter().map(OptOut::Topic))
+            .collect())
+    }
+}
+
+fn is_subscribed(cell: &str) -> Result<bool, &'static str> {
+    if let Some(yes) = yes_or_no(cell) {
+        return Ok(yes);
+    }
+    let letters = cell.chars().filter(|letter| letter.is_alphanumeric());
+    let letters: String = letters.flat_map(char::to_lowercase).collect();
+    match letters.as_str() {
+        "subscribed" | "optedin" | "optin" | "active" => Ok(true),
+        "unsubscribed" | "optedout" | "optout" => Ok(false),
+        _ => Err("the cell says neither yes nor no"),
+    }
+}
+
+fn yes_or_no(cell: &str) -> Option<bool> {
+    match cell.to_lowercase().as_str() {
+        "true" | "yes" | "y" | "t" | "1" | "x" => Some(true),
+        "false" | "no" | "n" | "f" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+fn reason(cell: &str) -> Result<OptOutReason, &'static str> {
+    match cell.to_lowercase().as_str() {
+        "manual" | "complaint" => Ok(OptOutReason::Manual),
+        "preferences" => Ok(OptOutReason::Preferences),
+        _ => Err("the cell is not a reason; use manual or preferences"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opt_outs(cells: &[(Column, &str)]) -> Result<Vec<OptOut>, &'static str> {
+        let mut consent = Consent::default();
+        for (column, cell) in cells {
+            consent.add(column, cell)?;
+        }
+        consent.opt_outs()
+    }
+
+    #[test]
+    fn an_opt_out_is_read_from_every_form_of_no() {
+        let everything = Ok(vec![OptOut::Everything(OptOutReason::Manual)]);
+        for yes in ["true", "YES", "y", "1", "x", "Unsubscribed", "Opted-Out"] {
+            assert_eq!(
+                opt_outs(&[(Column::Unsubscribed, yes)]),
+                everything,
+                "{yes}"
+            );
+        }
+        for no in ["false", "No", "n", "0", "UNSUBSCRIBED", "opted out"] {
+            assert_eq!(opt_outs(&[(Column::Subscribed, no)]), everything, "{no}");
+        }
+        let news = Ok(vec![OptOut::Topic("news".to_owned())]);
+        assert_eq!(opt_outs(&[(Column::Topic("news".into()), "no")]), news);
+        assert_eq!(
+            opt_outs(&[(Column::Topics, r#"{"news":false,"a":true}"#)]),
+            news
+        );
+    }
+
+    #[test]
+    fn somebody_who_is_subscribed_needs_no_opt_out_and_gets_no_opt_in() {
+        for cells in [
+            &[(Column::Unsubscribed, "false")][..],
+            &[(Column::Unsubscribed, "")],
+            &[(Column::Unsubscribed, "subscribed")],
+            &[(Column::Subscribed, "active")],
+            &[
+                (Column::Topic("news".into()), "true"),
+                (Column::Topic("a".into()), ""),
+            ],
+        ] {
+            assert_eq!(opt_outs(cells), Ok(vec![]), "{cells:?}");
+        }
+    }
+
+    #[test]
+    fn a_reason_alone_is_an_opt_out_and_a_complaint_becomes_a_manual_one() {
+        let preferences = [
+            (Column::Unsubscribed, ""),
+            (Column::UnsubscribeReason, "preferences"),
+        ];
+        let complaint = [(Column::UnsubscribeReason, "complaint")];
+
+        assert_eq!(
+            opt_outs(&preferences),
+            Ok(vec![OptOut::Everything(OptOutReason::Preferences)])
+        );
+        assert_eq!(
+            opt_outs(&complaint),
+            Ok(vec![OptOut::Everything(OptOutReason::Manual)])
+        );
+    }
+
+    #[test]
+    fn what_is_not_understood_or_contradicts_itself_is_no_consent() {
+        for cells in [
+            &[(Column::Unsubscribed, "maybe")][..],
+            &[(Column::Unsubscribed, "2024-05-01")],
+            &[(Column::Subscribed, "")],
+            &[(Column::Subscribed, "cleaned")],
+            &[(Column::Topic("news".into()), "weekly")],
+            &[(Column::Topics, "news")],
+            &[(Column::UnsubscribeReason, "bored")],
+            &[
+                (Column::Unsubscribed, "no"),
+                (Column::UnsubscribeReason, "manual"),
+            ],
+        ] {
+            assert!(opt_outs(cells).is_err(), "{cells:?}");
+        }
+    }
+
+    #[test]
+    fn of_two_columns_the_one_with_the_opt_out_counts() {
+        let cells = [(Column::Unsubscribed, "yes"), (Column::Subscribed, "yes")];
+
+        let everything = OptOut::Everything(OptOutReason::Manual);
+        assert_eq!(opt_outs(&cells), Ok(vec![everything]));
+    }
+}

@@ -1,0 +1,153 @@
+//! Which column of a file goes where.
+
+use super::super::reject_form::{LEADING_COLUMNS, unescape};
+use super::column::Column;
+use super::guess::{Guess, guess};
+use crate::Error;
+
+/// The columns of a file, without the leading ones of rejects.
+#[derive(Clone, Debug)]
+pub(super) struct Mapping {
+    pub(super) names: Vec<String>,
+    guesses: Vec<Guess>,
+    /// How many columns to leave out: those that rejects have before the columns of the input.
+    pub(super) leading: usize,
+}
+
+impl Mapping {
+    /// Guesses what each column means. Of two columns for the address or a name, the first has it.
+    pub(super) fn guess(header: &[Vec<u8>]) -> Result<Self, Error> {
+        let names: Result<Vec<String>, _> = header
+            .iter()
+            .map(|cell| std::str::from_utf8(cell).map(|name| name.trim().to_owned()))
+            .collect();
+        let mut names = names.map_err(|_| not_utf8())?;
+        let leading = match names.get(..LEADING_COLUMNS.len()) {
+            Some(first) if first == LEADING_COLUMNS => LEADING_COLUMNS.len(),
+            _ => 0,
+        };
+        names.drain(..leading);
+        if leading > 0 {
+            names
+                .iter_mut()
+                .for_each(|name| *name = unescape(name).to_owned());
+        }
+        let mut guesses: Vec<Guess> = Vec::new();
+        for name in &names {
+            let mut next = guess(name);
+            let is_taken = is_single(&next.column)
+                && guesses.iter().any(|earlier| earlier.column == next.column);
+            if is_taken {
+                next.column = Column::Property(name.clone());
+            }
+            guesses.push(next);
+        }
+        Ok(Self {
+            names,
+            guesses,
+            leading,
+        })
+    }
+
+    pub(super) fn is_rejects(&self) -> bool {
+        self.leading > 0
+    }
+
+    pub(super) fn columns(&self) -> impl Iterator<Item = (&str, &Column)> {
+        let columns = self.guesses.iter().map(|guess| &guess.column);
+        self.names.iter().map(String::as_str).zip(columns)
+    }
+
+    /// Sets what a column means.
+    pub(super) fn set(&mut self, name: &str, column: Column) -> Result<(), Error> {
+        let mut found = self.names.iter().enumerate().filter(|(_, n)| *n == name);
+        match (found.next(), found.next()) {
+            (Some((index, _)), None) => {
+                self.guesses[index] = Guess {
+                    column,
+                    may_be_consent: false,
+                };
+                Ok(())
+            }
+            (Some(_), Some(_)) => Err(Error::input(format!(
+                "the file has two columns {name:?}; rename one of them"
+            ))),
+            (None, _) => Err(Error::input(format!(
+                "the file has no column {name:?}; it has {}",
+                self.listed()
+            ))),
+        }
+    }
+
+    /// Checks that rows can be read.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let columns = self.guesses.iter().map(|guess| &guess.column);
+        if !columns.clone().any(|column| *column == Column::Email) {
+            return Err(self.without_address());
+        }
+        let unclear = self.names.iter().zip(&self.guesses);
+        let unclear: Vec<&str> = unclear
+            .filter(|(_, guess)| guess.may_be_consent)
+            .map(|(name, _)| name.as_str())
+            .collect();
+        if !unclear.is_empty() {
+            return Err(Error::input(format!(
+                "these columns may say who opted out: {unclear:?}; map each of them: to `subscribed`, `unsubscribed` or \
+                 `topic:NAME` if so, else to `property:NAME` or `ignore`"
+            )));
+        }
+        let columns: Vec<_> = columns.collect();
+        for (index, column) in columns.iter().enumerate() {
+            if is_single(column) && columns[..index].contains(column) {
+                return Err(Error::input(format!(
+                    "two columns of the file are `{column}`; map one of them to another member or to `ignore`"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn without_address(&self) -> Error {
+        // A row instead of a header: its text does not belong into an error.
+        if self.names.iter().any(|name| name.contains('@')) {
+            return Error::input(
+                "the first line has an address in it; add a line before it that names the columns",
+            );
+        }
+        Error::input(format!(
+            "no column holds the address; name one `email`, or map one of {} to `email`",
+            self.listed()
+        ))
+    }
+
+    fn listed(&self) -> String {
+        if self.names.iter().any(|name| name.contains('@')) {
+            return "others".to_owned();
+        }
+        let names: Vec<String> = self.names.iter().map(|name| format!("{name:?}")).collect();
+        names.join(", ")
+    }
+}
+
+fn not_utf8() -> Error {
+    Error::input(
+        "the header of the CSV file is not UTF-8; save it in UTF-8 (in Excel: \"CSV UTF-8\")",
+    )
+}
+
+/// Returns whether only one column can be this.
+fn is_single(column: &Column) -> bool {
+    match column {
+        Column::Email
+        | Column::FirstName
+        | Column::LastName
+        | Column::Property(_)
+        | Column::Properties
+        | Column::OnConflict
+        | Column::UnsubscribeReason
+        | Column::Topics
+        | Column::Key => true,
+        // An opt-out in any of them is one.
+        Column::Unsubscribed | Column::Subscribed | Column::Topic(_) | Column::Ignored => false,
+    }
+}

@@ -1,0 +1,85 @@
+//! Imports by the blocking client.
+
+use std::time::Duration;
+
+use audience::blocking::{Client, Contacts};
+use audience::import::RowOutcome;
+use audience::mock::MockServer;
+use audience::{ErrorKind, RetryPolicy};
+
+use super::{JournalPath, counts, numbered};
+
+fn server() -> (MockServer, Contacts) {
+    let server = MockServer::builder().start_blocking();
+    let client = Client::new(server.url(), server.full_key()).unwrap();
+    (server, client.contacts())
+}
+
+#[test]
+fn a_blocking_import_has_every_setting() {
+    let (server, contacts) = server();
+    let journal = JournalPath::new();
+    let (shown, progress) = std::sync::mpsc::channel();
+
+    let import = contacts
+        .import(numbered(250))
+        .max_in_flight(4)
+        .stop_on_failure()
+        .total(250);
+    let import = import
+        .timeout(Duration::from_secs(20))
+        .deadline(Duration::from_secs(60));
+    let import = import.no_deadline().retry(RetryPolicy::none());
+    let import = import.rejects(std::io::sink()).journal(journal.open());
+    let import = import.on_progress(move |progress| shown.send(progress.finished()).unwrap());
+    let report = import.send().unwrap();
+
+    assert_eq!(counts(&report), [250, 0, 0, 0, 0, 0]);
+    assert_eq!(progress.iter().last(), Some(250));
+    assert_eq!(server.contact_count(), 250);
+}
+
+#[test]
+fn blocking_outcomes_are_in_input_order() {
+    let (_server, contacts) = server();
+
+    let mut outcomes = contacts.import(numbered(2_500)).outcomes();
+    for (n, (row, outcome)) in outcomes.by_ref().enumerate() {
+        assert_eq!(row.contact().unwrap().email(), format!("{n}@x.io"));
+        assert_eq!(outcome, RowOutcome::Created);
+    }
+
+    assert!(outcomes.next().is_none());
+    assert_eq!(outcomes.finish().unwrap().created(), 2_500);
+}
+
+#[test]
+fn a_blocking_import_that_stops_returns_its_report() {
+    let server = MockServer::builder().start_blocking();
+    let client = Client::new(server.url(), server.sending_key()).unwrap();
+
+    let stopped = client.contacts().import(numbered(10)).send().unwrap_err();
+    let mut outcomes = client.contacts().import(numbered(10)).outcomes();
+    let row = outcomes.next().map(|(_, outcome)| outcome);
+
+    assert!(stopped.error().is_key_not_permitted());
+    assert_eq!(stopped.report().not_sent(), 10);
+    assert_eq!(row, Some(RowOutcome::NotSent));
+    assert!(outcomes.finish().is_err());
+}
+
+#[tokio::test]
+async fn a_blocking_import_in_async_code_is_refused() {
+    let (server, contacts) = tokio::task::spawn_blocking(server).await.unwrap();
+
+    let refused = contacts.import(numbered(10)).send().unwrap_err();
+    let mut outcomes = contacts.import(numbered(10)).outcomes();
+
+    assert_eq!(refused.error().kind(), ErrorKind::Config);
+    assert!(outcomes.next().is_none() && outcomes.next().is_none());
+    assert_eq!(
+        outcomes.finish().unwrap_err().error().kind(),
+        ErrorKind::Config
+    );
+    assert!(server.requests().is_empty());
+}

@@ -1,0 +1,311 @@
+//! What rows a CSV file becomes.
+
+use std::io::{self, Read};
+
+use audience::ErrorKind;
+use audience::contacts::{NewContact, OnConflict, OptOutReason};
+use audience::import::{Column, CsvInput, CsvRows, ImportRow, OptOut};
+use serde_json::{Value, json};
+
+fn rows(text: impl AsRef<[u8]>) -> Vec<ImportRow> {
+    CsvRows::new(io::Cursor::new(text.as_ref().to_vec()))
+        .unwrap()
+        .collect()
+}
+
+fn columns(text: &str) -> Vec<String> {
+    let input = CsvInput::new(io::Cursor::new(text.to_owned())).unwrap();
+    input
+        .columns()
+        .map(|(name, column)| format!("{name} is {column}"))
+        .collect()
+}
+
+fn json_of(row: &ImportRow) -> Value {
+    serde_json::to_value(row.contact().unwrap()).unwrap()
+}
+
+fn refusal(text: impl AsRef<[u8]>) -> String {
+    let result = CsvRows::new(io::Cursor::new(text.as_ref().to_vec()));
+    let error = result.map(|_| ()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Input, "{error}");
+    error.to_string()
+}
+
+#[test]
+fn a_row_has_the_line_that_an_editor_shows() {
+    let text = "email,note\r\n\r\na@x.io,\"two\r\nlines\"\r\n,\r\nb@x.io,\"\"\"quoted\"\"\"\r\n\"c@x.io\",\"\n\n\"\nd@x.io,";
+
+    let rows = rows(text);
+
+    let lines: Vec<_> = rows.iter().map(|row| row.line_number().unwrap()).collect();
+    assert_eq!(lines, [3, 6, 7, 10]);
+    assert_eq!(json_of(&rows[0])["properties"]["note"], "two\r\nlines");
+    assert_eq!(json_of(&rows[1])["properties"]["note"], "\"quoted\"");
+    assert_eq!(json_of(&rows[3]), json!({"email": "d@x.io"}));
+}
+
+#[test]
+fn a_byte_order_mark_and_any_common_delimiter_are_recognized() {
+    for (text, delimiter) in [
+        ("\u{feff}email,plan\na@x.io,pro\n", ','),
+        ("email;plan\na@x.io;pro\n", ';'),
+        ("email\tplan\r\na@x.io\tpro", '\t'),
+        ("email|plan\ra@x.io|pro\r", '|'),
+        ("sep=;\r\nemail;plan\r\na@x.io;pro\r\n", ';'),
+        ("\u{feff}sep=*\nemail*plan\na@x.io*pro\n", '*'),
+        ("\"Email, primary\";email;plan\n;a@x.io;pro\n", ';'),
+    ] {
+        let input = CsvInput::new(io::Cursor::new(text)).unwrap();
+
+        assert_eq!(input.delimiter_char(), delimiter);
+        let row = input.rows().unwrap().next().unwrap();
+        assert_eq!(
+            row.contact(),
+            Some(&NewContact::new("a@x.io").property("plan", "pro"))
+        );
+    }
+}
+
+#[test]
+fn the_delimiter_can_be_set_and_the_columns_are_guessed_anew() {
+    let text = "email*given name\na@x.io*Ada\n";
+
+    let input = CsvInput::new(text.as_bytes())
+        .unwrap()
+        .delimiter('*')
+        .unwrap();
+
+    assert_eq!(
+        input.columns().nth(1),
+        Some(("given name", &Column::FirstName))
+    );
+    let row = input.rows().unwrap().next().unwrap();
+    assert_eq!(
+        row.contact(),
+        Some(&NewContact::new("a@x.io").first_name("Ada"))
+    );
+    for unusable in ['é', '"', '\n'] {
+        let error = CsvInput::new(text.as_bytes())
+            .unwrap()
+            .delimiter(unusable)
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Input);
+    }
+}
+
+#[test]
+fn columns_are_guessed_and_can_be_changed_before_a_row_is_read() {
+    let text = "E-Mail,Given_name,Surname,Plan,Opted out,topic:news,Country,Email address\n";
+    assert_eq!(
+        columns(text),
+        [
+            "E-Mail is email",
+            "Given_name is first_name",
+            "Surname is last_name",
+            "Plan is property:Plan",
+            "Opted out is unsubscribed",
+            "topic:news is topic:news",
+            "Country is property:Country",
+            "Email address is property:Email address",
+        ]
+    );
+
+    let text = "Kunde,Mail,Land,Plan\n7,a@x.io,DE,pro\n";
+    let input = CsvInput::new(text.as_bytes()).unwrap();
+    let input = input.map("Kunde", Column::Key).unwrap();
+    let input = input
+        .map("Land", "property:country".parse().unwrap())
+        .unwrap();
+    let input = input
+        .map("Plan", Column::Ignored)
+        .unwrap()
+        .on_conflict(OnConflict::Skip);
+
+    let row = input.rows().unwrap().next().unwrap();
+    assert_eq!(row.key_text(), Some("7"));
+    let expected =
+        json!({"email": "a@x.io", "properties": {"country": "DE"}, "on_conflict": "skip"});
+    assert_eq!(json_of(&row), expected);
+}
+
+#[test]
+fn cells_are_trimmed_empty_ones_are_not_sent_and_only_exact_numbers_are_numbers() {
+    let text = "email,first name,seats,postcode,phone,rate,id,on_conflict\n\
+        \u{20}a@x.io , Ada,3,01067,+49 351,0.5,123456789012345678901234,error\n\
+        b@x.io,,,,,,,  \n";
+
+    let rows = rows(text);
+
+    let properties = json!({"seats": 3, "postcode": "01067", "phone": "+49 351", "rate": 0.5,
+        "id": "123456789012345678901234"});
+    assert_eq!(
+        json_of(&rows[0]),
+        json!({"email": "a@x.io", "first_name": "Ada", "properties": properties, "on_conflict": "error"})
+    );
+    assert_eq!(json_of(&rows[1]), json!({"email": "b@x.io"}));
+}
+
+#[test]
+fn consent_is_read_as_opt_outs_and_never_as_an_opt_in() {
+    let text = "email,subscribed,unsubscribe_reason,topic:news,topic:offers\n\
+        a@x.io,yes,,yes,yes\n\
+        b@x.io,no,,,\n\
+        c@x.io,unsubscribed,preferences,no,FALSE\n\
+        d@x.io,yes,,0,1\n";
+
+    let rows = rows(text);
+
+    let opt_outs: Vec<_> = rows.iter().map(ImportRow::opt_outs).collect();
+    let news = OptOut::Topic("news".to_owned());
+    assert_eq!(opt_outs[0], []);
+    assert_eq!(opt_outs[1], [OptOut::Everything(OptOutReason::Manual)]);
+    let preferences = OptOut::Everything(OptOutReason::Preferences);
+    let offers = OptOut::Topic("offers".to_owned());
+    assert_eq!(opt_outs[2], [preferences, news.clone(), offers]);
+    assert_eq!(opt_outs[3], [news]);
+}
+
+#[test]
+fn a_row_that_cannot_be_read_keeps_its_line_and_cells_and_the_next_one_is_read() {
+    let text = b"email,plan,unsubscribed\n\
+        a@x.io,pro\n\
+        b@x.io,pro,no,more\n\
+        ,pro,no\n\
+        d\xff@x.io,pro,no\n\
+        e@x.io,pro,maybe\n\
+        f@x.io,\"pro,no\n\
+        g@x.io,pro,no\n";
+
+    let rows = rows(text);
+
+    let reasons: Vec<_> = rows.iter().map(ImportRow::unreadable_reason).collect();
+    for (reason, expected) in reasons.iter().zip([
+        "2 cells, but the file has 3 columns",
+        "4 cells, but the file has 3 columns",
+        "no address",
+        "not UTF-8",
+        "column \"unsubscribed\": the cell says neither yes nor no",
+        "quote",
+    ]) {
+        assert!(reason.unwrap().contains(expected), "{reason:?}: {expected}");
+    }
+    let lines: Vec<_> = rows.iter().map(|row| row.line_number().unwrap()).collect();
+    assert_eq!(lines, [2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(rows[0].input_cells().unwrap(), ["a@x.io", "pro"]);
+    assert_eq!(
+        rows[3].input_cells().unwrap(),
+        ["d\u{fffd}@x.io", "pro", "no"]
+    );
+    assert_eq!(rows[5].input_cells().unwrap(), ["f@x.io,\"pro,no"]);
+    assert_eq!(
+        rows[6].contact(),
+        Some(&NewContact::new("g@x.io").property("plan", "pro"))
+    );
+}
+
+#[test]
+fn a_file_that_is_not_utf8_text_is_refused_and_the_error_says_how_to_save_it() {
+    let utf16: Vec<u8> = "\u{feff}email\n"
+        .encode_utf16()
+        .flat_map(u16::to_le_bytes)
+        .collect();
+    assert!(refusal(utf16).contains("UTF-16"));
+    assert!(refusal(b"PK\x03\x04\x14\x00\x00").contains("save it as CSV"));
+    assert!(refusal(b"email,caf\xe9\n").contains("not UTF-8"));
+    assert!(refusal("\u{feff}\r\n\n").contains("empty"));
+}
+
+#[test]
+fn a_file_without_an_address_column_is_refused_and_the_error_names_no_address() {
+    assert!(refusal("Adresse,Vorname\n").contains("\"Adresse\", \"Vorname\""));
+
+    let error = refusal("ada@example.com,Ada\n");
+    assert!(error.contains("names the columns"), "{error}");
+    assert!(!error.contains("ada@example.com"), "{error}");
+}
+
+#[test]
+fn a_column_that_may_say_who_opted_out_must_be_mapped() {
+    let text = "email,Status\na@x.io,unsubscribed\n";
+    assert!(refusal(text).contains("\"Status\""));
+
+    let input = CsvInput::new(text.as_bytes())
+        .unwrap()
+        .map("Status", Column::Subscribed)
+        .unwrap();
+    let row = input.rows().unwrap().next().unwrap();
+    assert_eq!(row.opt_outs(), [OptOut::Everything(OptOutReason::Manual)]);
+
+    let property = Column::Property("Status".to_owned());
+    let input = CsvInput::new(text.as_bytes())
+        .unwrap()
+        .map("Status", property)
+        .unwrap();
+    assert_eq!(input.rows().unwrap().count(), 1);
+}
+
+#[test]
+fn one_member_for_two_columns_is_refused() {
+    let input = CsvInput::new("email,Mail 2\n".as_bytes()).unwrap();
+    let error = input
+        .map("Mail 2", Column::Email)
+        .unwrap()
+        .rows()
+        .unwrap_err();
+    assert!(error.to_string().contains("`email`"), "{error}");
+    assert!(refusal("email,plan,plan\n").contains("`property:plan`"));
+
+    let error = CsvInput::new("email\n".as_bytes())
+        .unwrap()
+        .map("plan", Column::Key)
+        .unwrap_err();
+    assert!(error.to_string().contains("no column \"plan\""), "{error}");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_to_its_end_says_so_in_its_last_row() {
+    struct Broken;
+    impl Read for Broken {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::Error::other("the disk is gone"))
+        }
+    }
+    let long = format!("email\n{}", "a@x.io\n".repeat(20_000));
+
+    let rows: Vec<_> = CsvRows::new(io::Cursor::new(long).chain(Broken))
+        .unwrap()
+        .collect();
+
+    let last = rows.last().unwrap();
+    assert!(
+        last.unreadable_reason()
+            .unwrap()
+            .contains("the disk is gone")
+    );
+    assert!(rows.len() > 9_000);
+    assert!(
+        rows[..rows.len() - 1]
+            .iter()
+            .all(|row| row.contact().is_some())
+    );
+}
+
+#[test]
+fn a_reader_that_gives_one_byte_at_a_time_gives_the_same_rows() {
+    struct Dribble(io::Cursor<Vec<u8>>);
+    impl Read for Dribble {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let length = buffer.len().min(1);
+            self.0.read(&mut buffer[..length])
+        }
+    }
+    let text = "\u{feff}email;note\r\na@x.io;\"1\r\n2\"\r\nb@x.io;\r\n";
+
+    let dribbled: Vec<_> = CsvRows::new(Dribble(io::Cursor::new(text.into())))
+        .unwrap()
+        .collect();
+
+    assert_eq!(dribbled, rows(text));
+    assert_eq!(CsvRows::new(io::Cursor::new(text)).unwrap().count(), 2);
+}

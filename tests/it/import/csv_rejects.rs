@@ -1,0 +1,219 @@
+//! Rejects, and their way back.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
+use audience::contacts::{Contacts, NewContact, OnConflict, OptOutReason};
+use audience::import::{CsvInput, CsvRows, ImportReport, ImportRow, OptOut};
+use audience::mock::{Fault, MockServer};
+
+use crate::support::mock_builder;
+
+/// A file in memory that can be read after the import has closed it.
+#[derive(Clone, Default)]
+pub(super) struct SharedFile(Arc<Mutex<Vec<u8>>>);
+
+impl SharedFile {
+    pub(super) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl Write for SharedFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+async fn import<I>(contacts: &Contacts, rows: I) -> (ImportReport, String)
+where
+    I: IntoIterator<Item = ImportRow, IntoIter: Send + 'static>,
+{
+    let file = SharedFile::default();
+    let report = contacts.import(rows).rejects(file.clone()).await.unwrap();
+    (report, file.text())
+}
+
+fn read(text: &str) -> CsvRows {
+    CsvRows::new(io::Cursor::new(text.to_owned())).unwrap()
+}
+
+#[tokio::test]
+async fn the_mended_rejects_of_a_file_can_be_imported_again() {
+    let server = MockServer::builder().topic("news", true).start().await;
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+    let text = "E-Mail;Vorname;Surname;topic:news;plan\r\n\
+        a@x.io;;Ada;;=1+1\r\n\
+        nobody;Grace;Hopper;no;\"+49 351; \"\"x\"\"\r\n-\"\r\n\
+        c@x.io;Cy;Young;maybe;-5\r\n";
+
+    let (report, rejects) = import(&contacts, read(text)).await;
+
+    assert_eq!((report.created(), report.refused()), (1, 2));
+    let lines: Vec<_> = rejects.lines().collect();
+    assert_eq!(
+        lines[0],
+        "line,code,message,retryable,E-Mail,Vorname,Surname,topic:news,plan"
+    );
+    assert!(lines[1].starts_with("3,validation_error,"), "{rejects}");
+    assert!(
+        lines[1].ends_with(",false,nobody,Grace,Hopper,no,\"'+49 351; \"\"x\"\"\r")
+            || lines[1].contains("'+49")
+    );
+    assert!(rejects.contains("5,invalid_row,"), "{rejects}");
+
+    // Not mended, they are refused for the same reasons.
+    let (report, again) = import(&contacts, read(&rejects)).await;
+    assert_eq!(report.refused(), 2, "{again}");
+    assert!(again.contains("2,validation_error,"), "{again}");
+
+    let mended = rejects
+        .replace("nobody", "grace@x.io")
+        .replace("maybe", "no");
+    let (report, rejects) = import(&contacts, read(&mended)).await;
+    assert_eq!((report.created(), report.refused()), (2, 0), "{rejects}");
+    assert_eq!(rejects, "");
+    let grace = contacts.retrieve("grace@x.io").await.unwrap();
+    assert_eq!(grace.last_name.as_deref(), Some("Hopper"));
+    assert_eq!(grace.properties["plan"], "+49 351; \"x\"\r\n-");
+    assert!(!grace.topics["news"]);
+    let cy = contacts.retrieve("c@x.io").await.unwrap();
+    assert_eq!(
+        cy.properties
+            .get("plan")
+            .and_then(audience::contacts::PropertyValue::as_i64),
+        Some(-5)
+    );
+    let ada = contacts.retrieve("a@x.io").await.unwrap();
+    assert_eq!(ada.properties["plan"], "=1+1");
+}
+
+#[tokio::test]
+async fn rows_that_are_not_from_a_file_are_read_back_from_the_rejects_as_they_were() {
+    let server = MockServer::start().await;
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+    server.fault(Fault::status(400));
+    let full = NewContact::new("a@x.io")
+        .first_name("=Ada")
+        .last_name("O'Neill, \"x\"")
+        .property("seats", 3)
+        .property("postcode", "01067")
+        .property("three", "3")
+        .property("rate", 1.0)
+        .on_conflict(OnConflict::Skip);
+    let full = ImportRow::new(full)
+        .key("+7")
+        .opt_out(OptOut::Everything(OptOutReason::Preferences))
+        .opt_out(OptOut::Topic("a:b".to_owned()))
+        .opt_out(OptOut::Topic("news".to_owned()));
+    let empty_map = NewContact::new("b@x.io").properties(audience::contacts::Properties::new());
+    let sent = vec![
+        full,
+        ImportRow::new(empty_map),
+        ImportRow::new(NewContact::new("c@x.io")),
+    ];
+
+    let (report, rejects) = import(&contacts, sent.clone()).await;
+
+    assert_eq!(report.refused(), 3, "{report}");
+    for (read, sent) in read(&rejects).zip(&sent) {
+        assert_eq!(read.contact(), sent.contact(), "{rejects}");
+        assert_eq!(read.opt_outs(), sent.opt_outs());
+        assert_eq!(read.key_text(), sent.key_text());
+    }
+    assert_eq!(read(&rejects).count(), 3);
+}
+
+#[tokio::test]
+async fn a_row_applied_without_its_opt_out_is_a_reject_that_records_it_when_imported_again() {
+    let server = MockServer::start().await;
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+    server.fault(Fault::status(403).path("*/unsubscribe").times(1));
+
+    let (report, rejects) = import(
+        &contacts,
+        read("email,unsubscribed\na@x.io,yes\nb@x.io,no\n"),
+    )
+    .await;
+
+    assert_eq!((report.created(), report.opt_out_failed()), (1, 1));
+    assert!(rejects.contains("\n2,opt_out_failed,"), "{rejects}");
+    let (report, _) = import(&contacts, read(&rejects)).await;
+    assert_eq!((report.updated(), report.refused()), (1, 0));
+    assert!(contacts.retrieve("a@x.io").await.unwrap().unsubscribed);
+}
+
+#[tokio::test]
+async fn damage_in_the_rejects_is_not_imported() {
+    let server = MockServer::start().await;
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+    let rows = CsvRows::new(&b"email,first name\na@x.io,Andr\xe9\nb@x.io,\"B\n"[..]).unwrap();
+
+    let (report, rejects) = import(&contacts, rows).await;
+    assert_eq!(report.refused(), 2);
+    let (report, rejects) = import(&contacts, read(&rejects)).await;
+    assert_eq!(report.refused(), 2, "{rejects}");
+
+    let mended = rejects.replace("Andr\u{fffd}", "André");
+    let (report, _) = import(&contacts, read(&mended)).await;
+    assert_eq!((report.created(), report.refused()), (1, 1));
+}
+
+#[tokio::test]
+async fn rows_of_two_inputs_in_one_import_are_never_read_under_the_wrong_columns() {
+    let server = MockServer::start().await;
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+    let first = read("email,first name\nx,Ada\n");
+    let second = read("email,unsubscribed\ny,yes\n");
+    let third = [ImportRow::new(NewContact::new("z"))];
+
+    let (_, rejects) = import(&contacts, first.chain(second).chain(third)).await;
+
+    let rows: Vec<_> = read(&rejects).collect();
+    assert!(rows[0].contact().is_some());
+    assert!(rows[1].unreadable_reason().is_some() && rows[2].unreadable_reason().is_some());
+}
+
+#[test]
+fn the_leading_columns_of_rejects_are_not_columns_of_the_input() {
+    let text = "line,code,message,retryable,email,line\n7,x,y,true,a@x.io,'=1\n";
+    let input = CsvInput::new(text.as_bytes()).unwrap();
+
+    let names: Vec<_> = input.columns().map(|(name, _)| name.to_owned()).collect();
+    let row = input.rows().unwrap().next().unwrap();
+
+    assert_eq!(names, ["email", "line"]);
+    assert_eq!(row.line_number(), Some(2));
+    assert_eq!(row.input_cells().unwrap(), ["a@x.io", "=1"]);
+    // In any other file, an apostrophe is data.
+    let row = CsvRows::new("email,line\na@x.io,'=1\n".as_bytes())
+        .unwrap()
+        .next()
+        .unwrap();
+    assert_eq!(
+        row.contact(),
+        Some(&NewContact::new("a@x.io").property("line", "'=1"))
+    );
+}
+
+#[tokio::test]
+async fn a_column_name_that_begins_as_a_formula_keeps_its_name() {
+    let server = MockServer::start().await;
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+
+    let (_, rejects) = import(&contacts, read("email,@handle\nx,ada\n")).await;
+
+    assert!(
+        rejects.starts_with("line,code,message,retryable,email,'@handle\n"),
+        "{rejects}"
+    );
+    let row = read(&rejects).next().unwrap();
+    assert_eq!(
+        row.contact(),
+        Some(&NewContact::new("x").property("@handle", "ada"))
+    );
+}

@@ -1,0 +1,228 @@
+//! Batches that fail, a plan that is full, and keys that are refused.
+
+use std::time::Duration;
+
+use audience::import::{ImportRow, RowOutcome};
+use audience::mock::{Fault, MockServer};
+use audience::{Client, ErrorKind, RetryPolicy};
+use futures_util::StreamExt;
+use serde_json::json;
+
+use super::{JournalPath, batches, contacts, counts, numbered};
+use crate::support::{closed_url, in_time, ok, respond_with};
+
+const BATCH: &str = "/contacts/batch";
+
+#[tokio::test]
+async fn after_the_plan_is_full_no_further_batch_is_started_and_the_rest_is_not_sent() {
+    let server = MockServer::builder().contact_ceiling(250).start().await;
+    let journal = JournalPath::new();
+    let contacts = contacts(&server);
+
+    let import = contacts.import(numbered(2_000)).max_in_flight(2);
+    let report = in_time(import.journal(journal.open())).await.unwrap();
+
+    assert!(report.quota_exceeded() && !report.is_complete());
+    assert_eq!((report.created(), report.total()), (250, 2_000));
+    let sent = batches(&server).len() as u64;
+    assert!((3..=4).contains(&sent), "{sent}");
+    assert_eq!(report.refused(), sent * 100 - 250);
+    assert_eq!(report.not_sent(), 2_000 - sent * 100);
+
+    server.set_ceiling(None);
+    let import = contacts.import(numbered(2_000));
+    let report = in_time(import.journal(journal.open())).await.unwrap();
+
+    assert_eq!(counts(&report), [2_000, 0, 0, 0, 0, 0]);
+    assert_eq!(server.contact_count(), 2_000);
+}
+
+#[tokio::test]
+async fn a_refused_key_stops_the_import_at_once() {
+    let server = MockServer::start().await;
+    let client = Client::new(server.url(), server.sending_key()).unwrap();
+
+    let import = client.contacts().import(numbered(5_000));
+    let stopped = in_time(import).await.unwrap_err();
+
+    assert!(stopped.error().is_key_not_permitted());
+    assert_eq!(
+        batches(&server).len(),
+        2,
+        "those that were started together"
+    );
+    let report = stopped.report();
+    assert_eq!((report.not_sent(), report.total()), (200, 200));
+    assert!(
+        stopped
+            .to_string()
+            .starts_with("the import stopped before its end: 0 created")
+    );
+    assert_eq!(audience::Error::from(stopped).kind(), ErrorKind::Api);
+}
+
+#[tokio::test]
+async fn an_infinite_iterator_ends_with_a_refused_key() {
+    let server = MockServer::start().await;
+    let client = Client::new(server.url(), "wrong").unwrap();
+    let rows = (0_u64..).map(|n| format!("{n}@x.io"));
+
+    let stopped = in_time(client.contacts().import(rows)).await.unwrap_err();
+
+    assert!(stopped.error().is_unauthorized());
+}
+
+#[tokio::test]
+async fn a_result_list_of_another_length_names_the_batch() {
+    let server = respond_with(ok(json!({"data": [{"status": "created"}]}))).await;
+    let contacts = Client::new(server.uri(), "key").unwrap().contacts();
+    let rows = (0..150).map(|n| ImportRow::from(format!("{n}@x.io")).line(n + 2));
+
+    let report = in_time(contacts.import(rows).max_in_flight(1))
+        .await
+        .unwrap();
+    let stopping = contacts
+        .import(numbered(150))
+        .max_in_flight(1)
+        .stop_on_failure();
+    let stopped = in_time(stopping).await.unwrap_err();
+
+    let length = "the response has 1 results for";
+    assert_eq!(counts(&report), [0, 0, 0, 0, 0, 150]);
+    assert_eq!(
+        report.first_failure(),
+        Some(format!("create_batch: batch of lines 2 to 101: {length} 100 entries").as_str())
+    );
+    assert_eq!(
+        stopped.error().to_string(),
+        format!("create_batch: batch of rows 1 to 100: {length} 100 entries")
+    );
+    assert_eq!(counts(stopped.report()), [0, 0, 0, 0, 50, 100]);
+}
+
+#[tokio::test]
+async fn a_batch_that_fails_for_good_gives_its_rows_an_outcome_and_the_rest_goes_on() {
+    for (fault, outcome) in [
+        (Fault::status(500), RowOutcome::Unknown),
+        (Fault::close_after(), RowOutcome::Unknown),
+        (Fault::status(413), refused("payload_too_large", false)),
+        (Fault::status(429), refused("too_many_requests", true)),
+    ] {
+        let server = MockServer::start().await;
+        // Four attempts are made of what may be retried.
+        let times = if outcome.is_retryable() { 4 } else { 1 };
+        server.fault(fault.path(BATCH).after(1).times(times));
+        let mut outcomes = contacts(&server)
+            .import(numbered(250))
+            .max_in_flight(1)
+            .outcomes();
+        let mut found = Vec::new();
+        while let Some((_, outcome)) = in_time(outcomes.next()).await {
+            found.push(outcome);
+        }
+        let report = outcomes.finish().unwrap();
+
+        assert!(
+            report
+                .first_failure()
+                .unwrap()
+                .contains("batch of rows 101 to 200")
+        );
+        let is_same = |found: &RowOutcome| {
+            found.code() == outcome.code() && found.is_retryable() == outcome.is_retryable()
+        };
+        assert!(
+            found[100..200].iter().all(is_same),
+            "{outcome:?} {:?}",
+            found[100]
+        );
+    }
+}
+
+fn refused(code: &str, retryable: bool) -> RowOutcome {
+    let json = json!({"refused": {"code": code, "message": null, "retryable": retryable}});
+    serde_json::from_value(json).unwrap()
+}
+
+#[tokio::test]
+async fn rows_are_not_sent_if_nothing_listens() {
+    let client = Client::builder(closed_url(), "key").retry(RetryPolicy::none());
+    let contacts = client.build().unwrap().contacts();
+
+    let report = in_time(contacts.import(numbered(250))).await.unwrap();
+    let stopped = in_time(contacts.import(numbered(250)).stop_on_failure()).await;
+
+    assert_eq!(counts(&report), [0, 0, 0, 0, 250, 0]);
+    assert_eq!(stopped.unwrap_err().error().kind(), ErrorKind::Connect);
+}
+
+#[tokio::test]
+async fn retries_are_those_of_any_call_with_the_settings_of_the_import() {
+    let server = MockServer::start().await;
+    server.fault(Fault::status(503).times(9));
+    let delay = Duration::from_millis(1);
+    let policy = RetryPolicy::exponential()
+        .base_delay(delay)
+        .max_attempts(10);
+
+    let import = contacts(&server).import(numbered(10)).retry(policy);
+    let report = in_time(import).await.unwrap();
+
+    assert_eq!(counts(&report), [10, 0, 0, 0, 0, 0]);
+    assert_eq!(server.requests().len(), 10);
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_sent_is_refused_and_the_others_are_sent() {
+    let server = MockServer::start().await;
+    let number = audience::contacts::NewContact::new("nan@x.io").property("n", f64::NAN);
+    let rows = [
+        ImportRow::from("ada@x.io"),
+        ImportRow::unreadable("the row has 2 cells"),
+        ImportRow::new(number),
+        ImportRow::from("no address"),
+    ];
+
+    let report = in_time(contacts(&server).import(rows)).await.unwrap();
+
+    let by_code: Vec<_> = report.refused_by_code().collect();
+    assert_eq!(by_code, [("invalid_row", 2), ("validation_error", 1)]);
+    assert_eq!((report.created(), report.total()), (1, 4));
+    assert!(report.is_complete());
+}
+
+#[tokio::test]
+async fn an_empty_import_sends_nothing() {
+    let server = MockServer::start().await;
+
+    let report = in_time(contacts(&server).import(Vec::<String>::new()))
+        .await
+        .unwrap();
+
+    assert_eq!(report.total(), 0);
+    assert!(server.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_report_is_the_same_after_its_json() {
+    let server = MockServer::builder().contact_ceiling(120).start().await;
+    let rows = numbered(500)
+        .map(ImportRow::from)
+        .chain([ImportRow::unreadable("x")]);
+
+    let report = in_time(contacts(&server).import(rows).max_in_flight(1))
+        .await
+        .unwrap();
+
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["created"], 120);
+    assert_eq!(
+        json["refused"],
+        json!({"invalid_row": 1, "quota_exceeded": 80})
+    );
+    assert_eq!(json["not_sent"], 300);
+    assert_eq!(
+        serde_json::from_value::<audience::import::ImportReport>(json).unwrap(),
+        report
+    );
+}

@@ -1,0 +1,272 @@
+//! Imports that go on where a journal ends.
+
+use audience::contacts::{NewContact, OnConflict};
+use audience::import::{ImportRow, OptOut};
+use audience::mock::{Fault, MockServer};
+use audience::{Client, ErrorKind, RetryPolicy};
+
+use super::{JournalPath, batches, contacts, counts, numbered};
+use crate::support::{closed_url, in_time};
+
+#[tokio::test]
+async fn resuming_a_finished_import_sends_nothing_and_reports_the_same() {
+    let server = MockServer::builder().topic("news", true).start().await;
+    server.fault(Fault::status(413).path("/contacts/batch").after(2).times(1));
+    let journal = JournalPath::new();
+    let rows = || {
+        let bad = [
+            ImportRow::from("no address"),
+            ImportRow::unreadable("no cells"),
+        ];
+        let failed = ImportRow::from("eve@x.io").opt_out(OptOut::Topic("typo".into()));
+        let rows = numbered(350)
+            .map(ImportRow::from)
+            .chain(bad)
+            .chain([failed]);
+        rows.enumerate().map(|(n, row)| row.line(n as u64 + 2))
+    };
+    let contacts = contacts(&server);
+
+    let first = contacts
+        .import(rows())
+        .max_in_flight(1)
+        .journal(journal.open());
+    let first = in_time(first).await.unwrap();
+    let written = journal.read();
+    server.clear_requests();
+    let second = in_time(contacts.import(rows()).journal(journal.open()))
+        .await
+        .unwrap();
+
+    assert_eq!((first.refused(), first.opt_out_failed()), (103, 1));
+    assert_eq!(counts(&second), counts(&first));
+    assert_eq!(
+        second.refused_by_code().collect::<Vec<_>>(),
+        first.refused_by_code().collect::<Vec<_>>()
+    );
+    assert!(server.requests().is_empty());
+    assert_eq!(journal.read(), written);
+}
+
+#[tokio::test]
+async fn rows_that_were_not_sent_or_are_unknown_are_sent_by_the_next_import() {
+    let server = MockServer::start().await;
+    let journal = JournalPath::new();
+    // The second batch is lost for good, and the third is refused by a rate limit.
+    let lost = Fault::close_before()
+        .path("/contacts/batch")
+        .after(1)
+        .times(4);
+    server.fault(lost);
+    server.fault(Fault::status(429).path("/contacts/batch").after(5).times(4));
+    let contacts = contacts(&server);
+
+    let first = contacts
+        .import(numbered(450))
+        .max_in_flight(1)
+        .journal(journal.open());
+    let first = in_time(first).await.unwrap();
+    let second = in_time(contacts.import(numbered(450)).journal(journal.open()))
+        .await
+        .unwrap();
+
+    assert_eq!(counts(&first), [250, 0, 0, 100, 0, 100]);
+    assert_eq!(counts(&second), [450, 0, 0, 0, 0, 0]);
+}
+
+fn strict(count: usize) -> impl Iterator<Item = NewContact> + Send + 'static {
+    numbered(count).map(|contact| contact.on_conflict(OnConflict::Error))
+}
+
+#[tokio::test]
+async fn a_strict_row_with_an_unknown_outcome_is_reported_and_never_sent_again() {
+    let server = MockServer::start().await;
+    server.fault(Fault::close_after().path("/contacts/batch").times(1));
+    let journal = JournalPath::new();
+    let contacts = contacts(&server);
+
+    let first = contacts
+        .import(strict(150))
+        .max_in_flight(1)
+        .journal(journal.open());
+    let first = in_time(first).await.unwrap();
+    let second = in_time(contacts.import(strict(150)).journal(journal.open()))
+        .await
+        .unwrap();
+
+    assert_eq!(counts(&first), [50, 0, 0, 0, 0, 100]);
+    assert_eq!(counts(&second), counts(&first));
+    assert_eq!(batches(&server).len(), 2);
+}
+
+#[tokio::test]
+async fn strict_rows_in_flight_when_an_import_is_dropped_are_reported_and_not_sent() {
+    let server = MockServer::start().await;
+    let slow = Fault::delay(std::time::Duration::from_secs(20));
+    server.fault(slow.path("/contacts/batch").after(1).times(1));
+    let journal = JournalPath::new();
+    let contacts = contacts(&server);
+
+    let import = contacts
+        .import(strict(300))
+        .max_in_flight(1)
+        .journal(journal.open());
+    let import = tokio::spawn(import.into_future());
+    in_time(async {
+        while server.requests().len() < 2 {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    import.abort();
+    let resumed = in_time(contacts.import(strict(300)).journal(journal.open()))
+        .await
+        .unwrap();
+
+    assert_eq!(counts(&resumed), [200, 0, 0, 0, 0, 100]);
+    assert_eq!(batches(&server).len(), 3);
+}
+
+#[tokio::test]
+async fn strict_rows_that_were_certainly_not_applied_are_sent_by_the_next_import() {
+    let server = MockServer::builder().contact_ceiling(120).start().await;
+    let journal = JournalPath::new();
+    let nowhere = Client::builder(server.url(), server.full_key()).retry(RetryPolicy::none());
+    let contacts = nowhere.build().unwrap().contacts();
+    server.fault(Fault::status(429).path("/contacts/batch").times(1));
+
+    // A rate limit refuses the first batch, and the plan is full in the third.
+    let import = contacts.import(strict(400)).max_in_flight(1);
+    let first = in_time(import.journal(journal.open())).await.unwrap();
+    server.set_ceiling(None);
+    let second = in_time(contacts.import(strict(400)).journal(journal.open()))
+        .await
+        .unwrap();
+
+    assert_eq!(counts(&first), [120, 0, 0, 180, 100, 0]);
+    assert_eq!(counts(&second), [400, 0, 0, 0, 0, 0]);
+}
+
+#[tokio::test]
+async fn a_journal_of_other_rows_is_refused_before_anything_is_sent() {
+    let server = MockServer::start().await;
+    let journal = JournalPath::new();
+    let contacts = contacts(&server);
+    in_time(contacts.import(numbered(250)).journal(journal.open()))
+        .await
+        .unwrap();
+    let written = journal.read();
+    server.clear_requests();
+
+    let others = numbered(250).map(|contact| contact.first_name("N"));
+    let other_rows = in_time(contacts.import(others).journal(journal.open()))
+        .await
+        .unwrap_err();
+    let other_setting = numbered(250).map(|contact| contact.on_conflict(OnConflict::Skip));
+    let other_setting = contacts.import(other_setting).journal(journal.open());
+    let other_setting = in_time(other_setting).await.unwrap_err();
+    let elsewhere = Client::new(closed_url(), "key").unwrap().contacts();
+    let elsewhere = elsewhere.import(numbered(250)).journal(journal.open());
+    let elsewhere = in_time(elsewhere).await.unwrap_err();
+
+    for (stopped, reason) in [
+        (other_rows, "other rows"),
+        (other_setting, "other rows"),
+        (elsewhere, "another service"),
+    ] {
+        assert_eq!(stopped.error().kind(), ErrorKind::Input);
+        assert!(
+            stopped.error().to_string().contains(reason),
+            "{}",
+            stopped.error()
+        );
+    }
+    assert!(server.requests().is_empty());
+    assert_eq!(journal.read(), written);
+}
+
+#[tokio::test]
+async fn rows_that_differ_later_are_found_when_they_are_read_and_no_batch_follows() {
+    let server = MockServer::start().await;
+    let journal = JournalPath::new();
+    let contacts = contacts(&server);
+    in_time(contacts.import(numbered(250)).journal(journal.open()))
+        .await
+        .unwrap();
+    server.clear_requests();
+
+    let changed = numbered(1_000).enumerate().map(|(n, row)| match n {
+        180 => row.first_name("N"),
+        _ => row,
+    });
+    let changed = in_time(contacts.import(changed).journal(journal.open())).await;
+    let shorter = in_time(contacts.import(numbered(150)).journal(journal.open())).await;
+
+    for stopped in [changed.unwrap_err(), shorter.unwrap_err()] {
+        assert!(
+            stopped.error().to_string().contains("other rows"),
+            "{}",
+            stopped.error()
+        );
+    }
+    assert!(server.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_file_that_has_grown_is_continued() {
+    let server = MockServer::start().await;
+    let journal = JournalPath::new();
+    let contacts = contacts(&server);
+
+    in_time(contacts.import(numbered(50)).journal(journal.open()))
+        .await
+        .unwrap();
+    let report = in_time(contacts.import(numbered(60)).journal(journal.open()))
+        .await
+        .unwrap();
+
+    assert_eq!(counts(&report), [60, 0, 0, 0, 0, 0]);
+    assert_eq!(batches(&server)[1].len(), 10);
+}
+
+#[tokio::test]
+async fn a_stream_that_waits_after_its_first_rows_is_imported_with_a_journal_and_resumed() {
+    let server = MockServer::start().await;
+    let journal = JournalPath::new();
+    let contacts = contacts(&server);
+    let (sender, rows) = futures_util::stream::iter(numbered(5)).map_waiting();
+
+    let import = contacts.import_stream(rows).journal(journal.open());
+    let import = tokio::spawn(import.into_future());
+    in_time(async {
+        while server.contact_count() < 5 {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    drop(sender);
+    let first = in_time(import).await.unwrap().unwrap();
+    let second = in_time(contacts.import(numbered(150)).journal(journal.open()))
+        .await
+        .unwrap();
+
+    assert_eq!(counts(&first), [5, 0, 0, 0, 0, 0]);
+    assert_eq!(counts(&second), [150, 0, 0, 0, 0, 0]);
+}
+
+trait Waiting: futures_util::Stream + Sized {
+    /// After the last item, waits until the sender is dropped.
+    fn map_waiting(
+        self,
+    ) -> (
+        tokio::sync::oneshot::Sender<()>,
+        impl futures_util::Stream<Item = Self::Item>,
+    ) {
+        use futures_util::StreamExt;
+        let (sender, end) = tokio::sync::oneshot::channel();
+        let wait = futures_util::stream::once(end).filter_map(async |_| None);
+        (sender, self.chain(wait))
+    }
+}
+
+impl<S: futures_util::Stream> Waiting for S {}

@@ -1,0 +1,149 @@
+//! The files of journals: torn, foreign, shared or impossible to write.
+
+use std::time::Duration;
+
+use audience::ErrorKind;
+use audience::import::Journal;
+use audience::mock::{Fault, MockServer};
+
+use super::{JournalPath, contacts, counts, numbered};
+use crate::support::in_time;
+
+#[tokio::test]
+async fn a_journal_that_was_cut_at_any_byte_is_continued() {
+    let server = MockServer::start().await;
+    let journal = JournalPath::new();
+    let contacts = contacts(&server);
+    in_time(contacts.import(numbered(250)).journal(journal.open()))
+        .await
+        .unwrap();
+    let whole = journal.read();
+    let header = whole.find('\n').unwrap() + 1;
+
+    for length in (0..whole.len()).filter(|n| *n < 8 || n % 13 == 0 || n.abs_diff(header) < 3) {
+        for zeros in [0, 5] {
+            journal.write(&whole[..length]);
+            if zeros > 0 && length >= header && !whole[..length].ends_with('\n') {
+                let zeros = "\0".repeat(zeros);
+                journal.write(format!("{}{zeros}", &whole[..length]));
+            }
+            let import = contacts.import(numbered(250)).journal(journal.open());
+            let report = in_time(import).await.unwrap();
+
+            assert_eq!(report.created() + report.updated(), 250, "{length}");
+            let resumed = in_time(contacts.import(numbered(250)).journal(journal.open())).await;
+            assert_eq!(resumed.unwrap().total(), 250, "{length}");
+        }
+    }
+}
+
+#[test]
+fn a_file_of_another_program_is_refused_and_left_as_it_is() {
+    let finished = r#"{"finished":{"rows":[[0,0]],"fingerprint":1,"outcomes":"c"}}"#;
+    let header = r#"{"import":{"version":1,"service":"s","first_rows":1,"fingerprint":1}}"#;
+    for content in [
+        "email,name\nada@x.io,Ada\n",
+        "email,name",
+        "{}\n",
+        "{\"import\":{\"foo\":1}}",
+        "{\"import\": not json",
+        "\0\0\0",
+        "\n",
+        "[",
+        finished,
+        &format!("{finished}\n"),
+        &format!("{header}\n{header}\n"),
+        &format!("{header}\n{finished}\n{finished}\n"),
+        &format!("{header}\n{{}}"),
+        &format!(
+            "{header}\n{{\"finished\":{{\"rows\":[[0,99]],\"fingerprint\":1,\"outcomes\":\"c\"}}}}\n"
+        ),
+        &format!("{header}\n{{\"started\":[[0,18446744073709551615]]}}\n"),
+        &(header.replace("\"first_rows\":1", "\"first_rows\":101") + "\n"),
+    ] {
+        let journal = JournalPath::new();
+        journal.write(content);
+
+        let refused = Journal::open(&journal);
+
+        if let Err(error) = &refused {
+            assert_eq!(error.kind(), ErrorKind::Config);
+            assert!(error.to_string().contains("choose another file"), "{error}");
+        }
+        assert!(refused.is_err(), "{content}");
+        assert_eq!(journal.read(), content);
+    }
+}
+
+#[test]
+fn opening_a_journal_does_not_change_it() {
+    let header = r#"{"import":{"version":1,"service":"s","first_rows":1,"fingerprint":1}}"#;
+    let journal = JournalPath::new();
+    let torn = format!("{header}\n{{\"finis");
+    journal.write(&torn);
+
+    assert!(!journal.open().is_empty());
+
+    assert_eq!(journal.read(), torn);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_device_is_no_journal() {
+    for device in ["/dev/full", "/dev/zero", "/dev/null"] {
+        let error = Journal::open(device).unwrap_err();
+
+        assert_eq!(error.to_string(), "the journal must be a regular file");
+    }
+    assert!(Journal::open("/no/such/directory/journal").is_err());
+}
+
+#[tokio::test]
+async fn a_second_import_with_the_same_journal_is_refused_while_the_first_runs() {
+    let server = MockServer::start().await;
+    server.fault(Fault::delay(Duration::from_secs(20)).times(1));
+    let journal = JournalPath::new();
+    let contacts = contacts(&server);
+    let first = contacts.import(numbered(50)).journal(journal.open());
+    let first = tokio::spawn(first.into_future());
+    while server.requests().is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+
+    let second = in_time(contacts.import(numbered(50)).journal(journal.open())).await;
+
+    let second = second.unwrap_err();
+    assert!(
+        second
+            .error()
+            .to_string()
+            .contains("another import is using the journal")
+    );
+    first.abort();
+    let third = in_time(contacts.import(numbered(50)).journal(journal.open()))
+        .await
+        .unwrap();
+    assert_eq!(counts(&third), [0, 50, 0, 0, 0, 0]);
+}
+
+#[tokio::test]
+async fn an_import_stops_if_another_program_writes_to_its_journal() {
+    let server = MockServer::start().await;
+    let slow = Fault::delay(Duration::from_millis(300)).after(1).times(1);
+    server.fault(slow);
+    let journal = JournalPath::new();
+    let import = contacts(&server).import(numbered(1_000)).max_in_flight(1);
+    let import = tokio::spawn(import.journal(journal.open()).into_future());
+    while server.requests().len() < 2 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+
+    journal.write(journal.read() + "another program\n");
+    let stopped = in_time(import).await.unwrap().unwrap_err();
+
+    assert_eq!(stopped.error().kind(), ErrorKind::Config);
+    assert_eq!(stopped.error().to_string(), "could not write the journal");
+    // The journal cannot restore the second batch, so it is not reported as applied.
+    assert_eq!(counts(stopped.report()), [100, 0, 0, 0, 0, 100]);
+    assert_eq!(server.requests().len(), 2);
+}

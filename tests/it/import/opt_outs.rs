@@ -1,0 +1,162 @@
+//! Opt-outs of rows, and those that exist.
+
+use audience::contacts::{NewContact, OnConflict, OptOutReason};
+use audience::import::{ImportRow, OptOut, RowOutcome};
+use audience::mock::{Fault, MockServer};
+use futures_util::StreamExt;
+use serde_json::json;
+
+use super::{JournalPath, batches, contacts, counts};
+use crate::support::in_time;
+
+const EVERYTHING: OptOut = OptOut::Everything(OptOutReason::Preferences);
+
+async fn server() -> MockServer {
+    MockServer::builder()
+        .topic("news", true)
+        .topic("offers", true)
+        .start()
+        .await
+}
+
+#[tokio::test]
+async fn an_opt_out_is_recorded_with_its_reason_after_the_contact_exists() {
+    let server = server().await;
+    let rows = [
+        ImportRow::from("Ada@x.io").opt_out(EVERYTHING),
+        ImportRow::from("bob@x.io").opt_out(OptOut::Topic("news".into())),
+        ImportRow::from("eve@x.io")
+            .opt_out(OptOut::Everything(OptOutReason::Manual))
+            .opt_out(OptOut::Topic("offers".into())),
+        ImportRow::from("dan@x.io"),
+    ];
+
+    let report = in_time(contacts(&server).import(rows)).await.unwrap();
+
+    assert_eq!(counts(&report), [4, 0, 0, 0, 0, 0]);
+    let reason = |address| server.contact(address).unwrap().unsubscribe_reason;
+    assert_eq!(
+        ["ada@x.io", "bob@x.io", "eve@x.io", "dan@x.io"].map(reason),
+        ["preferences", "", "manual", ""]
+    );
+    let answers = |address| json!(server.contact(address).unwrap().answers);
+    assert_eq!(answers("bob@x.io"), json!({"news": false}));
+    assert_eq!(answers("eve@x.io"), json!({"offers": false}));
+    let paths: Vec<_> = server
+        .requests()
+        .into_iter()
+        .map(|request| request.path)
+        .collect();
+    assert_eq!(paths[0], "/contacts/batch");
+    assert_eq!(paths.len(), 5);
+}
+
+#[tokio::test]
+async fn an_import_keeps_every_opt_out_and_never_subscribes() {
+    let server = server().await;
+    server.seed(json!({"contacts": [
+        {"email": "ada@x.io", "unsubscribed": true, "unsubscribe_reason": "manual"},
+        {"email": "bob@x.io", "topics": {"news": false}},
+    ]}));
+    server.report_spam("eve@x.io");
+    let rows = ["ada@x.io", "bob@x.io", "eve@x.io"]
+        .map(|address| NewContact::new(address).first_name("N"));
+
+    let report = in_time(contacts(&server).import(rows)).await.unwrap();
+
+    assert_eq!(report.refused(), 0);
+    assert!(server.contact("ada@x.io").unwrap().unsubscribed);
+    assert_eq!(
+        json!(server.contact("bob@x.io").unwrap().answers),
+        json!({"news": false})
+    );
+    assert!(
+        server
+            .requests()
+            .iter()
+            .all(|request| !request.path.contains("subscribe"))
+    );
+}
+
+#[tokio::test]
+async fn a_row_whose_opt_out_failed_says_which_and_why() {
+    let server = server().await;
+    let rows = [
+        ImportRow::from("ada@x.io")
+            .opt_out(OptOut::Topic("typo".into()))
+            .opt_out(EVERYTHING),
+        ImportRow::from("bob@x.io").opt_out(EVERYTHING),
+    ];
+
+    let mut outcomes = contacts(&server).import(rows).outcomes();
+    let (_, ada) = outcomes.next().await.unwrap();
+    let (_, bob) = outcomes.next().await.unwrap();
+    assert!(outcomes.next().await.is_none());
+    let report = outcomes.finish().unwrap();
+
+    let RowOutcome::OptOutFailed { code, message } = ada else {
+        panic!("{ada:?}");
+    };
+    assert_eq!(code.as_str(), "not_found");
+    assert!(
+        message
+            .unwrap()
+            .starts_with("the opt-out of the topic \"typo\" was not recorded: ")
+    );
+    assert_eq!(bob, RowOutcome::Created);
+    assert_eq!(
+        (report.created(), report.opt_out_failed(), report.refused()),
+        (1, 1, 1)
+    );
+    // The other opt-out of the row was recorded nevertheless.
+    assert!(server.contact("ada@x.io").unwrap().unsubscribed);
+}
+
+#[tokio::test]
+async fn the_opt_outs_of_a_refused_row_are_not_sent_and_those_of_a_skipped_row_are() {
+    let server = server().await;
+    server.seed(json!({"contacts": [{"email": "ada@x.io"}, {"email": "bob@x.io"}]}));
+    let row = |address: &str, conflict| {
+        let contact = NewContact::new(address).on_conflict(conflict);
+        ImportRow::new(contact).opt_out(EVERYTHING)
+    };
+    let rows = [
+        row("ada@x.io", OnConflict::Error),
+        row("bob@x.io", OnConflict::Skip),
+    ];
+
+    let report = in_time(contacts(&server).import(rows)).await.unwrap();
+
+    assert_eq!(counts(&report), [0, 0, 1, 1, 0, 0]);
+    assert!(!server.contact("ada@x.io").unwrap().unsubscribed);
+    assert!(server.contact("bob@x.io").unwrap().unsubscribed);
+}
+
+#[tokio::test]
+async fn a_key_that_is_refused_for_opt_outs_stops_the_import_and_a_resumed_one_records_them() {
+    let server = server().await;
+    server.fault(Fault::status(401).path("/contacts/*/unsubscribe").times(1));
+    let journal = JournalPath::new();
+    let rows = || {
+        let address = |n: u32| ImportRow::from(format!("{n}@x.io")).opt_out(EVERYTHING);
+        (0..300).map(address)
+    };
+    let contacts = contacts(&server);
+
+    let import = contacts
+        .import(rows())
+        .journal(journal.open())
+        .max_in_flight(1);
+    let stopped = in_time(import).await.unwrap_err();
+
+    assert!(stopped.error().is_unauthorized());
+    assert_eq!(stopped.report().opt_out_failed(), 100);
+    assert_eq!((batches(&server).len(), server.requests().len()), (1, 2));
+
+    let report = in_time(contacts.import(rows()).journal(journal.open()))
+        .await
+        .unwrap();
+
+    assert_eq!(counts(&report), [200, 100, 0, 0, 0, 0]);
+    assert!(server.contacts().iter().all(|contact| contact.unsubscribed));
+}

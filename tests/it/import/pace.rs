@@ -1,0 +1,159 @@
+//! How many batches are in flight, seen from the service.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use audience::{Client, RetryPolicy};
+
+use super::paced_service::PacedService;
+use super::{counts, numbered};
+use crate::support::{in_time, mock_builder};
+
+const DELAY: Duration = Duration::from_millis(20);
+
+fn contacts(service: &PacedService, policy: RetryPolicy) -> audience::contacts::Contacts {
+    let client = Client::builder(&service.url, "key").retry(policy);
+    client.build().unwrap().contacts()
+}
+
+fn patient() -> RetryPolicy {
+    let policy = RetryPolicy::exponential().max_attempts(50);
+    policy
+        .base_delay(Duration::from_millis(5))
+        .max_delay(Duration::from_millis(20))
+}
+
+#[tokio::test]
+async fn two_batches_start_and_one_more_follows_after_each_clean_round_up_to_the_ceiling() {
+    let service = PacedService::start(DELAY, |_, _| (200, None)).await;
+
+    let import = contacts(&service, patient())
+        .import(numbered(12_000))
+        .max_in_flight(6);
+    let report = in_time(import).await.unwrap();
+
+    assert_eq!(report.created(), 12_000);
+    let seen: Vec<_> = service
+        .arrivals()
+        .iter()
+        .map(|arrival| arrival.in_flight)
+        .collect();
+    assert!(
+        seen[..3].iter().all(|in_flight| *in_flight <= 2),
+        "{seen:?}"
+    );
+    assert_eq!(seen.iter().max(), Some(&6), "{seen:?}");
+}
+
+#[tokio::test]
+async fn one_batch_at_a_time_is_one_at_a_time() {
+    let service = PacedService::start(Duration::from_millis(2), |_, _| (200, None)).await;
+
+    in_time(
+        contacts(&service, patient())
+            .import(numbered(2_000))
+            .max_in_flight(1),
+    )
+    .await
+    .unwrap();
+
+    assert!(
+        service
+            .arrivals()
+            .iter()
+            .all(|arrival| arrival.in_flight == 1)
+    );
+}
+
+#[tokio::test]
+async fn a_service_that_takes_no_more_than_four_at_once_gets_about_four_and_all_rows() {
+    for status in [429, 503] {
+        let service = PacedService::start(DELAY, move |_, in_flight| match in_flight {
+            0..=4 => (200, None),
+            _ => (status, None),
+        })
+        .await;
+
+        let report = in_time(contacts(&service, patient()).import(numbered(20_000)))
+            .await
+            .unwrap();
+
+        assert_eq!(counts(&report), [20_000, 0, 0, 0, 0, 0]);
+        let arrivals = service.arrivals();
+        let refused = arrivals.len() - 200;
+        assert!((1..100).contains(&refused), "{refused} refused");
+        let most = arrivals.iter().map(|arrival| arrival.in_flight).max();
+        assert!(most <= Some(8), "{most:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_retry_after_holds_back_all_batches() {
+    let refused_at = std::sync::Arc::new(Mutex::new(None));
+    let noted = refused_at.clone();
+    let service = PacedService::start(DELAY, move |number, _| match number {
+        10 => {
+            *noted.lock().unwrap() = Some(Instant::now());
+            (429, Some(1))
+        }
+        _ => (200, None),
+    })
+    .await;
+    let waiting = std::sync::Arc::new(Mutex::new(0));
+    let most = waiting.clone();
+
+    let import = contacts(&service, patient())
+        .import(numbered(6_000))
+        .on_progress(move |progress| {
+            let mut most = most.lock().unwrap();
+            *most = (*most).max(progress.waiting());
+        });
+    let report = in_time(import).await.unwrap();
+
+    assert_eq!(report.created(), 6_000);
+    let refused_at = refused_at.lock().unwrap().unwrap();
+    // Those that were on their way when the response was sent.
+    let grace = Duration::from_millis(200);
+    let held = service.arrivals().into_iter().filter(|arrival| {
+        let after = arrival.at.saturating_duration_since(refused_at);
+        after > grace && after < Duration::from_millis(950)
+    });
+    assert_eq!(held.count(), 0);
+    assert!(
+        *waiting.lock().unwrap() > 1,
+        "the progress shows all that wait"
+    );
+}
+
+#[tokio::test]
+async fn a_timeout_halves_the_number_too() {
+    let server = audience::mock::MockServer::start().await;
+    server.fault(
+        audience::mock::Fault::delay(Duration::from_secs(5))
+            .after(30)
+            .times(1),
+    );
+    let limits = std::sync::Arc::new(Mutex::new(Vec::new()));
+    let seen = limits.clone();
+
+    let import = mock_builder(&server)
+        .build()
+        .unwrap()
+        .contacts()
+        .import(numbered(10_000));
+    let import = import
+        .timeout(Duration::from_secs(1))
+        .on_progress(move |progress| {
+            seen.lock().unwrap().push(progress.limit());
+        });
+    let report = in_time(import).await.unwrap();
+
+    assert_eq!(report.total(), 10_000);
+    let limits = limits.lock().unwrap();
+    assert!(
+        limits
+            .windows(2)
+            .any(|pair| pair[1] <= pair[0] / 2 + 1 && pair[1] < pair[0]),
+        "{limits:?}"
+    );
+}

@@ -1,0 +1,79 @@
+//! The progress that is shown while an import runs.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use audience::contacts::Contacts;
+use audience::import::{Import, Progress};
+use audience::mock::{Fault, MockServer};
+
+use super::{JournalPath, contacts, numbered};
+use crate::support::in_time;
+
+async fn progress_of(import: Import) -> Vec<Progress> {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let shown = seen.clone();
+    let import = import.on_progress(move |progress| shown.lock().unwrap().push(*progress));
+    in_time(import).await.unwrap();
+    std::mem::take(&mut *seen.lock().unwrap())
+}
+
+#[tokio::test]
+async fn progress_goes_up_to_the_total_and_counts_retries() {
+    let server = MockServer::start().await;
+    server.fault(Fault::status(503).path("/contacts/batch").after(2).times(3));
+    let contacts: Contacts = contacts(&server);
+
+    let seen = progress_of(contacts.import(numbered(1_050).collect::<Vec<_>>())).await;
+
+    assert!(
+        seen.windows(2)
+            .all(|pair| pair[0].finished() <= pair[1].finished())
+    );
+    assert!(seen.iter().all(|progress| progress.total() == Some(1_050)));
+    assert!(seen.iter().all(|progress| progress.in_flight() <= 16));
+    let last = seen.last().unwrap();
+    assert_eq!(
+        (last.finished(), last.retries(), last.waiting()),
+        (1_050, 3, 0)
+    );
+    assert_eq!((last.in_flight(), last.resumed()), (0, 0));
+    assert!(last.rate() > 0.0);
+    assert_eq!(last.remaining(), Some(Duration::ZERO));
+    let halfway = seen
+        .iter()
+        .find(|progress| progress.finished() >= 500)
+        .unwrap();
+    assert!(halfway.remaining() > Some(Duration::ZERO));
+}
+
+#[tokio::test]
+async fn the_total_is_what_the_caller_says_or_what_the_iterator_knows() {
+    let server = MockServer::start().await;
+    let contacts = contacts(&server);
+    let rows = || numbered(2_000).filter(|_| true);
+
+    let unknown = progress_of(contacts.import(rows())).await;
+    let said = progress_of(contacts.import(rows()).total(2_000)).await;
+
+    assert_eq!(unknown[0].total(), None);
+    assert_eq!(unknown[0].remaining(), None);
+    assert!(said.iter().all(|progress| progress.total() == Some(2_000)));
+}
+
+#[tokio::test]
+async fn rows_of_a_journal_are_shown_as_resumed_and_not_counted_in_the_rate() {
+    let server = MockServer::start().await;
+    let contacts = contacts(&server);
+    let journal = JournalPath::new();
+    in_time(contacts.import(numbered(5_000)).journal(journal.open()))
+        .await
+        .unwrap();
+
+    let seen = progress_of(contacts.import(numbered(5_000)).journal(journal.open())).await;
+
+    let last = seen.last().unwrap();
+    assert_eq!((last.finished(), last.resumed()), (5_000, 5_000));
+    assert!(last.rate().abs() < f64::EPSILON);
+    assert!(seen.len() > 2, "it is shown while the journal is read");
+}
