@@ -125,6 +125,12 @@ impl Call<ListContacts> {
         Iter::new(self.call.pages(), self.runtime)
     }
 
+    /// Returns an iterator over all contacts after the cursor in full, each of them retrieved, several at once:
+    /// see [`ListContacts::full`].
+    pub fn full(self) -> Iter<Contact> {
+        Iter::new(self.call.full(), self.runtime)
+    }
+
     /// Counts the contacts that match: see [`ListContacts::count`].
     pub fn count(self) -> Call<CountContacts> {
         self.map(ListContacts::count)

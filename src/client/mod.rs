@@ -86,6 +86,7 @@ mod request;
 mod response;
 mod retry;
 mod retry_policy;
+mod running_call;
 mod send;
 mod trace;
 mod transport;
@@ -104,3 +105,4 @@ pub(crate) use options::{CallDeadline, CallOptions, call_settings, opaque_debug}
 pub(crate) use request::{Operation, Request, RetrySafety, is_set_by_http};
 pub(crate) use response::Success;
 pub use retry_policy::RetryPolicy;
+pub(crate) use running_call::RunningCall;

@@ -75,7 +75,7 @@ impl Success {
     }
 
     /// Decodes the body like [`object`](Self::object), without saying why it is invalid.
-    pub(crate) fn valid_object<T: DeserializeOwned>(&self) -> Option<T> {
+    pub(crate) fn valid_object<'a, T: Deserialize<'a>>(&'a self) -> Option<T> {
         parse(self.body()).ok().map(|Object(value)| value)
     }
 

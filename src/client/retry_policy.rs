@@ -24,10 +24,10 @@ use std::time::Duration;
 /// # `Retry-After`
 ///
 /// A response may ask for a longer wait with a `Retry-After` header, in seconds or as a date. The client
-/// then waits for that time or the backoff, whichever is longer. It adds a random time of up to 10 % or
-/// `base_delay`, whichever is longer, so that not all clients come back at once. If the service asks for
-/// more than `max_retry_after`, or for a wait past the deadline, the call fails at once, and
-/// [`Error::retry_after`](crate::Error::retry_after) says when to call again.
+/// then waits for that time or the backoff, whichever is longer. It adds a random time of up to 10 %, so that
+/// not all clients come back at once; a wait shorter than `base_delay` becomes up to `base_delay` long. If
+/// the service asks for more than `max_retry_after`, or for a wait past the deadline, the call fails at once,
+/// and [`Error::retry_after`](crate::Error::retry_after) says when to call again.
 ///
 /// A 429 with a `Retry-After` concerns the key, not one call, so it holds back all clones of the client
 /// until then, for an hour at most: retries and new calls wait too, also under [`none`](Self::none). A call

@@ -10,6 +10,20 @@ use super::request::{Operation, Request};
 use super::response::HttpResponse;
 use crate::Error;
 
+/// Makes a future that another task polls belong to the current span.
+#[cfg(feature = "tracing")]
+pub(super) fn in_current_span<F: Future>(work: F) -> impl Future<Output = F::Output> {
+    use tracing::instrument::{Instrument, WithSubscriber};
+
+    work.in_current_span().with_current_subscriber()
+}
+
+/// Makes a future that another task polls belong to the current span.
+#[cfg(not(feature = "tracing"))]
+pub(super) fn in_current_span<F: Future>(work: F) -> F {
+    work
+}
+
 /// The span of a whole call. The spans of its attempts are below it.
 pub(super) struct CallSpan {
     #[cfg(feature = "tracing")]

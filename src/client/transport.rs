@@ -88,21 +88,9 @@ impl Transport {
         url: &Url,
         limit: AttemptLimit,
     ) -> Result<HttpResponse, FailedAttempt> {
-        let mut sending = self
+        let mut response = self
             .http
-            .request(request.method.clone(), url.clone())
-            .headers(request.headers.clone())
-            .headers(self.headers.clone());
-        if let Some(body) = &request.body {
-            let json = HeaderMap::from_iter([(CONTENT_TYPE, JSON)]);
-            sending = sending.headers(json).body(body.clone());
-        } else if matches!(request.method, Method::POST | Method::PUT | Method::PATCH) {
-            // Some servers respond 411 if these methods have no length, even without a body.
-            sending = sending.header(CONTENT_LENGTH, 0);
-        }
-        let mut response = sending
-            .timeout(limit.time())
-            .send()
+            .execute(self.http_request(request, url, limit))
             .await
             .map_err(|error| FailedAttempt::while_sending(error, url, limit))?;
         if response.url() != url {
@@ -121,6 +109,27 @@ impl Transport {
             headers,
             body,
         })
+    }
+
+    /// Returns the request as reqwest sends it. A builder would copy the headers one by one.
+    fn http_request(&self, request: &Request, url: &Url, limit: AttemptLimit) -> reqwest::Request {
+        let mut headers = self.headers.clone();
+        for (name, value) in &request.headers {
+            if !self.headers.contains_key(name) {
+                headers.append(name, value.clone());
+            }
+        }
+        let mut http = reqwest::Request::new(request.method.clone(), url.clone());
+        if let Some(body) = &request.body {
+            headers.insert(CONTENT_TYPE, JSON);
+            *http.body_mut() = Some(body.clone().into());
+        } else if matches!(request.method, Method::POST | Method::PUT | Method::PATCH) {
+            // Some servers respond 411 if these methods have no length, even without a body.
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
+        *http.headers_mut() = headers;
+        *http.timeout_mut() = Some(limit.time());
+        http
     }
 
     /// Returns the full URL of a request.

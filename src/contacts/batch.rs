@@ -1,13 +1,7 @@
-use http::Method;
-use serde::Deserialize;
-use serde_json::value::RawValue;
-
-use super::{BatchEntry, BatchReport, Contacts, NewContact};
+use super::batch_exchange::{self, OPERATION, SentEntry};
+use super::{BatchReport, Contacts, NewContact};
 use crate::Error;
-use crate::client::{Endpoint, Object, Operation, Request, RetrySafety, Success, endpoint_builder};
-
-/// The largest number of entries in a batch (interface section 8).
-pub const MAX_BATCH: usize = 100;
+use crate::client::{Endpoint, Operation, Request, Success, endpoint_builder};
 
 impl Contacts {
     /// Creates 1 to [`MAX_BATCH`] contacts in one request (interface section 4.2).
@@ -52,6 +46,8 @@ impl Contacts {
     /// # Ok(()) }
     /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
+    ///
+    /// [`MAX_BATCH`]: super::MAX_BATCH
     pub fn create_batch(&self, contacts: impl IntoIterator<Item: Into<NewContact>>) -> CreateBatch {
         let entries = contacts.into_iter().map(Into::into).collect();
         CreateBatch::new(&self.client, Batch { entries })
@@ -68,64 +64,28 @@ pub(super) struct Batch {
     entries: Vec<NewContact>,
 }
 
-#[derive(Deserialize)]
-struct Results<'a> {
-    #[serde(borrow)]
-    data: Vec<&'a RawValue>,
-}
-
 impl Endpoint for Batch {
     type Output = BatchReport;
 
     fn operation(&self) -> Operation {
-        Operation {
-            name: "create_batch",
-            template: "/contacts/batch",
-        }
+        OPERATION
     }
 
     fn request(&self) -> Result<Request, Error> {
-        self.check()?;
-        let retry_safety = if self.entries.iter().any(NewContact::fails_on_conflict) {
-            RetrySafety::OnlyIfNotApplied
-        } else {
-            RetrySafety::Safe
-        };
-        Request::new(Method::POST, ["contacts", "batch"], retry_safety)?
-            .without_target()
-            .json(&self.entries)
+        batch_exchange::request(&self.entries)
     }
 
     fn decode(&self, success: Success) -> Result<BatchReport, Error> {
-        let Object(Results { data }) = success.json()?;
-        let (results, sent) = (data.len(), self.entries.len());
-        if results != sent {
-            let message = format!("the response has {results} results for {sent} entries");
-            return Err(Error::decode(message));
-        }
-        let pairs = data.iter().zip(&self.entries);
-        let entries = pairs.map(|(result, sent)| BatchEntry::read(result, sent));
-        Ok(BatchReport::new(entries).after_attempts(success.attempts()))
-    }
-}
-
-impl Batch {
-    fn check(&self) -> Result<(), Error> {
-        match self.entries.len() {
-            0 => Err(Error::input(format!(
-                "the batch is empty; send 1 to {MAX_BATCH} entries"
-            ))),
-            1..=MAX_BATCH => self.entries.iter().try_for_each(NewContact::check),
-            count => Err(Error::input(format!(
-                "the batch has {count} entries; send at most {MAX_BATCH} in one batch"
-            ))),
-        }
+        batch_exchange::decode(&success, self.entries.iter().map(SentEntry::from))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use http::Method;
+
     use super::*;
+    use crate::client::RetrySafety;
     use crate::contacts::OnConflict;
     use crate::{ErrorKind, Outcome};
 

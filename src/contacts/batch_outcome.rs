@@ -61,6 +61,19 @@ impl BatchOutcome {
         matches!(self, Self::Failed { .. } | Self::Unknown)
     }
 
+    /// Reads a status of section 2.5, which is not empty.
+    pub(super) fn read<'a>(status: &str, message: impl FnOnce() -> Option<&'a str>) -> Self {
+        match status {
+            "created" => Self::Created,
+            "updated" => Self::Updated,
+            "skipped" => Self::Skipped,
+            slug => Self::Failed {
+                code: ErrorCode::from_slug(slug),
+                message: message().map(str::to_owned),
+            },
+        }
+    }
+
     /// Returns the status and the message, as in section 2.5.
     fn status(&self) -> (Option<&str>, Option<&str>) {
         match self {
@@ -138,13 +151,7 @@ fn text(member: Option<&PropertyValue>) -> Option<&str> {
 impl From<ResultEntry> for BatchOutcome {
     fn from(entry: ResultEntry) -> Self {
         match text(entry.status.as_ref()) {
-            Some("created") => Self::Created,
-            Some("updated") => Self::Updated,
-            Some("skipped") => Self::Skipped,
-            Some(slug) => Self::Failed {
-                code: ErrorCode::from_slug(slug),
-                message: entry.message().map(str::to_owned),
-            },
+            Some(status) => Self::read(status, || entry.message()),
             None => Self::Unknown,
         }
     }

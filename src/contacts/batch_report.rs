@@ -1,10 +1,8 @@
 use serde::{Deserialize, Serialize, Serializer};
-use serde_json::value::RawValue;
 
 use super::batch_outcome::{BatchOutcome, ResultEntry};
-use super::{NewContact, OnConflict};
+use super::new_contact::OnConflict;
 use crate::ErrorCode;
-use crate::client::Object;
 
 /// The results of a batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -142,7 +140,7 @@ impl BatchEntry {
         }
     }
 
-    /// Sets the [`on_conflict`](NewContact::on_conflict) that the entry was sent with. Default:
+    /// Sets the [`on_conflict`](super::NewContact::on_conflict) that the entry was sent with. Default:
     /// [`OnConflict::Upsert`].
     #[must_use]
     pub fn on_conflict(mut self, choice: OnConflict) -> Self {
@@ -186,15 +184,13 @@ impl BatchEntry {
         }
     }
 
-    /// Reads the result of an entry that was sent. A result that is not an object tells nothing.
-    pub(super) fn read(result: &RawValue, sent: &NewContact) -> Self {
-        let result = serde_json::from_str(result.get()).map(|Object(result)| result);
-        let mut entry = Self::from(result.unwrap_or_else(|_| ResultEntry::default()));
-        if entry.email.is_empty() {
-            sent.email().clone_into(&mut entry.email);
+    /// Sets what is known of the entry from sending it.
+    pub(super) fn sent_as(mut self, email: &str, fails_on_conflict: bool) -> Self {
+        if self.email.is_empty() {
+            email.clone_into(&mut self.email);
         }
-        entry.fails_on_conflict = sent.fails_on_conflict();
-        entry
+        self.fails_on_conflict = fails_on_conflict;
+        self
     }
 }
 

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use super::full::{FullContactStream, RetrieveEach};
 use super::page_items::RawPage;
 use super::paging::{LIST, PageCursor, PageStep};
 use super::{ContactStream, ListContacts, Page, PageStream};
@@ -49,6 +50,40 @@ impl ListContacts {
     /// after three failures in a row, of any kind: see [`PageStream`].
     pub fn pages(self) -> PageStream {
         PageStream::new(self.start(), move |cursor| self.fetch(cursor, Page::read))
+    }
+
+    /// Returns a stream of all contacts after the cursor in full: with family name, reason and topics, which
+    /// lists lack (interface section 2.3).
+    ///
+    /// Each contact of the list is retrieved, 8 at a time, and returned in the order of the list: see
+    /// [`FullContactStream`].
+    ///
+    /// # Example: who may get the newsletter
+    ///
+    /// ```
+    /// # #[cfg(feature = "mock")]
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # server.topic("news", true);
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create_batch(["ada@example.com", "bob@example.com"]).await?;
+    /// use futures_util::TryStreamExt;
+    ///
+    /// let mut readers = Vec::new();
+    /// let mut stream = contacts.list().limit(200).full();
+    /// while let Some(contact) = stream.try_next().await? {
+    ///     if !contact.unsubscribed && contact.topics.get("news") == Some(&true) {
+    ///         readers.push(contact.email);
+    ///     }
+    /// }
+    /// assert_eq!(readers, ["bob@example.com", "ada@example.com"]);
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "mock"))] fn main() {}
+    /// ```
+    pub fn full(self) -> FullContactStream {
+        let call = &self.call;
+        let retrieve = RetrieveEach::new(&call.client, &call.options);
+        FullContactStream::new(self.stream(), retrieve)
     }
 
     /// Counts the contacts that match, opted-out and malformed ones included.

@@ -69,9 +69,9 @@ impl Sender {
     }
 
     async fn create(&self, rows: &[NumberedRow], watch: &Arc<Watch>) -> SentBatch {
-        let batch = rows.iter().filter_map(|row| row.row.contact());
-        let call = self.contacts.create_batch(batch);
-        match call.with_options(self.options(watch)).await {
+        let batch: Vec<_> = rows.iter().filter_map(|row| row.row.contact()).collect();
+        let call = self.contacts.create_kept_batch(&batch, self.options(watch));
+        match call.await {
             Ok(report) => {
                 let outcomes: Vec<_> = report.entries.into_iter().map(outcome_of).collect();
                 let is_quota = outcomes.iter().any(is_quota_exceeded);

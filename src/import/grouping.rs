@@ -5,9 +5,9 @@
 //! because it was not sent or nobody knows whether it was applied, later rows of its address are not sent:
 //! the earlier row would undo them.
 
-use std::collections::{HashSet, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::VecDeque;
 
+use super::address_set::{AddressHash, AddressSet};
 use super::row::NumberedRow;
 use crate::contacts::MAX_BATCH;
 
@@ -18,13 +18,13 @@ const MAX_WAITING: usize = 2 * MAX_BATCH;
 #[derive(Debug, Default)]
 pub(super) struct Grouping {
     /// In input order.
-    pending: VecDeque<NumberedRow>,
+    pending: VecDeque<(AddressHash, NumberedRow)>,
     /// How many of the pending rows have an address in flight.
     waiting: usize,
     /// The addresses of the batches in flight. No two of them share one.
-    in_flight: HashSet<String>,
-    /// The hashes of the addresses whose rows are not sent. Hashes, because there may be many.
-    given_up: HashSet<u64>,
+    in_flight: AddressSet,
+    /// The addresses whose rows are not sent.
+    given_up: AddressSet,
 }
 
 impl Grouping {
@@ -45,52 +45,52 @@ impl Grouping {
 
     /// Returns the number of the first row that is not sent.
     pub(super) fn first_pending(&self) -> Option<u64> {
-        self.pending.front().map(|row| row.number)
+        self.pending.front().map(|(_, row)| row.number)
     }
 
     /// Returns whether a row is not to be sent, because of an earlier row of its address.
     pub(super) fn is_given_up(&self, row: &NumberedRow) -> bool {
-        !self.given_up.is_empty() && self.given_up.contains(&hash(&row.address))
+        !self.given_up.is_empty() && self.given_up.contains(&AddressHash::new(&row.address))
     }
 
     /// Gives up an address, and removes its rows that are not sent.
     pub(super) fn give_up(&mut self, address: &str) -> Vec<NumberedRow> {
-        self.given_up.insert(hash(address));
+        self.given_up.insert(AddressHash::new(address));
         let (removed, left) = std::mem::take(&mut self.pending)
             .into_iter()
-            .partition::<VecDeque<_>, _>(|row| row.address == address);
+            .partition::<VecDeque<_>, _>(|(_, row)| row.address == address);
         self.pending = left;
         self.count_waiting();
-        removed.into()
+        removed.into_iter().map(|(_, row)| row).collect()
     }
 
     /// Adds the next row of the input.
     pub(super) fn push(&mut self, row: NumberedRow) {
-        self.waiting += usize::from(self.in_flight.contains(&row.address));
-        self.pending.push_back(row);
+        let address = AddressHash::new(&row.address);
+        self.waiting += usize::from(self.in_flight.contains(&address));
+        self.pending.push_back((address, row));
     }
 
     /// Takes the rows of the next batch, and marks their addresses as in flight. Empty if every row has
     /// to wait.
     pub(super) fn take_batch(&mut self) -> Vec<NumberedRow> {
         let mut batch = Vec::with_capacity(self.sendable().min(MAX_BATCH));
-        let mut left = VecDeque::with_capacity(self.pending.len());
-        while let Some(row) = self.pending.pop_front() {
-            if batch.len() == MAX_BATCH {
-                left.push_back(row);
-                break;
-            }
-            if self.in_flight.contains(&row.address) {
-                left.push_back(row);
+        let mut addresses = Vec::with_capacity(batch.capacity());
+        let mut waiting = Vec::new();
+        while batch.len() < MAX_BATCH
+            && let Some((address, row)) = self.pending.pop_front()
+        {
+            if self.in_flight.contains(&address) {
+                waiting.push((address, row));
             } else {
                 batch.push(row);
+                addresses.push(address);
             }
         }
-        left.append(&mut self.pending);
-        self.pending = left;
-        for row in &batch {
-            self.in_flight.insert(row.address.clone());
+        for row in waiting.into_iter().rev() {
+            self.pending.push_front(row);
         }
+        self.in_flight.extend(addresses);
         self.count_waiting();
         batch
     }
@@ -98,7 +98,7 @@ impl Grouping {
     /// Marks the addresses of a batch as no longer in flight.
     pub(super) fn finish<'a>(&mut self, addresses: impl IntoIterator<Item = &'a str>) {
         for address in addresses {
-            self.in_flight.remove(address);
+            self.in_flight.remove(&AddressHash::new(address));
         }
         self.count_waiting();
     }
@@ -106,19 +106,16 @@ impl Grouping {
     /// Takes all rows that are not sent, in input order.
     pub(super) fn take_pending(&mut self) -> impl Iterator<Item = NumberedRow> {
         self.waiting = 0;
-        std::mem::take(&mut self.pending).into_iter()
+        let pending = std::mem::take(&mut self.pending);
+        pending.into_iter().map(|(_, row)| row)
     }
 
     fn count_waiting(&mut self) {
-        let waits = |row: &&NumberedRow| self.in_flight.contains(&row.address);
-        self.waiting = self.pending.iter().filter(waits).count();
+        let addresses = self.pending.iter().map(|(address, _)| address);
+        self.waiting = addresses
+            .filter(|address| self.in_flight.contains(address))
+            .count();
     }
-}
-
-fn hash(address: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    address.hash(&mut hasher);
-    hasher.finish()
 }
 
 #[cfg(test)]

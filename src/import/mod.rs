@@ -68,6 +68,7 @@
 //! [`Contacts::import`]: crate::contacts::Contacts::import
 //! [`Contacts::import_stream`]: crate::contacts::Contacts::import_stream
 
+mod address_set;
 mod batch;
 mod builder;
 mod checks;

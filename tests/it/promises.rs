@@ -110,6 +110,7 @@ const _: () = {
     error::<VerifyError>();
     stream::<ContactStream>();
     stream::<PageStream>();
+    stream::<FullContactStream>();
     call::<CreateContact>();
     call::<CreateBatch>();
     call::<RetrieveContact>();
