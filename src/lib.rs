@@ -73,6 +73,9 @@ pub mod contacts;
 mod error;
 #[cfg(feature = "import")]
 #[cfg_attr(docsrs, doc(cfg(feature = "import")))]
+pub mod export;
+#[cfg(feature = "import")]
+#[cfg_attr(docsrs, doc(cfg(feature = "import")))]
 pub mod import;
 #[cfg(any(feature = "client", feature = "webhooks"))]
 mod json;

@@ -61,7 +61,7 @@ impl<B> Call<B> {
         self.runtime.wait(self.call.into_future())?
     }
 
-    fn map<C>(self, change: impl FnOnce(B) -> C) -> Call<C> {
+    pub(super) fn map<C>(self, change: impl FnOnce(B) -> C) -> Call<C> {
         Call {
             call: change(self.call),
             runtime: self.runtime,

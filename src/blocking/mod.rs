@@ -37,6 +37,8 @@ mod builder;
 mod call;
 mod client;
 mod contacts;
+#[cfg(feature = "import")]
+mod export;
 mod iter;
 mod runtime;
 mod settings;

@@ -6,6 +6,7 @@
 
 mod client;
 mod examples;
+mod export;
 mod mock_contract;
 mod mock_server;
 mod promises;
