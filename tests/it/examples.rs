@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 /// The programs by name. Cargo builds them if a single test was asked for.
-static EXAMPLES: LazyLock<BTreeMap<String, PathBuf>> = LazyLock::new(|| {
+pub(crate) static EXAMPLES: LazyLock<BTreeMap<String, PathBuf>> = LazyLock::new(|| {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let build = Command::new(env!("CARGO"))
         .args(["build", "--locked", "--quiet", "--examples"])
@@ -64,6 +64,7 @@ fn an_argument_that_an_example_cannot_use_is_a_usage_error() {
         ("sync_contacts", &["a.csv", "b.csv"], "'b.csv'"),
         ("webhook_axum", &["--port", "http"], "--port"),
         ("webhook_actix", &["--port", "70000"], "--port"),
+        ("export_csv", &["--property", "plan"], "NAME=VALUE"),
         ("mock_server", &["--topic", "news"], "NAME=true"),
         ("send_event", &event[..1], "TYPE"),
         (
