@@ -101,6 +101,9 @@ pub mod contacts;
 #[cfg(feature = "client")]
 mod error;
 // The guides name items of these features.
+#[cfg(feature = "import")]
+#[cfg_attr(docsrs, doc(cfg(feature = "import")))]
+pub mod export;
 #[cfg(all(
     any(doc, doctest),
     feature = "client",

@@ -38,6 +38,8 @@ mod call;
 mod client;
 mod contacts;
 #[cfg(feature = "import")]
+mod export;
+#[cfg(feature = "import")]
 #[cfg_attr(docsrs, doc(cfg(feature = "import")))]
 mod import;
 mod iter;

@@ -9,6 +9,9 @@ use crate::client::{
 };
 use crate::rule::Rule;
 
+/// The largest page the service returns (interface section 8).
+pub(super) const LARGEST_PAGE: u32 = 200;
+
 impl Contacts {
     /// Lists contacts, newest first (interface section 4.4).
     ///
@@ -145,7 +148,7 @@ impl ListContacts {
     }
 
     /// Returns the cursor that the list starts after.
-    pub(super) fn start(&self) -> Option<String> {
+    pub(crate) fn start(&self) -> Option<String> {
         self.call.endpoint.after.clone()
     }
 
@@ -170,6 +173,39 @@ impl ListContacts {
             .send(LIST, request, options.clone(), move |success| {
                 read(&success)
             })
+    }
+}
+
+#[cfg(feature = "import")]
+impl ListContacts {
+    /// Returns the base URL of the service.
+    pub(crate) fn base_url(&self) -> String {
+        self.call.client.base_url()
+    }
+
+    /// Returns the part of the query string that says which contacts the list has.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Input` if the filters cannot be sent.
+    pub(crate) fn filters(&self) -> Result<String, Error> {
+        let filters = List {
+            limit: None,
+            after: None,
+            ..self.call.endpoint.clone()
+        };
+        filters.request().map(|request| request.query)
+    }
+
+    /// Sets the largest page if no limit is set.
+    pub(crate) fn large_pages(mut self) -> Self {
+        self.call.endpoint.limit_or_insert(LARGEST_PAGE);
+        self
+    }
+
+    /// Returns the contacts of the same service.
+    pub(crate) fn contacts(&self) -> Contacts {
+        self.call.client.contacts()
     }
 }
 

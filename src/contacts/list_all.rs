@@ -4,14 +4,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::full::{FullContactStream, RetrieveEach};
+use super::list::LARGEST_PAGE;
 use super::page_items::RawPage;
 use super::paging::{LIST, PageCursor, PageStep};
 use super::{ContactStream, ListContacts, Page, PageStream};
 use crate::Error;
 use crate::client::{ResponseFuture, Started, Success, opaque_debug};
-
-/// The largest page the service returns (interface section 8).
-const LARGEST_PAGE: u32 = 200;
 
 impl ListContacts {
     /// Returns a stream of all contacts after the cursor. It fetches one page at a time, when it is

@@ -16,7 +16,7 @@ use crate::client::opaque_debug;
 /// fetches the next page when that one is used up, or [ahead](Self::prefetch). [`PageStream`] documents its errors and its end.
 ///
 /// A malformed item, which does not have the form of section 2.3, is an error in its place:
-/// [`ErrorKind::Decode`], and [`Error::body`] has the JSON of the item. The next poll continues after it.
+/// [`ErrorKind::Decode`](crate::ErrorKind::Decode), and [`Error::body`] has the JSON of the item. The next poll continues after it.
 /// Malformed items never end the stream.
 ///
 /// # Example: count the contacts that opted out

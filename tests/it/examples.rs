@@ -67,6 +67,7 @@ fn an_argument_that_an_example_cannot_use_is_a_usage_error() {
         ("import_csv", &["--map", "Plan=fist_name"], "property:NAME"),
         ("webhook_axum", &["--port", "http"], "--port"),
         ("webhook_actix", &["--port", "70000"], "--port"),
+        ("export_csv", &["--property", "plan"], "NAME=VALUE"),
         ("mock_server", &["--topic", "news"], "NAME=true"),
         ("send_event", &event[..1], "TYPE"),
         (

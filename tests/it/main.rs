@@ -6,6 +6,7 @@
 
 mod client;
 mod examples;
+mod export;
 mod guides;
 mod import;
 mod mock_contract;

@@ -1,0 +1,182 @@
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::column::Column;
+use crate::Timestamp;
+use crate::contacts::{Contact, ContactSummary, Properties, PropertyValue, UnsubscribeReason};
+
+/// A contact to export: in full, or as lists return it.
+///
+/// Methods that take one take a reference to either.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+#[non_exhaustive]
+pub enum ExportedContact<'a> {
+    /// In full (interface section 2.1).
+    Full(&'a Contact),
+    /// As lists return it (section 2.3).
+    Summary(&'a ContactSummary),
+}
+
+impl<'a> ExportedContact<'a> {
+    /// Returns the text of a column. Empty if the contact lacks it. `columns` are all columns.
+    pub(super) fn text(self, column: &Column, columns: &[Column]) -> Cow<'a, str> {
+        match column {
+            Column::Id => Cow::from(self.id()),
+            Column::Email => self.email().into(),
+            Column::FirstName => self.first_name().into(),
+            Column::LastName => self.last_name().into(),
+            Column::Unsubscribed => self.is_unsubscribed().to_string().into(),
+            Column::UnsubscribeReason => self.reason().into(),
+            Column::CreatedAt => self.created_at().to_string().into(),
+            Column::Topic(name) => match self.topic(name) {
+                Some(answer) => answer.to_string().into(),
+                None => "".into(),
+            },
+            Column::OtherTopics => self.other_topics(columns).into(),
+            Column::Property(name) => match self.properties().get(name) {
+                Some(PropertyValue::String(text)) => text.as_str().into(),
+                Some(value) => value.to_string().into(),
+                None => "".into(),
+            },
+            Column::OtherProperties => self.other_properties(columns).into(),
+        }
+    }
+
+    /// Returns whether the column has text that people entered, rather than a number, a time or a name of the
+    /// service.
+    pub(super) fn is_free_text(self, column: &Column) -> bool {
+        match column {
+            Column::Id | Column::Unsubscribed | Column::CreatedAt => false,
+            Column::Topic(_) | Column::OtherTopics | Column::OtherProperties => false,
+            Column::Property(name) => {
+                matches!(self.properties().get(name), Some(PropertyValue::String(_)))
+            }
+            Column::Email | Column::FirstName | Column::LastName | Column::UnsubscribeReason => {
+                true
+            }
+        }
+    }
+
+    fn id(self) -> &'a str {
+        match self {
+            Self::Full(contact) => &contact.id,
+            Self::Summary(contact) => &contact.id,
+        }
+    }
+
+    fn email(self) -> &'a str {
+        match self {
+            Self::Full(contact) => &contact.email,
+            Self::Summary(contact) => &contact.email,
+        }
+    }
+
+    fn first_name(self) -> &'a str {
+        let name = match self {
+            Self::Full(contact) => &contact.first_name,
+            Self::Summary(contact) => &contact.first_name,
+        };
+        name.as_deref().unwrap_or_default()
+    }
+
+    fn last_name(self) -> &'a str {
+        match self {
+            Self::Full(contact) => contact.last_name.as_deref().unwrap_or_default(),
+            Self::Summary(_) => "",
+        }
+    }
+
+    fn is_unsubscribed(self) -> bool {
+        match self {
+            Self::Full(contact) => contact.unsubscribed,
+            Self::Summary(contact) => contact.unsubscribed,
+        }
+    }
+
+    fn reason(self) -> &'a str {
+        match self {
+            Self::Full(contact) => contact
+                .unsubscribe_reason
+                .as_ref()
+                .map_or("", UnsubscribeReason::as_str),
+            Self::Summary(_) => "",
+        }
+    }
+
+    fn created_at(self) -> Timestamp {
+        match self {
+            Self::Full(contact) => contact.created_at,
+            Self::Summary(contact) => contact.created_at,
+        }
+    }
+
+    fn topic(self, name: &str) -> Option<bool> {
+        match self {
+            Self::Full(contact) => contact.topics.get(name).copied(),
+            Self::Summary(_) => None,
+        }
+    }
+
+    fn properties(self) -> &'a Properties {
+        match self {
+            Self::Full(contact) => &contact.properties,
+            Self::Summary(contact) => &contact.properties,
+        }
+    }
+
+    /// Returns the topics without a column of their own, as a JSON object.
+    fn other_topics(self, columns: &[Column]) -> String {
+        let Self::Full(contact) = self else {
+            return String::new();
+        };
+        let has_column = |topic: &str| {
+            let is_it = |column: &Column| matches!(column, Column::Topic(name) if name == topic);
+            columns.iter().any(is_it)
+        };
+        object(contact.topics.iter().filter(|(name, _)| !has_column(name)))
+    }
+
+    /// Returns the properties without a column of their own, as a JSON object.
+    fn other_properties(self, columns: &[Column]) -> String {
+        let has_column = |property: &str| {
+            let is_it =
+                |column: &Column| matches!(column, Column::Property(name) if name == property);
+            columns.iter().any(is_it)
+        };
+        object(
+            self.properties()
+                .into_iter()
+                .filter(|(name, _)| !has_column(name)),
+        )
+    }
+}
+
+/// Writes a JSON object. Empty if it has no members.
+fn object<'a, V: Serialize + 'a>(members: impl Iterator<Item = (&'a String, &'a V)>) -> String {
+    let members: BTreeMap<_, _> = members.collect();
+    if members.is_empty() {
+        return String::new();
+    }
+    json(&members)
+}
+
+/// Writes JSON on one line.
+pub(super) fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value)
+        .expect("a contact has text keys and values that JSON can represent")
+}
+
+impl<'a> From<&'a Contact> for ExportedContact<'a> {
+    fn from(contact: &'a Contact) -> Self {
+        Self::Full(contact)
+    }
+}
+
+impl<'a> From<&'a ContactSummary> for ExportedContact<'a> {
+    fn from(contact: &'a ContactSummary) -> Self {
+        Self::Summary(contact)
+    }
+}

@@ -1,0 +1,67 @@
+//! Export contacts to a file, as CSV or as JSON lines, with a cursor file to resume by.
+//!
+//! [`ListContacts::export`] writes a list to a file, page by page, and records after each page how far it is. A
+//! crash at any moment neither loses nor repeats a contact: see [`Export`]. The formats, [`Csv`] and [`JsonLines`],
+//! also work by themselves: they turn one contact into one line of text.
+//!
+//! # Which format
+//!
+//! JSON lines are exact: numbers, text and empty values keep their type, and serde reads each line into the
+//! [`Contact`](crate::contacts::Contact) that was exported. CSV is for spreadsheets, and for other services.
+//! [`contacts.import`](crate::contacts::Contacts::import) takes both: see [`ImportRow`](crate::import::ImportRow) and
+//! [`Csv`].
+//!
+//! # In short or in full
+//!
+//! Lists lack the family name, the reason of an opt-out and the topics (interface section 2.3).
+//! [`Export::full`] retrieves each contact, so its export has them and takes a request for each contact. Consent can
+//! be carried over only from a full export.
+//!
+//! # Example: the paying contacts, as CSV
+//!
+//! ```
+//! # #[cfg(feature = "mock")]
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+//! # let server = audience::mock::MockServer::start().await;
+//! # let contacts = server.client().contacts();
+//! # contacts.create(audience::contacts::NewContact::new("ada@example.com").property("plan", "pro")).await?;
+//! # let path = std::env::temp_dir().join(format!("audience-export-{}.csv", std::process::id()));
+//! use audience::export::Csv;
+//! use audience::rule::{Condition, Rule};
+//!
+//! let on_pro = Rule::all([Condition::property("plan").is("pro")]);
+//! let columns = Csv::new(["email", "first_name", "plan"]);
+//! let report = contacts.list().rule(on_pro).export(&path, columns).resume().await?;
+//!
+//! println!("{} contacts", report.contacts());
+//! # assert_eq!(std::fs::read_to_string(&path).unwrap(), "email,first_name,plan\nada@example.com,,pro\n");
+//! # std::fs::remove_file(&path).unwrap();
+//! # std::fs::remove_file(path.with_extension("csv.cursor")).unwrap();
+//! # Ok(()) }
+//! # #[cfg(not(feature = "mock"))] fn main() {}
+//! ```
+//!
+//! [`ListContacts::export`]: crate::contacts::ListContacts::export
+
+mod builder;
+mod column;
+mod contact;
+mod csv;
+mod cursor_file;
+mod error;
+mod find;
+mod format;
+mod json_lines;
+mod output;
+mod parts;
+mod report;
+mod row;
+
+pub use builder::Export;
+pub use column::Column;
+pub use contact::ExportedContact;
+pub use csv::Csv;
+pub use error::ExportError;
+pub use format::Format;
+pub use json_lines::JsonLines;
+pub use report::ExportReport;

@@ -1,0 +1,196 @@
+//! The file that an export writes.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::ExportReport;
+use super::cursor_file::{CursorFile, Record, Settings, sync_folder};
+use crate::Error;
+
+/// The file, and the record of how far it is.
+#[derive(Debug)]
+pub(super) struct Output {
+    file: File,
+    cursor_file: CursorFile,
+    record: Record,
+}
+
+impl Output {
+    /// Begins a file, with this header and the cursor that the list starts after.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Config` if a file cannot be written.
+    pub(super) fn begin(
+        path: &Path,
+        cursor_file: CursorFile,
+        settings: Settings,
+        header: &str,
+        start: Option<String>,
+    ) -> Result<Self, Error> {
+        let record = Record {
+            export: settings,
+            cursor: start,
+            length: header.len() as u64,
+            finished: false,
+            report: ExportReport::default(),
+        };
+        // The old record is removed first: it must not describe the new file.
+        let begun = cursor_file.remove().and_then(|()| {
+            let mut file = File::create(path)?;
+            if !file.metadata()?.is_file() {
+                return Err(io::Error::other("it is not a regular file"));
+            }
+            file.write_all(header.as_bytes())?;
+            file.sync_all()?;
+            sync_folder(path)?;
+            cursor_file.write(&record)?;
+            Ok(file)
+        });
+        Ok(Self {
+            file: begun.map_err(unwritable)?,
+            cursor_file,
+            record,
+        })
+    }
+
+    /// Continues a file, without what a crash has left after its recorded end.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Config` if the file is missing, shorter than recorded, or cannot be written.
+    pub(super) fn resume(
+        path: &Path,
+        cursor_file: CursorFile,
+        mut record: Record,
+    ) -> Result<Self, Error> {
+        record.report.resumed = record.report.contacts;
+        let opened = OpenOptions::new().write(true).open(path);
+        let mut file = opened.map_err(|error| {
+            let message =
+                "could not open the file of the export; to begin anew, export without `resume`";
+            Error::config(message).caused_by(error)
+        })?;
+        let length = file.metadata().map_err(unwritable)?.len();
+        if length < record.length {
+            return Err(Error::config(
+                "the file is shorter than its cursor file says; to begin anew, export without `resume`",
+            ));
+        }
+        if !record.finished {
+            file.set_len(record.length).map_err(unwritable)?;
+        }
+        file.seek(SeekFrom::Start(record.length))
+            .map_err(unwritable)?;
+        Ok(Self {
+            file,
+            cursor_file,
+            record,
+        })
+    }
+
+    /// Appends lines, and records the cursor after them. The lines are on disk before the record is.
+    fn append(
+        &mut self,
+        lines: &str,
+        cursor: Option<String>,
+        report: ExportReport,
+    ) -> io::Result<()> {
+        self.file.write_all(lines.as_bytes())?;
+        self.file.sync_data()?;
+        self.record.length += lines.len() as u64;
+        self.record.cursor = cursor;
+        self.record.report = report;
+        self.cursor_file.write(&self.record)
+    }
+
+    /// Records that the list has ended.
+    fn finish(&mut self) -> io::Result<()> {
+        self.record.finished = true;
+        self.cursor_file.write(&self.record)
+    }
+}
+
+fn unwritable(error: io::Error) -> Error {
+    Error::config("could not write the export").caused_by(error)
+}
+
+/// An output that is written on the threads for blocking work.
+///
+/// Dropping it waits until a write in progress has ended. So nothing writes to the file any more when a canceled
+/// export is resumed.
+#[derive(Default)]
+pub(super) struct OutputWriter(Arc<Mutex<Slot>>);
+
+#[derive(Default)]
+struct Slot {
+    output: Option<Output>,
+    is_closed: bool,
+}
+
+impl OutputWriter {
+    /// Opens the output, and returns its record.
+    pub(super) async fn open(
+        &self,
+        open: impl FnOnce() -> Result<Output, Error> + Send + 'static,
+    ) -> Result<Record, Error> {
+        let opened =
+            self.run(|slot| open().map(|output| slot.output.insert(output).record.clone()));
+        opened.await
+    }
+
+    /// Appends lines, and records the cursor after them.
+    pub(super) async fn append(
+        &self,
+        lines: String,
+        cursor: Option<String>,
+        report: ExportReport,
+    ) -> Result<(), Error> {
+        self.write(move |output| output.append(&lines, cursor, report))
+            .await
+    }
+
+    /// Records that the list has ended.
+    pub(super) async fn finish(&self) -> Result<(), Error> {
+        self.write(Output::finish).await
+    }
+
+    async fn write(
+        &self,
+        work: impl FnOnce(&mut Output) -> io::Result<()> + Send + 'static,
+    ) -> Result<(), Error> {
+        self.run(|slot| match &mut slot.output {
+            Some(output) => work(output).map_err(unwritable),
+            None => Ok(()),
+        })
+        .await
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Slot) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let slot = Arc::clone(&self.0);
+        let task = tokio::task::spawn_blocking(move || {
+            let mut slot = lock(&slot);
+            match slot.is_closed {
+                true => Err(unwritable(io::Error::other("the export was canceled"))),
+                false => work(&mut slot),
+            }
+        });
+        task.await
+            .unwrap_or_else(|error| Err(unwritable(error.into())))
+    }
+}
+
+impl Drop for OutputWriter {
+    fn drop(&mut self) {
+        lock(&self.0).is_closed = true;
+    }
+}
+
+fn lock(slot: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,157 @@
+//! Exports that cannot begin or go on, and what they leave.
+
+use std::fs;
+use std::sync::{Arc, Mutex};
+
+use audience::export::{Csv, JsonLines};
+use audience::mock::{Fault, MockServer};
+use audience::{ErrorKind, RetryPolicy};
+use serde_json::json;
+
+use super::{Folder, all_addresses};
+use crate::support::{contacts, ok, respond_in_turn, status, summary};
+
+async fn server(count: usize) -> MockServer {
+    let server = MockServer::start().await;
+    for n in 0..count {
+        server.seed_contact(format!("{n}@x.io").as_str());
+    }
+    server
+}
+
+#[tokio::test]
+async fn without_resume_an_export_begins_anew() {
+    let server = server(2).await;
+    let folder = Folder::new("anew");
+    let (list, path) = (server.client().contacts().list(), folder.file("all.csv"));
+    list.clone().export(&path, JsonLines).await.unwrap();
+
+    list.export(&path, Csv::new(["email"])).await.unwrap();
+
+    assert_eq!(fs::read_to_string(path).unwrap(), all_addresses(2));
+}
+
+#[tokio::test]
+async fn columns_that_lists_lack_are_refused_before_anything_is_written() {
+    let server = server(1).await;
+    let folder = Folder::new("columns");
+    let (list, path) = (server.client().contacts().list(), folder.file("all.csv"));
+
+    let export = list.export(&path, Csv::new(["email", "last_name"]));
+    let stopped = export.await.unwrap_err();
+
+    assert_eq!(stopped.error().kind(), ErrorKind::Input);
+    assert!(stopped.error().to_string().contains("`full()`"));
+    assert!(!path.exists() && server.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_created_is_an_error_and_nothing_is_sent() {
+    let server = server(1).await;
+    let folder = Folder::new("unwritable");
+    let path = folder.file("no-such-folder").join("all.csv");
+
+    let export = server.client().contacts().list().export(&path, JsonLines);
+    let error = audience::Error::from(export.await.unwrap_err());
+
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(server.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_malformed_contact_is_left_out_and_counted_and_the_rest_is_written() {
+    let items = json!({"data": [summary("c3"), {"id": "c2"}, summary("c1")], "next": ""});
+    let server = respond_in_turn([ok(items), ok(json!({"data": []}))]).await;
+    let folder = Folder::new("malformed");
+    let kept = Arc::new(Mutex::new(Vec::new()));
+
+    let export = contacts(server.uri())
+        .list()
+        .export(folder.file("all.csv"), Csv::new(["id"]));
+    let keep = Arc::clone(&kept);
+    let export = export.on_malformed(move |error| {
+        keep.lock().unwrap().push(error.body().unwrap().to_owned());
+    });
+    let report = export.await.unwrap();
+
+    assert_eq!((report.contacts(), report.malformed()), (2, 1));
+    assert!(!report.is_complete());
+    assert_eq!(*kept.lock().unwrap(), [br#"{"id":"c2"}"#]);
+    assert_eq!(
+        fs::read_to_string(folder.file("all.csv")).unwrap(),
+        "id\nc3\nc1\n"
+    );
+}
+
+#[tokio::test]
+async fn a_page_that_fails_twice_is_fetched_again_and_one_that_fails_on_stops_the_export() {
+    let server = server(3).await;
+    let folder = Folder::new("failing");
+    let list = server
+        .client()
+        .contacts()
+        .list()
+        .limit(1)
+        .retry(RetryPolicy::none());
+    let path = folder.file("all.csv");
+
+    server.fault(Fault::status(500).after(1).times(2));
+    let report = list
+        .clone()
+        .export(&path, Csv::new(["email"]))
+        .await
+        .unwrap();
+    assert_eq!(report.contacts(), 3);
+
+    server.fault(Fault::status(500).after(2));
+    let stopped = list
+        .clone()
+        .export(&path, Csv::new(["email"]))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (
+            stopped.report().contacts(),
+            stopped.error().status().unwrap().as_u16()
+        ),
+        (2, 500)
+    );
+
+    server.clear_faults();
+    let report = list
+        .export(&path, Csv::new(["email"]))
+        .resume()
+        .await
+        .unwrap();
+    assert_eq!((report.contacts(), report.resumed()), (3, 2));
+    assert_eq!(fs::read_to_string(path).unwrap(), all_addresses(3));
+}
+
+#[tokio::test]
+async fn a_full_export_counts_the_contacts_that_vanished() {
+    let server = server(3).await;
+    let folder = Folder::new("vanished");
+    let body = r#"{"code": "not_found"}"#;
+    server.fault(Fault::status(404).body(body).path("/contacts/1%40x.io"));
+
+    let list = server.client().contacts().list();
+    let export = list.export(folder.file("all.csv"), Csv::new(["email"]));
+    let report = export.full().await.unwrap();
+
+    assert_eq!((report.contacts(), report.vanished()), (2, 1));
+    assert!(report.is_complete());
+}
+
+#[tokio::test]
+async fn the_first_refusal_of_a_list_is_the_error_of_the_export() {
+    let server = respond_in_turn([status(403), status(403), status(403)]).await;
+    let folder = Folder::new("refused");
+
+    let export = contacts(server.uri())
+        .list()
+        .export(folder.file("all.csv"), JsonLines);
+    let stopped = export.await.unwrap_err();
+
+    assert_eq!(stopped.to_string(), "the export stopped after 0 contacts");
+    assert_eq!(stopped.error().status().unwrap().as_u16(), 403);
+}

@@ -1,0 +1,155 @@
+//! What the files say, and that they can be imported again.
+
+use std::fs;
+
+use audience::contacts::{Contact, ContactSummary};
+use audience::export::{Csv, JsonLines};
+use audience::import::ImportRow;
+use audience::mock::{MockServer, Reason, SeedContact};
+use futures_util::TryStreamExt;
+
+use super::Folder;
+
+async fn server() -> MockServer {
+    MockServer::builder()
+        .topic("news", true)
+        .topic("offers", false)
+        .seed_contact(
+            SeedContact::new("ada@x.io")
+                .first_name("Ada")
+                .last_name("King, Countess")
+                .property("seats", 3)
+                .property("note", "says \"hi\"\nand -")
+                .created_at(1_600_000_000)
+                .unsubscribed(Reason::Preferences)
+                .answer("offers", true),
+        )
+        .seed_contact(
+            SeedContact::new("bob@x.io")
+                .created_at(1_600_000_001)
+                .unsubscribed(Reason::Complaint)
+                .answer("news", false),
+        )
+        .seed_contact(
+            SeedContact::new("eve@x.io")
+                .property("rate", 1.5)
+                .created_at(1_600_000_002),
+        )
+        .start()
+        .await
+}
+
+#[tokio::test]
+async fn a_full_csv_has_every_column_that_was_found() {
+    let server = server().await;
+    let folder = Folder::new("full-csv");
+    let (contacts, path) = (server.client().contacts(), folder.file("all.csv"));
+
+    let csv = Csv::find_full_columns(contacts.list()).await.unwrap();
+    let report = contacts.list().export(&path, csv).full().await.unwrap();
+
+    assert_eq!((report.contacts(), report.is_complete()), (3, true));
+    assert_eq!(
+        fs::read_to_string(path).unwrap(),
+        concat!(
+            "email,first_name,last_name,unsubscribed,unsubscribe_reason,created_at,",
+            "topic:news,topic:offers,note,rate,seats\n",
+            "eve@x.io,,,false,,2020-09-13T12:26:42Z,true,false,,1.5,\n",
+            "bob@x.io,,,true,complaint,2020-09-13T12:26:41Z,false,false,,,\n",
+            "ada@x.io,Ada,\"King, Countess\",true,preferences,2020-09-13T12:26:40Z,true,true,",
+            "\"says \"\"hi\"\"\nand -\",,3\n",
+        )
+    );
+}
+
+#[tokio::test]
+async fn json_lines_are_read_back_into_the_contacts_of_the_list() {
+    let server = server().await;
+    let folder = Folder::new("json-lines");
+    let (contacts, path) = (server.client().contacts(), folder.file("all.jsonl"));
+    let short: Vec<ContactSummary> = contacts.list().stream().try_collect().await.unwrap();
+    let full: Vec<Contact> = contacts.list().full().try_collect().await.unwrap();
+
+    contacts.list().export(&path, JsonLines).await.unwrap();
+    let read = fs::read_to_string(&path).unwrap();
+    let read = read
+        .lines()
+        .map(|line| serde_json::from_str::<ContactSummary>(line).unwrap());
+    assert_eq!(read.collect::<Vec<_>>(), short);
+
+    contacts
+        .list()
+        .export(&path, JsonLines)
+        .full()
+        .await
+        .unwrap();
+    let read = fs::read_to_string(&path).unwrap();
+    let read = read
+        .lines()
+        .map(|line| serde_json::from_str::<Contact>(line).unwrap());
+    assert_eq!(read.collect::<Vec<_>>(), full);
+}
+
+#[tokio::test]
+async fn an_exported_audience_is_imported_with_its_opt_outs_and_nobody_is_subscribed() {
+    let server = server().await;
+    let folder = Folder::new("round-trip");
+    let path = folder.file("all.jsonl");
+    let export = server.client().contacts().list().export(&path, JsonLines);
+    export.full().await.unwrap();
+    let other = MockServer::builder()
+        .topic("news", true)
+        .topic("offers", false);
+    let other = other.start().await;
+
+    let text = fs::read_to_string(&path).unwrap();
+    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let rows = lines
+        .into_iter()
+        .rev()
+        .map(|line| ImportRow::from(serde_json::from_str::<Contact>(&line).unwrap()));
+    let report = other.client().contacts().import(rows).await.unwrap();
+
+    assert_eq!(report.created(), 3);
+    let ada = other.contact("ada@x.io").unwrap();
+    let expected = server.contact("ada@x.io").unwrap();
+    assert_eq!(
+        (&ada.last_name, &ada.properties),
+        (&expected.last_name, &expected.properties)
+    );
+    assert_eq!(
+        (ada.unsubscribed, ada.unsubscribe_reason.as_str()),
+        (true, "preferences")
+    );
+    let bob = other
+        .client()
+        .contacts()
+        .retrieve("bob@x.io")
+        .await
+        .unwrap();
+    assert_eq!((bob.unsubscribed, bob.topics["news"]), (true, false));
+    assert_eq!(bob.unsubscribe_reason.unwrap().as_str(), "manual");
+    assert!(
+        other
+            .requests()
+            .iter()
+            .all(|request| !request.path.ends_with("/subscribe"))
+    );
+}
+
+#[test]
+fn a_blocking_export_writes_the_same_file() {
+    let server = MockServer::builder()
+        .seed_contact("0@x.io")
+        .seed_contact("1@x.io")
+        .start_blocking();
+    let folder = Folder::new("blocking");
+    let client = audience::blocking::Client::new(server.url(), server.full_key()).unwrap();
+    let path = folder.file("all.csv");
+
+    let export = client.contacts().list().export(&path, Csv::new(["email"]));
+    let report = export.full().max_in_flight(2).resume().send().unwrap();
+
+    assert_eq!(report.contacts(), 2);
+    assert_eq!(fs::read_to_string(path).unwrap(), super::all_addresses(2));
+}

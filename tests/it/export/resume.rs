@@ -1,0 +1,210 @@
+//! Exports that continue after they were stopped.
+
+use std::fs;
+use std::time::Duration;
+
+use audience::contacts::ListContacts;
+use audience::export::{Csv, Export, JsonLines};
+use audience::mock::{Fault, MockServer};
+use audience::{ErrorKind, RetryPolicy};
+use serde_json::Value;
+
+use super::{Folder, all_addresses};
+
+async fn server(count: usize) -> (MockServer, ListContacts) {
+    let server = MockServer::start().await;
+    for n in 0..count {
+        server.seed_contact(format!("{n}@x.io").as_str());
+    }
+    let list = server.client().contacts().list();
+    (server, list.limit(3).retry(RetryPolicy::none()))
+}
+
+fn addresses(list: &ListContacts, folder: &Folder) -> Export {
+    let path = folder.file("all.csv");
+    list.clone().export(path, Csv::new(["email"])).resume()
+}
+
+/// Exports until the service fails for good, after this many requests.
+async fn stop_after(requests: u64, server: &MockServer, export: Export) {
+    server.fault(Fault::status(500).after(requests));
+    export.await.unwrap_err();
+    server.clear_faults();
+}
+
+#[tokio::test]
+async fn an_export_stopped_anywhere_is_continued_without_a_gap_or_a_repetition() {
+    for is_full in [false, true] {
+        let form = |export: Export| match is_full {
+            true => export.full().max_in_flight(2),
+            false => export,
+        };
+        for requests in 0..12 {
+            let (server, list) = server(10).await;
+            let folder = Folder::new(&format!("stopped-{is_full}-{requests}"));
+
+            server.fault(Fault::status(500).after(requests));
+            let stopped = form(addresses(&list, &folder)).await.is_err();
+            server.clear_faults();
+            let report = form(addresses(&list, &folder)).await.unwrap();
+
+            assert!(stopped || requests > 4, "{requests}");
+            assert_eq!(report.contacts(), 10);
+            let text = fs::read_to_string(folder.file("all.csv")).unwrap();
+            assert_eq!(text, all_addresses(10), "{requests}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_crash_left_after_the_recorded_end_is_cut_off() {
+    let (server, list) = server(10).await;
+    let folder = Folder::new("torn");
+    stop_after(2, &server, addresses(&list, &folder)).await;
+    let path = folder.file("all.csv");
+    let text = fs::read_to_string(&path).unwrap();
+    assert_eq!(text.lines().count(), 7);
+
+    fs::write(&path, text + "3@x.io\n2@x.").unwrap();
+    let report = addresses(&list, &folder).await.unwrap();
+
+    assert_eq!((report.contacts(), report.resumed()), (10, 6));
+    assert_eq!(fs::read_to_string(&path).unwrap(), all_addresses(10));
+}
+
+#[tokio::test]
+async fn a_finished_export_sends_nothing_when_resumed_and_reports_the_same() {
+    let (server, list) = server(10).await;
+    let folder = Folder::new("finished");
+    let report = addresses(&list, &folder).await.unwrap();
+    server.clear_requests();
+
+    let again = addresses(&list, &folder).await.unwrap();
+
+    assert_eq!(again.contacts(), report.contacts());
+    assert!(server.requests().is_empty());
+    assert_eq!(
+        fs::read_to_string(folder.file("all.csv")).unwrap(),
+        all_addresses(10)
+    );
+}
+
+#[tokio::test]
+async fn an_export_dropped_at_any_moment_is_continued() {
+    let (_server, list) = server(30).await;
+    let folder = Folder::new("dropped");
+
+    for milliseconds in 0..200 {
+        let limit = Duration::from_millis(milliseconds);
+        let export = addresses(&list, &folder).into_future();
+        if let Ok(finished) = tokio::time::timeout(limit, export).await {
+            finished.unwrap();
+            break;
+        }
+    }
+    addresses(&list, &folder).await.unwrap();
+
+    assert_eq!(
+        fs::read_to_string(folder.file("all.csv")).unwrap(),
+        all_addresses(30)
+    );
+}
+
+#[tokio::test]
+async fn another_list_format_form_or_service_is_refused_and_the_file_is_left_alone() {
+    let (server, list) = server(10).await;
+    let folder = Folder::new("other");
+    stop_after(2, &server, addresses(&list, &folder)).await;
+    let path = folder.file("all.csv");
+    let text = fs::read_to_string(&path).unwrap();
+    let elsewhere = MockServer::start().await;
+
+    for (export, other) in [
+        (addresses(&list.clone().query("x"), &folder), "another list"),
+        (addresses(&list.clone().after("c"), &folder), "another list"),
+        (
+            list.clone().export(&path, JsonLines).resume(),
+            "another format",
+        ),
+        (
+            list.clone().export(&path, Csv::new(["id"])).resume(),
+            "other columns",
+        ),
+        (addresses(&list, &folder).full(), "the other form"),
+        (
+            addresses(&elsewhere.client().contacts().list(), &folder),
+            "another service",
+        ),
+    ] {
+        let stopped = export.await.unwrap_err();
+
+        assert_eq!(stopped.error().kind(), ErrorKind::Config);
+        assert!(stopped.error().to_string().contains(other), "{stopped:?}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    }
+    assert_eq!(
+        addresses(&list.limit(5), &folder).await.unwrap().contacts(),
+        10
+    );
+}
+
+#[tokio::test]
+async fn files_that_do_not_fit_together_are_refused() {
+    let (server, list) = server(10).await;
+    let folder = Folder::new("unfit");
+    stop_after(2, &server, addresses(&list, &folder)).await;
+    let (path, cursor) = (folder.file("all.csv"), folder.file("all.csv.cursor"));
+    let problem = async || {
+        let stopped = addresses(&list, &folder).await.unwrap_err();
+        stopped.error().to_string()
+    };
+
+    fs::write(&path, "email\n").unwrap();
+    assert!(problem().await.contains("shorter"));
+    fs::remove_file(&path).unwrap();
+    assert!(problem().await.contains("could not open"));
+    fs::write(&cursor, "{}").unwrap();
+    assert!(problem().await.contains("not one of an export"));
+    fs::remove_file(&cursor).unwrap();
+    assert_eq!(addresses(&list, &folder).await.unwrap().contacts(), 10);
+}
+
+#[tokio::test]
+async fn a_new_export_is_not_continued_by_the_cursor_of_an_older_one() {
+    let (server, list) = server(10).await;
+    let folder = Folder::new("older");
+    stop_after(2, &server, addresses(&list, &folder)).await;
+
+    // The new export fails before its first page.
+    let anew = list
+        .clone()
+        .export(folder.file("all.csv"), Csv::new(["email"]));
+    stop_after(0, &server, anew).await;
+    let report = addresses(&list, &folder).await.unwrap();
+
+    assert_eq!((report.contacts(), report.resumed()), (10, 0));
+    assert_eq!(
+        fs::read_to_string(folder.file("all.csv")).unwrap(),
+        all_addresses(10)
+    );
+}
+
+#[tokio::test]
+async fn the_cursor_file_has_no_contact_and_may_be_elsewhere() {
+    let (_server, list) = server(10).await;
+    let folder = Folder::new("elsewhere");
+    let cursor = folder.file("position");
+
+    let list = list.query("@x.io");
+    let export = addresses(&list, &folder).cursor_file(&cursor);
+    export.await.unwrap();
+
+    let text = fs::read_to_string(&cursor).unwrap();
+    let record: Value = serde_json::from_str(&text).unwrap();
+    assert!(!text.contains("x.io"), "{text}");
+    assert_eq!(
+        (&record["contacts"], &record["finished"]),
+        (&10.into(), &true.into())
+    );
+    assert!(!folder.file("all.csv.cursor").exists());
+}
