@@ -123,6 +123,7 @@ async fn next_full(
     }
 }
 
-async fn next<S: Stream + Unpin>(stream: &mut S) -> Option<S::Item> {
+/// Returns the next item of a stream.
+pub(super) async fn next<S: Stream + Unpin>(stream: &mut S) -> Option<S::Item> {
     poll_fn(|context| Pin::new(&mut *stream).poll_next(context)).await
 }
