@@ -46,6 +46,7 @@
 //! - [First steps]: a client, the first contact, and what each error means.
 //! - [Double opt-in]: sign people up without a moment in which an unconfirmed person gets a broadcast.
 //! - [A preference page]: topics, the global opt-out, one-click unsubscribe.
+//! - [Moving a list here]: a CSV file from another service, with the consent of everybody in it.
 //! - [Receiving webhooks]: behind axum, actix-web, hyper, AWS Lambda or a proxy.
 //! - [Testing your application]: contacts in any state, faults, five hours in a second.
 //! - [Errors and retries]: what a failed call means, and what to do in a web handler.
@@ -60,6 +61,7 @@
 //! | `webhooks` | yes | [`webhooks`]; needs no HTTP client and no async runtime |
 //! | `native-tls` | | TLS with the system's own library; if both are on, `rustls` is used |
 //! | `blocking` | | the client for programs without an async runtime |
+//! | `import` | | `import` and `export`: a whole audience at a time |
 //! | `axum`, `actix` | | webhook extractors for axum 0.8 and actix-web 4 |
 //! | `tower` | | a layer that verifies webhooks, for hyper, AWS Lambda and all that speaks tower |
 //! | `mock` | | the service as a server in your tests |
@@ -74,6 +76,7 @@
 #![cfg_attr(
     all(
         feature = "client",
+        feature = "import",
         feature = "webhooks",
         feature = "axum",
         feature = "tower",
@@ -85,6 +88,7 @@
 //! [First steps]: https://docs.rs/audience/latest/audience/guides/first_steps/index.html
 //! [Double opt-in]: https://docs.rs/audience/latest/audience/guides/double_opt_in/index.html
 //! [A preference page]: https://docs.rs/audience/latest/audience/guides/preference_page/index.html
+//! [Moving a list here]: https://docs.rs/audience/latest/audience/guides/moving_a_list/index.html
 //! [Receiving webhooks]: https://docs.rs/audience/latest/audience/guides/receiving_webhooks/index.html
 //! [Testing your application]: https://docs.rs/audience/latest/audience/guides/testing/index.html
 //! [Errors and retries]: https://docs.rs/audience/latest/audience/guides/errors/index.html
@@ -100,13 +104,14 @@ pub mod client;
 pub mod contacts;
 #[cfg(feature = "client")]
 mod error;
-// The guides name items of these features.
 #[cfg(feature = "import")]
 #[cfg_attr(docsrs, doc(cfg(feature = "import")))]
 pub mod export;
+// The guides name items of these features.
 #[cfg(all(
     any(doc, doctest),
     feature = "client",
+    feature = "import",
     feature = "webhooks",
     feature = "axum",
     feature = "tower",

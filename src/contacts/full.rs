@@ -6,15 +6,13 @@ use futures_core::Stream;
 use futures_core::stream::FusedStream;
 
 use super::Contact;
+use super::page_stream::MAX_FAILURES;
 use super::stream::ContactStream;
 use crate::client::{CallOptions, ResponseFuture, RunningCall, opaque_debug};
 use crate::{Client, Error, ErrorKind};
 
 /// The number of contacts retrieved ahead, unless [`FullContactStream::max_in_flight`] sets it.
 const DEFAULT_MAX_IN_FLIGHT: usize = 8;
-
-/// The stream ends after this many failures in a row.
-const MAX_FAILURES: u32 = 3;
 
 /// All contacts of a list in full, newest first.
 ///
@@ -233,23 +231,23 @@ struct Retrieval {
 
 impl Retrieval {
     fn start(address: String, retrieve: &RetrieveEach) -> Self {
-        let call = Some(retrieve.start(&address));
+        let call = Some(RunningCall::spawn(retrieve.call(&address)));
         Self { address, call }
     }
 
-    /// Polls the call, and starts another one if it has ended.
+    /// Polls the call. If it has ended, or its runtime has shut down, polls another one instead.
     fn poll(
         &mut self,
         retrieve: &RetrieveEach,
         context: &mut Context<'_>,
     ) -> Poll<Result<Contact, Error>> {
         loop {
-            let call = self
-                .call
-                .get_or_insert_with(|| retrieve.start(&self.address));
+            let call = self.call.get_or_insert_with(|| {
+                // It makes progress while it is polled, in whatever runtime that is.
+                RunningCall::Polled(retrieve.call(&self.address))
+            });
             let ended = ready!(call.poll(context));
             self.call = None;
-            // Without a result, the runtime of the call has shut down, so this one retrieves the contact.
             if let Some(retrieved) = ended {
                 return Poll::Ready(retrieved);
             }
@@ -257,7 +255,7 @@ impl Retrieval {
     }
 }
 
-/// Starts retrieve calls with the settings of the list.
+/// Creates retrieve calls with the settings of the list.
 pub(super) struct RetrieveEach {
     client: Client,
     options: CallOptions,
@@ -271,9 +269,9 @@ impl RetrieveEach {
         }
     }
 
-    fn start(&self, address: &str) -> RunningCall<Contact> {
+    fn call(&self, address: &str) -> ResponseFuture<Contact> {
         let mut call = self.client.contacts().retrieve(address);
         call.call.options = self.options.clone();
-        RunningCall::spawn(ResponseFuture::new(call))
+        ResponseFuture::new(call)
     }
 }

@@ -60,7 +60,7 @@ pub struct PageStream {
 type FetchPage = Box<dyn Fn(Option<&str>) -> ResponseFuture<Page> + Send + Sync>;
 
 /// The stream ends after this many failures in a row.
-const MAX_FAILURES: u32 = 3;
+pub(super) const MAX_FAILURES: u32 = 3;
 
 enum State {
     Idle,

@@ -13,11 +13,12 @@ use crate::client::opaque_debug;
 /// All contacts of a list, newest first.
 ///
 /// Created by [`ListContacts::stream`](super::ListContacts::stream). It holds one page at most, and
-/// fetches the next page when that one is used up, or [ahead](Self::prefetch). [`PageStream`] documents its errors and its end.
+/// fetches the next page when that one is used up, or [ahead](Self::prefetch). [`PageStream`] documents
+/// its errors and its end.
 ///
 /// A malformed item, which does not have the form of section 2.3, is an error in its place:
-/// [`ErrorKind::Decode`](crate::ErrorKind::Decode), and [`Error::body`] has the JSON of the item. The next poll continues after it.
-/// Malformed items never end the stream.
+/// [`ErrorKind::Decode`](crate::ErrorKind::Decode), and [`Error::body`] has the JSON of the item. The next
+/// poll continues after it. Malformed items never end the stream.
 ///
 /// # Example: count the contacts that opted out
 ///
@@ -115,8 +116,8 @@ impl ContactStream {
         }
     }
 
-    /// Polls for the next item of a page, without its id. The error of a malformed item is in the item; any other
-    /// is that of a page.
+    /// Polls for the next item of a page, without its id. The error of a malformed item is in the item; any
+    /// other is that of a page.
     pub(super) fn poll_item(
         &mut self,
         context: &mut Context<'_>,

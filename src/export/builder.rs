@@ -11,9 +11,6 @@ use super::report::ExportReport;
 use crate::Error;
 use crate::contacts::ListContacts;
 
-/// How many contacts are retrieved at once, unless [`Export::max_in_flight`] sets it.
-const DEFAULT_MAX_IN_FLIGHT: usize = 8;
-
 impl ListContacts {
     /// Exports all contacts after the cursor to a file, newest first: see [`Export`].
     ///
@@ -48,7 +45,7 @@ impl ListContacts {
             path,
             format: format.into(),
             is_full: false,
-            max_in_flight: DEFAULT_MAX_IN_FLIGHT,
+            max_in_flight: None,
             resumes: false,
             on_progress: None,
             on_malformed: None,
@@ -88,7 +85,7 @@ pub struct Export {
     cursor_path: PathBuf,
     format: Format,
     is_full: bool,
-    max_in_flight: usize,
+    max_in_flight: Option<usize>,
     resumes: bool,
     on_progress: Option<OnProgress>,
     on_malformed: Option<OnMalformed>,
@@ -107,7 +104,7 @@ impl Export {
 
     /// Sets how many contacts a full export retrieves at once at the most. 0 means 1. Default: 8.
     pub fn max_in_flight(mut self, contacts: usize) -> Self {
-        self.max_in_flight = contacts;
+        self.max_in_flight = Some(contacts);
         self
     }
 
@@ -147,9 +144,12 @@ impl Export {
         if record.finished {
             return Ok(report);
         }
-        let full = self.is_full.then_some(self.max_in_flight);
-        let list = self.list.clone().after(record.cursor);
-        let mut parts = Parts::new(list, full, self.format.clone());
+        let list = self.list.clone().after(record.cursor).large_pages();
+        let mut parts = match (self.is_full, self.max_in_flight) {
+            (false, _) => Parts::pages(list, self.format.clone()),
+            (true, None) => Parts::full(list.full(), self.format.clone()),
+            (true, Some(most)) => Parts::full(list.full().max_in_flight(most), self.format.clone()),
+        };
         while let Some(part) = parts.next().await {
             let part = match part {
                 Ok(part) => part,

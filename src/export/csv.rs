@@ -201,7 +201,7 @@ mod tests {
             for columns in [vec!["x"], vec!["email", "x"], vec!["x", "email"]] {
                 let mut contact = Contact::new("c1", "a@x.io");
                 contact.properties.insert("x", text);
-                let csv = Csv::new(columns.iter().map(ToString::to_string).collect::<Vec<_>>());
+                let csv = Csv::new(columns);
 
                 let file = csv.header() + &csv.line(&contact);
                 let mut reader = ::csv::Reader::from_reader(file.as_bytes());

@@ -1,16 +1,14 @@
 //! Finds out which columns the contacts of a list need.
 
 use std::collections::BTreeSet;
-use std::future::poll_fn;
-use std::pin::Pin;
 
-use futures_core::Stream;
 use futures_core::stream::FusedStream;
 
 use super::column::Column;
 use super::csv::Csv;
+use super::parts::next;
 use crate::Error;
-use crate::contacts::{ContactSummary, ListContacts, PageStream};
+use crate::contacts::{ContactSummary, ListContacts};
 
 impl Csv {
     /// Finds the columns of a list: those that lists have, and one for each property.
@@ -130,8 +128,4 @@ impl Found {
             }
         }
     }
-}
-
-async fn next(pages: &mut PageStream) -> Option<<PageStream as Stream>::Item> {
-    poll_fn(|context| Pin::new(&mut *pages).poll_next(context)).await
 }

@@ -39,15 +39,19 @@ enum Source {
 }
 
 impl Parts {
-    /// Reads a list page by page or, with the number of contacts to retrieve at once, in full.
-    pub(super) fn new(list: ListContacts, full: Option<usize>, format: Format) -> Self {
-        let list = list.large_pages();
-        let source = match full {
-            None => Source::Pages(list.pages().prefetch()),
-            Some(max_in_flight) => Source::Full(Box::new(list.full().max_in_flight(max_in_flight))),
-        };
+    /// Reads a list page by page.
+    pub(super) fn pages(list: ListContacts, format: Format) -> Self {
         Self {
-            source,
+            source: Source::Pages(list.pages().prefetch()),
+            format,
+            failed: None,
+        }
+    }
+
+    /// Reads contacts in full.
+    pub(super) fn full(contacts: FullContactStream, format: Format) -> Self {
+        Self {
+            source: Source::Full(Box::new(contacts)),
             format,
             failed: None,
         }
@@ -123,6 +127,7 @@ async fn next_full(
     }
 }
 
-async fn next<S: Stream + Unpin>(stream: &mut S) -> Option<S::Item> {
+/// Returns the next item of a stream.
+pub(super) async fn next<S: Stream + Unpin>(stream: &mut S) -> Option<S::Item> {
     poll_fn(|context| Pin::new(&mut *stream).poll_next(context)).await
 }

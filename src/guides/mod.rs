@@ -3,6 +3,7 @@
 //! - [First steps][first_steps]: the dependency, a client, create, retrieve and list, and what each error means.
 //! - [Double opt-in][double_opt_in]: sign people up so that nobody gets a broadcast before the confirmation.
 //! - [A preference page][preference_page]: show a contact's topics, record the form, unsubscribe with one click.
+//! - [Moving a list here][moving_a_list]: a CSV file from another service, with the consent of everybody in it.
 //! - [Receiving webhooks][receiving_webhooks]: behind axum, actix-web, hyper, AWS Lambda or a proxy.
 //! - [Testing your application][testing]: contacts in any state, faults, hours that pass at once, deliveries.
 //! - [Errors and retries][errors]: what a failed call means, and the settings for a web handler.
@@ -29,6 +30,7 @@ guides! {
     first_steps: "first-steps.md",
     double_opt_in: "double-opt-in.md",
     preference_page: "preference-page.md",
+    moving_a_list: "moving-a-list.md",
     receiving_webhooks: "receiving-webhooks.md",
     testing: "testing.md",
     errors: "errors.md",

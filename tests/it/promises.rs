@@ -5,6 +5,7 @@ use std::error::Error as StdError;
 use std::fmt::{Debug, Display};
 
 use audience::contacts::*;
+use audience::export::{Column, Csv, ExportError, ExportReport, Format, JsonLines};
 use audience::rule::*;
 use audience::webhooks::{
     AuthenticatedDelivery, Event, EventData, EventId, EventType, Signer, Verifier, VerifierBuilder,
@@ -53,6 +54,10 @@ const _: () = {
     shared::<client::ResponseFuture<Contact>>();
     shared::<client::Response<Contact>>();
     shared::<JsonText>();
+    shared::<Csv>();
+    shared::<JsonLines>();
+    shared::<Format>();
+    shared::<Column>();
     shared::<blocking::Client>();
     shared::<mock::MockServer>();
     shared::<mock::MockServerBuilder>();
@@ -95,6 +100,7 @@ const _: () = {
     model::<BatchOutcome>();
     model::<BatchReport>();
     model::<Created>();
+    model::<ExportReport>();
     model::<Rule>();
     model::<MatchMode>();
     model::<Condition>();
@@ -106,6 +112,7 @@ const _: () = {
 const _: () = {
     error::<Error>();
     error::<AnswersError>();
+    error::<ExportError>();
     error::<TimestampError>();
     error::<VerifyError>();
     stream::<ContactStream>();
@@ -126,6 +133,7 @@ const _: () = {
 const_assert_eq!(size_of::<Error>(), size_of::<usize>());
 const_assert_eq!(size_of::<Option<Error>>(), size_of::<usize>());
 const_assert_eq!(size_of::<AnswersError>(), size_of::<usize>());
+const_assert_eq!(size_of::<ExportError>(), size_of::<usize>());
 const_assert_eq!(size_of::<Client>(), size_of::<usize>());
 const_assert_eq!(size_of::<Contacts>(), size_of::<usize>());
 

@@ -256,3 +256,24 @@ async fn serve_slowly(gauge: Gauge) -> String {
     tokio::spawn(async move { axum::serve(listener, router).await });
     url
 }
+
+#[test]
+fn a_stream_outlives_the_runtime_that_retrieved_ahead() {
+    let first = tokio::runtime::Runtime::new().unwrap();
+    let server = MockServer::builder()
+        .seed_contact("0@x.io")
+        .seed_contact("1@x.io")
+        .seed_contact("2@x.io")
+        .start_blocking();
+    server.fault(Fault::delay(Duration::from_millis(200)).path("/contacts/1%40x.io"));
+    let mut stream = server.client().contacts().list().full();
+
+    first.block_on(stream.try_next()).unwrap().unwrap();
+    drop(first);
+    let rest: Vec<Contact> = tokio::runtime::Runtime::new()
+        .unwrap()
+        .block_on(stream.try_collect())
+        .unwrap();
+
+    assert_eq!(addresses(&rest), ["1@x.io", "0@x.io"]);
+}

@@ -29,15 +29,18 @@ proptest! {
             let sizes: Vec<_> = contacts.list().pages().map_ok(|page| page.data.len()).try_collect().await.unwrap();
             assert_eq!(sizes, split.iter().map(|(size, _)| *size).collect::<Vec<_>>());
 
-            for stop in [1, all.len() / 2, all.len()] {
+            for (stop, prefetch) in [(1, false), (1, true), (all.len() / 2, false), (all.len() / 2, true), (all.len(), true)] {
                 let mut first = contacts.list().stream();
+                if prefetch {
+                    first = first.prefetch();
+                }
                 let mut seen = take(&mut first, stop).await;
                 let mut rest = contacts.list();
                 if let Some(cursor) = first.cursor() {
                     rest = rest.after(cursor);
                 }
                 seen.extend(take(&mut rest.stream(), usize::MAX).await);
-                assert_eq!(seen, all, "stopped after {stop}");
+                assert_eq!(seen, all, "stopped after {stop}, prefetch: {prefetch}");
             }
         });
     }

@@ -106,6 +106,26 @@ async fn the_attempts_and_the_retries_of_a_call_are_below_its_span() {
 }
 
 #[tokio::test]
+async fn calls_that_run_ahead_are_below_the_span_of_the_caller() {
+    let log = Log::start();
+    let server = MockServer::builder()
+        .seed_contact("0@x.io")
+        .seed_contact("1@x.io")
+        .start()
+        .await;
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+    let handler = tracing::info_span!(target: "audience_test", "handler");
+
+    let prefetched = contacts.list().limit(1).stream().prefetch();
+    let work = async { prefetched.count().await + contacts.list().full().count().await };
+    assert_eq!(work.instrument(handler.clone()).await, 4);
+
+    let calls = log.spans_named(CALL);
+    assert_eq!(calls.len(), 3 + 2 + 2);
+    assert!(calls.iter().all(|call| call.parent == handler.id()));
+}
+
+#[tokio::test]
 async fn each_retry_is_a_separate_span_and_the_wait_before_it_a_warning() {
     let log = Log::start();
     let server = ScriptedServer::start([

@@ -65,7 +65,7 @@ async fn what_a_crash_left_after_the_recorded_end_is_cut_off() {
     let text = fs::read_to_string(&path).unwrap();
     assert_eq!(text.lines().count(), 7);
 
-    fs::write(&path, text + "3@x.io\n2@x.").unwrap();
+    fs::write(&path, text + &"3@x.io\n".repeat(100) + "2@x.").unwrap();
     let report = addresses(&list, &folder).await.unwrap();
 
     assert_eq!((report.contacts(), report.resumed()), (10, 6));
