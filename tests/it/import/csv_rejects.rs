@@ -60,10 +60,7 @@ async fn the_mended_rejects_of_a_file_can_be_imported_again() {
         "line,code,message,retryable,E-Mail,Vorname,Surname,topic:news,plan"
     );
     assert!(lines[1].starts_with("3,validation_error,"), "{rejects}");
-    assert!(
-        lines[1].ends_with(",false,nobody,Grace,Hopper,no,\"'+49 351; \"\"x\"\"\r")
-            || lines[1].contains("'+49")
-    );
+    assert!(lines[1].contains(",false,nobody,Grace,Hopper,no,\"'+49 351"));
     assert!(rejects.contains("5,invalid_row,"), "{rejects}");
 
     // Not mended, they are refused for the same reasons.
