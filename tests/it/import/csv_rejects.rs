@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
-use audience::contacts::{Contacts, NewContact, OnConflict, OptOutReason};
+use audience::contacts::{Contacts, NewContact, OnConflict, OptOutReason, PropertyValue};
 use audience::import::{CsvInput, CsvRows, ImportReport, ImportRow, OptOut};
 use audience::mock::{Fault, MockServer};
 
@@ -60,10 +60,7 @@ async fn the_mended_rejects_of_a_file_can_be_imported_again() {
         "line,code,message,retryable,E-Mail,Vorname,Surname,topic:news,plan"
     );
     assert!(lines[1].starts_with("3,validation_error,"), "{rejects}");
-    assert!(
-        lines[1].ends_with(",false,nobody,Grace,Hopper,no,\"'+49 351; \"\"x\"\"\r")
-            || lines[1].contains("'+49")
-    );
+    assert!(lines[1].contains(",false,nobody,Grace,Hopper,no,\"'+49 351"));
     assert!(rejects.contains("5,invalid_row,"), "{rejects}");
 
     // Not mended, they are refused for the same reasons.
@@ -83,9 +80,7 @@ async fn the_mended_rejects_of_a_file_can_be_imported_again() {
     assert!(!grace.topics["news"]);
     let cy = contacts.retrieve("c@x.io").await.unwrap();
     assert_eq!(
-        cy.properties
-            .get("plan")
-            .and_then(audience::contacts::PropertyValue::as_i64),
+        cy.properties.get("plan").and_then(PropertyValue::as_i64),
         Some(-5)
     );
     let ada = contacts.retrieve("a@x.io").await.unwrap();
