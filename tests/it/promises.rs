@@ -10,7 +10,7 @@ use audience::webhooks::{
     AuthenticatedDelivery, Event, EventData, EventId, EventType, Signer, Verifier, VerifierBuilder,
     VerifyError,
 };
-use audience::{blocking, mock, raw, *};
+use audience::{blocking, import, mock, raw, *};
 use futures_util::Stream;
 use futures_util::stream::FusedStream;
 use serde::Serialize;
@@ -33,7 +33,16 @@ const fn stream<T: Stream + FusedStream + Send + Sync + Unpin + 'static>() {}
 const fn call<B: Future<Output: Send + 'static> + Clone + Send + Sync + Unpin + Debug + 'static>() {
 }
 
+/// Compiles only if `T` can be sent to another thread and has a `Debug` form.
+const fn sent<T: Send + Debug + 'static>() {}
+
 const _: () = {
+    sent::<import::Import>();
+    sent::<import::Outcomes>();
+    sent::<blocking::Outcomes>();
+    model::<import::ImportReport>();
+    model::<import::RowOutcome>();
+    error::<import::ImportError>();
     shared::<Client>();
     shared::<ClientBuilder>();
     shared::<Auth>();
@@ -53,6 +62,10 @@ const _: () = {
     shared::<client::ResponseFuture<Contact>>();
     shared::<client::Response<Contact>>();
     shared::<JsonText>();
+    shared::<import::Journal>();
+    shared::<import::ImportRow>();
+    shared::<import::OptOut>();
+    shared::<import::Progress>();
     shared::<blocking::Client>();
     shared::<mock::MockServer>();
     shared::<mock::MockServerBuilder>();
