@@ -23,7 +23,7 @@ use audience::import::{Column, CsvInput, Import, ImportReport, Journal, Progress
 use audience::mock::MockServer;
 use audience::{Client, Error};
 use clap::Parser;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 
 use arguments::{Arguments, Choice};
 use generated::Generated;
@@ -282,7 +282,7 @@ fn progress_bar(total: Option<u64>) -> ProgressBar {
     let (bar, template) = match total {
         Some(total) => (
             ProgressBar::new(total),
-            "{bar:30} {human_pos}/{human_len}  {msg}",
+            "{wide_bar} {human_pos}/{human_len}  {msg}",
         ),
         None => (ProgressBar::no_length(), "{spinner} {human_pos}  {msg}"),
     };
@@ -295,7 +295,7 @@ fn progress_bar(total: Option<u64>) -> ProgressBar {
 fn show(bar: &ProgressBar, progress: &Progress) {
     let left = progress.remaining().map_or_else(
         || "?".to_owned(),
-        |left| indicatif::HumanDuration(left).to_string(),
+        |left| format!("{:#}", HumanDuration(left)),
     );
     let (rate, in_flight, waiting) = (progress.rate(), progress.in_flight(), progress.waiting());
     bar.set_position(progress.finished());

@@ -77,9 +77,10 @@ fn set(contact: NewContact, column: &Column, cell: &str) -> Result<NewContact, &
         Column::Properties => {
             let properties: Properties =
                 serde_json::from_str(cell).map_err(|_| "the cell is not a JSON object")?;
-            let contact = match properties.is_empty() {
-                true => contact.properties(Properties::new()),
-                false => contact,
+            // An empty map clears the properties of an existing contact, so it is sent, too.
+            let contact = match contact.members().properties {
+                None => contact.properties(Properties::new()),
+                Some(_) => contact,
             };
             let all = properties.into_iter();
             all.fold(contact, |contact, (name, value)| {

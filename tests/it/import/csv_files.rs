@@ -309,3 +309,15 @@ fn a_reader_that_gives_one_byte_at_a_time_gives_the_same_rows() {
     assert_eq!(dribbled, rows(text));
     assert_eq!(CsvRows::new(io::Cursor::new(text)).unwrap().count(), 2);
 }
+
+#[test]
+fn properties_in_one_json_column_join_those_with_columns_of_their_own() {
+    let text = "email,plan,properties,seats\na@x.io,pro,{},\nb@x.io,,{},\nc@x.io,pro,\"{\"\"postcode\"\":\"\"3\"\"}\",3\n";
+
+    let rows = rows(text);
+
+    assert_eq!(json_of(&rows[0])["properties"], json!({"plan": "pro"}));
+    assert_eq!(json_of(&rows[1])["properties"], json!({}));
+    let all = json!({"plan": "pro", "postcode": "3", "seats": 3});
+    assert_eq!(json_of(&rows[2])["properties"], all);
+}

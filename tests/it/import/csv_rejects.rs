@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
-use audience::contacts::{Contacts, NewContact, OnConflict, OptOutReason};
+use audience::contacts::{Contacts, NewContact, OnConflict, OptOutReason, PropertyValue};
 use audience::import::{CsvInput, CsvRows, ImportReport, ImportRow, OptOut};
 use audience::mock::{Fault, MockServer};
 
@@ -83,9 +83,7 @@ async fn the_mended_rejects_of_a_file_can_be_imported_again() {
     assert!(!grace.topics["news"]);
     let cy = contacts.retrieve("c@x.io").await.unwrap();
     assert_eq!(
-        cy.properties
-            .get("plan")
-            .and_then(audience::contacts::PropertyValue::as_i64),
+        cy.properties.get("plan").and_then(PropertyValue::as_i64),
         Some(-5)
     );
     let ada = contacts.retrieve("a@x.io").await.unwrap();
