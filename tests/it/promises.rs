@@ -11,7 +11,7 @@ use audience::webhooks::{
     AuthenticatedDelivery, Event, EventData, EventId, EventType, Signer, Verifier, VerifierBuilder,
     VerifyError,
 };
-use audience::{blocking, mock, raw, *};
+use audience::{blocking, import, mock, raw, *};
 use futures_util::Stream;
 use futures_util::stream::FusedStream;
 use serde::Serialize;
@@ -34,7 +34,16 @@ const fn stream<T: Stream + FusedStream + Send + Sync + Unpin + 'static>() {}
 const fn call<B: Future<Output: Send + 'static> + Clone + Send + Sync + Unpin + Debug + 'static>() {
 }
 
+/// Compiles only if `T` can be sent to another thread and has a `Debug` form.
+const fn sent<T: Send + Debug + 'static>() {}
+
 const _: () = {
+    sent::<import::Import>();
+    sent::<import::Outcomes>();
+    sent::<blocking::Outcomes>();
+    model::<import::ImportReport>();
+    model::<import::RowOutcome>();
+    error::<import::ImportError>();
     shared::<Client>();
     shared::<ClientBuilder>();
     shared::<Auth>();
@@ -58,6 +67,10 @@ const _: () = {
     shared::<JsonLines>();
     shared::<Format>();
     shared::<Column>();
+    shared::<import::Journal>();
+    shared::<import::ImportRow>();
+    shared::<import::OptOut>();
+    shared::<import::Progress>();
     shared::<blocking::Client>();
     shared::<mock::MockServer>();
     shared::<mock::MockServerBuilder>();

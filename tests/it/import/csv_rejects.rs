@@ -127,7 +127,7 @@ async fn rows_that_are_not_from_a_file_are_read_back_from_the_rejects_as_they_we
 async fn a_row_applied_without_its_opt_out_is_a_reject_that_records_it_when_imported_again() {
     let server = MockServer::start().await;
     let contacts = mock_builder(&server).build().unwrap().contacts();
-    server.fault(Fault::status(403).path("*/unsubscribe").times(1));
+    server.fault(Fault::status(422).path("*/unsubscribe").times(1));
 
     let (report, rejects) = import(
         &contacts,

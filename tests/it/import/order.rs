@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use audience::contacts::NewContact;
 use audience::mock::{Fault, MockServer};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{batches, contacts, counts, numbered};
 use crate::support::in_time;
@@ -13,13 +13,10 @@ use crate::support::in_time;
 #[tokio::test]
 async fn the_last_row_of_an_address_wins_whatever_runs_in_parallel_and_in_any_spelling() {
     let server = MockServer::start().await;
-    // The first batches are slow, so that later ones would overtake them.
-    for after in [0, 2, 4] {
-        server.fault(
-            Fault::delay(Duration::from_millis(30))
-                .after(after)
-                .times(1),
-        );
+    // Batches that fail late and are sent again: later ones would overtake them.
+    for after in [0, 4, 9] {
+        let fault = Fault::status(503).delayed_by(Duration::from_millis(30));
+        server.fault(fault.after(after).times(1));
     }
     let spellings = [" Ada@X.io ", "ada@x.io", "ADA@X.IO"];
     let rows = numbered(2_000)
@@ -35,6 +32,17 @@ async fn the_last_row_of_an_address_wins_whatever_runs_in_parallel_and_in_any_sp
     assert_eq!((report.updated(), report.refused()), (22, 0));
     let ada = server.contact("ada@x.io").unwrap();
     assert_eq!(ada.properties["n"], json!(22 * 90));
+    let applied = server
+        .requests()
+        .into_iter()
+        .filter(|request| request.status == Some(200));
+    let entries =
+        applied.flat_map(|request| serde_json::from_slice::<Vec<Value>>(&request.body).unwrap());
+    let ada = entries.filter(|entry| spellings.contains(&entry["email"].as_str().unwrap()));
+    let order: Vec<_> = ada
+        .map(|entry| entry["properties"]["n"].as_u64().unwrap())
+        .collect();
+    assert_eq!(order, (0..23).map(|n| n * 90).collect::<Vec<_>>());
 }
 
 #[tokio::test]
