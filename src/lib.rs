@@ -30,6 +30,11 @@
 //! - [`Client::request`]: raw requests, for endpoints that the interface document only mentions.
 //! - `blocking`: the same client without an async runtime.
 //!
+//! # A whole audience
+//!
+//! With the feature `import`, `contacts.import(rows)` sends any number of contacts in batches, several at once, and
+//! goes on after a crash by its journal. `contacts.list().export(file, format)` writes a list to a file.
+//!
 //! # Webhooks
 //!
 //! A [`Verifier`](webhooks::Verifier) checks the headers and the raw body of a delivery and returns an
