@@ -21,7 +21,7 @@ pub enum RowOutcome {
     Refused {
         /// The slug of the refusal. `invalid_row` if the row could not be sent.
         code: ErrorCode,
-        /// What was wrong, if anybody said so.
+        /// What was wrong, if that is known.
         message: Option<String>,
         /// Whether importing the same row again can help.
         retryable: bool,
@@ -51,7 +51,7 @@ impl RowOutcome {
         matches!(self, Self::Created | Self::Updated | Self::Skipped)
     }
 
-    /// Returns whether the row belongs into the rejects: it was neither applied nor, in a dry run, found to be
+    /// Returns whether the row belongs to the rejects: it was neither applied nor, in a dry run, found to be
     /// valid.
     #[must_use]
     pub fn is_reject(&self) -> bool {
