@@ -28,6 +28,10 @@ pub enum RowOutcome {
     },
     /// The contact was created, updated or skipped, but an opt-out of the row was not recorded. Until it
     /// is, the contact may get broadcasts that it opted out of.
+    ///
+    /// A resumed import does not record it either, unless the key was refused. Import the row again with upsert or
+    /// skip: with [`OnConflict::Error`](crate::contacts::OnConflict::Error) it would be refused, because the
+    /// contact exists.
     OptOutFailed {
         /// The slug of the refusal, or what kind of failure it was.
         code: ErrorCode,
