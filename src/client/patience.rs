@@ -101,7 +101,7 @@ mod tests {
                 failure: Failure::NotSent,
                 retry_after: None,
             };
-            // Rather short waits: the mean of 19 jitters is above this in 98 % of all cases.
+            // Rather short waits: in 19 of 20 cases, they add up to more.
             match decide(&patient_policy(), &state, 0.36) {
                 RetryDecision::Retry { wait } => Some(wait),
                 RetryDecision::Stop => None,

@@ -62,7 +62,7 @@ fn check_contact(contact: &NewContact) -> Option<(&'static str, &'static str)> {
     problem.map(|problem| ("invalid_property", problem))
 }
 
-/// Refuses what is certainly not an address, and nothing else: the service knows better.
+/// Refuses only what is certainly not an address. The service decides about the rest.
 fn check_address(address: &str) -> Result<(), &'static str> {
     if address.is_empty() {
         return Err("the row has no address");

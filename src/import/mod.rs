@@ -43,8 +43,8 @@
 //!   a row are recorded right after its contact was created or updated. If that fails, the row is reported as
 //!   [`OptOutFailed`](RowOutcome::OptOutFailed).
 //! - **Failures.** Each request is retried, by default for longer than other calls: see
-//!   [`retry`](Import::retry). If a batch fails for good, its rows are reported as refused, not sent or unknown, and the rest goes on; see
-//!   [`stop_on_failure`](Import::stop_on_failure). Later rows of these addresses are not sent, because a
+//!   [`retry`](Import::retry). If a batch fails for good, its rows are reported as refused, not sent or unknown,
+//!   and the rest goes on; see [`stop_on_failure`](Import::stop_on_failure). Later rows of these addresses are not sent, because a
 //!   second try of the earlier row would undo them.
 //! - **The plan's ceiling.** After a `quota_exceeded` no further batch is started. The rest of the rows is read
 //!   to its end and reported as not sent. Such an import is no error: see [`ImportReport::quota_exceeded`].

@@ -1,4 +1,4 @@
-//! What the requests of all batches tell the import while they run.
+//! The state that the requests of all batches share with the import while they run.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
