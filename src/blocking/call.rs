@@ -34,7 +34,8 @@ impl<B> Call<B> {
     /// - The errors of the async call.
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the call is made in async code: see the
     ///   [module](super).
-    /// - [`ErrorKind::Transport`](crate::ErrorKind::Transport) if the client's thread has stopped.
+    /// - [`ErrorKind::Transport`](crate::ErrorKind::Transport) if the client's thread has stopped, or the
+    ///   call panicked there.
     ///
     /// # Example: create a contact
     ///

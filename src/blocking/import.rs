@@ -19,7 +19,9 @@ const MAX_HANDED_OVER: usize = 1_000;
 impl Contacts {
     /// Imports contacts, however many: see [`Contacts::import`](crate::contacts::Contacts::import).
     ///
-    /// The rows are read on the client's thread, and progress is shown there.
+    /// The rows are read on the client's thread, and progress is shown there. If the iterator or the function that
+    /// shows progress panics, the import ends with an [`ErrorKind::Transport`](crate::ErrorKind::Transport), and the
+    /// client can still be used.
     ///
     /// # Example: import a list of addresses
     ///
@@ -120,7 +122,7 @@ impl Call<Import> {
 /// An iterator over all rows of an import with their outcomes, in input order: see
 /// [`Call::outcomes`](Call#method.outcomes).
 ///
-/// It ends at once if it is used in async code, or if the client's thread has stopped;
+/// It ends at once if it is used in async code, if the client's thread has stopped, or if the rows panic;
 /// [`finish`](Self::finish) returns the error.
 #[must_use = "an import runs only while `next` is called"]
 pub struct Outcomes {

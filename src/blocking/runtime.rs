@@ -46,7 +46,9 @@ impl Runtime {
             });
         }
         result.recv().map_err(|error| {
-            let stopped = Error::transport("the client's thread has stopped");
+            let stopped = Error::transport(
+                "the call panicked on the client's thread, or the thread has stopped",
+            );
             stopped.caused_by(error).not_retryable()
         })
     }

@@ -15,7 +15,7 @@ use crate::Error;
 use crate::secret::Secret;
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
-const DEFAULT_DEADLINE: Duration = Duration::from_secs(45);
+pub(super) const DEFAULT_DEADLINE: Duration = Duration::from_secs(45);
 const DEFAULT_BODY_LIMIT: usize = 32 * 1024 * 1024;
 const CRATE_USER_AGENT: &str = concat!("audience/", env!("CARGO_PKG_VERSION"));
 

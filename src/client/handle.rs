@@ -35,7 +35,7 @@ use crate::{Error, Outcome};
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    sender: Arc<Sender>,
+    pub(super) sender: Arc<Sender>,
 }
 
 impl Client {

@@ -82,6 +82,8 @@ mod handle;
 mod hold;
 mod location;
 mod options;
+#[cfg(feature = "import")]
+mod patience;
 mod request;
 mod response;
 mod retry;
@@ -106,3 +108,5 @@ pub(crate) use request::{Operation, Request, RetrySafety, is_set_by_http};
 pub(crate) use response::Success;
 pub use retry_policy::RetryPolicy;
 pub(crate) use running_call::RunningCall;
+#[cfg(feature = "import")]
+pub(crate) use trace::in_current_span;

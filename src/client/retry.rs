@@ -61,7 +61,7 @@ fn backoff(policy: &RetryPolicy, attempt: u32, jitter: f64) -> Duration {
 }
 
 /// Adds up to 10 % to a wait that the service asked for, so that not all clients come back at the same
-/// moment. To a wait shorter than `base_delay` it adds more, up to `base_delay` in all.
+/// moment. If that would end before `base_delay`, it adds up to the rest of `base_delay` instead.
 pub(super) fn add_jitter(wait: Duration, policy: &RetryPolicy, jitter: f64) -> Duration {
     let most = (wait / 10).max(policy.base_delay.saturating_sub(wait));
     wait.saturating_add(fraction(most, jitter))
@@ -248,6 +248,18 @@ mod tests {
         assert_eq!(asked_for(40, 1, 0.5), millis(42_000));
         assert_eq!(asked_for(40, 1, 1.0), millis(44_000));
         assert_eq!(asked_for(1, 1, 1.0), millis(1_100));
+    }
+
+    #[test]
+    fn a_short_wait_becomes_up_to_base_delay_long() {
+        let policy = RetryPolicy::exponential();
+        let wait =
+            |millis, jitter| add_jitter(Duration::from_millis(millis), &policy, jitter).as_millis();
+
+        assert_eq!([0, 100, 225].map(|millis| wait(millis, 1.0)), [250; 3]);
+        assert_eq!(wait(100, 0.5), 175);
+        assert_eq!(wait(100, 0.0), 100);
+        assert_eq!(wait(240, 1.0), 264, "10 % is more");
     }
 
     #[test]

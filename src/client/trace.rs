@@ -12,7 +12,7 @@ use crate::Error;
 
 /// Makes a future that another task polls belong to the current span.
 #[cfg(feature = "tracing")]
-pub(super) fn in_current_span<F: Future>(work: F) -> impl Future<Output = F::Output> {
+pub(crate) fn in_current_span<F: Future>(work: F) -> impl Future<Output = F::Output> {
     use tracing::instrument::{Instrument, WithSubscriber};
 
     work.in_current_span().with_current_subscriber()
@@ -20,7 +20,7 @@ pub(super) fn in_current_span<F: Future>(work: F) -> impl Future<Output = F::Out
 
 /// Makes a future that another task polls belong to the current span.
 #[cfg(not(feature = "tracing"))]
-pub(super) fn in_current_span<F: Future>(work: F) -> F {
+pub(crate) fn in_current_span<F: Future>(work: F) -> F {
     work
 }
 

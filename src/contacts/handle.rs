@@ -1,4 +1,6 @@
 use crate::Client;
+#[cfg(feature = "import")]
+use crate::client::CallOptions;
 
 /// The contacts of a sender: see [`Client::contacts`].
 ///
@@ -31,6 +33,11 @@ impl Contacts {
     /// Returns the base URL of the service.
     pub(crate) fn base_url(&self) -> String {
         self.client.base_url()
+    }
+
+    /// Returns these options with more patience, unless the call or the client has settings of its own.
+    pub(crate) fn patient(&self, options: CallOptions) -> CallOptions {
+        self.client.patient(options)
     }
 }
 

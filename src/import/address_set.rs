@@ -5,8 +5,9 @@ use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
 
 /// Addresses, each as a hash, which takes less memory and time than the text.
 ///
-/// Two addresses with the same hash count as the same. That is about as likely as a wrong bit in memory, and
-/// then a row only waits or is not sent without need.
+/// Two addresses with the same hash count as the same. Among ten million addresses, the odds that this happens
+/// by chance are 1 in 300,000. Then a row waits without need, is reported as not sent after the other address
+/// has failed, or is counted as a duplicate in a dry run. It is never lost, nor sent out of order.
 pub(super) type AddressSet = HashSet<AddressHash, BuildHasherDefault<NoHasher>>;
 
 /// The hash of an address as the service normalizes it.

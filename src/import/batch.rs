@@ -19,8 +19,28 @@ use crate::contacts::Contacts;
 #[derive(Clone, Debug)]
 pub(super) struct Sender {
     pub(super) contacts: Contacts,
-    pub(super) options: CallOptions,
+    pub(super) retries: Retries,
     pub(super) journal: Option<JournalWriter>,
+}
+
+/// The settings of all requests of an import.
+#[derive(Clone, Debug)]
+pub(super) struct Retries {
+    patient: CallOptions,
+    /// Those while the service is down: one batch after another would otherwise wait for it in vain.
+    when_down: CallOptions,
+}
+
+impl Retries {
+    /// Makes these options patient. A retry policy that somebody has set is used for every request.
+    pub(super) fn new(contacts: &Contacts, options: CallOptions) -> Self {
+        let patient = contacts.patient(options.clone());
+        let when_down = match patient.retry == options.retry {
+            true => patient.clone(),
+            false => options,
+        };
+        Self { patient, when_down }
+    }
 }
 
 /// A batch that has ended.
@@ -62,16 +82,22 @@ impl Sender {
     }
 
     fn options(&self, watch: &Arc<Watch>) -> CallOptions {
+        let options = match watch.is_down() {
+            true => &self.retries.when_down,
+            false => &self.retries.patient,
+        };
         CallOptions {
             watch: Some(watch.clone()),
-            ..self.options.clone()
+            ..options.clone()
         }
     }
 
     async fn create(&self, rows: &[NumberedRow], watch: &Arc<Watch>) -> SentBatch {
         let batch: Vec<_> = rows.iter().filter_map(|row| row.row.contact()).collect();
         let call = self.contacts.create_kept_batch(&batch, self.options(watch));
-        match call.await {
+        let result = call.await;
+        watch.request_ended(result.as_ref().err());
+        match result {
             Ok(report) => {
                 let outcomes: Vec<_> = report.entries.into_iter().map(outcome_of).collect();
                 let is_quota = outcomes.iter().any(is_quota_exceeded);
@@ -124,7 +150,9 @@ impl Sender {
             OptOut::Everything(reason) => call.reason(*reason),
             OptOut::Topic(name) => call.topic(name),
         };
-        call.with_options(self.options(watch)).await.map(drop)
+        let result = call.with_options(self.options(watch)).await;
+        watch.request_ended(result.as_ref().err());
+        result.map(drop)
     }
 
     /// Records that rows which must not be sent twice are about to be sent.

@@ -46,7 +46,7 @@ impl Import {
         }
     }
 
-    /// Sets how many batches may be in flight at once at the most; 0 counts as 1. Default: 16.
+    /// Sets how many batches may be in flight at most; 0 counts as 1. Default: 16.
     ///
     /// How many are in flight adapts to the service: see the [module](crate::import).
     pub fn max_in_flight(mut self, batches: usize) -> Self {
@@ -58,6 +58,9 @@ impl Import {
     ///
     /// The rows after it are reported as not sent, and the result is an [`ImportError`] with the error of the
     /// batch. Refused rows are no failure of their batch.
+    ///
+    /// Use it for rows with [`OnConflict::Error`](crate::contacts::OnConflict::Error): those with an unknown outcome
+    /// are not sent by a resumed import, so a long outage should not reach many of them.
     ///
     /// # Example: stop when the service is down
     ///
@@ -84,8 +87,12 @@ impl Import {
     /// is started, those in flight are finished, and the report counts all other rows as not sent. With a
     /// journal, the same import goes on there. Default: it runs to its end.
     ///
-    /// To stop at once, drop the import. Then nobody learns what became of the batches in flight; with a journal,
-    /// the next run sends them again.
+    /// The rest of the rows is still read, so that the report and the rejects have them. Rows that never end must be
+    /// made to end by the same signal, for example with `take_until` of the crate `futures-util`.
+    ///
+    /// If the service is down, the retries of the batches in flight may take minutes: see [`retry`](Self::retry). To
+    /// stop at once, drop the import. The outcome of the batches in flight is then unknown; with a journal, the
+    /// next run sends them again.
     ///
     /// # Example: stop after a minute
     ///
@@ -237,7 +244,7 @@ impl Import {
     }
 
     /// Limits each request with its retries and waits, not the import as a whole. Default: the client's
-    /// [`deadline`](crate::ClientBuilder::deadline).
+    /// [`deadline`](crate::ClientBuilder::deadline) or, if the client has the default deadline, 5 minutes.
     pub fn deadline(mut self, limit: Duration) -> Self {
         self.job.options.deadline = CallDeadline::After(limit);
         self
@@ -250,7 +257,12 @@ impl Import {
         self
     }
 
-    /// Sets the retry policy of each request. Default: the client's [`retry`](crate::ClientBuilder::retry).
+    /// Sets the retry policy of each request. Default: the client's [`retry`](crate::ClientBuilder::retry) or, if
+    /// the client has the default policy, up to 20 attempts, which wait out an outage of a minute or two and a
+    /// `Retry-After` of up to 5 minutes. Once a request has failed for good nevertheless, the service counts
+    /// as down: until one succeeds or is refused, the policy and the deadline of the client apply.
+    ///
+    /// The [`deadline`](Self::deadline) ends the retries, too.
     ///
     /// # Example: wait out an outage of some minutes
     ///
@@ -266,7 +278,8 @@ impl Import {
     ///     .max_attempts(20)
     ///     .max_retry_after(Duration::from_secs(600));
     ///
-    /// contacts.import(["ada@example.com"]).retry(patient).await?;
+    /// let import = contacts.import(["ada@example.com"]).retry(patient);
+    /// import.deadline(Duration::from_secs(1_200)).await?;
     /// # Ok(()) }
     /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```

@@ -22,7 +22,8 @@ impl Contacts {
     ///
     /// - `unauthorized` (401) or `key_not_permitted` (403): the key was refused.
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config): the journal could not be written, or another import
-    ///   uses it. Rows that it could not record are reported as unknown.
+    ///   uses it; or the [`rejects`](Import::rejects) could not be written. Rows that the journal could not record
+    ///   are reported as unknown.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input): the journal belongs to other rows or to another service.
     /// - The error of the first batch that failed, with [`stop_on_failure`](Import::stop_on_failure).
     ///

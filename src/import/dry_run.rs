@@ -1,8 +1,6 @@
-//! Checks rows without sending them. Pure, but for the random keys of a hash table.
+//! Checks rows without sending them. Pure.
 
-use std::collections::HashSet;
-use std::hash::{BuildHasher, RandomState};
-
+use super::address_set::{AddressHash, AddressSet};
 use super::outcome::RowOutcome;
 use super::row::ImportRow;
 use crate::ErrorCode;
@@ -14,10 +12,8 @@ const MAX_ADDRESS: usize = 254;
 /// The state of a dry run.
 #[derive(Debug, Default)]
 pub(super) struct DryRun {
-    hasher: RandomState,
-    /// The hashes of the addresses so far. Among ten million addresses, the odds that two of them share one by
-    /// chance are 1 in 300,000.
-    addresses: HashSet<u64>,
+    /// The addresses of the valid rows so far.
+    addresses: AddressSet,
 }
 
 /// What a dry run finds out about a row.
@@ -46,10 +42,10 @@ impl DryRun {
             };
         }
         let address = row.contact().map(NewContact::email).unwrap_or_default();
-        let hash = self.hasher.hash_one(normalized_address(address));
+        let address = AddressHash::new(&normalized_address(address));
         Checked {
             outcome: RowOutcome::Valid,
-            is_duplicate: !self.addresses.insert(hash),
+            is_duplicate: !self.addresses.insert(address),
         }
     }
 }
@@ -66,7 +62,7 @@ fn check_contact(contact: &NewContact) -> Option<(&'static str, &'static str)> {
     problem.map(|problem| ("invalid_property", problem))
 }
 
-/// Refuses what is certainly not an address, and nothing else: the service knows better.
+/// Refuses only what is certainly not an address. The service decides about the rest.
 fn check_address(address: &str) -> Result<(), &'static str> {
     if address.is_empty() {
         return Err("the row has no address");

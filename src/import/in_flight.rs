@@ -41,7 +41,7 @@ impl InFlightLimit {
         self.limit
     }
 
-    /// Returns the current round, to be kept with each batch that starts.
+    /// Returns the current round. Each batch keeps the one in which it started.
     pub(super) fn round(&self) -> Round {
         Round(self.round)
     }

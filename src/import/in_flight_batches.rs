@@ -11,6 +11,7 @@ use super::outcome::RowOutcome;
 use super::row::NumberedRow;
 use super::watch::{Shared, Watch};
 use crate::Error;
+use crate::client::in_current_span;
 
 /// The batches in flight.
 #[derive(Default)]
@@ -44,7 +45,7 @@ impl InFlightBatches {
         let watch = Arc::new(Watch::new(shared.clone()));
         let (sender, task_rows, task_watch) = (sender.clone(), rows.clone(), watch.clone());
         let work = async move { sender.send(&task_rows, &task_watch).await };
-        let task = self.tasks.spawn(work);
+        let task = self.tasks.spawn(in_current_span(work));
         self.batches.insert(task.id(), Batch { rows, watch });
     }
 
@@ -64,11 +65,11 @@ impl InFlightBatches {
             let Some(Batch { rows, watch }) = self.batches.remove(&id) else {
                 continue;
             };
-            watch.finish();
             if let Some(first) = rows.first() {
                 self.first_rows.remove(&first.number);
             }
             let sent = sent.unwrap_or_else(|error| lost(&rows, error));
+            watch.finish(sent.stop.is_some());
             return Poll::Ready(Some((Arc::unwrap_or_clone(rows), sent)));
         }
     }

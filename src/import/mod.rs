@@ -42,12 +42,12 @@
 //! - **Consent.** It never subscribes anybody: an existing opt-out stays. The [opt-outs](ImportRow::opt_out) of
 //!   a row are recorded right after its contact was created or updated. If that fails, the row is reported as
 //!   [`OptOutFailed`](RowOutcome::OptOutFailed).
-//! - **Failures.** Each request is retried under the client's [`RetryPolicy`](crate::RetryPolicy). If a batch
-//!   fails for good, its rows are reported as refused, not sent or unknown, and the rest goes on; see
-//!   [`stop_on_failure`](Import::stop_on_failure). Later rows of these addresses are not sent, because a
+//! - **Failures.** Each request is retried, by default for longer than other calls: see
+//!   [`retry`](Import::retry). If a batch fails for good, its rows are reported as refused, not sent or unknown,
+//!   and the rest goes on; see [`stop_on_failure`](Import::stop_on_failure). Later rows of these addresses are not sent, because a
 //!   second try of the earlier row would undo them.
 //! - **The plan's ceiling.** After a `quota_exceeded` no further batch is started. The rest of the rows is read
-//!   and reported as not sent. Such an import is no error: see [`ImportReport::quota_exceeded`].
+//!   to its end and reported as not sent. Such an import is no error: see [`ImportReport::quota_exceeded`].
 //! - **A refused key** stops the import at once, with an [`ImportError`].
 //!
 //! # After a crash

@@ -21,13 +21,17 @@ pub enum RowOutcome {
     Refused {
         /// The slug of the refusal. `invalid_row` if the row could not be sent.
         code: ErrorCode,
-        /// What was wrong, if anybody said so.
+        /// What was wrong, if that is known.
         message: Option<String>,
         /// Whether importing the same row again can help.
         retryable: bool,
     },
     /// The contact was created, updated or skipped, but an opt-out of the row was not recorded. Until it
     /// is, the contact may get broadcasts that it opted out of.
+    ///
+    /// A resumed import does not record it either, unless the key was refused. Import the row again with upsert or
+    /// skip: with [`OnConflict::Error`](crate::contacts::OnConflict::Error) it would be refused, because the
+    /// contact exists.
     OptOutFailed {
         /// The slug of the refusal, or what kind of failure it was.
         code: ErrorCode,
@@ -51,7 +55,7 @@ impl RowOutcome {
         matches!(self, Self::Created | Self::Updated | Self::Skipped)
     }
 
-    /// Returns whether the row belongs into the rejects: it was neither applied nor, in a dry run, found to be
+    /// Returns whether the row belongs to the rejects: it was neither applied nor, in a dry run, found to be
     /// valid.
     #[must_use]
     pub fn is_reject(&self) -> bool {

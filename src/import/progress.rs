@@ -33,7 +33,7 @@ impl Progress {
         self.total
     }
 
-    /// Returns the rows per second that this run has finished. 0 in the first moment.
+    /// Returns how many rows per second this run has finished; 0 before the first one.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a rate is not exact")]
     pub fn rate(&self) -> f64 {
@@ -45,7 +45,8 @@ impl Progress {
         }
     }
 
-    /// Returns how long the rest takes at this rate, if the total is known.
+    /// Returns how long the rest takes at this rate. `None` if the total is not known, or before this run has
+    /// finished a row.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "an estimate is not exact")]
     pub fn remaining(&self) -> Option<Duration> {
@@ -77,7 +78,7 @@ impl Progress {
         self.retries
     }
 
-    /// Returns how many batches are waiting to be sent again, because the service asked for it or failed.
+    /// Returns how many requests are waiting before their next attempt, because the service asked for it or failed.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting

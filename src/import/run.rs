@@ -49,7 +49,7 @@ pub(super) struct Run {
     batches: InFlightBatches,
     settled: Settled,
     stop: Option<Stop>,
-    /// Whether something has changed since the last time that this was told.
+    /// Whether something has changed since `poll_change` last said so.
     has_changed: bool,
     /// Whether other tasks get a turn before the next step.
     yields: bool,

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::io::Write;
 use std::task::{Context, Poll, ready};
 
-use super::batch::Sender;
+use super::batch::{Retries, Sender};
 use super::error::ImportError;
 use super::journal::{Header, Journal, JournalWriter, Record, Resumed};
 use super::outcome::RowOutcome;
@@ -47,8 +47,8 @@ impl Job {
             }
         };
         let sender = Sender {
+            retries: Retries::new(&self.contacts, self.options),
             contacts: self.contacts,
-            options: self.options,
             journal,
         };
         Ok(Runner {

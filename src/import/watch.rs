@@ -1,10 +1,11 @@
-//! What the requests of all batches tell the import while they run.
+//! The state that the requests of all batches share with the import while they run.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 
 use super::in_flight::{InFlightLimit, Round};
+use crate::Error;
 use crate::client::AttemptWatch;
 
 /// The state that all batches share.
@@ -13,6 +14,7 @@ pub(super) struct Shared {
     limit: Mutex<InFlightLimit>,
     retries: AtomicU64,
     waiting: AtomicUsize,
+    is_down: AtomicBool,
     has_changed: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
@@ -23,6 +25,7 @@ impl Shared {
             limit: Mutex::new(limit),
             retries: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
+            is_down: AtomicBool::new(false),
             has_changed: AtomicBool::new(false),
             waker: Mutex::new(None),
         }
@@ -88,9 +91,21 @@ impl Watch {
         }
     }
 
-    /// Records that the batch has ended.
-    pub(super) fn finish(&self) {
-        if !self.is_congested.load(Ordering::Relaxed) {
+    /// Returns whether the last request that ended, of any batch, failed for good because the service could not
+    /// be reached or could not respond.
+    pub(super) fn is_down(&self) -> bool {
+        self.shared.is_down.load(Ordering::Relaxed)
+    }
+
+    /// Records how a request ended, after its retries.
+    pub(super) fn request_ended(&self, error: Option<&Error>) {
+        let is_down = error.is_some_and(Error::is_retryable);
+        self.shared.is_down.store(is_down, Ordering::Relaxed);
+    }
+
+    /// Records that the batch has ended. One that has failed does not show that more can be in flight.
+    pub(super) fn finish(&self, has_failed: bool) {
+        if !has_failed && !self.is_congested.load(Ordering::Relaxed) {
             self.shared.limit(|limit| limit.record_clean(self.round));
         }
     }
@@ -117,5 +132,35 @@ impl AttemptWatch for Watch {
     fn resumes(&self) {
         self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
         self.shared.changed();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::*;
+    use crate::{ApiError, ErrorCode};
+
+    #[test]
+    fn the_service_is_down_until_a_request_of_any_batch_gets_a_response() {
+        let shared = Arc::new(Shared::new(InFlightLimit::new(16)));
+        let (first, second) = (Watch::new(shared.clone()), Watch::new(shared));
+        let down = Error::transport("the connection broke");
+        let refused = ApiError::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            ErrorCode::ValidationError,
+            "",
+        );
+        let refused = Error::from(refused);
+
+        assert!(!second.is_down());
+        first.request_ended(Some(&down));
+        assert!(second.is_down());
+        second.request_ended(Some(&refused));
+        assert!(!first.is_down());
+        first.request_ended(Some(&down));
+        second.request_ended(None);
+        assert!(!first.is_down());
     }
 }

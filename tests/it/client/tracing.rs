@@ -126,6 +126,22 @@ async fn calls_that_run_ahead_are_below_the_span_of_the_caller() {
 }
 
 #[tokio::test]
+async fn the_calls_of_an_import_are_below_the_span_of_its_caller() {
+    let log = Log::start();
+    let server = MockServer::start().await;
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+    let handler = tracing::info_span!(target: "audience_test", "handler");
+    let rows = (0..250).map(|n| format!("{n}@x.io"));
+
+    let import = contacts.import(rows).into_future();
+    let report = import.instrument(handler.clone()).await.unwrap();
+
+    let calls = log.spans_named(CALL);
+    assert_eq!((report.created(), calls.len()), (250, 3));
+    assert!(calls.iter().all(|call| call.parent == handler.id()));
+}
+
+#[tokio::test]
 async fn each_retry_is_a_separate_span_and_the_wait_before_it_a_warning() {
     let log = Log::start();
     let server = ScriptedServer::start([

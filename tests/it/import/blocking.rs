@@ -68,6 +68,24 @@ fn a_blocking_import_that_stops_returns_its_report() {
     assert!(outcomes.finish().is_err());
 }
 
+#[test]
+fn after_a_panic_in_the_iterator_of_a_blocking_import_the_client_still_works() {
+    let (server, contacts) = server();
+    let rows = || numbered(1_000).inspect(|row| assert_ne!(row.email(), "700@x.io"));
+
+    let stopped = contacts.import(rows()).send().unwrap_err();
+    let mut outcomes = contacts.import(rows()).outcomes();
+    let handed_out = outcomes.by_ref().count();
+    let report = contacts.import(numbered(1_000)).send().unwrap();
+
+    assert_eq!(stopped.error().kind(), ErrorKind::Transport);
+    assert!(stopped.error().to_string().contains("panicked"));
+    assert!(handed_out < 700);
+    assert!(outcomes.finish().is_err());
+    assert_eq!(report.created() + report.updated(), 1_000);
+    assert_eq!(server.contact_count(), 1_000);
+}
+
 #[tokio::test]
 async fn a_blocking_import_in_async_code_is_refused() {
     let (server, contacts) = tokio::task::spawn_blocking(server).await.unwrap();

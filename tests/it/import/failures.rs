@@ -7,6 +7,7 @@ use audience::mock::{Fault, MockServer};
 use audience::{Client, ErrorKind, RetryPolicy};
 use futures_util::StreamExt;
 use serde_json::json;
+use wiremock::ResponseTemplate;
 
 use super::{JournalPath, batches, contacts, counts, numbered};
 use crate::support::{closed_url, in_time, ok, respond_with};
@@ -101,6 +102,18 @@ async fn a_result_list_of_another_length_names_the_batch() {
 }
 
 #[tokio::test]
+async fn a_page_for_people_instead_of_results_leaves_the_rows_unknown() {
+    let page = ResponseTemplate::new(200).set_body_string("<html>Back soon</html>");
+    let server = respond_with(page).await;
+    let contacts = Client::new(server.uri(), "key").unwrap().contacts();
+
+    let report = in_time(contacts.import(numbered(350))).await.unwrap();
+
+    assert_eq!(counts(&report), [0, 0, 0, 0, 0, 350]);
+    assert!(report.first_failure().is_some());
+}
+
+#[tokio::test]
 async fn a_batch_that_fails_for_good_gives_its_rows_an_outcome_and_the_rest_goes_on() {
     for (fault, outcome) in [
         (Fault::status(500), RowOutcome::Unknown),
@@ -154,6 +167,46 @@ async fn rows_are_not_sent_if_nothing_listens() {
 
     assert_eq!(counts(&report), [0, 0, 0, 0, 250, 0]);
     assert_eq!(stopped.unwrap_err().error().kind(), ErrorKind::Connect);
+}
+
+#[tokio::test]
+async fn batches_that_fail_do_not_count_as_rounds_without_trouble() {
+    let client = Client::builder(closed_url(), "key").retry(RetryPolicy::none());
+    let (shown, limits) = std::sync::mpsc::channel();
+
+    let import = client.build().unwrap().contacts().import(numbered(5_000));
+    let import = import.on_progress(move |progress| shown.send(progress.limit()).unwrap());
+    let report = in_time(import).await.unwrap();
+
+    assert_eq!(report.not_sent(), 5_000);
+    assert!(limits.iter().all(|limit| limit == 2));
+}
+
+#[tokio::test]
+async fn an_import_waits_out_an_outage_that_is_too_long_for_other_calls() {
+    let server = MockServer::start().await;
+    server.fault(Fault::status(503).path(BATCH).times(4));
+    let client = Client::new(server.url(), server.full_key()).unwrap();
+
+    let report = in_time(client.contacts().import(numbered(10)))
+        .await
+        .unwrap();
+
+    assert_eq!(counts(&report), [10, 0, 0, 0, 0, 0]);
+    assert_eq!(server.requests().len(), 5);
+}
+
+#[tokio::test]
+async fn a_policy_of_the_client_is_that_of_its_imports() {
+    let server = MockServer::start().await;
+    server.fault(Fault::status(503).path(BATCH).times(4));
+
+    let report = in_time(contacts(&server).import(numbered(10)))
+        .await
+        .unwrap();
+
+    assert_eq!(counts(&report), [0, 0, 0, 0, 0, 10]);
+    assert_eq!(server.requests().len(), 4);
 }
 
 #[tokio::test]

@@ -112,6 +112,18 @@ async fn rows_of_a_slow_stream_are_sent_and_handed_out_before_the_next_one_comes
 }
 
 #[tokio::test]
+async fn an_endless_stream_ends_by_the_signal_that_stops_the_import() {
+    let server = MockServer::start().await;
+    let signal = || tokio::time::sleep(Duration::from_millis(200));
+    let rows = futures_util::stream::iter(numbered(5)).chain(futures_util::stream::pending());
+
+    let import = contacts(&server).import_stream(rows.take_until(signal()));
+    let report = in_time(import.stop_when(signal())).await.unwrap();
+
+    assert_eq!(report.total(), 5);
+}
+
+#[tokio::test]
 async fn a_stream_is_never_polled_after_its_end() {
     let server = MockServer::start().await;
     let journal = JournalPath::new();
