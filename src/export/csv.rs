@@ -1,4 +1,4 @@
-use super::column::Column;
+use super::column::ExportColumn;
 use super::contact::ExportedContact;
 use crate::Error;
 
@@ -19,8 +19,11 @@ use crate::Error;
 ///
 /// # Import
 ///
-/// The importer reads the names of the columns. [`Column::OtherProperties`] and [`Column::OtherTopics`] are for
-/// programs of your own; [`find_columns`](Self::find_columns) gives each property its column instead.
+/// [`CsvRows`](crate::import::CsvRows) reads the file as it is: names, properties, opt-outs and topics are restored,
+/// `id` and `created_at` are ignored, and nobody is subscribed. Three things are lost in a column for one property: text
+/// with the digits of a number becomes a number, white space around text is removed, and empty text is left out. The
+/// column `properties` ([`ExportColumn::OtherProperties`]) is exact, as JSON lines are. Do not import a file with
+/// [escaped formulas](Self::escape_formulas): the apostrophes would become part of the text.
 ///
 /// # Example: one line for each contact
 ///
@@ -39,13 +42,13 @@ use crate::Error;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a format writes nothing by itself"]
 pub struct Csv {
-    columns: Vec<Column>,
+    columns: Vec<ExportColumn>,
     escape_formulas: bool,
 }
 
 impl Csv {
     /// Creates the format with these columns, in this order. Properties and topics without a column are left out.
-    pub fn new(columns: impl IntoIterator<Item = impl Into<Column>>) -> Self {
+    pub fn new(columns: impl IntoIterator<Item = impl Into<ExportColumn>>) -> Self {
         Self {
             columns: columns.into_iter().map(Into::into).collect(),
             escape_formulas: false,
@@ -74,7 +77,7 @@ impl Csv {
 
     /// Returns the columns.
     #[must_use]
-    pub fn columns(&self) -> &[Column] {
+    pub fn columns(&self) -> &[ExportColumn] {
         &self.columns
     }
 

@@ -15,7 +15,7 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    /// Guesses what each column means. Of two columns for the address or a name, the first has it.
+    /// Guesses what each column means. Of two columns for one member, such as the address, the first has it.
     pub(super) fn guess(header: &[Vec<u8>]) -> Result<Self, Error> {
         let names: Result<Vec<String>, _> = header
             .iter()
@@ -81,8 +81,7 @@ impl Mapping {
 
     /// Checks that rows can be read.
     pub(super) fn check(&self) -> Result<(), Error> {
-        let columns = self.guesses.iter().map(|guess| &guess.column);
-        if !columns.clone().any(|column| *column == Column::Email) {
+        if !self.has_address() {
             return Err(self.without_address());
         }
         let unclear = self.names.iter().zip(&self.guesses);
@@ -96,15 +95,28 @@ impl Mapping {
                  `topic:NAME` if so, else to `property:NAME` or `ignore`"
             )));
         }
-        let columns: Vec<_> = columns.collect();
-        for (index, column) in columns.iter().enumerate() {
-            if is_single(column) && columns[..index].contains(column) {
-                return Err(Error::input(format!(
-                    "two columns of the file are `{column}`; map one of them to another member or to `ignore`"
-                )));
-            }
+        let columns: Vec<_> = self.columns().collect();
+        for (index, (name, column)) in columns.iter().enumerate() {
+            let mut earlier = columns[..index].iter().filter(|(_, other)| other == column);
+            let Some((first, _)) = earlier.next().filter(|_| is_single(column)) else {
+                continue;
+            };
+            // Columns with one name cannot be mapped.
+            let advice = match first == name {
+                true => "rename one of them in the file",
+                false => "map one of them to another member or to `ignore`",
+            };
+            return Err(Error::input(format!(
+                "two columns of the file are `{column}`; {advice}"
+            )));
         }
         Ok(())
+    }
+
+    /// Returns whether a column is the address.
+    pub(super) fn has_address(&self) -> bool {
+        let mut guesses = self.guesses.iter();
+        guesses.any(|guess| guess.column == Column::Email)
     }
 
     fn without_address(&self) -> Error {
