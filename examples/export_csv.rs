@@ -188,7 +188,12 @@ async fn format(list: &ListContacts, arguments: &Arguments) -> Result<Format, Bo
     } else {
         Csv::find_columns(list.clone()).await?
     };
-    eprint!("columns: {}", csv.header());
+    // The names of properties must not control the terminal.
+    let header = csv
+        .header()
+        .trim_end()
+        .replace(char::is_control, "\u{fffd}");
+    eprintln!("columns: {header}");
     Ok(match arguments.escape_formulas {
         true => csv.escape_formulas().into(),
         false => csv.into(),

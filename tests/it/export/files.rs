@@ -60,11 +60,14 @@ async fn a_file_that_cannot_be_created_is_an_error_and_nothing_is_sent() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_device_or_a_folder_is_no_file_to_export_to() {
+async fn a_folder_a_pipe_or_a_device_is_no_file_to_export_to() {
     let server = server(1).await;
     let folder = Folder::new("device");
+    let pipe = folder.file("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
 
-    for path in [folder.file(""), "/dev/full".into(), "/dev/null".into()] {
+    for path in [folder.file(""), pipe, "/dev/null".into()] {
         let list = server.client().contacts().list();
         let export = list
             .export(&path, JsonLines)
