@@ -1,3 +1,5 @@
+use std::collections::HashSet;
+
 use super::column::ExportColumn;
 use super::contact::ExportedContact;
 use crate::Error;
@@ -117,8 +119,9 @@ impl Csv {
                 "the export has no columns; give it at least `email`",
             ));
         }
-        for (index, column) in self.columns.iter().enumerate() {
-            if self.columns[..index].contains(column) {
+        let mut earlier = HashSet::new();
+        for column in &self.columns {
+            if !earlier.insert(column) {
                 return Err(Error::input(format!(
                     "the column `{column}` is given twice; leave one of them out"
                 )));

@@ -1,5 +1,7 @@
 //! Which column of a file goes where.
 
+use std::collections::{HashMap, HashSet};
+
 use super::super::reject_form::{LEADING_COLUMNS, unescape};
 use super::column::Column;
 use super::guess::{Guess, guess};
@@ -32,13 +34,13 @@ impl Mapping {
                 .iter_mut()
                 .for_each(|name| *name = unescape(name).to_owned());
         }
+        let mut taken = HashSet::new();
         let mut guesses: Vec<Guess> = Vec::new();
         for name in &names {
             let mut next = guess(name);
-            let is_taken = is_single(&next.column)
-                && guesses.iter().any(|earlier| earlier.column == next.column);
-            if is_taken {
+            if is_single(&next.column) && !taken.insert(next.column.clone()) {
                 next.column = Column::Property(name.clone());
+                taken.insert(next.column.clone());
             }
             guesses.push(next);
         }
@@ -95,10 +97,9 @@ impl Mapping {
                  `topic:NAME` if so, else to `property:NAME` or `ignore`"
             )));
         }
-        let columns: Vec<_> = self.columns().collect();
-        for (index, (name, column)) in columns.iter().enumerate() {
-            let mut earlier = columns[..index].iter().filter(|(_, other)| other == column);
-            let Some((first, _)) = earlier.next().filter(|_| is_single(column)) else {
+        let mut earlier = HashMap::new();
+        for (name, column) in self.columns().filter(|(_, column)| is_single(column)) {
+            let Some(first) = earlier.insert(column, name) else {
                 continue;
             };
             // Columns with one name cannot be mapped.

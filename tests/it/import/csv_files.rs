@@ -276,6 +276,21 @@ fn a_delimiter_that_finds_the_address_is_preferred_to_one_that_gives_more_column
 }
 
 #[test]
+fn a_header_with_very_many_columns_is_read_in_no_time() {
+    let names: Vec<_> = (0..100_000).map(|number| format!("p{number}")).collect();
+    let text = format!(
+        "email,{}\na@x.io{}\n",
+        names.join(","),
+        ",1".repeat(100_000)
+    );
+
+    let rows = rows(text);
+
+    let properties = json_of(&rows[0])["properties"].clone();
+    assert_eq!(properties.as_object().unwrap().len(), 100_000);
+}
+
+#[test]
 fn one_member_for_two_columns_is_refused() {
     let input = CsvInput::new("email,Mail 2\n".as_bytes()).unwrap();
     let error = input
