@@ -17,7 +17,8 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    /// Guesses what each column means. Of two columns for one member, such as the address, the first has it.
+    /// Guesses what each column means. Of two columns for one member, such as the address, the first has it, unless
+    /// both have the same name: [`check`](Self::check) refuses them.
     pub(super) fn guess(header: &[Vec<u8>]) -> Result<Self, Error> {
         let names: Result<Vec<String>, _> = header
             .iter()
@@ -34,11 +35,14 @@ impl Mapping {
                 .iter_mut()
                 .for_each(|name| *name = unescape(name).to_owned());
         }
-        let mut taken = HashSet::new();
+        let (mut taken, mut earlier) = (HashSet::new(), HashSet::new());
         let mut guesses: Vec<Guess> = Vec::new();
         for name in &names {
             let mut next = guess(name);
-            if is_single(&next.column) && !taken.insert(next.column.clone()) {
+            let is_repeated = !earlier.insert(name);
+            if is_single(&next.column) && !taken.insert(next.column.clone()) && !is_repeated {
+                // Its opt-outs must not be lost silently.
+                next.may_be_consent |= next.column.is_consent();
                 next.column = Column::Property(name.clone());
                 taken.insert(next.column.clone());
             }

@@ -237,6 +237,8 @@ fn a_column_that_may_say_who_opted_out_must_be_mapped() {
     let row = input.rows().unwrap().next().unwrap();
     assert_eq!(row.opt_outs(), [OptOut::Everything(OptOutReason::Manual)]);
 
+    assert!(refusal("email,topics,Topics\n").contains("who opted out: [\"Topics\"]"));
+
     let property = Column::Property("Status".to_owned());
     let input = CsvInput::new(text.as_bytes())
         .unwrap()
@@ -301,6 +303,7 @@ fn one_member_for_two_columns_is_refused() {
     assert!(error.to_string().contains("`email`"), "{error}");
     let same_name = refusal("email,plan,plan\n");
     assert!(same_name.contains("`property:plan`") && same_name.contains("rename"));
+    assert!(refusal("email,email\n").contains("`email`; rename"));
 
     let error = CsvInput::new("email\n".as_bytes())
         .unwrap()
