@@ -75,7 +75,15 @@ It exits with 0 if all contacts were written, 2 if some are malformed, and 1 if 
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run(Arguments::parse()).await {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // 2 means that some contacts are malformed.
+            error.print().ok();
+            return ExitCode::from(u8::from(error.use_stderr()));
+        }
+    };
+    match run(arguments).await {
         Ok(report) if report.is_complete() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::from(2),
         Err(error) => {
@@ -172,7 +180,7 @@ async fn format(list: &ListContacts, arguments: &Arguments) -> Result<Format, Bo
     let csv = if !arguments.columns.is_empty() {
         Csv::new(&arguments.columns)
     } else if arguments.resume
-        && let Some(csv) = columns_of(&arguments.file)
+        && let Some(csv) = columns_of(&arguments.file, arguments.escape_formulas)
     {
         csv
     } else if arguments.full {
@@ -180,7 +188,12 @@ async fn format(list: &ListContacts, arguments: &Arguments) -> Result<Format, Bo
     } else {
         Csv::find_columns(list.clone()).await?
     };
-    eprint!("columns: {}", csv.header());
+    // The names of properties must not control the terminal.
+    let header = csv
+        .header()
+        .trim_end()
+        .replace(char::is_control, "\u{fffd}");
+    eprintln!("columns: {header}");
     Ok(match arguments.escape_formulas {
         true => csv.escape_formulas().into(),
         false => csv.into(),
@@ -188,10 +201,14 @@ async fn format(list: &ListContacts, arguments: &Arguments) -> Result<Format, Bo
 }
 
 /// Returns the columns that the first line of the file names.
-fn columns_of(file: &Path) -> Option<Csv> {
+fn columns_of(file: &Path, escape_formulas: bool) -> Option<Csv> {
     let mut reader = csv::Reader::from_path(file).ok()?;
     let header = reader.headers().ok().filter(|header| !header.is_empty())?;
-    Some(Csv::new(header.iter()))
+    Some(Csv::new(header.iter().map(|name| {
+        let rest = name.strip_prefix('\'').filter(|_| escape_formulas);
+        let is_escaped = |rest: &&str| rest.starts_with(['=', '+', '-', '@', '\t', '\r']);
+        rest.filter(is_escaped).unwrap_or(name)
+    })))
 }
 
 fn bar(total: Option<u64>) -> ProgressBar {
@@ -247,12 +264,13 @@ fn command_to_continue(server: Option<&MockServer>) -> String {
         let port = url.rsplit(':').next().unwrap_or_default();
         words.extend(["--port".to_owned(), port.to_owned()]);
     }
-    let quoted = words
-        .iter()
-        .map(|word| match word.contains([' ', '\'', '"', '*', '&']) {
-            true => format!("'{}'", word.replace('\'', r"'\''")),
-            false => word.clone(),
-        });
+    let quoted = words.iter().map(|word| {
+        let is_plain = |letter: char| letter.is_alphanumeric() || "-_./=,:@%+".contains(letter);
+        match !word.is_empty() && word.chars().all(is_plain) {
+            true => word.clone(),
+            false => format!("'{}'", word.replace('\'', r"'\''")),
+        }
+    });
     quoted.collect::<Vec<_>>().join(" ")
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Arguments {
     /// Go on where the journal ends
     #[arg(long)]
     pub(crate) resume: bool,
-    /// File that records what is finished [default: FILE.journal]
+    /// File that records what is finished [default: FILE.journal; none if FILE is a pipe]
     #[arg(long, value_name = "FILE")]
     pub(crate) journal: Option<PathBuf>,
     /// Write the rows that were not applied to this CSV file, to mend and import it
@@ -38,18 +38,18 @@ pub(crate) struct Arguments {
 }
 
 const MAP_HELP: &str = "\
-Set what a column means: email, first_name, last_name, property:NAME, unsubscribed, subscribed, unsubscribe_reason, \
-topic:NAME, on_conflict or ignore";
+Set what a column means: email, first_name, last_name, property:NAME, properties, unsubscribed, subscribed, \
+unsubscribe_reason, topic:NAME, topics, on_conflict, key or ignore";
 
 const AFTER_HELP: &str = "\
 Environment:
   AUDIENCE_URL  Base URL of the service
   AUDIENCE_KEY  Full-access key
 
-Without FILE, the example uses fixtures/contacts.csv and writes a journal only for --journal. Without the two
-variables, it uses the embedded mock.
+Without FILE, the example uses fixtures/contacts.csv. Without the two variables, it uses the embedded mock. In either
+case it writes a journal only for --journal.
 
-Exit status: 0 if every row was applied, 2 if some were refused, 1 if the import could not finish.";
+Exit status: 0 if every row was applied, 2 if some were refused, 1 if the import could not begin or finish.";
 
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Choice {

@@ -4,11 +4,7 @@
 //! every row was applied, 2 if some were refused, and 1 if the import could not finish; then `--resume` goes on.
 //!
 //! Set `AUDIENCE_URL` and `AUDIENCE_KEY` to use a service. Without them, the example uses the embedded mock.
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a program prints"
-)]
+#![expect(clippy::print_stderr, reason = "a program prints its errors")]
 
 use std::env;
 use std::error::Error as StdError;
@@ -16,26 +12,35 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use audience::contacts::{Contacts, OnConflict};
-use audience::import::{Column, CsvInput, Import, ImportReport, Journal, Progress};
+use audience::import::{Column, CsvInput, Import, ImportReport, Journal};
 use audience::mock::MockServer;
 use audience::{Client, Error};
 use clap::Parser;
-use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use arguments::{Arguments, Choice};
 use generated::Generated;
+use terminal::{explain_all, interrupt, printable, progress_bar, say, show};
 
 mod arguments;
 mod generated;
+mod terminal;
 
 const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/contacts.csv");
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    run(&Arguments::parse()).await.unwrap_or_else(|error| {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // 2 means that some rows were refused.
+            error.print().ok();
+            return ExitCode::from(u8::from(error.use_stderr()));
+        }
+    };
+    run(&arguments).await.unwrap_or_else(|error| {
         explain_all(&*error);
         ExitCode::FAILURE
     })
@@ -43,17 +48,18 @@ async fn main() -> ExitCode {
 
 async fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn StdError>> {
     let input = open(arguments)?;
-    println!(
+    say(format_args!(
         "{} (delimiter {:?})",
         source_name(arguments),
         input.delimiter_char()
-    );
+    ));
     let mut topics = Vec::new();
     for (name, column) in input.columns() {
-        println!("  {name:<24} {column}");
         if let Column::Topic(topic) = column {
             topics.push(topic.clone());
         }
+        let (name, column) = (printable(name), printable(&column.to_string()));
+        say(format_args!("  {name:<24} {column}"));
     }
     let rows = input.rows()?;
     let total = count(arguments)?;
@@ -83,7 +89,7 @@ fn set_up(
 ) -> Result<Import, Box<dyn StdError>> {
     let mut import = import
         .max_in_flight(arguments.max_in_flight)
-        .stop_when(interrupt())
+        .stop_when(interrupt(journal.is_some()))
         .on_progress({
             let bar = bar.clone();
             move |progress| show(&bar, progress)
@@ -94,11 +100,12 @@ fn set_up(
     if let Some(total) = bar.length() {
         import = import.total(total);
     }
+    if let Some(path) = &arguments.rejects {
+        let journal = journal.as_ref().map(Journal::path);
+        import = import.rejects(create_rejects(arguments, path, journal)?);
+    }
     if let Some(journal) = journal {
         import = import.journal(journal);
-    }
-    if let Some(path) = &arguments.rejects {
-        import = import.rejects(create_rejects(arguments, path)?);
     }
     Ok(import)
 }
@@ -106,24 +113,30 @@ fn set_up(
 /// Prints what was not applied and what to do about it, then the summary line.
 fn summarize(arguments: &Arguments, report: &ImportReport, has_journal: bool) -> ExitCode {
     for (code, count) in report.refused_by_code() {
-        println!("refused: {count:>8}  {code}");
+        say(format_args!("refused: {count:>8}  {code}"));
     }
     if report.opt_out_failed() > 0 {
-        println!("applied without their opt-out: {}", report.opt_out_failed());
+        say(format_args!(
+            "applied without their opt-out: {}",
+            report.opt_out_failed()
+        ));
     }
     if report.refused() > 0 {
         match &arguments.rejects {
-            Some(path) => println!("mend the rows in {} and import that file", path.display()),
-            None => println!("use --rejects FILE to see the refused rows"),
+            Some(path) => say(format_args!(
+                "mend the rows in {} and import that file",
+                path.display()
+            )),
+            None => say("use --rejects FILE to see the refused rows"),
         }
     }
     if arguments.dry_run {
         let (valid, duplicates) = (report.valid(), report.duplicates());
-        println!(
+        say(format_args!(
             "dry run: nothing was sent; {valid} rows are valid, {duplicates} of them duplicates"
-        );
+        ));
     } else if report.quota_exceeded() {
-        println!("the plan's contact ceiling is reached; raise it, then go on with --resume");
+        say("the plan's contact ceiling is reached; raise it, then go on with --resume");
     }
     let is_finished = report.unknown() == 0
         && match arguments.dry_run {
@@ -131,18 +144,18 @@ fn summarize(arguments: &Arguments, report: &ImportReport, has_journal: bool) ->
             false => report.not_sent() == 0,
         };
     if report.unknown() > 0 {
-        println!(
+        say(format_args!(
             "{} rows may have been applied or not: no usable response arrived",
             report.unknown()
-        );
+        ));
     }
     if !is_finished && has_journal {
-        println!("not finished: run the same command with --resume to go on");
+        say("not finished: run the same command with --resume to go on");
     }
     if let Some(failure) = report.first_failure() {
-        println!("the first batch that failed: {failure}");
+        say(format_args!("the first batch that failed: {failure}"));
     }
-    println!("{report}");
+    say(report);
     match (is_finished, report.refused()) {
         (false, _) => ExitCode::FAILURE,
         (true, 0) => ExitCode::SUCCESS,
@@ -187,7 +200,12 @@ fn source_name(arguments: &Arguments) -> String {
 }
 
 fn open_journal(arguments: &Arguments) -> Result<Option<Journal>, Box<dyn StdError>> {
-    let beside_file = arguments.file.as_ref().map(|file| {
+    // What the embedded mock has is gone when the program ends, and a pipe cannot be read again.
+    let file = arguments
+        .file
+        .as_ref()
+        .filter(|file| !uses_mock() && file.is_file());
+    let beside_file = file.map(|file| {
         let mut name: OsString = file.clone().into();
         name.push(".journal");
         PathBuf::from(name)
@@ -197,7 +215,8 @@ fn open_journal(arguments: &Arguments) -> Result<Option<Journal>, Box<dyn StdErr
         return Ok(None);
     }
     let Some(path) = path else {
-        let needs_journal = "--resume needs a FILE or a --journal";
+        let needs_journal =
+            "--resume needs a service and a FILE that is not a pipe, or --journal FILE";
         return if arguments.resume {
             Err(needs_journal.into())
         } else {
@@ -215,7 +234,11 @@ fn open_journal(arguments: &Arguments) -> Result<Option<Journal>, Box<dyn StdErr
     Ok(Some(journal))
 }
 
-fn create_rejects(arguments: &Arguments, path: &Path) -> Result<File, Box<dyn StdError>> {
+fn create_rejects(
+    arguments: &Arguments,
+    path: &Path,
+    journal: Option<&Path>,
+) -> Result<File, Box<dyn StdError>> {
     let same = |other: &Path| match (path.canonicalize(), other.canonicalize()) {
         (Ok(path), Ok(other)) => path == other,
         _ => false,
@@ -223,20 +246,10 @@ fn create_rejects(arguments: &Arguments, path: &Path) -> Result<File, Box<dyn St
     if arguments.file.as_deref().is_some_and(same) {
         return Err("--rejects must not be the file to import".into());
     }
-    if arguments.journal.as_deref().is_some_and(same) {
+    if journal.is_some_and(same) {
         return Err("--rejects must not be the journal".into());
     }
     File::create(path).map_err(|error| format!("{}: {error}", path.display()).into())
-}
-
-/// Prints an error and what caused it.
-fn explain_all(error: &dyn StdError) {
-    eprintln!("error: {error}");
-    let mut source = error.source();
-    while let Some(error) = source {
-        eprintln!("  because: {error}");
-        source = error.source();
-    }
 }
 
 fn explain(path: &Path, error: &Error) -> String {
@@ -249,7 +262,7 @@ async fn connect(topics: Vec<String>) -> Result<(Contacts, Option<MockServer>), 
     match (env::var("AUDIENCE_URL"), env::var("AUDIENCE_KEY")) {
         (Ok(url), Ok(key)) => Ok((Client::new(url, key)?.contacts(), None)),
         (Err(_), Err(_)) => {
-            println!("AUDIENCE_URL and AUDIENCE_KEY are not set: using the embedded mock");
+            say("AUDIENCE_URL and AUDIENCE_KEY are not set: using the embedded mock");
             let builder = topics
                 .into_iter()
                 .fold(MockServer::builder(), |builder, topic| {
@@ -262,44 +275,6 @@ async fn connect(topics: Vec<String>) -> Result<(Contacts, Option<MockServer>), 
     }
 }
 
-/// Ready at the first Ctrl-C. The second one ends the program.
-async fn interrupt() {
-    if tokio::signal::ctrl_c().await.is_err() {
-        return std::future::pending().await;
-    }
-    eprintln!(
-        "stopping: the batches in flight are finished first; press Ctrl-C again to stop at once"
-    );
-    tokio::spawn(async {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            eprintln!("stopped; --resume goes on and sends what was in flight again");
-            std::process::exit(1);
-        }
-    });
-}
-
-fn progress_bar(total: Option<u64>) -> ProgressBar {
-    let (bar, template) = match total {
-        Some(total) => (
-            ProgressBar::new(total),
-            "{wide_bar} {human_pos}/{human_len}  {msg}",
-        ),
-        None => (ProgressBar::no_length(), "{spinner} {human_pos}  {msg}"),
-    };
-    let style = ProgressStyle::with_template(template);
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
-}
-
-fn show(bar: &ProgressBar, progress: &Progress) {
-    let left = progress.remaining().map_or_else(
-        || "?".to_owned(),
-        |left| format!("{:#}", HumanDuration(left)),
-    );
-    let (rate, in_flight, waiting) = (progress.rate(), progress.in_flight(), progress.waiting());
-    bar.set_position(progress.finished());
-    bar.set_message(format!(
-        "{rate:.0}/s, {left} left, {in_flight} in flight, {waiting} waiting"
-    ));
+fn uses_mock() -> bool {
+    env::var_os("AUDIENCE_URL").is_none() && env::var_os("AUDIENCE_KEY").is_none()
 }

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::column::Column;
+use super::column::ExportColumn;
 use crate::Timestamp;
 use crate::contacts::{Contact, ContactSummary, Properties, PropertyValue, UnsubscribeReason};
 
@@ -22,41 +22,44 @@ pub enum ExportedContact<'a> {
 
 impl<'a> ExportedContact<'a> {
     /// Returns the text of a column. Empty if the contact lacks it. `columns` are all columns.
-    pub(super) fn text(self, column: &Column, columns: &[Column]) -> Cow<'a, str> {
+    pub(super) fn text(self, column: &ExportColumn, columns: &[ExportColumn]) -> Cow<'a, str> {
         match column {
-            Column::Id => Cow::from(self.id()),
-            Column::Email => self.email().into(),
-            Column::FirstName => self.first_name().into(),
-            Column::LastName => self.last_name().into(),
-            Column::Unsubscribed => self.is_unsubscribed().to_string().into(),
-            Column::UnsubscribeReason => self.reason().into(),
-            Column::CreatedAt => self.created_at().to_string().into(),
-            Column::Topic(name) => match self.topic(name) {
+            ExportColumn::Id => Cow::from(self.id()),
+            ExportColumn::Email => self.email().into(),
+            ExportColumn::FirstName => self.first_name().into(),
+            ExportColumn::LastName => self.last_name().into(),
+            ExportColumn::Unsubscribed => self.is_unsubscribed().to_string().into(),
+            ExportColumn::UnsubscribeReason => self.reason().into(),
+            ExportColumn::CreatedAt => self.created_at().to_string().into(),
+            ExportColumn::Topic(name) => match self.topic(name) {
                 Some(answer) => answer.to_string().into(),
                 None => "".into(),
             },
-            Column::OtherTopics => self.other_topics(columns).into(),
-            Column::Property(name) => match self.properties().get(name) {
+            ExportColumn::OtherTopics => self.other_topics(columns).into(),
+            ExportColumn::Property(name) => match self.properties().get(name) {
                 Some(PropertyValue::String(text)) => text.as_str().into(),
                 Some(value) => value.to_string().into(),
                 None => "".into(),
             },
-            Column::OtherProperties => self.other_properties(columns).into(),
+            ExportColumn::OtherProperties => self.other_properties(columns).into(),
         }
     }
 
     /// Returns whether the column has text that people entered, rather than a number, a time or a name of the
     /// service.
-    pub(super) fn is_free_text(self, column: &Column) -> bool {
+    pub(super) fn is_free_text(self, column: &ExportColumn) -> bool {
         match column {
-            Column::Id | Column::Unsubscribed | Column::CreatedAt => false,
-            Column::Topic(_) | Column::OtherTopics | Column::OtherProperties => false,
-            Column::Property(name) => {
+            ExportColumn::Id | ExportColumn::Unsubscribed | ExportColumn::CreatedAt => false,
+            ExportColumn::Topic(_) | ExportColumn::OtherTopics | ExportColumn::OtherProperties => {
+                false
+            }
+            ExportColumn::Property(name) => {
                 matches!(self.properties().get(name), Some(PropertyValue::String(_)))
             }
-            Column::Email | Column::FirstName | Column::LastName | Column::UnsubscribeReason => {
-                true
-            }
+            ExportColumn::Email
+            | ExportColumn::FirstName
+            | ExportColumn::LastName
+            | ExportColumn::UnsubscribeReason => true,
         }
     }
 
@@ -98,11 +101,12 @@ impl<'a> ExportedContact<'a> {
 
     fn reason(self) -> &'a str {
         match self {
-            Self::Full(contact) => contact
+            // After a re-subscription, the reason may still be there (interface section 3.2).
+            Self::Full(contact) if contact.unsubscribed => contact
                 .unsubscribe_reason
                 .as_ref()
                 .map_or("", UnsubscribeReason::as_str),
-            Self::Summary(_) => "",
+            Self::Full(_) | Self::Summary(_) => "",
         }
     }
 
@@ -128,22 +132,21 @@ impl<'a> ExportedContact<'a> {
     }
 
     /// Returns the topics without a column of their own, as a JSON object.
-    fn other_topics(self, columns: &[Column]) -> String {
+    fn other_topics(self, columns: &[ExportColumn]) -> String {
         let Self::Full(contact) = self else {
             return String::new();
         };
         let has_column = |topic: &str| {
-            let is_it = |column: &Column| matches!(column, Column::Topic(name) if name == topic);
+            let is_it = |column: &ExportColumn| matches!(column, ExportColumn::Topic(name) if name == topic);
             columns.iter().any(is_it)
         };
         object(contact.topics.iter().filter(|(name, _)| !has_column(name)))
     }
 
     /// Returns the properties without a column of their own, as a JSON object.
-    fn other_properties(self, columns: &[Column]) -> String {
+    fn other_properties(self, columns: &[ExportColumn]) -> String {
         let has_column = |property: &str| {
-            let is_it =
-                |column: &Column| matches!(column, Column::Property(name) if name == property);
+            let is_it = |column: &ExportColumn| matches!(column, ExportColumn::Property(name) if name == property);
             columns.iter().any(is_it)
         };
         object(

@@ -1,4 +1,6 @@
-use super::column::Column;
+use std::collections::HashSet;
+
+use super::column::ExportColumn;
 use super::contact::ExportedContact;
 use crate::Error;
 
@@ -19,8 +21,11 @@ use crate::Error;
 ///
 /// # Import
 ///
-/// The importer reads the names of the columns. [`Column::OtherProperties`] and [`Column::OtherTopics`] are for
-/// programs of your own; [`find_columns`](Self::find_columns) gives each property its column instead.
+/// [`CsvRows`](crate::import::CsvRows) reads the file as it is: names, properties, opt-outs and topics are restored,
+/// `id` and `created_at` are ignored, and nobody is subscribed. Three things are lost in a column for one property: text
+/// with the digits of a number becomes a number, white space around text is removed, and empty text is left out. The
+/// column `properties` ([`ExportColumn::OtherProperties`]) is exact, as JSON lines are. Do not import a file with
+/// [escaped formulas](Self::escape_formulas): the apostrophes would become part of the text.
 ///
 /// # Example: one line for each contact
 ///
@@ -39,13 +44,13 @@ use crate::Error;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a format writes nothing by itself"]
 pub struct Csv {
-    columns: Vec<Column>,
+    columns: Vec<ExportColumn>,
     escape_formulas: bool,
 }
 
 impl Csv {
     /// Creates the format with these columns, in this order. Properties and topics without a column are left out.
-    pub fn new(columns: impl IntoIterator<Item = impl Into<Column>>) -> Self {
+    pub fn new(columns: impl IntoIterator<Item = impl Into<ExportColumn>>) -> Self {
         Self {
             columns: columns.into_iter().map(Into::into).collect(),
             escape_formulas: false,
@@ -74,7 +79,7 @@ impl Csv {
 
     /// Returns the columns.
     #[must_use]
-    pub fn columns(&self) -> &[Column] {
+    pub fn columns(&self) -> &[ExportColumn] {
         &self.columns
     }
 
@@ -114,8 +119,9 @@ impl Csv {
                 "the export has no columns; give it at least `email`",
             ));
         }
-        for (index, column) in self.columns.iter().enumerate() {
-            if self.columns[..index].contains(column) {
+        let mut earlier = HashSet::new();
+        for column in &self.columns {
+            if !earlier.insert(column) {
                 return Err(Error::input(format!(
                     "the column `{column}` is given twice; leave one of them out"
                 )));

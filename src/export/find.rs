@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use futures_core::stream::FusedStream;
 
-use super::column::Column;
+use super::column::ExportColumn;
 use super::csv::Csv;
 use super::parts::next;
 use crate::Error;
@@ -45,13 +45,13 @@ impl Csv {
         let found = Found::read(list).await?;
         Ok(Self::new(
             [
-                Column::Email,
-                Column::FirstName,
-                Column::Unsubscribed,
-                Column::CreatedAt,
+                ExportColumn::Email,
+                ExportColumn::FirstName,
+                ExportColumn::Unsubscribed,
+                ExportColumn::CreatedAt,
             ]
             .into_iter()
-            .chain(found.properties.into_iter().map(Column::Property)),
+            .chain(found.properties.into_iter().map(ExportColumn::Property)),
         ))
     }
 
@@ -80,16 +80,16 @@ impl Csv {
         }
         Ok(Self::new(
             [
-                Column::Email,
-                Column::FirstName,
-                Column::LastName,
-                Column::Unsubscribed,
-                Column::UnsubscribeReason,
-                Column::CreatedAt,
+                ExportColumn::Email,
+                ExportColumn::FirstName,
+                ExportColumn::LastName,
+                ExportColumn::Unsubscribed,
+                ExportColumn::UnsubscribeReason,
+                ExportColumn::CreatedAt,
             ]
             .into_iter()
-            .chain(topics.into_iter().map(Column::Topic))
-            .chain(found.properties.into_iter().map(Column::Property)),
+            .chain(topics.into_iter().map(ExportColumn::Topic))
+            .chain(found.properties.into_iter().map(ExportColumn::Property)),
         ))
     }
 }

@@ -58,7 +58,7 @@ mod report;
 mod row;
 
 pub use builder::Export;
-pub use column::Column;
+pub use column::ExportColumn;
 pub use contact::ExportedContact;
 pub use csv::Csv;
 pub use error::ExportError;

@@ -1,6 +1,6 @@
 //! The file that an export writes.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,12 +37,10 @@ impl Output {
             finished: false,
             report: ExportReport::default(),
         };
+        check_regular(path)?;
         // The old record is removed first: it must not describe the new file.
         let begun = cursor_file.remove().and_then(|()| {
             let mut file = File::create(path)?;
-            if !file.metadata()?.is_file() {
-                return Err(io::Error::other("it is not a regular file"));
-            }
             file.write_all(header.as_bytes())?;
             file.sync_all()?;
             sync_folder(path)?;
@@ -66,6 +64,7 @@ impl Output {
         cursor_file: CursorFile,
         mut record: Record,
     ) -> Result<Self, Error> {
+        check_regular(path)?;
         record.report.resumed = record.report.contacts;
         let opened = OpenOptions::new().write(true).open(path);
         let mut file = opened.map_err(|error| {
@@ -110,6 +109,16 @@ impl Output {
     fn finish(&mut self) -> io::Result<()> {
         self.record.finished = true;
         self.cursor_file.write(&self.record)
+    }
+}
+
+/// Refuses a path that exists and is not a file. Opening a named pipe could wait forever.
+fn check_regular(path: &Path) -> Result<(), Error> {
+    match fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() => Err(Error::config(
+            "the path of the export is not a regular file; choose another path",
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -95,6 +95,7 @@ mod source;
 mod watch;
 
 pub use builder::Import;
+pub(crate) use csv_rows::is_property_name;
 pub use csv_rows::{Column, CsvInput, CsvRows};
 pub use error::ImportError;
 pub use journal::Journal;

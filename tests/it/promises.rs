@@ -5,7 +5,7 @@ use std::error::Error as StdError;
 use std::fmt::{Debug, Display};
 
 use audience::contacts::*;
-use audience::export::{Column, Csv, ExportError, ExportReport, Format, JsonLines};
+use audience::export::{Csv, ExportColumn, ExportError, ExportReport, Format, JsonLines};
 use audience::rule::*;
 use audience::webhooks::{
     AuthenticatedDelivery, Event, EventData, EventId, EventType, Signer, Verifier, VerifierBuilder,
@@ -66,7 +66,7 @@ const _: () = {
     shared::<Csv>();
     shared::<JsonLines>();
     shared::<Format>();
-    shared::<Column>();
+    shared::<ExportColumn>();
     shared::<import::Journal>();
     shared::<import::ImportRow>();
     shared::<import::OptOut>();

@@ -43,8 +43,9 @@ pub enum Column {
     /// it does not say whether the contact opted out.
     Subscribed,
     /// Why the contact opted out: `manual`, `preferences`, or `complaint`, which is recorded as `manual`
-    /// because a sender cannot declare a complaint (interface section 4.5). A reason without a column that
-    /// says whether the contact opted out is an opt-out.
+    /// because a sender cannot declare a complaint (interface section 4.5). One of these is an opt-out by itself.
+    /// Any other text is recorded as `manual` if another column says that the contact opted out; otherwise it
+    /// makes the row unreadable.
     UnsubscribeReason,
     /// Whether the contact gets the topic with this name. "No" is an opt-out of it.
     Topic(String),

@@ -11,6 +11,8 @@ use crate::contacts::OptOutReason;
 pub(super) struct Consent {
     is_subscribed: Option<bool>,
     reason: Option<OptOutReason>,
+    /// The cell with the reason is not one of the service's.
+    has_unknown_reason: bool,
     topics: Vec<String>,
 }
 
@@ -33,7 +35,10 @@ impl Consent {
                     yes_or_no(cell).map_or_else(|| is_subscribed(cell), |yes| Ok(!yes));
                 self.add_state(is_subscribed?);
             }
-            Column::UnsubscribeReason => self.reason = Some(reason(cell)?),
+            Column::UnsubscribeReason => {
+                self.reason = reason(cell);
+                self.has_unknown_reason = self.reason.is_none();
+            }
             Column::Topic(name) if !is_subscribed(cell)? => self.topics.push(name.clone()),
             Column::Topics => {
                 let answers: BTreeMap<String, bool> = serde_json::from_str(cell)
@@ -57,11 +62,15 @@ impl Consent {
     ///
     /// What contradicts itself.
     pub(super) fn opt_outs(self) -> Result<Vec<OptOut>, &'static str> {
+        let has_reason = self.reason.is_some() || self.has_unknown_reason;
         let everything = match (self.is_subscribed, self.reason) {
-            (Some(true), Some(_)) => {
+            (Some(true), _) if has_reason => {
                 return Err("the row has a reason for an opt-out, but says that there is none");
             }
-            (Some(true) | None, None) => None,
+            (None, None) if self.has_unknown_reason => {
+                return Err("the reason for an opt-out is neither manual nor preferences");
+            }
+            (Some(true), _) | (None, None) => None,
             (Some(false), reason) => Some(reason.unwrap_or_default()),
             (None, Some(reason)) => Some(reason),
         };
@@ -97,11 +106,11 @@ fn yes_or_no(cell: &str) -> Option<bool> {
     }
 }
 
-fn reason(cell: &str) -> Result<OptOutReason, &'static str> {
+fn reason(cell: &str) -> Option<OptOutReason> {
     match cell.to_lowercase().as_str() {
-        "manual" | "complaint" => Ok(OptOutReason::Manual),
-        "preferences" => Ok(OptOutReason::Preferences),
-        _ => Err("the cell is not a reason; use manual or preferences"),
+        "manual" | "complaint" => Some(OptOutReason::Manual),
+        "preferences" => Some(OptOutReason::Preferences),
+        _ => None,
     }
 }
 
@@ -173,6 +182,17 @@ mod tests {
     }
 
     #[test]
+    fn an_opt_out_with_a_reason_of_another_service_is_a_manual_one() {
+        let cells = [
+            (Column::UnsubscribeReason, "bored"),
+            (Column::Unsubscribed, "true"),
+        ];
+
+        let everything = OptOut::Everything(OptOutReason::Manual);
+        assert_eq!(opt_outs(&cells), Ok(vec![everything]));
+    }
+
+    #[test]
     fn what_is_not_understood_or_contradicts_itself_is_no_consent() {
         for cells in [
             &[(Column::Unsubscribed, "maybe")][..],
@@ -185,6 +205,10 @@ mod tests {
             &[
                 (Column::Unsubscribed, "no"),
                 (Column::UnsubscribeReason, "manual"),
+            ],
+            &[
+                (Column::Subscribed, "yes"),
+                (Column::UnsubscribeReason, "bored"),
             ],
         ] {
             assert!(opt_outs(cells).is_err(), "{cells:?}");

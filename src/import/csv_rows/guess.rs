@@ -85,6 +85,9 @@ const CONSENT_NAMES: [&str; 7] = [
     "marketing",
 ];
 
+/// The columns of an export that only the service can set.
+const SET_BY_THE_SERVICE: [&str; 2] = ["id", "created_at"];
+
 /// Guesses what the column with this name means.
 pub(super) fn guess(name: &str) -> Guess {
     let letters = letters(name);
@@ -94,6 +97,7 @@ pub(super) fn guess(name: &str) -> Guess {
     let column = match known {
         Some((column, _)) => column.clone(),
         None if name == "import_key" => Column::Key,
+        None if SET_BY_THE_SERVICE.contains(&name) => Column::Ignored,
         None if letters.is_empty() => Column::Ignored,
         None => Column::named(name).unwrap_or_else(|| Column::Property(name.to_owned())),
     };
@@ -105,6 +109,12 @@ pub(super) fn guess(name: &str) -> Guess {
         column,
         may_be_consent: is_guessed_property && is_like_consent,
     }
+}
+
+/// Returns whether a column with this name is taken for the property with the same name.
+pub(crate) fn is_property_name(name: &str) -> bool {
+    let guess = guess(name);
+    matches!(guess.column, Column::Property(found) if found == name) && !guess.may_be_consent
 }
 
 /// Returns the letters and digits of a name in lower case: `E-Mail Address` is `emailaddress`.
@@ -138,6 +148,9 @@ mod tests {
             ("Ort", Column::Property("Ort".to_owned())),
             ("名前", Column::Property("名前".to_owned())),
             ("", Column::Ignored),
+            ("id", Column::Ignored),
+            ("created_at", Column::Ignored),
+            ("ID", Column::Property("ID".to_owned())),
         ] {
             let guess = guess(name);
 

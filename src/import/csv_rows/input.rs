@@ -29,6 +29,9 @@ const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 /// The names of all [`Column`]s in their text form are recognized, too. Every other column is a property with the
 /// name of the column.
 ///
+/// A CSV [`export`](crate::export) is read as it is. Its `id` and `created_at` are ignored, because only the service
+/// sets them. To keep the `id` of another service, map it to [`Column::Property`] or [`Column::Key`].
+///
 /// A column that may say who opted out, but whose name is not one of these (such as `Status` or `UNSUB_TIME`),
 /// is not taken for a property: [`rows`](Self::rows) fails until it is mapped.
 ///
@@ -73,7 +76,7 @@ impl CsvInput {
     ///
     /// # Errors
     ///
-    /// As those of [`open`](Self::open).
+    /// Those of [`open`](Self::open).
     pub fn new(reader: impl Read + Send + 'static) -> Result<Self, Error> {
         let mut records = Records::new(Box::new(reader)).map_err(unreadable)?;
         check_encoding(records.head())?;
@@ -209,14 +212,15 @@ fn read_header(records: &mut Records, delimiter: u8) -> Result<Mapping, Error> {
     }
 }
 
-/// Returns the delimiter that gives the most columns.
+/// Returns the delimiter that gives a column for the address, and of several the one that gives the most columns.
 fn guess_delimiter(records: &mut Records) -> Result<u8, Error> {
-    let mut best = (0, b',');
+    let mut best = ((false, 0), b',');
     for delimiter in DELIMITERS {
         let header = records.header(delimiter).map_err(unreadable)?;
-        let columns = header.map_or(0, |header| header.cells.len());
-        if columns > best.0 {
-            best = (columns, delimiter);
+        let cells = header.map_or_else(Vec::new, |header| header.cells);
+        let has_address = Mapping::guess(&cells).is_ok_and(|mapping| mapping.has_address());
+        if (has_address, cells.len()) > best.0 {
+            best = ((has_address, cells.len()), delimiter);
         }
     }
     Ok(best.1)

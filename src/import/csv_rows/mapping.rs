@@ -1,5 +1,7 @@
 //! Which column of a file goes where.
 
+use std::collections::{HashMap, HashSet};
+
 use super::super::reject_form::{LEADING_COLUMNS, unescape};
 use super::column::Column;
 use super::guess::{Guess, guess};
@@ -15,7 +17,8 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    /// Guesses what each column means. Of two columns for the address or a name, the first has it.
+    /// Guesses what each column means. Of two columns for one member, such as the address, the first has it, unless
+    /// both have the same name: [`check`](Self::check) refuses them.
     pub(super) fn guess(header: &[Vec<u8>]) -> Result<Self, Error> {
         let names: Result<Vec<String>, _> = header
             .iter()
@@ -32,13 +35,16 @@ impl Mapping {
                 .iter_mut()
                 .for_each(|name| *name = unescape(name).to_owned());
         }
+        let (mut taken, mut earlier) = (HashSet::new(), HashSet::new());
         let mut guesses: Vec<Guess> = Vec::new();
         for name in &names {
             let mut next = guess(name);
-            let is_taken = is_single(&next.column)
-                && guesses.iter().any(|earlier| earlier.column == next.column);
-            if is_taken {
+            let is_repeated = !earlier.insert(name);
+            if is_single(&next.column) && !taken.insert(next.column.clone()) && !is_repeated {
+                // Its opt-outs must not be lost silently.
+                next.may_be_consent |= next.column.is_consent();
                 next.column = Column::Property(name.clone());
+                taken.insert(next.column.clone());
             }
             guesses.push(next);
         }
@@ -81,8 +87,7 @@ impl Mapping {
 
     /// Checks that rows can be read.
     pub(super) fn check(&self) -> Result<(), Error> {
-        let columns = self.guesses.iter().map(|guess| &guess.column);
-        if !columns.clone().any(|column| *column == Column::Email) {
+        if !self.has_address() {
             return Err(self.without_address());
         }
         let unclear = self.names.iter().zip(&self.guesses);
@@ -96,15 +101,27 @@ impl Mapping {
                  `topic:NAME` if so, else to `property:NAME` or `ignore`"
             )));
         }
-        let columns: Vec<_> = columns.collect();
-        for (index, column) in columns.iter().enumerate() {
-            if is_single(column) && columns[..index].contains(column) {
-                return Err(Error::input(format!(
-                    "two columns of the file are `{column}`; map one of them to another member or to `ignore`"
-                )));
-            }
+        let mut earlier = HashMap::new();
+        for (name, column) in self.columns().filter(|(_, column)| is_single(column)) {
+            let Some(first) = earlier.insert(column, name) else {
+                continue;
+            };
+            // Columns with one name cannot be mapped.
+            let advice = match first == name {
+                true => "rename one of them in the file",
+                false => "map one of them to another member or to `ignore`",
+            };
+            return Err(Error::input(format!(
+                "two columns of the file are `{column}`; {advice}"
+            )));
         }
         Ok(())
+    }
+
+    /// Returns whether a column is the address.
+    pub(super) fn has_address(&self) -> bool {
+        let mut guesses = self.guesses.iter();
+        guesses.any(|guess| guess.column == Column::Email)
     }
 
     fn without_address(&self) -> Error {

@@ -11,5 +11,6 @@ mod records;
 mod rows;
 
 pub use column::Column;
+pub(crate) use guess::is_property_name;
 pub use input::CsvInput;
 pub use rows::CsvRows;

@@ -8,6 +8,9 @@ use super::cells::{Parsed, line_ending, lines, parse};
 const CHUNK: usize = 64 * 1024;
 /// The longest record. A quote that is never closed must not swallow the rest of the file.
 const MAX_RECORD: usize = 1024 * 1024;
+/// How many bytes may be parsed in vain, for quotes that are never closed. Each of them can cost the longest record, so
+/// without a limit a file made of such lines would keep a program busy for hours.
+const MAX_IN_VAIN: usize = 1024 * 1024 * 1024;
 /// How much of a line that is too long is kept.
 const KEPT_OF_LONG_LINE: usize = 1_000;
 
@@ -28,6 +31,8 @@ pub(super) struct Records {
     start: usize,
     line: u64,
     is_at_end: bool,
+    /// The bytes that were parsed in vain.
+    in_vain: usize,
     delimiter: u8,
     /// Where the header begins, while it may be read again.
     header: Option<(usize, u64)>,
@@ -42,6 +47,7 @@ impl Records {
             start: 0,
             line: 1,
             is_at_end: false,
+            in_vain: 0,
             delimiter: b',',
             header: Some((0, 1)),
         };
@@ -102,6 +108,12 @@ impl Records {
                     return Ok(Some(self.take(length, cells, None)));
                 }
                 Parsed::Unfinished if self.is_at_end || bytes.len() >= MAX_RECORD => {
+                    self.in_vain += bytes.len();
+                    if self.in_vain > MAX_IN_VAIN {
+                        self.is_at_end = true;
+                        self.start = self.buffer.len();
+                        return Err(io::Error::other("too many quotes are not closed"));
+                    }
                     return self.take_line().map(Some);
                 }
                 // Twice as much each time, so that a long record is not parsed often.
@@ -215,6 +227,25 @@ mod tests {
             assert_eq!(found.len(), 2 + rest.lines().count());
             assert!(found[2..].iter().all(|record| record.problem.is_none()));
         }
+    }
+
+    #[test]
+    fn a_file_of_quotes_that_are_never_closed_is_given_up() {
+        // Each line opens a quote, whether it begins a record or continues one.
+        let text = "a\"a,\"b\n".repeat(200_000);
+        let mut records = Records::new(Box::new(io::Cursor::new(text))).unwrap();
+        records.begin();
+        records.in_vain = MAX_IN_VAIN - 5 * MAX_RECORD;
+
+        let found: Vec<_> = std::iter::from_fn(|| records.next().transpose()).collect();
+
+        let (last, rest) = found.split_last().unwrap();
+        assert!(last.is_err());
+        assert!((1..10).contains(&rest.len()));
+        assert!(
+            rest.iter()
+                .all(|record| record.as_ref().unwrap().problem.is_some())
+        );
     }
 
     #[test]

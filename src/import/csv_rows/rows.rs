@@ -18,7 +18,8 @@ use crate::contacts::OnConflict;
 /// - A row that cannot be read becomes an [`ImportRow::unreadable`] with its line and cells, and the next row is
 ///   read: if it has too few or too many cells, invalid UTF-8, no address, a quote that is never closed, or a
 ///   consent cell that is not understood. Nobody is subscribed because of a typing error.
-/// - If the file itself cannot be read to its end, the last row is unreadable and says so.
+/// - If the file itself cannot be read to its end, or hundreds of quotes in it are never closed, the last row is
+///   unreadable and says so.
 /// - The rejects of an earlier import are recognized: their first four columns are left out, and so is the
 ///   apostrophe in front of what looks like a formula. A row that still contains U+FFFD, which stands for
 ///   bytes that were not UTF-8, is unreadable.

@@ -58,6 +58,27 @@ async fn a_file_that_cannot_be_created_is_an_error_and_nothing_is_sent() {
     assert!(server.requests().is_empty());
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn a_folder_a_pipe_or_a_device_is_no_file_to_export_to() {
+    let server = server(1).await;
+    let folder = Folder::new("device");
+    let pipe = folder.file("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+
+    for path in [folder.file(""), pipe, "/dev/null".into()] {
+        let list = server.client().contacts().list();
+        let export = list
+            .export(&path, JsonLines)
+            .cursor_file(folder.file("cursor"));
+        let stopped = export.await.unwrap_err();
+
+        assert_eq!(stopped.error().kind(), ErrorKind::Config, "{path:?}");
+    }
+    assert!(server.requests().is_empty());
+}
+
 #[tokio::test]
 async fn a_malformed_contact_is_left_out_and_counted_and_the_rest_is_written() {
     let items = json!({"data": [summary("c3"), {"id": "c2"}, summary("c1")], "next": ""});

@@ -1,10 +1,9 @@
-//! What the files say, and that they can be imported again.
+//! What the files say.
 
 use std::fs;
 
 use audience::contacts::{Contact, ContactSummary};
 use audience::export::{Csv, JsonLines};
-use audience::import::ImportRow;
 use audience::mock::{MockServer, Reason, SeedContact};
 use futures_util::TryStreamExt;
 
@@ -88,53 +87,6 @@ async fn json_lines_are_read_back_into_the_contacts_of_the_list() {
         .lines()
         .map(|line| serde_json::from_str::<Contact>(line).unwrap());
     assert_eq!(read.collect::<Vec<_>>(), full);
-}
-
-#[tokio::test]
-async fn an_exported_audience_is_imported_with_its_opt_outs_and_nobody_is_subscribed() {
-    let server = server().await;
-    let folder = Folder::new("round-trip");
-    let path = folder.file("all.jsonl");
-    let export = server.client().contacts().list().export(&path, JsonLines);
-    export.full().await.unwrap();
-    let other = MockServer::builder()
-        .topic("news", true)
-        .topic("offers", false);
-    let other = other.start().await;
-
-    let text = fs::read_to_string(&path).unwrap();
-    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    let rows = lines
-        .into_iter()
-        .rev()
-        .map(|line| ImportRow::from(serde_json::from_str::<Contact>(&line).unwrap()));
-    let report = other.client().contacts().import(rows).await.unwrap();
-
-    assert_eq!(report.created(), 3);
-    let ada = other.contact("ada@x.io").unwrap();
-    let expected = server.contact("ada@x.io").unwrap();
-    assert_eq!(
-        (&ada.last_name, &ada.properties),
-        (&expected.last_name, &expected.properties)
-    );
-    assert_eq!(
-        (ada.unsubscribed, ada.unsubscribe_reason.as_str()),
-        (true, "preferences")
-    );
-    let bob = other
-        .client()
-        .contacts()
-        .retrieve("bob@x.io")
-        .await
-        .unwrap();
-    assert_eq!((bob.unsubscribed, bob.topics["news"]), (true, false));
-    assert_eq!(bob.unsubscribe_reason.unwrap().as_str(), "manual");
-    assert!(
-        other
-            .requests()
-            .iter()
-            .all(|request| !request.path.ends_with("/subscribe"))
-    );
 }
 
 #[test]

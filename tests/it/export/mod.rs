@@ -4,6 +4,7 @@ mod files;
 mod formats;
 mod kill;
 mod resume;
+mod round_trip;
 
 use std::path::{Path, PathBuf};
 

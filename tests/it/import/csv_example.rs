@@ -9,22 +9,22 @@ use audience::mock::{Fault, MockServer};
 use crate::examples::EXAMPLES;
 
 /// A folder of its own for a test.
-struct Folder(PathBuf);
+pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let name = format!("audience-import-csv-{}-{name}", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }
 
-    fn file(&self, name: &str, text: &str) -> String {
+    pub(super) fn file(&self, name: &str, text: &str) -> String {
         std::fs::write(self.0.join(name), text).unwrap();
         self.path(name)
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(super) fn path(&self, name: &str) -> String {
         self.0.join(name).to_str().unwrap().to_owned()
     }
 }
@@ -35,7 +35,7 @@ impl Drop for Folder {
     }
 }
 
-fn command(server: Option<&MockServer>, arguments: &[&str]) -> Command {
+pub(super) fn command(server: Option<&MockServer>, arguments: &[&str]) -> Command {
     let mut command = Command::new(&EXAMPLES["import_csv"]);
     command.args(arguments);
     command
@@ -48,15 +48,15 @@ fn command(server: Option<&MockServer>, arguments: &[&str]) -> Command {
     command
 }
 
-fn run(server: Option<&MockServer>, arguments: &[&str]) -> Output {
+pub(super) fn run(server: Option<&MockServer>, arguments: &[&str]) -> Output {
     command(server, arguments).output().unwrap()
 }
 
-fn stdout(output: &Output) -> String {
+pub(super) fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-fn last_line(output: &Output) -> String {
+pub(super) fn last_line(output: &Output) -> String {
     stdout(output).lines().last().unwrap_or_default().to_owned()
 }
 

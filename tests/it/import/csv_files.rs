@@ -131,14 +131,14 @@ fn columns_are_guessed_and_can_be_changed_before_a_row_is_read() {
 
 #[test]
 fn cells_are_trimmed_empty_ones_are_not_sent_and_only_exact_numbers_are_numbers() {
-    let text = "email,first name,seats,postcode,phone,rate,id,on_conflict\n\
+    let text = "email,first name,seats,postcode,phone,rate,number,on_conflict\n\
         \u{20}a@x.io , Ada,3,01067,+49 351,0.5,123456789012345678901234,error\n\
         b@x.io,,,,,,,  \n";
 
     let rows = rows(text);
 
     let properties = json!({"seats": 3, "postcode": "01067", "phone": "+49 351", "rate": 0.5,
-        "id": "123456789012345678901234"});
+        "number": "123456789012345678901234"});
     assert_eq!(
         json_of(&rows[0]),
         json!({"email": "a@x.io", "first_name": "Ada", "properties": properties, "on_conflict": "error"})
@@ -237,12 +237,59 @@ fn a_column_that_may_say_who_opted_out_must_be_mapped() {
     let row = input.rows().unwrap().next().unwrap();
     assert_eq!(row.opt_outs(), [OptOut::Everything(OptOutReason::Manual)]);
 
+    assert!(refusal("email,topics,Topics\n").contains("who opted out: [\"Topics\"]"));
+
     let property = Column::Property("Status".to_owned());
     let input = CsvInput::new(text.as_bytes())
         .unwrap()
         .map("Status", property)
         .unwrap();
     assert_eq!(input.rows().unwrap().count(), 1);
+}
+
+#[test]
+fn the_columns_of_an_export_need_no_mapping() {
+    let text = "id,email,first_name,last_name,unsubscribed,unsubscribe_reason,created_at,topic:news,topics,\
+        plan,property:Status,properties\n\
+        c_1,a@x.io,Ada,King,true,complaint,2020-09-13T12:26:42Z,false,\"{\"\"a\"\":true,\"\"b\"\":false}\",\
+        pro,new,\"{\"\"seats\"\":\"\"3\"\"}\"\n";
+
+    let rows = rows(text);
+
+    let expected = json!({"email": "a@x.io", "first_name": "Ada", "last_name": "King",
+        "properties": {"plan": "pro", "Status": "new", "seats": "3"}});
+    assert_eq!(json_of(&rows[0]), expected);
+    let opt_outs = [
+        OptOut::Everything(OptOutReason::Manual),
+        OptOut::Topic("b".to_owned()),
+        OptOut::Topic("news".to_owned()),
+    ];
+    assert_eq!(rows[0].opt_outs(), opt_outs);
+}
+
+#[test]
+fn a_delimiter_that_finds_the_address_is_preferred_to_one_that_gives_more_columns() {
+    let text = "email,\"a;b;c\"\na@x.io,x\n";
+
+    let rows = rows(text);
+
+    let expected = NewContact::new("a@x.io").property("a;b;c", "x");
+    assert_eq!(rows[0].contact(), Some(&expected));
+}
+
+#[test]
+fn a_header_with_very_many_columns_is_read_in_no_time() {
+    let names: Vec<_> = (0..100_000).map(|number| format!("p{number}")).collect();
+    let text = format!(
+        "email,{}\na@x.io{}\n",
+        names.join(","),
+        ",1".repeat(100_000)
+    );
+
+    let rows = rows(text);
+
+    let properties = json_of(&rows[0])["properties"].clone();
+    assert_eq!(properties.as_object().unwrap().len(), 100_000);
 }
 
 #[test]
@@ -254,7 +301,9 @@ fn one_member_for_two_columns_is_refused() {
         .rows()
         .unwrap_err();
     assert!(error.to_string().contains("`email`"), "{error}");
-    assert!(refusal("email,plan,plan\n").contains("`property:plan`"));
+    let same_name = refusal("email,plan,plan\n");
+    assert!(same_name.contains("`property:plan`") && same_name.contains("rename"));
+    assert!(refusal("email,email\n").contains("`email`; rename"));
 
     let error = CsvInput::new("email\n".as_bytes())
         .unwrap()

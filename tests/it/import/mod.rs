@@ -6,6 +6,7 @@ mod csv_dry_run;
 mod csv_example;
 mod csv_files;
 mod csv_rejects;
+mod csv_terminal;
 mod failures;
 mod journal;
 mod journal_files;
