@@ -24,7 +24,8 @@ impl Contacts {
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config): the journal could not be written, or another import
     ///   uses it; or the [`rejects`](Import::rejects) could not be written. Rows that the journal could not record
     ///   are reported as unknown.
-    /// - [`ErrorKind::Input`](crate::ErrorKind::Input): the journal belongs to other rows or to another service.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input): the journal belongs to other rows or to another service, or
+    ///   a CSV file could not be read to its end.
     /// - The error of the first batch that failed, with [`stop_on_failure`](Import::stop_on_failure).
     ///
     /// Refused rows, failed batches and the plan's ceiling are no errors: the

@@ -33,6 +33,8 @@ enum Content {
     Contact(NewContact),
     /// A row that could not be read, with the reason.
     Unreadable(String),
+    /// The place from which on the input could not be read, with the reason.
+    CutOff(String),
 }
 
 /// An opt-out that an import records after the contact exists.
@@ -59,6 +61,12 @@ impl ImportRow {
     #[must_use]
     pub fn unreadable(reason: impl Into<String>) -> Self {
         Self::with(Content::Unreadable(reason.into()))
+    }
+
+    /// Creates the last row of an input that could not be read to its end. The import ends with an error, after
+    /// the rows before it.
+    pub(super) fn cut_off(reason: impl Into<String>) -> Self {
+        Self::with(Content::CutOff(reason.into()))
     }
 
     fn with(content: Content) -> Self {
@@ -114,7 +122,7 @@ impl ImportRow {
     pub fn contact(&self) -> Option<&NewContact> {
         match &self.content {
             Content::Contact(contact) => Some(contact),
-            Content::Unreadable(_) => None,
+            Content::Unreadable(_) | Content::CutOff(_) => None,
         }
     }
 
@@ -123,8 +131,13 @@ impl ImportRow {
     pub fn unreadable_reason(&self) -> Option<&str> {
         match &self.content {
             Content::Contact(_) => None,
-            Content::Unreadable(reason) => Some(reason),
+            Content::Unreadable(reason) | Content::CutOff(reason) => Some(reason),
         }
+    }
+
+    /// Returns whether rows after this one could not be read.
+    pub(super) fn is_cut_off(&self) -> bool {
+        matches!(self.content, Content::CutOff(_))
     }
 
     /// Returns the line, if one was set.
@@ -163,7 +176,7 @@ impl ImportRow {
     pub(super) fn problem(&self) -> Option<String> {
         match &self.content {
             Content::Contact(contact) => contact.check().err().map(|error| error.to_string()),
-            Content::Unreadable(reason) => Some(reason.clone()),
+            Content::Unreadable(reason) | Content::CutOff(reason) => Some(reason.clone()),
         }
     }
 }

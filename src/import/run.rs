@@ -49,6 +49,8 @@ pub(super) struct Run {
     batches: InFlightBatches,
     settled: Settled,
     stop: Option<Stop>,
+    /// Whether the input could not be read to its end.
+    is_cut_off: bool,
     /// Whether something has changed since `poll_change` last said so.
     has_changed: bool,
     /// Whether other tasks get a turn before the next step.
@@ -76,6 +78,7 @@ impl Run {
             batches: InFlightBatches::default(),
             settled: Settled::new(keep),
             stop: None,
+            is_cut_off: false,
             has_changed: false,
             yields: false,
             started: Instant::now(),
@@ -185,6 +188,7 @@ impl Run {
     fn accept(&mut self, row: ImportRow) {
         let number = self.next_number;
         self.next_number += 1;
+        self.is_cut_off |= row.is_cut_off();
         match self.checks.check(number, &row, self.stop.is_some()) {
             Verdict::Send => {}
             Verdict::Duplicate => {
@@ -302,6 +306,7 @@ impl Run {
         let error = match self.stop {
             Some(Stop::Fatal(error) | Stop::Failure(error)) => Some(error),
             Some(Stop::Quota | Stop::Asked) => None,
+            None if self.is_cut_off => Some(cut_off()),
             None => is_shorter.then(other_rows),
         };
         (self.settled.report, error)
@@ -317,6 +322,12 @@ enum Reading {
     Paused,
     /// The next row is not there yet, or too many rows wait for an earlier one.
     Blocked,
+}
+
+fn cut_off() -> Error {
+    Error::input(
+        "the input could not be read to its end, so the rows after the last reject are missing; mend the input and import it again",
+    )
 }
 
 fn other_rows() -> Error {

@@ -19,7 +19,8 @@ use crate::contacts::OnConflict;
 ///   read: if it has too few or too many cells, invalid UTF-8, no address, a quote that is never closed, or a
 ///   consent cell that is not understood. Nobody is subscribed because of a typing error.
 /// - If the file itself cannot be read to its end, or hundreds of quotes in it are never closed, the last row is
-///   unreadable and says so.
+///   unreadable and says so. The import applies the rows before it, and then ends with an
+///   [`ImportError`](crate::import::ImportError).
 /// - The rejects of an earlier import are recognized: their first four columns are left out, and so is the
 ///   apostrophe in front of what looks like a formula. A row that still contains U+FFFD, which stands for
 ///   bytes that were not UTF-8, is unreadable.
@@ -108,7 +109,7 @@ impl Iterator for CsvRows {
             Err(error) => {
                 self.has_failed = true;
                 let reason = format!("the file could not be read from here on: {error}");
-                let row = ImportRow::unreadable(reason).line(self.records.line());
+                let row = ImportRow::cut_off(reason).line(self.records.line());
                 let no_cells: [String; 0] = [];
                 Some(row.input(no_cells).input_columns(self.columns.clone()))
             }

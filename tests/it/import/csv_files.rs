@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use audience::ErrorKind;
 use audience::contacts::{NewContact, OnConflict, OptOutReason};
 use audience::import::{Column, CsvInput, CsvRows, ImportRow, OptOut};
+use audience::mock::MockServer;
 use serde_json::{Value, json};
 
 fn rows(text: impl AsRef<[u8]>) -> Vec<ImportRow> {
@@ -312,14 +313,38 @@ fn one_member_for_two_columns_is_refused() {
     assert!(error.to_string().contains("no column \"plan\""), "{error}");
 }
 
+struct Broken;
+
+impl Read for Broken {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        Err(io::Error::other("the disk is gone"))
+    }
+}
+
+#[tokio::test]
+async fn an_import_of_a_file_that_cannot_be_read_to_its_end_is_an_error_after_the_rows_before_it() {
+    let server = MockServer::start().await;
+    let contacts = server.client().contacts();
+    let addresses = (0..20_000).map(|number| format!("{number}@x.io\n"));
+    let text = format!("email\n{}", addresses.collect::<String>());
+    let rows = CsvRows::new(io::Cursor::new(text).chain(Broken)).unwrap();
+
+    let error = contacts.import(rows).await.unwrap_err();
+
+    assert_eq!(error.report().refused(), 1);
+    assert_eq!(error.report().created(), server.contact_count() as u64);
+    assert!(error.report().created() > 9_000);
+    assert_eq!(error.error().kind(), ErrorKind::Input);
+    assert!(
+        error
+            .error()
+            .to_string()
+            .contains("could not be read to its end")
+    );
+}
+
 #[test]
 fn a_file_that_cannot_be_read_to_its_end_says_so_in_its_last_row() {
-    struct Broken;
-    impl Read for Broken {
-        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
-            Err(io::Error::other("the disk is gone"))
-        }
-    }
     let long = format!("email\n{}", "a@x.io\n".repeat(20_000));
 
     let rows: Vec<_> = CsvRows::new(io::Cursor::new(long).chain(Broken))
