@@ -33,7 +33,13 @@ pub(crate) trait AttemptWatch: fmt::Debug + Send + Sync {
 
     /// The wait is over.
     fn resumes(&self);
+
+    /// Returns whether the call is to fail rather than to wait any longer.
+    fn gives_up(&self) -> bool;
 }
+
+/// How long a wait may go on after its watch has given up.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 impl CallOptions {
     /// Tells the watch about a failed attempt.
@@ -55,15 +61,21 @@ impl CallOptions {
         }
     }
 
-    /// Waits before the next attempt, and tells the watch so.
-    pub(super) async fn wait(&self, time: Duration) {
-        if let Some(watch) = &self.watch {
-            watch.waits();
+    /// Waits before the next attempt, and tells the watch so. Returns whether to make the attempt: `false` if the
+    /// watch has given up.
+    pub(super) async fn wait(&self, time: Duration) -> bool {
+        let Some(watch) = &self.watch else {
+            tokio::time::sleep(time).await;
+            return true;
+        };
+        watch.waits();
+        let end = Instant::now() + time;
+        let left = || end.saturating_duration_since(Instant::now());
+        while !left().is_zero() && !watch.gives_up() {
+            tokio::time::sleep(left().min(LONGEST_SLEEP)).await;
         }
-        tokio::time::sleep(time).await;
-        if let Some(watch) = &self.watch {
-            watch.resumes();
-        }
+        watch.resumes();
+        !watch.gives_up()
     }
 }
 

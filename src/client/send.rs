@@ -75,7 +75,9 @@ impl Sender {
                 RetryDecision::Retry { wait } if deadline.allows(wait) => {
                     trace::retry(operation, attempt, wait, &error);
                     options.report_retry();
-                    options.wait(wait).await;
+                    if !options.wait(wait).await {
+                        return Err(error);
+                    }
                 }
                 RetryDecision::Retry { .. } | RetryDecision::Stop => return Err(error),
             }
@@ -108,7 +110,9 @@ impl Sender {
                 HoldDecision::Send => return Ok(()),
                 HoldDecision::Wait(wait) => {
                     trace::hold(operation, wait);
-                    options.wait(wait).await;
+                    if !options.wait(wait).await {
+                        return Err(Error::held_back(state.left));
+                    }
                     *waited = waited.saturating_add(state.left);
                 }
                 HoldDecision::Fail => return Err(Error::held_back(state.left)),

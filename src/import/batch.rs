@@ -95,7 +95,10 @@ impl Sender {
     async fn create(&self, rows: &[NumberedRow], watch: &Arc<Watch>) -> SentBatch {
         let batch: Vec<_> = rows.iter().filter_map(|row| row.row.contact()).collect();
         let call = self.contacts.create_kept_batch(&batch, self.options(watch));
+        watch.set_repeated_later(true);
         let result = call.await;
+        // An opt-out is not given up: a resumed import does not send it again.
+        watch.set_repeated_later(false);
         watch.request_ended(result.as_ref().err());
         match result {
             Ok(report) => {

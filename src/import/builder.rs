@@ -90,9 +90,10 @@ impl Import {
     /// The rest of the rows is still read, so that the report and the rejects have them. Rows that never end must be
     /// made to end by the same signal, for example with `take_until` of the crate `futures-util`.
     ///
-    /// If the service is down, the retries of the batches in flight may take minutes: see [`retry`](Self::retry). To
-    /// stop at once, drop the import. The outcome of the batches in flight is then unknown; with a journal, the
-    /// next run sends them again.
+    /// A batch that waits for a retry is not retried: its rows are reported as not sent or unknown. Opt-outs of rows
+    /// that were applied are still retried, which can take minutes if the service is down: see
+    /// [`retry`](Self::retry). To stop at once, drop the import. The outcome of the batches in flight is then
+    /// unknown; with a journal, the next run sends them again.
     ///
     /// # Example: stop after a minute
     ///

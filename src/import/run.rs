@@ -114,6 +114,7 @@ impl Run {
             && signal.as_mut().poll(context).is_ready()
         {
             self.settings.stop_signal = None;
+            self.shared.stop_waiting();
             self.stop(Stop::Asked);
         }
     }

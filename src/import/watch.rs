@@ -15,6 +15,8 @@ pub(super) struct Shared {
     retries: AtomicU64,
     waiting: AtomicUsize,
     is_down: AtomicBool,
+    /// Whether somebody has asked the import to stop.
+    is_stopping: AtomicBool,
     has_changed: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
@@ -26,6 +28,7 @@ impl Shared {
             retries: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
             is_down: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
             has_changed: AtomicBool::new(false),
             waker: Mutex::new(None),
         }
@@ -57,6 +60,11 @@ impl Shared {
         }
     }
 
+    /// Lets batches that wait for a retry fail instead.
+    pub(super) fn stop_waiting(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
+    }
+
     /// Wakes the import. What happens before it sets its waker, it sees by [`take_changed`].
     ///
     /// [`take_changed`]: Self::take_changed
@@ -79,6 +87,8 @@ pub(super) struct Watch {
     shared: Arc<Shared>,
     round: Round,
     is_congested: AtomicBool,
+    /// Whether the request that is being sent may be given up: a resumed import sends it again.
+    is_repeated_later: AtomicBool,
 }
 
 impl Watch {
@@ -88,7 +98,14 @@ impl Watch {
             shared,
             round,
             is_congested: AtomicBool::new(false),
+            is_repeated_later: AtomicBool::new(false),
         }
+    }
+
+    /// Sets whether the next requests may be given up when the import is asked to stop.
+    pub(super) fn set_repeated_later(&self, is_repeated_later: bool) {
+        self.is_repeated_later
+            .store(is_repeated_later, Ordering::Relaxed);
     }
 
     /// Returns whether the last request that ended, of any batch, failed for good because the service could not
@@ -122,6 +139,11 @@ impl AttemptWatch for Watch {
 
     fn retries(&self) {
         self.shared.retries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn gives_up(&self) -> bool {
+        self.is_repeated_later.load(Ordering::Relaxed)
+            && self.shared.is_stopping.load(Ordering::Relaxed)
     }
 
     fn waits(&self) {

@@ -124,6 +124,24 @@ async fn an_endless_stream_ends_by_the_signal_that_stops_the_import() {
 }
 
 #[tokio::test]
+async fn a_stop_does_not_wait_for_the_retries_of_batches() {
+    for status in [503, 429] {
+        let server = MockServer::start().await;
+        server.fault(Fault::status(status).retry_after(100));
+        let stop = tokio::time::sleep(Duration::from_millis(200));
+
+        let import = server.client().contacts().import(numbered(400));
+        let import = import.max_in_flight(2).stop_when(stop);
+        let report = in_time(import).await.unwrap();
+
+        assert_eq!(report.total(), 400);
+        assert!(report.not_sent() >= 200, "{status}: {report}");
+        assert_eq!(report.created(), 0, "{status}: {report}");
+        assert!(batches(&server).len() <= 2);
+    }
+}
+
+#[tokio::test]
 async fn a_stream_is_never_polled_after_its_end() {
     let server = MockServer::start().await;
     let journal = JournalPath::new();
