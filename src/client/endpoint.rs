@@ -120,13 +120,6 @@ macro_rules! endpoint_builder {
                 Self { call }
             }
 
-            #[cfg(feature = "import")]
-            #[allow(dead_code, reason = "not every builder is used by an import")]
-            pub(crate) fn with_options(mut self, options: crate::client::CallOptions) -> Self {
-                self.call.options = options;
-                self
-            }
-
             /// Returns a future that sends the call and returns the value in a
             /// [`Response`](crate::client::Response), with the status and the headers of the response
             /// and the number of attempts. Set everything else first.
@@ -138,6 +131,14 @@ macro_rules! endpoint_builder {
         }
 
         crate::client::call_settings!($builder, call.options);
+
+        impl crate::client::TakesOptions for $builder {
+            fn options(mut self, options: crate::client::CallOptions) -> Self {
+                self.call.options = options;
+                self
+            }
+        }
+
         crate::client::opaque_debug!($builder);
 
         /// Sends the call: see [A builder is a future](crate::client#a-builder-is-a-future).

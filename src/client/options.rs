@@ -79,6 +79,12 @@ impl CallOptions {
     }
 }
 
+/// A builder whose settings can be replaced at once, by a call that sends others.
+pub(crate) trait TakesOptions {
+    /// Replaces all settings that every call has.
+    fn options(self, options: CallOptions) -> Self;
+}
+
 /// The deadline of one call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum CallDeadline {

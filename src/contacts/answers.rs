@@ -5,7 +5,9 @@ use std::task::{Context, Poll, ready};
 use super::answers_plan::{AnswerForm, InvalidForm, Plan};
 use super::{AnswersError, Contact, Contacts, RecordedAnswers};
 use crate::Error;
-use crate::client::{CallOptions, ResponseFuture, Started, call_settings, opaque_debug};
+use crate::client::{
+    CallOptions, ResponseFuture, Started, TakesOptions, call_settings, opaque_debug,
+};
 
 impl Contacts {
     /// Records a contact's answers for several topics: the whole form of a preference page.
@@ -197,15 +199,13 @@ impl FormCall {
     }
 
     async fn retrieve(&self) -> Result<Contact, Error> {
-        let mut retrieve = self.contacts.retrieve(&self.address);
-        retrieve.call.options = self.options.clone();
-        retrieve.await
+        let retrieve = self.contacts.retrieve(&self.address);
+        retrieve.options(self.options.clone()).await
     }
 
     async fn answer(&self, topic: &str, answer: bool) -> Result<Contact, Error> {
-        let mut answer = self.contacts.answer(&self.address, topic, answer);
-        answer.call.options = self.options.clone();
-        answer.await
+        let answer = self.contacts.answer(&self.address, topic, answer);
+        answer.options(self.options.clone()).await
     }
 }
 

@@ -8,7 +8,7 @@ use futures_core::stream::FusedStream;
 use super::Contact;
 use super::page_stream::MAX_FAILURES;
 use super::stream::ContactStream;
-use crate::client::{CallOptions, ResponseFuture, RunningCall, opaque_debug};
+use crate::client::{CallOptions, ResponseFuture, RunningCall, TakesOptions, opaque_debug};
 use crate::{Client, Error, ErrorKind};
 
 /// The number of contacts retrieved ahead, unless [`FullContactStream::max_in_flight`] sets it.
@@ -270,8 +270,7 @@ impl RetrieveEach {
     }
 
     fn call(&self, address: &str) -> ResponseFuture<Contact> {
-        let mut call = self.client.contacts().retrieve(address);
-        call.call.options = self.options.clone();
-        ResponseFuture::new(call)
+        let retrieve = self.client.contacts().retrieve(address);
+        ResponseFuture::new(retrieve.options(self.options.clone()))
     }
 }

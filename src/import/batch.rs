@@ -12,7 +12,7 @@ use super::row_results::{
 };
 use super::watch::Watch;
 use crate::Error;
-use crate::client::CallOptions;
+use crate::client::{CallOptions, TakesOptions};
 use crate::contacts::Contacts;
 
 /// What all batches of an import share.
@@ -153,7 +153,7 @@ impl Sender {
             OptOut::Everything(reason) => call.reason(*reason),
             OptOut::Topic(name) => call.topic(name),
         };
-        let result = call.with_options(self.options(watch)).await;
+        let result = call.options(self.options(watch)).await;
         watch.request_ended(result.as_ref().err());
         result.map(drop)
     }
