@@ -5,7 +5,7 @@ use audience::import::{ImportRow, OptOut};
 use audience::mock::{Fault, MockServer};
 use audience::{Client, ErrorKind, RetryPolicy};
 
-use super::{JournalPath, batches, contacts, counts, numbered};
+use super::{JournalPath, batches, contacts, counts, numbered, with_journal};
 use crate::support::{closed_url, in_time};
 
 #[tokio::test]
@@ -27,16 +27,10 @@ async fn resuming_a_finished_import_sends_nothing_and_reports_the_same() {
     };
     let contacts = contacts(&server);
 
-    let first = contacts
-        .import(rows())
-        .max_in_flight(1)
-        .journal(journal.open());
-    let first = in_time(first).await.unwrap();
+    let first = with_journal(contacts.import(rows()).max_in_flight(1), &journal).await;
     let written = journal.read();
     server.clear_requests();
-    let second = in_time(contacts.import(rows()).journal(journal.open()))
-        .await
-        .unwrap();
+    let second = with_journal(contacts.import(rows()), &journal).await;
 
     assert_eq!((first.refused(), first.opt_out_failed()), (103, 1));
     assert_eq!(counts(&second), counts(&first));
@@ -61,14 +55,8 @@ async fn rows_that_were_not_sent_or_are_unknown_are_sent_by_the_next_import() {
     server.fault(Fault::status(429).path("/contacts/batch").after(5).times(4));
     let contacts = contacts(&server);
 
-    let first = contacts
-        .import(numbered(450))
-        .max_in_flight(1)
-        .journal(journal.open());
-    let first = in_time(first).await.unwrap();
-    let second = in_time(contacts.import(numbered(450)).journal(journal.open()))
-        .await
-        .unwrap();
+    let first = with_journal(contacts.import(numbered(450)).max_in_flight(1), &journal).await;
+    let second = with_journal(contacts.import(numbered(450)), &journal).await;
 
     assert_eq!(counts(&first), [250, 0, 0, 100, 0, 100]);
     assert_eq!(counts(&second), [450, 0, 0, 0, 0, 0]);
@@ -85,14 +73,8 @@ async fn a_strict_row_with_an_unknown_outcome_is_reported_and_never_sent_again()
     let journal = JournalPath::new();
     let contacts = contacts(&server);
 
-    let first = contacts
-        .import(strict(150))
-        .max_in_flight(1)
-        .journal(journal.open());
-    let first = in_time(first).await.unwrap();
-    let second = in_time(contacts.import(strict(150)).journal(journal.open()))
-        .await
-        .unwrap();
+    let first = with_journal(contacts.import(strict(150)).max_in_flight(1), &journal).await;
+    let second = with_journal(contacts.import(strict(150)), &journal).await;
 
     assert_eq!(counts(&first), [50, 0, 0, 0, 0, 100]);
     assert_eq!(counts(&second), counts(&first));
@@ -119,9 +101,7 @@ async fn strict_rows_in_flight_when_an_import_is_dropped_are_reported_and_not_se
     })
     .await;
     import.abort();
-    let resumed = in_time(contacts.import(strict(300)).journal(journal.open()))
-        .await
-        .unwrap();
+    let resumed = with_journal(contacts.import(strict(300)), &journal).await;
 
     assert_eq!(counts(&resumed), [200, 0, 0, 0, 0, 100]);
     assert_eq!(batches(&server).len(), 3);
@@ -137,11 +117,9 @@ async fn strict_rows_that_were_certainly_not_applied_are_sent_by_the_next_import
 
     // A rate limit refuses the first batch, and the plan is full in the third.
     let import = contacts.import(strict(400)).max_in_flight(1);
-    let first = in_time(import.journal(journal.open())).await.unwrap();
+    let first = with_journal(import, &journal).await;
     server.set_ceiling(None);
-    let second = in_time(contacts.import(strict(400)).journal(journal.open()))
-        .await
-        .unwrap();
+    let second = with_journal(contacts.import(strict(400)), &journal).await;
 
     assert_eq!(counts(&first), [120, 0, 0, 180, 100, 0]);
     assert_eq!(counts(&second), [400, 0, 0, 0, 0, 0]);
@@ -152,9 +130,7 @@ async fn a_journal_of_other_rows_is_refused_before_anything_is_sent() {
     let server = MockServer::start().await;
     let journal = JournalPath::new();
     let contacts = contacts(&server);
-    in_time(contacts.import(numbered(250)).journal(journal.open()))
-        .await
-        .unwrap();
+    with_journal(contacts.import(numbered(250)), &journal).await;
     let written = journal.read();
     server.clear_requests();
 
@@ -190,9 +166,7 @@ async fn rows_that_differ_later_are_found_when_they_are_read_and_no_batch_follow
     let server = MockServer::start().await;
     let journal = JournalPath::new();
     let contacts = contacts(&server);
-    in_time(contacts.import(numbered(250)).journal(journal.open()))
-        .await
-        .unwrap();
+    with_journal(contacts.import(numbered(250)), &journal).await;
     server.clear_requests();
 
     let changed = numbered(1_000).enumerate().map(|(n, row)| match n {
@@ -218,12 +192,8 @@ async fn a_file_that_has_grown_is_continued() {
     let journal = JournalPath::new();
     let contacts = contacts(&server);
 
-    in_time(contacts.import(numbered(50)).journal(journal.open()))
-        .await
-        .unwrap();
-    let report = in_time(contacts.import(numbered(60)).journal(journal.open()))
-        .await
-        .unwrap();
+    with_journal(contacts.import(numbered(50)), &journal).await;
+    let report = with_journal(contacts.import(numbered(60)), &journal).await;
 
     assert_eq!(counts(&report), [60, 0, 0, 0, 0, 0]);
     assert_eq!(batches(&server)[1].len(), 10);
@@ -246,9 +216,7 @@ async fn a_stream_that_waits_after_its_first_rows_is_imported_with_a_journal_and
     .await;
     drop(sender);
     let first = in_time(import).await.unwrap().unwrap();
-    let second = in_time(contacts.import(numbered(150)).journal(journal.open()))
-        .await
-        .unwrap();
+    let second = with_journal(contacts.import(numbered(150)), &journal).await;
 
     assert_eq!(counts(&first), [5, 0, 0, 0, 0, 0]);
     assert_eq!(counts(&second), [150, 0, 0, 0, 0, 0]);

@@ -6,7 +6,7 @@ use audience::ErrorKind;
 use audience::import::Journal;
 use audience::mock::{Fault, MockServer};
 
-use super::{JournalPath, contacts, counts, numbered};
+use super::{JournalPath, contacts, counts, numbered, with_journal};
 use crate::support::in_time;
 
 #[tokio::test]
@@ -14,9 +14,7 @@ async fn a_journal_that_was_cut_at_any_byte_is_continued() {
     let server = MockServer::start().await;
     let journal = JournalPath::new();
     let contacts = contacts(&server);
-    in_time(contacts.import(numbered(250)).journal(journal.open()))
-        .await
-        .unwrap();
+    with_journal(contacts.import(numbered(250)), &journal).await;
     let whole = journal.read();
     let header = whole.find('\n').unwrap() + 1;
 
@@ -120,9 +118,7 @@ async fn a_second_import_with_the_same_journal_is_refused_while_the_first_runs()
             .contains("another import is using the journal")
     );
     first.abort();
-    let third = in_time(contacts.import(numbered(50)).journal(journal.open()))
-        .await
-        .unwrap();
+    let third = with_journal(contacts.import(numbered(50)), &journal).await;
     assert_eq!(counts(&third), [0, 50, 0, 0, 0, 0]);
 }
 

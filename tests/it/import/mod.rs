@@ -25,11 +25,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use audience::contacts::{Contacts, NewContact};
-use audience::import::{ImportReport, Journal};
+use audience::import::{Import, ImportReport, Journal};
 use audience::mock::MockServer;
 use serde_json::Value;
 
-use crate::support::mock_builder;
+use crate::support::{in_time, mock_builder};
 
 /// The contacts of a mock, with fast retries.
 fn contacts(server: &MockServer) -> Contacts {
@@ -75,6 +75,11 @@ impl Drop for JournalPath {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
+}
+
+/// Runs an import with a journal: the first one, or one that goes on where it ends.
+async fn with_journal(import: Import, journal: &JournalPath) -> ImportReport {
+    in_time(import.journal(journal.open())).await.unwrap()
 }
 
 /// The batches that a mock received, as the addresses of their entries.
