@@ -41,7 +41,7 @@
 //!
 //! A test can start with contacts in any state of interface section 3.1, without the requests that lead there.
 //! [`MockServer::seed_contact`] stores one [`SeedContact`]. A seed file has everything at once; give it to
-//! [`MockServerBuilder::seed_file`], to [`MockServer::seed`] as JSON, to `mock_server --seed FILE`, or to
+//! [`MockServerBuilder::seed_file`], to [`MockServer::seed`] as JSON, to `audience-mock --seed FILE`, or to
 //! `POST /_mock/seed`. Every member is optional, and an unknown one is refused:
 //!
 //! ```json
@@ -137,7 +137,7 @@
 //!
 //! # For other languages
 //!
-//! `cargo run --example mock_server -- --port 4010` runs the same server as a program; `--help` lists its options. The
+//! `audience-mock --port 4010` (`cargo install audience --features mock-server`) runs the same server as a program; `--help` lists its options. The
 //! calls below do over HTTP what the methods of [`MockServer`] do, on the same port. They need no key, are not recorded
 //! and are not affected by faults. Web pages of another origin are refused with a 403, and so is a `Host` other than
 //! `localhost`, a loopback address or the server's own address; [`MockServerBuilder::allowed_host`] and

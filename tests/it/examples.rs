@@ -1,4 +1,4 @@
-//! The command lines of the programs in `examples/`.
+//! The command lines of the programs in `examples/`, and of `audience-mock`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,6 +6,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::LazyLock;
 
 use serde_json::Value;
+
+const MOCK: &str = env!("CARGO_BIN_EXE_audience-mock");
 
 /// The programs by name. Cargo builds them if a single test was asked for.
 pub(crate) static EXAMPLES: LazyLock<BTreeMap<String, PathBuf>> = LazyLock::new(|| {
@@ -28,6 +30,7 @@ pub(crate) static EXAMPLES: LazyLock<BTreeMap<String, PathBuf>> = LazyLock::new(
             let executable = message["executable"].as_str()?;
             Some((name.to_owned(), executable.into()))
         })
+        .chain([("audience-mock".to_owned(), MOCK.into())])
         .collect()
 });
 
@@ -80,7 +83,7 @@ fn an_argument_that_an_example_cannot_use_is_a_usage_error() {
         ("webhook_axum", &["--port", "http"], "--port"),
         ("webhook_actix", &["--port", "70000"], "--port"),
         ("export_csv", &["--property", "plan"], "NAME=VALUE"),
-        ("mock_server", &["--topic", "news"], "NAME=true"),
+        ("audience-mock", &["--topic", "news"], "NAME=true"),
         ("send_event", &event[..1], "TYPE"),
         (
             "send_event",
@@ -164,7 +167,7 @@ fn the_mock_says_that_it_could_not_print_its_url_if_nobody_reads_it() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
 
-    let output = Command::new(&EXAMPLES["mock_server"])
+    let output = Command::new(&EXAMPLES["audience-mock"])
         .stdout(writer)
         .stderr(Stdio::piped())
         .spawn()

@@ -2,12 +2,12 @@
 
 use clap::Parser;
 
-#[path = "../../../examples/mock_server.rs"]
+#[path = "../../../src/bin/audience-mock/main.rs"]
 #[expect(dead_code, reason = "a test does not call `main`")]
 mod program;
 
 fn configure(arguments: &[&str]) -> Result<(), String> {
-    let arguments = ["mock_server"].into_iter().chain(arguments.iter().copied());
+    let arguments = ["audience-mock"].into_iter().chain(arguments.iter().copied());
     let parsed = program::Options::try_parse_from(arguments);
     parsed.map(|_| ()).map_err(|error| error.to_string())
 }

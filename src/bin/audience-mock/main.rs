@@ -1,7 +1,7 @@
 //! The mock service as a program, for tests in any language.
 //!
 //! ```text
-//! cargo run --example mock_server -- --port 4010 --full-key K --sending-key K
+//! audience-mock --port 4010 --full-key K --sending-key K
 //! ```
 //!
 //! Prints `listening on http://127.0.0.1:4010` and serves until it is interrupted. Tests control it through the calls
@@ -27,7 +27,7 @@ use http::{HeaderName, Uri};
 
 /// A mock of the service, for tests in any language
 #[derive(Parser)]
-#[command(name = "mock_server", version, args_override_self = true, after_help = CONTROL)]
+#[command(name = "audience-mock", version, args_override_self = true, after_help = CONTROL)]
 pub(crate) struct Options {
     /// Port to listen on; 0 takes any free port
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -77,19 +77,19 @@ async fn main() -> ExitCode {
     let server = match builder.try_start().await {
         Ok(server) => server,
         Err(error) => {
-            eprintln!("mock_server: could not start: {error}");
+            eprintln!("audience-mock: could not start: {error}");
             return ExitCode::FAILURE;
         }
     };
 
     if let Err(error) = writeln!(std::io::stdout(), "listening on {}", server.url()) {
-        eprintln!("mock_server: could not print the URL: {error}");
+        eprintln!("audience-mock: could not print the URL: {error}");
         return ExitCode::FAILURE;
     }
     match tokio::signal::ctrl_c().await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("mock_server: could not wait for an interrupt: {error}");
+            eprintln!("audience-mock: could not wait for an interrupt: {error}");
             ExitCode::FAILURE
         }
     }
