@@ -126,6 +126,9 @@ pub mod guides;
 #[cfg(feature = "import")]
 #[cfg_attr(docsrs, doc(cfg(feature = "import")))]
 pub mod import;
+#[cfg(feature = "inbox")]
+#[cfg_attr(docsrs, doc(cfg(feature = "inbox")))]
+pub mod inbox;
 #[cfg(any(feature = "client", feature = "webhooks"))]
 mod json;
 #[cfg(feature = "mock")]

@@ -104,7 +104,7 @@ use super::verifier::Verifier;
 ///     HttpResponse::Ok().finish()
 /// }
 /// ```
-pub use super::extractor::SignedEvent;
+pub use super::signed_event::SignedEvent;
 
 pub use super::extractor::RefusedDelivery;
 /// Why a handler was not called.

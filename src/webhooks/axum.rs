@@ -136,7 +136,7 @@ use super::verifier::Verifier;
 ///     pass_on(delivery.into_event());
 /// }
 /// ```
-pub use super::extractor::SignedEvent;
+pub use super::signed_event::SignedEvent;
 
 pub use super::extractor::RefusedDelivery;
 /// Why a handler was not called.

@@ -153,6 +153,13 @@ mod read_limits;
 mod secret_error;
 mod settings;
 mod signature;
+#[cfg(any(
+    feature = "actix",
+    feature = "axum",
+    feature = "inbox",
+    feature = "tower"
+))]
+mod signed_event;
 mod signer;
 mod trace;
 mod verifier;
@@ -182,5 +189,16 @@ pub use inbound::{AuthenticationResults, CheckResult, InboundMail};
 pub use mail::{BounceType, MailEvent};
 pub use secret_error::SecretError;
 pub use signature::SignatureHint;
+/// A verified delivery: its event, and the bytes that were signed.
+///
+/// The extractors of axum and actix, the layer of tower and `Verifier::signed_event` create it, so it is
+/// always genuine.
+#[cfg(any(
+    feature = "actix",
+    feature = "axum",
+    feature = "inbox",
+    feature = "tower"
+))]
+pub use signed_event::SignedEvent;
 pub use signer::Signer;
 pub use verifier::Verifier;

@@ -228,6 +228,47 @@ impl Verifier {
         self.check_and_trace(DeliveryHeaders::from_map(headers), body, &|| now)
     }
 
+    /// Verifies a delivery and returns its event together with the bytes, as an inbox takes them
+    /// (feature `inbox`).
+    ///
+    /// The extractors and the layer do the same. Use it with any other server.
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`verify`](Self::verify).
+    ///
+    /// # Example: a server without an extractor
+    ///
+    /// ```
+    /// # use std::time::SystemTime;
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, SystemTime::now(), body);
+    /// # let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+    /// let delivery = verifier.signed_event(&headers, body.to_vec())?;
+    ///
+    /// assert_eq!(delivery.id.as_str(), "evt_1");
+    /// assert_eq!(&delivery.body()[..], body);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "inbox")]
+    pub fn signed_event(
+        &self,
+        headers: &HeaderMap,
+        body: impl Into<bytes::Bytes>,
+    ) -> Result<super::SignedEvent, VerifyError> {
+        let arrival = super::signed_event::Arrival::now();
+        let body = body.into();
+        let delivery = self.authenticate(headers, &body)?;
+        let (event, secret_name) = (delivery.event()?.into(), delivery.secret_name().into());
+        Ok(super::SignedEvent {
+            event,
+            body,
+            secret_name,
+            arrival,
+        })
+    }
+
     /// Returns the length of the longest body that is accepted, in bytes.
     ///
     /// Read no more than this from a connection.

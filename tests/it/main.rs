@@ -9,6 +9,7 @@ mod examples;
 mod export;
 mod guides;
 mod import;
+mod inbox;
 mod mock_contract;
 mod mock_server;
 mod promises;

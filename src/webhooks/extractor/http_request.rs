@@ -10,8 +10,8 @@ use http_body::Body;
 use super::body::IncomingBody;
 use super::receive::receive;
 use super::rejection::Rejection;
-use super::signed_event::SignedEvent;
 use crate::webhooks::delivery_headers::DeliveryHeaders;
+use crate::webhooks::signed_event::SignedEvent;
 use crate::webhooks::verifier::Verifier;
 
 /// Reads and verifies a delivery of a framework that uses the `http` and `http-body` crates.

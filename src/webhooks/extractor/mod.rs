@@ -6,7 +6,6 @@ mod body_timer;
 mod http_request;
 mod receive;
 mod rejection;
-mod signed_event;
 
 #[cfg(feature = "actix")]
 pub(super) use self::body::IncomingBody;
@@ -15,4 +14,3 @@ pub(super) use self::http_request::receive_http;
 #[cfg(feature = "actix")]
 pub(super) use self::receive::receive;
 pub use self::rejection::{RefusedDelivery, Rejection};
-pub use self::signed_event::SignedEvent;

@@ -6,9 +6,9 @@ use futures_core::Stream;
 
 use super::body::IncomingBody;
 use super::rejection::{RefusedDelivery, Rejection};
-use super::signed_event::SignedEvent;
 use crate::webhooks::delivery_headers::DeliveryHeaders;
 use crate::webhooks::error::VerifyError;
+use crate::webhooks::signed_event::{Arrival, SignedEvent};
 use crate::webhooks::trace;
 use crate::webhooks::verifier::Verifier;
 
@@ -23,6 +23,7 @@ where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: Into<Box<dyn Error + Send + Sync>>,
 {
+    let arrival = Arrival::now();
     let headers = headers.inspect_err(trace::refused)?;
     let (tag, timestamp) = (headers.tag, headers.timestamp);
     let timestamp_text = headers.timestamp_text;
@@ -37,6 +38,7 @@ where
             event: Arc::new(event),
             body,
             secret_name,
+            arrival,
         }),
         Err(error) => Err(Rejection::Verify {
             error,

@@ -158,4 +158,4 @@ pub use super::extractor::Rejection;
 ///     Ok(Response::new(format!("received {}", event.id)))
 /// }
 /// ```
-pub use super::extractor::SignedEvent;
+pub use super::signed_event::SignedEvent;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::webhooks::event::Event;
+use super::event::Event;
 
 /// # The event
 ///
@@ -15,6 +15,7 @@ pub struct SignedEvent {
     pub(super) event: Arc<Event>,
     pub(super) body: Bytes,
     pub(super) secret_name: Arc<str>,
+    pub(super) arrival: Arrival,
 }
 
 impl SignedEvent {
@@ -37,6 +38,30 @@ impl SignedEvent {
     #[must_use]
     pub fn secret_name(&self) -> &str {
         &self.secret_name
+    }
+
+    /// Returns when the delivery began to arrive; the service waits ten seconds from then on.
+    #[cfg(feature = "inbox")]
+    pub(crate) fn arrived_at(&self) -> Option<tokio::time::Instant> {
+        self.arrival.0
+    }
+}
+
+/// When a delivery began to arrive.
+#[derive(Clone, Copy)]
+pub(super) struct Arrival(
+    #[cfg_attr(
+        not(feature = "inbox"),
+        expect(dead_code, reason = "only the inbox reads it")
+    )]
+    Option<tokio::time::Instant>,
+);
+
+impl Arrival {
+    pub(super) fn now() -> Self {
+        // This target has no clock in the standard library.
+        let no_clock = cfg!(all(target_family = "wasm", target_os = "unknown"));
+        Self((!no_clock).then(tokio::time::Instant::now))
     }
 }
 
@@ -75,6 +100,7 @@ mod tests {
             event: Arc::new(Event::from_unverified_json(event).unwrap()),
             body: Bytes::from_static(event),
             secret_name: "2026".into(),
+            arrival: Arrival::now(),
         };
 
         let text = format!("{delivery:?}");

@@ -1,0 +1,73 @@
+use tokio::time::Instant;
+
+use super::fingerprint::Fingerprint;
+use super::inbox::Inbox;
+use super::receipt::Receipt;
+use super::store::{AcceptState, NewDelivery};
+use super::trace;
+use crate::webhooks::SignedEvent;
+
+impl Inbox {
+    /// Stores a delivery for a worker, and returns what to respond.
+    ///
+    /// The body is stored as it was signed. Once it is stored, the service need not deliver the event again,
+    /// whatever becomes of this process. The body is deleted when the event was handled.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
+    ///
+    /// # Example: accept now, handle later
+    ///
+    /// ```
+    /// # use audience::inbox::{Inbox, MemoryStore, Receipt};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.signed_event(&headers, body.to_vec())?;
+    /// let inbox = Inbox::builder(MemoryStore::new()).build()?;
+    ///
+    /// assert_eq!(inbox.accept(delivery.clone()).await, Receipt::Accepted);
+    /// assert_eq!(inbox.accept(delivery).await, Receipt::Repeated);
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn accept(&self, delivery: SignedEvent) -> Receipt {
+        let shared = &self.0;
+        let arrived_at = delivery.arrived_at().unwrap_or_else(Instant::now);
+        let accepted = shared.store.accept(NewDelivery {
+            key: shared.key(&delivery.id),
+            body: delivery.body(),
+            fingerprint: Fingerprint::of(delivery.body()),
+        });
+        shared.purge_if_due();
+        let respond_by = arrived_at + shared.settings.respond_within;
+        let receipt = match tokio::time::timeout_at(respond_by, accepted).await {
+            Ok(Ok(AcceptState::Accepted)) => {
+                shared.counters.accepted.add_one();
+                shared.accepted.notify_one();
+                Receipt::Accepted
+            }
+            Ok(Ok(AcceptState::Repeated)) => {
+                shared.counters.repeated.add_one();
+                Receipt::Repeated
+            }
+            Ok(Ok(AcceptState::InProgress { remaining })) => {
+                shared.counters.in_progress.add_one();
+                Receipt::InProgress {
+                    retry_after: remaining,
+                }
+            }
+            Ok(Ok(AcceptState::Conflict)) => {
+                shared.counters.conflicts.add_one();
+                trace::conflict(&shared.settings.endpoint);
+                Receipt::Conflict
+            }
+            Ok(Err(error)) => shared.receipt_of_store_error("accept", &error),
+            Err(_) => Receipt::Unavailable,
+        };
+        trace::receipt(&shared.settings.endpoint, receipt);
+        receipt
+    }
+}

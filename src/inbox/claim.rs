@@ -1,0 +1,223 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use super::error::InboxError;
+use super::fingerprint::Fingerprint;
+use super::inbox::Inbox;
+use super::shared::Shared;
+use super::store::{ClaimState, HeldClaim, NewClaim, Release};
+use super::token::Token;
+use crate::webhooks::{EventId, SignedEvent};
+
+/// What [`Inbox::claim`] found.
+#[derive(Debug)]
+pub enum Claim {
+    /// The event is the caller's to handle, until the lease ends.
+    Fresh(Lease),
+    /// Another attempt is handling the event. Respond with 503, so that the service delivers it again.
+    InProgress {
+        /// When the claim ends if it is not extended, by this machine's clock.
+        until: SystemTime,
+    },
+    /// The event was handled before, or is parked. Respond with a success.
+    Done,
+}
+
+/// The right to handle an event, for a time.
+///
+/// Dropping it does not end the claim: it ends with its time, as it would if the process died.
+pub struct Lease {
+    shared: Arc<Shared>,
+    id: EventId,
+    token: Token,
+    attempt: u32,
+}
+
+/// The event of a claim. An [`EventId`] claims by the id alone; a [`SignedEvent`] also notices if the id comes
+/// back with another body.
+#[derive(Clone, Copy, Debug)]
+pub struct ClaimedEvent<'a> {
+    id: &'a EventId,
+    fingerprint: Option<Fingerprint>,
+}
+
+impl<'a> From<&'a EventId> for ClaimedEvent<'a> {
+    fn from(id: &'a EventId) -> Self {
+        Self {
+            id,
+            fingerprint: None,
+        }
+    }
+}
+
+impl<'a> From<&'a SignedEvent> for ClaimedEvent<'a> {
+    fn from(delivery: &'a SignedEvent) -> Self {
+        Self {
+            id: &delivery.id,
+            fingerprint: Some(Fingerprint::of(delivery.body())),
+        }
+    }
+}
+
+impl Inbox {
+    /// Claims an event for code of your own.
+    ///
+    /// Claim only after the delivery was verified. [`handle`](Self::handle) does all of this, and extends the
+    /// lease while the handler runs.
+    ///
+    /// # Errors
+    ///
+    /// - [`InboxError::Store`] if the store failed. Respond with 503.
+    /// - [`InboxError::Conflict`] if the id was received before with another body, which is noticed if you
+    ///   claim with a [`SignedEvent`].
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
+    ///
+    /// # Example: claim, handle, complete
+    ///
+    /// ```
+    /// use audience::inbox::{Claim, Inbox, InboxError};
+    /// use audience::webhooks::Event;
+    /// use http::StatusCode;
+    ///
+    /// async fn receive(inbox: &Inbox, event: Event) -> Result<StatusCode, InboxError> {
+    ///     match inbox.claim(&event.id).await? {
+    ///         Claim::Fresh(lease) => {
+    ///             println!("handling {}", event.id);
+    ///             lease.complete().await?;
+    ///             Ok(StatusCode::OK)
+    ///         }
+    ///         Claim::InProgress { .. } => Ok(StatusCode::SERVICE_UNAVAILABLE),
+    ///         Claim::Done => Ok(StatusCode::OK),
+    ///     }
+    /// }
+    /// ```
+    pub async fn claim<'a>(&self, event: impl Into<ClaimedEvent<'a>>) -> Result<Claim, InboxError> {
+        let ClaimedEvent { id, fingerprint } = event.into();
+        let shared = &self.0;
+        shared.purge_if_due();
+        let token = Token::random();
+        let claim = NewClaim {
+            key: shared.key(id),
+            token,
+            lease: shared.settings.lease,
+            retention: shared.settings.retention,
+            fingerprint,
+        };
+        let state = shared.store.claim(claim).await;
+        let state = state.inspect_err(|error| shared.store_failed("claim", error))?;
+        match state {
+            ClaimState::Fresh { attempt } => Ok(Claim::Fresh(Lease {
+                shared: Arc::clone(shared),
+                id: id.clone(),
+                token,
+                attempt,
+            })),
+            ClaimState::InProgress { remaining } => {
+                shared.counters.in_progress.add_one();
+                let now = SystemTime::now();
+                let until = now.checked_add(remaining).unwrap_or(now);
+                Ok(Claim::InProgress { until })
+            }
+            ClaimState::Done | ClaimState::Parked => {
+                shared.counters.repeated.add_one();
+                Ok(Claim::Done)
+            }
+            ClaimState::Conflict => {
+                shared.counters.conflicts.add_one();
+                Err(InboxError::Conflict)
+            }
+        }
+    }
+}
+
+impl Lease {
+    /// Returns the id of the event.
+    #[must_use]
+    pub fn id(&self) -> &EventId {
+        &self.id
+    }
+
+    /// Returns which claim of the event this is. The first is 1.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Marks the event as done. From now on it is a repeat.
+    ///
+    /// Calling it again is no error.
+    ///
+    /// # Errors
+    ///
+    /// - [`InboxError::LeaseLost`] if the lease ended and the event was claimed again.
+    /// - [`InboxError::Store`] if the store failed. Call it again; the lease may still be held.
+    pub async fn complete(&self) -> Result<(), InboxError> {
+        let shared = &self.shared;
+        let is_held = shared
+            .store
+            .complete(self.held(), shared.settings.retention)
+            .await;
+        self.held_or_lost("complete", is_held)?;
+        shared.counters.handled.add_one();
+        Ok(())
+    }
+
+    /// Ends the claim without success: the event may be claimed again at once.
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`complete`](Self::complete).
+    pub async fn release(&self) -> Result<(), InboxError> {
+        let release = Release {
+            delay: Duration::ZERO,
+            retention: self.shared.settings.retention,
+            reason: "released",
+        };
+        let is_held = self.shared.store.release(self.held(), release).await;
+        self.held_or_lost("release", is_held)
+    }
+
+    /// Lets the lease end one [lease](super::InboxBuilder::lease) from now.
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`complete`](Self::complete).
+    pub async fn extend(&self) -> Result<(), InboxError> {
+        let lease = self.shared.settings.lease;
+        let is_held = self.shared.store.extend(self.held(), lease).await;
+        self.held_or_lost("extend", is_held)
+    }
+
+    fn held(&self) -> HeldClaim<'_> {
+        HeldClaim {
+            key: self.shared.key(&self.id),
+            token: self.token,
+        }
+    }
+
+    fn held_or_lost(
+        &self,
+        operation: &'static str,
+        is_held: Result<bool, super::error::StoreError>,
+    ) -> Result<(), InboxError> {
+        let is_held = is_held.inspect_err(|error| self.shared.store_failed(operation, error))?;
+        if is_held {
+            return Ok(());
+        }
+        self.shared.counters.leases_lost.add_one();
+        Err(InboxError::LeaseLost)
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("id", &self.id)
+            .field("attempt", &self.attempt)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,38 @@
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+
+/// The fingerprint of a body: the first 16 bytes of its SHA-256.
+///
+/// A store keeps it to notice an event id that comes back with another body. It holds nothing of the body.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint([u8; 16]);
+
+impl Fingerprint {
+    /// Returns the fingerprint of a body.
+    #[must_use]
+    pub fn of(body: &[u8]) -> Self {
+        let digest: [u8; 32] = Sha256::digest(body).into();
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&digest[..16]);
+        Self(bytes)
+    }
+
+    /// Returns the fingerprint that has these bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// Returns the bytes of the fingerprint, to store them.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fingerprint({:032x})", u128::from_be_bytes(self.0))
+    }
+}

@@ -1,0 +1,258 @@
+//! The state of one event as a function of what happened to it. The time is an input.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+
+use crate::inbox::fingerprint::Fingerprint;
+use crate::inbox::store::{AcceptState, ClaimState, NewClaim};
+use crate::inbox::token::Token;
+
+/// An event that a store remembers.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) state: State,
+    /// The token of the newest claim. Kept when the event is done, so that completing twice is no error.
+    token: Option<Token>,
+    pub(super) attempts: u32,
+    fingerprint: Option<Fingerprint>,
+    pub(super) body: Option<Bytes>,
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) enum State {
+    /// Claimed, or waiting. It can be claimed from `due` on.
+    Open {
+        due: SystemTime,
+        is_claimed: bool,
+        /// When it may be forgotten, unless it has a body.
+        forget_at: SystemTime,
+    },
+    Done {
+        forget_at: SystemTime,
+    },
+    Parked {
+        since: SystemTime,
+        reason: String,
+    },
+}
+
+impl Entry {
+    /// Creates an entry that was never claimed.
+    pub(super) fn new(now: SystemTime) -> Self {
+        Self {
+            state: State::Open {
+                due: now,
+                is_claimed: false,
+                forget_at: now,
+            },
+            token: None,
+            attempts: 0,
+            fingerprint: None,
+            body: None,
+        }
+    }
+
+    /// Returns when the entry may be forgotten. `None`: not before it changes.
+    pub(super) fn forget_at(&self) -> Option<SystemTime> {
+        match self.state {
+            State::Open { .. } if self.body.is_some() => None,
+            State::Open { forget_at, .. } | State::Done { forget_at } => Some(forget_at),
+            State::Parked { .. } => None,
+        }
+    }
+
+    pub(super) fn body_length(&self) -> usize {
+        self.body.as_ref().map_or(0, Bytes::len)
+    }
+
+    /// Makes the entry a new one if it may be forgotten.
+    pub(super) fn forget_if_past(&mut self, now: SystemTime) {
+        if self.forget_at().is_some_and(|forget_at| forget_at <= now) {
+            *self = Self::new(now);
+        }
+    }
+
+    /// Returns when a worker may take the event. `None`: not before it changes.
+    pub(super) fn due(&self) -> Option<SystemTime> {
+        match self.state {
+            State::Open { due, .. } if self.body.is_some() => Some(due),
+            _ => None,
+        }
+    }
+
+    pub(super) fn claim(&mut self, claim: &NewClaim<'_>, now: SystemTime) -> ClaimState {
+        if self.conflicts_with(claim.fingerprint) {
+            return ClaimState::Conflict;
+        }
+        match &self.state {
+            State::Done { .. } => ClaimState::Done,
+            State::Parked { .. } => ClaimState::Parked,
+            State::Open {
+                due, is_claimed, ..
+            } => match remaining(*due, now) {
+                Some(_) if *is_claimed && self.token == Some(claim.token) => ClaimState::Fresh {
+                    attempt: self.attempts,
+                },
+                Some(remaining) => ClaimState::InProgress { remaining },
+                None => {
+                    self.fingerprint = self.fingerprint.or(claim.fingerprint);
+                    self.start(claim.token, claim.lease, claim.retention, now)
+                }
+            },
+        }
+    }
+
+    /// Makes the next claim.
+    pub(super) fn start(
+        &mut self,
+        token: Token,
+        lease: Duration,
+        retention: Duration,
+        now: SystemTime,
+    ) -> ClaimState {
+        let due = later(now, lease);
+        self.token = Some(token);
+        self.attempts = self.attempts.saturating_add(1);
+        self.state = State::Open {
+            due,
+            is_claimed: true,
+            forget_at: later(due, retention),
+        };
+        ClaimState::Fresh {
+            attempt: self.attempts,
+        }
+    }
+
+    pub(super) fn accept(
+        &mut self,
+        body: &[u8],
+        fingerprint: Fingerprint,
+        now: SystemTime,
+    ) -> AcceptState {
+        if self.conflicts_with(Some(fingerprint)) {
+            return AcceptState::Conflict;
+        }
+        match self.state {
+            State::Open { due, .. } if self.body.is_none() => match remaining(due, now) {
+                Some(remaining) => AcceptState::InProgress { remaining },
+                None => {
+                    self.body = Some(Bytes::copy_from_slice(body));
+                    self.fingerprint = Some(fingerprint);
+                    self.wait(Duration::ZERO, Duration::ZERO, now);
+                    AcceptState::Accepted
+                }
+            },
+            _ => AcceptState::Repeated,
+        }
+    }
+
+    /// Lets the lease end this long from now.
+    pub(super) fn extend(&mut self, token: Token, lease: Duration, now: SystemTime) -> bool {
+        let is_open = self.is_held(token);
+        if let State::Open { due, forget_at, .. } = &mut self.state
+            && is_open
+        {
+            let retention = forget_at.duration_since(*due).unwrap_or_default();
+            *due = later(now, lease);
+            *forget_at = later(*due, retention);
+        }
+        is_open
+    }
+
+    pub(super) fn complete(&mut self, token: Token, retention: Duration, now: SystemTime) -> bool {
+        if matches!(self.state, State::Done { .. }) {
+            return self.token == Some(token);
+        }
+        let is_held = self.is_held(token);
+        if is_held {
+            self.finish(retention, now);
+        }
+        is_held
+    }
+
+    pub(super) fn release(
+        &mut self,
+        token: Token,
+        delay: Duration,
+        retention: Duration,
+        now: SystemTime,
+    ) -> bool {
+        let is_held = self.is_held(token);
+        if is_held {
+            self.wait(delay, retention, now);
+        }
+        is_held
+    }
+
+    pub(super) fn park(&mut self, token: Token, reason: &str, now: SystemTime) -> bool {
+        let is_held = self.is_held(token);
+        if is_held {
+            self.token = None;
+            self.state = State::Parked {
+                since: now,
+                reason: reason.to_owned(),
+            };
+        }
+        is_held
+    }
+
+    /// Makes a parked event due now.
+    pub(super) fn replay(&mut self, now: SystemTime) -> bool {
+        let is_parked = matches!(self.state, State::Parked { .. });
+        if is_parked {
+            self.attempts = 0;
+            self.wait(Duration::ZERO, Duration::ZERO, now);
+        }
+        is_parked
+    }
+
+    /// Marks a parked event as done.
+    pub(super) fn discard(&mut self, retention: Duration, now: SystemTime) -> bool {
+        let is_parked = matches!(self.state, State::Parked { .. });
+        if is_parked {
+            self.finish(retention, now);
+        }
+        is_parked
+    }
+
+    fn is_held(&self, token: Token) -> bool {
+        matches!(
+            self.state,
+            State::Open {
+                is_claimed: true,
+                ..
+            }
+        ) && self.token == Some(token)
+    }
+
+    fn conflicts_with(&self, fingerprint: Option<Fingerprint>) -> bool {
+        self.fingerprint.is_some() && fingerprint.is_some() && self.fingerprint != fingerprint
+    }
+
+    fn wait(&mut self, delay: Duration, retention: Duration, now: SystemTime) {
+        let due = later(now, delay);
+        self.token = None;
+        self.state = State::Open {
+            due,
+            is_claimed: false,
+            forget_at: later(due, retention),
+        };
+    }
+
+    fn finish(&mut self, retention: Duration, now: SystemTime) {
+        self.body = None;
+        self.state = State::Done {
+            forget_at: later(now, retention),
+        };
+    }
+}
+
+fn later(time: SystemTime, by: Duration) -> SystemTime {
+    time.checked_add(by).unwrap_or(time)
+}
+
+/// Returns how long it is until `due`. `None` if that time has come.
+fn remaining(due: SystemTime, now: SystemTime) -> Option<Duration> {
+    due.duration_since(now).ok().filter(|left| !left.is_zero())
+}

@@ -1,0 +1,286 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use super::clock::MonotonicClock;
+use super::entry::Entry;
+use super::shelf::Shelf;
+use crate::inbox::error::StoreError;
+use crate::inbox::store::{
+    AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, ParkedEvent,
+    Release, Store, Take, TakenEvent,
+};
+use crate::webhooks::{Clock, EventId};
+
+const DEFAULT_CAPACITY: usize = 100_000;
+const DEFAULT_BODY_MEMORY: usize = 256 * 1024 * 1024;
+/// How many forgotten entries each call deletes on the way, at most.
+const PURGED_PER_CALL: usize = 2;
+
+/// A store in memory, for tests and for receivers that may forget.
+///
+/// It is lost when the process ends: an event that is delivered again afterwards is handled again. Clones
+/// share their entries.
+///
+/// # Example: a small store in a mock's time
+///
+/// ```
+/// use audience::inbox::{Inbox, MemoryStore};
+///
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// let server = audience::mock::MockServer::start().await;
+/// let store = MemoryStore::new().capacity(10_000).clock(server.clock());
+/// let inbox = Inbox::builder(store).build()?;
+/// # let _ = inbox;
+/// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct MemoryStore {
+    capacity: usize,
+    body_memory: usize,
+    clock: Arc<dyn Clock>,
+    contents: Arc<Mutex<Contents>>,
+}
+
+#[derive(Debug, Default)]
+struct Contents {
+    shelves: HashMap<Box<str>, Shelf>,
+    /// How many entries all shelves have.
+    entries: usize,
+    /// How many bytes all bodies have.
+    body_bytes: usize,
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryStore {
+    /// Creates an empty store.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            capacity: DEFAULT_CAPACITY,
+            body_memory: DEFAULT_BODY_MEMORY,
+            clock: Arc::new(MonotonicClock::start()),
+            contents: Arc::default(),
+        }
+    }
+
+    /// Sets how many events are remembered at the most. Default: 100,000.
+    ///
+    /// An event beyond that is refused with [`StoreErrorKind::Full`](super::StoreErrorKind::Full): nothing
+    /// is forgotten before its time. An entry takes about 300 bytes, and its body as long as it waits.
+    #[must_use]
+    pub fn capacity(mut self, events: usize) -> Self {
+        self.capacity = events;
+        self
+    }
+
+    /// Sets how many bytes all accepted bodies may take together. Default: 256 MiB.
+    #[must_use]
+    pub fn body_memory(mut self, bytes: usize) -> Self {
+        self.body_memory = bytes;
+        self
+    }
+
+    /// Sets the clock that leases and retention follow. Default: a monotonic clock.
+    ///
+    /// Any closure that returns a [`SystemTime`] is a clock, and so is `MockServer::clock()`.
+    #[must_use]
+    pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Changes one entry. Returns `false` if there is none.
+    fn change(
+        &self,
+        key: EventKey<'_>,
+        change: impl FnOnce(&mut Entry, SystemTime) -> bool,
+    ) -> bool {
+        let now = self.clock.now();
+        self.contents()
+            .change(key, |entry| change(entry, now))
+            .unwrap_or(false)
+    }
+
+    /// Changes an entry, which is created if there is none and there is room.
+    fn change_or_insert<T>(
+        &self,
+        key: EventKey<'_>,
+        body_length: usize,
+        change: impl FnOnce(&mut Entry, SystemTime) -> T,
+    ) -> Result<T, StoreError> {
+        let now = self.clock.now();
+        let mut contents = self.contents();
+        contents.purge(PURGED_PER_CALL, key.endpoint, now);
+        if body_length > self.body_memory.saturating_sub(contents.body_bytes) {
+            return Err(StoreError::full(format!(
+                "the accepted bodies would take more than {} bytes",
+                self.body_memory
+            )));
+        }
+        if !contents.has(key) {
+            if contents.entries >= self.capacity {
+                contents.purge_all(now);
+            }
+            if contents.entries >= self.capacity {
+                return Err(StoreError::full(format!(
+                    "it holds {} events",
+                    self.capacity
+                )));
+            }
+            contents.insert(key, now);
+        }
+        let changed = contents.change(key, |entry| {
+            entry.forget_if_past(now);
+            change(entry, now)
+        });
+        Ok(changed.expect("the entry was inserted if it was absent"))
+    }
+
+    fn contents(&self) -> MutexGuard<'_, Contents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Contents {
+    fn has(&self, key: EventKey<'_>) -> bool {
+        let shelf = self.shelves.get(key.endpoint);
+        shelf.is_some_and(|shelf| shelf.contains(key.id))
+    }
+
+    fn insert(&mut self, key: EventKey<'_>, now: SystemTime) {
+        if !self.shelves.contains_key(key.endpoint) {
+            self.shelves.insert(key.endpoint.into(), Shelf::default());
+        }
+        if let Some(shelf) = self.shelves.get_mut(key.endpoint) {
+            shelf.insert(key.id, now);
+            self.entries += 1;
+        }
+    }
+
+    fn change<T>(&mut self, key: EventKey<'_>, change: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        let shelf = self.shelves.get_mut(key.endpoint)?;
+        let (result, before, after) = shelf.change(key.id, |entry| {
+            let before = entry.body_length();
+            let result = change(entry);
+            (result, before, entry.body_length())
+        })?;
+        self.body_bytes = self.body_bytes + after - before;
+        Some(result)
+    }
+
+    fn purge(&mut self, limit: usize, endpoint: &str, now: SystemTime) {
+        if let Some(shelf) = self.shelves.get_mut(endpoint) {
+            self.entries -= shelf.purge(limit, now);
+        }
+    }
+
+    fn purge_all(&mut self, now: SystemTime) -> usize {
+        let purged = self
+            .shelves
+            .values_mut()
+            .map(|shelf| shelf.purge(usize::MAX, now))
+            .sum();
+        self.entries -= purged;
+        purged
+    }
+}
+
+impl Store for MemoryStore {
+    async fn claim(&self, claim: NewClaim<'_>) -> Result<ClaimState, StoreError> {
+        self.change_or_insert(claim.key, 0, |entry, now| entry.claim(&claim, now))
+    }
+
+    async fn extend(&self, held: HeldClaim<'_>, lease: Duration) -> Result<bool, StoreError> {
+        Ok(self.change(held.key, |entry, now| entry.extend(held.token, lease, now)))
+    }
+
+    async fn complete(&self, held: HeldClaim<'_>, retention: Duration) -> Result<bool, StoreError> {
+        Ok(self.change(held.key, |entry, now| {
+            entry.complete(held.token, retention, now)
+        }))
+    }
+
+    async fn release(&self, held: HeldClaim<'_>, release: Release<'_>) -> Result<bool, StoreError> {
+        Ok(self.change(held.key, |entry, now| {
+            entry.release(held.token, release.delay, release.retention, now)
+        }))
+    }
+
+    async fn park(&self, held: HeldClaim<'_>, reason: &str) -> Result<bool, StoreError> {
+        Ok(self.change(held.key, |entry, now| entry.park(held.token, reason, now)))
+    }
+
+    async fn accept(&self, delivery: NewDelivery<'_>) -> Result<AcceptState, StoreError> {
+        self.change_or_insert(delivery.key, delivery.body.len(), |entry, now| {
+            entry.accept(delivery.body, delivery.fingerprint, now)
+        })
+    }
+
+    async fn take(&self, take: Take<'_>) -> Result<Vec<TakenEvent>, StoreError> {
+        let now = self.clock.now();
+        let mut contents = self.contents();
+        let shelf = contents.shelves.get_mut(take.endpoint);
+        Ok(shelf
+            .map(|shelf| shelf.take(&take, now))
+            .unwrap_or_default())
+    }
+
+    async fn parked(
+        &self,
+        endpoint: &str,
+        after: Option<&EventId>,
+        limit: usize,
+    ) -> Result<Vec<ParkedEvent>, StoreError> {
+        let now = self.clock.now();
+        let contents = self.contents();
+        let shelf = contents.shelves.get(endpoint);
+        Ok(shelf
+            .map(|shelf| shelf.parked(after, limit, now))
+            .unwrap_or_default())
+    }
+
+    async fn replay(&self, key: EventKey<'_>) -> Result<bool, StoreError> {
+        Ok(self.change(key, Entry::replay))
+    }
+
+    async fn discard(&self, key: EventKey<'_>, retention: Duration) -> Result<bool, StoreError> {
+        Ok(self.change(key, |entry, now| entry.discard(retention, now)))
+    }
+
+    async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
+        let now = self.clock.now();
+        let mut contents = self.contents();
+        let mut purged = 0;
+        for shelf in contents.shelves.values_mut() {
+            purged += shelf.purge(limit - purged, now);
+        }
+        contents.entries -= purged;
+        Ok(purged)
+    }
+
+    async fn backlog(&self, endpoint: &str) -> Result<Backlog, StoreError> {
+        let now = self.clock.now();
+        let contents = self.contents();
+        let shelf = contents.shelves.get(endpoint);
+        Ok(shelf.map(|shelf| shelf.backlog(now)).unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let contents = self.contents();
+        f.debug_struct("MemoryStore")
+            .field("capacity", &self.capacity)
+            .field("events", &contents.entries)
+            .field("body_bytes", &contents.body_bytes)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,42 @@
+//! Every webhook event handled once: an inbox with a store in memory, SQLite, Postgres or Redis (feature
+//! `inbox`).
+
+mod accept;
+mod attempt;
+mod builder;
+mod claim;
+mod dyn_store;
+mod error;
+mod failure;
+mod fingerprint;
+mod handle;
+mod held;
+#[expect(clippy::module_inception, reason = "the file is named after its type")]
+mod inbox;
+mod memory;
+mod metrics;
+mod parked;
+mod purge;
+mod receipt;
+mod running;
+mod settings;
+mod shared;
+mod store;
+mod token;
+mod trace;
+
+pub use attempt::Attempt;
+pub use builder::InboxBuilder;
+pub use claim::{Claim, ClaimedEvent, Lease};
+pub use error::{InboxError, StoreError, StoreErrorKind};
+pub use fingerprint::Fingerprint;
+pub use inbox::Inbox;
+pub use memory::MemoryStore;
+pub use metrics::InboxMetrics;
+pub use receipt::Receipt;
+pub use settings::InboxSettingsError;
+pub use store::{
+    AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, ParkedEvent,
+    Release, Store, Take, TakenEvent,
+};
+pub use token::Token;

@@ -1,0 +1,71 @@
+//! Reports to `tracing` (feature `tracing`), with the target `audience::inbox`. No id, address or body is
+//! reported; the text of a handler's error is.
+
+use super::attempt::Attempt;
+use super::error::StoreError;
+use super::failure::Failure;
+use super::receipt::Receipt;
+
+macro_rules! report {
+    ($level:ident, $($field:tt)*) => {
+        #[cfg(feature = "tracing")]
+        tracing::$level!(target: "audience::inbox", $($field)*);
+    };
+}
+
+#[cfg_attr(
+    not(feature = "tracing"),
+    expect(unused_variables, reason = "only tracing reads it")
+)]
+pub(super) fn receipt(endpoint: &str, receipt: Receipt) {
+    report!(
+        debug,
+        endpoint,
+        status = receipt.status().as_u16(),
+        receipt = receipt.name(),
+        "webhook event received"
+    );
+}
+
+#[cfg_attr(
+    not(feature = "tracing"),
+    expect(unused_variables, reason = "only tracing reads it")
+)]
+pub(super) fn failed(endpoint: &str, attempt: Attempt, failure: &Failure) {
+    report!(
+        warn,
+        endpoint,
+        attempt = attempt.number(),
+        left = attempt.left(),
+        error = failure.reason(),
+        "handler of a webhook event failed"
+    );
+}
+
+#[cfg_attr(
+    not(feature = "tracing"),
+    expect(unused_variables, reason = "only tracing reads it")
+)]
+pub(super) fn conflict(endpoint: &str) {
+    report!(
+        error,
+        endpoint,
+        "webhook event id received with another body"
+    );
+}
+
+#[cfg_attr(
+    not(feature = "tracing"),
+    expect(unused_variables, reason = "only tracing reads it")
+)]
+pub(super) fn lease_lost(endpoint: &str) {
+    report!(warn, endpoint, "lease of a webhook event lost");
+}
+
+#[cfg_attr(
+    not(feature = "tracing"),
+    expect(unused_variables, reason = "only tracing reads it")
+)]
+pub(super) fn store_failed(operation: &'static str, error: &StoreError) {
+    report!(error, operation, %error, cause = std::error::Error::source(error), "inbox store failed");
+}
