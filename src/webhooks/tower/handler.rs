@@ -10,7 +10,8 @@ use tower_service::Service;
 
 use super::bytes_body::BytesBody;
 use super::verify::refuse;
-use crate::webhooks::extractor::{SignedEvent, receive_http};
+use crate::webhooks::extractor::receive_http;
+use crate::webhooks::signed_event::SignedEvent;
 use crate::webhooks::verifier::Verifier;
 
 /// A service that verifies each request and calls a function with the event of the genuine ones; see
