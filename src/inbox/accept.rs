@@ -8,7 +8,7 @@ use super::trace;
 use crate::webhooks::SignedEvent;
 
 impl Inbox {
-    /// Stores a delivery for a worker, and returns what to respond.
+    /// Stores a delivery for a [worker](Self::worker), and returns what to respond.
     ///
     /// The body is stored as it was signed. Once it is stored, the service need not deliver the event again,
     /// whatever becomes of this process. The body is deleted when the event was handled.

@@ -13,17 +13,21 @@ mod handle;
 mod held;
 #[expect(clippy::module_inception, reason = "the file is named after its type")]
 mod inbox;
+mod mail_status;
 mod memory;
 mod metrics;
 mod parked;
 mod purge;
 mod receipt;
+#[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
+mod response;
 mod running;
 mod settings;
 mod shared;
 mod store;
 mod token;
 mod trace;
+mod worker;
 
 pub use attempt::Attempt;
 pub use builder::InboxBuilder;
@@ -31,6 +35,7 @@ pub use claim::{Claim, ClaimedEvent, Lease};
 pub use error::{InboxError, StoreError, StoreErrorKind};
 pub use fingerprint::Fingerprint;
 pub use inbox::Inbox;
+pub use mail_status::{MailState, MailStatus};
 pub use memory::MemoryStore;
 pub use metrics::InboxMetrics;
 pub use receipt::Receipt;
@@ -40,3 +45,4 @@ pub use store::{
     Release, Store, Take, TakenEvent,
 };
 pub use token::Token;
+pub use worker::{Worker, WorkerReport};

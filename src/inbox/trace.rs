@@ -69,3 +69,11 @@ pub(super) fn lease_lost(endpoint: &str) {
 pub(super) fn store_failed(operation: &'static str, error: &StoreError) {
     report!(error, operation, %error, cause = std::error::Error::source(error), "inbox store failed");
 }
+
+#[cfg_attr(
+    not(feature = "tracing"),
+    expect(unused_variables, reason = "only tracing reads it")
+)]
+pub(super) fn parked(endpoint: &str) {
+    report!(error, endpoint, "webhook event parked");
+}

@@ -4,11 +4,12 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use http::{Request, Response, StatusCode};
+use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
 use super::bytes_body::BytesBody;
+use super::into_empty_response::IntoEmptyResponse;
 use super::verify::refuse;
 use crate::webhooks::extractor::receive_http;
 use crate::webhooks::signed_event::SignedEvent;
@@ -31,7 +32,7 @@ impl<F> Handler<F> {
 impl<F, Fut, B> Service<Request<B>> for Handler<F>
 where
     F: FnOnce(SignedEvent) -> Fut + Clone + Send + 'static,
-    Fut: Future<Output = StatusCode> + Send,
+    Fut: Future<Output: IntoEmptyResponse> + Send,
     B: Body + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
@@ -52,9 +53,7 @@ where
                 Err(rejection) => return Ok(refuse(rejection)),
             };
 
-            let mut response = Response::new(BytesBody::default());
-            *response.status_mut() = handle(delivery).await;
-            Ok(response)
+            Ok(handle(delivery).await.into_empty_response())
         })
     }
 }

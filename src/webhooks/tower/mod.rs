@@ -118,11 +118,13 @@
 
 mod bytes_body;
 mod handler;
+mod into_empty_response;
 mod layer;
 mod verify;
 
 pub use self::bytes_body::BytesBody;
 pub use self::handler::Handler;
+pub use self::into_empty_response::IntoEmptyResponse;
 pub use self::layer::VerifyLayer;
 pub use self::verify::Verify;
 pub use super::extractor::RefusedDelivery;

@@ -1,0 +1,170 @@
+use serde::{Deserialize, Serialize};
+
+use crate::Timestamp;
+use crate::webhooks::{Event, EventData};
+
+/// What the events of one message to one recipient say about it, whatever their order.
+///
+/// Events arrive out of order and more than once. This keeps, for each kind of event, the earliest time it
+/// happened, so the result is the same for every order and every repetition. Keep one for each pair of
+/// [`email_id`](crate::webhooks::MailEvent::email_id) and [`to`](crate::webhooks::MailEvent::to), in any
+/// store: it is plain data.
+///
+/// # Example: a late `delivered` does not hide a complaint
+///
+/// ```
+/// # use audience::Timestamp;
+/// # use audience::webhooks::{Event, EventData, EventId, MailEvent};
+/// use audience::inbox::{MailState, MailStatus};
+///
+/// # let mail = MailEvent::new("em_1", "us@example.com", "ada@example.com", "Hi");
+/// # let event = |id, at, data| Ok::<_, audience::webhooks::InvalidEventId>(Event::new(EventId::try_from(id)?, Timestamp::from_unix(at), data));
+/// # let complained = event("evt_2", 1_700_000_060, EventData::Complained(mail.clone()))?;
+/// # let delivered = event("evt_1", 1_700_000_000, EventData::Delivered(mail))?;
+/// let status = MailStatus::default().with(&complained).with(&delivered);
+///
+/// assert_eq!(status.state(), Some(MailState::Complained));
+/// assert_eq!(status, MailStatus::default().with(&delivered).with(&complained).with(&delivered));
+/// # Ok::<(), audience::webhooks::InvalidEventId>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct MailStatus {
+    /// When the message was sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sent_at: Option<Timestamp>,
+    /// When its delivery was first delayed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delayed_at: Option<Timestamp>,
+    /// When the receiving server first refused it with a bounce that is not permanent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bounced_at: Option<Timestamp>,
+    /// When it was delivered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delivered_at: Option<Timestamp>,
+    /// When it was first opened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opened_at: Option<Timestamp>,
+    /// When a link in it was first clicked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clicked_at: Option<Timestamp>,
+    /// When sending failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed_at: Option<Timestamp>,
+    /// When the service declined to send it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused_at: Option<Timestamp>,
+    /// When it bounced permanently.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permanently_bounced_at: Option<Timestamp>,
+    /// When the recipient reported it as spam.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub complained_at: Option<Timestamp>,
+}
+
+/// The state of a message, from the weakest to the strongest. The strongest that any event told counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum MailState {
+    /// Sent, and nothing else is known.
+    Sent,
+    /// The receiving server delays it.
+    Delayed,
+    /// It bounced, but a later attempt may succeed.
+    Bounced,
+    /// Delivered.
+    Delivered,
+    /// Opened.
+    Opened,
+    /// A link in it was clicked.
+    Clicked,
+    /// Sending failed.
+    Failed,
+    /// The service declined to send it.
+    Refused,
+    /// It bounced permanently.
+    PermanentlyBounced,
+    /// The recipient reported it as spam.
+    Complained,
+}
+
+impl MailStatus {
+    /// Returns the status after this event. Events without mail, such as inbound and unknown ones, change
+    /// nothing.
+    ///
+    /// The event must be about the same message and recipient as the events before.
+    #[must_use]
+    pub fn with(mut self, event: &Event) -> Self {
+        if let Some(time) = self.time_of(event) {
+            *time = earliest(*time, Some(event.created_at));
+        }
+        self
+    }
+
+    /// Returns the status that has the events of both.
+    #[must_use]
+    pub fn merge(mut self, mut other: Self) -> Self {
+        for (time, other) in self.times().into_iter().zip(other.times()) {
+            *time.1 = earliest(*time.1, *other.1);
+        }
+        self
+    }
+
+    /// Returns the strongest state that the events told. `None` if there was no event.
+    #[must_use]
+    pub fn state(mut self) -> Option<MailState> {
+        let told = self.times().into_iter().filter(|(_, time)| time.is_some());
+        told.map(|(state, _)| state).max()
+    }
+
+    /// Returns whether no more mail should be sent to this recipient: a spam report or a permanent bounce.
+    #[must_use]
+    pub fn should_suppress(&self) -> bool {
+        self.complained_at.is_some() || self.permanently_bounced_at.is_some()
+    }
+
+    fn time_of(&mut self, event: &Event) -> Option<&mut Option<Timestamp>> {
+        Some(match &event.data {
+            EventData::Sent(_) => &mut self.sent_at,
+            EventData::DeliveryDelayed(_) => &mut self.delayed_at,
+            EventData::Bounced(mail) if mail.is_permanent_bounce() => {
+                &mut self.permanently_bounced_at
+            }
+            EventData::Bounced(_) => &mut self.bounced_at,
+            EventData::Delivered(_) => &mut self.delivered_at,
+            EventData::Opened(_) => &mut self.opened_at,
+            EventData::Clicked(_) => &mut self.clicked_at,
+            EventData::Failed(_) => &mut self.failed_at,
+            EventData::Refused(_) => &mut self.refused_at,
+            EventData::Complained(_) => &mut self.complained_at,
+            _ => return None,
+        })
+    }
+
+    fn times(&mut self) -> [(MailState, &mut Option<Timestamp>); 10] {
+        [
+            (MailState::Sent, &mut self.sent_at),
+            (MailState::Delayed, &mut self.delayed_at),
+            (MailState::Bounced, &mut self.bounced_at),
+            (MailState::Delivered, &mut self.delivered_at),
+            (MailState::Opened, &mut self.opened_at),
+            (MailState::Clicked, &mut self.clicked_at),
+            (MailState::Failed, &mut self.failed_at),
+            (MailState::Refused, &mut self.refused_at),
+            (
+                MailState::PermanentlyBounced,
+                &mut self.permanently_bounced_at,
+            ),
+            (MailState::Complained, &mut self.complained_at),
+        ]
+    }
+}
+
+fn earliest(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        _ => one.or(other),
+    }
+}
