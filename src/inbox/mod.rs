@@ -1,5 +1,115 @@
-//! Every webhook event handled once: an inbox with a store in memory, SQLite, Postgres or Redis (feature
-//! `inbox`).
+//! Every webhook event handled once (feature `inbox`).
+//!
+//! The service delivers each event at least once: up to ten attempts over about five hours, in no particular
+//! order, and it waits ten seconds for each response (interface section 6.5). An [`Inbox`] turns that into one
+//! run of your handler for each event. It remembers the ids in a store, so repeats are dropped after a restart
+//! and on every machine that shares the store.
+//!
+//! # Three modes
+//!
+//! | | use | how often an event is handled |
+//! |---|---|---|
+//! | handle | [`Inbox::handle`] runs your handler before the response | once; again if the process or the store fails between its effect and its completion |
+//! | accept | [`Inbox::accept`] stores the delivery and responds at once; a [`Worker`] calls your handler | the same |
+//! | in your transaction | `claim_in` of the SQLite or Postgres store; the claim and the effect commit together | exactly once |
+//!
+//! Use the third if the effect is a change in the same database. Use `accept` if the work takes longer than the
+//! service waits, or must go on while something else is down. Otherwise use `handle`.
+//!
+//! # Example: an endpoint with axum
+//!
+//! ```
+//! use audience::inbox::{Inbox, MemoryStore, Receipt};
+//! use audience::webhooks::axum::SignedEvent;
+//! use audience::webhooks::{EventData, Verifier};
+//! use axum::extract::{FromRef, State};
+//! use axum::{Router, routing::post};
+//!
+//! #[derive(Clone, FromRef)]
+//! struct App {
+//!     verifier: Verifier,
+//!     inbox: Inbox,
+//! }
+//!
+//! async fn hook(State(app): State<App>, delivery: SignedEvent) -> Receipt {
+//!     app.inbox
+//!         .handle(delivery, |event, _attempt| async move {
+//!             if let EventData::Bounced(mail) = &event.data {
+//!                 println!("stop sending to {}", mail.to);
+//!             }
+//!             Ok::<_, std::io::Error>(())
+//!         })
+//!         .await
+//! }
+//!
+//! let app = App {
+//!     verifier: Verifier::new("6Jm0nFq2pXvZk4Tt")?,
+//!     inbox: Inbox::builder(MemoryStore::new()).build()?,
+//! };
+//! let router: Router = Router::new().route("/hook", post(hook)).with_state(app);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A [`Receipt`] is also a response of actix-web and of `webhooks::tower::VerifyLayer::handler`. With any other
+//! server, verify with [`Verifier::signed_event`](crate::webhooks::Verifier::signed_event), and respond with
+//! [`Receipt::status`].
+//!
+//! # What the service is told
+//!
+//! | what happened | response | what the service does |
+//! |---|---|---|
+//! | handled, stored, or received before | 200 | regards the event as delivered |
+//! | another attempt is handling it | 503 and `Retry-After` | delivers it again |
+//! | the handler runs for longer than 8 s | 503 and `Retry-After`; the handler goes on | delivers it again, and gets a 200 |
+//! | the handler failed or panicked | 500 | delivers it again |
+//! | the store is down or full | 503 and `Retry-After` | delivers it again |
+//! | the id was received before with another body | 409 | delivers it again, until it gives up |
+//!
+//! # The state of an event
+//!
+//! ```text
+//!                 claim                      complete
+//!   absent ------------------> in progress ------------> done
+//!      ^                        |  ^    |                  |
+//!      |     release, or the    |  |    | park             | retention over
+//!      |     end of the lease   v  |    v                  v
+//!      |                      waiting  parked            absent
+//! ```
+//!
+//! A claim lasts for a [lease](InboxBuilder::lease), which is extended while the handler runs. If the process
+//! dies, the event can be claimed again when the lease is over. Each claim has a [`Token`], and only the holder
+//! of the newest token can complete it; all others get [`InboxError::LeaseLost`].
+//!
+//! # Stores
+//!
+//! | store | feature | for |
+//! |---|---|---|
+//! | [`MemoryStore`] | `inbox` | tests, and receivers that may forget |
+//! | `SqliteStore` | `inbox-sqlite` | one machine; survives a crash; `claim_in` |
+//! | `PostgresStore` | `inbox-postgres` | many receivers and workers; `claim_in` |
+//! | `RedisStore` | `inbox-redis` | many receivers and workers, if a failover may lose a claim |
+//!
+//! Implement [`Store`] for another database, and prove it with [`conformance`].
+//!
+//! # Personal data
+//!
+//! Only [`Inbox::accept`] stores bodies, with the addresses in them. A body is deleted when its event was handled
+//! or discarded, and kept while the event waits or is parked. The reason of a parked event is the text of your
+//! handler's error. No `Debug` text and no log contains a body.
+//!
+//! # Tracing
+//!
+//! With the feature `tracing`, an inbox emits events with the target `audience::inbox`. They contain no event id,
+//! address or body. [`Inbox::metrics`] has the same as numbers, and [`Inbox::backlog`] counts what waits.
+//!
+//! | message | level | fields |
+//! |---|---|---|
+//! | `webhook event received` | DEBUG | `endpoint`, `receipt`, `status` |
+//! | `handler of a webhook event failed` | WARN | `endpoint`, `attempt`, `left`, `error` (the text of the handler's error) |
+//! | `lease of a webhook event lost` | WARN | `endpoint` |
+//! | `webhook event parked` | ERROR | `endpoint` |
+//! | `webhook event id received with another body` | ERROR | `endpoint` |
+//! | `inbox store failed` | ERROR | `operation`, `error`, `cause` |
 
 mod accept;
 mod attempt;
