@@ -2,6 +2,7 @@
 
 mod handle;
 mod mail_status;
+mod memory_conformance;
 mod responses;
 mod support;
 mod worker;
