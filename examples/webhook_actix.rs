@@ -8,28 +8,24 @@
 //! ```
 //!
 //! The service waits 10 seconds for a response and makes up to ten attempts over about five hours. It may
-//! deliver an event more than once (interface section 6.5). `hook` therefore drops duplicates, passes the event
-//! on, and responds at once.
+//! deliver an event more than once (interface section 6.5). The inbox therefore remembers the events, in a SQLite
+//! file unless `--postgres` or `--redis` names a server, and `hook` runs once for each.
 #![expect(clippy::print_stdout, reason = "an example prints what it does")]
 
-use std::collections::{HashSet, VecDeque};
+mod inbox_store;
+
 use std::error::Error;
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use actix_web::{App, HttpResponse, HttpServer, web};
+use actix_web::{App, HttpServer, web};
+use audience::inbox::{Inbox, Receipt};
 use audience::webhooks::actix::SignedEvent;
-use audience::webhooks::{Event, EventData, EventId, EventType, Signer, Verifier};
+use audience::webhooks::{Event, EventData, EventType, Signer, Verifier};
 use clap::Parser;
 use http::{HeaderMap, StatusCode};
-use tokio::sync::mpsc;
+use inbox_store::StoreArguments;
 
-/// How many event ids to remember. The service retries an event for about five hours: keep at least as many ids as
-/// arrive in that time.
-const REMEMBERED_IDS: usize = 100_000;
-/// How many events may wait for the worker.
-const QUEUED_EVENTS: usize = 1_000;
 /// How long a connection may take to send the headers of a request. `SignedEvent` limits the time of the body.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 const DEMO_SECRET: &str = "the secret of this demo";
@@ -41,6 +37,8 @@ struct Arguments {
     /// Port of 127.0.0.1 to listen on. Without it, the program sends itself three deliveries and exits
     #[arg(long, value_name = "N")]
     port: Option<u16>,
+    #[command(flatten)]
+    store: StoreArguments,
 }
 
 const ENVIRONMENT: &str = "\
@@ -49,81 +47,35 @@ Environment, needed with --port:
   AUDIENCE_WEBHOOK_SECRET_<NAME>  Further secrets, while one is replaced";
 
 /// Runs only for verified deliveries: the extractor rejects all others.
-async fn hook(inbox: web::Data<Mutex<Inbox>>, delivery: SignedEvent) -> HttpResponse {
-    let mut inbox = inbox.lock().unwrap_or_else(PoisonError::into_inner);
-    // 1. Drop an event that was received before.
-    if inbox.seen.contains(&delivery.id) {
-        return HttpResponse::Ok().finish();
-    }
-    // 2. Queue the event. This queue is in memory and is lost when the process ends. In production, insert
-    //    the event into a table whose key is the event's id: that is steps 1 and 2 in one, and durable.
-    let id = delivery.id.clone();
-    if inbox.queue.try_send(delivery.into_event()).is_err() {
-        return HttpResponse::ServiceUnavailable().finish(); // the service retries
-    }
-    inbox.seen.insert(id);
-    // 3. Respond at once. The worker may take as long as it needs.
-    HttpResponse::Ok().finish()
+async fn hook(inbox: web::Data<Inbox>, delivery: SignedEvent) -> Receipt {
+    let handler = |event, _attempt| async move { handle(&event).await };
+    inbox.handle(delivery, handler).await
 }
 
-/// Handles the queued events. Put your own code here.
-async fn handle_events(mut events: mpsc::Receiver<Event>) {
-    while let Some(event) = events.recv().await {
-        match &event.data {
-            EventData::Bounced(mail) => println!("{}: mail to {} bounced", event.id, mail.to),
-            EventData::Received(mail) => println!("{}: mail received from {}", event.id, mail.from),
-            _ => println!("{}: {}", event.id, event.event_type()),
-        }
+/// Runs once for each event. Put your own code here; after an error the service delivers the event again.
+async fn handle(event: &Event) -> Result<(), std::io::Error> {
+    match &event.data {
+        EventData::Bounced(mail) => println!("{}: mail to {} bounced", event.id, mail.to),
+        EventData::Received(mail) => println!("{}: mail received from {}", event.id, mail.from),
+        _ => println!("{}: {}", event.id, event.event_type()),
     }
-}
-
-struct Inbox {
-    seen: SeenIds,
-    queue: mpsc::Sender<Event>,
-}
-
-/// The ids of the newest events, at most [`REMEMBERED_IDS`].
-#[derive(Default)]
-struct SeenIds {
-    ids: HashSet<EventId>,
-    oldest_first: VecDeque<EventId>,
-}
-
-impl SeenIds {
-    fn contains(&self, id: &EventId) -> bool {
-        self.ids.contains(id)
-    }
-
-    fn insert(&mut self, id: EventId) {
-        if self.oldest_first.len() == REMEMBERED_IDS
-            && let Some(oldest) = self.oldest_first.pop_front()
-        {
-            self.ids.remove(&oldest);
-        }
-        if self.ids.insert(id.clone()) {
-            self.oldest_first.push_back(id);
-        }
-    }
+    Ok(())
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let port = Arguments::parse().port;
+    let Arguments { port, store } = Arguments::parse();
     let verifier = match port {
         Some(_) => Verifier::from_env()?,
         None => Verifier::new(DEMO_SECRET)?,
     };
+    let inbox = store.open(port.is_none()).await?.build()?;
 
-    let (sender, events) = mpsc::channel(QUEUED_EVENTS);
-    let inbox = web::Data::new(Mutex::new(Inbox {
-        seen: SeenIds::default(),
-        queue: sender,
-    }));
-    let verifier = web::Data::new(verifier);
+    let (verifier, state) = (web::Data::new(verifier), web::Data::new(inbox.clone()));
     let server = HttpServer::new(move || {
         App::new()
             .app_data(verifier.clone())
-            .app_data(inbox.clone())
+            .app_data(state.clone())
             .service(web::resource("/hook").route(web::post().to(hook)))
     })
     .workers(2)
@@ -132,7 +84,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = server.addrs()[0];
     println!("listening on http://{address}/hook");
 
-    let worker = tokio::spawn(handle_events(events));
     if port.is_some() {
         server.run().await?;
     } else {
@@ -142,8 +93,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         run_demo(address).await?;
         handle.stop(true).await;
         server.await??;
-        worker.await?; // ends because the server and its sender are dropped
     }
+    inbox.idle().await; // a handler goes on when its connection is closed
     Ok(())
 }
 

@@ -8,18 +8,19 @@
 //! ```
 //!
 //! The service waits 10 seconds for a response and makes up to ten attempts over about five hours. It may
-//! deliver an event more than once (interface section 6.5). `hook` therefore drops duplicates, passes the event
-//! on, and responds at once.
+//! deliver an event more than once (interface section 6.5). The inbox therefore remembers the events, in a SQLite
+//! file unless `--postgres` or `--redis` names a server, and `hook` runs once for each.
 #![expect(clippy::print_stdout, reason = "an example prints what it does")]
 
-use std::collections::{HashSet, VecDeque};
+mod inbox_store;
+
 use std::error::Error;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use audience::inbox::{Inbox, Receipt};
 use audience::webhooks::axum::SignedEvent;
-use audience::webhooks::{Event, EventData, EventId, EventType, Signer, Verifier};
+use audience::webhooks::{Event, EventData, EventType, Signer, Verifier};
 use axum::Router;
 use axum::extract::{FromRef, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -29,14 +30,10 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use inbox_store::StoreArguments;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
-/// How many event ids to remember. The service retries an event for about five hours: keep at least as many ids as
-/// arrive in that time.
-const REMEMBERED_IDS: usize = 100_000;
-/// How many events may wait for the worker.
-const QUEUED_EVENTS: usize = 1_000;
 /// How long a connection may take to send the headers of a request. `SignedEvent` limits the time of the body.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 const DEMO_SECRET: &str = "the secret of this demo";
@@ -48,6 +45,8 @@ struct Arguments {
     /// Port of 127.0.0.1 to listen on. Without it, the program sends itself three deliveries and exits
     #[arg(long, value_name = "N")]
     port: Option<u16>,
+    #[command(flatten)]
+    store: StoreArguments,
 }
 
 const ENVIRONMENT: &str = "\
@@ -55,108 +54,56 @@ Environment, needed with --port:
   AUDIENCE_WEBHOOK_SECRET         Signing secret of the endpoint
   AUDIENCE_WEBHOOK_SECRET_<NAME>  Further secrets, while one is replaced";
 
+#[derive(Clone, FromRef)]
 struct App {
     verifier: Verifier,
-    inbox: Mutex<Inbox>,
-}
-
-impl FromRef<App> for Verifier {
-    fn from_ref(app: &App) -> Self {
-        app.verifier.clone()
-    }
+    inbox: Inbox,
 }
 
 /// Runs only for verified deliveries: the extractor rejects all others.
-async fn hook(State(app): State<Arc<App>>, delivery: SignedEvent) -> StatusCode {
-    let mut inbox = app.inbox.lock().unwrap_or_else(PoisonError::into_inner);
-    // 1. Drop an event that was received before.
-    if inbox.seen.contains(&delivery.id) {
-        return StatusCode::OK;
-    }
-    // 2. Queue the event. This queue is in memory and is lost when the process ends. In production, insert
-    //    the event into a table whose key is the event's id: that is steps 1 and 2 in one, and durable.
-    let id = delivery.id.clone();
-    if inbox.queue.try_send(delivery.into_event()).is_err() {
-        return StatusCode::SERVICE_UNAVAILABLE; // the service retries
-    }
-    inbox.seen.insert(id);
-    // 3. Respond at once. The worker may take as long as it needs.
-    StatusCode::OK
+async fn hook(State(app): State<App>, delivery: SignedEvent) -> Receipt {
+    let handler = |event, _attempt| async move { handle(&event).await };
+    app.inbox.handle(delivery, handler).await
 }
 
-/// Handles the queued events. Put your own code here.
-async fn handle_events(mut events: mpsc::Receiver<Event>) {
-    while let Some(event) = events.recv().await {
-        match &event.data {
-            EventData::Bounced(mail) => println!("{}: mail to {} bounced", event.id, mail.to),
-            EventData::Received(mail) => println!("{}: mail received from {}", event.id, mail.from),
-            _ => println!("{}: {}", event.id, event.event_type()),
-        }
+/// Runs once for each event. Put your own code here; after an error the service delivers the event again.
+async fn handle(event: &Event) -> Result<(), std::io::Error> {
+    match &event.data {
+        EventData::Bounced(mail) => println!("{}: mail to {} bounced", event.id, mail.to),
+        EventData::Received(mail) => println!("{}: mail received from {}", event.id, mail.from),
+        _ => println!("{}: {}", event.id, event.event_type()),
     }
-}
-
-struct Inbox {
-    seen: SeenIds,
-    queue: mpsc::Sender<Event>,
-}
-
-/// The ids of the newest events, at most [`REMEMBERED_IDS`].
-#[derive(Default)]
-struct SeenIds {
-    ids: HashSet<EventId>,
-    oldest_first: VecDeque<EventId>,
-}
-
-impl SeenIds {
-    fn contains(&self, id: &EventId) -> bool {
-        self.ids.contains(id)
-    }
-
-    fn insert(&mut self, id: EventId) {
-        if self.oldest_first.len() == REMEMBERED_IDS
-            && let Some(oldest) = self.oldest_first.pop_front()
-        {
-            self.ids.remove(&oldest);
-        }
-        if self.ids.insert(id.clone()) {
-            self.oldest_first.push_back(id);
-        }
-    }
+    Ok(())
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let port = Arguments::parse().port;
+    let Arguments { port, store } = Arguments::parse();
     let verifier = match port {
         Some(_) => Verifier::from_env()?,
         None => Verifier::new(DEMO_SECRET)?,
     };
+    let inbox = store.open(port.is_none()).await?.build()?;
 
-    let (sender, events) = mpsc::channel(QUEUED_EVENTS);
-    let inbox = Inbox {
-        seen: SeenIds::default(),
-        queue: sender,
-    };
-    let app = Arc::new(App {
+    let app = App {
         verifier,
-        inbox: Mutex::new(inbox),
-    });
+        inbox: inbox.clone(),
+    };
     let router = Router::new().route("/hook", post(hook)).with_state(app);
     let listener = TcpListener::bind(("127.0.0.1", port.unwrap_or(0))).await?;
     let address = listener.local_addr()?;
     println!("listening on http://{address}/hook");
 
-    let worker = tokio::spawn(handle_events(events));
     let (done, stop) = oneshot::channel();
     let server = tokio::spawn(serve(listener, router, stop));
     if port.is_none() {
         run_demo(address).await?;
-        done.send(()).ok();
-        server.await?;
-        worker.await?; // ends because the server and its sender are dropped
     } else {
-        server.await?; // runs until the process is stopped
+        tokio::signal::ctrl_c().await?;
     }
+    done.send(()).ok();
+    server.await?;
+    inbox.idle().await; // a handler goes on when its connection is closed
     Ok(())
 }
 

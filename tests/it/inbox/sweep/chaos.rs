@@ -1,0 +1,166 @@
+//! Delivers, kills and restarts, and counts in the end.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use audience::mock::{DeliveryFault, MockServer, SigningClock};
+use futures_util::{StreamExt, stream};
+use serde_json::json;
+
+use super::effects::Database;
+use super::proxy::Proxy;
+use super::receiver::{Mode, Receiver};
+use super::tally::{Crashes, Tally};
+use super::{LEASE, SECRET};
+use crate::support::postgres::OwnServer;
+
+pub(super) struct Sweep {
+    pub(super) mode: Mode,
+    /// The URL of a Postgres database, or the path of a SQLite file.
+    pub(super) store: String,
+    pub(super) receivers: usize,
+    pub(super) events: usize,
+}
+
+/// Runs a sweep. `postgres` is restarted twice meanwhile.
+pub(super) async fn sweep(sweep: Sweep, postgres: Option<&OwnServer>) -> Tally {
+    let sweep = Arc::new(sweep);
+    let database = Database::open(&sweep.store);
+    prepare(&database).await;
+    let proxy = Proxy::start(sweep.receivers).await;
+    let mock = MockServer::builder()
+        .webhook_endpoint(proxy.url(), SECRET)
+        .signing_clock(SigningClock::Wall)
+        .start()
+        .await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let killer = tokio::task::spawn_blocking({
+        let (sweep, proxy, is_over) = (Arc::clone(&sweep), proxy.clone(), Arc::clone(&is_over));
+        move || kill_and_restart(&sweep, &proxy, &is_over)
+    });
+
+    let (ids, outages) = tokio::join!(
+        deliver(&mock, sweep.events),
+        restart(postgres, sweep.events)
+    );
+    is_over.store(true, Ordering::Relaxed);
+    let (receivers, killed) = killer.await.unwrap();
+    retry_until_handled(&mock, &database, &ids).await;
+    wait_until_drained(&database, &ids).await;
+
+    drop(receivers);
+    let crashes = Crashes { killed, outages };
+    Tally::new(&ids, &database.all().await, &crashes, proxy.connections())
+}
+
+/// How long events are delivered: long enough for many kills.
+fn duration(events: usize) -> Duration {
+    let events = u32::try_from(events).unwrap();
+    (Duration::from_secs(1) * events / 200).max(Duration::from_secs(5))
+}
+
+async fn prepare(database: &Database) {
+    if let Database::Postgres { url, .. } = database {
+        let store = audience::inbox::PostgresStore::connect(url).await.unwrap();
+        store.migrate().await.unwrap();
+    }
+    database.create_table().await;
+}
+
+/// Sends events with duplicates, reordering, replays and retries. Returns their ids.
+async fn deliver(mock: &MockServer, events: usize) -> Vec<String> {
+    let tenth = u32::try_from(events / 10).unwrap();
+    mock.delivery_fault(DeliveryFault::duplicate().times(tenth));
+    mock.delivery_fault(DeliveryFault::reorder().times(tenth));
+    let pause = duration(events) / u32::try_from(events).unwrap();
+    let start = tokio::time::Instant::now();
+    let sent = stream::iter(0..events).map(|number| async move {
+        tokio::time::sleep_until(start + pause * u32::try_from(number).unwrap()).await;
+        let id = mock.send_event(json!({"type": "email.bounced"})).await;
+        if number % 10 == 0 {
+            mock.redeliver(&id).await;
+        }
+        if number % 50 == 49 {
+            mock.advance(Duration::from_secs(36)).await;
+        }
+        id
+    });
+    sent.buffer_unordered(32).collect().await
+}
+
+/// Restarts Postgres after a third and after two thirds of the time. Returns when it was down, in Unix seconds.
+async fn restart(postgres: Option<&OwnServer>, events: usize) -> Vec<Range<f64>> {
+    let mut outages = Vec::new();
+    if let Some(postgres) = postgres {
+        for _ in 0..2 {
+            tokio::time::sleep(duration(events) / 3).await;
+            let start = unix_time();
+            postgres.restart().await;
+            outages.push(start..unix_time());
+        }
+    }
+    outages
+}
+
+fn unix_time() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
+}
+
+/// Kills receivers at random moments and starts others in their place. Returns those that run in the end, and the
+/// generations that were killed.
+fn kill_and_restart(
+    sweep: &Sweep,
+    proxy: &Proxy,
+    is_over: &AtomicBool,
+) -> (Vec<Receiver>, BTreeSet<i64>) {
+    let mut generation = 0;
+    let mut start = |place| {
+        generation += 1;
+        let receiver = Receiver::start(sweep.mode, &sweep.store, generation);
+        proxy.set(place, Some(receiver.port));
+        receiver
+    };
+    let mut receivers: Vec<_> = (0..sweep.receivers).map(&mut start).collect();
+    let mut killed = BTreeSet::new();
+    while !is_over.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(fastrand::u64(100..500)));
+        let place = fastrand::usize(..sweep.receivers);
+        let old = receivers.remove(place);
+        proxy.set(place, None);
+        killed.insert(old.generation);
+        old.kill();
+        receivers.insert(place, start(place));
+    }
+    (receivers, killed)
+}
+
+/// Lets the service retry what failed, one attempt of each event after the other, with time for the leases of killed
+/// receivers to end.
+async fn retry_until_handled(mock: &MockServer, database: &Database, ids: &[String]) {
+    for attempt in 0..9 {
+        tokio::time::sleep(LEASE + Duration::from_millis(300)).await;
+        mock.advance(Duration::from_secs(36 << attempt)).await;
+        if count_handled(database, ids).await == ids.len() {
+            return;
+        }
+    }
+}
+
+/// Waits until the workers handled what was accepted.
+async fn wait_until_drained(database: &Database, ids: &[String]) {
+    for _ in 0..200 {
+        if count_handled(database, ids).await == ids.len() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn count_handled(database: &Database, ids: &[String]) -> usize {
+    let effects = database.all().await;
+    let handled: BTreeSet<_> = effects.iter().map(|effect| effect.event.as_str()).collect();
+    ids.iter().filter(|id| handled.contains(id.as_str())).count()
+}

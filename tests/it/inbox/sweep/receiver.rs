@@ -1,0 +1,276 @@
+//! A receiver, as a process of its own.
+
+use std::collections::HashSet;
+use std::env;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use audience::inbox::{Inbox, PostgresStore, Receipt, SqliteStore};
+use audience::webhooks::axum::SignedEvent;
+use audience::webhooks::{EventId, Verifier};
+use axum::Router;
+use axum::extract::{FromRef, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+
+use super::effects::{Database, POSTGRES_NOW, record_in_sqlite};
+use super::{LEASE, SECRET};
+
+/// How a receiver makes sure that an event is handled once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Mode {
+    Handle,
+    Accept,
+    Transaction,
+    /// A set of ids in memory, as many receivers have it.
+    NaiveSet,
+}
+
+const MODES: [(&str, Mode); 4] = [
+    ("handle", Mode::Handle),
+    ("accept", Mode::Accept),
+    ("transaction", Mode::Transaction),
+    ("naive", Mode::NaiveSet),
+];
+
+/// A running receiver. It is killed when it is dropped.
+pub(super) struct Receiver {
+    process: Child,
+    pub(super) port: u16,
+    pub(super) generation: i64,
+}
+
+impl Receiver {
+    /// Starts a receiver, and waits until it listens.
+    pub(super) fn start(mode: Mode, database: &str, generation: i64) -> Self {
+        let (name, _) = MODES.iter().find(|(_, each)| *each == mode).unwrap();
+        let mut process = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "inbox::sweep::receiver::process", "--ignored", "--nocapture"])
+            .env("AUDIENCE_SWEEP_MODE", name)
+            .env("AUDIENCE_SWEEP_DATABASE", database)
+            .env("AUDIENCE_SWEEP_GENERATION", generation.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        let port = output
+            .lines()
+            .map_while(Result::ok)
+            .find_map(|line| line.strip_prefix("port ")?.parse().ok())
+            .expect("a receiver prints its port");
+        Self {
+            process,
+            port,
+            generation,
+        }
+    }
+
+    /// Kills the receiver with SIGKILL.
+    pub(super) fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+#[ignore = "the sweep runs it in a process of its own"]
+fn process() {
+    let mode = env::var("AUDIENCE_SWEEP_MODE").unwrap();
+    let (_, mode) = MODES.iter().find(|(name, _)| *name == mode).unwrap();
+    let database = env::var("AUDIENCE_SWEEP_DATABASE").unwrap();
+    let generation = env::var("AUDIENCE_SWEEP_GENERATION").unwrap().parse().unwrap();
+    // If the test dies, its end of the pipe is closed.
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read_line(&mut String::new());
+        std::process::exit(0);
+    });
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.unwrap().block_on(serve(*mode, &database, generation));
+}
+
+#[derive(Clone)]
+struct Application {
+    mode: Mode,
+    verifier: Verifier,
+    inbox: Inbox,
+    store: AnyStore,
+    database: Database,
+    generation: i64,
+    seen: Arc<Mutex<HashSet<EventId>>>,
+}
+
+#[derive(Clone)]
+enum AnyStore {
+    Postgres(PostgresStore),
+    Sqlite(SqliteStore),
+}
+
+impl FromRef<Application> for Verifier {
+    fn from_ref(application: &Application) -> Self {
+        application.verifier.clone()
+    }
+}
+
+async fn serve(mode: Mode, location: &str, generation: i64) {
+    let database = Database::open(location);
+    let (store, builder) = match &database {
+        Database::Postgres { url, .. } => {
+            let store = connect(url).await;
+            (AnyStore::Postgres(store.clone()), Inbox::builder(store))
+        }
+        Database::Sqlite { path } => {
+            let store = SqliteStore::open(path).unwrap();
+            (AnyStore::Sqlite(store.clone()), Inbox::builder(store))
+        }
+    };
+    let application = Application {
+        mode,
+        verifier: Verifier::new(SECRET).unwrap(),
+        inbox: builder.lease(LEASE).build().unwrap(),
+        store,
+        database,
+        generation,
+        seen: Arc::default(),
+    };
+    if mode == Mode::Accept {
+        tokio::spawn(drain(application.clone()));
+    }
+    let router = Router::new().route("/hook", post(hook)).with_state(application);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    println!("port {}", listener.local_addr().unwrap().port());
+    std::io::stdout().flush().unwrap();
+    axum::serve(listener, router).await.unwrap();
+}
+
+/// Connects as soon as the database is up.
+async fn connect(url: &str) -> PostgresStore {
+    loop {
+        match PostgresStore::connect(url).await {
+            Ok(store) => return store,
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+async fn hook(State(application): State<Application>, delivery: SignedEvent) -> Response {
+    match application.mode {
+        Mode::Handle => application.handle(delivery).await.into_response(),
+        Mode::Accept => application.inbox.accept(delivery).await.into_response(),
+        Mode::Transaction => application.in_transaction(&delivery).await.into_response(),
+        Mode::NaiveSet => application.naively(&delivery).await.into_response(),
+    }
+}
+
+async fn drain(application: Application) {
+    let inbox = application.inbox.clone();
+    let worker = inbox.worker(move |event, _| {
+        let application = application.clone();
+        async move { application.record(&event.id).await }
+    });
+    let worker = worker
+        .poll_interval(Duration::from_millis(100))
+        .backoff(Duration::from_millis(100), Duration::from_secs(1))
+        .attempts(1_000);
+    worker.run_until(std::future::pending()).await.unwrap();
+}
+
+impl Application {
+    async fn handle(&self, delivery: SignedEvent) -> Receipt {
+        let application = self.clone();
+        let handler = |event: audience::webhooks::Event, _| async move {
+            application.record(&event.id).await
+        };
+        self.inbox.handle(delivery, handler).await
+    }
+
+    /// Works a little, records the effect, and works a little more, so that a kill often comes between.
+    async fn record(&self, id: &EventId) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        work().await;
+        self.database.record(id.as_str(), self.generation).await?;
+        work().await;
+        Ok(())
+    }
+
+    async fn in_transaction(&self, delivery: &SignedEvent) -> StatusCode {
+        let committed = match (&self.store, &self.database) {
+            (AnyStore::Postgres(store), Database::Postgres { pool, .. }) => {
+                self.in_postgres_transaction(store, pool, delivery).await
+            }
+            (AnyStore::Sqlite(store), _) => {
+                self.in_sqlite_transaction(store, delivery).await
+            }
+            _ => unreachable!("the store and the effects are in one database"),
+        };
+        committed.map_or(StatusCode::SERVICE_UNAVAILABLE, |()| StatusCode::OK)
+    }
+
+    async fn in_postgres_transaction(
+        &self,
+        store: &PostgresStore,
+        pool: &deadpool_postgres::Pool,
+        delivery: &SignedEvent,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let mut connection = pool.get().await?;
+        let mut transaction = connection.transaction().await?;
+        if store.claim_in(&mut transaction, "main", &delivery.id).await? {
+            work().await;
+            let insert = format!("INSERT INTO effects (event, generation, at) VALUES ($1, $2, {POSTGRES_NOW})");
+            transaction.execute(&insert, &[&delivery.id.as_str(), &self.generation]).await?;
+            work().await;
+        }
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    async fn in_sqlite_transaction(
+        &self,
+        store: &SqliteStore,
+        delivery: &SignedEvent,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let (store, id, generation) = (store.clone(), delivery.id.clone(), self.generation);
+        let Database::Sqlite { path } = &self.database else {
+            unreachable!("the store is a SQLite file")
+        };
+        let path = path.clone();
+        tokio::task::spawn_blocking(move || {
+            let mut connection = rusqlite::Connection::open(path)?;
+            connection.busy_timeout(Duration::from_secs(5))?;
+            let immediate = rusqlite::TransactionBehavior::Immediate;
+            let mut transaction = connection.transaction_with_behavior(immediate)?;
+            if store.claim_in(&mut transaction, "main", &id).into_inner()? {
+                record_in_sqlite(&transaction, id.as_str(), generation)?;
+            }
+            transaction.commit()?;
+            Ok(())
+        })
+        .await?
+    }
+
+    /// The id is remembered after the effect, so that a failed handler is called again.
+    async fn naively(&self, delivery: &SignedEvent) -> StatusCode {
+        if self.seen.lock().unwrap().contains(&delivery.id) {
+            return StatusCode::OK;
+        }
+        if self.record(&delivery.id).await.is_err() {
+            return StatusCode::SERVICE_UNAVAILABLE;
+        }
+        self.seen.lock().unwrap().insert(delivery.id.clone());
+        StatusCode::OK
+    }
+}
+
+async fn work() {
+    tokio::time::sleep(Duration::from_millis(fastrand::u64(0..10))).await;
+}

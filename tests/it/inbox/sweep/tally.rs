@@ -1,0 +1,98 @@
+//! What the effects in the database say about a sweep.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::Range;
+
+use super::effects::Effect;
+use super::receiver::Mode;
+
+/// The counts of a sweep.
+pub(super) struct Tally {
+    pub(super) events: usize,
+    pub(super) deliveries: usize,
+    pub(super) kills: usize,
+    pub(super) restarts: usize,
+    pub(super) lost: Vec<String>,
+    /// Second and further effects of an event, that a crash explains.
+    pub(super) explained: usize,
+    /// The same, that nothing explains.
+    pub(super) unexplained: Vec<String>,
+}
+
+/// What went wrong on purpose.
+#[derive(Default)]
+pub(super) struct Crashes {
+    /// The processes that were killed.
+    pub(super) killed: BTreeSet<i64>,
+    /// When the database was down, in Unix seconds.
+    pub(super) outages: Vec<Range<f64>>,
+}
+
+impl Tally {
+    pub(super) fn new(
+        ids: &[String],
+        effects: &[Effect],
+        crashes: &Crashes,
+        deliveries: usize,
+    ) -> Self {
+        let mut by_event: BTreeMap<&str, Vec<&Effect>> = BTreeMap::new();
+        for effect in effects {
+            by_event.entry(&effect.event).or_default().push(effect);
+        }
+        let lost = ids.iter().filter(|id| !by_event.contains_key(id.as_str()));
+        let (mut explained, mut unexplained) = (0, Vec::new());
+        for effects in by_event.values() {
+            for pair in effects.windows(2) {
+                if crashes.explain(pair[0], pair[1]) {
+                    explained += 1;
+                } else {
+                    unexplained.push(format!("{pair:?}"));
+                }
+            }
+        }
+        Self {
+            events: ids.len(),
+            deliveries,
+            kills: crashes.killed.len(),
+            restarts: crashes.outages.len(),
+            lost: lost.cloned().collect(),
+            explained,
+            unexplained,
+        }
+    }
+
+    pub(super) fn assert_nothing_lost_and_doubles_explained(&self, mode: Mode) {
+        assert!(self.kills > 0, "nothing was killed");
+        assert!(self.lost.is_empty(), "lost: {:?}", self.lost);
+        assert!(self.unexplained.is_empty(), "doubled: {:#?}", self.unexplained);
+        if mode == Mode::Transaction {
+            assert_eq!(self.explained, 0, "doubled in a transaction");
+        }
+    }
+}
+
+impl Crashes {
+    /// Returns whether the process of the first effect ended, or the database was down, before the first could be
+    /// completed and the second was made.
+    fn explain(&self, first: &Effect, second: &Effect) -> bool {
+        let was_down = |outage: &Range<f64>| outage.start <= second.at && first.at <= outage.end;
+        self.killed.contains(&first.generation) || self.outages.iter().any(was_down)
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} events in {} deliveries, {} kills, {} restarts of the database: {} lost, {} doubled by a crash, {} doubled otherwise",
+            self.events,
+            self.deliveries,
+            self.kills,
+            self.restarts,
+            self.lost.len(),
+            self.explained,
+            self.unexplained.len()
+        )
+    }
+}
