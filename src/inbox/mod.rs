@@ -6,6 +6,7 @@ mod attempt;
 mod builder;
 mod claim;
 mod dyn_store;
+mod entry;
 mod error;
 mod failure;
 mod fingerprint;
@@ -21,6 +22,8 @@ mod receipt;
 mod running;
 mod settings;
 mod shared;
+#[cfg(feature = "inbox-sqlite")]
+mod sqlite;
 mod store;
 mod token;
 mod trace;
@@ -35,6 +38,9 @@ pub use memory::MemoryStore;
 pub use metrics::InboxMetrics;
 pub use receipt::Receipt;
 pub use settings::InboxSettingsError;
+#[cfg(feature = "inbox-sqlite")]
+#[cfg_attr(docsrs, doc(cfg(feature = "inbox-sqlite")))]
+pub use sqlite::{SqliteStore, SqliteStoreBuilder, Synchronous, TransactionError, rusqlite};
 pub use store::{
     AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, ParkedEvent,
     Release, Store, Take, TakenEvent,
