@@ -117,6 +117,7 @@ mod builder;
 mod claim;
 pub mod conformance;
 mod dyn_store;
+mod entry;
 mod error;
 mod failure;
 mod fingerprint;
@@ -135,6 +136,8 @@ mod response;
 mod running;
 mod settings;
 mod shared;
+#[cfg(feature = "inbox-sqlite")]
+mod sqlite;
 mod store;
 mod token;
 mod trace;
@@ -151,6 +154,9 @@ pub use memory::MemoryStore;
 pub use metrics::InboxMetrics;
 pub use receipt::Receipt;
 pub use settings::InboxSettingsError;
+#[cfg(feature = "inbox-sqlite")]
+#[cfg_attr(docsrs, doc(cfg(feature = "inbox-sqlite")))]
+pub use sqlite::{SqliteStore, SqliteStoreBuilder, Synchronous, TransactionError, rusqlite};
 pub use store::{
     AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, ParkedEvent,
     Release, Store, Take, TakenEvent,

@@ -42,6 +42,20 @@ pub(super) fn failed(endpoint: &str, attempt: Attempt, failure: &Failure) {
     );
 }
 
+#[cfg(feature = "inbox-sqlite")]
+#[cfg_attr(
+    not(feature = "tracing"),
+    expect(unused_variables, reason = "only tracing reads it")
+)]
+pub(super) fn rolled_back(endpoint: &str, failure: &Failure) {
+    report!(
+        warn,
+        endpoint,
+        error = failure.reason(),
+        "transaction of a webhook event rolled back"
+    );
+}
+
 #[cfg_attr(
     not(feature = "tracing"),
     expect(unused_variables, reason = "only tracing reads it")

@@ -1,7 +1,6 @@
 //! A store in memory.
 
 mod clock;
-mod entry;
 mod shelf;
 mod store;
 

@@ -2,7 +2,9 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::time::SystemTime;
 
-use super::entry::{Entry, State};
+use bytes::Bytes;
+
+use crate::inbox::entry::{Entry, State};
 use crate::inbox::store::{Backlog, ParkedEvent, Take, TakenEvent};
 use crate::webhooks::EventId;
 
@@ -12,7 +14,7 @@ use crate::webhooks::EventId;
 /// time adds one, and the old one is dropped when it is reached.
 #[derive(Debug, Default)]
 pub(super) struct Shelf {
-    entries: HashMap<EventId, Entry>,
+    entries: HashMap<EventId, Entry<Bytes>>,
     due: BinaryHeap<Reverse<(SystemTime, EventId)>>,
     forget: BinaryHeap<Reverse<(SystemTime, EventId)>>,
 }
@@ -30,7 +32,7 @@ impl Shelf {
     pub(super) fn change<T>(
         &mut self,
         id: &EventId,
-        change: impl FnOnce(&mut Entry) -> T,
+        change: impl FnOnce(&mut Entry<Bytes>) -> T,
     ) -> Option<T> {
         let entry = self.entries.get_mut(id)?;
         let before = (entry.due(), entry.forget_at());
@@ -55,7 +57,7 @@ impl Shelf {
             && let Ok(overdue) = now.duration_since(*due)
             && let Some(Reverse((due, id))) = self.due.pop()
         {
-            let is_due = |entry: &&mut Entry| entry.due() == Some(due);
+            let is_due = |entry: &&mut Entry<Bytes>| entry.due() == Some(due);
             let Some(entry) = self.entries.get_mut(&id).filter(is_due) else {
                 continue;
             };
@@ -116,7 +118,7 @@ impl Shelf {
             && *forget_at <= now
             && let Some(Reverse((forget_at, id))) = self.forget.pop()
         {
-            let is_past = |entry: &Entry| entry.forget_at() == Some(forget_at);
+            let is_past = |entry: &Entry<Bytes>| entry.forget_at() == Some(forget_at);
             if self.entries.get(&id).is_some_and(is_past) {
                 self.entries.remove(&id);
                 purged += 1;

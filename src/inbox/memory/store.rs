@@ -3,9 +3,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
+
 use super::clock::MonotonicClock;
-use super::entry::Entry;
 use super::shelf::Shelf;
+use crate::inbox::entry::Entry;
 use crate::inbox::error::StoreError;
 use crate::inbox::store::{
     AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, ParkedEvent,
@@ -101,7 +103,7 @@ impl MemoryStore {
     fn change(
         &self,
         key: EventKey<'_>,
-        change: impl FnOnce(&mut Entry, SystemTime) -> bool,
+        change: impl FnOnce(&mut Entry<Bytes>, SystemTime) -> bool,
     ) -> bool {
         let now = self.clock.now();
         self.contents()
@@ -114,7 +116,7 @@ impl MemoryStore {
         &self,
         key: EventKey<'_>,
         body_length: usize,
-        change: impl FnOnce(&mut Entry, SystemTime) -> T,
+        change: impl FnOnce(&mut Entry<Bytes>, SystemTime) -> T,
     ) -> Result<T, StoreError> {
         let now = self.clock.now();
         let mut contents = self.contents();
@@ -165,12 +167,16 @@ impl Contents {
         }
     }
 
-    fn change<T>(&mut self, key: EventKey<'_>, change: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+    fn change<T>(
+        &mut self,
+        key: EventKey<'_>,
+        change: impl FnOnce(&mut Entry<Bytes>) -> T,
+    ) -> Option<T> {
         let shelf = self.shelves.get_mut(key.endpoint)?;
         let (result, before, after) = shelf.change(key.id, |entry| {
-            let before = entry.body_length();
+            let before = entry.body.as_ref().map_or(0, Bytes::len);
             let result = change(entry);
-            (result, before, entry.body_length())
+            (result, before, entry.body.as_ref().map_or(0, Bytes::len))
         })?;
         self.body_bytes = self.body_bytes + after - before;
         Some(result)
@@ -220,7 +226,8 @@ impl Store for MemoryStore {
 
     async fn accept(&self, delivery: NewDelivery<'_>) -> Result<AcceptState, StoreError> {
         self.change_or_insert(delivery.key, delivery.body.len(), |entry, now| {
-            entry.accept(delivery.body, delivery.fingerprint, now)
+            let body = || Bytes::copy_from_slice(delivery.body);
+            entry.accept(body, delivery.fingerprint, now)
         })
     }
 

@@ -2,21 +2,19 @@
 
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
+use super::fingerprint::Fingerprint;
+use super::store::{AcceptState, ClaimState, NewClaim};
+use super::token::Token;
 
-use crate::inbox::fingerprint::Fingerprint;
-use crate::inbox::store::{AcceptState, ClaimState, NewClaim};
-use crate::inbox::token::Token;
-
-/// An event that a store remembers.
+/// An event that a store remembers. `B` is what the store keeps of a body: the bytes, or where they are.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct Entry<B> {
     pub(super) state: State,
     /// The token of the newest claim. Kept when the event is done, so that completing twice is no error.
-    token: Option<Token>,
+    pub(super) token: Option<Token>,
     pub(super) attempts: u32,
-    fingerprint: Option<Fingerprint>,
-    pub(super) body: Option<Bytes>,
+    pub(super) fingerprint: Option<Fingerprint>,
+    pub(super) body: Option<B>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -37,7 +35,7 @@ pub(super) enum State {
     },
 }
 
-impl Entry {
+impl<B> Entry<B> {
     /// Creates an entry that was never claimed.
     pub(super) fn new(now: SystemTime) -> Self {
         Self {
@@ -60,10 +58,6 @@ impl Entry {
             State::Open { forget_at, .. } | State::Done { forget_at } => Some(forget_at),
             State::Parked { .. } => None,
         }
-    }
-
-    pub(super) fn body_length(&self) -> usize {
-        self.body.as_ref().map_or(0, Bytes::len)
     }
 
     /// Makes the entry a new one if it may be forgotten.
@@ -126,7 +120,7 @@ impl Entry {
 
     pub(super) fn accept(
         &mut self,
-        body: &[u8],
+        body: impl FnOnce() -> B,
         fingerprint: Fingerprint,
         now: SystemTime,
     ) -> AcceptState {
@@ -137,7 +131,7 @@ impl Entry {
             State::Open { due, .. } if self.body.is_none() => match remaining(due, now) {
                 Some(remaining) => AcceptState::InProgress { remaining },
                 None => {
-                    self.body = Some(Bytes::copy_from_slice(body));
+                    self.body = Some(body());
                     self.fingerprint = Some(fingerprint);
                     self.wait(Duration::ZERO, Duration::ZERO, now);
                     AcceptState::Accepted

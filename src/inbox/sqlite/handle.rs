@@ -1,0 +1,101 @@
+use std::error::Error;
+
+use rusqlite::Transaction;
+use tokio::time::Instant;
+
+use super::store::SqliteStore;
+use super::transaction::TransactionError;
+use crate::inbox::error::{StoreError, StoreErrorKind};
+use crate::inbox::failure::Failure;
+use crate::inbox::receipt::Receipt;
+use crate::inbox::settings::Settings;
+use crate::inbox::store::ClaimState;
+use crate::inbox::trace;
+use crate::webhooks::{Event, SignedEvent};
+
+impl SqliteStore {
+    /// Claims an event and runs the handler in one transaction, and returns what to respond. What the handler
+    /// writes is written **exactly once**, whatever crashes when.
+    ///
+    /// The handler runs in the store's thread, so it should be short: SQL, and nothing that waits. If it
+    /// returns an error or panics, what it wrote and the claim are undone, the receipt is
+    /// [`Failed`](Receipt::Failed), and the service retries. The id is remembered for 72 hours.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
+    ///
+    /// # Example: an endpoint that stops mail to addresses that bounced
+    ///
+    /// ```
+    /// use audience::inbox::{Receipt, SqliteStore, rusqlite};
+    /// use audience::webhooks::{EventData, MailEvent, SignedEvent};
+    ///
+    /// async fn receive(store: &SqliteStore, delivery: SignedEvent) -> Receipt {
+    ///     store
+    ///         .handle_in("main", delivery, |transaction, event| {
+    ///             if event.mail().is_some_and(MailEvent::is_permanent_bounce)
+    ///                 && let Some(mail) = event.mail()
+    ///             {
+    ///                 transaction.execute("INSERT OR IGNORE INTO suppressed VALUES (?1)", [&mail.to])?;
+    ///             }
+    ///             Ok::<_, rusqlite::Error>(())
+    ///         })
+    ///         .await
+    /// }
+    /// ```
+    pub async fn handle_in<E>(
+        &self,
+        endpoint: &str,
+        delivery: SignedEvent,
+        handler: impl FnOnce(&mut Transaction<'_>, Event) -> Result<(), E> + Send + 'static,
+    ) -> Receipt
+    where
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let arrived_at = delivery.arrived_at().unwrap_or_else(Instant::now);
+        let respond_by = arrived_at + Settings::default().respond_within;
+        let name: Box<str> = endpoint.into();
+        let store = self.clone();
+        let handled = self.run_transaction(move |transaction| {
+            match store.claim_done(transaction, &name, (&delivery).into())? {
+                ClaimState::Fresh { .. } => handler(transaction, delivery.into_event())
+                    .map(|()| Receipt::Handled)
+                    .map_err(|error| TransactionError::RolledBack(error.into())),
+                ClaimState::Done | ClaimState::Parked => Ok(Receipt::Repeated),
+                ClaimState::InProgress { remaining } => Ok(Receipt::InProgress {
+                    retry_after: remaining,
+                }),
+                ClaimState::Conflict => Ok(Receipt::Conflict),
+            }
+        });
+        let receipt = match tokio::time::timeout_at(respond_by, handled).await {
+            Ok(Ok(receipt)) => receipt,
+            Ok(Err(error)) => receipt_of(endpoint, &error),
+            Err(_) => Receipt::StillRunning,
+        };
+        if receipt == Receipt::Conflict {
+            trace::conflict(endpoint);
+        }
+        trace::receipt(endpoint, receipt);
+        receipt
+    }
+}
+
+fn receipt_of(endpoint: &str, error: &TransactionError) -> Receipt {
+    match error {
+        TransactionError::RolledBack(error) => {
+            trace::rolled_back(endpoint, &Failure::of_error(error.as_ref()));
+            Receipt::Failed
+        }
+        TransactionError::Store(error) => receipt_of_store_error(error),
+    }
+}
+
+fn receipt_of_store_error(error: &StoreError) -> Receipt {
+    trace::store_failed("handle_in", error);
+    match error.kind() {
+        StoreErrorKind::Full => Receipt::Full,
+        StoreErrorKind::Unavailable | StoreErrorKind::Unusable => Receipt::Unavailable,
+    }
+}

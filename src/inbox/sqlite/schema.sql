@@ -1,0 +1,32 @@
+CREATE TABLE IF NOT EXISTS audience_inbox_version (
+    only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
+    version INTEGER NOT NULL
+) STRICT;
+INSERT OR IGNORE INTO audience_inbox_version (only_row, version) VALUES (1, 1);
+
+-- Times are milliseconds since 1970.
+CREATE TABLE IF NOT EXISTS audience_inbox (
+    endpoint TEXT NOT NULL,
+    id TEXT NOT NULL,
+    state INTEGER NOT NULL,   -- 0 waits, 1 claimed, 2 done, 3 parked
+    token BLOB,               -- of the newest claim
+    attempts INTEGER NOT NULL,
+    due INTEGER NOT NULL,     -- the end of the wait or of the lease; when it was done or parked
+    forget_at INTEGER,        -- NULL: not before the entry changes
+    fingerprint BLOB,         -- the first 16 bytes of the body's SHA-256
+    body INTEGER,             -- audience_inbox_body.number
+    reason TEXT,              -- why it is parked
+    PRIMARY KEY (endpoint, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS audience_inbox_due
+    ON audience_inbox (endpoint, due, state) WHERE body IS NOT NULL AND state < 2;
+CREATE INDEX IF NOT EXISTS audience_inbox_parked
+    ON audience_inbox (endpoint, id) WHERE state = 3;
+CREATE INDEX IF NOT EXISTS audience_inbox_forget
+    ON audience_inbox (forget_at) WHERE forget_at IS NOT NULL;
+
+-- Apart, so that a claim need not rewrite a body.
+CREATE TABLE IF NOT EXISTS audience_inbox_body (
+    number INTEGER PRIMARY KEY,
+    body BLOB NOT NULL
+) STRICT;
