@@ -38,8 +38,8 @@ pub struct Lease {
 /// back with another body.
 #[derive(Clone, Copy, Debug)]
 pub struct ClaimedEvent<'a> {
-    id: &'a EventId,
-    fingerprint: Option<Fingerprint>,
+    pub(super) id: &'a EventId,
+    pub(super) fingerprint: Option<Fingerprint>,
 }
 
 impl<'a> From<&'a EventId> for ClaimedEvent<'a> {

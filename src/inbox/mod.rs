@@ -16,6 +16,8 @@ mod inbox;
 mod memory;
 mod metrics;
 mod parked;
+#[cfg(feature = "inbox-postgres")]
+mod postgres;
 mod purge;
 mod receipt;
 mod running;
@@ -33,6 +35,9 @@ pub use fingerprint::Fingerprint;
 pub use inbox::Inbox;
 pub use memory::MemoryStore;
 pub use metrics::InboxMetrics;
+#[cfg(feature = "inbox-postgres")]
+#[cfg_attr(docsrs, doc(cfg(feature = "inbox-postgres")))]
+pub use postgres::PostgresStore;
 pub use receipt::Receipt;
 pub use settings::InboxSettingsError;
 pub use store::{

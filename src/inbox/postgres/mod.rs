@@ -1,0 +1,11 @@
+//! A store in Postgres.
+
+mod connect;
+mod error;
+mod migrate;
+mod operations;
+mod session;
+mod statements;
+mod store;
+
+pub use self::store::PostgresStore;
