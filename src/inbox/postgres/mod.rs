@@ -9,3 +9,4 @@ mod statements;
 mod store;
 
 pub use self::store::PostgresStore;
+pub use deadpool_postgres;
