@@ -129,6 +129,8 @@ mod mail_status;
 mod memory;
 mod metrics;
 mod parked;
+#[cfg(feature = "inbox-postgres")]
+mod postgres;
 mod purge;
 mod receipt;
 #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
@@ -152,6 +154,9 @@ pub use inbox::Inbox;
 pub use mail_status::{MailState, MailStatus};
 pub use memory::MemoryStore;
 pub use metrics::InboxMetrics;
+#[cfg(feature = "inbox-postgres")]
+#[cfg_attr(docsrs, doc(cfg(feature = "inbox-postgres")))]
+pub use postgres::{PostgresStore, deadpool_postgres};
 pub use receipt::Receipt;
 pub use settings::InboxSettingsError;
 #[cfg(feature = "inbox-sqlite")]

@@ -6,3 +6,4 @@ mod memory_conformance;
 mod responses;
 mod support;
 mod worker;
+mod postgres_conformance;

@@ -11,6 +11,7 @@ use wiremock::matchers::any;
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 
 pub(crate) mod operation;
+pub(crate) mod postgres;
 pub(crate) mod receiver;
 pub(crate) mod scripted_server;
 pub(crate) mod trace_log;

@@ -1,0 +1,12 @@
+//! A store in Postgres.
+
+mod connect;
+mod error;
+mod migrate;
+mod operations;
+mod session;
+mod statements;
+mod store;
+
+pub use self::store::PostgresStore;
+pub use deadpool_postgres;

@@ -1,0 +1,10 @@
+-- $1 endpoint, $2 event id, $3 retention in seconds.
+UPDATE audience_inbox SET
+    state = 'done',
+    forget_at = clock_timestamp() + make_interval(secs => $3::float8),
+    purge_from = clock_timestamp() + make_interval(secs => $3::float8),
+    body = NULL,
+    reason = NULL,
+    parked_at = NULL
+WHERE endpoint = $1::text AND event_id = $2::text AND parked_at IS NOT NULL
+RETURNING true

@@ -1,0 +1,10 @@
+-- $1 endpoint, $2 event id, $3 token, $4 reason.
+UPDATE audience_inbox SET
+    state = 'parked',
+    token = NULL,
+    forget_at = NULL,
+    purge_from = NULL,
+    reason = $4::text,
+    parked_at = clock_timestamp()
+WHERE endpoint = $1::text AND event_id = $2::text AND token = $3::bytea AND state = 'open'
+RETURNING true

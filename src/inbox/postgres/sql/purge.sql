@@ -1,0 +1,11 @@
+-- $1 limit.
+DELETE FROM audience_inbox
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid
+    FROM audience_inbox
+    WHERE purge_from <= statement_timestamp() AND forget_at <= statement_timestamp()
+    ORDER BY purge_from
+    LIMIT $1::bigint
+    FOR UPDATE SKIP LOCKED
+))
+RETURNING true

@@ -1,0 +1,10 @@
+-- $1 endpoint, $2 event id.
+UPDATE audience_inbox SET
+    state = 'open',
+    attempts = 0,
+    due = clock_timestamp(),
+    forget_at = CASE WHEN body IS NULL THEN clock_timestamp() END,
+    purge_from = CASE WHEN body IS NULL THEN clock_timestamp() END,
+    parked_at = NULL
+WHERE endpoint = $1::text AND event_id = $2::text AND parked_at IS NOT NULL
+RETURNING true

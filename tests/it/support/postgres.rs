@@ -1,0 +1,266 @@
+//! A Postgres for tests: one of the test's own, if the programs are installed, else the one at the address in
+//! `AUDIENCE_TEST_POSTGRES`.
+
+use std::env;
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use audience::inbox::deadpool_postgres::tokio_postgres::{self, Client, NoTls};
+use tokio::sync::OnceCell;
+
+/// Starts, stops and finally removes a server. It reads commands, and ends when the test process does,
+/// however that ends: then nobody holds the other end of the pipe.
+const KEEPER: &str = r#"
+start() {
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        "$bin/postgres" -D "$dir/data" -p "$port" -h 127.0.0.1 -F -c unix_socket_directories= \
+            -c max_connections=300 -c max_prepared_transactions=0 </dev/null >>"$dir/log" 2>&1 &
+        server=$!
+        sleep 0.3
+        kill -0 "$server" 2>/dev/null && return
+    done
+}
+end() {
+    kill -s "$1" "$server" 2>/dev/null
+    wait "$server" 2>/dev/null
+}
+bin=$1 dir=$2 port=$3
+cd "$dir" || exit 1
+"$bin/initdb" -D data -U audience -A trust -E UTF8 --locale=C -N </dev/null >log 2>&1 && start
+while read -r command; do
+    case "$command" in
+        start) start ;;
+        stop) end QUIT ;;
+        kill) end KILL ;;
+    esac
+done
+end QUIT
+cd / && rm -rf "$dir"
+"#;
+
+/// A database without tables.
+#[derive(Debug)]
+pub(crate) struct Database {
+    pub(crate) url: String,
+    /// The address of the database and the schema to drop at the end.
+    schema: Option<(String, String)>,
+}
+
+/// A server of one test, which may stop it.
+#[derive(Debug)]
+pub(crate) struct Server {
+    keeper: Mutex<Child>,
+    port: u16,
+}
+
+/// Returns an empty database. Skips the test and returns `None` if there is no Postgres.
+pub(crate) async fn database() -> Option<Database> {
+    static SHARED: OnceCell<Option<Server>> = OnceCell::const_new();
+
+    if let Some(server) = SHARED.get_or_init(Server::start_if_installed).await {
+        return Some(server.database().await);
+    }
+    let Ok(address) = env::var("AUDIENCE_TEST_POSTGRES") else {
+        super::skip("no Postgres: install the package postgresql, or set AUDIENCE_TEST_POSTGRES");
+        return None;
+    };
+    Some(Database::in_schema(address).await)
+}
+
+/// Returns a server that the test may stop. Skips the test and returns `None` if the programs are not installed.
+pub(crate) async fn server() -> Option<Server> {
+    let server = Server::start_if_installed().await;
+    if server.is_none() {
+        super::skip("no Postgres to stop: install the package postgresql");
+    }
+    server
+}
+
+/// Connects to a database, for statements of a test.
+pub(crate) async fn client(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+impl Database {
+    async fn in_schema(address: String) -> Self {
+        let schema = format!("audience_test_{:016x}", random());
+        let create = format!("CREATE SCHEMA {schema}");
+        client(&address).await.batch_execute(&create).await.unwrap();
+        let separator = if address.contains('?') { '&' } else { '?' };
+        Self {
+            url: format!("{address}{separator}options=-csearch_path%3D{schema}"),
+            schema: Some((address, schema)),
+        }
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let Some((address, schema)) = self.schema.take() else {
+            return;
+        };
+        let drop_schema = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            runtime.unwrap().block_on(async {
+                let drop = format!("DROP SCHEMA {schema} CASCADE");
+                let _ = client(&address).await.batch_execute(&drop).await;
+            });
+        };
+        let _ = std::thread::spawn(drop_schema).join();
+    }
+}
+
+impl Server {
+    /// Creates an empty database.
+    pub(crate) async fn database(&self) -> Database {
+        let name = format!("test_{:016x}", random());
+        let create = format!("CREATE DATABASE {name} STRATEGY wal_log");
+        let client = client(&self.url("postgres")).await;
+        if client.batch_execute(&create).await.is_err() {
+            // Servers before version 15 know no strategy.
+            let create = format!("CREATE DATABASE {name}");
+            client.batch_execute(&create).await.unwrap();
+        }
+        Database {
+            url: self.url(&name),
+            schema: None,
+        }
+    }
+
+    /// Starts the server again and waits until it responds.
+    pub(crate) async fn start(&self) {
+        self.command("start");
+        self.wait_until_ready().await;
+    }
+
+    /// Stops the server at once, as a crash does.
+    pub(crate) async fn kill(&self) {
+        self.command("kill");
+        self.wait_until_down().await;
+    }
+
+    /// Stops the server and tells its clients so.
+    pub(crate) async fn stop(&self) {
+        self.command("stop");
+        self.wait_until_down().await;
+    }
+
+    async fn start_if_installed() -> Option<Self> {
+        let bin = programs()?;
+        let keeper = tokio::task::spawn_blocking(move || keep(&bin)).await;
+        let (keeper, port) = keeper.unwrap();
+        let server = Self {
+            keeper: Mutex::new(keeper),
+            port,
+        };
+        server.wait_until_ready().await;
+        Some(server)
+    }
+
+    fn url(&self, database: &str) -> String {
+        format!("postgres://audience@127.0.0.1:{}/{database}", self.port)
+    }
+
+    fn command(&self, command: &str) {
+        let mut keeper = self.keeper.lock().unwrap();
+        writeln!(keeper.stdin.as_mut().unwrap(), "{command}").unwrap();
+    }
+
+    async fn wait_until_ready(&self) {
+        self.wait_until(true).await;
+    }
+
+    async fn wait_until_down(&self) {
+        self.wait_until(false).await;
+    }
+
+    async fn wait_until(&self, is_ready: bool) {
+        let end = Instant::now() + Duration::from_secs(60);
+        let url = self.url("postgres");
+        while tokio_postgres::connect(&url, NoTls).await.is_ok() != is_ready {
+            assert!(
+                Instant::now() < end,
+                "Postgres did not start or stop within 60 s"
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// Starts the keeper of a new server on a free port.
+fn keep(bin: &Path) -> (Child, u16) {
+    let user = unprivileged_user();
+    let dir = env::temp_dir().join(format!("audience-postgres-{:016x}", random()));
+    std::fs::create_dir(&dir).unwrap();
+    if user.is_some() {
+        let changed = Command::new("chown").arg("postgres").arg(&dir).status();
+        assert!(changed.unwrap().success());
+    }
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let mut prefix = user
+        .unwrap_or_default()
+        .into_iter()
+        .chain(["sh", "-c", KEEPER, "sh"]);
+    let keeper = Command::new(prefix.next().unwrap())
+        .args(prefix)
+        .args([bin, &dir])
+        .arg(port.to_string())
+        .env("LC_ALL", "C")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    (keeper.unwrap(), port)
+}
+
+/// Returns the folder of the programs `initdb` and `postgres`, of the newest version there is.
+fn programs() -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut folders: Vec<_> = env::split_paths(&path).collect();
+    let versions = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten();
+    let mut versions: Vec<_> = versions
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
+    versions.sort_by_key(|path| path.file_name()?.to_str()?.parse::<u32>().ok());
+    folders.extend(versions.into_iter().rev().map(|path| path.join("bin")));
+    if let Ok(output) = Command::new("pg_config").arg("--bindir").output() {
+        folders.push(String::from_utf8_lossy(&output.stdout).trim().into());
+    }
+    let has_both =
+        |folder: &PathBuf| folder.join("initdb").is_file() && folder.join("postgres").is_file();
+    folders.into_iter().find(has_both)
+}
+
+/// Returns the command that runs another as the user `postgres`: the server refuses to run as root.
+fn unprivileged_user() -> Option<Vec<&'static str>> {
+    let id = Command::new("id").arg("-u").output().unwrap();
+    let is_root = id.stdout.trim_ascii() == b"0";
+    is_root.then(|| {
+        vec![
+            "setpriv",
+            "--reuid=postgres",
+            "--regid=postgres",
+            "--clear-groups",
+        ]
+    })
+}
+
+/// A number that no other test has.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}
