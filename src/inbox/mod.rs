@@ -18,6 +18,8 @@ mod metrics;
 mod parked;
 mod purge;
 mod receipt;
+#[cfg(feature = "inbox-redis")]
+mod redis;
 mod running;
 mod settings;
 mod shared;
@@ -25,6 +27,9 @@ mod store;
 mod token;
 mod trace;
 
+#[cfg(feature = "inbox-redis")]
+#[cfg_attr(docsrs, doc(cfg(feature = "inbox-redis")))]
+pub use self::redis::RedisStore;
 pub use attempt::Attempt;
 pub use builder::InboxBuilder;
 pub use claim::{Claim, ClaimedEvent, Lease};

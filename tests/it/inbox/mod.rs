@@ -1,1 +1,3 @@
 //! The inbox and its stores.
+
+mod redis;
