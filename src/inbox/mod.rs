@@ -5,6 +5,7 @@ mod accept;
 mod attempt;
 mod builder;
 mod claim;
+pub mod conformance;
 mod dyn_store;
 mod error;
 mod failure;

@@ -17,7 +17,7 @@ use crate::webhooks::EventId;
 /// durations.
 ///
 /// Implement it to use another database, and prove the implementation with
-/// conformance. An `async fn` implements a method if its future is `Send`.
+/// [`conformance`](super::conformance). An `async fn` implements a method if its future is `Send`.
 ///
 /// # What an entry holds
 ///
