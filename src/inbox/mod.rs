@@ -135,6 +135,8 @@ mod purge;
 mod receipt;
 #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
 mod response;
+#[cfg(feature = "inbox-redis")]
+mod redis;
 mod running;
 mod settings;
 mod shared;
@@ -145,6 +147,9 @@ mod token;
 mod trace;
 mod worker;
 
+#[cfg(feature = "inbox-redis")]
+#[cfg_attr(docsrs, doc(cfg(feature = "inbox-redis")))]
+pub use self::redis::RedisStore;
 pub use attempt::Attempt;
 pub use builder::InboxBuilder;
 pub use claim::{Claim, ClaimedEvent, Lease};

@@ -7,3 +7,4 @@ mod responses;
 mod support;
 mod worker;
 mod postgres_conformance;
+mod redis;

@@ -13,6 +13,7 @@ use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 pub(crate) mod operation;
 pub(crate) mod postgres;
 pub(crate) mod receiver;
+pub(crate) mod redis;
 pub(crate) mod scripted_server;
 pub(crate) mod trace_log;
 

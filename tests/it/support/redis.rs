@@ -1,0 +1,204 @@
+//! Redis servers of the tests' own, on free loopback ports and in temporary folders.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use super::skip;
+
+/// The address of a server, in this variable, if `redis-server` is not installed.
+const ADDRESS: &str = "AUDIENCE_TEST_REDIS";
+const START_LIMIT: Duration = Duration::from_secs(20);
+const START_ATTEMPTS: u32 = 5;
+
+/// Starts a server, kills it when its input ends, and deletes its folder. So the server ends when the tests do,
+/// however they end.
+const WRAPPER: &str = r#"
+redis-server "$@" >/dev/null 2>&1 &
+server=$!
+while read -r line; do [ "$line" = keep ] && keep=1; done
+kill -9 "$server"
+wait "$server" 2>/dev/null
+[ -n "$keep" ] || rm -rf "$FOLDER"
+"#;
+
+/// A server that all tests share. Each test uses a prefix of its own.
+pub(crate) struct Redis {
+    pub(crate) url: String,
+}
+
+impl Redis {
+    /// Returns a prefix that no other test uses, in this run or another.
+    pub(crate) fn prefix(&self) -> String {
+        unique("test")
+    }
+}
+
+/// Returns the server that all tests share. `None` if there is none, which was said.
+pub(crate) async fn server() -> Option<Redis> {
+    static SERVER: OnceLock<Option<OwnRedis>> = OnceLock::new();
+    let started = tokio::task::spawn_blocking(|| {
+        SERVER
+            .get_or_init(|| is_installed().then(|| OwnRedis::launch(&[])))
+            .as_ref()
+            .map(OwnRedis::url)
+    });
+    let url = started.await.expect("the server starts");
+    let url = url.or_else(|| std::env::var(ADDRESS).ok());
+    if url.is_none() {
+        skip(&format!(
+            "redis-server is not installed, and {ADDRESS} is not set"
+        ));
+    }
+    url.map(|url| Redis { url })
+}
+
+/// A server of one test's own, to be stopped and started again.
+pub(crate) struct OwnRedis {
+    port: u16,
+    folder: PathBuf,
+    settings: Vec<String>,
+    wrapper: Option<Child>,
+}
+
+impl OwnRedis {
+    /// Starts a server with these settings, such as `--appendonly yes`. `None` if it is not installed, which
+    /// was said.
+    pub(crate) async fn start(settings: &'static [&'static str]) -> Option<Self> {
+        if !is_installed() {
+            skip("redis-server is not installed");
+            return None;
+        }
+        let launched = tokio::task::spawn_blocking(|| Self::launch(settings));
+        Some(launched.await.expect("the server starts"))
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Ends the server as a crash would, with SIGKILL. Keeps its folder.
+    pub(crate) fn kill(&mut self) {
+        self.stop(b"keep\n");
+    }
+
+    /// Starts the server again, with the data of its folder and on the same port.
+    pub(crate) async fn restart(&mut self) {
+        self.spawn();
+        let limit = Instant::now() + START_LIMIT;
+        while !self.responds() {
+            assert!(Instant::now() < limit, "the server starts again");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn launch(settings: &[&str]) -> Self {
+        for _ in 0..START_ATTEMPTS {
+            let mut server = Self {
+                port: free_port(),
+                folder: std::env::temp_dir().join(unique("audience-redis")),
+                settings: settings.iter().map(ToString::to_string).collect(),
+                wrapper: None,
+            };
+            std::fs::create_dir_all(&server.folder).expect("a temporary folder can be created");
+            server.spawn();
+            let limit = Instant::now() + START_LIMIT / START_ATTEMPTS;
+            while Instant::now() < limit {
+                if server.responds() {
+                    return server;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            // Another program may have taken the port meanwhile.
+        }
+        panic!("redis-server does not start");
+    }
+
+    fn spawn(&mut self) {
+        let wrapper = Command::new("sh")
+            .args(["-c", WRAPPER, "sh"])
+            .args(["--bind", "127.0.0.1", "--port", &self.port.to_string()])
+            .arg("--dir")
+            .arg(&self.folder)
+            .args(["--save", "", "--appendonly", "no"])
+            .args(&self.settings)
+            .env("FOLDER", &self.folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        self.wrapper = Some(wrapper.expect("sh starts"));
+    }
+
+    /// Returns whether the server has started, and is this one and no other on its port.
+    fn responds(&self) -> bool {
+        let folder = || -> redis::RedisResult<Vec<String>> {
+            let client = redis::Client::open(self.url())?;
+            let mut connection = client.get_connection_with_timeout(Duration::from_secs(1))?;
+            redis::cmd("CONFIG")
+                .arg(&["GET", "dir"])
+                .query(&mut connection)
+        };
+        let folder = folder();
+        folder.is_ok_and(|pair| pair.get(1).is_some_and(|dir| is_same(dir, &self.folder)))
+    }
+
+    fn stop(&mut self, last_words: &[u8]) {
+        use std::io::Write;
+
+        if let Some(mut wrapper) = self.wrapper.take() {
+            if let Some(mut stdin) = wrapper.stdin.take() {
+                let _ = stdin.write_all(last_words);
+            }
+            let _ = wrapper.wait();
+        }
+    }
+}
+
+impl Drop for OwnRedis {
+    fn drop(&mut self) {
+        self.stop(b"");
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn is_installed() -> bool {
+    Command::new("redis-server")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+fn is_same(dir: &str, folder: &Path) -> bool {
+    let canonical = |path: &Path| path.canonicalize().ok();
+    canonical(Path::new(dir)).is_some_and(|dir| Some(dir) == canonical(folder))
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr();
+    address.expect("a bound socket has an address").port()
+}
+
+fn unique(name: &str) -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let process = std::process::id();
+    format!("{name}-{process}-{count}-{:08x}", rand_suffix())
+}
+
+/// A number that differs from run to run, for process ids come again.
+fn rand_suffix() -> u32 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+
+    u32::try_from(RandomState::new().build_hasher().finish() >> 32).expect("32 bits are left")
+}
