@@ -81,7 +81,12 @@ async fn hook(State(app): State<App>, delivery: SignedEvent) -> Receipt {
 
 /// Handles an event. Put your own code here; after an error it is called again, later and later.
 async fn handle(event: Event, attempt: Attempt) -> Result<(), std::io::Error> {
-    println!("{}: {}, attempt {}", event.id, event.event_type(), attempt.number());
+    println!(
+        "{}: {}, attempt {}",
+        event.id,
+        event.event_type(),
+        attempt.number()
+    );
     Ok(())
 }
 
@@ -115,7 +120,9 @@ async fn receive(port: u16, app: App) -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
     println!("listening on http://{}/hook", listener.local_addr()?);
     // Put a proxy in front that limits the time of the headers, or see the example `webhook_axum`.
-    axum::serve(listener, router).with_graceful_shutdown(interrupted()).await?;
+    axum::serve(listener, router)
+        .with_graceful_shutdown(interrupted())
+        .await?;
     Ok(())
 }
 
@@ -123,7 +130,10 @@ async fn list_parked(inbox: &Inbox, replay: bool) -> Result<(), Box<dyn Error>> 
     let mut page = inbox.parked().await?;
     while let Some(last) = page.last() {
         for event in &page {
-            println!("{}: {} attempts, {}", event.id, event.attempts, event.reason);
+            println!(
+                "{}: {} attempts, {}",
+                event.id, event.attempts, event.reason
+            );
             if replay {
                 inbox.replay(&event.id).await?;
             }
@@ -144,7 +154,9 @@ async fn run_demo() -> Result<(), Box<dyn Error>> {
     let (signer, verifier) = (Signer::new(secret)?, Verifier::new(secret)?);
     let inbox = Inbox::builder(audience::inbox::MemoryStore::new()).build()?;
     for id in ["evt_1", "evt_2", "evt_1", "evt_3"] {
-        let body = format!(r#"{{"id": "{id}", "type": "email.sent", "created_at": 1700000000, "data": {{}}}}"#);
+        let body = format!(
+            r#"{{"id": "{id}", "type": "email.sent", "created_at": 1700000000, "data": {{}}}}"#
+        );
         let headers = signer.sign(&EventType::Sent, SystemTime::now(), &body);
 
         let receipt = inbox.accept(verifier.signed_event(&headers, body)?).await;

@@ -85,6 +85,9 @@
         feature = "webhooks",
         feature = "axum",
         feature = "tower",
+        feature = "inbox-sqlite",
+        feature = "inbox-postgres",
+        feature = "inbox-redis",
         feature = "mock"
     ),
     doc = include_str!("guides/links.md")
@@ -120,6 +123,9 @@ pub mod export;
     feature = "webhooks",
     feature = "axum",
     feature = "tower",
+    feature = "inbox-sqlite",
+    feature = "inbox-postgres",
+    feature = "inbox-redis",
     feature = "mock"
 ))]
 pub mod guides;

@@ -30,7 +30,7 @@ impl StoreArguments {
             return Ok(Inbox::builder(store));
         }
         if let Some(url) = self.redis {
-            return Ok(Inbox::builder(RedisStore::connect(&url).await?));
+            return Ok(Inbox::builder(RedisStore::connect(url).await?));
         }
         if self.sqlite.is_none() && is_demo {
             return Ok(Inbox::builder(MemoryStore::new()));

@@ -4,7 +4,7 @@
 //! - [Double opt-in][double_opt_in]: sign people up so that nobody gets a broadcast before the confirmation.
 //! - [A preference page][preference_page]: show a contact's topics, record the form, unsubscribe with one click.
 //! - [Moving a list here][moving_a_list]: a CSV file from another service, with the consent of everybody in it.
-//! - [Receiving webhooks][receiving_webhooks]: behind axum, actix-web, hyper, AWS Lambda or a proxy.
+//! - [Receiving webhooks in production][receiving_webhooks]: each event once, on which store, behind which server.
 //! - [Testing your application][testing]: contacts in any state, faults, hours that pass at once, deliveries.
 //! - [Errors and retries][errors]: what a failed call means, and the settings for a web handler.
 //! - [Other languages][other_languages]: the mock server from a shell and from Python.

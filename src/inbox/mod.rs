@@ -133,10 +133,10 @@ mod parked;
 mod postgres;
 mod purge;
 mod receipt;
-#[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
-mod response;
 #[cfg(feature = "inbox-redis")]
 mod redis;
+#[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
+mod response;
 mod running;
 mod settings;
 mod shared;

@@ -3,8 +3,9 @@
 mod handle;
 mod mail_status;
 mod memory_conformance;
-mod responses;
-mod support;
-mod worker;
 mod postgres_conformance;
 mod redis;
+mod responses;
+mod support;
+mod sweep;
+mod worker;

@@ -71,7 +71,9 @@ async fn claim_the_third(inbox: &Inbox) {
 }
 
 fn request<B: From<Bytes>>(body: String) -> Request<B> {
-    let mut request = Request::post("/hook").body(B::from(body.clone().into())).unwrap();
+    let mut request = Request::post("/hook")
+        .body(B::from(body.clone().into()))
+        .unwrap();
     *request.headers_mut() = signed(&body);
     request
 }

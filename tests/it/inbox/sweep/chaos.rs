@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use audience::mock::{DeliveryFault, MockServer, SigningClock};
@@ -15,7 +15,7 @@ use super::proxy::Proxy;
 use super::receiver::{Mode, Receiver};
 use super::tally::{Crashes, Tally};
 use super::{LEASE, SECRET};
-use crate::support::postgres::OwnServer;
+use crate::support::postgres::Server;
 
 pub(super) struct Sweep {
     pub(super) mode: Mode,
@@ -25,8 +25,19 @@ pub(super) struct Sweep {
     pub(super) events: usize,
 }
 
+impl Sweep {
+    pub(super) fn new(mode: Mode, store: String, receivers: usize, events: usize) -> Self {
+        Self {
+            mode,
+            store,
+            receivers,
+            events,
+        }
+    }
+}
+
 /// Runs a sweep. `postgres` is restarted twice meanwhile.
-pub(super) async fn sweep(sweep: Sweep, postgres: Option<&OwnServer>) -> Tally {
+pub(super) async fn sweep(sweep: Sweep, postgres: Option<&Server>) -> Tally {
     let sweep = Arc::new(sweep);
     let database = Database::open(&sweep.store);
     prepare(&database).await;
@@ -70,35 +81,49 @@ async fn prepare(database: &Database) {
     database.create_table().await;
 }
 
-/// Sends events with duplicates, reordering, replays and retries. Returns their ids.
+/// Sends events with duplicates, reordering, replays of earlier events, and retries. Returns their ids.
 async fn deliver(mock: &MockServer, events: usize) -> Vec<String> {
-    let tenth = u32::try_from(events / 10).unwrap();
+    let tenth = events as u64 / 10;
     mock.delivery_fault(DeliveryFault::duplicate().times(tenth));
     mock.delivery_fault(DeliveryFault::reorder().times(tenth));
     let pause = duration(events) / u32::try_from(events).unwrap();
     let start = tokio::time::Instant::now();
-    let sent = stream::iter(0..events).map(|number| async move {
-        tokio::time::sleep_until(start + pause * u32::try_from(number).unwrap()).await;
-        let id = mock.send_event(json!({"type": "email.bounced"})).await;
-        if number % 10 == 0 {
-            mock.redeliver(&id).await;
-        }
-        if number % 50 == 49 {
-            mock.advance(Duration::from_secs(36)).await;
-        }
-        id
-    });
-    sent.buffer_unordered(32).collect().await
+    let ids = Mutex::new(Vec::with_capacity(events));
+    stream::iter(0..events)
+        .for_each_concurrent(32, |number| {
+            let ids = &ids;
+            async move {
+                tokio::time::sleep_until(start + pause * u32::try_from(number).unwrap()).await;
+                let id = mock.send_event(json!({"type": "email.bounced"})).await;
+                ids.lock().unwrap().push(id);
+                if number % 4 == 0 {
+                    let replayed = earlier(&ids.lock().unwrap());
+                    mock.redeliver(&replayed).await;
+                }
+                if number % 50 == 49 {
+                    mock.advance(Duration::from_secs(36)).await;
+                }
+            }
+        })
+        .await;
+    ids.into_inner().unwrap()
+}
+
+/// Returns one of the events that the mock still has.
+fn earlier(ids: &[String]) -> String {
+    let kept = ids.len().saturating_sub(800);
+    ids[fastrand::usize(kept..ids.len())].clone()
 }
 
 /// Restarts Postgres after a third and after two thirds of the time. Returns when it was down, in Unix seconds.
-async fn restart(postgres: Option<&OwnServer>, events: usize) -> Vec<Range<f64>> {
+async fn restart(postgres: Option<&Server>, events: usize) -> Vec<Range<f64>> {
     let mut outages = Vec::new();
     if let Some(postgres) = postgres {
         for _ in 0..2 {
             tokio::time::sleep(duration(events) / 3).await;
             let start = unix_time();
-            postgres.restart().await;
+            postgres.kill().await;
+            postgres.start().await;
             outages.push(start..unix_time());
         }
     }
@@ -106,7 +131,10 @@ async fn restart(postgres: Option<&OwnServer>, events: usize) -> Vec<Range<f64>>
 }
 
 fn unix_time() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_secs_f64()
 }
 
 /// Kills receivers at random moments and starts others in their place. Returns those that run in the end, and the
@@ -162,5 +190,7 @@ async fn wait_until_drained(database: &Database, ids: &[String]) {
 async fn count_handled(database: &Database, ids: &[String]) -> usize {
     let effects = database.all().await;
     let handled: BTreeSet<_> = effects.iter().map(|effect| effect.event.as_str()).collect();
-    ids.iter().filter(|id| handled.contains(id.as_str())).count()
+    ids.iter()
+        .filter(|id| handled.contains(id.as_str()))
+        .count()
 }

@@ -11,6 +11,7 @@ mod proxy;
 mod receiver;
 mod tally;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use self::chaos::{Sweep, sweep};
@@ -28,16 +29,16 @@ fn events() -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_receivers_on_one_postgres_lose_nothing_and_double_only_what_a_crash_explains() {
-    let Some(postgres) = support::postgres::server_of_its_own().await else {
-        return support::skip("Postgres is not installed");
+    let Some(postgres) = support::postgres::server().await else {
+        return;
     };
     for mode in [Mode::Handle, Mode::Accept, Mode::Transaction] {
-        let url = postgres.database().await;
-        let sweep_of_mode = Sweep { mode, store: url, receivers: 3, events: events() };
+        let database = postgres.database().await;
+        let settings = Sweep::new(mode, database.url.clone(), 3, events());
 
-        let tally = sweep(sweep_of_mode, Some(&postgres)).await;
+        let tally = sweep(settings, Some(&postgres)).await;
 
-        println!("Postgres, {mode:?}: {tally}");
+        println!("three receivers on Postgres, {mode:?}: {tally}");
         tally.assert_nothing_lost_and_doubles_explained(mode);
     }
 }
@@ -45,13 +46,46 @@ async fn three_receivers_on_one_postgres_lose_nothing_and_double_only_what_a_cra
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_receiver_on_sqlite_loses_nothing_and_doubles_only_what_a_crash_explains() {
     for mode in [Mode::Handle, Mode::Accept, Mode::Transaction] {
-        let folder = tempfile();
-        let store = folder.path("inbox.db");
-        let sweep_of_mode = Sweep { mode, store, receivers: 1, events: events() };
+        let file = DatabaseFile::new();
+        let settings = Sweep::new(mode, file.path(), 1, events());
 
-        let tally = sweep(sweep_of_mode, None).await;
+        let tally = sweep(settings, None).await;
 
-        println!("SQLite, {mode:?}: {tally}");
+        println!("one receiver on SQLite, {mode:?}: {tally}");
         tally.assert_nothing_lost_and_doubles_explained(mode);
+    }
+}
+
+/// This is why the others are needed: a set of ids in memory is lost when the process ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receiver_with_a_set_of_ids_in_memory_doubles_events() {
+    let file = DatabaseFile::new();
+    let settings = Sweep::new(Mode::NaiveSet, file.path(), 1, events());
+
+    let tally = sweep(settings, None).await;
+
+    println!("one receiver with a set in memory: {tally}");
+    assert!(tally.doubled() > 0, "{tally}");
+}
+
+/// The path of a SQLite file, which is deleted in the end.
+struct DatabaseFile(PathBuf);
+
+impl DatabaseFile {
+    fn new() -> Self {
+        let name = format!("audience-sweep-{:016x}.db", fastrand::u64(..));
+        Self(std::env::temp_dir().join(name))
+    }
+
+    fn path(&self) -> String {
+        self.0.to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for DatabaseFile {
+    fn drop(&mut self) {
+        for suffix in ["", "-wal", "-shm"] {
+            let _ = std::fs::remove_file(self.path() + suffix);
+        }
     }
 }

@@ -48,7 +48,12 @@ impl Receiver {
     pub(super) fn start(mode: Mode, database: &str, generation: i64) -> Self {
         let (name, _) = MODES.iter().find(|(_, each)| *each == mode).unwrap();
         let mut process = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "inbox::sweep::receiver::process", "--ignored", "--nocapture"])
+            .args([
+                "--exact",
+                "inbox::sweep::receiver::process",
+                "--ignored",
+                "--nocapture",
+            ])
             .env("AUDIENCE_SWEEP_MODE", name)
             .env("AUDIENCE_SWEEP_DATABASE", database)
             .env("AUDIENCE_SWEEP_GENERATION", generation.to_string())
@@ -90,14 +95,22 @@ fn process() {
     let mode = env::var("AUDIENCE_SWEEP_MODE").unwrap();
     let (_, mode) = MODES.iter().find(|(name, _)| *name == mode).unwrap();
     let database = env::var("AUDIENCE_SWEEP_DATABASE").unwrap();
-    let generation = env::var("AUDIENCE_SWEEP_GENERATION").unwrap().parse().unwrap();
+    let generation = env::var("AUDIENCE_SWEEP_GENERATION")
+        .unwrap()
+        .parse()
+        .unwrap();
     // If the test dies, its end of the pipe is closed.
     std::thread::spawn(|| {
         let _ = std::io::stdin().read_line(&mut String::new());
         std::process::exit(0);
     });
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime.unwrap().block_on(serve(*mode, &database, generation));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
+    runtime
+        .unwrap()
+        .block_on(serve(*mode, &database, generation));
 }
 
 #[derive(Clone)]
@@ -147,7 +160,9 @@ async fn serve(mode: Mode, location: &str, generation: i64) {
     if mode == Mode::Accept {
         tokio::spawn(drain(application.clone()));
     }
-    let router = Router::new().route("/hook", post(hook)).with_state(application);
+    let router = Router::new()
+        .route("/hook", post(hook))
+        .with_state(application);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     println!("port {}", listener.local_addr().unwrap().port());
     std::io::stdout().flush().unwrap();
@@ -208,9 +223,7 @@ impl Application {
             (AnyStore::Postgres(store), Database::Postgres { pool, .. }) => {
                 self.in_postgres_transaction(store, pool, delivery).await
             }
-            (AnyStore::Sqlite(store), _) => {
-                self.in_sqlite_transaction(store, delivery).await
-            }
+            (AnyStore::Sqlite(store), _) => self.in_sqlite_transaction(store, delivery).await,
             _ => unreachable!("the store and the effects are in one database"),
         };
         committed.map_or(StatusCode::SERVICE_UNAVAILABLE, |()| StatusCode::OK)
@@ -224,10 +237,17 @@ impl Application {
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let mut connection = pool.get().await?;
         let mut transaction = connection.transaction().await?;
-        if store.claim_in(&mut transaction, "main", &delivery.id).await? {
+        if store
+            .claim_in(&mut transaction, "main", &delivery.id)
+            .await?
+        {
             work().await;
-            let insert = format!("INSERT INTO effects (event, generation, at) VALUES ($1, $2, {POSTGRES_NOW})");
-            transaction.execute(&insert, &[&delivery.id.as_str(), &self.generation]).await?;
+            let insert = format!(
+                "INSERT INTO effects (event, generation, at) VALUES ($1, $2, {POSTGRES_NOW})"
+            );
+            transaction
+                .execute(&insert, &[&delivery.id.as_str(), &self.generation])
+                .await?;
             work().await;
         }
         transaction.commit().await?;

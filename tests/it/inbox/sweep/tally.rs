@@ -62,10 +62,18 @@ impl Tally {
         }
     }
 
+    pub(super) fn doubled(&self) -> usize {
+        self.explained + self.unexplained.len()
+    }
+
     pub(super) fn assert_nothing_lost_and_doubles_explained(&self, mode: Mode) {
         assert!(self.kills > 0, "nothing was killed");
         assert!(self.lost.is_empty(), "lost: {:?}", self.lost);
-        assert!(self.unexplained.is_empty(), "doubled: {:#?}", self.unexplained);
+        assert!(
+            self.unexplained.is_empty(),
+            "doubled: {:#?}",
+            self.unexplained
+        );
         if mode == Mode::Transaction {
             assert_eq!(self.explained, 0, "doubled in a transaction");
         }
