@@ -206,6 +206,7 @@ mod connection_end;
 mod control;
 mod delivery;
 mod delivery_methods;
+mod description;
 mod exchange;
 mod faults;
 mod journal;

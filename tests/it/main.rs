@@ -11,6 +11,7 @@ mod guides;
 mod import;
 mod mock_contract;
 mod mock_server;
+mod openapi;
 mod promises;
 mod support;
 mod timestamps;
