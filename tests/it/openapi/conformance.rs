@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use jsonschema::Validator;
+use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 /// The description, parsed.
@@ -41,55 +42,20 @@ enum Part {
 
 /// The settings under which a part of an exchange is not compared, and why. The description shows the default dialect;
 /// each of its marks `x-our-reading` names the setting. Under every setting that is not listed, all is compared.
+#[rustfmt::skip]
 const NOT_DESCRIBED: &[(&str, Part, &str)] = &[
     ("error_shape", Part::Refusals, "errors have other members"),
-    (
-        "batch_refusal",
-        Part::Refusals,
-        "a batch is refused with 400",
-    ),
-    (
-        "other_content_type",
-        Part::Refusals,
-        "a content type is refused with 415",
-    ),
-    (
-        "batch_message",
-        Part::Successes,
-        "the message of an entry has another name",
-    ),
-    (
-        "success_status",
-        Part::Successes,
-        "the status is 201 or 202",
-    ),
-    (
-        "consent_form",
-        Part::Successes,
-        "consent calls return the form of create",
-    ),
+    ("batch_refusal", Part::Refusals, "a batch is refused with 400"),
+    ("other_content_type", Part::Refusals, "a content type is refused with 415"),
+    ("batch_message", Part::Successes, "the message of an entry has another name"),
+    ("success_status", Part::Successes, "the status is 201 or 202"),
+    ("consent_form", Part::Successes, "consent calls return the form of create"),
     ("end_of_list", Part::Successes, "`next` is null or absent"),
     ("missing_name", Part::Successes, "names are null or absent"),
-    (
-        "property_values",
-        Part::Successes,
-        "properties have any value",
-    ),
-    (
-        "property_values",
-        Part::Requests,
-        "properties have any value",
-    ),
-    (
-        "unknown_members",
-        Part::Requests,
-        "unknown members are accepted",
-    ),
-    (
-        "joined_member",
-        Part::Requests,
-        "the day count has another name",
-    ),
+    ("property_values", Part::Successes, "properties have any value"),
+    ("property_values", Part::Requests, "properties have any value"),
+    ("unknown_members", Part::Requests, "unknown members are accepted"),
+    ("joined_member", Part::Requests, "the day count has another name"),
 ];
 
 /// The refusals that are not in the description, because they are about HTTP and not about the service: a body that
@@ -328,20 +294,8 @@ fn check_query(operation: &str, query: &str) -> Result<(), String> {
 }
 
 fn decoded(text: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        match byte {
-            b'+' => bytes.push(b' '),
-            b'%' => {
-                let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
-                let (high, low) = (digit().unwrap_or_default(), digit().unwrap_or_default());
-                bytes.extend(u8::try_from(high * 16 + low));
-            }
-            other => bytes.push(other),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    let spaced = text.replace('+', " ");
+    percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
 }
 
 fn json(bytes: &[u8]) -> Result<Value, String> {
