@@ -146,6 +146,8 @@
 //! | call | body | response |
 //! |---|---|---|
 //! | `GET /_mock/health` | | `{"status": "ok"}` |
+//! | `GET /_mock/openapi.json` | | the interface of the service in OpenAPI 3.1, without the calls of this table |
+//! | `GET /_mock/docs` | | the same as a page to read |
 //! | `POST /_mock/reset` | | |
 //! | `POST /_mock/seed` | a [seed](#seeds) | |
 //! | `GET /_mock/contacts` | | `{"data": [contact, …]}`, newest first |
@@ -206,6 +208,7 @@ mod connection_end;
 mod control;
 mod delivery;
 mod delivery_methods;
+mod description;
 mod exchange;
 mod faults;
 mod journal;

@@ -12,6 +12,7 @@ mod import;
 mod inbox;
 mod mock_contract;
 mod mock_server;
+mod openapi;
 mod promises;
 mod support;
 mod timestamps;

@@ -8,6 +8,7 @@ use http::header::ALLOW;
 use self::Handler::{Async, Sync};
 use super::call::{Call, CallResult};
 use super::{contacts, handlers};
+use crate::mock::description;
 use crate::mock::response::MockResponse;
 use crate::mock::service::refusal::Refusal;
 
@@ -59,6 +60,8 @@ const ROUTES: &[Route] = &[
         ("POST", Async(|call| Box::pin(handlers::mail_outcome(call)))),
     ] },
     Route { path: "attempts", methods: &[("GET", Sync(handlers::list_attempts))] },
+    Route { path: "openapi.json", methods: &[("GET", Sync(|_| Ok(description::document())))] },
+    Route { path: "docs", methods: &[("GET", Sync(|_| Ok(description::page())))] },
 ];
 
 /// A path of the control plane, with a handler for each of its methods.

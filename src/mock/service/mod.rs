@@ -47,7 +47,7 @@ mod raw_json;
 pub(super) mod reason;
 pub(super) mod refusal;
 mod request_body;
-mod router;
+pub(super) mod router;
 mod rule;
 pub(super) mod seed;
 pub(super) mod seed_contact;
@@ -60,6 +60,9 @@ pub(super) mod stored_contact;
 
 #[cfg(test)]
 mod arbitrary_requests;
+#[cfg(test)]
+#[path = "../../../tests/it/openapi/conformance.rs"]
+mod conformance;
 #[cfg(test)]
 mod reference_model;
 #[cfg(test)]

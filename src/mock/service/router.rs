@@ -125,6 +125,12 @@ impl Route {
     }
 }
 
+/// Returns the method and the path of each endpoint.
+#[cfg(test)]
+pub(in crate::mock) fn endpoints() -> impl Iterator<Item = (&'static str, &'static str)> {
+    ENDPOINTS.iter().map(|(method, path, _)| (*method, *path))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -224,7 +224,10 @@ fn default_every_server_assigns_the_same_ids() {
 async fn default_contact_operations_send_no_events() {
     let server = MockServer::start().await;
     server.webhook_endpoint("http://127.0.0.1:9/", "whsec_test");
-    let api = Api { server };
+    let api = Api {
+        server,
+        dialect: audience::mock::Dialect::default(),
+    };
 
     api.create(ADA);
     api.post("/contacts/batch", json!([{"email": ADA}]))

@@ -36,7 +36,10 @@ pub(super) async fn api_delivering_to(receiver: &Receiver) -> Api {
         .start()
         .await;
     server.webhook_endpoint(&receiver.url, SECRET);
-    Api { server }
+    Api {
+        server,
+        dialect: audience::mock::Dialect::default(),
+    }
 }
 
 /// A mock, and the receiver it delivers to. The receiver responds with these statuses in turn, then with 200.

@@ -7,13 +7,15 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{Api, members};
+use crate::openapi::conformance::{self, Exchange};
 
 impl Api {
     /// Starts a request with the full-access key.
     pub(super) fn request(&self, method: &str, target: impl AsRef<str>) -> Request<'_> {
         Request {
             api: self,
-            line: format!("{method} {} HTTP/1.1", target.as_ref()),
+            method: method.to_owned(),
+            target: target.as_ref().to_owned(),
             key: format!("authorization: Bearer {}\r\n", self.server.full_key()),
             headers: String::new(),
             body: Vec::new(),
@@ -77,7 +79,8 @@ impl From<&[u8]> for Body {
 
 pub(super) struct Request<'a> {
     api: &'a Api,
-    line: String,
+    method: String,
+    target: String,
     key: String,
     headers: String,
     body: Vec<u8>,
@@ -107,17 +110,34 @@ impl Request<'_> {
         self
     }
 
+    /// Sends the request. Asserts that the description shows it with its response.
+    #[track_caller]
     pub(super) fn send(self) -> Response {
         let head = format!(
-            "{}\r\nhost: {}\r\nconnection: close\r\n{}{}content-length: {}\r\n\r\n",
-            self.line,
+            "{} {} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n{}{}content-length: {}\r\n\r\n",
+            self.method,
+            self.target,
             self.api.host(),
             self.key,
             self.headers,
             self.body.len()
         );
         let request = [head.as_bytes(), &self.body].concat();
-        Response::parse(&self.api.exchange(&request))
+        let response = Response::parse(&self.api.exchange(&request));
+        let (path, query) = match self.target.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (&*self.target, None),
+        };
+        conformance::assert_described(&Exchange {
+            method: &self.method,
+            path,
+            query,
+            request: &self.body,
+            status: response.status,
+            response: &response.body,
+            dialect: &self.api.dialect.to_string(),
+        });
+        response
     }
 }
 

@@ -50,8 +50,11 @@ const NOW: i64 = 1_700_000_000;
 const DAY: u64 = 86_400;
 
 /// A mock, with methods that send requests to it.
+///
+/// Each response is compared with the description of the service, `openapi/audience.json`.
 struct Api {
     server: MockServer,
+    dialect: Dialect,
 }
 
 impl Api {
@@ -61,14 +64,22 @@ impl Api {
 
     /// Starts a mock with these settings.
     fn with(settings: impl FnOnce(MockServerBuilder) -> MockServerBuilder) -> Self {
-        let builder = settings(MockServer::builder().clock(NOW));
-        Self {
-            server: builder.start_blocking(),
-        }
+        Self::with_dialect_and(Dialect::default(), settings)
     }
 
     fn with_dialect(dialect: Dialect) -> Self {
-        Self::with(|builder| builder.dialect(dialect))
+        Self::with_dialect_and(dialect, |builder| builder)
+    }
+
+    fn with_dialect_and(
+        dialect: Dialect,
+        settings: impl FnOnce(MockServerBuilder) -> MockServerBuilder,
+    ) -> Self {
+        let builder = settings(MockServer::builder().clock(NOW).dialect(dialect));
+        Self {
+            server: builder.start_blocking(),
+            dialect,
+        }
     }
 
     fn get(&self, target: impl AsRef<str>) -> Response {

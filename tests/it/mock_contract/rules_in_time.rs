@@ -186,7 +186,10 @@ fn section_2_8_a_spam_report_counts_as_engagement() {
 #[tokio::test]
 async fn section_2_8_engagement_before_the_contact_exists_counts_however_it_was_recorded() {
     let server = MockServer::builder().clock(NOW).start().await;
-    let api = Api { server };
+    let api = Api {
+        server,
+        dialect: Dialect::default(),
+    };
     for what in WHAT {
         api.server
             .record_engagement(format!("recorded-{what}@example.com"), what, NOW);

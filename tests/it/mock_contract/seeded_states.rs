@@ -268,7 +268,7 @@ fn property_values_follow_the_dialect() {
 #[test]
 fn a_retrieved_contact_can_be_seeded_under_every_dialect() {
     for dialect in Dialect::all() {
-        let api = Api::with(|builder| builder.dialect(dialect).topic("news", true));
+        let api = Api::with_dialect_and(dialect, |builder| builder.topic("news", true));
         api.server.seed_contact(
             SeedContact::new(ADA)
                 .property("plan", "pro")
@@ -279,7 +279,7 @@ fn a_retrieved_contact_can_be_seeded_under_every_dialect() {
         };
         let retrieved = retrieve(&api);
 
-        let copy = Api::with(|builder| builder.dialect(dialect).topic("news", true));
+        let copy = Api::with_dialect_and(dialect, |builder| builder.topic("news", true));
         copy.server.seed(json!({"contacts": [retrieved]}));
 
         assert_eq!(retrieve(&copy), retrieved, "{dialect}");

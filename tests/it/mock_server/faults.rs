@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use audience::mock::{Fault, MockServer};
 
-use super::{ada, address, get, json_of, post};
+use super::{ada, address, get_unchecked as get, json_of, post_unchecked as post};
 
 /// Creates a contact over a new connection. Returns all bytes of the response, and how the connection ended.
 fn raw_create(server: &MockServer) -> (String, std::io::Result<()>) {

@@ -19,8 +19,10 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use audience::Timestamp;
-use audience::mock::{DeliveryAttempt, Fault, MockServer, SegmentKind};
+use audience::mock::{DeliveryAttempt, Dialect, Fault, MockServer, SegmentKind};
 use serde_json::{Value, json};
+
+use crate::openapi::conformance::{self, Exchange};
 
 const START: i64 = 1_700_000_000;
 
@@ -31,8 +33,34 @@ async fn stopped_server() -> MockServer {
     MockServer::builder().clock(START).start().await
 }
 
-/// Posts JSON to the service with the full-access key.
+/// Posts JSON to the service with the full-access key. Asserts that the description shows the exchange.
 async fn post(server: &MockServer, path: &str, body: &Value) -> reqwest::Result<reqwest::Response> {
+    described(
+        "POST",
+        path,
+        body.to_string(),
+        post_unchecked(server, path, body).await?,
+    )
+    .await
+}
+
+/// Gets a path of the service with the full-access key. Asserts that the description shows the exchange.
+async fn get(server: &MockServer, path: &str) -> reqwest::Result<reqwest::Response> {
+    described(
+        "GET",
+        path,
+        String::new(),
+        get_unchecked(server, path).await?,
+    )
+    .await
+}
+
+/// Posts JSON to a mock that may respond with a fault, which no description shows.
+async fn post_unchecked(
+    server: &MockServer,
+    path: &str,
+    body: &Value,
+) -> reqwest::Result<reqwest::Response> {
     reqwest::Client::new()
         .post(format!("{}{path}", server.url()))
         .bearer_auth(server.full_key())
@@ -41,13 +69,40 @@ async fn post(server: &MockServer, path: &str, body: &Value) -> reqwest::Result<
         .await
 }
 
-/// Gets a path of the service with the full-access key.
-async fn get(server: &MockServer, path: &str) -> reqwest::Result<reqwest::Response> {
+/// Gets a path of a mock that may respond with a fault, which no description shows.
+async fn get_unchecked(server: &MockServer, path: &str) -> reqwest::Result<reqwest::Response> {
     reqwest::Client::new()
         .get(format!("{}{path}", server.url()))
         .bearer_auth(server.full_key())
         .send()
         .await
+}
+
+/// Reads a response, asserts that the description shows it, and returns it as if it was unread.
+async fn described(
+    method: &str,
+    target: &str,
+    request: String,
+    response: reqwest::Response,
+) -> reqwest::Result<reqwest::Response> {
+    let (status, headers) = (response.status(), response.headers().clone());
+    let body = response.bytes().await?;
+    let (path, query) = target
+        .split_once('?')
+        .map_or((target, None), |(path, query)| (path, Some(query)));
+    conformance::assert_described(&Exchange {
+        method,
+        path,
+        query,
+        request: request.as_bytes(),
+        status: status.as_u16(),
+        response: &body,
+        dialect: &Dialect::default().to_string(),
+    });
+    let mut unread = http::Response::new(body);
+    *unread.status_mut() = status;
+    *unread.headers_mut() = headers;
+    Ok(unread.into())
 }
 
 async fn json_of(response: reqwest::Response) -> Value {

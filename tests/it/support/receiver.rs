@@ -11,6 +11,8 @@ use axum::http::{HeaderMap, Method, StatusCode, Uri, Version};
 use serde_json::Value;
 use tokio::net::TcpListener;
 
+use crate::openapi::deliveries;
+
 pub(crate) const SECRET: &str = "6Jm0nFq2pXvZk4Tt";
 
 /// Stands in for a status when the receiver keeps the connection open and never responds.
@@ -84,7 +86,18 @@ impl Receiver {
         Self { url, inner }
     }
 
+    /// The deliveries so far. Asserts that the description of the service shows each of them.
+    #[track_caller]
     pub(crate) fn received(&self) -> Vec<Received> {
+        let received = self.received_unchecked();
+        for delivery in &received {
+            deliveries::assert_described(&delivery.headers, &delivery.body);
+        }
+        received
+    }
+
+    /// The deliveries so far, for tests that have the mock send some that the service never would.
+    pub(crate) fn received_unchecked(&self) -> Vec<Received> {
         self.inner.received.lock().unwrap().clone()
     }
 
