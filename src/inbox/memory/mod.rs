@@ -1,7 +1,13 @@
 //! A store in memory.
 
+#[cfg(test)]
+mod arbitrary_calls;
 mod clock;
 mod entry;
+#[cfg(test)]
+mod limits;
+#[cfg(test)]
+mod reference_model;
 mod shelf;
 mod store;
 

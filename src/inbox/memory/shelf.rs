@@ -27,6 +27,12 @@ impl Shelf {
         self.entries.insert(id.clone(), entry);
     }
 
+    /// Returns how many entries there are, and how many ids are ordered by a time.
+    #[cfg(test)]
+    pub(super) fn sizes(&self) -> (usize, usize) {
+        (self.entries.len(), self.due.len() + self.forget.len())
+    }
+
     /// Changes an entry, if there is one.
     pub(super) fn change<T>(
         &mut self,

@@ -50,6 +50,15 @@ struct Moment {
     room: usize,
 }
 
+/// How much a store holds, for tests.
+#[cfg(test)]
+#[derive(Debug)]
+pub(super) struct Sizes {
+    pub(super) entries: usize,
+    pub(super) ordered: usize,
+    pub(super) body_bytes: usize,
+}
+
 #[derive(Debug, Default)]
 struct Contents {
     shelves: HashMap<Box<str>, Shelf>,
@@ -142,6 +151,20 @@ impl MemoryStore {
             change(entry, Moment { now, room })
         });
         Ok(changed.expect("the entry was inserted if it was absent"))
+    }
+
+    #[cfg(test)]
+    pub(super) fn sizes(&self) -> Sizes {
+        let contents = self.contents();
+        let shelves = contents.shelves.values().map(Shelf::sizes);
+        let (entries, ordered) =
+            shelves.fold((0, 0), |sum, shelf| (sum.0 + shelf.0, sum.1 + shelf.1));
+        assert_eq!(entries, contents.entries);
+        Sizes {
+            entries,
+            ordered,
+            body_bytes: contents.body_bytes,
+        }
     }
 
     fn contents(&self) -> MutexGuard<'_, Contents> {
