@@ -1,3 +1,4 @@
+use std::convert::Infallible;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -82,7 +83,11 @@ impl<'s, 'c> Entries<'s, 'c> {
         self.change_or_insert(
             delivery.key,
             delivery.body,
-            |entry| entry.accept(|| Body::New, delivery.fingerprint, self.now),
+            |entry| {
+                let body = || Ok::<_, Infallible>(Body::New);
+                let Ok(state) = entry.accept(body, delivery.fingerprint, self.now);
+                state
+            },
             |state| *state == AcceptState::Accepted,
         )
     }

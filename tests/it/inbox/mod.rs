@@ -1,8 +1,10 @@
 //! The inbox and its stores.
 
+mod faulty_store;
 mod handle;
 mod mail_status;
 mod memory_conformance;
+mod memory_faults;
 mod postgres_conformance;
 mod redis;
 mod responses;

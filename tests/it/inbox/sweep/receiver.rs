@@ -164,8 +164,8 @@ async fn serve(mode: Mode, location: &str, generation: i64) {
         .route("/hook", post(hook))
         .with_state(application);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    println!("port {}", listener.local_addr().unwrap().port());
-    std::io::stdout().flush().unwrap();
+    let port = listener.local_addr().unwrap().port();
+    writeln!(std::io::stdout(), "port {port}").unwrap();
     axum::serve(listener, router).await.unwrap();
 }
 
