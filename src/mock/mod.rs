@@ -198,6 +198,7 @@
 //! requests received since.
 
 mod builder;
+mod changes;
 #[cfg(feature = "client")]
 mod client;
 mod clock;
@@ -208,9 +209,11 @@ mod delivery;
 mod delivery_methods;
 mod exchange;
 mod faults;
+mod http_response;
 mod journal;
 mod mail_methods;
 mod mock_server;
+mod page;
 mod request_body;
 mod response;
 mod seeds;
