@@ -1,14 +1,36 @@
 //! The page of the mock server, in headless Chromium.
 
 mod chromium;
+mod curl;
+mod layout;
 mod page;
 mod screenshot;
+mod views;
 
 use audience::mock::MockServer;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::support::receiver::{Receiver, SECRET};
+
+/// Where the clocks of these servers are stopped: 2023-11-14 22:13:20.
+const START: i64 = 1_700_000_000;
+
+/// Starts a server with a stopped clock and a seed.
+fn server_with(seed: Value) -> MockServer {
+    MockServer::builder()
+        .clock(START)
+        .seed(seed)
+        .start_blocking()
+}
+
+/// Gets a path of the service with the full-access key. Returns the status.
+async fn get(server: &MockServer, path: &str) -> u16 {
+    let request = reqwest::Client::new()
+        .get(format!("{}{path}", server.url()))
+        .bearer_auth(server.full_key());
+    request.send().await.unwrap().status().as_u16()
+}
 
 /// Webhook receivers that run beside a test which is not asynchronous: it waits for a browser.
 struct Receivers(Runtime);

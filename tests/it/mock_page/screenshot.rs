@@ -17,8 +17,8 @@ use crate::support::receiver::NO_RESPONSE;
 #[ignore = "it writes the screenshot of the docs"]
 fn the_page_with_realistic_data() {
     let receivers = Receivers::new();
-    let crm = receivers.start([500, 503, 500, 502, 200, 200, 200, 200, 200]);
-    let stats = receivers.start([200, 200, 200, 200, 404, 404, 404]);
+    let crm = receivers.start([200, 200, 500, 200, 503, NO_RESPONSE, 502, 500]);
+    let stats = receivers.start([]);
     let server = server();
     for (name, receiver) in [("crm", &crm), ("stats", &stats)] {
         receivers.add(&server, name, receiver);
@@ -99,11 +99,11 @@ fn server() -> MockServer {
 
 /// Lets things happen that one sees when testing.
 async fn fill(server: &MockServer) {
-    let _ = NO_RESPONSE;
-    send_mail(server, "ada@example.com", "Welcome aboard").await;
-    server.advance(Duration::from_secs(560)).await;
-    server.delivery_fault(DeliveryFault::tampered().endpoint("crm"));
     send_mail(server, "bounce@example.com", "Your invoice for November").await;
+    send_mail(server, "ada@example.com", "Welcome aboard").await;
+    server.advance(Duration::from_secs(60)).await;
+    server.delivery_fault(DeliveryFault::tampered().endpoint("crm"));
+    server.advance(Duration::from_secs(500)).await;
     let contacts = server.client().contacts();
     let _ = contacts
         .create(
