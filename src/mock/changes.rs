@@ -1,7 +1,8 @@
 //! Tells those who watch a server that its state has changed.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, MutexGuard};
 
 use tokio::sync::watch;
 
@@ -10,23 +11,53 @@ use super::state::State;
 /// Watchers at once. Each is an open connection.
 const MAX_WATCHERS: usize = 64;
 
-/// Counts the changes of a state while somebody watches it.
+/// Announces the changes of a state to those who watch it.
 #[derive(Debug, Default)]
-pub(super) struct Changes(watch::Sender<u64>);
+pub(super) struct Changes {
+    announcements: watch::Sender<()>,
+    /// Whether no watcher has seen the latest announcement. Another one would tell them nothing new.
+    is_unseen: Arc<AtomicBool>,
+}
+
+/// Waits for changes of a state.
+#[derive(Debug)]
+pub(super) struct ChangeWatcher {
+    announcements: watch::Receiver<()>,
+    is_unseen: Arc<AtomicBool>,
+}
 
 impl Changes {
-    /// Returns a receiver that is woken by the changes from now on, or `None` if there are too many already.
+    /// Returns a watcher of the changes from now on, or `None` if there are too many already.
     ///
-    /// Changes between two reads are one change, so a slow reader costs no memory.
-    pub(super) fn watch(&self) -> Option<watch::Receiver<u64>> {
-        (self.0.receiver_count() < MAX_WATCHERS).then(|| self.0.subscribe())
+    /// Changes between two waits are one change, so a slow watcher costs no memory.
+    pub(super) fn watch(&self) -> Option<ChangeWatcher> {
+        if self.announcements.receiver_count() >= MAX_WATCHERS {
+            return None;
+        }
+        let watcher = ChangeWatcher {
+            announcements: self.announcements.subscribe(),
+            is_unseen: Arc::clone(&self.is_unseen),
+        };
+        // An announcement before was for others.
+        self.is_unseen.store(false, Ordering::Relaxed);
+        Some(watcher)
     }
 
-    /// Wakes the watchers.
+    /// Announces a change. Costs next to nothing if nobody watches, or if the watchers are slower than the changes.
     pub(super) fn record(&self) {
-        if self.0.receiver_count() > 0 {
-            self.0.send_modify(|count| *count = count.wrapping_add(1));
+        if self.announcements.receiver_count() > 0 && !self.is_unseen.swap(true, Ordering::Relaxed)
+        {
+            self.announcements.send_replace(());
         }
+    }
+}
+
+impl ChangeWatcher {
+    /// Waits for the next change. Returns `false` if there will be none, because the server has stopped.
+    pub(super) async fn changed(&mut self) -> bool {
+        let is_changed = self.announcements.changed().await.is_ok();
+        self.is_unseen.store(false, Ordering::Relaxed);
+        is_changed
     }
 }
 

@@ -6,9 +6,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use crate::mock::changes::ChangeWatcher;
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
-use tokio::sync::watch;
 
 /// The time between two events. Changes in between are one event, however many requests a second arrive.
 const GAP: Duration = Duration::from_millis(250);
@@ -28,13 +28,13 @@ pub(in crate::mock) struct ChangeStream {
 type Next = Option<(Bytes, Watcher)>;
 
 struct Watcher {
-    changes: watch::Receiver<u64>,
+    changes: ChangeWatcher,
     /// Whether nothing has been sent.
     is_new: bool,
 }
 
 impl ChangeStream {
-    pub(super) fn new(changes: watch::Receiver<u64>) -> Self {
+    pub(super) fn new(changes: ChangeWatcher) -> Self {
         let watcher = Watcher {
             changes,
             is_new: true,
@@ -54,8 +54,8 @@ impl Watcher {
         tokio::time::sleep(GAP).await;
         let bytes: &'static [u8] =
             match tokio::time::timeout(KEEP_ALIVE, self.changes.changed()).await {
-                Ok(Ok(())) => CHANGED,
-                Ok(Err(_)) => return None,
+                Ok(true) => CHANGED,
+                Ok(false) => return None,
                 Err(_) => b":\n\n",
             };
         Some((Bytes::from_static(bytes), self))

@@ -123,6 +123,17 @@ mod tests {
     }
 
     #[test]
+    fn the_page_offers_every_event_type() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/events");
+        for file in std::fs::read_dir(folder).unwrap() {
+            let text = std::fs::read(file.unwrap().path()).unwrap();
+            let event: serde_json::Value = serde_json::from_slice(&text).unwrap();
+            let event_type = event["type"].to_string();
+            assert!(PAGE.contains(&event_type), "{event_type}");
+        }
+    }
+
+    #[test]
     fn the_script_never_parses_text_as_html_or_code() {
         for sink in [
             "innerHTML",
