@@ -9,10 +9,13 @@ use super::faults::{ActiveFaults, Fault, FaultKind};
 use super::journal::{Journal, RecordedRequest};
 use super::response::{Disconnect, MockResponse};
 use super::service::audience::Audience;
-use super::service::message::Request;
+use super::service::message::{Reply, Request};
 
 /// Bytes that no HTTP client can read as a response.
 const GARBAGE: &[u8] = b"\x16\x03\x01 this is not HTTP\r\n\r\n";
+
+/// The reason that the journal has for a request without a response.
+const BROKEN_CONNECTION: &str = "the test asked for a broken connection";
 
 /// The response to send, and the delay before it.
 #[derive(Debug)]
@@ -33,21 +36,26 @@ impl Exchange {
     ) -> Self {
         let fault = faults.take(&request.method, &request.path);
         let kind = fault.as_ref().map(|fault| fault.kind);
-        let response = match kind {
-            Some(FaultKind::Status(status)) => fault_response(status, audience),
-            Some(FaultKind::CloseBefore | FaultKind::Garbage) => MockResponse::default(),
+        let reply = match kind {
+            Some(FaultKind::Status(status)) => fault_reply(status, audience),
+            Some(FaultKind::CloseBefore | FaultKind::Garbage) => Reply::default(),
             None
             | Some(
                 FaultKind::AlteredResponse
                 | FaultKind::CloseAfter
                 | FaultKind::CutBody
                 | FaultKind::ResetBody,
-            ) => audience.handle(&service_request(&request), now).into(),
+            ) => audience.handle(&service_request(&request), now),
         };
         request.status = kind
             .is_none_or(FaultKind::sends_status)
-            .then_some(response.status);
+            .then_some(reply.status);
+        request.reason.clone_from(&reply.reason);
+        if request.status.is_none() {
+            request.reason = Some(BROKEN_CONNECTION.to_owned());
+        }
         journal.push(request);
+        let response = reply.into();
         match fault {
             None => Self {
                 delay: Duration::ZERO,
@@ -72,20 +80,18 @@ fn service_request(request: &RecordedRequest) -> Request<'_> {
 ///
 /// An error has a body in the dialect's shape, with a slug made from the name of the status, such as
 /// `service_unavailable`.
-fn fault_response(status: u16, audience: &Audience) -> MockResponse {
+fn fault_reply(status: u16, audience: &Audience) -> Reply {
     if status < 400 {
-        return MockResponse {
+        return Reply {
             status,
-            ..MockResponse::default()
+            ..Reply::default()
         };
     }
-    audience
-        .error_reply(
-            status,
-            &slug_of_status(status),
-            "the test asked for this response",
-        )
-        .into()
+    audience.error_reply(
+        status,
+        &slug_of_status(status),
+        "the test asked for this response",
+    )
 }
 
 /// Returns the name of a status as a slug: lowercase letters and underscores. `fault` if the status has no name.

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 
+use crate::Timestamp;
+
 /// Requests kept. The oldest is dropped first.
 const MAX_REQUESTS: usize = 1_000;
 
@@ -30,6 +32,10 @@ pub struct RecordedRequest {
     /// The status of the response. `None` if a [`Fault`](super::Fault) closed the connection without a response or sent
     /// something other than HTTP.
     pub status: Option<u16>,
+    /// The reason that the request was refused: the message of the error response. `None` if it was not refused.
+    pub reason: Option<String>,
+    /// When the request arrived, by the server's clock.
+    pub at: Timestamp,
 }
 
 impl RecordedRequest {
@@ -69,6 +75,22 @@ impl RecordedRequest {
     }
 }
 
+impl RecordedRequest {
+    /// Returns a copy with an empty body.
+    pub(super) fn without_body(&self) -> Self {
+        Self {
+            method: self.method.clone(),
+            path: self.path.clone(),
+            query: self.query.clone(),
+            headers: self.headers.clone(),
+            body: Vec::new(),
+            status: self.status,
+            reason: self.reason.clone(),
+            at: self.at,
+        }
+    }
+}
+
 impl fmt::Debug for RecordedRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let headers: Vec<_> = self
@@ -93,6 +115,8 @@ impl fmt::Debug for RecordedRequest {
             .field("headers", &headers)
             .field("body", &String::from_utf8_lossy(&self.body))
             .field("status", &self.status)
+            .field("reason", &self.reason)
+            .field("at", &self.at)
             .finish()
     }
 }
@@ -166,6 +190,30 @@ impl Journal {
         (page, next)
     }
 
+    /// Returns up to `limit` values that `choose` makes of the requests and their numbers, the newest first.
+    pub(super) fn newest<T>(
+        &self,
+        limit: usize,
+        mut choose: impl FnMut(u64, &RecordedRequest) -> Option<T>,
+    ) -> Vec<T> {
+        let newest_first = (1..=self.last_number).rev().zip(self.entries.iter().rev());
+        newest_first
+            .filter_map(|(number, request)| choose(number, request))
+            .take(limit)
+            .collect()
+    }
+
+    /// Returns the request with a number, if it is kept.
+    pub(super) fn find(&self, number: u64) -> Option<&RecordedRequest> {
+        let age = usize::try_from(self.last_number.checked_sub(number)?).ok()?;
+        self.entries.iter().rev().nth(age)
+    }
+
+    /// Returns how many requests are kept.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Forgets all requests. The numbers continue.
     pub(super) fn clear(&mut self) {
         *self = Self {
@@ -188,6 +236,7 @@ fn size(request: &RecordedRequest) -> usize {
         + request.query.as_ref().map_or(0, String::len)
         + headers
         + request.body.len()
+        + request.reason.as_ref().map_or(0, String::len)
 }
 
 #[cfg(test)]
@@ -206,6 +255,8 @@ mod tests {
             ],
             body,
             status: Some(200),
+            reason: None,
+            at: Timestamp::from_unix(0),
         }
     }
 

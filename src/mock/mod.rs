@@ -135,6 +135,13 @@
 //! All of these but the delivery of a delayed mail happen at once. [`MockServer::mail_outcome`] applies another outcome
 //! to a sent mail; see [`MailOutcome`]. [`MockServer::receive_mail`] receives a mail.
 //!
+//! # A page to look at
+//!
+//! `http://127.0.0.1:4010/_mock/` in a browser shows the contacts with their consent, topics, segments, mail, events with
+//! their attempts as a timeline, and the requests with the reason of each refusal. It follows what happens, moves the
+//! clock, adds faults, sends events, and copies a request as a curl command. It loads nothing from elsewhere. It does what
+//! the calls below do, and the same hosts and origins are allowed.
+//!
 //! # For other languages
 //!
 //! `audience-mock --port 4010` (`cargo install audience --features mock-server`) runs the same server as a program; `--help` lists its options. The
@@ -145,6 +152,9 @@
 //!
 //! | call | body | response |
 //! |---|---|---|
+//! | `GET /_mock/` | | a [page to look at](#a-page-to-look-at) |
+//! | `GET /_mock/stream` | | server-sent events: `changed`, at the beginning and up to four times a second |
+//! | `GET /_mock/overview` | | the clock, the settings, the active faults, and the length of each list |
 //! | `GET /_mock/health` | | `{"status": "ok"}` |
 //! | `GET /_mock/openapi.json` | | the interface of the service in OpenAPI 3.1, without the calls of this table |
 //! | `GET /_mock/docs` | | the same as a page to read |
@@ -152,29 +162,40 @@
 //! | `POST /_mock/seed` | a [seed](#seeds) | |
 //! | `GET /_mock/contacts` | | `{"data": [contact, …]}`, newest first |
 //! | `GET /_mock/contacts?limit=100&after=con_…` | | `{"data": […], "next": "con_…"}`, see below |
+//! | `GET /_mock/contacts?query=ada&consent=unsubscribed&segment_id=seg_1` | | the contacts that match |
 //! | `GET /_mock/contacts/{address}` | | the contact |
 //! | `PUT /_mock/contacts/{address}` | a contact in any state; see [seeds](#seeds) | the contact |
+//! | `GET /_mock/topics` | | `{"data": [{"name": "news", "default": true}]}` |
 //! | `PUT /_mock/topics/{name}` | `{"default": true}` | |
+//! | `GET /_mock/segments` | | `{"data": [{"id", "count", "contacts"}, {"id", "rule"}]}`, at most 100 addresses of each list |
 //! | `PUT /_mock/segments/{id}` | `{"contacts": ["ada@example.com"]}` or `{"rule": {…}}` | |
 //! | `POST /_mock/contacts/{address}/complaint` | | |
 //! | `POST /_mock/contacts/{address}/engagement` | `{"what": "opened", "at": 1700000000}`. Default of `at`: now. | |
 //! | `GET /_mock/clock` | | `{"now": 1700000000}` |
 //! | `POST /_mock/clock` | `{"advance": 3600}` or `{"set": 1700000000}` | `{"now": 1700003600}`, when the move is complete |
 //! | `PUT /_mock/ceiling` | `{"contacts": 10}`, or `{"contacts": null}` for no limit | |
+//! | `GET /_mock/faults` | | `{"data": [fault, …]}`, with the counts that are left |
 //! | `POST /_mock/faults` | see below | |
 //! | `DELETE /_mock/faults` | | |
-//! | `GET /_mock/requests` | | `{"data": [{"method", "path", "query", "headers", "body", "status"}]}` |
+//! | `GET /_mock/requests` | | `{"data": [{"method", "path", "query", "headers", "body", "status", "reason", "at"}]}` |
 //! | `GET /_mock/requests?limit=100&after=0` | | `{"data": […], "next": 100}`, see below |
+//! | `GET /_mock/requests?order=newest&limit=50&query=ada&status=refused` | | the same with `number` and `body_bytes`, the newest first; of long bodies the beginning |
+//! | `GET /_mock/requests/{number}` | | the request |
 //! | `DELETE /_mock/requests` | | |
+//! | `GET /_mock/endpoints` | | `{"data": [{"name", "url"}]}` |
 //! | `PUT /_mock/endpoints/{name}` | `{"url": "http://…", "secret": "…"}` | |
 //! | `DELETE /_mock/endpoints/{name}` | | |
+//! | `GET /_mock/events` | | `{"data": [{"id", "type", "created_at", "data", "state", "attempts"}]}`, oldest first |
+//! | `GET /_mock/events?order=newest&limit=50&query=ada&type=email.sent&state=pending` | | the events that match, the newest first |
 //! | `POST /_mock/events` | `{"type": "email.bounced", "data": {…}}` | `{"id": "evt_1"}`, when the first attempts are finished |
 //! | `POST /_mock/events/{id}/redeliver` | | |
-//! | `GET /_mock/attempts` | | `{"data": [{"event_id", "endpoint", "attempt", "at", "status" or "error", "fault", "next_at"}]}` |
+//! | `GET /_mock/attempts` | | `{"data": [{"event_id", "endpoint", "attempt", "at", "status" or "error", "fault", "signature_problem", "next_at"}]}` |
+//! | `GET /_mock/delivery-faults` | | `{"data": [fault, …]}`, with the counts that are left |
 //! | `POST /_mock/delivery-faults` | `{"kind": "duplicate", "times": 1}`, see below | |
 //! | `DELETE /_mock/delivery-faults` | | |
 //! | `PUT /_mock/signing-clock` | `{"clock": "wall"}` or `{"clock": "mock"}` | |
 //! | `GET /_mock/emails` | | `{"data": [{"id", "from", "to", "subject", "at", "body"}]}` |
+//! | `GET /_mock/emails?order=newest&limit=50&query=ada` | | `{"data": [{"id", "from", "recipients": [{"to", "state"}], "subject", "at", "body"}]}`, the newest first |
 //! | `POST /_mock/emails/{id}/outcome` | `{"type": "email.bounced", "to": "ada@example.com", "data": {"bounce_type": "Permanent", "detail": "…"}}`. Only `type` is required if the mail has one recipient. | `{"id": "evt_1"}`, when the first attempts are finished |
 //!
 //! A fault has at most one of `"status": 503`, `"close"` and `"garbage": true`. `"close": "before"` closes the
@@ -194,12 +215,17 @@
 //! "email.received", "data": {"from": "ada@example.com", "in_reply_to_email_id": "eml_00000001"}}`. The other members
 //! of `data` are filled in.
 //!
+//! All parameters of a list can be left out. The `consent` of a contact is `subscribed`, `unsubscribed`, `complaint` or
+//! `suppressed`, the `status` of a request `accepted` or `refused`, and the `state` of an event `pending`, `delivered`,
+//! `failed` or `unsent` (there is no endpoint).
+//!
 //! `GET /_mock/requests` returns all recorded requests: the newest 1,000, as long as they take up no more than 64 MiB.
 //! With `limit` or `after`, it returns a page of them, and `next` is the `after` of the following page. The list ends
 //! when `data` is empty. `next` stays valid: used again later, even after the requests are cleared, it returns the
 //! requests received since.
 
 mod builder;
+mod changes;
 #[cfg(feature = "client")]
 mod client;
 mod clock;
@@ -211,9 +237,11 @@ mod delivery_methods;
 mod description;
 mod exchange;
 mod faults;
+mod http_response;
 mod journal;
 mod mail_methods;
 mod mock_server;
+mod page;
 mod request_body;
 mod response;
 mod seeds;

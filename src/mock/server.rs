@@ -6,11 +6,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONNECTION, RETRY_AFTER};
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::Full;
+use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -19,15 +17,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 use super::connection_end::end_connection;
-use super::control;
 use super::control::access::AllowedHosts;
+use super::control::{self, ControlResponse};
 use super::exchange::Exchange;
+use super::http_response::{ResponseBody, event_stream, http_response};
 use super::journal::RecordedRequest;
 use super::request_body::{BodyError, BodyReader};
 use super::response::{Disconnect, MockResponse};
 use super::service::refusal::Refusal;
 use super::shared::Shared;
 use super::write_timeout::WriteTimeout;
+use crate::Timestamp;
 
 /// The longest request body that is read, in bytes.
 const BODY_LIMIT: usize = 16 * 1024 * 1024;
@@ -137,7 +137,7 @@ async fn handle_request(
     server: &Server,
     connection_ip: IpAddr,
     request: Request<Incoming>,
-) -> Result<Response<Full<Bytes>>, Disconnect> {
+) -> Result<Response<ResponseBody>, Disconnect> {
     let shared = &server.shared;
     let (head, body) = request.into_parts();
     if control::is_control_path(head.uri.path())
@@ -154,9 +154,12 @@ async fn handle_request(
         }
         Err(BodyError::ConnectionLost) => return Err(Disconnect::default()),
     };
-    let request = recorded_request(&head, body);
+    let request = recorded_request(&head, body, shared.clock.now());
     if control::is_control_path(&request.path) {
-        return Ok(http_response(control::respond(shared, &request).await));
+        return Ok(match control::respond(shared, &request).await {
+            ControlResponse::Whole(response) => http_response(response),
+            ControlResponse::Changes(changes) => event_stream(changes),
+        });
     }
     let Exchange { delay, response } = shared.handle(request);
     // From here on, only the journal holds the body.
@@ -174,8 +177,9 @@ fn refuse_unread(shared: &Shared, head: &Parts, refusal: Refusal) -> MockRespons
     let mut response: MockResponse = if control::is_control_path(head.uri.path()) {
         refusal.into()
     } else {
-        let mut request = recorded_request(head, Vec::new());
+        let mut request = recorded_request(head, Vec::new(), shared.clock.now());
         request.status = Some(refusal.status);
+        request.reason = Some(refusal.message.clone());
         let mut state = shared.lock();
         state.journal.push(request);
         state
@@ -192,7 +196,7 @@ fn refuse_unread(shared: &Shared, head: &Parts, refusal: Refusal) -> MockRespons
     response
 }
 
-fn recorded_request(head: &Parts, body: Vec<u8>) -> RecordedRequest {
+fn recorded_request(head: &Parts, body: Vec<u8>, at: Timestamp) -> RecordedRequest {
     let headers = head
         .headers
         .iter()
@@ -209,24 +213,9 @@ fn recorded_request(head: &Parts, body: Vec<u8>) -> RecordedRequest {
         headers,
         body,
         status: None,
+        reason: None,
+        at,
     }
-}
-
-fn http_response(response: MockResponse) -> Response<Full<Bytes>> {
-    let has_body = !response.body.is_empty();
-    let mut http_response = Response::new(Full::new(response.body.into()));
-    *http_response.status_mut() =
-        StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    for (name, value) in response.headers {
-        http_response.headers_mut().append(name, value);
-    }
-    if has_body {
-        http_response
-            .headers_mut()
-            .entry(CONTENT_TYPE)
-            .or_insert(HeaderValue::from_static("application/json"));
-    }
-    http_response
 }
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
 //! The state of a mock server, shared by its connections, its deliveries and the test.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+use super::changes::{Changes, StateGuard};
 use super::clock::MockClock;
 use super::delivery::event::NewEvent;
 use super::delivery::schedule::Step;
@@ -23,6 +24,8 @@ use super::state::{InitialState, State};
 pub(super) struct Shared {
     pub(super) clock: MockClock,
     state: Mutex<State>,
+    /// Wakes those who show the state.
+    pub(super) changes: Changes,
     initial: InitialState,
     runtime: Handle,
     delivery_timeout: Duration,
@@ -62,6 +65,7 @@ impl Shared {
         Arc::new(Self {
             clock,
             state: Mutex::new(State::new(initial.clone())),
+            changes: Changes::default(),
             initial,
             runtime,
             delivery_timeout,
@@ -71,8 +75,9 @@ impl Shared {
     }
 
     /// Locks the state. Hold the guard only briefly, and never across an await.
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock(&self) -> StateGuard<'_> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        StateGuard::new(state, &self.changes)
     }
 
     /// Handles a request to the service and starts the deliveries it causes.

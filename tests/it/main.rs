@@ -11,6 +11,7 @@ mod guides;
 mod import;
 mod inbox;
 mod mock_contract;
+mod mock_page;
 mod mock_server;
 mod openapi;
 mod promises;

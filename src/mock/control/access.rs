@@ -108,14 +108,17 @@ fn is_origin_of(host: &str, origin: &str) -> bool {
 
 /// Returns whether a browser sends this request for something in a page of another origin, such as an image.
 ///
-/// Such a request has no `Origin`. A link that a person follows is not such a request.
+/// Such a request has no `Origin`. A link that a person follows is not such a request, but a frame is: a person could be
+/// led to click the buttons of the mock's page in it.
 fn is_part_of_another_page(head: &Parts) -> bool {
     let value = |name| head.headers.get(name).map(HeaderValue::as_bytes);
     let is_own = matches!(
         value("sec-fetch-site"),
         None | Some(b"same-origin" | b"none")
     );
-    !is_own && value("sec-fetch-mode") != Some(b"navigate")
+    let is_link = value("sec-fetch-mode") == Some(b"navigate")
+        && matches!(value("sec-fetch-dest"), None | Some(b"document"));
+    !is_own && !is_link
 }
 
 fn forbidden(message: impl Into<String>) -> Refusal {

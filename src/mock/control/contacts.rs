@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use super::call::{Call, CallResult, no_content, ok};
-use super::page_query::PageQuery;
+use super::filters::Filters;
+use crate::mock::service::audience_queries::{CONSENTS, ContactFilter};
 use crate::mock::service::refusal::Refusal;
 use crate::mock::service::seed::Seed;
 use crate::mock::service::seed_contact::SeedContact;
@@ -19,15 +20,23 @@ struct Contacts {
 }
 
 pub(super) fn list_contacts(call: &Call<'_>) -> CallResult {
-    let page = PageQuery::<String>::parse(call.query)?;
+    let names = &["query", "consent", "segment_id"];
+    let (filters, page) = Filters::parse::<String>(call.query, names)?;
+    let filter = ContactFilter {
+        text: filters.text("query"),
+        consent: filters.one_of("consent", &CONSENTS)?,
+        segment_id: filters.text("segment_id"),
+    };
     let (after, limit) = match &page {
         None => (None, usize::MAX),
         Some(page) => (page.after.as_deref(), page.limit),
     };
-    let contacts = call.shared.lock().audience.contacts(after, limit);
-    let data = contacts.ok_or_else(|| {
-        Refusal::invalid("`after` is not the id of a contact; use the `next` of a page")
-    })?;
+    let now = call.shared.clock.unix();
+    let data = call
+        .shared
+        .lock()
+        .audience
+        .matching_contacts(&filter, after, limit, now)?;
     let last = data.last().map(|contact| contact.id.clone());
     let next = page.map(|page| last.or(page.after).unwrap_or_default());
     Ok(ok(&Contacts { data, next }))

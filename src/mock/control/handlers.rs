@@ -6,10 +6,9 @@ use serde_json::json;
 
 use super::bodies::{
     CeilingBody, ClockBody, EndpointBody, EngagementBody, OutcomeBody, SegmentBody,
-    SigningClockBody, TopicBody, request_json,
+    SigningClockBody, TopicBody,
 };
 use super::call::{Call, CallResult, no_content, ok};
-use super::page_query::PageQuery;
 use crate::mock::delivery::delivery_fault_json::DeliveryFaultJson;
 use crate::mock::delivery::event::NewEvent;
 use crate::mock::delivery::post::Target;
@@ -95,18 +94,6 @@ pub(super) fn clear_faults(call: &Call<'_>) -> CallResult {
     Ok(no_content())
 }
 
-pub(super) fn list_requests(call: &Call<'_>) -> CallResult {
-    let Some(page) = PageQuery::<u64>::parse(call.query)? else {
-        let requests = call.shared.lock().journal.entries();
-        let data: Vec<_> = requests.iter().map(request_json).collect();
-        return Ok(ok(&json!({"data": data})));
-    };
-    let after = page.after.unwrap_or(0);
-    let (requests, next) = call.shared.lock().journal.page(after, page.limit);
-    let data: Vec<_> = requests.iter().map(request_json).collect();
-    Ok(ok(&json!({"data": data, "next": next})))
-}
-
 pub(super) fn clear_requests(call: &Call<'_>) -> CallResult {
     call.shared.lock().journal.clear();
     Ok(no_content())
@@ -167,11 +154,6 @@ pub(super) fn put_signing_clock(call: &Call<'_>) -> CallResult {
         .deliveries
         .set_signing_clock(clock.into());
     Ok(no_content())
-}
-
-pub(super) fn list_emails(call: &Call<'_>) -> CallResult {
-    let emails = call.shared.lock().audience.sent_mail();
-    Ok(ok(&json!({"data": emails})))
 }
 
 pub(super) async fn mail_outcome(call: &Call<'_>) -> CallResult {

@@ -3,16 +3,22 @@
 pub(super) mod access;
 mod bodies;
 mod call;
+pub(super) mod change_stream;
 mod contacts;
+mod filters;
 mod handlers;
+mod overview;
 mod page_query;
+mod recent;
 mod routes;
 
 use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 
-use self::call::{Call, CallResult};
+use self::call::Call;
+use self::change_stream::ChangeStream;
+use self::routes::Handler;
 use super::journal::RecordedRequest;
 use super::response::MockResponse;
 use super::service::refusal::Refusal;
@@ -24,14 +30,26 @@ pub(super) fn is_control_path(path: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Handles a request to the control plane.
-pub(super) async fn respond(shared: &Arc<Shared>, request: &RecordedRequest) -> MockResponse {
-    dispatch(shared, request)
-        .await
-        .unwrap_or_else(MockResponse::from)
+/// A response of the control plane.
+#[derive(Debug)]
+pub(super) enum ControlResponse {
+    /// A response with a whole body.
+    Whole(MockResponse),
+    /// A 200 whose body goes on for as long as the server runs.
+    Changes(ChangeStream),
 }
 
-async fn dispatch(shared: &Arc<Shared>, request: &RecordedRequest) -> CallResult {
+/// Handles a request to the control plane.
+pub(super) async fn respond(shared: &Arc<Shared>, request: &RecordedRequest) -> ControlResponse {
+    dispatch(shared, request)
+        .await
+        .unwrap_or_else(|refusal| ControlResponse::Whole(refusal.into()))
+}
+
+async fn dispatch(
+    shared: &Arc<Shared>,
+    request: &RecordedRequest,
+) -> Result<ControlResponse, Refusal> {
     let segments = request
         .path
         .split('/')
@@ -46,7 +64,7 @@ async fn dispatch(shared: &Arc<Shared>, request: &RecordedRequest) -> CallResult
         ))
     })?;
     let Some(handler) = route.handler(&request.method) else {
-        return Ok(route.method_not_allowed());
+        return Ok(ControlResponse::Whole(route.method_not_allowed()));
     };
     let call = Call {
         shared,
@@ -54,5 +72,9 @@ async fn dispatch(shared: &Arc<Shared>, request: &RecordedRequest) -> CallResult
         query: request.query.as_deref(),
         body: &request.body,
     };
-    handler.run(&call).await
+    match handler {
+        Handler::Sync(handle) => handle(&call).map(ControlResponse::Whole),
+        Handler::Async(handle) => handle(&call).await.map(ControlResponse::Whole),
+        Handler::Stream(handle) => handle(&call).map(ControlResponse::Changes),
+    }
 }

@@ -5,9 +5,10 @@ use std::pin::Pin;
 use http::HeaderValue;
 use http::header::ALLOW;
 
-use self::Handler::{Async, Sync};
+use self::Handler::{Async, Stream, Sync};
 use super::call::{Call, CallResult};
-use super::{contacts, handlers};
+use super::change_stream::ChangeStream;
+use super::{contacts, handlers, overview, recent};
 use crate::mock::description;
 use crate::mock::response::MockResponse;
 use crate::mock::service::refusal::Refusal;
@@ -15,9 +16,14 @@ use crate::mock::service::refusal::Refusal;
 /// The calls of the control plane. The docs of [`mock`](crate::mock) have the same table.
 #[rustfmt::skip]
 const ROUTES: &[Route] = &[
+    Route { path: "", methods: &[("GET", Sync(overview::page))] },
+    Route { path: "stream", methods: &[("GET", Stream(overview::stream))] },
+    Route { path: "overview", methods: &[("GET", Sync(overview::overview))] },
     Route { path: "health", methods: &[("GET", Sync(handlers::health))] },
     Route { path: "reset", methods: &[("POST", Sync(handlers::reset))] },
+    Route { path: "topics", methods: &[("GET", Sync(overview::list_topics))] },
     Route { path: "topics/{name}", methods: &[("PUT", Sync(handlers::put_topic))] },
+    Route { path: "segments", methods: &[("GET", Sync(overview::list_segments))] },
     Route { path: "segments/{id}", methods: &[("PUT", Sync(handlers::put_segment))] },
     Route { path: "seed", methods: &[("POST", Async(|call| Box::pin(contacts::seed(call))))] },
     Route { path: "contacts", methods: &[("GET", Sync(contacts::list_contacts))] },
@@ -33,29 +39,34 @@ const ROUTES: &[Route] = &[
     ] },
     Route { path: "ceiling", methods: &[("PUT", Sync(handlers::put_ceiling))] },
     Route { path: "faults", methods: &[
+        ("GET", Sync(overview::list_faults)),
         ("POST", Sync(handlers::add_fault)),
         ("DELETE", Sync(handlers::clear_faults)),
     ] },
     Route { path: "requests", methods: &[
-        ("GET", Sync(handlers::list_requests)),
+        ("GET", Sync(recent::list_requests)),
         ("DELETE", Sync(handlers::clear_requests)),
     ] },
+    Route { path: "requests/{number}", methods: &[("GET", Sync(recent::read_request))] },
+    Route { path: "endpoints", methods: &[("GET", Sync(overview::list_endpoints))] },
     Route { path: "endpoints/{name}", methods: &[
         ("PUT", Sync(handlers::put_endpoint)),
         ("DELETE", Sync(handlers::delete_endpoint)),
     ] },
     Route { path: "events", methods: &[
+        ("GET", Sync(recent::list_events)),
         ("POST", Async(|call| Box::pin(handlers::send_event(call)))),
     ] },
     Route { path: "events/{id}/redeliver", methods: &[
         ("POST", Async(|call| Box::pin(handlers::redeliver(call)))),
     ] },
     Route { path: "delivery-faults", methods: &[
+        ("GET", Sync(overview::list_delivery_faults)),
         ("POST", Sync(handlers::add_delivery_fault)),
         ("DELETE", Sync(handlers::clear_delivery_faults)),
     ] },
     Route { path: "signing-clock", methods: &[("PUT", Sync(handlers::put_signing_clock))] },
-    Route { path: "emails", methods: &[("GET", Sync(handlers::list_emails))] },
+    Route { path: "emails", methods: &[("GET", Sync(recent::list_emails))] },
     Route { path: "emails/{id}/outcome", methods: &[
         ("POST", Async(|call| Box::pin(handlers::mail_outcome(call)))),
     ] },
@@ -74,14 +85,21 @@ pub(super) struct Route {
 /// A function that handles a call.
 pub(super) enum Handler {
     Sync(fn(&Call<'_>) -> CallResult),
+    Stream(fn(&Call<'_>) -> Result<ChangeStream, Refusal>),
     Async(for<'a> fn(&'a Call<'a>) -> Pin<Box<dyn Future<Output = CallResult> + Send + 'a>>),
 }
 
 /// Finds the route for the decoded segments of a path below `/_mock/`, and the value of its parameter.
 pub(super) fn find(path: &[impl AsRef<str>]) -> Option<(&'static Route, &str)> {
-    ROUTES
-        .iter()
-        .find_map(|route| Some((route, route.parameter_in(path)?)))
+    ROUTES.iter().find_map(|route| {
+        let parameter = if path.is_empty() {
+            // `/_mock` is the same as `/_mock/`.
+            route.path.is_empty().then_some("")
+        } else {
+            route.parameter_in(path)
+        };
+        Some((route, parameter?))
+    })
 }
 
 impl Route {
@@ -122,16 +140,6 @@ impl Route {
     }
 }
 
-impl Handler {
-    /// Handles a call.
-    pub(super) async fn run(&self, call: &Call<'_>) -> CallResult {
-        match self {
-            Self::Sync(handle) => handle(call),
-            Self::Async(handle) => handle(call).await,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,12 +162,13 @@ mod tests {
 
     #[test]
     fn a_path_is_matched_segment_by_segment() {
+        assert_eq!(path(&[]), Some(("", "")));
+        assert_eq!(path(&[""]), Some(("", "")));
         assert_eq!(path(&["clock"]), Some(("clock", "")));
         assert_eq!(path(&["topics", "a/b"]), Some(("topics/{name}", "a/b")));
         for unknown in [
-            &[][..],
-            &[""],
-            &["topics"],
+            &["", ""][..],
+            &["nothing"],
             &["health", ""],
             &["events", "evt_1"],
         ] {

@@ -33,6 +33,10 @@ pub struct DeliveryAttempt {
     /// `None` if the attempt was genuine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<&'static str>,
+    /// The reason that a receiver refuses the delivery, if its signature is invalid or too old. `None` if the signature
+    /// is valid for the endpoint's secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signature_problem: Option<String>,
     /// When the next attempt is due. `None` if there is no next attempt.
     pub next_at: Option<Timestamp>,
 }
@@ -70,6 +74,16 @@ impl AttemptLog {
         if self.attempts.len() > MAX_ATTEMPTS_KEPT {
             self.attempts.pop_first();
         }
+    }
+
+    /// Returns the attempts, in the order they were started, without copying them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &DeliveryAttempt> {
+        self.attempts.values()
+    }
+
+    /// Returns how many attempts are kept.
+    pub(super) fn len(&self) -> usize {
+        self.attempts.len()
     }
 
     /// Returns the attempts, in the order they were started.

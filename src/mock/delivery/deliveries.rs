@@ -12,7 +12,7 @@ use super::post::Target;
 use super::schedule::Schedule;
 use super::scheduled_attempt::{AttemptKind, ScheduledAttempt};
 use super::signing::SigningClock;
-use super::started_attempt::StartedAttempt;
+use super::started_attempt::{AttemptOutcome, StartedAttempt};
 
 /// The endpoints, the events, the open attempts and the attempt log.
 ///
@@ -20,11 +20,11 @@ use super::started_attempt::StartedAttempt;
 #[derive(Debug, Default)]
 pub(in crate::mock) struct Deliveries {
     pub(in crate::mock) schedule: Schedule,
-    endpoints: Endpoints,
-    events: EventStore,
-    log: AttemptLog,
-    faults: ActiveDeliveryFaults,
-    signing_clock: SigningClock,
+    pub(in crate::mock) endpoints: Endpoints,
+    pub(super) events: EventStore,
+    pub(super) log: AttemptLog,
+    pub(in crate::mock) faults: ActiveDeliveryFaults,
+    pub(in crate::mock) signing_clock: SigningClock,
 }
 
 impl Deliveries {
@@ -142,9 +142,13 @@ impl Deliveries {
     pub(in crate::mock) fn finish(
         &mut self,
         started: StartedAttempt,
-        outcome: Result<u16, String>,
+        outcome: AttemptOutcome,
         now: i64,
     ) {
+        let AttemptOutcome {
+            response: outcome,
+            signature_problem,
+        } = outcome;
         let scheduled = &started.scheduled;
         if !self.schedule.attempts.finish(scheduled) {
             return;
@@ -175,6 +179,7 @@ impl Deliveries {
             status,
             error,
             fault: started.fault.map(|fault| fault.name()),
+            signature_problem,
             next_at: next_at.map(Timestamp::from_unix),
         };
         self.log.record(started.log_number, attempt);
@@ -259,7 +264,11 @@ mod tests {
     fn deliver_all(deliveries: &mut Deliveries, now: i64) {
         while let Step::Start(attempt) = deliveries.schedule.step(now, true, None) {
             let started = deliveries.start(attempt, now).unwrap();
-            deliveries.finish(started, Ok(200), now);
+            let outcome = AttemptOutcome {
+                response: Ok(200),
+                signature_problem: None,
+            };
+            deliveries.finish(started, outcome, now);
         }
     }
 

@@ -33,10 +33,10 @@ const HEADERS: [&str; 3] = ["webhook-signature", "webhook-timestamp", "webhook-e
 #[derive(Clone, Debug)]
 #[must_use = "a fault has no effect until it is given to `MockServer::delivery_fault`"]
 pub struct DeliveryFault {
-    kind: DeliveryFaultKind,
-    times: u64,
-    endpoint: Option<String>,
-    event_type: Option<String>,
+    pub(super) kind: DeliveryFaultKind,
+    pub(super) times: u64,
+    pub(super) endpoint: Option<String>,
+    pub(super) event_type: Option<String>,
 }
 
 /// The effect of a fault.
@@ -170,9 +170,14 @@ impl DeliveryFaultKind {
 
 /// The faults that were added and are not used up, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct ActiveDeliveryFaults(Vec<DeliveryFault>);
+pub(in crate::mock) struct ActiveDeliveryFaults(Vec<DeliveryFault>);
 
 impl ActiveDeliveryFaults {
+    /// Returns the faults in the order they apply.
+    pub(in crate::mock) fn iter(&self) -> impl Iterator<Item = &DeliveryFault> {
+        self.0.iter()
+    }
+
     pub(super) fn add(&mut self, fault: DeliveryFault) {
         if fault.times > 0 {
             self.0.push(fault);

@@ -1,8 +1,10 @@
 //! The JSON form of a delivery fault, for the control plane.
 
 use serde::Deserialize;
+use serde_json::{Value, json};
 
-use super::delivery_fault::DeliveryFault;
+use super::delivery_fault::{DeliveryFault, DeliveryFaultKind};
+use super::signing::SigningFault;
 
 /// A [`DeliveryFault`] as JSON. Each member has the meaning and the default of the method of the same name.
 #[derive(Debug, Deserialize)]
@@ -59,4 +61,19 @@ impl DeliveryFaultJson {
         }
         Ok(fault)
     }
+}
+
+/// Returns a fault in the form that [`DeliveryFaultJson`] reads, with the count that is left.
+pub(in crate::mock) fn delivery_fault_json(fault: &DeliveryFault) -> Value {
+    let mut json = json!({"kind": fault.kind.name(), "times": fault.times});
+    if let DeliveryFaultKind::Signing(SigningFault::MissingHeader(name)) = &fault.kind {
+        json["header"] = name.as_str().into();
+    }
+    if let Some(endpoint) = &fault.endpoint {
+        json["endpoint"] = endpoint.as_str().into();
+    }
+    if let Some(event_type) = &fault.event_type {
+        json["event_type"] = event_type.as_str().into();
+    }
+    json
 }

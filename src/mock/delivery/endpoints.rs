@@ -47,6 +47,11 @@ impl Endpoints {
         self.list.iter().find(|endpoint| endpoint.number == number)
     }
 
+    /// Returns the endpoints, in the order they were added.
+    pub(in crate::mock) fn iter(&self) -> impl Iterator<Item = &Endpoint> {
+        self.list.iter()
+    }
+
     /// Returns the number of every endpoint, in the order they were added.
     pub(in crate::mock) fn numbers(&self) -> impl ExactSizeIterator<Item = u64> {
         self.list.iter().map(|endpoint| endpoint.number)

@@ -22,7 +22,7 @@ pub(super) struct StoredEvent {
     /// Attempts started, by endpoint.
     attempts: BTreeMap<u64, u32>,
     /// Attempts pending and running.
-    open: usize,
+    pub(super) open: usize,
 }
 
 impl StoredEvent {
@@ -75,6 +75,11 @@ impl EventStore {
 
     pub(super) fn find_mut(&mut self, number: u64) -> Option<&mut StoredEvent> {
         self.events.get_mut(&number)
+    }
+
+    /// Returns the events, oldest first.
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &StoredEvent> {
+        self.events.values()
     }
 
     /// Returns the number of the newest event with this id.
@@ -138,7 +143,7 @@ impl EventStore {
         self.events.get(&number).map_or(0, |event| event.body.len())
     }
 
-    #[cfg(test)]
+    /// Returns how many events are kept.
     pub(super) fn len(&self) -> usize {
         self.events.len()
     }

@@ -9,6 +9,7 @@ pub(super) mod delivery_fault_json;
 pub(super) mod endpoints;
 pub(super) mod event;
 mod event_store;
+pub(super) mod event_view;
 mod open_attempts;
 pub(super) mod post;
 pub(super) mod schedule;

@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::signing::{Signers, SigningFault};
+use super::signing::{SignedDelivery, Signers, SigningFault};
 
 /// The URL that events are posted to, and the signer for them. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -75,30 +75,52 @@ impl Target {
         })))
     }
 
-    /// Signs `body` for the time `at`, applies the fault and posts it. Returns the status of the response.
+    /// Signs `body` for the time `at` and applies the fault.
+    pub(super) fn sign(
+        &self,
+        event_type: &str,
+        at: SystemTime,
+        body: Bytes,
+        fault: Option<&SigningFault>,
+    ) -> SignedDelivery {
+        self.0.signers.sign(event_type, at, body, fault)
+    }
+
+    /// Returns the reason that a receiver refuses a delivery at `time`, if its signature is invalid or too old.
+    pub(super) fn signature_problem(
+        &self,
+        delivery: &SignedDelivery,
+        time: SystemTime,
+    ) -> Option<String> {
+        self.0.signers.problem(delivery, time)
+    }
+
+    /// Posts a delivery. Returns the status of the response.
     ///
     /// Does not follow redirects: a 3xx is returned like any other status.
     ///
     /// # Errors
     ///
     /// A text for the attempt log, if no complete response arrives within `timeout`.
-    pub(in crate::mock) async fn post(
+    pub(super) async fn post(
         &self,
-        event_type: &str,
-        at: SystemTime,
-        body: Bytes,
-        fault: Option<&SigningFault>,
+        delivery: SignedDelivery,
         timeout: Duration,
     ) -> Result<u16, String> {
-        let (signed_headers, body) = self.0.signers.sign(event_type, at, body, fault);
+        let SignedDelivery { headers, body } = delivery;
 
-        match tokio::time::timeout(timeout, self.0.send(signed_headers, body)).await {
+        match tokio::time::timeout(timeout, self.0.send(headers, body)).await {
             Ok(Ok(status)) => Ok(status),
             Ok(Err(error)) => Err(error_chain(&*error)),
             Err(_) => Err(format!(
                 "timed out after {timeout:?} waiting for the complete response"
             )),
         }
+    }
+
+    /// Returns the URL that events are posted to.
+    pub(in crate::mock) fn url(&self) -> String {
+        format!("http://{}{}", self.0.authority, self.0.path_and_query)
     }
 }
 

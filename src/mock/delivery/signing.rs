@@ -35,6 +35,9 @@ impl SigningClock {
     }
 }
 
+/// The age at which receivers refuse a delivery, and how early it can be (interface section 5).
+const TOLERANCE: u64 = 300;
+
 /// What is wrong with a delivery, so that a receiver has to refuse it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::mock) enum SigningFault {
@@ -46,6 +49,13 @@ pub(in crate::mock) enum SigningFault {
     OtherSecret,
     /// It lacks this header.
     MissingHeader(HeaderName),
+}
+
+/// A delivery as it is sent.
+#[derive(Debug)]
+pub(super) struct SignedDelivery {
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
 }
 
 /// The signer of an endpoint, and one with another secret.
@@ -71,7 +81,7 @@ impl Signers {
         time: SystemTime,
         body: Bytes,
         fault: Option<&SigningFault>,
-    ) -> (HeaderMap, Bytes) {
+    ) -> SignedDelivery {
         let signer = match fault {
             Some(SigningFault::OtherSecret) => &self.other,
             _ => &self.own,
@@ -88,7 +98,40 @@ impl Signers {
             Some(SigningFault::Tampered) => tampered(&body),
             _ => body,
         };
-        (headers, body)
+        SignedDelivery { headers, body }
+    }
+}
+
+impl Signers {
+    /// Returns the reason that a receiver refuses a delivery at `time`, or `None` if its signature is valid and recent.
+    pub(super) fn problem(&self, delivery: &SignedDelivery, time: SystemTime) -> Option<String> {
+        let SignedDelivery { headers, body } = delivery;
+        let missing = ["webhook-signature", "webhook-timestamp"]
+            .into_iter()
+            .find(|name| !headers.contains_key(*name));
+        if let Some(name) = missing {
+            return Some(format!("the {name} header is missing"));
+        }
+        let timestamp = headers["webhook-timestamp"].to_str().ok();
+        let Some(seconds) = timestamp.and_then(|text| text.parse().ok()) else {
+            return Some("the webhook-timestamp header is not a number of seconds".to_owned());
+        };
+        let signed_at = UNIX_EPOCH + Duration::from_secs(seconds);
+        let expected = self.own.sign(&EventType::Sent, signed_at, body);
+        if headers["webhook-signature"] != expected["webhook-signature"] {
+            return Some(
+                "the signature does not match the endpoint's secret, the timestamp and the body"
+                    .to_owned(),
+            );
+        }
+        let now = time
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs();
+        let skew = now.abs_diff(seconds);
+        (skew > TOLERANCE).then(|| {
+            format!("it was signed {skew} s ago, and receivers refuse more than {TOLERANCE} s")
+        })
     }
 }
 
@@ -107,7 +150,8 @@ mod tests {
     fn sign(fault: Option<&SigningFault>) -> (HeaderMap, Bytes) {
         let signers = Signers::new("6Jm0nFq2pXvZk4Tt").unwrap();
         let time = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-        signers.sign("email.sent", time, BODY.into(), fault)
+        let signed = signers.sign("email.sent", time, BODY.into(), fault);
+        (signed.headers, signed.body)
     }
 
     #[test]
@@ -135,14 +179,53 @@ mod tests {
     }
 
     #[test]
+    fn a_delivery_that_receivers_refuse_has_a_problem() {
+        let signers = Signers::new("6Jm0nFq2pXvZk4Tt").unwrap();
+        let time = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let problem = |fault: Option<&SigningFault>| {
+            let signed = signers.sign("email.sent", time, BODY.into(), fault);
+            signers.problem(&signed, time)
+        };
+        let without = |name| SigningFault::MissingHeader(HeaderName::from_static(name));
+
+        assert_eq!(problem(None), None);
+        assert_eq!(problem(Some(&without("webhook-event"))), None);
+        for (fault, reason) in [
+            (SigningFault::Stale, "it was signed 301 s ago"),
+            (SigningFault::Tampered, "does not match"),
+            (SigningFault::OtherSecret, "does not match"),
+            (
+                without("webhook-signature"),
+                "webhook-signature header is missing",
+            ),
+            (
+                without("webhook-timestamp"),
+                "webhook-timestamp header is missing",
+            ),
+        ] {
+            let problem = problem(Some(&fault)).unwrap_or_default();
+            assert!(problem.contains(reason), "{fault:?}: {problem}");
+        }
+        let genuine = signers.sign("email.sent", time, BODY.into(), None);
+        for (skew, is_valid) in [(300, true), (301, false)] {
+            let later = time + Duration::from_secs(skew);
+            assert_eq!(
+                signers.problem(&genuine, later).is_none(),
+                is_valid,
+                "{skew}"
+            );
+        }
+    }
+
+    #[test]
     fn a_stale_delivery_near_1970_is_signed_without_panicking() {
         let signers = Signers::new("6Jm0nFq2pXvZk4Tt").unwrap();
         let time = SigningClock::Mock.time(i64::MIN);
 
         let stale = Some(&SigningFault::Stale);
-        let (headers, _) = signers.sign("email.sent", time, BODY.into(), stale);
+        let signed = signers.sign("email.sent", time, BODY.into(), stale);
 
-        assert_eq!(headers["webhook-timestamp"], "0");
+        assert_eq!(signed.headers["webhook-timestamp"], "0");
     }
 
     #[test]

@@ -9,6 +9,15 @@ use super::post::Target;
 use super::scheduled_attempt::ScheduledAttempt;
 use super::signing::SigningClock;
 
+/// How an attempt ended.
+#[derive(Debug)]
+pub(in crate::mock) struct AttemptOutcome {
+    /// The status of the response, or the reason that there is none.
+    pub(super) response: Result<u16, String>,
+    /// The reason that a receiver refuses what was sent, if its signature is invalid or too old.
+    pub(super) signature_problem: Option<String>,
+}
+
 /// An attempt that has started, with everything that is needed to make it.
 #[derive(Debug)]
 pub(in crate::mock) struct StartedAttempt {
@@ -27,15 +36,18 @@ pub(in crate::mock) struct StartedAttempt {
 }
 
 impl StartedAttempt {
-    /// Posts the event. Returns the status of the response, or why there is none within `timeout`.
-    pub(in crate::mock) async fn post(&self, timeout: Duration) -> Result<u16, String> {
+    /// Signs and posts the event. The receiver has `timeout` for a complete response.
+    pub(in crate::mock) async fn post(&self, timeout: Duration) -> AttemptOutcome {
         let at = self.signing_clock.time(self.at);
         let fault = match &self.fault {
             Some(DeliveryFaultKind::Signing(fault)) => Some(fault),
             _ => None,
         };
-        self.target
-            .post(&self.event_type, at, self.body.clone(), fault, timeout)
-            .await
+        let body = self.body.clone();
+        let delivery = self.target.sign(&self.event_type, at, body, fault);
+        AttemptOutcome {
+            signature_problem: self.target.signature_problem(&delivery, at),
+            response: self.target.post(delivery, timeout).await,
+        }
     }
 }

@@ -7,6 +7,11 @@ use super::fault::Fault;
 pub(in crate::mock) struct ActiveFaults(Vec<Fault>);
 
 impl ActiveFaults {
+    /// Returns the faults in the order they apply.
+    pub(in crate::mock) fn iter(&self) -> impl Iterator<Item = &Fault> {
+        self.0.iter()
+    }
+
     pub(in crate::mock) fn add(&mut self, fault: Fault) {
         if fault.times != Some(0) {
             self.0.push(fault);

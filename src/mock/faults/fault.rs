@@ -46,8 +46,8 @@ pub struct Fault {
     pub(super) times: Option<u64>,
     /// How many requests it still lets through before it begins.
     pub(super) after: u64,
-    method: Option<String>,
-    path: Option<String>,
+    pub(super) method: Option<String>,
+    pub(super) path: Option<String>,
 }
 
 /// The effect of a fault on a request and its response.

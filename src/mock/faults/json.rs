@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::fault::Fault;
+use super::fault::{Fault, FaultKind};
 use super::header::response_header;
 
 /// A [`Fault`] as JSON.
@@ -146,11 +146,75 @@ fn retry_after_text(value: Value) -> Result<String, String> {
     }
 }
 
+/// Returns a fault in the form that [`FaultJson`] reads, with the counts that are left.
+pub(in crate::mock) fn fault_json(fault: &Fault) -> Value {
+    let mut json = Map::new();
+    let mut add = |name: &str, value: Value| drop(json.insert(name.to_owned(), value));
+    match fault.kind {
+        FaultKind::Status(status) => add("status", status.into()),
+        FaultKind::CloseBefore => add("close", "before".into()),
+        FaultKind::CloseAfter => add("close", "after".into()),
+        FaultKind::CutBody => add("close", "mid_body".into()),
+        FaultKind::ResetBody => add("close", "reset".into()),
+        FaultKind::Garbage => add("garbage", true.into()),
+        FaultKind::AlteredResponse => {}
+    }
+    let delay = u64::try_from(fault.delay.as_millis()).unwrap_or(u64::MAX);
+    if delay > 0 || (fault.kind == FaultKind::AlteredResponse && fault.body.is_none()) {
+        add("delay_ms", delay.into());
+    }
+    if let Some(body) = &fault.body {
+        add("body", String::from_utf8_lossy(body).into());
+    }
+    let headers = fault.headers.iter().map(|(name, value)| {
+        let value = String::from_utf8_lossy(value.as_bytes());
+        (name.as_str().to_owned(), Value::from(value))
+    });
+    let headers: Map<String, Value> = headers.collect();
+    if !headers.is_empty() {
+        add("headers", headers.into());
+    }
+    if fault.after > 0 {
+        add("after", fault.after.into());
+    }
+    if let Some(times) = fault.times {
+        add("times", times.into());
+    }
+    if let Some(method) = &fault.method {
+        add("method", method.as_str().into());
+    }
+    if let Some(path) = &fault.path {
+        add("path", path.as_str().into());
+    }
+    json.into()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_fault_is_shown_in_the_form_that_adds_it() {
+        for json in [
+            json!({
+                "status": 503, "headers": {"retry-after": "1"}, "times": 2, "after": 1, "method": "POST",
+                "path": "/a*",
+            }),
+            json!({"close": "before"}),
+            json!({"close": "after", "delay_ms": 5}),
+            json!({"close": "mid_body"}),
+            json!({"close": "reset"}),
+            json!({"garbage": true}),
+            json!({"delay_ms": 0}),
+            json!({"body": "<html>"}),
+        ] {
+            let parsed: FaultJson = serde_json::from_value(json.clone()).unwrap();
+
+            assert_eq!(fault_json(&parsed.into_fault().unwrap()), json);
+        }
+    }
 
     #[test]
     fn the_error_for_members_that_do_not_go_together_lists_those_that_do() {

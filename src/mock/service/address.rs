@@ -20,6 +20,11 @@ impl AddressKey {
         Self(case_folded(address.trim()))
     }
 
+    /// Returns the key as text: the address, case-folded.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
     /// Returns whether the address contains a [case-folded](case_folded) text.
     pub(crate) fn contains(&self, text: &str) -> bool {
         self.0.contains(text)

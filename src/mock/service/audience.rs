@@ -27,8 +27,8 @@ use super::{
 /// It handles requests. Its other methods let a test see and change what requests cannot.
 #[derive(Clone)]
 pub(crate) struct Audience {
-    keys: Keys,
-    state: AudienceState,
+    pub(super) keys: Keys,
+    pub(super) state: AudienceState,
 }
 
 impl Audience {

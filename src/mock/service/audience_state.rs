@@ -10,7 +10,7 @@ use super::engagement::{Engagement, EngagementTimes, Engagements};
 use super::message::OutgoingEvent;
 use super::printable::{printable, visible};
 use super::refusal::Refusal;
-use super::segment::Segment;
+use super::segment::{Segment, SegmentMembers, SegmentView};
 use super::sent_mail::MailStore;
 
 /// The stored data of one audience. The operations of section 4 read and change it through these methods only.
@@ -115,6 +115,17 @@ impl AudienceState {
             let id = printable(id);
             Refusal::not_found(format!("there is no segment `{id}`"))
         })
+    }
+
+    /// Returns the segments, in the order of their ids.
+    pub(super) fn segment_views(&self) -> Vec<SegmentView> {
+        let views = self.segments.iter().map(|(id, segment)| SegmentView {
+            id: id.clone(),
+            members: SegmentMembers::new(segment),
+        });
+        let mut views: Vec<_> = views.collect();
+        views.sort_unstable_by(|a, b| a.id.cmp(&b.id));
+        views
     }
 
     /// Adds a segment, or replaces the one with the same id.

@@ -79,7 +79,7 @@ fn next_cursor(
 }
 
 /// Returns whether the address or one of the names contains a case-folded text (`query`).
-fn contains_text(contact: &Contact, text: &str) -> bool {
+pub(super) fn contains_text(contact: &Contact, text: &str) -> bool {
     let names = [&contact.first_name, &contact.last_name];
     contact.key.contains(text)
         || names

@@ -173,6 +173,19 @@ pub(super) enum MailState {
 }
 
 impl MailState {
+    /// Returns the name of the state.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Sent => "sent",
+            Self::Delayed => "delayed",
+            Self::Delivered => "delivered",
+            Self::Complained => "complained",
+            Self::Bounced => "bounced",
+            Self::Failed => "failed",
+        }
+    }
+
     /// Returns the state after an outcome.
     ///
     /// # Errors

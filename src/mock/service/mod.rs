@@ -18,6 +18,7 @@
 mod address;
 pub(super) mod audience;
 mod audience_events;
+pub(super) mod audience_queries;
 mod audience_state;
 mod batch;
 mod condition;
@@ -40,7 +41,7 @@ pub(super) mod mail_outcome;
 pub(super) mod message;
 mod operator;
 mod parameters;
-mod percent;
+pub(super) mod percent;
 mod predicate;
 mod printable;
 mod raw_json;

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use serde::Serialize;
 use serde_json::Value;
 
 use super::address::AddressKey;
@@ -54,7 +55,11 @@ pub enum SegmentKind {
 #[derive(Clone, Debug)]
 pub(crate) enum Segment {
     Contacts(HashSet<AddressKey>),
-    Rule(Rule),
+    Rule {
+        rule: Rule,
+        /// The rule as it was given.
+        json: Value,
+    },
 }
 
 impl Segment {
@@ -75,7 +80,10 @@ impl Segment {
                     .map(|email| AddressKey::new(email))
                     .collect(),
             ),
-            SegmentKind::Rule(rule) => Self::Rule(Rule::parse(&rule, strict)?),
+            SegmentKind::Rule(json) => Self::Rule {
+                rule: Rule::parse(&json, strict)?,
+                json,
+            },
         })
     }
 
@@ -83,7 +91,51 @@ impl Segment {
     pub(crate) fn contains(&self, contact: &Contact, engagements: &Engagements, now: i64) -> bool {
         match self {
             Self::Contacts(addresses) => addresses.contains(&contact.key),
-            Self::Rule(rule) => rule.matches(contact, engagements, now),
+            Self::Rule { rule, .. } => rule.matches(contact, engagements, now),
+        }
+    }
+}
+
+/// A segment as the control plane shows it.
+#[derive(Debug, Serialize)]
+pub(in crate::mock) struct SegmentView {
+    pub(super) id: String,
+    #[serde(flatten)]
+    pub(super) members: SegmentMembers,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum SegmentMembers {
+    Contacts {
+        /// How many addresses the segment has.
+        count: usize,
+        /// The first of them by the alphabet, at most [`MAX_SHOWN`].
+        contacts: Vec<String>,
+    },
+    Rule {
+        rule: Value,
+    },
+}
+
+/// Addresses shown of a segment.
+const MAX_SHOWN: usize = 100;
+
+impl SegmentMembers {
+    pub(super) fn new(segment: &Segment) -> Self {
+        let keys = match segment {
+            Segment::Rule { json, .. } => return Self::Rule { rule: json.clone() },
+            Segment::Contacts(keys) => keys,
+        };
+        let mut addresses: Vec<&str> = keys.iter().map(AddressKey::as_str).collect();
+        if addresses.len() > MAX_SHOWN {
+            addresses.select_nth_unstable(MAX_SHOWN);
+            addresses.truncate(MAX_SHOWN);
+        }
+        addresses.sort_unstable();
+        Self::Contacts {
+            count: keys.len(),
+            contacts: addresses.into_iter().map(str::to_owned).collect(),
         }
     }
 }

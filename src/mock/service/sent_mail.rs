@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::address::AddressKey;
+use super::address::{AddressKey, case_folded};
 use super::delayed_mail::DelayedMail;
 use super::json;
 use super::mail::Mail;
@@ -164,6 +164,22 @@ impl MailStore {
         self.mails.values().map(StoredMail::to_sent).collect()
     }
 
+    /// Returns at most `limit` mails that contain a text, the newest first.
+    pub(super) fn newest(&self, text: &str, limit: usize) -> Vec<MailView> {
+        let text = case_folded(text);
+        let newest_first = self.mails.values().rev();
+        newest_first
+            .filter(|stored| stored.contains(&text))
+            .take(limit)
+            .map(StoredMail::to_view)
+            .collect()
+    }
+
+    /// Returns how many mails are kept.
+    pub(super) fn len(&self) -> usize {
+        self.mails.len()
+    }
+
     /// Returns the id for the next mail that is received.
     pub(super) fn next_inbound_id(&mut self) -> String {
         self.last_inbound_number += 1;
@@ -176,7 +192,59 @@ impl MailStore {
     }
 }
 
+/// A mail as the page shows it.
+#[derive(Debug, Serialize)]
+pub(in crate::mock) struct MailView {
+    id: String,
+    from: String,
+    subject: String,
+    at: i64,
+    /// What happened to the mail at each recipient.
+    recipients: Vec<RecipientView>,
+    /// The body of the request. `null` if it is longer than [`MAX_SHOWN_BODY`].
+    body: Value,
+}
+
+#[derive(Debug, Serialize)]
+struct RecipientView {
+    to: String,
+    state: &'static str,
+}
+
+/// Bytes of the longest body that is shown in a list.
+const MAX_SHOWN_BODY: usize = 16 * 1024;
+
 impl StoredMail {
+    fn to_view(&self) -> MailView {
+        let recipients = self.to.iter().map(|to| RecipientView {
+            to: to.clone(),
+            state: self
+                .states
+                .get(&AddressKey::new(to))
+                .map_or("sent", |state| state.name()),
+        });
+        MailView {
+            id: self.mail.id.clone(),
+            from: self.mail.from.clone(),
+            subject: self.mail.subject.clone(),
+            at: self.at,
+            recipients: recipients.collect(),
+            body: if self.body.len() > MAX_SHOWN_BODY {
+                Value::Null
+            } else {
+                json::parse(&self.body).unwrap_or_default()
+            },
+        }
+    }
+
+    /// Returns whether the id, the subject or an address contains a case-folded text.
+    fn contains(&self, text: &str) -> bool {
+        [&self.mail.id, &self.mail.subject, &self.mail.from]
+            .into_iter()
+            .chain(&self.to)
+            .any(|part| case_folded(part).contains(text))
+    }
+
     fn to_sent(&self) -> SentMail {
         SentMail {
             id: self.mail.id.clone(),

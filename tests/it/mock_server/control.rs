@@ -521,7 +521,7 @@ async fn an_event_is_sent_logged_and_redelivered() {
 async fn an_unknown_path_or_method_is_refused_with_the_reason() {
     let server = MockServer::start().await;
 
-    for path in ["", "nothing", "topics", "health/", "events/evt_1"] {
+    for path in ["/", "nothing", "endpoint", "health/", "events/evt_1"] {
         assert_eq!(
             call(&server, "GET", path, Value::Null).await.0,
             404,
@@ -537,10 +537,11 @@ async fn an_unknown_path_or_method_is_refused_with_the_reason() {
         ("GET", "contacts/a/engagement"),
         ("PUT", "clock"),
         ("GET", "ceiling"),
-        ("GET", "faults"),
+        ("POST", "topics"),
+        ("POST", "stream"),
         ("POST", "requests"),
         ("GET", "endpoints/a"),
-        ("GET", "events"),
+        ("DELETE", "events"),
         ("GET", "events/a/redeliver"),
         ("POST", "attempts"),
     ] {

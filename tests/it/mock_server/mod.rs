@@ -3,6 +3,8 @@
 mod clock;
 mod connections;
 mod control;
+mod control_lists;
+mod control_page;
 mod delivery;
 mod delivery_faults;
 mod example;
