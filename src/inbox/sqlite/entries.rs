@@ -47,6 +47,8 @@ pub(super) struct Entries<'s, 'c> {
 
 impl<'s, 'c> Entries<'s, 'c> {
     pub(super) fn new(session: &'s Session<'c>, now: SystemTime) -> Self {
+        // As exact as the columns: a lease of zero is over at once.
+        let now = from_ms(to_past_ms(now));
         Self { session, now }
     }
 
@@ -270,14 +272,14 @@ impl<'s, 'c> Entries<'s, 'c> {
         number: Option<i64>,
     ) -> rusqlite::Result<()> {
         let kept = number.filter(|_| entry.body.is_some());
-        self.session.statement(row::SAVE, |statement| {
-            row::write(statement, key, entry, kept, self.now)
-        })?;
         if number.is_some() && kept.is_none() {
+            // First, so that its pages are free for the rest if the disk is full.
             self.session
                 .statement(DELETE_BODY, |statement| statement.execute([number]))?;
         }
-        Ok(())
+        self.session.statement(row::SAVE, |statement| {
+            row::write(statement, key, entry, kept, self.now)
+        })
     }
 
     fn insert_body(&self, body: &[u8]) -> rusqlite::Result<i64> {

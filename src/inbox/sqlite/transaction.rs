@@ -69,8 +69,8 @@ impl SqliteStore {
     /// let id = EventId::try_from("evt_1")?;
     ///
     /// for delivery in 1..=3 {
-    ///     let mut transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    ///     if store.claim_in(&mut transaction, "main", &id).into_inner()? {
+    ///     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    ///     if store.claim_in(&transaction, "main", &id).into_inner()? {
     ///         transaction.execute("UPDATE counter SET events = events + 1", ())?;
     ///     }
     ///     transaction.commit()?;

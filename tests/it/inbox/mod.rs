@@ -1,3 +1,4 @@
 //! The inbox and its stores.
 
 mod memory_conformance;
+mod sqlite;
