@@ -20,10 +20,10 @@ const DELETE_BODY: &str = "DELETE FROM audience_inbox_body WHERE number = ?1";
 pub(super) const DUE: &str = "\
 SELECT id, due FROM audience_inbox
 WHERE endpoint = ?1 AND body IS NOT NULL AND state < 2 AND due <= ?2
-ORDER BY due, state, id LIMIT ?3";
+ORDER BY due, body LIMIT ?3";
 pub(super) const PARKED: &str = "\
 SELECT id, audience_inbox_body.body, attempts, reason, due
-FROM audience_inbox LEFT JOIN audience_inbox_body ON number = audience_inbox.body
+FROM audience_inbox INDEXED BY audience_inbox_parked LEFT JOIN audience_inbox_body ON number = audience_inbox.body
 WHERE endpoint = ?1 AND state = 3 AND id > ?2
 ORDER BY id LIMIT ?3";
 pub(super) const PURGE: &str = "\

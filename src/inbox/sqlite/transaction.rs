@@ -38,7 +38,8 @@ impl SqliteStore {
     ///
     /// The transaction is one of your own connection to the store's file. Begin it with
     /// [`TransactionBehavior::Immediate`], or claim before you read anything else: SQLite does not let a
-    /// transaction write that has read what was changed since.
+    /// transaction write that has read what was changed since. What survives a power cut is a setting of your
+    /// connection; SQLite's default is `PRAGMA synchronous = FULL`.
     ///
     /// The future is ready: `.await` it, or use `into_inner()` in code without a runtime.
     ///
