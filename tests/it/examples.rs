@@ -97,6 +97,7 @@ fn an_argument_that_an_example_cannot_use_is_a_usage_error() {
         ),
         ("webhook_hyper", &["--port", "-1"], "'-1'"),
         ("webhook_lambda", &["serve"], "'serve'"),
+        ("webhook_exactly_once", &["--port", "8080"], "--database"),
     ] {
         let output = run(example, arguments);
 

@@ -3,9 +3,10 @@
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags};
 
 use super::error::store_error;
 use super::synchronous::Synchronous;
@@ -30,6 +31,10 @@ pub(super) fn connect(
     create_file(&path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(&path, flags).map_err(store_error)?;
+    // SQLite opens a file for reading if that is all that is allowed.
+    if connection.is_readonly(MAIN_DB).map_err(store_error)? {
+        return Err(StoreError::unusable("the database cannot be written to"));
+    }
     configure(&connection, synchronous, busy_timeout).map_err(store_error)?;
     use_log(&connection, busy_timeout)?;
     Ok(connection)
@@ -43,6 +48,9 @@ pub(super) fn connect_in_memory() -> Result<Connection, StoreError> {
 
 /// Creates an absent file so that only its owner may read it. SQLite gives its other files the same mode.
 fn create_file(path: &Path) -> Result<(), StoreError> {
+    // To close a file ends all locks of this process on it. So no other store may lock it meanwhile.
+    static CREATING: Mutex<()> = Mutex::new(());
+    let _creating = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]

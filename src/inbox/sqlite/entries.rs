@@ -21,10 +21,10 @@ const DELETE_BODY: &str = "DELETE FROM audience_inbox_body WHERE number = ?1";
 pub(super) const DUE: &str = "\
 SELECT id, due FROM audience_inbox
 WHERE endpoint = ?1 AND body IS NOT NULL AND state < 2 AND due <= ?2
-ORDER BY due, state, id LIMIT ?3";
+ORDER BY due, body LIMIT ?3";
 pub(super) const PARKED: &str = "\
 SELECT id, audience_inbox_body.body, attempts, reason, due
-FROM audience_inbox LEFT JOIN audience_inbox_body ON number = audience_inbox.body
+FROM audience_inbox INDEXED BY audience_inbox_parked LEFT JOIN audience_inbox_body ON number = audience_inbox.body
 WHERE endpoint = ?1 AND state = 3 AND id > ?2
 ORDER BY id LIMIT ?3";
 pub(super) const PURGE: &str = "\
@@ -48,6 +48,8 @@ pub(super) struct Entries<'s, 'c> {
 
 impl<'s, 'c> Entries<'s, 'c> {
     pub(super) fn new(session: &'s Session<'c>, now: SystemTime) -> Self {
+        // As exact as the columns: a lease of zero is over at once.
+        let now = from_ms(to_past_ms(now));
         Self { session, now }
     }
 
@@ -275,14 +277,14 @@ impl<'s, 'c> Entries<'s, 'c> {
         number: Option<i64>,
     ) -> rusqlite::Result<()> {
         let kept = number.filter(|_| entry.body.is_some());
-        self.session.statement(row::SAVE, |statement| {
-            row::write(statement, key, entry, kept, self.now)
-        })?;
         if number.is_some() && kept.is_none() {
+            // First, so that its pages are free for the rest if the disk is full.
             self.session
                 .statement(DELETE_BODY, |statement| statement.execute([number]))?;
         }
-        Ok(())
+        self.session.statement(row::SAVE, |statement| {
+            row::write(statement, key, entry, kept, self.now)
+        })
     }
 
     fn insert_body(&self, body: &[u8]) -> rusqlite::Result<i64> {

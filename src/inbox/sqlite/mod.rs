@@ -7,6 +7,8 @@ mod entries;
 mod error;
 mod handle;
 mod job;
+#[cfg(test)]
+mod plans;
 mod row;
 mod schema;
 mod session;

@@ -19,7 +19,7 @@ CREATE TABLE IF NOT EXISTS audience_inbox (
     PRIMARY KEY (endpoint, id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS audience_inbox_due
-    ON audience_inbox (endpoint, due, state) WHERE body IS NOT NULL AND state < 2;
+    ON audience_inbox (endpoint, due, body, state) WHERE body IS NOT NULL AND state < 2;
 CREATE INDEX IF NOT EXISTS audience_inbox_parked
     ON audience_inbox (endpoint, id) WHERE state = 3;
 CREATE INDEX IF NOT EXISTS audience_inbox_forget

@@ -38,7 +38,8 @@ impl SqliteStore {
     ///
     /// The transaction is one of your own connection to the store's file. Begin it with
     /// [`TransactionBehavior::Immediate`], or claim before you read anything else: SQLite does not let a
-    /// transaction write that has read what was changed since.
+    /// transaction write that has read what was changed since. What survives a power cut is a setting of your
+    /// connection; SQLite's default is `PRAGMA synchronous = FULL`.
     ///
     /// The future is ready: `.await` it, or use `into_inner()` in code without a runtime.
     ///
@@ -69,8 +70,8 @@ impl SqliteStore {
     /// let id = EventId::try_from("evt_1")?;
     ///
     /// for delivery in 1..=3 {
-    ///     let mut transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    ///     if store.claim_in(&mut transaction, "main", &id).into_inner()? {
+    ///     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    ///     if store.claim_in(&transaction, "main", &id).into_inner()? {
     ///         transaction.execute("UPDATE counter SET events = events + 1", ())?;
     ///     }
     ///     transaction.commit()?;

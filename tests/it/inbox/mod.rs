@@ -8,6 +8,7 @@ mod memory_faults;
 mod postgres_conformance;
 mod redis;
 mod responses;
+mod sqlite;
 mod support;
 mod sweep;
 mod worker;

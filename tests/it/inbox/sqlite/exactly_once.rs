@@ -1,0 +1,293 @@
+use audience::inbox::rusqlite::{self, TransactionBehavior};
+use audience::inbox::{
+    AcceptState, ClaimState, InboxError, Receipt, SqliteStore, Store, StoreErrorKind, Token,
+    TransactionError,
+};
+
+use super::{
+    BOUNCES, Folder, HOUR, accept, bounce, bounces, claim, complete, count_bounce, id, key,
+};
+
+#[tokio::test]
+async fn a_repeated_delivery_has_its_effect_once() {
+    let folder = Folder::new("once");
+    let store = folder.open();
+    folder.connect().execute_batch(BOUNCES).unwrap();
+
+    let receipts = [
+        count_bounce(&store, bounce("evt_1", "ada@x.io")).await,
+        count_bounce(&store, bounce("evt_1", "ada@x.io")).await,
+        count_bounce(&store, bounce("evt_2", "ada@x.io")).await,
+    ];
+
+    assert_eq!(
+        receipts,
+        [Receipt::Handled, Receipt::Repeated, Receipt::Handled]
+    );
+    assert_eq!(bounces(&folder.connect()), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_64_deliveries_of_one_event_at_once_one_is_handled() {
+    let folder = Folder::new("once-race");
+    let store = folder.open();
+    folder.connect().execute_batch(BOUNCES).unwrap();
+
+    let deliveries = (0..64).map(|_| {
+        let store = store.clone();
+        tokio::spawn(async move { count_bounce(&store, bounce("evt_1", "ada@x.io")).await })
+    });
+    let receipts = futures_util::future::join_all(deliveries).await;
+
+    let handled = receipts
+        .iter()
+        .filter(|receipt| *receipt.as_ref().unwrap() == Receipt::Handled);
+    assert_eq!(handled.count(), 1);
+    assert_eq!(bounces(&folder.connect()), 1);
+}
+
+#[tokio::test]
+async fn an_error_and_a_panic_of_the_handler_undo_its_changes_and_the_claim() {
+    let folder = Folder::new("once-failed");
+    let store = folder.open();
+    folder.connect().execute_batch(BOUNCES).unwrap();
+    let write = "INSERT INTO bounces VALUES ('ada@x.io', 1)";
+
+    let failed = store
+        .handle_in(
+            "main",
+            bounce("evt_1", "ada@x.io"),
+            move |transaction, _| {
+                transaction.execute(write, ()).unwrap();
+                Err("no such customer")
+            },
+        )
+        .await;
+    let panicked = store
+        .handle_in(
+            "main",
+            bounce("evt_1", "ada@x.io"),
+            move |transaction, _| {
+                transaction.execute(write, ()).unwrap();
+                if transaction.changes() > 0 {
+                    panic!("a bug");
+                }
+                Ok::<_, String>(())
+            },
+        )
+        .await;
+
+    assert_eq!([failed, panicked], [Receipt::Failed, Receipt::Failed]);
+    assert_eq!(bounces(&folder.connect()), 0);
+    let again = count_bounce(&store, bounce("evt_1", "ada@x.io")).await;
+    assert_eq!(again, Receipt::Handled);
+}
+
+#[tokio::test]
+async fn an_event_id_with_another_body_is_not_handled() {
+    let folder = Folder::new("once-conflict");
+    let store = folder.open();
+    folder.connect().execute_batch(BOUNCES).unwrap();
+    count_bounce(&store, bounce("evt_1", "ada@x.io")).await;
+
+    let receipt = count_bounce(&store, bounce("evt_1", "bob@x.io")).await;
+
+    assert_eq!(receipt, Receipt::Conflict);
+    assert_eq!(bounces(&folder.connect()), 1);
+}
+
+#[tokio::test]
+async fn an_event_that_a_lease_holds_is_in_progress_for_a_transaction() {
+    let folder = Folder::new("once-lease");
+    let (store, id) = (folder.open(), id("evt_1"));
+    let token = Token::random();
+    claim(&store, &id, token).await.unwrap();
+
+    let receipt = count_bounce(&store, bounce("evt_1", "ada@x.io")).await;
+    let mut connection = folder.connect();
+    let transaction = connection.transaction().unwrap();
+    let claimed = store.claim_in(&transaction, "main", &id).await;
+    drop(transaction);
+
+    assert!(matches!(receipt, Receipt::InProgress { .. }), "{receipt:?}");
+    assert!(
+        matches!(claimed, Err(InboxError::InProgress)),
+        "{claimed:?}"
+    );
+    assert!(complete(&store, &id, token).await);
+    let receipt = count_bounce(&store, bounce("evt_1", "ada@x.io")).await;
+    assert_eq!(receipt, Receipt::Repeated);
+}
+
+#[tokio::test]
+async fn a_claim_in_a_users_transaction_commits_and_rolls_back_with_it() {
+    let folder = Folder::new("claim-in");
+    let (store, id) = (folder.open(), id("evt_1"));
+    let mut connection = folder.connect();
+
+    let mut transaction = connection.transaction().unwrap();
+    let unique = &mut transaction;
+    let rolled_back = store.claim_in(unique, "main", &id).await.unwrap();
+    drop(transaction);
+    let transaction = connection.transaction().unwrap();
+    let committed = store.claim_in(&transaction, "main", &id).await.unwrap();
+    let again = store.claim_in(&transaction, "main", &id).into_inner();
+    transaction.commit().unwrap();
+
+    assert!(rolled_back && committed && !again.unwrap());
+    let state = claim(&store, &id, Token::random()).await.unwrap();
+    assert_eq!(state, ClaimState::Done);
+}
+
+#[tokio::test]
+async fn a_claim_in_a_transaction_finishes_an_accepted_event_and_deletes_its_body() {
+    let folder = Folder::new("claim-in-accepted");
+    let (store, id) = (folder.open(), id("evt_1"));
+    accept(&store, &id, b"body").await.unwrap();
+    let mut connection = folder.connect();
+
+    let transaction = connection.transaction().unwrap();
+    let claimed = store.claim_in(&transaction, "main", &id).await.unwrap();
+    transaction.commit().unwrap();
+
+    assert!(claimed);
+    let bodies: i64 = connection
+        .query_row("SELECT count(*) FROM audience_inbox_body", (), |row| {
+            row.get(0)
+        })
+        .unwrap();
+    assert_eq!(bodies, 0);
+    let accepted = accept(&store, &id, b"body").await.unwrap();
+    assert_eq!(accepted, AcceptState::Repeated);
+}
+
+#[tokio::test]
+async fn a_claim_without_a_transaction_is_refused() {
+    let folder = Folder::new("claim-in-none");
+    let (store, id) = (folder.open(), id("evt_1"));
+
+    let claimed = store.claim_in(&folder.connect(), "main", &id).await;
+
+    let Err(InboxError::Store(error)) = claimed else {
+        panic!("{claimed:?}");
+    };
+    assert_eq!(error.kind(), StoreErrorKind::Unusable);
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert!(source.contains("begin one"), "{source}");
+    let state = claim(&store, &id, Token::random()).await.unwrap();
+    assert_eq!(state, ClaimState::Fresh { attempt: 1 });
+}
+
+#[tokio::test]
+async fn claims_in_transactions_delete_forgotten_ids_on_the_way() {
+    let folder = Folder::new("claim-in-purge");
+    let store = folder.open();
+    let mut connection = folder.connect();
+    let old = "INSERT INTO audience_inbox (endpoint, id, state, attempts, due, forget_at)
+        SELECT 'main', 'old_' || value, 2, 1, 0, 1 FROM json_each('[1,2,3,4,5]')";
+    connection.execute(old, ()).unwrap();
+
+    for n in 0..3 {
+        let transaction = connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .unwrap();
+        let id = id(format!("evt_{n}"));
+        assert!(store.claim_in(&transaction, "main", &id).await.unwrap());
+        transaction.commit().unwrap();
+    }
+
+    let count = "SELECT count(*) FROM audience_inbox";
+    let entries: i64 = connection.query_row(count, (), |row| row.get(0)).unwrap();
+    assert_eq!(entries, 3);
+}
+
+#[tokio::test]
+async fn a_deferred_transaction_that_begins_with_a_claim_waits_for_another_writer() {
+    let folder = Folder::new("claim-in-deferred");
+    let (store, id) = (folder.open(), id("evt_1"));
+    let mut writer = folder.connect();
+    let writing = writer
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .unwrap();
+    let file = folder.file();
+    let claiming = std::thread::spawn(move || {
+        let mut connection = rusqlite::Connection::open(file).unwrap();
+        let transaction = connection.transaction().unwrap();
+        let claimed = store.claim_in(&transaction, "main", &id).into_inner();
+        transaction.commit().unwrap();
+        claimed
+    });
+    std::thread::sleep(std::time::Duration::from_millis(50));
+
+    writing.commit().unwrap();
+
+    assert!(claiming.join().unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn the_store_goes_on_after_a_closure_that_panicked_or_ended_the_transaction_itself() {
+    let store = SqliteStore::in_memory().unwrap();
+
+    let panicked = store
+        .transaction(|transaction| -> Result<(), String> {
+            transaction.execute_batch("CREATE TABLE t (x)").unwrap();
+            panic!("a bug")
+        })
+        .await
+        .unwrap_err();
+    let committed = store
+        .transaction(|transaction| transaction.execute_batch("ROLLBACK"))
+        .await
+        .unwrap_err();
+    let state = claim(&store, &id("evt_1"), Token::random()).await.unwrap();
+
+    let TransactionError::RolledBack(error) = &panicked else {
+        panic!("{panicked:?}");
+    };
+    assert!(error.to_string().contains("a bug"), "{error}");
+    assert!(
+        matches!(committed, TransactionError::Store(_)),
+        "{committed:?}"
+    );
+    assert_eq!(state, ClaimState::Fresh { attempt: 1 });
+    let table = store
+        .transaction(|transaction| transaction.query_row("SELECT x FROM t", (), |_| Ok(())))
+        .await;
+    assert!(table.is_err());
+}
+
+#[tokio::test]
+async fn a_closures_own_error_is_returned_as_it_is() {
+    let store = SqliteStore::in_memory().unwrap();
+
+    let error = store
+        .transaction(|transaction| transaction.execute("SELECT * FROM nothing", ()))
+        .await
+        .unwrap_err();
+
+    let TransactionError::RolledBack(error) = error else {
+        panic!("{error:?}");
+    };
+    assert!(error.downcast_ref::<rusqlite::Error>().is_some());
+}
+
+#[tokio::test]
+async fn a_parked_event_is_no_new_one_for_a_transaction() {
+    let folder = Folder::new("claim-in-parked");
+    let (store, id) = (folder.open(), id("evt_1"));
+    let token = Token::random();
+    claim(&store, &id, token).await.unwrap();
+    let held = audience::inbox::HeldClaim {
+        key: key(&id),
+        token,
+    };
+    assert!(store.park(held, "no such customer").await.unwrap());
+    let mut connection = folder.connect();
+
+    let transaction = connection.transaction().unwrap();
+    let claimed = store.claim_in(&transaction, "main", &id).await.unwrap();
+    drop(transaction);
+
+    assert!(!claimed);
+    assert!(store.discard(key(&id), HOUR).await.unwrap());
+}

@@ -1,0 +1,178 @@
+use std::error::Error;
+
+use audience::inbox::{SqliteStore, StoreError, StoreErrorKind, Token};
+
+use super::{Folder, accept, claim, complete, id};
+
+fn expect(error: &StoreError, kind: StoreErrorKind, text: &str) {
+    let source = error.source().unwrap().to_string();
+    assert_eq!(error.kind(), kind, "{source}");
+    assert!(source.contains(text), "{source}");
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_refused_when_it_is_opened() {
+    let folder = Folder::new("unusable");
+    std::fs::write(
+        folder.file(),
+        "this is a text and no database, of some length",
+    )
+    .unwrap();
+
+    for (path, text) in [
+        (folder.file(), "not a database"),
+        (folder.0.join("missing").join("inbox.db"), "No such file"),
+        (folder.0.clone(), ""),
+        (":memory:".into(), "in_memory"),
+        ("".into(), "in_memory"),
+    ] {
+        let error = SqliteStore::open(&path).unwrap_err();
+
+        expect(&error, StoreErrorKind::Unusable, text);
+    }
+    assert!(!std::path::Path::new(":memory:").exists());
+}
+
+#[test]
+fn tables_of_a_newer_version_are_refused_and_left_alone() {
+    let folder = Folder::new("newer");
+    drop(folder.open());
+    let connection = folder.connect();
+    let newer = "UPDATE audience_inbox_version SET version = 2";
+    connection.execute(newer, ()).unwrap();
+
+    let error = SqliteStore::open(folder.file()).unwrap_err();
+
+    expect(&error, StoreErrorKind::Unusable, "have version 2");
+}
+
+#[test]
+fn a_database_with_other_bytes_for_text_is_refused() {
+    let folder = Folder::new("utf16");
+    let utf16 = "PRAGMA encoding = 'UTF-16'; CREATE TABLE t (x);";
+    folder.connect().execute_batch(utf16).unwrap();
+
+    let error = SqliteStore::open(folder.file()).unwrap_err();
+
+    expect(&error, StoreErrorKind::Unusable, "UTF-8");
+}
+
+#[tokio::test]
+async fn the_published_statements_run_twice_and_make_a_database_that_the_store_uses() {
+    let folder = Folder::new("schema");
+    let connection = folder.connect();
+    let own = "PRAGMA user_version = 7; CREATE TABLE mine (x); INSERT INTO mine VALUES (1);";
+    connection.execute_batch(own).unwrap();
+
+    connection.execute_batch(SqliteStore::SCHEMA).unwrap();
+    connection.execute_batch(SqliteStore::SCHEMA).unwrap();
+
+    let store = folder.open();
+    claim(&store, &id("evt_1"), Token::random()).await.unwrap();
+    let mine: (i64, i64) = connection
+        .query_row(
+            "SELECT x, user_version FROM mine, pragma_user_version",
+            (),
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
+        .unwrap();
+    assert_eq!(mine, (1, 7));
+}
+
+#[tokio::test]
+async fn a_path_that_looks_like_a_uri_is_a_path() {
+    let folder = Folder::new("uri");
+    let path = folder.0.join("file:inbox.db?mode=memory");
+
+    let store = SqliteStore::open(&path).unwrap();
+    claim(&store, &id("evt_1"), Token::random()).await.unwrap();
+
+    assert!(path.exists());
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn only_the_owner_can_read_a_new_file_and_its_log() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = Folder::new("mode");
+    let store = folder.open();
+    accept(&store, &id("evt_1"), b"ada@example.com")
+        .await
+        .unwrap();
+
+    let mut files = 0;
+    for entry in std::fs::read_dir(&folder.0).unwrap() {
+        let entry = entry.unwrap();
+        let mode = entry.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{entry:?}");
+        files += 1;
+    }
+    assert_eq!(files, 3);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_that_exists_keeps_its_mode() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = Folder::new("mode-kept");
+    std::fs::write(folder.file(), "").unwrap();
+    let shared = std::fs::Permissions::from_mode(0o640);
+    std::fs::set_permissions(folder.file(), shared).unwrap();
+
+    drop(folder.open());
+
+    let mode = folder.file().metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o640);
+}
+
+#[tokio::test]
+async fn a_missing_table_is_an_error_that_says_so_until_it_is_there_again() {
+    let folder = Folder::new("dropped");
+    let store = folder.open();
+    let connection = folder.connect();
+    connection
+        .execute_batch("ALTER TABLE audience_inbox RENAME TO gone")
+        .unwrap();
+
+    let error = claim(&store, &id("evt_1"), Token::random())
+        .await
+        .unwrap_err();
+
+    expect(&error, StoreErrorKind::Unusable, "no such table");
+    assert!(!error.is_temporary());
+    connection
+        .execute_batch("ALTER TABLE gone RENAME TO audience_inbox")
+        .unwrap();
+    claim(&store, &id("evt_1"), Token::random()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_handled_body_is_in_no_file_once_the_store_is_closed() {
+    let folder = Folder::new("secure");
+    let store = folder.open();
+    let (other, id) = (id("evt_2"), id("evt_1"));
+    accept(&store, &other, b"another body").await.unwrap();
+    accept(&store, &id, &b"ada@example.com ".repeat(2_000))
+        .await
+        .unwrap();
+    let token = Token::random();
+    claim(&store, &id, token).await.unwrap();
+    assert!(complete(&store, &id, token).await);
+    drop(store);
+
+    // The thread closes the file a moment later.
+    let log = folder.0.join("inbox.db-wal");
+    for _ in 0..3_000 {
+        if !log.exists() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+
+    assert!(!log.exists());
+    let file = std::fs::read(folder.file()).unwrap();
+    let has = |text: &[u8]| file.windows(text.len()).any(|bytes| bytes == text);
+    assert!(has(b"another body") && !has(b"ada@example.com"));
+}

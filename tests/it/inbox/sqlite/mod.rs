@@ -1,0 +1,127 @@
+//! The store in a SQLite file.
+
+mod conformance;
+mod exactly_once;
+mod files;
+mod full;
+mod killed;
+mod sharing;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use audience::inbox::rusqlite::Connection;
+use audience::inbox::{
+    AcceptState, ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery, Receipt,
+    SqliteStore, Store, StoreError, Token,
+};
+use audience::webhooks::{EventId, EventType, SignedEvent, Signer, Verifier};
+
+const SECRET: &str = "6Jm0nFq2pXvZk4Tt";
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A folder of a test's own, deleted in the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sqlite-{name}"));
+        std::fs::remove_dir_all(&path).ok();
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("inbox.db")
+    }
+
+    fn open(&self) -> SqliteStore {
+        SqliteStore::open(self.file()).unwrap()
+    }
+
+    /// A connection of a user's own.
+    fn connect(&self) -> Connection {
+        Connection::open(self.file()).unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+fn id(text: impl AsRef<str>) -> EventId {
+    EventId::try_from(text.as_ref()).unwrap()
+}
+
+fn key(id: &EventId) -> EventKey<'_> {
+    EventKey {
+        endpoint: "main",
+        id,
+    }
+}
+
+async fn claim(store: &SqliteStore, id: &EventId, token: Token) -> Result<ClaimState, StoreError> {
+    let claim = NewClaim {
+        key: key(id),
+        token,
+        lease: HOUR,
+        retention: HOUR,
+        fingerprint: None,
+    };
+    store.claim(claim).await
+}
+
+async fn complete(store: &SqliteStore, id: &EventId, token: Token) -> bool {
+    let held = HeldClaim {
+        key: key(id),
+        token,
+    };
+    store.complete(held, 72 * HOUR).await.unwrap()
+}
+
+async fn accept(store: &SqliteStore, id: &EventId, body: &[u8]) -> Result<AcceptState, StoreError> {
+    let delivery = NewDelivery {
+        key: key(id),
+        body,
+        fingerprint: Fingerprint::of(body),
+    };
+    store.accept(delivery).await
+}
+
+/// A verified delivery of a permanent bounce.
+fn bounce(id: &str, to: &str) -> SignedEvent {
+    let body = format!(
+        r#"{{"id": "{id}", "type": "email.bounced", "created_at": 1700000000, "data": {{"email_id": "em_1",
+        "from": "us@x.io", "to": "{to}", "subject": "Hi", "bounce_type": "Permanent", "detail": ""}}}}"#
+    );
+    let headers =
+        Signer::new(SECRET)
+            .unwrap()
+            .sign(&EventType::Bounced, SystemTime::now(), body.as_bytes());
+    Verifier::new(SECRET)
+        .unwrap()
+        .signed_event(&headers, body)
+        .unwrap()
+}
+
+/// Counts the bounces of an address, exactly once each.
+async fn count_bounce(store: &SqliteStore, delivery: SignedEvent) -> Receipt {
+    store
+        .handle_in("main", delivery, |transaction, event| {
+            let to = &event.mail().unwrap().to;
+            let count =
+                "INSERT INTO bounces VALUES (?1, 1) ON CONFLICT DO UPDATE SET count = count + 1";
+            transaction.execute(count, [to]).map(drop)
+        })
+        .await
+}
+
+const BOUNCES: &str =
+    "CREATE TABLE IF NOT EXISTS bounces (address TEXT PRIMARY KEY, count INTEGER) STRICT";
+
+fn bounces(connection: &Connection) -> i64 {
+    let sum = "SELECT coalesce(sum(count), 0) FROM bounces";
+    connection.query_row(sum, (), |row| row.get(0)).unwrap()
+}

@@ -1,0 +1,182 @@
+//! Several threads, tasks and connections on one file.
+
+use std::time::Duration;
+
+use audience::inbox::rusqlite::TransactionBehavior;
+use audience::inbox::{ClaimState, SqliteStore, Store, StoreErrorKind, Token};
+
+use super::{Folder, HOUR, accept, claim, complete, id, key};
+
+#[test]
+fn any_number_of_stores_may_create_one_file_at_once() {
+    let folder = Folder::new("create");
+
+    std::thread::scope(|scope| {
+        let opened: Vec<_> = (0..16).map(|_| scope.spawn(|| folder.open())).collect();
+        for store in opened {
+            store.join().unwrap();
+        }
+    });
+}
+
+#[tokio::test]
+async fn an_operation_waits_for_another_writer_and_is_unavailable_after_the_busy_timeout() {
+    let folder = Folder::new("busy");
+    let store = SqliteStore::builder(folder.file())
+        .busy_timeout(Duration::from_millis(50))
+        .open()
+        .unwrap();
+    let (id, token) = (id("evt_1"), Token::random());
+    let mut other = folder.connect();
+    let writing = other
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .unwrap();
+
+    let error = claim(&store, &id, token).await.unwrap_err();
+    let again = tokio::join!(claim(&store, &id, token), async {
+        writing.commit().unwrap();
+    });
+
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    assert!(error.is_temporary());
+    let source = std::error::Error::source(&error).unwrap();
+    assert!(source.to_string().contains("locked"), "{source}");
+    assert_eq!(again.0.unwrap(), ClaimState::Fresh { attempt: 1 });
+}
+
+#[tokio::test]
+async fn the_runtime_is_not_blocked_while_an_operation_waits() {
+    let folder = Folder::new("not-blocked");
+    let (store, id) = (folder.open(), id("evt_1"));
+    let mut other = folder.connect();
+    let writing = other
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .unwrap();
+
+    // This runtime has one thread: it must go on, or the other writer never commits.
+    let (claimed, ()) = tokio::join!(claim(&store, &id, Token::random()), async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        writing.commit().unwrap();
+    });
+
+    assert_eq!(claimed.unwrap(), ClaimState::Fresh { attempt: 1 });
+}
+
+#[tokio::test]
+async fn a_claim_that_nobody_waits_for_any_more_is_not_made() {
+    let folder = Folder::new("abandoned");
+    let (store, id) = (folder.open(), id("evt_1"));
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let blocker = store.clone();
+    let blocking = tokio::spawn(async move {
+        let wait = move |_: &mut rusqlite::Transaction<'_>| {
+            held.recv().ok();
+            Ok::<_, String>(())
+        };
+        blocker.transaction(wait).await.unwrap();
+    });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+
+    let given_up = tokio::time::timeout(
+        Duration::from_millis(20),
+        claim(&store, &id, Token::random()),
+    );
+    assert!(given_up.await.is_err());
+    release.send(()).unwrap();
+    blocking.await.unwrap();
+
+    let state = claim(&store, &id, Token::random()).await.unwrap();
+    assert_eq!(state, ClaimState::Fresh { attempt: 1 });
+}
+
+#[tokio::test]
+async fn what_was_asked_before_the_last_clone_is_dropped_is_still_done() {
+    let folder = Folder::new("dropped-store");
+    let (id, token) = (id("evt_1"), Token::random());
+    let store = folder.open();
+    claim(&store, &id, token).await.unwrap();
+
+    // Polled once, then dropped with its store.
+    let completed = async move { complete(&store, &id, token).await };
+    let polled = futures_util::poll!(Box::pin(completed));
+
+    assert!(polled.is_pending());
+    let store = folder.open();
+    let id = super::id("evt_1");
+    let mut state = claim(&store, &id, Token::random()).await.unwrap();
+    while let ClaimState::InProgress { .. } = state {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        state = claim(&store, &id, Token::random()).await.unwrap();
+    }
+    assert_eq!(state, ClaimState::Done);
+}
+
+#[tokio::test]
+async fn a_clock_that_panics_fails_an_operation_and_not_the_store() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    let folder = Folder::new("clock");
+    let broken = Arc::new(AtomicBool::new(true));
+    let breaks = Arc::clone(&broken);
+    let store = SqliteStore::builder(folder.file())
+        .clock(move || {
+            assert!(!breaks.load(Ordering::SeqCst), "the clock is broken");
+            std::time::SystemTime::now()
+        })
+        .open()
+        .unwrap();
+
+    let error = claim(&store, &id("evt_1"), Token::random())
+        .await
+        .unwrap_err();
+    broken.store(false, Ordering::SeqCst);
+    let state = claim(&store, &id("evt_1"), Token::random()).await.unwrap();
+
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    assert_eq!(state, ClaimState::Fresh { attempt: 1 });
+}
+
+#[tokio::test]
+async fn a_time_before_1970_or_far_in_the_future_is_a_time() {
+    for time in [
+        std::time::UNIX_EPOCH - HOUR * 24 * 365 * 50,
+        std::time::UNIX_EPOCH + HOUR * 24 * 365 * 1_000_000,
+    ] {
+        let folder = Folder::new("far");
+        let store = SqliteStore::builder(folder.file())
+            .clock(move || time)
+            .open()
+            .unwrap();
+        let (id, token) = (id("evt_1"), Token::random());
+
+        claim(&store, &id, token).await.unwrap();
+        let repeated = claim(&store, &id, Token::random()).await.unwrap();
+
+        assert_eq!(repeated, ClaimState::InProgress { remaining: HOUR });
+        assert!(complete(&store, &id, token).await);
+        assert_eq!(store.purge(10).await.unwrap(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_claim_of_a_stored_body_does_not_change_the_body() {
+    let folder = Folder::new("body");
+    let (store, id) = (folder.open(), id("evt_1"));
+    let body: Vec<u8> = (0..3_000_000)
+        .map(|n: u32| n.to_le_bytes()[n as usize % 3])
+        .collect();
+    accept(&store, &id, &body).await.unwrap();
+
+    let state = claim(&store, &id, Token::random()).await.unwrap();
+    let written: i64 = folder
+        .connect()
+        .query_row("SELECT length(body) FROM audience_inbox_body", (), |row| {
+            row.get(0)
+        })
+        .unwrap();
+
+    assert_eq!(state, ClaimState::Fresh { attempt: 1 });
+    assert_eq!(written, 3_000_000);
+    assert!(!store.replay(key(&id)).await.unwrap());
+}
