@@ -2,3 +2,4 @@
 
 mod memory_conformance;
 mod postgres_conformance;
+mod postgres_transactions;
