@@ -2,4 +2,6 @@
 
 mod memory_conformance;
 mod postgres_conformance;
+mod postgres_outages;
+mod postgres_schema;
 mod postgres_transactions;

@@ -86,7 +86,6 @@ async fn an_outage_of_the_server_loses_nothing() {
                 async move { server.start().await }
             },
         )
-        .only("outage")
         .run()
         .await;
 
