@@ -1,6 +1,8 @@
 //! The inbox and its stores.
 
+mod faulty_store;
 mod memory_conformance;
+mod memory_faults;
 mod postgres_conformance;
 mod postgres_outages;
 mod postgres_schema;
