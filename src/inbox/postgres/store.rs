@@ -66,7 +66,7 @@ const SHORTEST_RETENTION: Duration = Duration::from_secs(6 * 3_600);
 ///
 /// # Connection poolers
 ///
-/// Statements are prepared once for each connection. PgBouncer in transaction mode needs version 1.21 or later
+/// Statements are prepared once for each connection. `PgBouncer` in transaction mode needs version 1.21 or later
 /// and `max_prepared_statements`.
 #[derive(Clone)]
 pub struct PostgresStore {
