@@ -6,7 +6,7 @@ use tokio_postgres::types::FromSql;
 
 use super::error;
 use super::session::{Session, Values};
-use super::statements as sql;
+use super::statements::{self as sql, LONGEST, seconds};
 use super::store::PostgresStore;
 use crate::inbox::error::StoreError;
 use crate::inbox::store::{
@@ -14,9 +14,6 @@ use crate::inbox::store::{
     Release, Store, Take, TakenEvent,
 };
 use crate::webhooks::EventId;
-
-/// A longer time is cut to this one, so that no time of Postgres overflows.
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// Runs a statement and returns whether it changed an entry.
 macro_rules! changes_entry {
@@ -226,10 +223,6 @@ fn time(row: &Row, name: &str) -> Result<Duration, StoreError> {
 
 fn column<'a, T: FromSql<'a>>(row: &'a Row, name: &str) -> Result<T, StoreError> {
     row.try_get(name).map_err(error::of_statement)
-}
-
-fn seconds(duration: Duration) -> f64 {
-    duration.min(LONGEST).as_secs_f64()
 }
 
 fn count(limit: usize) -> i64 {

@@ -1,5 +1,7 @@
 //! The SQL that the store runs.
 
+use std::time::Duration;
+
 /// A statement, and whether a caller may run it again without knowing if it ran.
 pub(super) struct Statement {
     pub(super) sql: &'static str,
@@ -17,7 +19,7 @@ macro_rules! statements {
 }
 
 statements! {
-    ACCEPT, "accept", true;
+    ACCEPT, "accept", false;
     BACKLOG, "backlog", true;
     CLAIM, "claim", true;
     COMPLETE, "complete", true;
@@ -35,3 +37,11 @@ pub(super) const CLAIM_IN: &str = include_str!("sql/claim_in.sql");
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
 /// The version that `SCHEMA` creates.
 pub(super) const SCHEMA_VERSION: i32 = 1;
+
+/// A longer time is cut to this one, so that no time of Postgres overflows.
+pub(super) const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// Returns a duration as the statements take it.
+pub(super) fn seconds(duration: Duration) -> f64 {
+    duration.min(LONGEST).as_secs_f64()
+}

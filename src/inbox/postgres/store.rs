@@ -16,6 +16,58 @@ const DEFAULT_RETENTION: Duration = Duration::from_secs(72 * 3_600);
 const SHORTEST_RETENTION: Duration = Duration::from_secs(6 * 3_600);
 
 /// A store in Postgres, for any number of receivers and workers on any number of machines.
+///
+/// Needs PostgreSQL 13 or later and a database in UTF8. Leases and retention follow the clock of the database.
+/// Each call is one statement and a transaction of its own, except that [`claim_in`](Self::claim_in) is part of
+/// yours. Clones share their connections.
+///
+/// # Example: connect and create the tables
+///
+/// ```no_run
+/// use audience::inbox::{Inbox, PostgresStore};
+///
+/// # async fn start() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = PostgresStore::connect("postgres://inbox:secret@localhost/app").await?;
+/// store.migrate().await?;
+/// let inbox = Inbox::builder(store.clone()).build()?;
+/// # let _ = inbox;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # The tables
+///
+/// [`migrate`](Self::migrate) creates `audience_inbox` and `audience_inbox_schema` in the first schema of the
+/// `search_path`. For another schema, set that in the address:
+/// `postgres://localhost/app?options=-csearch_path%3Dinbox`. If a tool of yours runs the migrations, give it
+/// [`SCHEMA`](Self::SCHEMA).
+///
+/// A done event takes about 200 bytes with its indexes, so a million events in 72 hours take about 200 MB. The
+/// time that a call takes does not depend on their number. Done entries are deleted 500 at a time, and never
+/// wait for a lock.
+///
+/// The tables ask for more frequent vacuuming than the default, because a queue leaves dead rows behind. Leave
+/// autovacuum on, and let no transaction stay open for hours: nothing that is younger can be cleaned up.
+///
+/// # When the database is down
+///
+/// A call ends after the [`timeout`](Self::timeout) with an error of the kind
+/// [`Unavailable`](crate::inbox::StoreErrorKind::Unavailable). Connections that broke are replaced. A call that
+/// lost its connection is repeated once if a repetition has the same effect. A call that lost against another
+/// transaction is repeated a few times.
+///
+/// The database itself should give up too. On the role or the database, set `statement_timeout = '10s'`,
+/// `idle_in_transaction_session_timeout = '30s'` and `lock_timeout = '5s'`: a transaction that stays open after
+/// [`claim_in`](Self::claim_in) blocks every other claim of its event.
+///
+/// After a failover to a replica that is behind, events can be handled again and accepted events can be
+/// missing. Replicate synchronously if that matters. With `synchronous_commit = off`, the same is true of a
+/// crash.
+///
+/// # Connection poolers
+///
+/// Statements are prepared once for each connection. `PgBouncer` in transaction mode needs version 1.21 or later
+/// and `max_prepared_statements`.
 #[derive(Clone)]
 pub struct PostgresStore {
     pub(super) session: Session,
@@ -23,13 +75,77 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// The SQL that creates the tables.
+    /// The SQL that creates the tables, for a migration tool such as sqlx, diesel or refinery.
+    ///
+    /// It is several statements. Running it again changes nothing.
     pub const SCHEMA: &str = statements::SCHEMA;
 
-    /// The statement that [`claim_in`](Self::claim_in) runs.
+    /// The SQL that [`claim_in`](Self::claim_in) runs, for a transaction of another driver.
+    ///
+    /// | parameter | type | value |
+    /// |---|---|---|
+    /// | `$1` | `text` | the endpoint, such as `main` |
+    /// | `$2` | `text` | the id of the event |
+    /// | `$3` | `bytea` | the 16 bytes of the [`Fingerprint`](crate::inbox::Fingerprint) of the body, or `NULL` |
+    /// | `$4` | `float8` | how long the event is remembered, in seconds: 259200, and not under 21600 |
+    ///
+    /// It returns one row with one column of type `text`:
+    ///
+    /// | outcome | meaning |
+    /// |---|---|
+    /// | `claimed` | The event is yours: apply its effects, and commit. |
+    /// | `done`, `parked` | It was handled or given up before. Respond with a success. |
+    /// | `in_progress` | Somebody has a lease of it. Roll back, and respond with 503. |
+    /// | `conflict` | The id was received with another body. |
+    /// | `again` | Another transaction was faster. Run the statement again, or respond with 503. |
+    ///
+    /// Only a commit after `claimed` makes the event done.
+    ///
+    /// # Example: sqlx
+    ///
+    /// ```text
+    /// let mut transaction = pool.begin().await?;
+    /// let outcome: String = sqlx::query_scalar(PostgresStore::CLAIM_IN)
+    ///     .bind("main")
+    ///     .bind(event.id.as_str())
+    ///     .bind(None::<Vec<u8>>)
+    ///     .bind(259_200.0_f64)
+    ///     .fetch_one(&mut *transaction)
+    ///     .await?;
+    /// match outcome.as_str() {
+    ///     "claimed" => {
+    ///         sqlx::query("UPDATE contacts SET bounced = true WHERE email = $1")
+    ///             .bind(&email)
+    ///             .execute(&mut *transaction)
+    ///             .await?;
+    ///         transaction.commit().await?;
+    ///         Ok(StatusCode::OK)
+    ///     }
+    ///     "done" | "parked" => Ok(StatusCode::OK),
+    ///     _ => Ok(StatusCode::SERVICE_UNAVAILABLE),
+    /// }
+    /// ```
     pub const CLAIM_IN: &str = statements::CLAIM_IN;
 
-    /// Creates a store on a pool of your own. Connects to nothing.
+    /// Creates a store on a pool of your own, for TLS and for settings of your own. Connects to nothing.
+    ///
+    /// The pool is a [`deadpool_postgres::Pool`](crate::inbox::deadpool_postgres::Pool). If the pool is shared
+    /// with the rest of the program, leave the inbox as many connections as it has workers and handlers at once.
+    ///
+    /// # Example: a pool with settings of your own
+    ///
+    /// ```
+    /// use audience::inbox::PostgresStore;
+    /// use audience::inbox::deadpool_postgres::tokio_postgres::{Config, NoTls};
+    /// use audience::inbox::deadpool_postgres::{Manager, Pool};
+    ///
+    /// let mut config = Config::new();
+    /// config.host("localhost").user("inbox").dbname("app");
+    /// let pool = Pool::builder(Manager::new(config, NoTls)).max_size(8).build()?;
+    /// let store = PostgresStore::new(pool);
+    /// # let _ = store;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn new(pool: Pool) -> Self {
         Self {
@@ -44,6 +160,14 @@ impl PostgresStore {
     /// Connects without TLS, with a pool of up to 16 connections.
     ///
     /// # Errors
+    ///
+    /// - `Unavailable` if the database cannot be reached.
+    /// - `Unusable` if the address is invalid or requires TLS, or if the user, the password or the name of the
+    ///   database is wrong.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let store = Self::new(connect::pool(url)?);
         let session = &store.session;
@@ -51,14 +175,19 @@ impl PostgresStore {
         Ok(store)
     }
 
-    /// Sets how long a call may take.
+    /// Sets how long a call may take, the wait for a connection included. Default: 5 s.
+    ///
+    /// [`claim_in`](Self::claim_in) is not limited: it is part of your transaction.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.session.timeout = timeout;
         self
     }
 
-    /// Sets retention.
+    /// Sets how long [`claim_in`](Self::claim_in) remembers an event. Default: 72 h.
+    ///
+    /// Less than 6 hours counts as 6 hours: the service retries for about five hours (interface section 6.5).
+    /// The other calls are told by their [`Inbox`](crate::inbox::InboxBuilder::retention).
     #[must_use]
     pub fn retention(mut self, retention: Duration) -> Self {
         self.retention = retention.max(SHORTEST_RETENTION);
@@ -67,25 +196,80 @@ impl PostgresStore {
 
     /// Creates the tables if they are absent.
     ///
+    /// Any number of processes may do this at once, and whenever they start. If the tables exist, no right to
+    /// create is needed.
+    ///
     /// # Errors
+    ///
+    /// - `Unavailable` if the database cannot be reached, or did not respond within a minute.
+    /// - `Unusable` if the role may not create tables, the server is older than version 13, the database is
+    ///   not in UTF8, or the tables were made by a newer version of this crate.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
     pub async fn migrate(&self) -> Result<(), StoreError> {
         migrate::migrate(&self.session).await
     }
 
-    /// Claims in a transaction.
+    /// Makes an event done as a part of your transaction. Returns whether it was not done before.
+    ///
+    /// If this returns `true`, apply the effects of the event in the same transaction and commit it. Both happen,
+    /// or neither: this is exactly once. If it returns `false`, the event was handled or parked before. Of any
+    /// number of transactions at once, one gets `true`; the others wait until that one ends, and one of them
+    /// gets `true` if it was rolled back.
+    ///
+    /// The transaction may be one of tokio-postgres or of deadpool-postgres, and may have savepoints.
+    ///
+    /// Inside a handler or a worker of an [`Inbox`](crate::inbox::Inbox), use another endpoint name than the
+    /// inbox has. The inbox holds a claim of its own under its name.
     ///
     /// # Errors
+    ///
+    /// - [`InboxError::InProgress`] if somebody holds a lease of the event, or it waits for its next attempt.
+    ///   Roll back, and respond with 503.
+    /// - [`InboxError::Conflict`] if the id was received before with another body, which is noticed if you claim
+    ///   with a [`SignedEvent`](crate::webhooks::SignedEvent).
+    /// - [`InboxError::Store`] if the database failed. Postgres accepts no other statement in the transaction
+    ///   then: roll back, and respond with 503. In a transaction that is `REPEATABLE READ` or `SERIALIZABLE`,
+    ///   a race is such an error, with the SQLSTATE 40001 and of the kind `Unavailable`: run the whole
+    ///   transaction again.
+    ///
+    /// # Example: mark an address, exactly once
+    ///
+    /// ```no_run
+    /// use audience::inbox::PostgresStore;
+    /// use audience::inbox::deadpool_postgres::Pool;
+    /// use audience::webhooks::Event;
+    ///
+    /// async fn receive(
+    ///     store: &PostgresStore,
+    ///     pool: &Pool,
+    ///     event: &Event,
+    ///     address: &str,
+    /// ) -> Result<(), Box<dyn std::error::Error>> {
+    ///     let mut client = pool.get().await?;
+    ///     let mut transaction = client.transaction().await?;
+    ///     if store.claim_in(&mut transaction, "main", &event.id).await? {
+    ///         let mark = "UPDATE people SET bounces = bounces + 1 WHERE email = $1";
+    ///         transaction.execute(mark, &[&address]).await?;
+    ///     }
+    ///     transaction.commit().await?;
+    ///     Ok(())
+    /// }
+    /// ```
     pub async fn claim_in<'a>(
         &self,
-        transaction: &Transaction<'_>,
+        transaction: &mut Transaction<'_>,
         endpoint: &str,
         event: impl Into<ClaimedEvent<'a>>,
     ) -> Result<bool, InboxError> {
         let ClaimedEvent { id, fingerprint } = event.into();
         let fingerprint = fingerprint.as_ref().map(|f| f.as_bytes().as_slice());
-        let retention = self.retention.as_secs_f64();
+        let retention = statements::seconds(self.retention);
         let id = id.as_str();
         loop {
+            // Not prepared: that would take another round trip.
             let row = transaction
                 .query_typed_one(
                     Self::CLAIM_IN,

@@ -1,19 +1,91 @@
+use std::sync::Arc;
+use std::time::Duration;
+
 use audience::inbox::PostgresStore;
 use audience::inbox::conformance::Suite;
 
 use crate::support::postgres;
 
+/// Refuses an entry of the endpoint as a full disk does, if there are three.
+const THREE_ENTRIES: &str = "
+    CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF (SELECT count(*) FROM audience_inbox WHERE endpoint = NEW.endpoint AND event_id <> NEW.event_id) >= 3 THEN
+            RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full';
+        END IF;
+        RETURN NEW;
+    END $$;
+    CREATE TRIGGER refuse BEFORE INSERT ON audience_inbox FOR EACH ROW EXECUTE FUNCTION refuse();";
+
+async fn store(url: &str) -> PostgresStore {
+    let store = PostgresStore::connect(url).await.unwrap();
+    store.migrate().await.unwrap();
+    store
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_postgres_store_passes_the_conformance_suite() {
+    let (Some(database), Some(full)) = (postgres::database().await, postgres::database().await)
+    else {
+        return;
+    };
+    let small_store = store(&full.url).await;
+    let admin = postgres::client(&full.url).await;
+    admin.batch_execute(THREE_ENTRIES).await.unwrap();
+
+    let report = Suite::new(store(&database.url).await)
+        .also_through(store(&database.url).await)
+        .filling(small_store, 3)
+        .run()
+        .await;
+
+    println!("{report}");
+    report.assert_passed();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_database_whose_transactions_are_serializable_by_default_passes_too() {
     let Some(database) = postgres::database().await else {
         return;
     };
-    let store = PostgresStore::connect(&database.url).await.unwrap();
-    store.migrate().await.unwrap();
-    let of_another_process = PostgresStore::connect(&database.url).await.unwrap();
+    let separator = if database.url.contains("options=") {
+        "%20"
+    } else {
+        "?options="
+    };
+    let url = format!(
+        "{}{separator}-cdefault_transaction_isolation%3Dserializable",
+        database.url
+    );
+
+    let report = Suite::new(store(&url).await)
+        .also_through(store(&url).await)
+        .run()
+        .await;
+
+    report.assert_passed();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_outage_of_the_server_loses_nothing() {
+    let Some(server) = postgres::server().await else {
+        return;
+    };
+    let database = server.database().await;
+    let store = store(&database.url).await.timeout(Duration::from_secs(2));
+    let to_stop = Arc::new(server);
+    let to_start = Arc::clone(&to_stop);
 
     let report = Suite::new(store)
-        .also_through(of_another_process)
+        .outage(
+            move || {
+                let server = Arc::clone(&to_stop);
+                async move { server.kill().await }
+            },
+            move || {
+                let server = Arc::clone(&to_start);
+                async move { server.start().await }
+            },
+        )
         .run()
         .await;
 

@@ -227,6 +227,9 @@ fn keep(bin: &Path) -> (Child, u16) {
 
 /// Returns the folder of the programs `initdb` and `postgres`, of the newest version there is.
 fn programs() -> Option<PathBuf> {
+    if is_root() && !has_user_postgres() {
+        return None;
+    }
     let path = env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<_> = env::split_paths(&path).collect();
     let versions = std::fs::read_dir("/usr/lib/postgresql")
@@ -247,9 +250,7 @@ fn programs() -> Option<PathBuf> {
 
 /// Returns the command that runs another as the user `postgres`: the server refuses to run as root.
 fn unprivileged_user() -> Option<Vec<&'static str>> {
-    let id = Command::new("id").arg("-u").output().unwrap();
-    let is_root = id.stdout.trim_ascii() == b"0";
-    is_root.then(|| {
+    is_root().then(|| {
         vec![
             "setpriv",
             "--reuid=postgres",
@@ -263,4 +264,14 @@ fn unprivileged_user() -> Option<Vec<&'static str>> {
 fn random() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())
+}
+
+fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output().unwrap();
+    id.stdout.trim_ascii() == b"0"
+}
+
+fn has_user_postgres() -> bool {
+    let id = Command::new("id").args(["-u", "postgres"]).output();
+    id.unwrap().status.success()
 }
