@@ -8,6 +8,9 @@ use crate::inbox::fingerprint::Fingerprint;
 use crate::inbox::store::{AcceptState, ClaimState, NewClaim};
 use crate::inbox::token::Token;
 
+/// The longest time that is added: a thousand years. A longer one counts as this one.
+const LONGEST: Duration = Duration::from_secs(1_000 * 365 * 24 * 3_600);
+
 /// An event that a store remembers.
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -124,27 +127,31 @@ impl Entry {
         }
     }
 
+    /// Stores a body if there is room for so many bytes. Returns `None` if there is not.
     pub(super) fn accept(
         &mut self,
         body: &[u8],
         fingerprint: Fingerprint,
+        room: usize,
         now: SystemTime,
-    ) -> AcceptState {
+    ) -> Option<AcceptState> {
         if self.conflicts_with(Some(fingerprint)) {
-            return AcceptState::Conflict;
+            return Some(AcceptState::Conflict);
         }
-        match self.state {
-            State::Open { due, .. } if self.body.is_none() => match remaining(due, now) {
-                Some(remaining) => AcceptState::InProgress { remaining },
-                None => {
-                    self.body = Some(Bytes::copy_from_slice(body));
-                    self.fingerprint = Some(fingerprint);
-                    self.wait(Duration::ZERO, Duration::ZERO, now);
-                    AcceptState::Accepted
-                }
-            },
-            _ => AcceptState::Repeated,
+        let due = match self.state {
+            State::Open { due, .. } if self.body.is_none() => due,
+            _ => return Some(AcceptState::Repeated),
+        };
+        if let Some(remaining) = remaining(due, now) {
+            return Some(AcceptState::InProgress { remaining });
         }
+        if body.len() > room {
+            return None;
+        }
+        self.body = Some(Bytes::copy_from_slice(body));
+        self.fingerprint = Some(fingerprint);
+        self.wait(Duration::ZERO, Duration::ZERO, now);
+        Some(AcceptState::Accepted)
     }
 
     /// Lets the lease end this long from now.
@@ -249,7 +256,7 @@ impl Entry {
 }
 
 fn later(time: SystemTime, by: Duration) -> SystemTime {
-    time.checked_add(by).unwrap_or(time)
+    time.checked_add(by.min(LONGEST)).unwrap_or(time)
 }
 
 /// Returns how long it is until `due`. `None` if that time has come.
