@@ -143,8 +143,9 @@ where
         self.run(&call).await
     }
 
-    /// Returns 0. The server deletes by itself what may be forgotten.
+    /// The server deletes by itself what may be forgotten. This checks instead that it deletes nothing else.
     async fn purge(&self, _limit: usize) -> Result<usize, StoreError> {
+        self.check().await?;
         Ok(0)
     }
 

@@ -159,7 +159,9 @@ where
 
     /// Checks that the server keeps what it is told to keep: its `maxmemory-policy` must be `noeviction`.
     ///
-    /// A server that does not tell, because the user may not run `INFO`, is not refused.
+    /// A server that does not tell, because the user may not run `INFO`, is not refused. An inbox checks this
+    /// again every minute, when it would delete what may be forgotten in another store, and reports it by
+    /// `tracing`.
     ///
     /// # Errors
     ///
