@@ -16,6 +16,9 @@ use crate::inbox::store::{
 };
 use crate::webhooks::EventId;
 
+/// The id, body, attempts, reason and age of a parked event.
+type ParkedReply = (String, Option<Vec<u8>>, u64, String, u64);
+
 impl<C> Store for RedisStore<C>
 where
     C: ConnectionLike + Clone + Send + Sync + 'static,
@@ -116,7 +119,7 @@ where
         let call = Call::new(&scripts::PARKED, self.keys(endpoint), None)
             .bytes(after.map_or("", EventId::as_str).as_bytes())
             .limit(limit);
-        let parked: Vec<(String, Option<Vec<u8>>, u64, String, u64)> = self.run(&call).await?;
+        let parked: Vec<ParkedReply> = self.run(&call).await?;
         parked
             .into_iter()
             .map(|(id, body, attempted, reason, age)| {
@@ -140,8 +143,9 @@ where
         self.run(&call).await
     }
 
-    /// Returns 0. The server deletes by itself what may be forgotten.
+    /// The server deletes by itself what may be forgotten. This checks instead that it deletes nothing else.
     async fn purge(&self, _limit: usize) -> Result<usize, StoreError> {
+        self.check().await?;
         Ok(0)
     }
 

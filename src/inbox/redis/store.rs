@@ -39,17 +39,17 @@ const RECONNECT_DELAY: Duration = Duration::from_millis(50);
 /// | `appendonly yes`, `appendfsync everysec` | nothing, or little | up to 2 s |
 /// | `appendonly yes`, `appendfsync always` | nothing | nothing |
 ///
-/// If accepted events may not be lost, use [`PostgresStore`] or [`SqliteStore`], or
-/// [`handle`](super::super::Inbox::handle) events instead of accepting them: then the service delivers again
-/// what was lost. If no event may be handled twice, use the `claim_in` of those stores. **This store has no
-/// `claim_in`**: your effects and the claim would be in two databases that cannot commit together.
+/// If no accepted event may be lost, use `PostgresStore` or `SqliteStore`, or
+/// [`handle`](crate::inbox::Inbox::handle) events instead of accepting them. If no event may be handled twice, use
+/// the `claim_in` of those stores. **This store has no `claim_in`**: your effects and the claim would be in two
+/// databases that cannot commit together.
 ///
 /// # What the server must be set to
 ///
 /// `maxmemory-policy noeviction`, which is Redis's default. With every other policy, a server that runs short
-/// of memory deletes remembered events, and they are handled again. [`connect`](Self::connect) refuses such a
-/// server. With `noeviction`, a full server refuses new events with
-/// [`StoreErrorKind::Full`](super::super::StoreErrorKind::Full), and the service delivers them again later;
+/// of memory deletes remembered events, and they are handled again, and accepted ones, which are lost.
+/// [`connect`](Self::connect) refuses such a server. With `noeviction`, a full server refuses new events with
+/// [`StoreErrorKind::Full`](crate::inbox::StoreErrorKind::Full), and the service delivers them again later;
 /// events that it has can still be taken and completed, which makes room.
 ///
 /// A user of the server needs the keys `{audience:inbox:*` and the permissions
@@ -84,9 +84,6 @@ const RECONNECT_DELAY: Duration = Duration::from_millis(50);
 /// # let _ = inbox;
 /// # Ok(()) }
 /// ```
-///
-/// [`PostgresStore`]: https://docs.rs/audience/latest/audience/inbox/struct.PostgresStore.html
-/// [`SqliteStore`]: https://docs.rs/audience/latest/audience/inbox/struct.SqliteStore.html
 #[derive(Clone)]
 pub struct RedisStore<C = ConnectionManager> {
     connection: C,
@@ -129,7 +126,7 @@ where
     /// Limit how long the connection waits for a response: the default of most connections of the `redis`
     /// crate is 500 ms. Clones of it are used at the same time.
     ///
-    /// # Example: a pool's settings on one server
+    /// # Example: keys of your own
     ///
     /// ```no_run
     /// use audience::inbox::RedisStore;
@@ -159,7 +156,9 @@ where
 
     /// Checks that the server keeps what it is told to keep: its `maxmemory-policy` must be `noeviction`.
     ///
-    /// A server that does not tell, because the user may not run `INFO`, is not refused.
+    /// A server that does not tell, because the user may not run `INFO`, is not refused. An inbox checks this
+    /// again every minute, when it would delete what may be forgotten in another store, and reports it by
+    /// `tracing`.
     ///
     /// # Errors
     ///

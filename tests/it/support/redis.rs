@@ -183,10 +183,16 @@ fn is_same(dir: &str, folder: &Path) -> bool {
     canonical(Path::new(dir)).is_some_and(|dir| Some(dir) == canonical(folder))
 }
 
+/// A port that is free now, and to which 10,000 can be added: a server of a cluster listens there, too.
 fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = listener.local_addr();
-    address.expect("a bound socket has an address").port()
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr();
+        let port = address.expect("a bound socket has an address").port();
+        if port < u16::MAX - 10_000 {
+            return port;
+        }
+    }
 }
 
 fn unique(name: &str) -> String {

@@ -1,0 +1,79 @@
+use audience::inbox::{AcceptState, ClaimState, Store, StoreErrorKind, Token};
+
+use super::{RETENTION, claim, connect, delivery, held, id, release, take};
+use crate::support::redis::OwnRedis;
+
+const BODY: &[u8] = &[b'x'; 50_000];
+
+#[tokio::test]
+async fn a_full_server_refuses_new_events_and_lets_the_others_be_finished() {
+    let Some(server) = OwnRedis::start(&["--maxmemory", "4mb"]).await else {
+        return;
+    };
+    let store = connect(&server.url()).await;
+    let (done, claimed, token) = (id("done"), id("claimed"), Token::random());
+    for id in [&done, &claimed] {
+        store.claim(claim(id, token)).await.unwrap();
+    }
+    store.complete(held(&done, token), RETENTION).await.unwrap();
+    let accepted = fill(&store).await;
+
+    let error = store.claim(claim(&id("new"), token)).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Full);
+
+    // What the server remembers is a repeat, not an error.
+    let state = store.claim(claim(&done, Token::random())).await.unwrap();
+    assert_eq!(state, ClaimState::Done);
+    let state = store.accept(delivery(&id("event 0"), BODY)).await.unwrap();
+    assert_eq!(state, AcceptState::Repeated);
+
+    // What it has goes on, in every direction.
+    assert!(
+        store
+            .extend(held(&claimed, token), RETENTION)
+            .await
+            .unwrap()
+    );
+    assert!(
+        store
+            .release(held(&claimed, token), release())
+            .await
+            .unwrap()
+    );
+    let taken = store.take(take(token)).await.unwrap();
+    assert_eq!(taken.len(), accepted);
+    let first = &taken[0].id;
+    assert!(store.park(held(first, token), "it failed").await.unwrap());
+    assert!(store.replay(super::key(first)).await.unwrap());
+    assert_eq!(store.take(take(token)).await.unwrap().len(), 1);
+    for event in &taken {
+        assert!(
+            store
+                .complete(held(&event.id, token), RETENTION)
+                .await
+                .unwrap()
+        );
+    }
+
+    // That made room.
+    let state = store.claim(claim(&id("new"), token)).await.unwrap();
+    assert_eq!(state, ClaimState::Fresh { attempt: 1 });
+    let state = store.accept(delivery(&id("newer"), BODY)).await.unwrap();
+    assert_eq!(state, AcceptState::Accepted);
+}
+
+/// Accepts events until the server is full. Returns how many.
+async fn fill(store: &impl Store) -> usize {
+    for number in 0..1_000 {
+        let id = id(&format!("event {number}"));
+        if let Err(error) = store.accept(delivery(&id, BODY)).await {
+            assert_eq!(error.kind(), StoreErrorKind::Full);
+            assert_eq!(
+                store.backlog(super::ENDPOINT).await.unwrap().waiting,
+                number
+            );
+            return usize::try_from(number).unwrap();
+        }
+    }
+    panic!("4 MB hold 50 MB");
+}

@@ -1,0 +1,103 @@
+use audience::inbox::{AcceptState, ClaimState, RedisStore, Store, StoreErrorKind, Token};
+use tokio::net::TcpListener;
+
+use super::{RETENTION, claim, commands, connect, delivery, held, id, take};
+use crate::support::in_time;
+use crate::support::redis::OwnRedis;
+
+const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
+
+#[tokio::test]
+async fn a_call_fails_while_the_server_is_down_and_the_first_one_afterwards_succeeds() {
+    let Some(mut server) = OwnRedis::start(DURABLE).await else {
+        return;
+    };
+    let store = connect(&server.url()).await;
+    let (done, claimed, accepted, token) =
+        (id("done"), id("claimed"), id("accepted"), Token::random());
+    for id in [&done, &claimed] {
+        store.claim(claim(id, token)).await.unwrap();
+    }
+    store.complete(held(&done, token), RETENTION).await.unwrap();
+    store.accept(delivery(&accepted, b"body")).await.unwrap();
+
+    server.kill();
+    for _ in 0..3 {
+        let error = in_time(store.claim(claim(&done, token))).await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    }
+    server.restart().await;
+
+    let state = in_time(store.claim(claim(&done, Token::random())))
+        .await
+        .unwrap();
+    assert_eq!(state, ClaimState::Done);
+    assert!(
+        store
+            .complete(held(&claimed, token), RETENTION)
+            .await
+            .unwrap()
+    );
+    let taken = store.take(take(token)).await.unwrap();
+    assert_eq!(taken.len(), 1);
+    assert_eq!(taken[0].body, "body");
+}
+
+#[tokio::test]
+async fn a_connection_that_the_server_closed_fails_no_call() {
+    let Some(server) = OwnRedis::start(&[]).await else {
+        return;
+    };
+    let store = connect(&server.url()).await;
+    let mut commands = commands(&server.url()).await;
+
+    for number in 0..5 {
+        let kill = redis::cmd("CLIENT")
+            .arg(&["KILL", "TYPE", "normal", "SKIPME", "yes"])
+            .take();
+        let killed: u32 = kill.query_async(&mut commands).await.unwrap();
+        assert!(killed > 0);
+
+        let event = id(&format!("event {number}"));
+        let state = in_time(store.accept(delivery(&event, b"body")))
+            .await
+            .unwrap();
+        assert_eq!(state, AcceptState::Accepted);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_stops_responding_fails_the_call_and_the_claim_can_be_asked_for_again() {
+    let Some(server) = OwnRedis::start(&[]).await else {
+        return;
+    };
+    let store = connect(&server.url()).await;
+    let (event, token) = (id("event"), Token::random());
+    let mut commands = commands(&server.url()).await;
+
+    let pause = redis::cmd("CLIENT").arg(&["PAUSE", "4000"]).take();
+    let () = pause.query_async(&mut commands).await.unwrap();
+    let error = in_time(store.claim(claim(&event, token)))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+
+    // The server made the claim after its caller had stopped waiting.
+    let state = loop {
+        match in_time(store.claim(claim(&event, token))).await {
+            Ok(state) => break state,
+            Err(error) => assert_eq!(error.kind(), StoreErrorKind::Unavailable),
+        }
+    };
+    assert_eq!(state, ClaimState::Fresh { attempt: 1 });
+}
+
+#[tokio::test]
+async fn a_server_that_never_responds_is_an_outage() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+
+    let error = in_time(RedisStore::connect(url)).await.unwrap_err();
+
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+}
