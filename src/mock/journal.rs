@@ -30,6 +30,9 @@ pub struct RecordedRequest {
     /// The status of the response. `None` if a [`Fault`](super::Fault) closed the connection without a response or sent
     /// something other than HTTP.
     pub status: Option<u16>,
+    /// The reason that the request was refused: the message of the error response, or what a [`Fault`](super::Fault)
+    /// did. `None` if the request was handled as sent.
+    pub reason: Option<String>,
 }
 
 impl RecordedRequest {
@@ -93,6 +96,7 @@ impl fmt::Debug for RecordedRequest {
             .field("headers", &headers)
             .field("body", &String::from_utf8_lossy(&self.body))
             .field("status", &self.status)
+            .field("reason", &self.reason)
             .finish()
     }
 }
@@ -186,6 +190,7 @@ fn size(request: &RecordedRequest) -> usize {
         + request.method.len()
         + request.path.len()
         + request.query.as_ref().map_or(0, String::len)
+        + request.reason.as_ref().map_or(0, String::len)
         + headers
         + request.body.len()
 }
@@ -206,6 +211,7 @@ mod tests {
             ],
             body,
             status: Some(200),
+            reason: None,
         }
     }
 

@@ -208,6 +208,7 @@ mod delivery;
 mod delivery_methods;
 mod exchange;
 mod faults;
+mod handled_request;
 mod journal;
 mod mail_methods;
 mod mock_server;
@@ -228,6 +229,7 @@ pub use clock::MockClock;
 pub use clock_move::ClockMove;
 pub use delivery::{DeliveryAttempt, DeliveryFault, SigningClock};
 pub use faults::Fault;
+pub use handled_request::HandledRequest;
 pub use journal::RecordedRequest;
 pub use mock_server::MockServer;
 pub use service::dialect::{
@@ -242,5 +244,6 @@ pub use service::seed_contact::SeedContact;
 pub use service::segment::SegmentKind;
 pub use service::sent_mail::SentMail;
 pub use service::stored_contact::StoredContact;
+pub use service::unknown_choice::UnknownChoice;
 #[cfg(feature = "wiremock")]
 pub use wiremock::{MockService, MockServiceBuilder};

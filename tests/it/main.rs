@@ -10,6 +10,7 @@ mod export;
 mod guides;
 mod import;
 mod mock_contract;
+mod mock_program;
 mod mock_server;
 mod promises;
 mod support;

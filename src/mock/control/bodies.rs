@@ -151,5 +151,6 @@ pub(super) fn request_json(request: &RecordedRequest) -> Value {
         "headers": headers,
         "body": String::from_utf8_lossy(&request.body),
         "status": request.status,
+        "reason": request.reason,
     })
 }

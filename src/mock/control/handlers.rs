@@ -137,6 +137,15 @@ pub(super) async fn send_event(call: &Call<'_>) -> CallResult {
     Ok(ok(&json!({"id": id})))
 }
 
+pub(super) fn list_events(call: &Call<'_>) -> CallResult {
+    let events = call.shared.lock().deliveries.events();
+    let data: Vec<serde_json::Value> = events
+        .iter()
+        .filter_map(|body| serde_json::from_slice(body).ok())
+        .collect();
+    Ok(ok(&json!({"data": data})))
+}
+
 pub(super) async fn redeliver(call: &Call<'_>) -> CallResult {
     let id = call.parameter;
     if call.shared.redeliver(id).await {

@@ -44,6 +44,7 @@ const ROUTES: &[Route] = &[
         ("DELETE", Sync(handlers::delete_endpoint)),
     ] },
     Route { path: "events", methods: &[
+        ("GET", Sync(handlers::list_events)),
         ("POST", Async(|call| Box::pin(handlers::send_event(call)))),
     ] },
     Route { path: "events/{id}/redeliver", methods: &[

@@ -1,5 +1,7 @@
 //! The state of all webhook deliveries: endpoints, events, open attempts and the attempt log.
 
+use bytes::Bytes;
+
 use crate::Timestamp;
 
 use super::attempt_log::{AttemptLog, DeliveryAttempt, is_success};
@@ -178,6 +180,11 @@ impl Deliveries {
             next_at: next_at.map(Timestamp::from_unix),
         };
         self.log.record(started.log_number, attempt);
+    }
+
+    /// Returns the bodies of the kept events, oldest first.
+    pub(in crate::mock) fn events(&self) -> Vec<Bytes> {
+        self.events.bodies()
     }
 
     /// Returns the attempt log, in the order the attempts were started.

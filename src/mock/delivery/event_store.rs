@@ -86,6 +86,14 @@ impl EventStore {
             .map(|(number, _)| *number)
     }
 
+    /// Returns the body of each kept event, oldest first.
+    pub(super) fn bodies(&self) -> Vec<Bytes> {
+        self.events
+            .values()
+            .map(|event| event.body.clone())
+            .collect()
+    }
+
     /// Adds open attempts to an event. An event without any is finished.
     pub(super) fn open_attempts(&mut self, number: u64, count: usize) {
         let Some(event) = self.events.get_mut(&number) else {

@@ -19,10 +19,12 @@ pub(crate) struct Request<'a> {
 }
 
 /// The response to a request. The body is JSON.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) body: Vec<u8>,
+    /// The message of the refusal. `None` if the request was not refused.
+    pub(crate) reason: Option<String>,
 }
 
 impl Reply {
@@ -32,6 +34,7 @@ impl Reply {
             status,
             body: serde_json::to_vec(body)
                 .expect("strings, numbers and maps with string keys always serialize to JSON"),
+            reason: None,
         }
     }
 }

@@ -97,7 +97,10 @@ impl Refusal {
 
     /// Returns the response that states this refusal, with its body in the given shape.
     pub(in crate::mock) fn reply(&self, shape: ErrorShape) -> Reply {
-        Reply::json(self.status, &self.body(shape))
+        Reply {
+            reason: Some(self.message.clone()),
+            ..Reply::json(self.status, &self.body(shape))
+        }
     }
 
     fn body(&self, shape: ErrorShape) -> Value {

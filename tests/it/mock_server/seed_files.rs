@@ -93,7 +93,7 @@ fn a_misspelled_member_panics_where_the_seed_is_given() {
 }
 
 /// Seeds that are refused, each with a part of the message.
-fn invalid_seeds() -> Vec<(Value, &'static str)> {
+pub(crate) fn invalid_seeds() -> Vec<(Value, &'static str)> {
     let contact = |contact: Value| json!({"contacts": [{"email": "a@x.io"}, contact]});
     vec![
         (
