@@ -3,6 +3,7 @@
 mod commands;
 mod log;
 mod options;
+mod other_languages;
 mod seed_schema;
 mod serving;
 

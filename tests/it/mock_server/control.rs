@@ -540,7 +540,7 @@ async fn an_unknown_path_or_method_is_refused_with_the_reason() {
         ("GET", "faults"),
         ("POST", "requests"),
         ("GET", "endpoints/a"),
-        ("GET", "events"),
+        ("PUT", "events"),
         ("GET", "events/a/redeliver"),
         ("POST", "attempts"),
     ] {
