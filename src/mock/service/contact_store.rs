@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
@@ -17,8 +18,8 @@ use super::refusal::Refusal;
 /// `contacts` therefore never changes, and its id is made from that index unless a seed pins another.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ContactStore {
-    /// In the order in which they were stored.
-    contacts: Vec<Contact>,
+    /// In the order in which they were stored. A copy of the store, for a reset, shares those that do not change.
+    contacts: Vec<Arc<Contact>>,
     /// The creation time and the index of each contact. Later ones are listed first (section 4.4).
     ///
     /// The two orders differ only if a test sets the clock back or seeds a contact with a creation time.
@@ -56,13 +57,13 @@ impl ContactStore {
     /// Returns the contact with an address, in any of its spellings.
     pub(crate) fn find(&self, address: &str) -> Option<&Contact> {
         let index = *self.index_by_address.get(&AddressKey::new(address))?;
-        self.contacts.get(index)
+        self.contacts.get(index).map(AsRef::as_ref)
     }
 
     /// Returns the contact with an address, in any of its spellings, for a change.
     pub(crate) fn find_mut(&mut self, address: &str) -> Option<&mut Contact> {
         let index = *self.index_by_address.get(&AddressKey::new(address))?;
-        self.contacts.get_mut(index)
+        self.contacts.get_mut(index).map(Arc::make_mut)
     }
 
     /// Stores a new contact: subscribed, without topic answers.
@@ -110,13 +111,12 @@ impl ContactStore {
             Some(&index) => {
                 let stored = &mut self.contacts[index];
                 self.by_creation.remove(&(stored.created_at, index));
-                let old_id = std::mem::take(&mut stored.id);
                 if contact.id.is_empty() {
-                    contact.id = old_id;
+                    contact.id.clone_from(&stored.id);
                 } else {
-                    self.ids.release(&old_id, index);
+                    self.ids.release(&stored.id, index);
                 }
-                *stored = contact;
+                *stored = Arc::new(contact);
                 index
             }
             None => {
@@ -125,7 +125,7 @@ impl ContactStore {
                     contact.id = self.ids.generate(index);
                 }
                 self.index_by_address.insert(contact.key.clone(), index);
-                self.contacts.push(contact);
+                self.contacts.push(Arc::new(contact));
                 index
             }
         };
@@ -166,7 +166,7 @@ impl ContactStore {
             }
         };
         let older = self.by_creation.range((Bound::Unbounded, end)).rev();
-        Some(older.map(|&(_, index)| &self.contacts[index]))
+        Some(older.map(|&(_, index)| self.contacts[index].as_ref()))
     }
 
     fn index_of_id(&self, id: &str) -> Option<usize> {
@@ -252,7 +252,11 @@ mod tests {
             for (who, created_at) in puts {
                 let template = store_with(&[&format!("c{who}@x")]);
                 let contact = template.find(&format!("c{who}@x")).unwrap().clone();
-                store.put(Contact { created_at, ..contact });
+                store.put(Contact {
+                    id: String::new(),
+                    created_at,
+                    ..contact
+                });
                 last_times.insert(format!("c{who}@x"), created_at);
             }
 
