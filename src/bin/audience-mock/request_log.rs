@@ -71,11 +71,12 @@ impl RequestLog {
         let _ = self.shared.keys.set(keys.map(str::to_owned).collect());
     }
 
-    /// Returns the function that prints a request.
+    /// Returns the function that prints a request. It waits for the keys.
     pub(crate) fn observer(&self) -> impl Fn(&HandledRequest) + Send + Sync + 'static {
         let (format, lines, shared) = (self.format, self.lines.clone(), Arc::clone(&self.shared));
         move |request| {
-            let keys = shared.keys.get().map_or(&[][..], Vec::as_slice);
+            // Set as soon as the mock has started, which may be a moment after the first request.
+            let keys = shared.keys.wait();
             let line = match format {
                 LogFormat::Pretty => pretty(request, keys),
                 LogFormat::Json => json_line(request, keys),
