@@ -11,7 +11,12 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
+
+/// A mock that takes longer hangs.
+const LIMIT: Duration = Duration::from_secs(30);
 
 const SECRET: &str = "6Jm0nFq2pXvZk4Tt";
 
@@ -78,7 +83,8 @@ impl RunningMock {
             panic!("the mock did not start: {line:?} {error:?}");
         };
         let url = url.trim_end().to_owned();
-        let client = reqwest::Client::new();
+        // A mock that does not respond fails its test.
+        let client = reqwest::Client::builder().timeout(LIMIT).build().unwrap();
         Self { child, url, client }
     }
 
@@ -116,6 +122,11 @@ impl RunningMock {
         let id = self.child.id().to_string();
         let sent = Command::new("kill").args([signal, &id]).status().unwrap();
         assert!(sent.success());
+        let deadline = Instant::now() + LIMIT;
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < deadline, "{signal} does not end the mock");
+            std::thread::sleep(Duration::from_millis(5));
+        }
         let mut error = String::new();
         self.child
             .stderr
