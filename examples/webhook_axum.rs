@@ -62,12 +62,12 @@ struct App {
 
 /// Runs only for verified deliveries: the extractor rejects all others.
 async fn hook(State(app): State<App>, delivery: SignedEvent) -> Receipt {
-    let handler = |event, _attempt| async move { handle(&event).await };
+    let handler = |event, _attempt| async move { handle(&event) };
     app.inbox.handle(delivery, handler).await
 }
 
 /// Runs once for each event. Put your own code here; after an error the service delivers the event again.
-async fn handle(event: &Event) -> Result<(), std::io::Error> {
+fn handle(event: &Event) -> Result<(), std::io::Error> {
     match &event.data {
         EventData::Bounced(mail) => println!("{}: mail to {} bounced", event.id, mail.to),
         EventData::Received(mail) => println!("{}: mail received from {}", event.id, mail.from),

@@ -9,21 +9,21 @@ use clap::Args;
 /// At most one of them.
 #[derive(Args)]
 #[group(multiple = false)]
-pub struct StoreArguments {
+pub(crate) struct StoreArguments {
     /// SQLite file of the inbox. Default: inbox.db
     #[arg(long, value_name = "FILE")]
     sqlite: Option<PathBuf>,
-    /// Postgres database of the inbox, postgres://USER@HOST/NAME, for several receivers
+    /// Postgres database of the inbox, `postgres://USER@HOST/NAME`, for several receivers
     #[arg(long, value_name = "URL")]
     postgres: Option<String>,
-    /// Redis server of the inbox, redis://HOST, for several receivers
+    /// Redis server of the inbox, `redis://HOST`, for several receivers
     #[arg(long, value_name = "URL")]
     redis: Option<String>,
 }
 
 impl StoreArguments {
     /// Opens the store. A demo that was given none uses memory.
-    pub async fn open(self, is_demo: bool) -> Result<InboxBuilder, Box<dyn Error>> {
+    pub(crate) async fn open(self, is_demo: bool) -> Result<InboxBuilder, Box<dyn Error>> {
         if let Some(url) = self.postgres {
             let store = PostgresStore::connect(&url).await?;
             store.migrate().await?;

@@ -11,6 +11,7 @@ use super::control::access::AllowedHosts;
 use super::delivery::SigningClock;
 use super::delivery::endpoints::Endpoints;
 use super::delivery::post::Target;
+use super::handled_request::{HandledRequest, RequestObserver};
 use super::mock_server::MockServer;
 use super::seeds::Seeds;
 use super::server::{Server, bind, serve};
@@ -63,6 +64,7 @@ pub struct MockServerBuilder {
     endpoints: Endpoints,
     signing_clock: SigningClock,
     delivery_timeout: Duration,
+    observer: RequestObserver,
 }
 
 impl MockServer {
@@ -119,6 +121,7 @@ impl MockServerBuilder {
             endpoints: Endpoints::default(),
             signing_clock: SigningClock::default(),
             delivery_timeout: DELIVERY_TIMEOUT,
+            observer: RequestObserver::default(),
         }
     }
 
@@ -212,6 +215,27 @@ impl MockServerBuilder {
         self
     }
 
+    /// Sets a function that is called for each request as soon as it is handled, for example to print it. Default: none.
+    ///
+    /// It is called before the response is sent, on the server's thread, so it must not block. Calls of the control plane
+    /// are left out. If it panics, the request gets no response.
+    ///
+    /// # Example: one line for each refused request
+    ///
+    /// ```
+    /// # use audience::mock::MockServer;
+    /// let builder = MockServer::builder().on_request(|request| {
+    ///     if let Some(reason) = &request.reason {
+    ///         eprintln!("{} {}: {reason}", request.method, request.path);
+    ///     }
+    /// });
+    /// # let _ = builder;
+    /// ```
+    pub fn on_request(mut self, observe: impl Fn(&HandledRequest) + Send + Sync + 'static) -> Self {
+        self.observer = RequestObserver::new(observe);
+        self
+    }
+
     /// Starts the server on its own thread. It accepts requests when this returns.
     ///
     /// The server does not depend on the caller's runtime and outlives it.
@@ -278,6 +302,7 @@ impl MockServerBuilder {
 
     fn launch(mut self) -> io::Result<MockServer> {
         let seeds = std::mem::take(&mut self.seeds).read()?;
+        seeds.complete(&mut self.settings);
         let clock = self.clock.or_else(|| seeds.clock().map(Timestamp::from));
         let clock = clock.map_or_else(MockClock::running, MockClock::stopped);
         let mut initial = InitialState {
@@ -308,15 +333,20 @@ impl MockServerBuilder {
         );
 
         let (stop, stopped) = oneshot::channel();
-        let server = Server::new(Arc::clone(&shared), address.ip(), self.allowed_hosts);
+        let server = Server::new(
+            Arc::clone(&shared),
+            address.ip(),
+            self.allowed_hosts,
+            self.observer,
+        );
         thread::Builder::new()
             .name("audience-mock".into())
             .spawn(move || runtime.block_on(serve(listener, Arc::new(server), stopped)))?;
 
         Ok(MockServer {
             url: format!("http://{address}"),
-            full_key: self.settings.full_key,
-            sending_key: self.settings.sending_key,
+            full_key: self.settings.full_key().to_owned(),
+            sending_key: self.settings.sending_key().to_owned(),
             auth_header: self.settings.key_header,
             shared,
             _stop: stop,

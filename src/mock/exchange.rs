@@ -14,14 +14,14 @@ use super::service::message::{Reply, Request};
 /// Bytes that no HTTP client can read as a response.
 const GARBAGE: &[u8] = b"\x16\x03\x01 this is not HTTP\r\n\r\n";
 
-/// The reason that the journal has for a request without a response.
-const BROKEN_CONNECTION: &str = "the test asked for a broken connection";
-
 /// The response to send, and the delay before it.
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) delay: Duration,
     pub(super) response: Result<MockResponse, Disconnect>,
+    /// The status and the reason that the journal has.
+    pub(super) status: Option<u16>,
+    pub(super) reason: Option<String>,
 }
 
 impl Exchange {
@@ -50,18 +50,22 @@ impl Exchange {
         request.status = kind
             .is_none_or(FaultKind::sends_status)
             .then_some(reply.status);
-        request.reason.clone_from(&reply.reason);
-        if request.status.is_none() {
-            request.reason = Some(BROKEN_CONNECTION.to_owned());
-        }
+        request.reason = kind
+            .and_then(reason_of_fault)
+            .map(str::to_owned)
+            .or_else(|| reply.reason.clone());
+        let (status, reason) = (request.status, request.reason.clone());
         journal.push(request);
-        let response = reply.into();
-        match fault {
-            None => Self {
-                delay: Duration::ZERO,
-                response: Ok(response),
-            },
-            Some(fault) => apply_fault(fault, response),
+        let response = MockResponse::from(reply);
+        let (delay, response) = match fault {
+            None => (Duration::ZERO, Ok(response)),
+            Some(fault) => (fault.delay, apply_fault(fault, response)),
+        };
+        Self {
+            delay,
+            response,
+            status,
+            reason,
         }
     }
 }
@@ -81,17 +85,31 @@ fn service_request(request: &RecordedRequest) -> Request<'_> {
 /// An error has a body in the dialect's shape, with a slug made from the name of the status, such as
 /// `service_unavailable`.
 fn fault_reply(status: u16, audience: &Audience) -> Reply {
+    let reason = "the test asked for this response";
     if status < 400 {
         return Reply {
             status,
+            reason: Some(reason.to_owned()),
             ..Reply::default()
         };
     }
-    audience.error_reply(
-        status,
-        &slug_of_status(status),
-        "the test asked for this response",
-    )
+    audience.error_reply(status, &slug_of_status(status), reason)
+}
+
+/// Returns what a fault does to the connection, as the reason that the journal shows. `None` if the reply has it.
+fn reason_of_fault(kind: FaultKind) -> Option<&'static str> {
+    match kind {
+        FaultKind::Status(_) | FaultKind::AlteredResponse => None,
+        FaultKind::CloseBefore => {
+            Some("a fault closed the connection before the request was applied")
+        }
+        FaultKind::CloseAfter => {
+            Some("a fault closed the connection after the request was applied")
+        }
+        FaultKind::CutBody => Some("a fault closed the connection in the response body"),
+        FaultKind::ResetBody => Some("a fault reset the connection in the response body"),
+        FaultKind::Garbage => Some("a fault sent bytes that are not HTTP"),
+    }
 }
 
 /// Returns the name of a status as a slug: lowercase letters and underscores. `fault` if the status has no name.
@@ -109,9 +127,9 @@ fn slug_of_status(status: u16) -> String {
         .collect()
 }
 
-fn apply_fault(fault: Fault, mut response: MockResponse) -> Exchange {
+fn apply_fault(fault: Fault, mut response: MockResponse) -> Result<MockResponse, Disconnect> {
     response.headers.extend(fault.headers);
-    let response = match fault.kind {
+    match fault.kind {
         FaultKind::Status(_) | FaultKind::AlteredResponse => {
             response.body = fault.body.unwrap_or(response.body);
             Ok(response)
@@ -128,10 +146,6 @@ fn apply_fault(fault: Fault, mut response: MockResponse) -> Exchange {
             bytes: fault.body.unwrap_or_else(|| GARBAGE.to_vec()),
             reset: false,
         }),
-    };
-    Exchange {
-        delay: fault.delay,
-        response,
     }
 }
 

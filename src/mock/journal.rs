@@ -32,7 +32,8 @@ pub struct RecordedRequest {
     /// The status of the response. `None` if a [`Fault`](super::Fault) closed the connection without a response or sent
     /// something other than HTTP.
     pub status: Option<u16>,
-    /// The reason that the request was refused: the message of the error response. `None` if it was not refused.
+    /// The reason that the request was refused: the message of the error response, or what a [`Fault`](super::Fault)
+    /// did. `None` if the request was handled as sent.
     pub reason: Option<String>,
     /// When the request arrived, by the server's clock.
     pub at: Timestamp,

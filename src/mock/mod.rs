@@ -46,6 +46,8 @@
 //!
 //! ```json
 //! {
+//!   "keys": {"full": "test-full-key", "sending": "test-sending-key"},
+//!   "dialect": {"end_of_list": "null", "missing_name": "absent"},
 //!   "clock": 1700000000,
 //!   "ceiling": 1000,
 //!   "topics": {"news": true, "offers": false},
@@ -56,6 +58,7 @@
 //!   "endpoints": {"crm": {"url": "http://127.0.0.1:8080/hook", "secret": "a-secret-of-the-test"}},
 //!   "contacts": [
 //!     {
+//!       "id": "con_ada",
 //!       "email": "ada@example.com",
 //!       "first_name": "Ada",
 //!       "last_name": "Lovelace",
@@ -72,11 +75,13 @@
 //! }
 //! ```
 //!
+//! - `keys` and `dialect` are those that a mock starts with; [`Dialect::choices`] returns the names. A key or a dialect
+//!   that the builder itself sets wins over that of its seeds. A running mock accepts only those that it has.
 //! - `clock` sets the clock. In a builder, it stops the clock at this time, like [`MockServerBuilder::clock`]. `ceiling`
 //!   can be `null` for no limit. A clock or a ceiling that the builder itself sets wins over that of its seeds.
 //! - `topics` has the default answer of each topic.
-//! - A contact can be a pasted response of retrieve (interface section 2.1). Its `id` is ignored: the mock assigns ids.
-//!   `created_at` is now if it is missing. Without `unsubscribed`, a contact that has an `unsubscribe_reason` is
+//! - A contact can be a pasted response of retrieve (interface section 2.1). It has the given `id`, which no other contact
+//!   may have. Without one, the mock assigns the next id, or keeps that of the contact that is replaced. `created_at` is now if it is missing. Without `unsubscribed`, a contact that has an `unsubscribe_reason` is
 //!   unsubscribed.
 //! - `answers` are the contact's own topic answers. If it is missing, `topics` is taken for the answers. If both are
 //!   there, `topics` must agree with the answers and the topics' defaults. Every topic must exist or be in the seed.
@@ -84,6 +89,8 @@
 //!   the first in the list. What `GET /_mock/contacts` returns as `data` can be seeded again as `contacts`.
 //! - A seed applies as a whole or, if a part is invalid, not at all. It adds to what is there and replaces contacts that
 //!   exist. An address that a seed has twice is refused, in any spelling.
+//! - `$schema` is ignored: it is for an editor. `audience-mock schema` prints the JSON Schema of a seed, which is also in
+//!   the package as `fixtures/mock/seed.schema.json`.
 //! - Seeding causes no event and may exceed the ceiling. [`MockServer::reset`] goes back to the seeds of the builder.
 //!
 //! # Faults
@@ -144,8 +151,30 @@
 //!
 //! # For other languages
 //!
-//! `audience-mock --port 4010` (`cargo install audience --features mock-server`) runs the same server as a program; `--help` lists its options. The
-//! calls below do over HTTP what the methods of [`MockServer`] do, on the same port. They need no key, are not recorded
+//! `audience-mock` runs the same server as a program. `cargo install audience --features mock-server` installs it, and
+//! `audience-mock --help` lists its options, each of which is also an environment variable, such as
+//! `AUDIENCE_MOCK_PORT`. It listens on port 4010 by default, and its first line of output is
+//! `listening on http://127.0.0.1:4010`. Ctrl-C and SIGTERM end it with the exit status 0. `--log pretty` prints a line
+//! for each request, which says why it was refused, but contains no key.
+//!
+//! ```console
+//! $ audience-mock --seed seed.json --dialect end_of_list=null --log pretty
+//! listening on http://127.0.0.1:4010
+//! POST /contacts 422 0.2 ms: `email` is missing
+//! ```
+//!
+//! Its subcommands talk to a mock that runs, at `http://127.0.0.1:4010` or at `--url`. They print a table, or JSON with
+//! `--json`, and end with the exit status 0, 1 if they failed, or 2 if the command line is invalid:
+//!
+//! | command | does |
+//! |---|---|
+//! | `audience-mock trigger email.bounced --to ada@example.com` | sends an event; with `--email-id`, about a mail that was sent |
+//! | `audience-mock clock`, `clock advance 5h`, `clock set 2030-01-31T12:00:00Z` | shows and moves the clock |
+//! | `audience-mock fault --status 503 --times 2`, `fault clear` | adds a fault, and removes all |
+//! | `audience-mock events`, `attempts`, `requests` | list what happened |
+//! | `audience-mock seed seed.json`, `reset` | add a seed, and go back to the start |
+//!
+//! The calls below do over HTTP what the methods of [`MockServer`] do, on the same port. They need no key, are not recorded
 //! and are not affected by faults. Web pages of another origin are refused with a 403, and so is a `Host` other than
 //! `localhost`, a loopback address or the server's own address; [`MockServerBuilder::allowed_host`] and
 //! `--allowed-host` allow another. Bodies are JSON. The response is a 204 without a body unless the table shows one.
@@ -237,6 +266,7 @@ mod delivery_methods;
 mod description;
 mod exchange;
 mod faults;
+mod handled_request;
 mod http_response;
 mod journal;
 mod mail_methods;
@@ -259,6 +289,7 @@ pub use clock::MockClock;
 pub use clock_move::ClockMove;
 pub use delivery::{DeliveryAttempt, DeliveryFault, SigningClock};
 pub use faults::Fault;
+pub use handled_request::HandledRequest;
 pub use journal::RecordedRequest;
 pub use mock_server::MockServer;
 pub use service::dialect::{
@@ -273,5 +304,6 @@ pub use service::seed_contact::SeedContact;
 pub use service::segment::SegmentKind;
 pub use service::sent_mail::SentMail;
 pub use service::stored_contact::StoredContact;
+pub use service::unknown_choice::UnknownChoice;
 #[cfg(feature = "wiremock")]
 pub use wiremock::{MockService, MockServiceBuilder};

@@ -11,6 +11,8 @@ use super::delivery::post::Target;
 use super::service::audience::Audience;
 use super::service::seed::{Seed, SeedEndpoint};
 use super::service::seed_contact::SeedContact;
+use super::service::seed_settings::SeedSettings;
+use super::service::settings::Settings;
 use super::shared::{ClockTarget, Shared};
 
 /// The seeds of a builder, in the order they were added.
@@ -83,6 +85,18 @@ impl LoadedSeeds {
             Content::Seed(seed) => seed.clock,
             Content::Contact(_) => None,
         })
+    }
+
+    /// Completes settings with the keys and the dialects of the seeds. The last seed counts. A setting that is already made
+    /// stays: the builder was told so.
+    pub(super) fn complete(&self, settings: &mut Settings) {
+        let seeds = self.0.iter().filter_map(|(_, content)| match content {
+            Content::Seed(seed) => Some(&seed.settings),
+            Content::Contact(_) => None,
+        });
+        seeds
+            .fold(SeedSettings::default(), |before, seed| seed.or(before))
+            .complete(settings);
     }
 
     /// Applies the seeds in order, at `now`. Without `endpoints`, a seed can have no clock and no endpoints.
@@ -173,6 +187,7 @@ impl Shared {
         let clock_target = {
             let mut state = self.lock();
             let now = clock.unwrap_or_else(|| self.clock.unix());
+            state.audience.check_start_settings(&seed)?;
             state.audience.seed(seed, now)?;
             for (name, target) in targets {
                 state.deliveries.put_endpoint(&name, target);

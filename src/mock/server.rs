@@ -20,6 +20,7 @@ use super::connection_end::end_connection;
 use super::control::access::AllowedHosts;
 use super::control::{self, ControlResponse};
 use super::exchange::Exchange;
+use super::handled_request::RequestObserver;
 use super::http_response::{ResponseBody, event_stream, http_response};
 use super::journal::RecordedRequest;
 use super::request_body::{BodyError, BodyReader};
@@ -57,17 +58,24 @@ pub(super) struct Server {
     /// The address it listens on, which can be the unspecified one.
     ip: IpAddr,
     allowed_hosts: AllowedHosts,
+    observer: RequestObserver,
     bodies: BodyReader,
     header_timeout: Duration,
     write_timeout: Duration,
 }
 
 impl Server {
-    pub(super) fn new(shared: Arc<Shared>, ip: IpAddr, allowed_hosts: AllowedHosts) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        ip: IpAddr,
+        allowed_hosts: AllowedHosts,
+        observer: RequestObserver,
+    ) -> Self {
         Self {
             shared,
             ip,
             allowed_hosts,
+            observer,
             bodies: BodyReader::new(BODY_LIMIT, TOTAL_BODY_LIMIT, BODY_TIMEOUT),
             header_timeout: HEADER_TIMEOUT,
             write_timeout: WRITE_TIMEOUT,
@@ -145,12 +153,13 @@ async fn handle_request(
             .allowed_hosts
             .check(&head, &[server.ip, connection_ip])
     {
-        return Ok(http_response(refuse_unread(shared, &head, refusal)));
+        return Ok(http_response(refuse_unread(server, &head, refusal)));
     }
+    let received = Instant::now();
     let (body, held_bytes) = match server.bodies.read(&head, body).await {
         Ok(read) => read,
         Err(BodyError::Refused(refusal)) => {
-            return Ok(http_response(refuse_unread(shared, &head, refusal)));
+            return Ok(http_response(refuse_unread(server, &head, refusal)));
         }
         Err(BodyError::ConnectionLost) => return Err(Disconnect::default()),
     };
@@ -161,26 +170,36 @@ async fn handle_request(
             ControlResponse::Changes(changes) => event_stream(changes),
         });
     }
-    let Exchange { delay, response } = shared.handle(request);
+    let observed = server.observer.start(&request, received);
+    let Exchange {
+        delay,
+        response,
+        status,
+        reason,
+    } = shared.handle(request);
     // From here on, only the journal holds the body.
     drop(held_bytes);
     if !delay.is_zero() {
         tokio::time::sleep(delay).await;
     }
+    server.observer.finish(observed, status, reason);
     response.map(http_response)
 }
 
 /// Returns the response to a request whose body is not read to its end, and records the request without its body.
 ///
 /// The error has the dialect's shape, unless the request is for the control plane.
-fn refuse_unread(shared: &Shared, head: &Parts, refusal: Refusal) -> MockResponse {
+fn refuse_unread(server: &Server, head: &Parts, refusal: Refusal) -> MockResponse {
     let mut response: MockResponse = if control::is_control_path(head.uri.path()) {
         refusal.into()
     } else {
-        let mut request = recorded_request(head, Vec::new(), shared.clock.now());
+        let mut request = recorded_request(head, Vec::new(), server.shared.clock.now());
         request.status = Some(refusal.status);
         request.reason = Some(refusal.message.clone());
-        let mut state = shared.lock();
+        let observed = server.observer.start(&request, Instant::now());
+        let (status, reason) = (request.status, request.reason.clone());
+        server.observer.finish(observed, status, reason);
+        let mut state = server.shared.lock();
         state.journal.push(request);
         state
             .audience
@@ -238,10 +257,10 @@ mod tests {
     /// The state of a server whose errors have a shape other than the default.
     fn shared() -> Arc<Shared> {
         let settings = Settings {
-            dialect: Dialect {
+            dialect: Some(Dialect {
                 error_shape: ErrorShape::Slug,
                 ..Dialect::default()
-            },
+            }),
             ..Settings::default()
         };
         let initial = InitialState {
@@ -250,7 +269,7 @@ mod tests {
             signing_clock: SigningClock::default(),
         };
         let runtime = tokio::runtime::Handle::current();
-        let clock = MockClock::stopped(crate::Timestamp::from_unix(0));
+        let clock = MockClock::stopped(Timestamp::from_unix(0));
         Shared::new(initial, clock, Duration::from_secs(1), runtime)
     }
 
@@ -258,7 +277,12 @@ mod tests {
     async fn connect(configure: impl FnOnce(&mut Server)) -> (TcpStream, Arc<Server>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut server = Server::new(shared(), address.ip(), AllowedHosts::default());
+        let mut server = Server::new(
+            shared(),
+            address.ip(),
+            AllowedHosts::default(),
+            RequestObserver::default(),
+        );
         configure(&mut server);
         let server = Arc::new(server);
         let serving = Arc::clone(&server);

@@ -5,14 +5,14 @@ macro_rules! settings_methods {
     () => {
         /// Sets the full-access key, which may call every endpoint. Default: `mock-full-access-key`.
         pub fn full_key(mut self, key: impl Into<String>) -> Self {
-            self.settings.full_key = key.into();
+            self.settings.full_key = Some(key.into());
             self
         }
 
         /// Sets the sending-access key, which may only send mail (interface section 5). Default:
         /// `mock-sending-access-key`.
         pub fn sending_key(mut self, key: impl Into<String>) -> Self {
-            self.settings.sending_key = key.into();
+            self.settings.sending_key = Some(key.into());
             self
         }
 
@@ -41,7 +41,7 @@ macro_rules! settings_methods {
 
         /// Sets the mock's choices for what the interface document leaves open. Default: [`Dialect::default`].
         pub fn dialect(mut self, dialect: Dialect) -> Self {
-            self.settings.dialect = dialect;
+            self.settings.dialect = Some(dialect);
             self
         }
 

@@ -109,7 +109,10 @@ impl MockService {
 
     fn apply_seed(&self, seed: Seed) -> Result<(), String> {
         let now = self.now().as_unix();
-        self.with_audience(|audience| apply_to_audience(seed, audience, now))
+        self.with_audience(|audience| {
+            audience.check_start_settings(&seed)?;
+            apply_to_audience(seed, audience, now)
+        })
     }
 
     /// Ignores a poisoned lock: no request leaves the audience half changed.
@@ -187,17 +190,21 @@ impl MockServiceBuilder {
     #[must_use]
     #[track_caller]
     pub fn build(self) -> MockService {
-        let full_key = self.settings.full_key.as_str().into();
-        let sending_key = self.settings.sending_key.as_str().into();
-        let mut audience = Audience::new(self.settings);
+        let mut settings = self.settings;
         let now = (self.now)().as_unix();
-        let seeded = self.seeds.read();
-        if let Err(error) = seeded.and_then(|seeds| seeds.apply(&mut audience, None, now)) {
-            panic!("{error}");
-        }
+        let seeded = self.seeds.read().and_then(|seeds| {
+            seeds.complete(&mut settings);
+            let mut audience = Audience::new(settings.clone());
+            seeds.apply(&mut audience, None, now)?;
+            Ok(audience)
+        });
+        let audience = match seeded {
+            Ok(audience) => audience,
+            Err(error) => panic!("{error}"),
+        };
         MockService {
-            full_key,
-            sending_key,
+            full_key: settings.full_key().into(),
+            sending_key: settings.sending_key().into(),
             audience: Arc::new(Mutex::new(audience)),
             now: self.now,
         }

@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use audience::mock::MockServer;
 
@@ -95,17 +97,116 @@ fn the_python_example_of_the_guide_passes() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("Ran 2 tests"));
 }
 
+#[test]
+fn the_minute_of_the_guide_leads_to_a_signed_webhook() {
+    if !is_installed("python3", "--version") {
+        return skip("the minute of the guide: python3 is not installed");
+    }
+    let [mock_port, handler_port] = [free_port(), free_port()];
+    let with_ports = |text: String| {
+        text.replace("4010", &mock_port)
+            .replace("8000", &handler_port)
+    };
+    let [handler, send] = &blocks("py")[..] else {
+        panic!("the guide has two Python programs");
+    };
+    let seed = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guide-seed.json");
+    fs::write(&seed, with_ports(blocks("json").concat())).unwrap();
+    let mut handler =
+        Running::start(Command::new("python3").args(["-I", "-c", &with_ports(handler.clone())]));
+    wait_for_listener(&handler_port);
+    let mut mock = Running::start(
+        Command::new(env!("CARGO_BIN_EXE_audience-mock"))
+            .args(["--log", "pretty", "--port", &mock_port, "--seed"])
+            .arg(&seed),
+    );
+    assert_eq!(
+        mock.line(),
+        format!("listening on http://127.0.0.1:{mock_port}")
+    );
+
+    let sent = Command::new("python3")
+        .args(["-I", "-c", &with_ports(send.clone())])
+        .env("no_proxy", "*")
+        .output()
+        .unwrap();
+
+    assert_success(&sent);
+    assert_eq!(
+        String::from_utf8(sent.stdout).unwrap().trim(),
+        r#"{"id":"eml_00000001"}"#
+    );
+    for event in ["email.sent", "email.delivered"] {
+        assert_eq!(
+            handler.line(),
+            format!("genuine: {event} to ada@example.com")
+        );
+    }
+}
+
+/// A program that runs until it is dropped.
+struct Running {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Self {
+        let command = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Self { child, stdout }
+    }
+
+    /// Waits for the next line of the output.
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn free_port() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port().to_string()
+}
+
+fn wait_for_listener(port: &str) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while TcpStream::connect(format!("127.0.0.1:{port}")).is_err() {
+        assert!(Instant::now() < deadline, "nothing listens on port {port}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Returns the code blocks of one language in the guide to other languages, joined.
 fn example(language: &str) -> String {
+    blocks(language).concat()
+}
+
+/// Returns the code blocks of one language in the guide to other languages.
+fn blocks(language: &str) -> Vec<String> {
     let text = read("docs/other-languages.md");
     let fence = format!("```{language}\n");
     let blocks: Vec<_> = text
         .split(&fence)
         .skip(1)
         .filter_map(|rest| rest.split("```").next())
+        .map(str::to_owned)
         .collect();
     assert!(!blocks.is_empty(), "the guide has no block of {language}");
-    blocks.concat()
+    blocks
 }
 
 /// Runs a program with the code as its standard input, and the address of the server in its environment.

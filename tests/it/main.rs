@@ -12,6 +12,7 @@ mod import;
 mod inbox;
 mod mock_contract;
 mod mock_page;
+mod mock_program;
 mod mock_server;
 mod openapi;
 mod promises;

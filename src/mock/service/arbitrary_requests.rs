@@ -82,7 +82,7 @@ proptest! {
         body in body(),
         now in any::<i64>(),
     ) {
-        let mut audience = Audience::new(Settings { dialect, ..Settings::default() });
+        let mut audience = Audience::new(Settings { dialect: Some(dialect), ..Settings::default() });
         audience.put_topic("news", true);
         let headers = [("authorization".to_owned(), authorization)];
         let request = Request { method: &method, path: &path, query: query.as_deref(), headers: &headers, body: &body };

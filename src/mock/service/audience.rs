@@ -36,11 +36,11 @@ impl Audience {
     pub(crate) fn new(settings: Settings) -> Self {
         Self {
             keys: Keys {
-                full: settings.full_key,
-                sending: settings.sending_key,
+                full: settings.full_key().to_owned(),
+                sending: settings.sending_key().to_owned(),
                 header: settings.key_header,
             },
-            state: AudienceState::new(settings.dialect, settings.ceiling),
+            state: AudienceState::new(settings.dialect.unwrap_or_default(), settings.ceiling),
         }
     }
 
@@ -191,6 +191,15 @@ impl Audience {
     /// Fails if the document does not allow a part of the seed. The message names it. Nothing is changed then.
     pub(crate) fn seed(&mut self, seed: Seed, now: i64) -> Result<(), String> {
         seeding::apply(&mut self.state, seed, now)
+    }
+
+    /// Checks that the keys and the dialect of a seed are those of this audience, which only a start can choose.
+    ///
+    /// # Errors
+    ///
+    /// Fails if one of them differs. The message names the member, but no key.
+    pub(crate) fn check_start_settings(&self, seed: &Seed) -> Result<(), String> {
+        seed.settings.check(&self.keys, self.state.dialect())
     }
 
     /// Returns how many contacts are stored.

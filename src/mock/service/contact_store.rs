@@ -2,27 +2,30 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
 use super::address::AddressKey;
 use super::contact::Contact;
+use super::contact_ids::ContactIds;
 use super::reason::Reason;
 use super::refusal::Refusal;
 
 /// Every stored contact, found by address or by id.
 ///
 /// The document shows no endpoint that deletes a contact, so none is ever removed. A contact's index in
-/// `contacts` therefore never changes, and its id is made from that index.
+/// `contacts` therefore never changes, and its id is made from that index unless a seed pins another.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ContactStore {
-    /// In the order in which they were stored.
-    contacts: Vec<Contact>,
+    /// In the order in which they were stored. A copy of the store, for a reset, shares those that do not change.
+    contacts: Vec<Arc<Contact>>,
     /// The creation time and the index of each contact. Later ones are listed first (section 4.4).
     ///
     /// The two orders differ only if a test sets the clock back or seeds a contact with a creation time.
     by_creation: BTreeSet<(i64, usize)>,
     index_by_address: HashMap<AddressKey, usize>,
+    ids: ContactIds,
     /// How many contacts may be stored (section 8). `None` means no ceiling.
     ceiling: Option<u64>,
 }
@@ -54,13 +57,13 @@ impl ContactStore {
     /// Returns the contact with an address, in any of its spellings.
     pub(crate) fn find(&self, address: &str) -> Option<&Contact> {
         let index = *self.index_by_address.get(&AddressKey::new(address))?;
-        self.contacts.get(index)
+        self.contacts.get(index).map(AsRef::as_ref)
     }
 
     /// Returns the contact with an address, in any of its spellings, for a change.
     pub(crate) fn find_mut(&mut self, address: &str) -> Option<&mut Contact> {
         let index = *self.index_by_address.get(&AddressKey::new(address))?;
-        self.contacts.get_mut(index)
+        self.contacts.get_mut(index).map(Arc::make_mut)
     }
 
     /// Stores a new contact: subscribed, without topic answers.
@@ -100,27 +103,47 @@ impl ContactStore {
 
     /// Stores a contact in any state, or replaces the one with the same address. Ignores the ceiling.
     ///
-    /// The store sets the id: a contact that is replaced keeps its id, a new one gets the next.
+    /// If the id is empty, the store sets it: a contact that is replaced keeps its id, a new one gets the next. Any other
+    /// id must be [free](Self::owner_of_id).
     pub(crate) fn put(&mut self, mut contact: Contact) -> &Contact {
         let created_at = contact.created_at;
         let index = match self.index_by_address.get(&contact.key) {
             Some(&index) => {
                 let stored = &mut self.contacts[index];
                 self.by_creation.remove(&(stored.created_at, index));
-                contact.id = std::mem::take(&mut stored.id);
-                *stored = contact;
+                if contact.id.is_empty() {
+                    contact.id.clone_from(&stored.id);
+                } else {
+                    self.ids.release(&stored.id, index);
+                }
+                *stored = Arc::new(contact);
                 index
             }
             None => {
                 let index = self.contacts.len();
-                contact.id = id_at(index);
+                if contact.id.is_empty() {
+                    contact.id = self.ids.generate(index);
+                }
                 self.index_by_address.insert(contact.key.clone(), index);
-                self.contacts.push(contact);
+                self.contacts.push(Arc::new(contact));
                 index
             }
         };
         self.by_creation.insert((created_at, index));
+        self.ids.assign(&self.contacts[index].id, index);
         &self.contacts[index]
+    }
+
+    /// Keeps the store from generating an id that a contact is about to get.
+    pub(crate) fn reserve_id(&mut self, id: &str) {
+        if self.index_of_id(id).is_none() {
+            self.ids.reserve(id);
+        }
+    }
+
+    /// Returns the contact that has an id.
+    pub(crate) fn owner_of_id(&self, id: &str) -> Option<&Contact> {
+        Some(&self.contacts[self.index_of_id(id)?])
     }
 
     /// Returns the contacts, newest first, starting after the one with the id `after` (section 4.4).
@@ -143,21 +166,13 @@ impl ContactStore {
             }
         };
         let older = self.by_creation.range((Bound::Unbounded, end)).rev();
-        Some(older.map(|&(_, index)| &self.contacts[index]))
+        Some(older.map(|&(_, index)| self.contacts[index].as_ref()))
     }
 
     fn index_of_id(&self, id: &str) -> Option<usize> {
-        let number: usize = id.strip_prefix(ID_PREFIX)?.parse().ok()?;
-        let index = number.checked_sub(1)?;
+        let index = self.ids.index_of(id)?;
         (self.contacts.get(index)?.id == id).then_some(index)
     }
-}
-
-const ID_PREFIX: &str = "con_";
-
-/// Returns the id of the contact at an index: sequential, so that it is the same on every run of a test.
-fn id_at(index: usize) -> String {
-    format!("{ID_PREFIX}{:08}", index + 1)
 }
 
 #[cfg(test)]
@@ -204,7 +219,7 @@ mod tests {
 
         for created_at in [5, i64::MIN, i64::MAX, -7] {
             let moved = Contact {
-                id: "ignored".to_owned(),
+                id: String::new(),
                 email: "B@x".to_owned(),
                 key: AddressKey::new("B@x"),
                 created_at,
@@ -237,7 +252,11 @@ mod tests {
             for (who, created_at) in puts {
                 let template = store_with(&[&format!("c{who}@x")]);
                 let contact = template.find(&format!("c{who}@x")).unwrap().clone();
-                store.put(Contact { created_at, ..contact });
+                store.put(Contact {
+                    id: String::new(),
+                    created_at,
+                    ..contact
+                });
                 last_times.insert(format!("c{who}@x"), created_at);
             }
 

@@ -2,104 +2,8 @@
 
 use std::fmt;
 
-/// Declares [`Dialect`] and an enum for each of its fields from one table, so that `Dialect::all` and `Display`
-/// cannot miss a choice. The first choice of each enum is the default.
-macro_rules! dialect_settings {
-    ($(
-        $(#[$field_doc:meta])*
-        $field:ident:
-        $(#[$choice_doc:meta])*
-        $Choice:ident {
-            $(#[$default_doc:meta])* $Default:ident,
-            $( $(#[$other_doc:meta])* $Other:ident, )+
-        }
-    )*) => {
-        /// The mock's choices for what the interface document leaves open.
-        ///
-        /// Each field is one open question, and its type lists the choices. The document does not say which of them
-        /// the real service made. Run your tests under each of them with [`Dialect::all`].
-        ///
-        /// [`Display`](fmt::Display) names the choices that differ from the default, such as `end_of_list: Null`.
-        ///
-        /// # Example: a server that differs from the default in one choice
-        ///
-        /// ```
-        /// use audience::mock::{Dialect, EndOfList, MockServer};
-        ///
-        /// # #[tokio::main(flavor = "current_thread")]
-        /// # async fn main() {
-        /// let dialect = Dialect { end_of_list: EndOfList::Null, ..Dialect::default() };
-        /// let server = MockServer::builder().dialect(dialect).start().await;
-        /// # drop(server);
-        ///
-        /// assert_eq!(dialect.to_string(), "end_of_list: Null");
-        /// assert_eq!(Dialect::default().to_string(), "the default dialect");
-        /// # }
-        /// ```
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-        pub struct Dialect {
-            $(
-                $(#[$field_doc])*
-                ///
-                #[doc = concat!("Default: [`", stringify!($Choice), "::", stringify!($Default), "`].")]
-                pub $field: $Choice,
-            )*
-        }
-
-        impl Dialect {
-            /// Returns every dialect that differs from the default in exactly one choice.
-            ///
-            /// The default dialect is not among them.
-            ///
-            /// # Example: one test under every dialect
-            ///
-            /// ```
-            /// use audience::mock::{Dialect, MockServer};
-            ///
-            /// # #[tokio::main(flavor = "current_thread")]
-            /// # async fn main() {
-            /// for dialect in Dialect::all() {
-            ///     let server = MockServer::builder().dialect(dialect).start().await;
-            ///
-            ///     // Run your code against `server`, and name the dialect if an assertion fails.
-            ///     assert!(server.requests().is_empty(), "with {dialect}");
-            /// }
-            /// # }
-            /// ```
-            pub fn all() -> impl Iterator<Item = Self> {
-                [$( $( Self { $field: $Choice::$Other, ..Self::default() }, )+ )*].into_iter()
-            }
-        }
-
-        /// Writes the choices that differ from the default, separated by commas.
-        impl fmt::Display for Dialect {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let mut departures = Vec::new();
-                $( if self.$field != $Choice::$Default {
-                    departures.push(format!("{}: {:?}", stringify!($field), self.$field));
-                } )*
-                if departures.is_empty() {
-                    return f.write_str("the default dialect");
-                }
-                f.write_str(&departures.join(", "))
-            }
-        }
-
-        $(
-            $(#[$choice_doc])*
-            #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-            #[non_exhaustive]
-            pub enum $Choice {
-                $(#[$default_doc])*
-                ///
-                /// Default.
-                #[default]
-                $Default,
-                $( $(#[$other_doc])* $Other, )+
-            }
-        )*
-    };
-}
+use super::dialect_settings::{dialect_settings, snake_case};
+use super::unknown_choice::UnknownChoice;
 
 dialect_settings! {
     /// The JSON shape of an error body. Section 7 does not show it.
@@ -302,6 +206,30 @@ mod tests {
         for name in names {
             assert_eq!(name.matches(": ").count(), 1, "{name}");
         }
+    }
+
+    #[test]
+    fn every_choice_can_be_made_by_its_name() {
+        let mut made = HashSet::new();
+        for (name, choices) in Dialect::choices() {
+            for choice in choices {
+                made.insert(Dialect::default().choose(name, &choice).unwrap());
+            }
+        }
+
+        assert_eq!(made.len(), Dialect::all().count() + 1);
+        assert!(Dialect::all().all(|dialect| made.contains(&dialect)));
+    }
+
+    #[test]
+    fn an_unknown_name_is_reported_with_the_known_ones() {
+        let error = Dialect::default()
+            .choose("end_of_lisp", "null")
+            .unwrap_err();
+
+        let message = error.to_string();
+        assert!(message.starts_with("a dialect has no `end_of_lisp`; its names: `error_shape`, "));
+        assert!(message.contains("`end_of_list`"), "{message}");
     }
 
     #[test]

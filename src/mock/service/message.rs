@@ -23,7 +23,7 @@ pub(crate) struct Request<'a> {
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) body: Vec<u8>,
-    /// The message of the refusal, if it is one.
+    /// The message of the refusal. `None` if the request was not refused.
     pub(crate) reason: Option<String>,
 }
 

@@ -24,11 +24,13 @@ mod batch;
 mod condition;
 mod consent;
 mod contact;
+mod contact_ids;
 mod contact_store;
 mod contacts;
 mod content_type;
 mod delayed_mail;
 pub(super) mod dialect;
+mod dialect_settings;
 mod emails;
 mod engagement;
 pub(super) mod inbound_mail;
@@ -52,12 +54,14 @@ pub(super) mod router;
 mod rule;
 pub(super) mod seed;
 pub(super) mod seed_contact;
+pub(super) mod seed_settings;
 mod seeding;
 pub(super) mod segment;
 pub(super) mod sent_mail;
 pub(super) mod settings;
 mod simulated_address;
 pub(super) mod stored_contact;
+pub(super) mod unknown_choice;
 
 #[cfg(test)]
 mod arbitrary_requests;

@@ -10,11 +10,14 @@ use super::json::{self, Members, must_be};
 use super::printable::printable;
 use super::reason::Reason;
 use super::seed_contact::SeedContact;
+use super::seed_settings::SeedSettings;
 use super::segment::SegmentKind;
 
 /// A parsed seed. Whether its contacts are valid is checked when it is applied: that depends on the audience.
 #[derive(Clone, Default)]
 pub(crate) struct Seed {
+    /// The keys and the dialect.
+    pub(crate) settings: SeedSettings,
     /// The time that the clock is set to, in Unix seconds.
     pub(crate) clock: Option<i64>,
     /// The new ceiling: `Some(None)` removes it.
@@ -60,13 +63,19 @@ impl Seed {
             "segments",
             "endpoints",
             "contacts",
+            "keys",
+            "dialect",
+            "$schema",
         ])?;
+        // An editor completes and checks a file by this.
+        members.optional_text("$schema")?;
         let contacts = match members.optional("contacts") {
             None => &Vec::new(),
             Some(Value::Array(contacts)) => contacts,
             Some(other) => return Err(must_be("contacts", "an array", other)),
         };
         Ok(Self {
+            settings: SeedSettings::parse(&members)?,
             clock: members.optional("clock").map(clock).transpose()?,
             ceiling: members.optional("ceiling").map(ceiling).transpose()?,
             topics: map(&members, "topics", "", boolean)?.into_iter().collect(),
@@ -129,8 +138,6 @@ impl SeedContact {
 fn parse_contact(value: &Value, what: &str, prefix: &str) -> Result<SeedContact, String> {
     let members = Members::new(value, what, prefix)?;
     members.reject_unknown(CONTACT_MEMBERS)?;
-    // A pasted response has an id. The mock assigns its own.
-    members.optional_text("id")?;
     let reason = reason(&members)?;
     let topics = map(&members, "topics", prefix, boolean)?;
     let (answers, shown_topics) = match members.optional("answers") {
@@ -143,6 +150,7 @@ fn parse_contact(value: &Value, what: &str, prefix: &str) -> Result<SeedContact,
     };
     let created_at = members.optional("created_at");
     Ok(SeedContact {
+        id: members.optional_text("id")?.map(str::to_owned),
         email: members.required_text("email")?.to_owned(),
         first_name: name(&members, "first_name")?,
         last_name: name(&members, "last_name")?,

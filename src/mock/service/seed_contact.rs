@@ -11,7 +11,7 @@ use crate::Timestamp;
 /// A contact in any state of interface section 3.1, for [`MockServer::seed_contact`].
 ///
 /// Everything except the address is optional. What is not set is as for a contact that was just created: no names and
-/// properties, subscribed, no topic answers, no engagement. The mock assigns the id.
+/// properties, subscribed, no topic answers, no engagement.
 ///
 /// [`MockServer::seed_contact`]: crate::mock::MockServer::seed_contact
 ///
@@ -41,6 +41,8 @@ use crate::Timestamp;
 #[derive(Clone, Debug, PartialEq)]
 #[must_use = "a contact has no effect until it is given to `seed_contact`"]
 pub struct SeedContact {
+    /// `None` means that the mock assigns the id.
+    pub(super) id: Option<String>,
     pub(super) email: String,
     pub(super) first_name: String,
     pub(super) last_name: String,
@@ -62,6 +64,7 @@ impl SeedContact {
     /// Creates a contact with an address. The mock trims and lowercases it, as the service does.
     pub fn new(email: impl Into<String>) -> Self {
         Self {
+            id: None,
             email: email.into(),
             first_name: String::new(),
             last_name: String::new(),
@@ -74,6 +77,15 @@ impl SeedContact {
             engagement: BTreeMap::new(),
             suppressed: None,
         }
+    }
+
+    /// Sets the id, so that a test can name it. Default: the mock assigns the next id, such as `con_00000001`, or keeps the
+    /// id of the contact that is replaced.
+    ///
+    /// It must not be empty, and no other contact may have it.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
     }
 
     /// Sets the first name. Default: none.
@@ -185,6 +197,7 @@ impl From<StoredContact> for SeedContact {
     fn from(stored: StoredContact) -> Self {
         let times = stored.engagement.into_iter();
         Self {
+            id: None,
             email: stored.email,
             first_name: stored.first_name.unwrap_or_default(),
             last_name: stored.last_name.unwrap_or_default(),

@@ -1,6 +1,6 @@
 //! Puts seeded contacts into an audience. Either all of a seed is applied or nothing.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::address::{AddressKey, is_address, normalized};
 use super::audience_state::AudienceState;
@@ -36,6 +36,13 @@ pub(super) fn apply(state: &mut AudienceState, seed: Seed, now: i64) -> Result<(
         .collect::<Result<Vec<_>, _>>()?;
     let contacts = check_all(seed.contacts, &topics, state.dialect(), now)?;
 
+    check_ids(state, &contacts)?;
+    for contact in &contacts {
+        if !contact.contact.id.is_empty() {
+            state.contacts_mut().reserve_id(&contact.contact.id);
+        }
+    }
+
     for (name, default) in &topics {
         state.put_topic(name, *default);
     }
@@ -63,6 +70,7 @@ pub(super) fn put_contact(
 ) -> Result<String, String> {
     let checked = CheckedContact::new(contact, "", state.topics(), state.dialect(), now)?;
     let email = checked.contact.email.clone();
+    check_ids(state, std::slice::from_ref(&checked))?;
     checked.store(state);
     Ok(email)
 }
@@ -88,10 +96,43 @@ fn check_all(
     Ok(checked)
 }
 
+/// Checks that no two contacts would have the same id.
+fn check_ids(state: &AudienceState, contacts: &[CheckedContact]) -> Result<(), String> {
+    let new_ids: HashMap<&AddressKey, &str> = contacts
+        .iter()
+        .map(|checked| (&checked.contact.key, checked.contact.id.as_str()))
+        .collect();
+    let mut seen = HashSet::new();
+    for CheckedContact { contact, path, .. } in contacts {
+        if contact.id.is_empty() {
+            continue;
+        }
+        // A contact that gets another id gives up its own.
+        let is_taken = state
+            .contacts()
+            .owner_of_id(&contact.id)
+            .is_some_and(|owner| {
+                owner.key != contact.key
+                    && new_ids
+                        .get(&owner.key)
+                        .is_none_or(|new_id| new_id.is_empty())
+            });
+        if is_taken || !seen.insert(&contact.id) {
+            let id = printable(&contact.id);
+            return Err(format!(
+                "`{path}id` is `{id}`, which another contact has; choose another id, or leave it out"
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// A seeded contact that can be stored.
 struct CheckedContact {
-    /// Its id is empty until it is stored.
+    /// Its id is empty until it is stored, unless the seed pins it.
     contact: Contact,
+    /// The text before its members in messages, such as `contacts[0].`.
+    path: String,
     engagement: EngagementTimes,
     suppressed: bool,
 }
@@ -113,6 +154,9 @@ impl CheckedContact {
         if let Some((name, value)) = unsupported_property(&seed.properties, dialect) {
             return Err(must_be(&format!("{prefix}{name}"), PROPERTY_VALUE, value));
         }
+        if seed.id.as_deref() == Some("") {
+            return Err(format!("`{prefix}id` must be a string that is not empty"));
+        }
         let complained = seed.reason == Reason::Complaint;
         check_complaint(&seed, prefix)?;
         check_topics(&seed, prefix, topics)?;
@@ -128,7 +172,7 @@ impl CheckedContact {
 
         Ok(Self {
             contact: Contact {
-                id: String::new(),
+                id: seed.id.unwrap_or_default(),
                 key: AddressKey::new(&email),
                 email,
                 first_name: Some(seed.first_name).filter(|name| !name.is_empty()),
@@ -139,6 +183,7 @@ impl CheckedContact {
                 created_at: seed.created_at.unwrap_or(now),
                 answers: seed.answers,
             },
+            path: prefix.to_owned(),
             engagement,
             suppressed: seed.suppressed.unwrap_or(complained),
         })

@@ -21,9 +21,9 @@ impl Service {
     pub(super) fn with_dialect(dialect: Dialect) -> Self {
         Self {
             audience: Audience::new(Settings {
-                full_key: "full".to_owned(),
-                sending_key: "sending".to_owned(),
-                dialect,
+                full_key: Some("full".to_owned()),
+                sending_key: Some("sending".to_owned()),
+                dialect: Some(dialect),
                 ..Settings::default()
             }),
             now: 1_700_000_000,
@@ -66,7 +66,7 @@ impl Service {
             headers: &headers,
             body,
         };
-        let Reply { status, body } = self.audience.handle(&request, self.now);
+        let Reply { status, body, .. } = self.audience.handle(&request, self.now);
         (status, serde_json::from_slice(&body).unwrap())
     }
 

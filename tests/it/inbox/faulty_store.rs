@@ -50,10 +50,13 @@ pub(super) struct FaultyStore {
     fault: Fault,
     is_down: Arc<AtomicBool>,
     /// The newest token that each event was claimed with, for the faults that need it.
-    tokens: Arc<Mutex<HashMap<(String, String), Token>>>,
+    tokens: Arc<Mutex<ByKey<Token>>>,
     /// Bodies that are never deleted.
-    bodies: Arc<Mutex<HashMap<(String, String), Vec<u8>>>>,
+    bodies: Arc<Mutex<ByKey<Vec<u8>>>>,
 }
+
+/// By endpoint and event id.
+type ByKey<T> = HashMap<(String, String), T>;
 
 impl FaultyStore {
     pub(super) fn new(store: MemoryStore, fault: Fault) -> Self {

@@ -541,7 +541,7 @@ async fn an_unknown_path_or_method_is_refused_with_the_reason() {
         ("POST", "stream"),
         ("POST", "requests"),
         ("GET", "endpoints/a"),
-        ("DELETE", "events"),
+        ("PUT", "events"),
         ("GET", "events/a/redeliver"),
         ("POST", "attempts"),
     ] {

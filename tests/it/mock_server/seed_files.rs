@@ -93,7 +93,7 @@ fn a_misspelled_member_panics_where_the_seed_is_given() {
 }
 
 /// Seeds that are refused, each with a part of the message.
-fn invalid_seeds() -> Vec<(Value, &'static str)> {
+pub(crate) fn invalid_seeds() -> Vec<(Value, &'static str)> {
     let contact = |contact: Value| json!({"contacts": [{"email": "a@x.io"}, contact]});
     vec![
         (
@@ -337,9 +337,10 @@ async fn the_seed_in_the_docs_is_valid() {
 
 #[test]
 fn the_output_of_debug_has_no_secret_of_a_seed() {
-    let builder = MockServer::builder().seed(
-        json!({"endpoints": {"crm": {"url": "http://127.0.0.1:9", "secret": "signing-12345"}}}),
-    );
+    let builder = MockServer::builder().seed(json!({
+        "endpoints": {"crm": {"url": "http://127.0.0.1:9", "secret": "signing-12345"}},
+        "keys": {"full": "full-12345", "sending": "sending-12345"},
+    }));
 
     assert!(!format!("{builder:?}").contains("12345"));
 }

@@ -165,7 +165,9 @@ async fn serve(mode: Mode, location: &str, generation: i64) {
         .with_state(application);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    writeln!(std::io::stdout(), "port {port}").unwrap();
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "port {port}").unwrap();
+    drop(output);
     axum::serve(listener, router).await.unwrap();
 }
 
@@ -268,8 +270,8 @@ impl Application {
             let mut connection = rusqlite::Connection::open(path)?;
             connection.busy_timeout(Duration::from_secs(5))?;
             let immediate = rusqlite::TransactionBehavior::Immediate;
-            let mut transaction = connection.transaction_with_behavior(immediate)?;
-            if store.claim_in(&mut transaction, "main", &id).into_inner()? {
+            let transaction = connection.transaction_with_behavior(immediate)?;
+            if store.claim_in(&transaction, "main", &id).into_inner()? {
                 record_in_sqlite(&transaction, id.as_str(), generation)?;
             }
             transaction.commit()?;

@@ -1,0 +1,19 @@
+# The mock as an image with nothing but the program:
+#   docker build -t audience-mock .
+#   docker run --rm -p 4010:4010 audience-mock
+FROM rust:1-alpine AS build
+# The target of this image is musl, so the program is linked statically.
+RUN apk add --no-cache musl-dev
+WORKDIR /audience
+COPY . .
+RUN cargo build --locked --release --no-default-features --features mock-server --bin audience-mock \
+    && strip target/release/audience-mock
+
+FROM scratch
+COPY --from=build /audience/target/release/audience-mock /audience-mock
+# Everybody who can reach the container can control the mock. Publish the port to loopback or to a test network only.
+ENV AUDIENCE_MOCK_HOST=0.0.0.0 AUDIENCE_MOCK_PORT=4010 AUDIENCE_MOCK_LOG=pretty
+EXPOSE 4010
+USER 65534:65534
+HEALTHCHECK --interval=5s --timeout=3s --start-interval=100ms --start-period=5s CMD ["/audience-mock", "clock"]
+ENTRYPOINT ["/audience-mock"]

@@ -1,0 +1,74 @@
+// A newsletter: people sign up, and whoever cannot be reached gets no further mail.
+
+import { createHmac, timingSafeEqual } from "node:crypto";
+import { createServer } from "node:http";
+
+/** The service refused a request. `status` is the HTTP status. */
+export class Refused extends Error {
+  constructor(status, message) {
+    super(`${status}: ${message}`);
+    this.status = status;
+  }
+}
+
+export class Newsletter {
+  unreachable = new Set();
+  #seenEvents = new Set();
+
+  constructor(serviceUrl, key, wait = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000))) {
+    Object.assign(this, { serviceUrl, key, wait });
+  }
+
+  /** Stores the contact, records the consent, and sends a welcome. Returns the id of the mail. */
+  async signUp(address, firstName) {
+    await this.#send("POST", "/contacts", { email: address, first_name: firstName });
+    await this.#send("POST", `/contacts/${encodeURIComponent(address)}/subscribe`, { topic: "news" });
+    const mail = { from: "news@example.com", to: address, subject: `Welcome, ${firstName}` };
+    return (await this.#send("POST", "/emails", mail)).id;
+  }
+
+  /** Acts on an event of the service, once: the service may deliver it several times. */
+  handle({ id, type, data }) {
+    if (this.#seenEvents.has(id)) return;
+    this.#seenEvents.add(id);
+    const bounced = type === "email.bounced" && data.bounce_type === "Permanent";
+    if (bounced || type === "email.complained") this.unreachable.add(data.to);
+  }
+
+  async #send(method, path, body, attempts = 3) {
+    for (;;) {
+      attempts -= 1;
+      const response = await fetch(this.serviceUrl + path, {
+        method,
+        headers: { authorization: `Bearer ${this.key}`, "content-type": "application/json" },
+        body: JSON.stringify(body),
+      });
+      if (response.ok) return response.json();
+      const text = await response.text();
+      if (response.status !== 503 || attempts === 0) throw new Refused(response.status, text);
+      await this.wait(Number(response.headers.get("retry-after") ?? 1));
+    }
+  }
+}
+
+/** Whether the service sent this delivery, and lately: a MAC over the raw body, compared in constant time. */
+export function isGenuine(secret, headers, body, now) {
+  const timestamp = headers["webhook-timestamp"] ?? "";
+  const mac = createHmac("sha256", secret).update(`${timestamp}.`).update(body).digest("hex");
+  const signature = Buffer.from(headers["webhook-signature"] ?? "");
+  if (signature.length !== mac.length || !timingSafeEqual(signature, Buffer.from(mac))) return false;
+  return /^\d+$/.test(timestamp) && Math.abs(now - Number(timestamp)) <= 300;
+}
+
+/** Starts a server for deliveries. Resolves when it listens. */
+export function serveWebhooks(newsletter, secret, port = 0) {
+  const server = createServer(async (request, response) => {
+    const chunks = [];
+    for await (const chunk of request) chunks.push(chunk);
+    const body = Buffer.concat(chunks);
+    const genuine = isGenuine(secret, request.headers, body, Date.now() / 1000);
+    if (genuine) newsletter.handle(JSON.parse(body));
+    response.writeHead(genuine ? 204 : 401).end();
+  });
+  return new Promise((resolve) => server.listen(port, "127.0.0.1", () => resolve(server)));
+}

@@ -1,0 +1,52 @@
+//! The sample tests in `examples/other-languages`, against the program that was just built.
+
+use std::process::{Command, Stdio};
+
+use crate::support::skip;
+
+#[test]
+fn the_sample_tests_in_python_pass() {
+    if !is_installed("python3") {
+        return skip("the sample tests in Python: python3 is not installed");
+    }
+    let output = passes(
+        "python3",
+        &["-B", "examples/other-languages/python/run_tests.py"],
+    );
+
+    assert!(
+        output.contains("6 passed") || output.contains("Ran 6 tests"),
+        "{output}"
+    );
+}
+
+#[test]
+fn the_sample_tests_in_javascript_pass() {
+    if !is_installed("node") {
+        return skip("the sample tests in JavaScript: node is not installed");
+    }
+    let output = passes("node", &["--test", "examples/other-languages/node/"]);
+
+    assert!(output.contains("pass 6"), "{output}");
+}
+
+/// Runs sample tests, which must pass. Returns what they printed.
+fn passes(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program)
+        .args(arguments)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env("AUDIENCE_MOCK_PROGRAM", env!("CARGO_BIN_EXE_audience-mock"))
+        .env("no_proxy", "*")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let printed = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    assert!(output.status.success(), "{printed}");
+    printed
+}
+
+fn is_installed(program: &str) -> bool {
+    let mut command = Command::new(program);
+    let version = command.arg("--version").stdin(Stdio::null()).output();
+    version.is_ok_and(|output| output.status.success())
+}
