@@ -11,6 +11,8 @@
     reason = "a command-line program prints its messages"
 )]
 
+mod examine;
+
 use std::ffi::OsStr;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -28,7 +30,10 @@ use http::{HeaderName, Uri};
 /// A mock of the service, for tests in any language
 #[derive(Parser)]
 #[command(name = "audience-mock", version, args_override_self = true, after_help = CONTROL)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Options {
+    #[command(subcommand)]
+    command: Option<Subcommands>,
     /// Port to listen on; 0 takes any free port
     #[arg(long, value_name = "N", default_value_t = 0)]
     port: u16,
@@ -67,13 +72,23 @@ pub(crate) struct Options {
     webhooks: Vec<Webhook>,
 }
 
+#[derive(clap::Subcommand)]
+enum Subcommands {
+    /// Examine a receiver of webhooks: send it deliveries, genuine and forged, and grade the responses
+    Examine(examine::ExamineOptions),
+}
+
 const CONTROL: &str = "\
 The first line of the output is `listening on URL`. The mock runs until it is interrupted. Tests control it through the
 calls below /_mock/, which need no key.";
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let builder = Options::parse().into_builder();
+    let mut options = Options::parse();
+    if let Some(Subcommands::Examine(options)) = options.command.take() {
+        return examine::examine(options).await;
+    }
+    let builder = options.into_builder();
     let server = match builder.try_start().await {
         Ok(server) => server,
         Err(error) => {

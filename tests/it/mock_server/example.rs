@@ -7,7 +7,9 @@ use clap::Parser;
 mod program;
 
 fn configure(arguments: &[&str]) -> Result<(), String> {
-    let arguments = ["audience-mock"].into_iter().chain(arguments.iter().copied());
+    let arguments = ["audience-mock"]
+        .into_iter()
+        .chain(arguments.iter().copied());
     let parsed = program::Options::try_parse_from(arguments);
     parsed.map(|_| ()).map_err(|error| error.to_string())
 }
