@@ -16,7 +16,7 @@ const UNUSABLE: u8 = 2;
 #[derive(Args)]
 #[command(after_help = EXPLANATION)]
 pub(crate) struct ExamineOptions {
-    /// URL of the receiver, such as http://localhost:3000/hook
+    /// URL of the receiver; it has to start with `http://`
     #[arg(value_name = "URL")]
     url: String,
     /// Signing secret of the receiver
@@ -41,7 +41,7 @@ pub(crate) struct ExamineOptions {
 }
 
 const EXPLANATION: &str = "\
-Sends the receiver about 60 deliveries, genuine and forged, and grades the responses. Examine a receiver of a test system
+Sends the receiver about 70 deliveries, genuine and forged, and grades the responses. Examine a receiver of a test system
 only: it acts on the genuine events. Their ids start with evt_examine_ and are new each time.
 
 Exit status: 0 if no check failed, 1 if one failed, 2 if the receiver could not be examined.";
@@ -126,7 +126,7 @@ fn junit(examination: &Examination) -> Report {
     report
 }
 
-/// JUnit has no warnings: they are successes, and their text is in the output of the case.
+/// This form has no warnings: they are successes, and their text is in the output of the case.
 fn status(report: &CheckReport) -> TestCaseStatus {
     match report.verdict {
         Verdict::Failed => {

@@ -14,14 +14,15 @@ use super::run::Run;
 
 /// The pace of [`slow_body`]: 3 s in all.
 const SLOW: Pace = Pace::Pieces(7, Duration::from_millis(500));
-/// How long a receiver has to respond to half of a body.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a receiver has to respond to half of a body, and to close the connection after that.
+const PATIENCE: Duration = Duration::from_secs(5);
+const CLOSING: Duration = Duration::from_millis(500);
 /// The length of a status line up to its code.
 const STATUS_LINE: usize = "HTTP/1.1 200".len();
 
 pub(super) async fn slow_body(run: &Run) -> Grade {
     let event = run.event();
-    let outcome = run.deliver_at_pace(&event, SLOW).await;
+    let outcome = run.deliver_slowly(&event, SLOW).await;
     let remedy = "Read until the whole body of Content-Length bytes has arrived: one read may return a part of it. Give a body at \
         least 5 s.";
     let delivery = "A genuine delivery whose body arrived in pieces over 3 s";
@@ -88,6 +89,10 @@ async fn send_half(run: &Run, event: &SampleEvent) -> Option<u16> {
                 Ok(read) => length += read,
             }
         }
+        // A connection that is closed before the receiver has written everything is an error in its log.
+        let mut nowhere = tokio::io::sink();
+        let rest = tokio::io::copy(&mut stream, &mut nowhere);
+        let _ = tokio::time::timeout(CLOSING, rest).await;
         status_of(&response[..length])
     };
     tokio::time::timeout(PATIENCE, exchange)

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, DATE, HOST, RETRY_AFTER, USER_AGENT};
@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 
-use super::http_date;
+use super::receiver_clock;
 use crate::mock::delivery::endpoint_url::EndpointUrl;
 use crate::mock::delivery::post::error_chain;
 
@@ -63,6 +63,16 @@ impl Outcome {
     pub(super) fn is_success(&self) -> bool {
         self.status()
             .is_some_and(|status| (200..300).contains(&status))
+    }
+
+    /// Returns how long to wait before the same request, if the receiver asks for patience.
+    pub(super) fn asked_delay(&self) -> Option<Duration> {
+        match self {
+            Self::Response(response) if matches!(response.status, 429 | 503) => {
+                response.retry_after
+            }
+            _ => None,
+        }
     }
 }
 
@@ -177,7 +187,7 @@ fn received(head: &response::Parts, body: Bytes, elapsed: Duration) -> Received 
         retry_after: header(RETRY_AFTER)
             .and_then(|text| text.parse().ok())
             .map(Duration::from_secs),
-        date: header(DATE).and_then(http_date::parse),
+        date: header(DATE).and_then(receiver_clock::parse_date),
         body,
     }
 }
@@ -269,50 +279,9 @@ impl Body for PacedBody {
     }
 }
 
-/// Returns how far the clock of a receiver is from this machine's, in seconds, given a `Date` that it sent between two
-/// times. Zero if the difference can be rounding: a `Date` has whole seconds, and servers renew it once a second.
-pub(super) fn clock_skew(date: u64, before: SystemTime, after: SystemTime) -> i64 {
-    let seconds = |time: SystemTime| {
-        let since = time.duration_since(SystemTime::UNIX_EPOCH);
-        since.map_or(0, |since| {
-            i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
-        })
-    };
-    let date = i64::try_from(date).unwrap_or(i64::MAX);
-    let (earliest, latest) = (seconds(before), seconds(after));
-    if date > latest {
-        date - latest
-    } else if date.saturating_add(2) < earliest {
-        date.saturating_add(2) - earliest
-    } else {
-        0
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(seconds: u64) -> SystemTime {
-        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
-    }
-
-    #[test]
-    fn a_clock_differs_only_by_more_than_rounding_explains() {
-        for (date, skew) in [
-            (100, 0),
-            (99, 0),
-            (98, 0),
-            (97, -1),
-            (101, 0),
-            (102, 1),
-            (400, 299),
-        ] {
-            assert_eq!(clock_skew(date, at(100), at(101)), skew, "{date}");
-        }
-        assert!(clock_skew(u64::MAX, at(0), at(1)) > 0);
-        assert!(clock_skew(0, at(1_700_000_000), at(1_700_000_000)) < 0);
-    }
 
     #[test]
     fn a_retry_after_that_is_not_a_number_of_seconds_is_ignored() {

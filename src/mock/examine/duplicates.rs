@@ -21,24 +21,23 @@ const HEAD_START: Duration = Duration::from_millis(300);
 /// How long after the first attempt the later one is made. Timestamps have whole seconds, so it differs.
 const LATER: Duration = Duration::from_millis(2_200);
 
+/// How long a receiver may be at an event after it has responded to one of its deliveries.
+const BUSY: Duration = Duration::from_secs(2);
+
 const REMEDY: &str = "Respond with a 2xx to an event that was handled before, and do nothing else.";
 
 /// The same headers and body again, as soon as the first response is there.
 pub(super) async fn duplicate(run: &Run) -> Grade {
     let event = run.event();
     let headers = run.signed(&event);
-    let first = run
-        .post(Outgoing::post(headers.clone(), event.body.clone()))
-        .await;
+    let request = || Outgoing::post(headers.clone(), event.body.clone());
+    let first = run.post_patiently(request).await;
     let first = accepted(&first, "A genuine delivery", REMEDY, run.timeout);
     if !first.findings.is_empty() {
         return first;
     }
 
-    let mut again = run.post(Outgoing::post(headers, event.body.clone())).await;
-    if is_busy(&again) {
-        again = run.deliver(&event).await;
-    }
+    let again = once_more(run, request).await;
 
     let grade = accepted(&again, "The same delivery again", REMEDY, run.timeout);
     with_expectation(grade, &event, Effect::Once)
@@ -113,6 +112,16 @@ fn summarize(outcomes: &[Outcome]) -> String {
         .map(|group| format!("{} × {}", group.len(), group[0]))
         .collect();
     groups.join(", ")
+}
+
+/// Repeats a delivery. The receiver may still be at the one before.
+async fn once_more(run: &Run, request: impl Fn() -> Outgoing) -> Outcome {
+    let outcome = run.post_patiently(&request).await;
+    if !is_busy(&outcome) {
+        return outcome;
+    }
+    tokio::time::sleep(BUSY).await;
+    run.post_patiently(request).await
 }
 
 /// Whether the receiver says that another attempt is still at it.

@@ -61,8 +61,8 @@ impl Examination {
         self.with_verdict(Verdict::Failed).next().is_none()
     }
 
-    /// Returns whether the receiver responded to a delivery at all. If not, nothing but
-    /// [`Check::Reachable`] was examined.
+    /// Returns whether there is a receiver at the URL. If not, nothing but [`Check::Reachable`] was examined, and its
+    /// finding says why: no connection, no HTTP, another path, or an unusable URL or secret.
     #[must_use]
     pub fn reached(&self) -> bool {
         self.verdict(Check::Reachable) != Some(Verdict::Failed)

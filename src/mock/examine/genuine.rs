@@ -16,7 +16,17 @@ const LARGE: usize = 1_000_000;
 
 /// An event of a type that the receiver cannot know.
 pub(super) async fn unknown_type(run: &Run) -> Grade {
-    let event = run.event_of(EventType::from("email.snoozed"));
+    // A new type of mail that the sender sent would have this shape (interface section 6.3).
+    let data = json!({
+        "email_id": "eml_examine",
+        "from": "sender@example.com",
+        "to": "recipient@example.com",
+        "subject": "A message of the examination",
+        "bounce_type": "",
+        "detail": "",
+    });
+    let event_type = EventType::from("email.snoozed");
+    let event = SampleEvent::with_data(run.id(), event_type, now(), &data);
     let outcome = run.deliver(&event).await;
     let remedy = "Respond with a 2xx to a type that you do not know, and ignore it: the service may add types.";
     let grade = accepted(

@@ -11,11 +11,11 @@ mod examine_receiver;
 mod forgeries;
 mod genuine;
 mod grade;
-mod http_date;
 mod misreadings;
 mod opening;
 mod opening_result;
 mod probe;
+mod receiver_clock;
 mod refused_everything;
 mod response_grade;
 mod run;
@@ -29,7 +29,7 @@ pub use grade::{Finding, Verdict};
 
 /// Examines a receiver of webhooks, in any language.
 ///
-/// The receiver gets about 60 deliveries that are signed with `secret`: genuine ones of all types, duplicates, forgeries,
+/// The receiver gets about 70 deliveries that are signed with `secret`: genuine ones of all types, duplicates, forgeries,
 /// old ones, slow ones. [`Check`] lists them all. The [`Examination`] says for each check whether the receiver passed,
 /// and for each fault what is wrong, why it matters and what to do.
 ///

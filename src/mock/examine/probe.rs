@@ -16,6 +16,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const SETTLING: Duration = Duration::from_secs(5);
 /// How long a double may come after the first.
 const GRACE: Duration = Duration::from_millis(300);
+/// How long all questions may take.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
 
 const PROTOCOL: &str = "Respond to `GET PROBE?event=ID` with the status 200 and JSON such as {\"count\": 1}: how often the application \
@@ -32,6 +34,15 @@ struct Answer {
 
 /// Asks for each expectation of each grade and adds what is wrong to it. Returns the grade of [`Check::Probe`].
 pub(super) async fn ask(url: &EndpointUrl, grades: &mut [(Check, Grade)]) -> Grade {
+    let asked = tokio::time::timeout(TIME_LIMIT, ask_all(url, grades)).await;
+    asked.unwrap_or_else(|_| {
+        unusable(format!(
+            "The probe did not answer all questions within {TIME_LIMIT:?}."
+        ))
+    })
+}
+
+async fn ask_all(url: &EndpointUrl, grades: &mut [(Check, Grade)]) -> Grade {
     // An application may act after it has responded: wait for what is missing, then for what is too much.
     let until = Instant::now() + SETTLING;
     for (_, grade) in grades.iter() {

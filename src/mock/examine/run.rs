@@ -7,9 +7,10 @@ use std::time::{Duration, SystemTime};
 use http::HeaderMap;
 use tokio::time::Instant;
 
-use super::delivery::{self, Outcome, Outgoing, Pace, clock_skew};
+use super::delivery::{self, Outcome, Outgoing, Pace};
 use super::event_bodies::SampleEvent;
 use super::grade::{Effect, Expectation};
+use super::receiver_clock::clock_skew;
 use crate::Timestamp;
 use crate::mock::delivery::endpoint_url::EndpointUrl;
 use crate::webhooks::{EventType, Signer};
@@ -117,36 +118,38 @@ impl Run {
     }
 
     /// Delivers an event as the service does.
-    ///
-    /// A receiver that asks for patience, with a 429 or 503 and `Retry-After`, gets another attempt.
     pub(super) async fn deliver(&self, event: &SampleEvent) -> Outcome {
-        self.deliver_at_pace(event, Pace::AtOnce).await
+        let request = || Outgoing::post(self.signed(event), event.body.clone());
+        let outcome = self.post_patiently(request).await;
+        if let Outcome::Response(response) = &outcome {
+            self.slowest.set(self.slowest.get().max(response.elapsed));
+        }
+        outcome
     }
 
-    pub(super) async fn deliver_at_pace(&self, event: &SampleEvent, pace: Pace) -> Outcome {
+    /// Delivers an event whose body arrives in pieces.
+    pub(super) async fn deliver_slowly(&self, event: &SampleEvent, pace: Pace) -> Outcome {
+        self.post_patiently(|| Outgoing {
+            pace,
+            ..Outgoing::post(self.signed(event), event.body.clone())
+        })
+        .await
+    }
+
+    /// Posts a request that has to be accepted.
+    ///
+    /// A receiver that asks for patience, with a 429 or 503 and `Retry-After`, gets another.
+    pub(super) async fn post_patiently(&self, request: impl Fn() -> Outgoing) -> Outcome {
         let mut retries = 0;
         loop {
-            let mut request = Outgoing::post(self.signed(event), event.body.clone());
-            request.pace = pace;
-            let outcome = self.post(request).await;
-            let wait = match &outcome {
-                Outcome::Response(response) if matches!(response.status, 429 | 503) => {
-                    response.retry_after
-                }
-                _ => None,
-            };
-            match wait {
+            let outcome = self.post(request()).await;
+            match outcome.asked_delay() {
                 Some(wait) if retries < RETRIES && self.retries.get() < ALL_RETRIES => {
                     retries += 1;
                     self.retries.set(self.retries.get() + 1);
                     tokio::time::sleep(wait.min(LONGEST_WAIT)).await;
                 }
-                _ => {
-                    if let (Outcome::Response(response), Pace::AtOnce) = (&outcome, pace) {
-                        self.slowest.set(self.slowest.get().max(response.elapsed));
-                    }
-                    return outcome;
-                }
+                _ => return outcome,
             }
         }
     }

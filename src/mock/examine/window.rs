@@ -18,6 +18,9 @@ const FAR: i64 = 900;
 /// How often a delivery is repeated whose response took too long to tell.
 const ATTEMPTS: usize = 4;
 
+/// The longest wait for a receiver that asks for patience.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+
 const REPLAY: &str = "Everybody who has seen one genuine delivery, in a log for example, can send it again as long as the window \
     lasts, and the application acts on old news (interface section 5).";
 const CHECK: &str = "After the signature, compare webhook-timestamp with the current time, and respond with 401 if they differ by more \
@@ -116,6 +119,10 @@ async fn at_the_edge(
         let signed = SystemTime::now();
         let outcome = deliver_at(run, &event, signed, offset).await;
         let arrived = SystemTime::now();
+        if let Some(wait) = outcome.asked_delay() {
+            tokio::time::sleep(wait.min(LONGEST_WAIT)).await;
+            continue;
+        }
         if !unexpected(&outcome) || stayed_on_its_side(signed, arrived, offset) {
             return Some((event, outcome));
         }

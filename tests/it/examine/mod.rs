@@ -4,6 +4,7 @@ mod faults;
 mod faulty_receiver;
 mod good_receivers;
 mod hostile;
+mod patience;
 mod program;
 mod python;
 
@@ -18,6 +19,11 @@ fn found(examination: &Examination) -> Vec<Check> {
         .filter(|report| report.verdict >= Verdict::Warning)
         .map(|report| report.check)
         .collect()
+}
+
+/// Whether the tests may take minutes.
+fn is_long() -> bool {
+    std::env::var_os("AUDIENCE_LONG_TESTS").is_some()
 }
 
 /// The report in one line.
