@@ -43,7 +43,8 @@ async fn a_receiver_may_respond_503_while_another_attempt_is_at_the_event() {
     let url = serve(move |id, _| {
         let done = Arc::clone(&done);
         async move {
-            match done.lock().unwrap().get(&id) {
+            let state = done.lock().unwrap().get(&id).copied();
+            match state {
                 Some(true) => return StatusCode::OK.into_response(),
                 Some(false) => return try_later(StatusCode::SERVICE_UNAVAILABLE),
                 None => done.lock().unwrap().insert(id.clone(), false),
