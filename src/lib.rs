@@ -54,6 +54,7 @@
 //! - [Moving a list here]: a CSV file from another service, with the consent of everybody in it.
 //! - [Receiving webhooks]: behind axum, actix-web, hyper, AWS Lambda or a proxy.
 //! - [Testing your application]: contacts in any state, faults, five hours in a second.
+//! - [Examine your receiver]: deliveries, genuine and forged, for a receiver in any language.
 //! - [Errors and retries]: what a failed call means, and what to do in a web handler.
 //! - [Other languages]: the mock server from a shell and from Python.
 //!
@@ -99,6 +100,7 @@
 //! [Moving a list here]: https://docs.rs/audience/latest/audience/guides/moving_a_list/index.html
 //! [Receiving webhooks]: https://docs.rs/audience/latest/audience/guides/receiving_webhooks/index.html
 //! [Testing your application]: https://docs.rs/audience/latest/audience/guides/testing/index.html
+//! [Examine your receiver]: https://docs.rs/audience/latest/audience/guides/examine/index.html
 //! [Errors and retries]: https://docs.rs/audience/latest/audience/guides/errors/index.html
 //! [Other languages]: https://docs.rs/audience/latest/audience/guides/other_languages/index.html
 

@@ -6,6 +6,7 @@
 //! - [Moving a list here][moving_a_list]: a CSV file from another service, with the consent of everybody in it.
 //! - [Receiving webhooks in production][receiving_webhooks]: each event once, on which store, behind which server.
 //! - [Testing your application][testing]: contacts in any state, faults, hours that pass at once, deliveries.
+//! - [Examine your receiver][examine]: what is wrong with a receiver of webhooks, in any language.
 //! - [Errors and retries][errors]: what a failed call means, and the settings for a web handler.
 //! - [Other languages][other_languages]: the mock server from a shell and from Python.
 //!
@@ -33,6 +34,7 @@ guides! {
     moving_a_list: "moving-a-list.md",
     receiving_webhooks: "receiving-webhooks.md",
     testing: "testing.md",
+    examine: "examine.md",
     errors: "errors.md",
     other_languages: "other-languages.md",
 }

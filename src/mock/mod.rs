@@ -120,6 +120,9 @@
 //! With a stopped clock, an endpoint receives one event at a time, in the same order on every run. With a running
 //! clock, it receives up to 16 at once, and all endpoints together up to 64.
 //!
+//! [`examine`](examine()) does the opposite: it sends a receiver deliveries that it has to accept and others that it
+//! has to refuse, and says what is wrong with it.
+//!
 //! # Mail
 //!
 //! `POST /emails` takes `from`, `to` (an address or several), `subject` and anything else.
@@ -264,6 +267,7 @@ mod control;
 mod delivery;
 mod delivery_methods;
 mod description;
+mod examine;
 mod exchange;
 mod faults;
 mod handled_request;
@@ -288,6 +292,9 @@ pub use builder::MockServerBuilder;
 pub use clock::MockClock;
 pub use clock_move::ClockMove;
 pub use delivery::{DeliveryAttempt, DeliveryFault, SigningClock};
+pub use examine::{
+    Check, CheckReport, Examination, ExamineReceiver, Finding, UnknownCheck, Verdict, examine,
+};
 pub use faults::Fault;
 pub use handled_request::HandledRequest;
 pub use journal::RecordedRequest;

@@ -5,6 +5,7 @@
 )]
 
 mod client;
+mod examine;
 mod examples;
 mod export;
 mod guides;

@@ -11,6 +11,7 @@
 mod commands;
 mod control_plane;
 mod duration;
+mod examine;
 mod options;
 mod request_log;
 mod serve;
@@ -28,11 +29,13 @@ use self::options::Options;
 async fn main() -> ExitCode {
     let options = Options::parse();
     let result = match options.command {
-        None => serve::serve(options.serve).await,
+        None => serve::serve(options.serve)
+            .await
+            .map(|()| ExitCode::SUCCESS),
         Some(command) => commands::run(command).await,
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(problem) => {
             // Nobody reads it if standard error is closed.
             let _ = writeln!(std::io::stderr(), "audience-mock: {problem}");

@@ -6,6 +6,7 @@ mod backoff;
 pub(super) mod deliveries;
 mod delivery_fault;
 pub(super) mod delivery_fault_json;
+pub(super) mod endpoint_url;
 pub(super) mod endpoints;
 pub(super) mod event;
 mod event_store;

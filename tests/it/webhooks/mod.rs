@@ -8,7 +8,7 @@ mod handlers;
 mod history;
 mod lambda;
 mod mail;
-mod receivers;
+pub(crate) mod receivers;
 mod refusals;
 mod requests;
 mod runners;

@@ -7,11 +7,14 @@ mod output;
 mod seed;
 mod trigger;
 
+use std::process::ExitCode;
+
 use clap::{Args, Subcommand};
 use http::Method;
 
 use self::output::Output;
 use crate::control_plane::MockUrl;
+use crate::examine::{ExamineOptions, examine};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -33,6 +36,8 @@ pub(crate) enum Command {
     Seed(seed::SeedOptions),
     /// Print the JSON Schema of a seed file
     Schema,
+    /// Examine a receiver of webhooks: send it deliveries, genuine and forged, and grade the responses
+    Examine(ExamineOptions),
 }
 
 /// The mock that a command talks to, and how it prints the response.
@@ -52,26 +57,28 @@ pub(crate) struct Target {
     json: bool,
 }
 
-/// Runs a command.
+/// Runs a command, and returns the exit status.
 ///
 /// # Errors
 ///
 /// Fails if no mock listens, if it refuses the call, or if the result cannot be printed.
-pub(crate) async fn run(command: Command) -> Result<(), String> {
+pub(crate) async fn run(command: Command) -> Result<ExitCode, String> {
     match command {
-        Command::Trigger(options) => trigger::trigger(options).await,
-        Command::Clock(options) => clock::clock(options).await,
-        Command::Fault(options) => fault::fault(options).await,
-        Command::Events(target) => lists::events(&target).await,
-        Command::Attempts(target) => lists::attempts(&target).await,
-        Command::Requests(target) => lists::requests(&target).await,
+        Command::Trigger(options) => trigger::trigger(options).await?,
+        Command::Clock(options) => clock::clock(options).await?,
+        Command::Fault(options) => fault::fault(options).await?,
+        Command::Events(target) => lists::events(&target).await?,
+        Command::Attempts(target) => lists::attempts(&target).await?,
+        Command::Requests(target) => lists::requests(&target).await?,
         Command::Reset(target) => {
             let response = target.url.call(Method::POST, "reset", None).await?;
-            Output::new(target.json).done(&response, "the mock is as it was started")
+            Output::new(target.json).done(&response, "the mock is as it was started")?;
         }
-        Command::Seed(options) => seed::seed(options).await,
+        Command::Seed(options) => seed::seed(options).await?,
         Command::Schema => {
-            output::print(include_str!("../../../../fixtures/mock/seed.schema.json"))
+            output::print(include_str!("../../../../fixtures/mock/seed.schema.json"))?;
         }
+        Command::Examine(options) => return Ok(examine(options).await),
     }
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,0 +1,129 @@
+//! The URL that deliveries are posted to.
+
+use std::net::Ipv6Addr;
+
+use http::Uri;
+use http::uri::{Authority, PathAndQuery};
+
+/// An `http://…` URL, split into what a connection and a request need.
+#[derive(Clone, Debug)]
+pub(in crate::mock) struct EndpointUrl {
+    /// Without the brackets of an IPv6 address.
+    pub(in crate::mock) host: String,
+    pub(in crate::mock) port: u16,
+    /// The value of the `Host` header.
+    pub(in crate::mock) authority: String,
+    pub(in crate::mock) path_and_query: String,
+}
+
+impl EndpointUrl {
+    /// Parses a URL.
+    ///
+    /// # Errors
+    ///
+    /// A message for the test's author, if it is not a plain `http://…` URL.
+    pub(in crate::mock) fn parse(url: &str) -> Result<Self, String> {
+        let uri: Uri = url
+            .parse()
+            .map_err(|error| format!("{url:?} is not a valid endpoint URL: {error}"))?;
+        match uri.scheme_str() {
+            Some("http") => {}
+            Some("https") => return Err(format!("{url:?}: the mock delivers over http only")),
+            _ => {
+                return Err(format!(
+                    "{url:?} is not a valid endpoint URL: it does not start with http://"
+                ));
+            }
+        }
+        let Some(authority) = uri
+            .authority()
+            .filter(|authority| !authority.as_str().contains('@'))
+        else {
+            return Err(format!(
+                "{url:?}: the mock does not support a user name in an endpoint URL"
+            ));
+        };
+        let (host, port) =
+            host_and_port(authority).map_err(|problem| format!("{url:?}: {problem}"))?;
+
+        Ok(Self {
+            host,
+            port,
+            authority: authority.to_string(),
+            path_and_query: match uri.path_and_query().map_or("", PathAndQuery::as_str) {
+                path if path.starts_with('/') => path.to_owned(),
+                query => format!("/{query}"),
+            },
+        })
+    }
+}
+
+/// Returns the host, without the brackets of an IPv6 address, and the port. Default: port 80.
+fn host_and_port(authority: &Authority) -> Result<(String, u16), String> {
+    let host = authority.host();
+    // `http` accepts any text after the colon, and then returns no port.
+    let port = match authority.port_u16() {
+        None if authority.as_str() == host => 80,
+        None | Some(0) => return Err("the port must be a number from 1 to 65535".into()),
+        Some(port) => port,
+    };
+    let Some(bracketed) = host.strip_prefix('[') else {
+        return Ok((host.to_owned(), port));
+    };
+    let address = bracketed.trim_end_matches(']');
+    match address.parse::<Ipv6Addr>() {
+        Ok(_) => Ok((address.to_owned(), port)),
+        Err(_) => Err(format!("{address:?} is not a valid IPv6 address")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unusable_endpoint_url_is_refused_with_the_reason() {
+        for (url, reason) in [
+            ("https://example.com/hook", "over http only"),
+            ("ftp://example.com", "does not start with http://"),
+            ("/hook", "does not start with http://"),
+            ("http://", "is not a valid endpoint URL"),
+            ("http://user@example.com/", "user name"),
+            ("http://127.0.0.1:8080x/hook", "from 1 to 65535"),
+            ("http://127.0.0.1:99999/hook", "from 1 to 65535"),
+            ("http://127.0.0.1:-1/hook", "from 1 to 65535"),
+            ("http://127.0.0.1:0/hook", "from 1 to 65535"),
+            ("http://127.0.0.1:/hook", "from 1 to 65535"),
+            ("http://[::1]:8080x/hook", "from 1 to 65535"),
+            ("http://[::1]8080/hook", "from 1 to 65535"),
+            ("http://[127.0.0.1]/hook", "is not a valid IPv6 address"),
+            ("http://[::1/hook", "is not a valid endpoint URL"),
+            ("http://a b/hook", "is not a valid endpoint URL"),
+        ] {
+            let error = EndpointUrl::parse(url).unwrap_err();
+
+            assert!(error.contains(reason), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_url_is_split_into_host_port_and_path() {
+        let target = EndpointUrl::parse("http://[::1]:8080/hook?a=b").unwrap();
+        let plain = EndpointUrl::parse("http://localhost").unwrap();
+        let query = EndpointUrl::parse("http://localhost:4000?token=1").unwrap();
+
+        assert_eq!((&*target.host, target.port), ("::1", 8080));
+        assert_eq!(
+            (&*target.authority, &*target.path_and_query),
+            ("[::1]:8080", "/hook?a=b")
+        );
+        assert_eq!(
+            (&*plain.host, plain.port, &*plain.path_and_query),
+            ("localhost", 80, "/")
+        );
+        assert_eq!(
+            (&*query.authority, &*query.path_and_query),
+            ("localhost:4000", "/?token=1")
+        );
+    }
+}

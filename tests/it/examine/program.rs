@@ -1,0 +1,107 @@
+//! `audience-mock examine`.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use super::faulty_receiver::{FaultyReceiver, Planted};
+use crate::support::closed_url;
+use crate::support::receiver::SECRET;
+
+/// Runs `audience-mock examine` with these arguments and the secret in the environment.
+async fn examine(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_audience-mock"));
+    command
+        .arg("examine")
+        .args(arguments)
+        .env("AUDIENCE_WEBHOOK_SECRET", SECRET);
+    tokio::task::spawn_blocking(move || command.output())
+        .await
+        .unwrap()
+        .unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_exit_status_says_whether_the_receiver_passed() {
+    let good = FaultyReceiver::start(None).await;
+    let bad = FaultyReceiver::start(Some(Planted::IgnoresTheTimestamp)).await;
+
+    let passed = examine(&[&good.url, "--probe", &good.probe]).await;
+    let failed = examine(&[&bad.url, "--only", "stale,early"]).await;
+    let unreachable = examine(&[&closed_url()]).await;
+    let unusable = examine(&["ftp://localhost"]).await;
+    let unknown = examine(&[&good.url, "--only", "no-such-check"]).await;
+
+    assert_eq!(passed.status.code(), Some(0), "{}", stdout(&passed));
+    assert!(stdout(&passed).contains("PASSED: 29 checks, 29 passed, 0 failed"));
+    assert_eq!(failed.status.code(), Some(1), "{}", stdout(&failed));
+    assert!(stdout(&failed).contains("accepted a delivery that was signed 301 s ago"));
+    assert_eq!(unreachable.status.code(), Some(2));
+    assert!(stdout(&unreachable).contains("Nothing listens at"));
+    assert_eq!(unusable.status.code(), Some(2));
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("there is no check of this name"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_file_is_written_beside_the_table() {
+    let receiver = FaultyReceiver::start(Some(Planted::IgnoresTheTimestamp)).await;
+    let junit = file("junit.xml");
+    let json = file("report.json");
+    let only = "stale,duplicate,not-json";
+
+    for (format, file) in [("junit", &junit), ("json", &json)] {
+        let file = file.to_str().unwrap();
+        let arguments = ["--only", only, "--format", format, "--output", file];
+        let output = examine(&[&[&*receiver.url], &arguments[..]].concat()).await;
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stdout(&output).starts_with("The receiver at http://127.0.0.1:"));
+    }
+
+    let xml = fs::read_to_string(&junit).unwrap();
+    assert!(
+        xml.contains(r#"tests="4" skipped="1" errors="0" failures="1""#),
+        "{xml}"
+    );
+    assert!(
+        xml.contains(r#"<failure message="The receiver accepted a delivery"#),
+        "{xml}"
+    );
+    let report: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    assert_eq!(report["passed"], false);
+    for file in [junit, json] {
+        fs::remove_file(file).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_report_that_cannot_be_written_is_an_error() {
+    let output = examine(&[&closed_url(), "--output", "/no-such-directory/report"]).await;
+
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("could not write /no-such-directory"));
+}
+
+#[tokio::test]
+async fn a_missing_secret_is_a_usage_error() {
+    let output = tokio::task::spawn_blocking(|| {
+        Command::new(env!("CARGO_BIN_EXE_audience-mock"))
+            .args(["examine", "http://127.0.0.1:9/hook"])
+            .env_remove("AUDIENCE_WEBHOOK_SECRET")
+            .output()
+    });
+    let output = output.await.unwrap().unwrap();
+
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--secret"));
+}
+
+fn file(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("audience-examine-{}-{name}", std::process::id()))
+}
