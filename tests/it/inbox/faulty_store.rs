@@ -43,6 +43,9 @@ pub(super) enum Fault {
     Panics,
 }
 
+/// Values by endpoint and id.
+type ByEvent<T> = HashMap<(String, String), T>;
+
 /// A store in memory with one fault.
 #[derive(Clone)]
 pub(super) struct FaultyStore {
@@ -50,9 +53,9 @@ pub(super) struct FaultyStore {
     fault: Fault,
     is_down: Arc<AtomicBool>,
     /// The newest token that each event was claimed with, for the faults that need it.
-    tokens: Arc<Mutex<HashMap<(String, String), Token>>>,
+    tokens: Arc<Mutex<ByEvent<Token>>>,
     /// Bodies that are never deleted.
-    bodies: Arc<Mutex<HashMap<(String, String), Vec<u8>>>>,
+    bodies: Arc<Mutex<ByEvent<Vec<u8>>>>,
 }
 
 impl FaultyStore {
