@@ -43,6 +43,9 @@ pub(super) enum Fault {
     Panics,
 }
 
+/// Values by endpoint and id.
+type ByEvent<T> = HashMap<(String, String), T>;
+
 /// A store in memory with one fault.
 #[derive(Clone)]
 pub(super) struct FaultyStore {
@@ -50,13 +53,10 @@ pub(super) struct FaultyStore {
     fault: Fault,
     is_down: Arc<AtomicBool>,
     /// The newest token that each event was claimed with, for the faults that need it.
-    tokens: Arc<Mutex<ByKey<Token>>>,
+    tokens: Arc<Mutex<ByEvent<Token>>>,
     /// Bodies that are never deleted.
-    bodies: Arc<Mutex<ByKey<Vec<u8>>>>,
+    bodies: Arc<Mutex<ByEvent<Vec<u8>>>>,
 }
-
-/// By endpoint and event id.
-type ByKey<T> = HashMap<(String, String), T>;
 
 impl FaultyStore {
     pub(super) fn new(store: MemoryStore, fault: Fault) -> Self {
