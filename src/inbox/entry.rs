@@ -6,6 +6,9 @@ use super::fingerprint::Fingerprint;
 use super::store::{AcceptState, ClaimState, NewClaim};
 use super::token::Token;
 
+/// The longest time that is added: a thousand years. A longer one counts as this one.
+const LONGEST: Duration = Duration::from_secs(1_000 * 365 * 24 * 3_600);
+
 /// An event that a store remembers. `B` is what the store keeps of a body: the bytes, or where they are.
 #[derive(Debug)]
 pub(super) struct Entry<B> {
@@ -118,27 +121,27 @@ impl<B> Entry<B> {
         }
     }
 
+    /// Stores the body that the closure returns. Returns `None` if it returns none, because there is no room.
     pub(super) fn accept(
         &mut self,
-        body: impl FnOnce() -> B,
+        body: impl FnOnce() -> Option<B>,
         fingerprint: Fingerprint,
         now: SystemTime,
-    ) -> AcceptState {
+    ) -> Option<AcceptState> {
         if self.conflicts_with(Some(fingerprint)) {
-            return AcceptState::Conflict;
+            return Some(AcceptState::Conflict);
         }
-        match self.state {
-            State::Open { due, .. } if self.body.is_none() => match remaining(due, now) {
-                Some(remaining) => AcceptState::InProgress { remaining },
-                None => {
-                    self.body = Some(body());
-                    self.fingerprint = Some(fingerprint);
-                    self.wait(Duration::ZERO, Duration::ZERO, now);
-                    AcceptState::Accepted
-                }
-            },
-            _ => AcceptState::Repeated,
+        let due = match self.state {
+            State::Open { due, .. } if self.body.is_none() => due,
+            _ => return Some(AcceptState::Repeated),
+        };
+        if let Some(remaining) = remaining(due, now) {
+            return Some(AcceptState::InProgress { remaining });
         }
+        self.body = Some(body()?);
+        self.fingerprint = Some(fingerprint);
+        self.wait(Duration::ZERO, Duration::ZERO, now);
+        Some(AcceptState::Accepted)
     }
 
     /// Lets the lease end this long from now.
@@ -243,7 +246,7 @@ impl<B> Entry<B> {
 }
 
 fn later(time: SystemTime, by: Duration) -> SystemTime {
-    time.checked_add(by).unwrap_or(time)
+    time.checked_add(by.min(LONGEST)).unwrap_or(time)
 }
 
 /// Returns how long it is until `due`. `None` if that time has come.

@@ -36,3 +36,33 @@ impl fmt::Debug for Fingerprint {
         write!(f, "Fingerprint({:032x})", u128::from_be_bytes(self.0))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fingerprint_is_the_start_of_the_sha_256_of_the_body() {
+        // FIPS 180-2, appendix B.1.
+        let text = format!("{:?}", Fingerprint::of(b"abc"));
+
+        assert_eq!(text, "Fingerprint(ba7816bf8f01cfea414140de5dae2223)");
+    }
+
+    #[test]
+    fn bodies_that_differ_in_a_byte_have_different_fingerprints() {
+        assert_eq!(Fingerprint::of(b"a"), Fingerprint::of(b"a"));
+        assert_ne!(Fingerprint::of(b"a"), Fingerprint::of(b"a\0"));
+        assert_ne!(Fingerprint::of(b""), Fingerprint::of(b"\0"));
+    }
+
+    #[test]
+    fn a_fingerprint_comes_back_from_its_bytes() {
+        let fingerprint = Fingerprint::of(b"body");
+
+        assert_eq!(
+            Fingerprint::from_bytes(*fingerprint.as_bytes()),
+            fingerprint
+        );
+    }
+}

@@ -86,3 +86,78 @@ impl Receipt {
 
 /// When to come back if nobody knows when: in ten seconds.
 const SOON: u64 = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_progress(milliseconds: u64) -> Receipt {
+        let retry_after = Duration::from_millis(milliseconds);
+        Receipt::InProgress { retry_after }
+    }
+
+    fn all() -> [Receipt; 9] {
+        [
+            Receipt::Handled,
+            Receipt::Accepted,
+            Receipt::Repeated,
+            in_progress(500),
+            Receipt::StillRunning,
+            Receipt::Failed,
+            Receipt::Conflict,
+            Receipt::Unavailable,
+            Receipt::Full,
+        ]
+    }
+
+    #[test]
+    fn each_receipt_has_its_status() {
+        let statuses = all().map(|receipt| receipt.status().as_u16());
+
+        assert_eq!(statuses, [200, 200, 200, 503, 503, 500, 409, 503, 503]);
+    }
+
+    #[test]
+    fn no_status_is_a_redirect_or_disables_the_endpoint() {
+        for receipt in all() {
+            let status = receipt.status();
+            assert!(
+                !status.is_redirection() && status != StatusCode::GONE,
+                "{receipt:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_a_receipt_that_will_not_be_lost_is_a_success() {
+        let successes = all().into_iter().filter(Receipt::is_success);
+
+        let expected = [Receipt::Handled, Receipt::Accepted, Receipt::Repeated];
+        assert!(successes.eq(expected));
+    }
+
+    #[test]
+    fn each_503_says_when_to_come_back_and_nothing_else_does() {
+        for receipt in all() {
+            let is_503 = receipt.status() == StatusCode::SERVICE_UNAVAILABLE;
+            assert_eq!(receipt.retry_after().is_some(), is_503, "{receipt:?}");
+        }
+    }
+
+    #[test]
+    fn the_seconds_to_come_back_in_are_rounded_up() {
+        let seconds = [0, 1, 1_000, 1_001, 59_999].map(|ms| in_progress(ms).retry_after());
+        assert_eq!(seconds, [1, 1, 1, 2, 60].map(Some));
+
+        let retry_after = Duration::MAX;
+        let receipt = Receipt::InProgress { retry_after };
+        assert_eq!(receipt.retry_after(), Some(u64::MAX));
+    }
+
+    #[test]
+    fn the_names_differ() {
+        let names: std::collections::HashSet<_> = all().map(|receipt| receipt.name()).into();
+
+        assert_eq!(names.len(), all().len());
+    }
+}

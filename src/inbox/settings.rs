@@ -71,3 +71,119 @@ impl Settings {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(settings: &Settings) -> String {
+        settings.check().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_defaults_are_valid() {
+        assert_eq!(Settings::default().check(), Ok(()));
+    }
+
+    #[test]
+    fn an_endpoint_must_have_a_name_of_1_to_255_bytes() {
+        for name in ["", &"x".repeat(256), &"\u{e9}".repeat(128), "a\nb", "\0"] {
+            let endpoint = name.to_owned();
+            let settings = Settings {
+                endpoint,
+                ..Settings::default()
+            };
+
+            assert!(error(&settings).contains("1 to 255 bytes"), "{name:?}");
+        }
+        for name in ["a", &"x".repeat(255), "with space", "\u{1f4e7}"] {
+            let endpoint = name.to_owned();
+            let settings = Settings {
+                endpoint,
+                ..Settings::default()
+            };
+
+            assert_eq!(settings.check(), Ok(()), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_lease_must_last_1_second_to_1_hour() {
+        for milliseconds in [0, 999, 3_600_001] {
+            let lease = Duration::from_millis(milliseconds);
+            let settings = Settings {
+                lease,
+                ..Settings::default()
+            };
+
+            assert_eq!(settings.check(), Err(InboxSettingsError::Lease { lease }));
+            let text = error(&settings);
+            assert!(
+                text.contains(&format!("not {milliseconds} ms: a shorter one ends")),
+                "{text}"
+            );
+        }
+        for milliseconds in [1_000, 3_600_000] {
+            let lease = Duration::from_millis(milliseconds);
+            assert_eq!(
+                Settings {
+                    lease,
+                    ..Settings::default()
+                }
+                .check(),
+                Ok(())
+            );
+        }
+    }
+
+    #[test]
+    fn done_events_must_be_remembered_for_6_hours() {
+        let retention = Duration::from_secs(6 * 3_600 - 1);
+        let settings = Settings {
+            retention,
+            ..Settings::default()
+        };
+        let text = error(&settings);
+        assert!(
+            text.contains("at least 6 hours, not 21599 s: the service retries"),
+            "{text}"
+        );
+
+        for retention in [Duration::from_secs(6 * 3_600), Duration::MAX] {
+            assert_eq!(
+                Settings {
+                    retention,
+                    ..Settings::default()
+                }
+                .check(),
+                Ok(())
+            );
+        }
+    }
+
+    #[test]
+    fn the_time_to_respond_must_be_shorter_than_the_service_waits() {
+        for milliseconds in [0, 10_000, 60_000] {
+            let respond_within = Duration::from_millis(milliseconds);
+            let settings = Settings {
+                respond_within,
+                ..Settings::default()
+            };
+
+            let text = error(&settings);
+            assert!(
+                text.contains(&format!("not {milliseconds} ms: the service waits")),
+                "{text}"
+            );
+        }
+        let respond_within = Duration::from_millis(9_999);
+        assert_eq!(
+            Settings {
+                respond_within,
+                ..Settings::default()
+            }
+            .check(),
+            Ok(())
+        );
+    }
+}

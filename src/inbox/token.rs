@@ -32,3 +32,30 @@ impl fmt::Debug for Token {
         write!(f, "Token({:032x})", u128::from_be_bytes(self.0))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_tokens_differ_and_come_back_from_their_bytes() {
+        let tokens: std::collections::HashSet<_> = (0..10_000).map(|_| Token::random()).collect();
+
+        assert_eq!(tokens.len(), 10_000);
+        assert!(
+            tokens
+                .iter()
+                .all(|token| Token::from_bytes(*token.as_bytes()) == *token)
+        );
+    }
+
+    #[test]
+    fn a_token_is_printed_as_32_hexadecimal_digits() {
+        let mut bytes = [0; 16];
+        bytes[0] = 0x0a;
+
+        let text = format!("{:?}", Token::from_bytes(bytes));
+
+        assert_eq!(text, "Token(0a000000000000000000000000000000)");
+    }
+}

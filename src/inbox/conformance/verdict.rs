@@ -21,6 +21,10 @@ impl From<StoreError> for Failed {
     }
 }
 
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "cases compare values that they do not keep"
+)]
 pub(super) fn expect_eq<T: PartialEq + Debug>(
     what: impl Display,
     actual: T,

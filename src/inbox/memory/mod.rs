@@ -1,6 +1,12 @@
 //! A store in memory.
 
+#[cfg(test)]
+mod arbitrary_calls;
 mod clock;
+#[cfg(test)]
+mod limits;
+#[cfg(test)]
+mod reference_model;
 mod shelf;
 mod store;
 

@@ -1,6 +1,5 @@
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
-use std::time::SystemTime;
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
@@ -9,14 +8,13 @@ use crate::inbox::store::{Backlog, ParkedEvent, Take, TakenEvent};
 use crate::webhooks::EventId;
 
 /// The events of one endpoint.
-///
-/// The two heaps are hints: an entry in them is used only if its event still has that time. Each change of a
-/// time adds one, and the old one is dropped when it is reached.
 #[derive(Debug, Default)]
 pub(super) struct Shelf {
     entries: HashMap<EventId, Entry<Bytes>>,
-    due: BinaryHeap<Reverse<(SystemTime, EventId)>>,
-    forget: BinaryHeap<Reverse<(SystemTime, EventId)>>,
+    /// The accepted events by the time at which a worker may take them.
+    due: BTreeSet<(SystemTime, EventId)>,
+    /// The events that may be forgotten, by the time from which on.
+    forget: BTreeSet<(SystemTime, EventId)>,
 }
 
 impl Shelf {
@@ -25,7 +23,16 @@ impl Shelf {
     }
 
     pub(super) fn insert(&mut self, id: &EventId, now: SystemTime) {
-        self.entries.insert(id.clone(), Entry::new(now));
+        let entry = Entry::new(now);
+        reorder(&mut self.due, id, None, entry.due());
+        reorder(&mut self.forget, id, None, entry.forget_at());
+        self.entries.insert(id.clone(), entry);
+    }
+
+    /// Returns how many entries there are, and how many ids are ordered by a time.
+    #[cfg(test)]
+    pub(super) fn sizes(&self) -> (usize, usize) {
+        (self.entries.len(), self.due.len() + self.forget.len())
     }
 
     /// Changes an entry, if there is one.
@@ -35,47 +42,35 @@ impl Shelf {
         change: impl FnOnce(&mut Entry<Bytes>) -> T,
     ) -> Option<T> {
         let entry = self.entries.get_mut(id)?;
-        let before = (entry.due(), entry.forget_at());
+        let (due, forget_at) = (entry.due(), entry.forget_at());
         let result = change(entry);
-        if let Some(due) = entry.due()
-            && before.0 != Some(due)
-        {
-            self.due.push(Reverse((due, id.clone())));
-        }
-        if let Some(forget_at) = entry.forget_at()
-            && before.1 != Some(forget_at)
-        {
-            self.forget.push(Reverse((forget_at, id.clone())));
-        }
+        reorder(&mut self.due, id, due, entry.due());
+        reorder(&mut self.forget, id, forget_at, entry.forget_at());
         Some(result)
     }
 
     pub(super) fn take(&mut self, take: &Take<'_>, now: SystemTime) -> Vec<TakenEvent> {
-        let mut taken = Vec::new();
-        while taken.len() < take.limit
-            && let Some(Reverse((due, _))) = self.due.peek()
-            && let Ok(overdue) = now.duration_since(*due)
-            && let Some(Reverse((due, id))) = self.due.pop()
-        {
-            let is_due = |entry: &&mut Entry<Bytes>| entry.due() == Some(due);
-            let Some(entry) = self.entries.get_mut(&id).filter(is_due) else {
-                continue;
-            };
-            let Some(body) = entry.body.clone() else {
-                continue;
-            };
-            let attempt = entry.attempts.saturating_add(1);
-            self.change(&id, |entry| {
-                entry.start(take.token, take.lease, std::time::Duration::ZERO, now)
-            });
-            taken.push(TakenEvent {
-                id,
-                body,
-                attempt,
-                overdue,
-            });
-        }
-        taken
+        // All are chosen first: a lease of zero makes an event due again at once.
+        let due: Vec<_> = self
+            .due
+            .iter()
+            .map_while(|(due, id)| Some((now.duration_since(*due).ok()?, id.clone())))
+            .take(take.limit)
+            .collect();
+        due.into_iter()
+            .filter_map(|(overdue, id)| {
+                let (body, attempt) = self.change(&id, |entry| {
+                    entry.start(take.token, take.lease, Duration::ZERO, now);
+                    (entry.body.clone(), entry.attempts)
+                })?;
+                Some(TakenEvent {
+                    id,
+                    body: body?,
+                    attempt,
+                    overdue,
+                })
+            })
+            .collect()
     }
 
     pub(super) fn parked(
@@ -114,15 +109,12 @@ impl Shelf {
     pub(super) fn purge(&mut self, limit: usize, now: SystemTime) -> usize {
         let mut purged = 0;
         while purged < limit
-            && let Some(Reverse((forget_at, _))) = self.forget.peek()
+            && let Some((forget_at, _)) = self.forget.first()
             && *forget_at <= now
-            && let Some(Reverse((forget_at, id))) = self.forget.pop()
+            && let Some((_, id)) = self.forget.pop_first()
         {
-            let is_past = |entry: &Entry<Bytes>| entry.forget_at() == Some(forget_at);
-            if self.entries.get(&id).is_some_and(is_past) {
-                self.entries.remove(&id);
-                purged += 1;
-            }
+            self.entries.remove(&id);
+            purged += 1;
         }
         purged
     }
@@ -147,5 +139,26 @@ impl Shelf {
             }
         }
         backlog
+    }
+}
+
+/// Moves an id from one time to another.
+fn reorder(
+    order: &mut BTreeSet<(SystemTime, EventId)>,
+    id: &EventId,
+    before: Option<SystemTime>,
+    after: Option<SystemTime>,
+) {
+    if before == after {
+        return;
+    }
+    let mut key = (SystemTime::UNIX_EPOCH, id.clone());
+    if let Some(before) = before {
+        key.0 = before;
+        order.remove(&key);
+    }
+    if let Some(after) = after {
+        key.0 = after;
+        order.insert(key);
     }
 }

@@ -46,6 +46,21 @@ pub struct MemoryStore {
     contents: Arc<Mutex<Contents>>,
 }
 
+/// When an entry is changed, and how many bytes its body may have.
+struct Moment {
+    now: SystemTime,
+    room: usize,
+}
+
+/// How much a store holds, for tests.
+#[cfg(test)]
+#[derive(Debug)]
+pub(super) struct Sizes {
+    pub(super) entries: usize,
+    pub(super) ordered: usize,
+    pub(super) body_bytes: usize,
+}
+
 #[derive(Debug, Default)]
 struct Contents {
     shelves: HashMap<Box<str>, Shelf>,
@@ -115,18 +130,11 @@ impl MemoryStore {
     fn change_or_insert<T>(
         &self,
         key: EventKey<'_>,
-        body_length: usize,
-        change: impl FnOnce(&mut Entry<Bytes>, SystemTime) -> T,
+        change: impl FnOnce(&mut Entry<Bytes>, Moment) -> T,
     ) -> Result<T, StoreError> {
         let now = self.clock.now();
         let mut contents = self.contents();
         contents.purge(PURGED_PER_CALL, key.endpoint, now);
-        if body_length > self.body_memory.saturating_sub(contents.body_bytes) {
-            return Err(StoreError::full(format!(
-                "the accepted bodies would take more than {} bytes",
-                self.body_memory
-            )));
-        }
         if !contents.has(key) {
             if contents.entries >= self.capacity {
                 contents.purge_all(now);
@@ -139,11 +147,26 @@ impl MemoryStore {
             }
             contents.insert(key, now);
         }
+        let room = self.body_memory.saturating_sub(contents.body_bytes);
         let changed = contents.change(key, |entry| {
             entry.forget_if_past(now);
-            change(entry, now)
+            change(entry, Moment { now, room })
         });
         Ok(changed.expect("the entry was inserted if it was absent"))
+    }
+
+    #[cfg(test)]
+    pub(super) fn sizes(&self) -> Sizes {
+        let contents = self.contents();
+        let shelves = contents.shelves.values().map(Shelf::sizes);
+        let (entries, ordered) =
+            shelves.fold((0, 0), |sum, shelf| (sum.0 + shelf.0, sum.1 + shelf.1));
+        assert_eq!(entries, contents.entries);
+        Sizes {
+            entries,
+            ordered,
+            body_bytes: contents.body_bytes,
+        }
     }
 
     fn contents(&self) -> MutexGuard<'_, Contents> {
@@ -201,7 +224,7 @@ impl Contents {
 
 impl Store for MemoryStore {
     async fn claim(&self, claim: NewClaim<'_>) -> Result<ClaimState, StoreError> {
-        self.change_or_insert(claim.key, 0, |entry, now| entry.claim(&claim, now))
+        self.change_or_insert(claim.key, |entry, moment| entry.claim(&claim, moment.now))
     }
 
     async fn extend(&self, held: HeldClaim<'_>, lease: Duration) -> Result<bool, StoreError> {
@@ -225,9 +248,20 @@ impl Store for MemoryStore {
     }
 
     async fn accept(&self, delivery: NewDelivery<'_>) -> Result<AcceptState, StoreError> {
-        self.change_or_insert(delivery.key, delivery.body.len(), |entry, now| {
-            let body = || Bytes::copy_from_slice(delivery.body);
-            entry.accept(body, delivery.fingerprint, now)
+        let NewDelivery {
+            key,
+            body,
+            fingerprint,
+        } = delivery;
+        let accepted = self.change_or_insert(key, |entry, Moment { now, room }| {
+            let stored = || (body.len() <= room).then(|| Bytes::copy_from_slice(body));
+            entry.accept(stored, fingerprint, now)
+        })?;
+        accepted.ok_or_else(|| {
+            let limit = self.body_memory;
+            StoreError::full(format!(
+                "the accepted bodies would take more than {limit} bytes"
+            ))
         })
     }
 

@@ -84,7 +84,11 @@ impl<'s, 'c> Entries<'s, 'c> {
         self.change_or_insert(
             delivery.key,
             delivery.body,
-            |entry| entry.accept(|| Body::New, delivery.fingerprint, self.now),
+            |entry| {
+                entry
+                    .accept(|| Some(Body::New), delivery.fingerprint, self.now)
+                    .expect("the closure returns a body")
+            },
             |state| *state == AcceptState::Accepted,
         )
     }

@@ -1,0 +1,379 @@
+//! A store in memory with one fault.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use audience::inbox::{
+    AcceptState, Backlog, ClaimState, EventKey, Fingerprint, HeldClaim, MemoryStore, NewClaim,
+    NewDelivery, ParkedEvent, Release, Store, StoreError, StoreErrorKind, Take, TakenEvent, Token,
+};
+use audience::webhooks::EventId;
+
+/// What a broken store does wrong.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Fault {
+    None,
+    ForgetsTokens,
+    IgnoresFingerprints,
+    NeverLearnsFingerprints,
+    EvictsSilently,
+    TakesTwice,
+    FoldsCase,
+    TrimsIds,
+    MixesEndpoints,
+    KeepsBodies,
+    ClaimsInTwoSteps,
+    RefusesLateHolders,
+    CompletesOnlyOnce,
+    NeverForgets,
+    ForgetsParkedEvents,
+    CountsAttemptsAtRelease,
+    IgnoresDelays,
+    IgnoresLimits,
+    TakesNewestFirst,
+    CutsReasons,
+    CutsBodies,
+    OverflowsLeases,
+    ReplaysWithOldAttempts,
+    CountsNoParkedEvents,
+    ReportsNoLag,
+    PurgesTooMuch,
+    Panics,
+}
+
+/// A store in memory with one fault.
+#[derive(Clone)]
+pub(super) struct FaultyStore {
+    store: MemoryStore,
+    fault: Fault,
+    is_down: Arc<AtomicBool>,
+    /// The newest token that each event was claimed with, for the faults that need it.
+    tokens: Arc<Mutex<HashMap<(String, String), Token>>>,
+    /// Bodies that are never deleted.
+    bodies: Arc<Mutex<HashMap<(String, String), Vec<u8>>>>,
+}
+
+impl FaultyStore {
+    pub(super) fn new(store: MemoryStore, fault: Fault) -> Self {
+        Self {
+            store,
+            fault,
+            is_down: Arc::default(),
+            tokens: Arc::default(),
+            bodies: Arc::default(),
+        }
+    }
+
+    /// A store that is right, and cannot be reached for a while.
+    pub(super) fn down_while(store: MemoryStore, is_down: Arc<AtomicBool>) -> Self {
+        Self {
+            is_down,
+            ..Self::new(store, Fault::None)
+        }
+    }
+
+    fn is(&self, fault: Fault) -> bool {
+        self.fault == fault
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        assert!(!self.is(Fault::Panics), "a bug in the store");
+        if self.is_down.load(Ordering::SeqCst) {
+            return Err(StoreError::unavailable("connection refused"));
+        }
+        Ok(())
+    }
+
+    fn id(&self, id: &EventId) -> EventId {
+        let id = match self.fault {
+            Fault::FoldsCase => id.as_str().to_lowercase(),
+            Fault::TrimsIds => id.as_str().trim_end_matches(' ').to_owned(),
+            _ => id.to_string(),
+        };
+        EventId::try_from(id).unwrap()
+    }
+
+    fn endpoint<'a>(&self, endpoint: &'a str) -> &'a str {
+        if self.is(Fault::MixesEndpoints) {
+            return "main";
+        }
+        endpoint
+    }
+
+    /// Calls with the key as the fault has it.
+    fn key<'a>(&self, key: EventKey<'a>, id: &'a EventId) -> EventKey<'a> {
+        EventKey {
+            endpoint: self.endpoint(key.endpoint),
+            id,
+        }
+    }
+
+    fn remember(&self, key: EventKey<'_>, token: Token) {
+        let name = (key.endpoint.to_owned(), key.id.to_string());
+        self.tokens.lock().unwrap().insert(name, token);
+    }
+
+    /// The token that the fault compares with: with `ForgetsTokens`, any is right.
+    fn token(&self, held: HeldClaim<'_>) -> Token {
+        let name = (held.key.endpoint.to_owned(), held.key.id.to_string());
+        match self.tokens.lock().unwrap().get(&name) {
+            Some(token) if self.is(Fault::ForgetsTokens) => *token,
+            _ => held.token,
+        }
+    }
+
+    /// Looks whether the event was claimed, and then writes a claim without looking again.
+    async fn claim_in_two_steps(&self, claim: NewClaim<'_>) -> Result<ClaimState, StoreError> {
+        let name = (claim.key.endpoint.to_owned(), claim.key.id.to_string());
+        let was_seen = self.tokens.lock().unwrap().contains_key(&name);
+        tokio::task::yield_now().await;
+        self.remember(claim.key, claim.token);
+        match self.store.claim(claim).await? {
+            ClaimState::InProgress { .. } if !was_seen => Ok(ClaimState::Fresh { attempt: 1 }),
+            state => Ok(state),
+        }
+    }
+
+    async fn is_late(&self, key: EventKey<'_>) -> Result<bool, StoreError> {
+        // A claim that lasts zero shows whether the lease has ended, and keeps it that way.
+        let probe = NewClaim {
+            key,
+            token: Token::random(),
+            lease: Duration::ZERO,
+            retention: Duration::ZERO,
+            fingerprint: None,
+        };
+        Ok(matches!(
+            self.store.claim(probe).await?,
+            ClaimState::Fresh { .. }
+        ))
+    }
+}
+
+impl Store for FaultyStore {
+    async fn claim(&self, claim: NewClaim<'_>) -> Result<ClaimState, StoreError> {
+        self.check()?;
+        let id = self.id(claim.key.id);
+        let mut claim = NewClaim {
+            key: self.key(claim.key, &id),
+            ..claim
+        };
+        match self.fault {
+            Fault::IgnoresFingerprints => claim.fingerprint = None,
+            Fault::OverflowsLeases if claim.lease > Duration::from_secs(1 << 33) => {
+                claim.lease = Duration::ZERO;
+            }
+            Fault::ClaimsInTwoSteps => return self.claim_in_two_steps(claim).await,
+            _ => {}
+        }
+        let state = match self.store.claim(claim).await {
+            Err(error)
+                if self.is(Fault::EvictsSilently) && error.kind() == StoreErrorKind::Full =>
+            {
+                ClaimState::Fresh { attempt: 1 }
+            }
+            state => state?,
+        };
+        if matches!(state, ClaimState::Fresh { .. }) {
+            self.remember(claim.key, claim.token);
+        }
+        match state {
+            ClaimState::Fresh { attempt } if self.is(Fault::CountsAttemptsAtRelease) => {
+                Ok(ClaimState::Fresh {
+                    attempt: attempt.min(2),
+                })
+            }
+            state => Ok(state),
+        }
+    }
+
+    async fn extend(&self, held: HeldClaim<'_>, lease: Duration) -> Result<bool, StoreError> {
+        self.check()?;
+        let id = self.id(held.key.id);
+        let key = self.key(held.key, &id);
+        let token = self.token(HeldClaim { key, ..held });
+        self.store.extend(HeldClaim { key, token }, lease).await
+    }
+
+    async fn complete(&self, held: HeldClaim<'_>, retention: Duration) -> Result<bool, StoreError> {
+        self.check()?;
+        let id = self.id(held.key.id);
+        let key = self.key(held.key, &id);
+        let token = self.token(HeldClaim { key, ..held });
+        let held = HeldClaim { key, token };
+        if self.is(Fault::RefusesLateHolders) && self.is_late(key).await? {
+            return Ok(false);
+        }
+        if self.is(Fault::CompletesOnlyOnce)
+            && !self.store.extend(held, Duration::from_secs(3_600)).await?
+        {
+            return Ok(false);
+        }
+        let retention = match self.fault {
+            Fault::NeverForgets => Duration::MAX,
+            _ => retention,
+        };
+        self.store.complete(held, retention).await
+    }
+
+    async fn release(&self, held: HeldClaim<'_>, release: Release<'_>) -> Result<bool, StoreError> {
+        self.check()?;
+        let id = self.id(held.key.id);
+        let key = self.key(held.key, &id);
+        let token = self.token(HeldClaim { key, ..held });
+        let delay = match self.fault {
+            Fault::IgnoresDelays => Duration::ZERO,
+            _ => release.delay,
+        };
+        let release = Release { delay, ..release };
+        let held = HeldClaim { key, token };
+        let released = self.store.release(held, release).await?;
+        let name = (key.endpoint.to_owned(), key.id.to_string());
+        let body = self.bodies.lock().unwrap().get(&name).cloned();
+        if let Some(body) = body.filter(|_| self.is(Fault::KeepsBodies)) {
+            // The body that an earlier event of this id left comes to light.
+            let fingerprint = Fingerprint::of(&body);
+            let body = &body;
+            let delivery = NewDelivery {
+                key,
+                body,
+                fingerprint,
+            };
+            self.store.accept(delivery).await?;
+        }
+        Ok(released)
+    }
+
+    async fn park(&self, held: HeldClaim<'_>, reason: &str) -> Result<bool, StoreError> {
+        self.check()?;
+        let id = self.id(held.key.id);
+        let key = self.key(held.key, &id);
+        let token = self.token(HeldClaim { key, ..held });
+        let held = HeldClaim { key, token };
+        match self.fault {
+            Fault::ForgetsParkedEvents => self.store.complete(held, Duration::ZERO).await,
+            Fault::CutsReasons => self.store.park(held, cut(reason)).await,
+            _ => self.store.park(held, reason).await,
+        }
+    }
+
+    async fn accept(&self, delivery: NewDelivery<'_>) -> Result<AcceptState, StoreError> {
+        self.check()?;
+        let id = self.id(delivery.key.id);
+        let key = self.key(delivery.key, &id);
+        let mut delivery = NewDelivery { key, ..delivery };
+        match self.fault {
+            Fault::IgnoresFingerprints | Fault::NeverLearnsFingerprints => {
+                delivery.fingerprint = Fingerprint::of(b"");
+            }
+            Fault::CutsBodies => {
+                let body = delivery.body;
+                let end = body.iter().position(|byte| *byte == 0);
+                delivery.body = &body[..end.unwrap_or(body.len())];
+            }
+            Fault::KeepsBodies => {
+                let name = (key.endpoint.to_owned(), key.id.to_string());
+                let body = delivery.body.to_vec();
+                self.bodies.lock().unwrap().insert(name, body);
+            }
+            _ => {}
+        }
+        match self.store.accept(delivery).await {
+            Err(error)
+                if self.is(Fault::EvictsSilently) && error.kind() == StoreErrorKind::Full =>
+            {
+                Ok(AcceptState::Accepted)
+            }
+            state => state,
+        }
+    }
+
+    async fn take(&self, take: Take<'_>) -> Result<Vec<TakenEvent>, StoreError> {
+        self.check()?;
+        let mut take = Take {
+            endpoint: self.endpoint(take.endpoint),
+            ..take
+        };
+        match self.fault {
+            Fault::IgnoresLimits => take.limit = usize::MAX,
+            Fault::TakesTwice => take.lease = take.lease.min(Duration::ZERO),
+            _ => {}
+        }
+        let mut taken = self.store.take(take).await?;
+        for event in &taken {
+            let key = EventKey {
+                endpoint: take.endpoint,
+                id: &event.id,
+            };
+            self.remember(key, take.token);
+        }
+        if self.is(Fault::TakesNewestFirst) {
+            taken.reverse();
+        }
+        Ok(taken)
+    }
+
+    async fn parked(
+        &self,
+        endpoint: &str,
+        after: Option<&EventId>,
+        limit: usize,
+    ) -> Result<Vec<ParkedEvent>, StoreError> {
+        self.check()?;
+        let limit = match self.fault {
+            Fault::IgnoresLimits => usize::MAX,
+            _ => limit,
+        };
+        self.store
+            .parked(self.endpoint(endpoint), after, limit)
+            .await
+    }
+
+    async fn replay(&self, key: EventKey<'_>) -> Result<bool, StoreError> {
+        self.check()?;
+        let id = self.id(key.id);
+        let key = self.key(key, &id);
+        let replayed = self.store.replay(key).await?;
+        if replayed && self.is(Fault::ReplaysWithOldAttempts) {
+            self.is_late(key).await?;
+        }
+        Ok(replayed)
+    }
+
+    async fn discard(&self, key: EventKey<'_>, retention: Duration) -> Result<bool, StoreError> {
+        self.check()?;
+        let id = self.id(key.id);
+        self.store.discard(self.key(key, &id), retention).await
+    }
+
+    async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
+        self.check()?;
+        let limit = match self.fault {
+            Fault::PurgesTooMuch => usize::MAX,
+            _ => limit,
+        };
+        self.store.purge(limit).await
+    }
+
+    async fn backlog(&self, endpoint: &str) -> Result<Backlog, StoreError> {
+        self.check()?;
+        let mut backlog = self.store.backlog(self.endpoint(endpoint)).await?;
+        match self.fault {
+            Fault::CountsNoParkedEvents => backlog.parked = 0,
+            Fault::ReportsNoLag => backlog.lag = Duration::ZERO,
+            _ => {}
+        }
+        Ok(backlog)
+    }
+}
+
+/// The text up to 255 bytes.
+fn cut(text: &str) -> &str {
+    let mut end = text.len().min(255);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
