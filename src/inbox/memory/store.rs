@@ -90,7 +90,7 @@ impl MemoryStore {
 
     /// Sets how many events are remembered at the most. Default: 100,000.
     ///
-    /// An event beyond that is refused with [`StoreErrorKind::Full`](super::StoreErrorKind::Full): nothing
+    /// An event beyond that is refused with [`StoreErrorKind::Full`](crate::inbox::StoreErrorKind::Full): nothing
     /// is forgotten before its time. An entry takes about 300 bytes, and its body as long as it waits.
     #[must_use]
     pub fn capacity(mut self, events: usize) -> Self {
