@@ -121,27 +121,27 @@ impl<B> Entry<B> {
         }
     }
 
-    /// Stores a body, unless `body` fails because there is no room for it.
-    pub(super) fn accept<E>(
+    /// Stores the body that the closure returns. Returns `None` if it returns none, because there is no room.
+    pub(super) fn accept(
         &mut self,
-        body: impl FnOnce() -> Result<B, E>,
+        body: impl FnOnce() -> Option<B>,
         fingerprint: Fingerprint,
         now: SystemTime,
-    ) -> Result<AcceptState, E> {
+    ) -> Option<AcceptState> {
         if self.conflicts_with(Some(fingerprint)) {
-            return Ok(AcceptState::Conflict);
+            return Some(AcceptState::Conflict);
         }
         let due = match self.state {
             State::Open { due, .. } if self.body.is_none() => due,
-            _ => return Ok(AcceptState::Repeated),
+            _ => return Some(AcceptState::Repeated),
         };
         if let Some(remaining) = remaining(due, now) {
-            return Ok(AcceptState::InProgress { remaining });
+            return Some(AcceptState::InProgress { remaining });
         }
         self.body = Some(body()?);
         self.fingerprint = Some(fingerprint);
         self.wait(Duration::ZERO, Duration::ZERO, now);
-        Ok(AcceptState::Accepted)
+        Some(AcceptState::Accepted)
     }
 
     /// Lets the lease end this long from now.

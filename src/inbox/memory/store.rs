@@ -90,7 +90,7 @@ impl MemoryStore {
 
     /// Sets how many events are remembered at the most. Default: 100,000.
     ///
-    /// An event beyond that is refused with [`StoreErrorKind::Full`](super::StoreErrorKind::Full): nothing
+    /// An event beyond that is refused with [`StoreErrorKind::Full`](crate::inbox::StoreErrorKind::Full): nothing
     /// is forgotten before its time. An entry takes about 300 bytes, and its body as long as it waits.
     #[must_use]
     pub fn capacity(mut self, events: usize) -> Self {
@@ -253,16 +253,16 @@ impl Store for MemoryStore {
             body,
             fingerprint,
         } = delivery;
-        self.change_or_insert(key, |entry, Moment { now, room }| {
-            let body = || match body.len() <= room {
-                true => Ok(Bytes::copy_from_slice(body)),
-                false => Err(StoreError::full(format!(
-                    "the accepted bodies would take more than {} bytes",
-                    self.body_memory
-                ))),
-            };
-            entry.accept(body, fingerprint, now)
-        })?
+        let accepted = self.change_or_insert(key, |entry, Moment { now, room }| {
+            let stored = || (body.len() <= room).then(|| Bytes::copy_from_slice(body));
+            entry.accept(stored, fingerprint, now)
+        })?;
+        accepted.ok_or_else(|| {
+            let limit = self.body_memory;
+            StoreError::full(format!(
+                "the accepted bodies would take more than {limit} bytes"
+            ))
+        })
     }
 
     async fn take(&self, take: Take<'_>) -> Result<Vec<TakenEvent>, StoreError> {

@@ -1,4 +1,3 @@
-use std::convert::Infallible;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -86,9 +85,9 @@ impl<'s, 'c> Entries<'s, 'c> {
             delivery.key,
             delivery.body,
             |entry| {
-                let body = || Ok::<_, Infallible>(Body::New);
-                let Ok(state) = entry.accept(body, delivery.fingerprint, self.now);
-                state
+                entry
+                    .accept(|| Some(Body::New), delivery.fingerprint, self.now)
+                    .expect("the closure returns a body")
             },
             |state| *state == AcceptState::Accepted,
         )

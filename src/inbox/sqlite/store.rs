@@ -25,11 +25,11 @@ use crate::webhooks::{Clock, EventId};
 /// |---|---|---|
 /// | the program crashes or is killed | everything that was responded to | everything that was responded to |
 /// | power cut, crash of the operating system | everything that was responded to | the file, without the newest operations |
-/// | the disk is full | everything; new events are refused as [`Full`](super::StoreErrorKind::Full) | the same |
+/// | the disk is full | everything; new events are refused as [`Full`](crate::inbox::StoreErrorKind::Full) | the same |
 /// | the disk is lost | nothing: back the file up with its log, by SQLite's `.backup` or `VACUUM INTO` | the same |
 ///
 /// An event that was accepted and then forgotten by a power cut is not delivered again, so leave the default
-/// unless you only use [`handle`](super::Inbox::handle).
+/// unless you only use [`handle`](crate::inbox::Inbox::handle).
 ///
 /// # Several processes
 ///

@@ -201,7 +201,7 @@ impl Page {
 
     /// Sends a command and returns its result.
     #[track_caller]
-    fn send(&mut self, method: &str, parameters: Value) -> Value {
+    fn send(&mut self, method: &str, parameters: &Value) -> Value {
         self.last_id += 1;
         let id = self.last_id;
         let mut command = json!({"id": id, "method": method, "params": parameters});
