@@ -216,11 +216,12 @@ async fn no_call_reads_the_whole_table_and_completing_changes_no_index() {
     settle().await;
 
     let after = admin.query_one(scans, &[]).await.unwrap();
+    // 20 leases were extended and 20 completed. A page that is full makes a few exceptions.
     let difference = |column| after.get::<_, i64>(column) - before.get::<_, i64>(column);
     assert_eq!(difference("seq_scan"), 0);
     assert_eq!(difference("seq_tup_read"), 0);
     assert!(
-        difference("n_tup_hot_upd") >= 20,
+        difference("n_tup_hot_upd") >= 35,
         "{}",
         difference("n_tup_hot_upd")
     );
