@@ -250,7 +250,7 @@ mod tests {
             signing_clock: SigningClock::default(),
         };
         let runtime = tokio::runtime::Handle::current();
-        let clock = MockClock::stopped(crate::Timestamp::from_unix(0));
+        let clock = MockClock::stopped(Timestamp::from_unix(0));
         Shared::new(initial, clock, Duration::from_secs(1), runtime)
     }
 

@@ -66,7 +66,7 @@ impl Service {
             headers: &headers,
             body,
         };
-        let Reply { status, body } = self.audience.handle(&request, self.now);
+        let Reply { status, body, .. } = self.audience.handle(&request, self.now);
         (status, serde_json::from_slice(&body).unwrap())
     }
 
