@@ -19,7 +19,7 @@ pub(super) struct Chromium {
     process: Child,
     profile: PathBuf,
     port: u16,
-    /// The path of the browser's DevTools socket.
+    /// The path of the browser's debugging socket.
     path: String,
 }
 
@@ -41,7 +41,7 @@ impl Chromium {
         Some(chromium)
     }
 
-    /// Returns the port and the path of the DevTools socket.
+    /// Returns the port and the path of the debugging socket.
     pub(super) fn socket(&self) -> (u16, &str) {
         (self.port, &self.path)
     }
@@ -90,7 +90,7 @@ impl Chromium {
         chromium
     }
 
-    /// Reads the file in which Chromium writes where its DevTools listen.
+    /// Reads the file in which Chromium writes where it listens for a debugger.
     fn wait_for_port(&mut self) {
         let file = self.profile.join("DevToolsActivePort");
         let deadline = Instant::now() + PATIENCE;

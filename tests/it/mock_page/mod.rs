@@ -2,6 +2,7 @@
 
 mod chromium;
 mod curl;
+mod hostile;
 mod layout;
 mod page;
 mod screenshot;

@@ -1,4 +1,4 @@
-//! A page in the browser, driven over the DevTools protocol.
+//! A page in the browser, driven over the protocol of Chromium's `DevTools`.
 
 use std::io::ErrorKind;
 use std::net::TcpStream;
@@ -200,6 +200,10 @@ impl Page {
     }
 
     /// Sends a command and returns its result.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "callers pass a literal of JSON"
+    )]
     #[track_caller]
     fn send(&mut self, method: &str, parameters: &Value) -> Value {
         self.last_id += 1;

@@ -3,6 +3,7 @@
 mod clock;
 mod connections;
 mod control;
+mod control_events;
 mod control_lists;
 mod control_page;
 mod delivery;
