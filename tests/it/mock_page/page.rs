@@ -57,17 +57,17 @@ impl Page {
             _chromium: chromium,
         };
         page.context =
-            page.send("Target.createBrowserContext", json!({}))["browserContextId"].take();
+            page.send("Target.createBrowserContext", &json!({}))["browserContextId"].take();
         let target = json!({"url": "about:blank", "browserContextId": page.context});
-        let target = page.send("Target.createTarget", target)["targetId"].take();
+        let target = page.send("Target.createTarget", &target)["targetId"].take();
         let attach = json!({"targetId": target, "flatten": true});
-        page.session = page.send("Target.attachToTarget", attach)["sessionId"].take();
+        page.session = page.send("Target.attachToTarget", &attach)["sessionId"].take();
         for domain in ["Page", "Runtime", "Network", "Log"] {
-            page.send(&format!("{domain}.enable"), json!({}));
+            page.send(&format!("{domain}.enable"), &json!({}));
         }
         page.send(
             "Emulation.setFocusEmulationEnabled",
-            json!({"enabled": true}),
+            &json!({"enabled": true}),
         );
         page.viewport(1280, 900);
         Some(page)
@@ -76,18 +76,18 @@ impl Page {
     /// Loads the page and waits until it is live.
     pub(super) fn go(&mut self, fragment: &str) {
         let url = format!("{}{fragment}", self.url);
-        self.send("Page.navigate", json!({"url": url}));
+        self.send("Page.navigate", &json!({"url": url}));
         self.wait_for("document.getElementById('live')?.textContent === 'Live'");
     }
 
     pub(super) fn viewport(&mut self, width: u32, height: u32) {
         let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});
-        self.send("Emulation.setDeviceMetricsOverride", metrics);
+        self.send("Emulation.setDeviceMetricsOverride", &metrics);
     }
 
     pub(super) fn dark(&mut self) {
         let dark = json!([{"name": "prefers-color-scheme", "value": "dark"}]);
-        self.send("Emulation.setEmulatedMedia", json!({"features": dark}));
+        self.send("Emulation.setEmulatedMedia", &json!({"features": dark}));
     }
 
     /// Evaluates an expression in the page and returns its value.
@@ -95,7 +95,7 @@ impl Page {
     pub(super) fn eval(&mut self, expression: &str) -> Value {
         let parameters =
             json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
-        let mut result = self.send("Runtime.evaluate", parameters);
+        let mut result = self.send("Runtime.evaluate", &parameters);
         assert!(
             result.get("exceptionDetails").is_none(),
             "{expression}: {result}"
@@ -162,13 +162,13 @@ impl Page {
             if kind == "keyDown" && !text.is_empty() {
                 event["text"] = text.into();
             }
-            self.send("Input.dispatchKeyEvent", event);
+            self.send("Input.dispatchKeyEvent", &event);
         }
     }
 
     /// Returns a screenshot as base64.
     pub(super) fn screenshot(&mut self) -> String {
-        let shot = self.send("Page.captureScreenshot", json!({"format": "png"}));
+        let shot = self.send("Page.captureScreenshot", &json!({"format": "png"}));
         shot["data"].as_str().unwrap().to_owned()
     }
 
@@ -246,7 +246,7 @@ impl Drop for Page {
             return;
         }
         let context = json!({"browserContextId": self.context});
-        self.send("Target.disposeBrowserContext", context);
+        self.send("Target.disposeBrowserContext", &context);
     }
 }
 
