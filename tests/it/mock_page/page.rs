@@ -200,10 +200,6 @@ impl Page {
     }
 
     /// Sends a command and returns its result.
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "callers pass a literal of JSON"
-    )]
     #[track_caller]
     fn send(&mut self, method: &str, parameters: &Value) -> Value {
         self.last_id += 1;
