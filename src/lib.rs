@@ -41,10 +41,14 @@
 //! [`Event`](webhooks::Event), or an error that says why the delivery is refused. The [`webhooks`] module
 //! explains what a handler must do.
 //!
+//! With the feature `inbox`, an `Inbox` handles every event once, though the service delivers it several times, to several
+//! machines, and in any order. It remembers events in memory, SQLite, Postgres or Redis.
+//!
 //! # A mock of the service
 //!
 //! With the feature `mock`, `MockServer` runs the service inside your tests. It enforces the service's
-//! rules, injects connection faults, has a clock that you control, and delivers webhooks with retries.
+//! rules, injects connection faults, has a clock that you control, and delivers webhooks with retries. The feature
+//! `mock-server` adds `audience-mock`, the same as a program with a page to look at.
 //!
 //! # Guides
 //!
@@ -52,7 +56,7 @@
 //! - [Double opt-in]: sign people up without a moment in which an unconfirmed person gets a broadcast.
 //! - [A preference page]: topics, the global opt-out, one-click unsubscribe.
 //! - [Moving a list here]: a CSV file from another service, with the consent of everybody in it.
-//! - [Receiving webhooks]: behind axum, actix-web, hyper, AWS Lambda or a proxy.
+//! - [Receiving webhooks]: each event once, on which store, behind which server.
 //! - [Testing your application]: contacts in any state, faults, five hours in a second.
 //! - [Examine your receiver]: deliveries, genuine and forged, for a receiver in any language.
 //! - [Errors and retries]: what a failed call means, and what to do in a web handler.
@@ -70,7 +74,10 @@
 //! | `import` | | `import` and `export`: a whole audience at a time |
 //! | `axum`, `actix` | | webhook extractors for axum 0.8 and actix-web 4 |
 //! | `tower` | | a layer that verifies webhooks, for hyper, AWS Lambda and all that speaks tower |
+//! | `inbox` | | `inbox`: every webhook event handled once, with a store in memory |
+//! | `inbox-sqlite`, `inbox-postgres`, `inbox-redis` | | its stores in SQLite, Postgres and Redis |
 //! | `mock` | | the service as a server in your tests |
+//! | `mock-server` | | `audience-mock`: the mock as a program |
 //! | `wiremock` | | the same service, mounted in a `wiremock` server |
 //! | `tracing` | | spans and events with the OpenTelemetry names for HTTP clients |
 //! | `jiff`, `chrono`, `time` | | conversions between [`Timestamp`] and the types of these crates |
