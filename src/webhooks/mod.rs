@@ -77,7 +77,7 @@
 //! - **Deduplicate on [`Event::id`] only.** The id is the same in every delivery of an event. The
 //!   timestamp differs, because each attempt is signed again. A hash of the body is not an id
 //!   either: two opens in the same second can differ in nothing but their ids. Remember ids for a
-//!   day, or longer if you store and replay deliveries.
+//!   day, or longer if you store and replay deliveries. An `Inbox` (feature `inbox`) does all of this.
 //!
 //! # What is signed
 //!
