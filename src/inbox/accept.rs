@@ -1,5 +1,6 @@
 use tokio::time::Instant;
 
+use super::error::StoreError;
 use super::fingerprint::Fingerprint;
 use super::inbox::Inbox;
 use super::receipt::Receipt;
@@ -65,7 +66,10 @@ impl Inbox {
                 Receipt::Conflict
             }
             Ok(Err(error)) => shared.receipt_of_store_error("accept", &error),
-            Err(_) => Receipt::Unavailable,
+            Err(_) => {
+                let error = StoreError::unavailable("it did not respond in time");
+                shared.receipt_of_store_error("accept", &error)
+            }
         };
         trace::receipt(&shared.settings.endpoint, receipt);
         receipt

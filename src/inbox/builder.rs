@@ -79,7 +79,7 @@ impl InboxBuilder {
             settings: self.settings,
             counters: Counters::default(),
             running: Arc::new(Running::default()),
-            purge: PurgeTimer::start(),
+            purge_timer: PurgeTimer::start(),
             accepted: Notify::new(),
         })))
     }

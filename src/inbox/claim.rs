@@ -1,5 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use super::error::InboxError;
@@ -8,6 +9,7 @@ use super::inbox::Inbox;
 use super::shared::Shared;
 use super::store::{ClaimState, HeldClaim, NewClaim, Release};
 use super::token::Token;
+use super::trace;
 use crate::webhooks::{EventId, SignedEvent};
 
 /// What [`Inbox::claim`] found.
@@ -32,6 +34,8 @@ pub struct Lease {
     id: EventId,
     token: Token,
     attempt: u32,
+    /// Whether its end, by completion or by loss, is in the metrics.
+    is_counted: AtomicBool,
 }
 
 /// The event of a claim. An [`EventId`] claims by the id alone; a [`SignedEvent`] also notices if the id comes
@@ -115,6 +119,7 @@ impl Inbox {
                 id: id.clone(),
                 token,
                 attempt,
+                is_counted: AtomicBool::new(false),
             })),
             ClaimState::InProgress { remaining } => {
                 shared.counters.in_progress.add_one();
@@ -128,6 +133,7 @@ impl Inbox {
             }
             ClaimState::Conflict => {
                 shared.counters.conflicts.add_one();
+                trace::conflict(&shared.settings.endpoint);
                 Err(InboxError::Conflict)
             }
         }
@@ -153,7 +159,8 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// - [`InboxError::LeaseLost`] if the lease ended and the event was claimed again.
+    /// - [`InboxError::LeaseLost`] if the claim was released, or the lease ended and the event was claimed or
+    ///   accepted since.
     /// - [`InboxError::Store`] if the store failed. Call it again; the lease may still be held.
     pub async fn complete(&self) -> Result<(), InboxError> {
         let shared = &self.shared;
@@ -162,7 +169,9 @@ impl Lease {
             .complete(self.held(), shared.settings.retention)
             .await;
         self.held_or_lost("complete", is_held)?;
-        shared.counters.handled.add_one();
+        if self.counts_now() {
+            shared.counters.handled.add_one();
+        }
         Ok(())
     }
 
@@ -208,8 +217,15 @@ impl Lease {
         if is_held {
             return Ok(());
         }
-        self.shared.counters.leases_lost.add_one();
+        if self.counts_now() {
+            self.shared.lease_lost();
+        }
         Err(InboxError::LeaseLost)
+    }
+
+    /// Returns `true` the first time.
+    fn counts_now(&self) -> bool {
+        !self.is_counted.swap(true, Ordering::Relaxed)
     }
 }
 

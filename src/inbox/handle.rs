@@ -22,16 +22,20 @@ impl Inbox {
     /// Claims an event, runs the handler, and returns what to respond.
     ///
     /// The handler runs in a task of its own, so it is not cut off if the sender disconnects. Its lease is
-    /// extended while it runs. If it takes longer than
-    /// [`respond_within`](super::InboxBuilder::respond_within), the receipt is
-    /// [`StillRunning`](Receipt::StillRunning) and the handler goes on.
+    /// extended while it waits. A handler that blocks its thread for long must do so in
+    /// `tokio::task::spawn_blocking`, or the event may be handled a second time.
+    ///
+    /// If it has not ended [`respond_within`](super::InboxBuilder::respond_within) after the delivery arrived, the
+    /// receipt is [`StillRunning`](Receipt::StillRunning) and the handler goes on. Call this where the response
+    /// is made: a delivery that waited in a queue of your own is late from the start.
     ///
     /// Each event is handled at least once, and repeats are dropped. It is handled a second time only if the
     /// process or the store failed between the effect of the handler and its completion. For exactly once,
     /// make the claim part of your transaction: `claim_in` of the SQLite and Postgres stores.
     ///
     /// An error or a panic of the handler is a failed attempt: the receipt is [`Failed`](Receipt::Failed), and
-    /// the service retries.
+    /// the service retries. After the tenth attempt it gives up, and the event is lost; [`accept`](Self::accept)
+    /// keeps it.
     ///
     /// # Panics
     ///
@@ -73,6 +77,10 @@ impl Inbox {
         });
         let receipt = match tokio::time::timeout_at(respond_by, task).await {
             Ok(Ok(receipt)) => receipt,
+            Ok(Err(error)) if error.is_panic() => {
+                let error = StoreError::unavailable("the store panicked");
+                self.0.receipt_of_store_error("handle", &error)
+            }
             // The runtime is shutting down.
             Ok(Err(_)) => Receipt::Unavailable,
             Err(_) => Receipt::StillRunning,
@@ -142,8 +150,7 @@ impl Shared {
                 Receipt::Handled
             }
             Ok(false) => {
-                self.counters.leases_lost.add_one();
-                trace::lease_lost(&self.settings.endpoint);
+                self.lease_lost();
                 Receipt::InProgress {
                     retry_after: self.settings.lease,
                 }
@@ -165,17 +172,13 @@ impl Shared {
             retention: self.settings.retention,
             reason: failure.reason(),
         };
-        if let Err(error) = self.store.release(held, release).await {
+        match self.store.release(held, release).await {
+            Ok(true) => {}
+            Ok(false) => self.lease_lost(),
             // The claim ends with its lease.
-            self.store_failed("release", &error);
+            Err(error) => self.store_failed("release", &error),
         }
         Receipt::Failed
-    }
-
-    /// Counts and reports a failure of the store.
-    pub(super) fn store_failed(&self, operation: &'static str, error: &StoreError) {
-        self.counters.store_errors.add_one();
-        trace::store_failed(operation, error);
     }
 
     pub(super) fn receipt_of_store_error(

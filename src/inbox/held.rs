@@ -31,15 +31,12 @@ where
     std::future::poll_fn(|context| {
         // The lease only goes on; it has no result.
         let _: Poll<()> = lease.as_mut().poll(context);
-        // After a panic the handler is not polled again.
-        match catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(context))) {
-            Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(Ok(()))) => Poll::Ready(Ok(())),
-            Ok(Poll::Ready(Err(error))) => {
-                Poll::Ready(Err(Failure::of_error(error.into().as_ref())))
-            }
-            Err(panic) => Poll::Ready(Err(Failure::of_panic(panic.as_ref()))),
-        }
+        // After a panic the handler is not polled again. The text of its error is made by its code, too.
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            let handled = handler.as_mut().poll(context);
+            handled.map_err(|error| Failure::of_error(error.into().as_ref()))
+        }));
+        polled.unwrap_or_else(|panic| Poll::Ready(Err(Failure::of_panic(panic.as_ref()))))
     })
     .await
 }

@@ -43,10 +43,11 @@ impl Inbox {
         self.0.counters.snapshot()
     }
 
-    /// Waits until no handler runs.
+    /// Waits until no handler runs that [`handle`](Self::handle) started.
     ///
     /// A handler that was started by [`handle`](Self::handle) goes on when its connection is closed. Before a
-    /// program exits, stop accepting connections, then call this.
+    /// program exits, stop accepting connections, then call this. A [`Worker`](super::Worker) waits for its
+    /// handlers itself.
     pub async fn idle(&self) {
         self.0.running.idle().await;
     }

@@ -19,11 +19,12 @@ pub struct InboxMetrics {
     pub parked: u64,
     /// Deliveries whose id was received before with another body.
     pub conflicts: u64,
-    /// Handlers that ended after their lease was lost.
+    /// Handlers that ended after their lease was lost, and claims by hand that were found lost.
     pub leases_lost: u64,
-    /// Calls that the store failed.
+    /// Calls that the store failed, or did not respond to in time.
     pub store_errors: u64,
-    /// How long the event that a worker took last had been due.
+    /// How long the event that a worker took last had been due. It stays while there is nothing to take;
+    /// [`Inbox::backlog`](super::Inbox::backlog) has the lag of now.
     pub lag: Duration,
 }
 

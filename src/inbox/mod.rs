@@ -67,18 +67,33 @@
 //!
 //! # The state of an event
 //!
-//! ```text
-//!                 claim                      complete
-//!   absent ------------------> in progress ------------> done
-//!      ^                        |  ^    |                  |
-//!      |     release, or the    |  |    | park             | retention over
-//!      |     end of the lease   v  |    v                  v
-//!      |                      waiting  parked            absent
-//! ```
+//! | from | by | to |
+//! |---|---|---|
+//! | absent | [`Inbox::handle`], [`Inbox::claim`] | in progress |
+//! | absent | [`Inbox::accept`] | waiting |
+//! | waiting | a worker if it was accepted, else the next delivery | in progress |
+//! | in progress | success | done |
+//! | in progress | an error, or the end of the lease | waiting |
+//! | in progress | an error of a worker's last attempt | parked |
+//! | parked | [`Inbox::replay`] | waiting |
+//! | parked | [`Inbox::discard`] | done |
+//! | done | the end of its [retention](InboxBuilder::retention) | absent |
+//!
+//! Only a worker parks. An event whose handler fails in all ten attempts of the service is lost with
+//! [`Inbox::handle`], and kept with [`Inbox::accept`].
 //!
 //! A claim lasts for a [lease](InboxBuilder::lease), which is extended while the handler runs. If the process
 //! dies, the event can be claimed again when the lease is over. Each claim has a [`Token`], and only the holder
 //! of the newest token can complete it; all others get [`InboxError::LeaseLost`].
+//!
+//! The lease is extended by the task that runs the handler. A handler that blocks its thread for long keeps it
+//! from that: do such work in `tokio::task::spawn_blocking`.
+//!
+//! # Shutting down
+//!
+//! Stop accepting connections, then wait for [`Inbox::idle`]: a handler that [`Inbox::handle`] started goes on
+//! when its connection is closed. [`Worker::run_until`] waits for its handlers itself. What the end of the runtime
+//! or of the process cuts off is claimed again when its lease is over.
 //!
 //! # Stores
 //!

@@ -79,11 +79,17 @@ impl Inbox {
         Ok(backlog.inspect_err(|error| shared.store_failed("backlog", error))?)
     }
 
-    /// Deletes all entries that may be forgotten, in small portions. Returns how many.
+    /// Deletes all entries that may be forgotten, of all endpoints of the store, in small portions. Returns how
+    /// many.
     ///
-    /// An inbox does this by itself every minute while it receives events.
-    pub async fn purge(&self) -> u64 {
-        super::purge::purge(std::sync::Arc::clone(&self.0.store)).await
+    /// An inbox does this by itself every minute while it receives events. Call it in a process that lives
+    /// shorter.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InboxError::Store`] if the store failed. Some entries may have been deleted.
+    pub async fn purge(&self) -> Result<u64, InboxError> {
+        Ok(self.0.purge().await?)
     }
 
     async fn parked_page(&self, after: Option<&EventId>) -> Result<Vec<ParkedEvent>, InboxError> {

@@ -1,9 +1,10 @@
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::dyn_store::DynStore;
-use super::trace;
+use super::error::StoreError;
 
 /// How often each process deletes forgotten entries.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -39,20 +40,13 @@ impl PurgeTimer {
 }
 
 /// Deletes all forgotten entries, in portions. Returns how many.
-pub(super) async fn purge(store: Arc<dyn DynStore>) -> u64 {
+pub(super) async fn purge(store: &dyn DynStore) -> Result<u64, StoreError> {
     let mut purged = 0;
     loop {
-        match store.purge(PORTION).await {
-            Ok(portion) => {
-                purged += portion as u64;
-                if portion < PORTION {
-                    return purged;
-                }
-            }
-            Err(error) => {
-                trace::store_failed("purge", &error);
-                return purged;
-            }
+        let portion = store.purge(PORTION).await?;
+        purged += portion as u64;
+        if portion < PORTION {
+            return Ok(purged);
         }
     }
 }

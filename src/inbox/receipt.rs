@@ -4,8 +4,8 @@ use http::StatusCode;
 
 /// What became of a delivery, and the status to respond with.
 ///
-/// It is a response of axum and of actix-web (features `axum`, `actix`), with an empty body and, if it says
-/// when to come back, a `Retry-After` header.
+/// It is a response of axum, actix-web and tower (features `axum`, `actix`, `tower`), with an empty body and, if
+/// it says when to come back, a `Retry-After` header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Receipt {
@@ -21,14 +21,14 @@ pub enum Receipt {
         /// How long the other attempt's claim lasts at the most if it is not extended.
         retry_after: Duration,
     },
-    /// The handler still runs, and the service would not wait longer: 503. The handler goes on, and the next
+    /// The handler, or its claim, still runs, and the service would not wait longer: 503. It goes on, and the next
     /// delivery of the event is [`Repeated`](Self::Repeated) if it succeeds.
     StillRunning,
     /// The handler returned an error or panicked: 500. The event may be claimed again.
     Failed,
     /// The event id was received before with another body: 409. The event was not handled.
     Conflict,
-    /// The store could not be reached or is set up wrongly: 503.
+    /// The store could not be reached or is set up wrongly, or the process is shutting down: 503.
     Unavailable,
     /// The store has no room: 503.
     Full,

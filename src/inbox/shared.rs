@@ -3,11 +3,13 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use super::dyn_store::DynStore;
+use super::error::StoreError;
 use super::metrics::Counters;
-use super::purge::PurgeTimer;
+use super::purge::{PurgeTimer, purge};
 use super::running::Running;
 use super::settings::Settings;
 use super::store::EventKey;
+use super::trace;
 use crate::webhooks::EventId;
 
 /// What the clones of an inbox share.
@@ -16,7 +18,7 @@ pub(super) struct Shared {
     pub(super) settings: Settings,
     pub(super) counters: Counters,
     pub(super) running: Arc<Running>,
-    pub(super) purge: PurgeTimer,
+    pub(super) purge_timer: PurgeTimer,
     /// Wakes the workers of this process when an event was accepted.
     pub(super) accepted: Notify,
 }
@@ -30,9 +32,28 @@ impl Shared {
     }
 
     /// Deletes forgotten entries now and then, in a task of its own.
-    pub(super) fn purge_if_due(&self) {
-        if self.purge.is_due() {
-            tokio::spawn(super::purge::purge(Arc::clone(&self.store)));
+    pub(super) fn purge_if_due(self: &Arc<Self>) {
+        if self.purge_timer.is_due() {
+            let shared = Arc::clone(self);
+            tokio::spawn(async move { shared.purge().await });
         }
+    }
+
+    /// Deletes all forgotten entries, in portions. Returns how many.
+    pub(super) async fn purge(&self) -> Result<u64, StoreError> {
+        let purged = purge(&*self.store).await;
+        purged.inspect_err(|error| self.store_failed("purge", error))
+    }
+
+    /// Counts and reports a handler whose lease was lost.
+    pub(super) fn lease_lost(&self) {
+        self.counters.leases_lost.add_one();
+        trace::lease_lost(&self.settings.endpoint);
+    }
+
+    /// Counts and reports a failure of the store.
+    pub(super) fn store_failed(&self, operation: &'static str, error: &StoreError) {
+        self.counters.store_errors.add_one();
+        trace::store_failed(operation, error);
     }
 }

@@ -14,7 +14,7 @@ use crate::webhooks::EventId;
 /// A store keeps one entry for each pair of endpoint and event id. An entry is open (claimed, or waiting to
 /// be claimed), done, or parked. **Every method is one atomic step**: of any number of callers at once, on
 /// any number of machines, one wins. All times are the store's own; no method is given a time, only
-/// durations.
+/// durations. A method does not panic, and ends by itself: with an error if its database does not respond.
 ///
 /// Implement it to use another database, and prove the implementation with
 /// [`conformance`](super::conformance). An `async fn` implements a method if its future is `Send`.
@@ -57,7 +57,8 @@ pub trait Store: Send + Sync + 'static {
     /// Marks a claimed event as done, deletes its body, and remembers its id for this long. Returns whether
     /// the claim was held. Calling it again with the same token returns `true`.
     ///
-    /// A claim is held while no other claim was made and the entry is open, even after its lease ended.
+    /// A claim is held until it is completed, released or parked, even after its lease ended, if the event was
+    /// neither claimed nor accepted since.
     fn complete(
         &self,
         held: HeldClaim<'_>,

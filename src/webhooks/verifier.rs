@@ -231,7 +231,8 @@ impl Verifier {
     /// Verifies a delivery and returns its event together with the bytes, as an inbox takes them
     /// (feature `inbox`).
     ///
-    /// The extractors and the layer do the same. Use it with any other server.
+    /// The extractors and the layer do the same. Use it with any other server, as soon as the body has arrived:
+    /// the inbox counts the time to respond from here on.
     ///
     /// # Errors
     ///

@@ -13,7 +13,7 @@ impl Backoff {
     pub(super) fn after(self, attempt: u32, jitter: f64) -> Duration {
         let doublings = attempt.saturating_sub(1).min(31);
         let delay = self.first.saturating_mul(1 << doublings).min(self.longest);
-        delay.mul_f64(1.0 - jitter.clamp(0.0, 1.0) / 4.0)
+        delay - delay.mul_f64(jitter.clamp(0.0, 1.0) / 4.0)
     }
 }
 
@@ -48,5 +48,6 @@ mod tests {
         };
 
         assert!(endless.after(u32::MAX, 1.0) > Duration::from_secs(1 << 60));
+        assert_eq!(endless.after(u32::MAX, 0.0), Duration::MAX);
     }
 }

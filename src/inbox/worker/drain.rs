@@ -64,14 +64,6 @@ where
         let shared = Arc::clone(&self.shared);
         let mut look_at = Instant::now();
         loop {
-            if self.has_room() && look_at <= Instant::now() {
-                look_at = Instant::now()
-                    + match self.take().await? {
-                        Taken::All => Duration::ZERO,
-                        Taken::Rest => self.settings.poll_interval,
-                        Taken::Failed => STORE_DELAY,
-                    };
-            }
             let has_room = self.has_room();
             tokio::select! {
                 biased;
@@ -79,6 +71,14 @@ where
                 Some(ended) = self.tasks.join_next() => self.count(ended),
                 () = shared.accepted.notified(), if has_room => look_at = Instant::now(),
                 () = tokio::time::sleep_until(look_at), if has_room => {}
+            }
+            if self.has_room() && look_at <= Instant::now() {
+                look_at = Instant::now()
+                    + match self.take().await? {
+                        Taken::All => Duration::ZERO,
+                        Taken::Rest => self.settings.poll_interval,
+                        Taken::Failed => STORE_DELAY,
+                    };
             }
         }
         self.finish().await;
@@ -107,12 +107,16 @@ where
 
     /// Returns whether enough handlers could start to make asking the store worth its while.
     fn has_room(&self) -> bool {
-        let free = self.settings.concurrency - self.tasks.len();
-        free > 0 && (self.tasks.is_empty() || free * 4 >= self.settings.concurrency)
+        self.tasks.is_empty() || self.free() >= self.settings.concurrency.div_ceil(4)
+    }
+
+    /// Returns how many more handlers may run. A faulty store may have returned more events than it was asked for.
+    fn free(&self) -> usize {
+        self.settings.concurrency.saturating_sub(self.tasks.len())
     }
 
     async fn take(&mut self) -> Result<Taken, InboxError> {
-        let limit = self.settings.concurrency - self.tasks.len();
+        let limit = self.free();
         if limit == 0 {
             return Ok(Taken::All);
         }
@@ -135,7 +139,7 @@ where
                 return Err(error.into());
             }
         };
-        let more = taken.len() == limit;
+        let more = taken.len() >= limit;
         for event in taken {
             self.shared.counters.record_lag(event.overdue);
             let shared = Arc::clone(&self.shared);
@@ -155,7 +159,7 @@ where
     }
 
     fn count(&mut self, ended: Result<EventOutcome, tokio::task::JoinError>) {
-        // A task that was cut off by the end of its runtime did not record anything.
+        // A task that was cut off, by the end of its runtime or a panic of the store, recorded nothing.
         self.report.add(ended.unwrap_or(EventOutcome::Lost));
     }
 }

@@ -33,8 +33,12 @@ where
     };
     let attempt = Attempt::new(taken.attempt, settings.attempts);
     if attempt.number() > settings.attempts {
-        // Every attempt that returns is counted, so the last one ended with its process.
-        let reason = format!("no attempt of {} came to an end", settings.attempts);
+        // An attempt that ends parks the event if it is the last, so this one ended with its process, or the store
+        // was down then, or another worker makes more attempts.
+        let reason = format!(
+            "{} attempts were made without success, and the last may have ended with its process",
+            attempt.number() - 1
+        );
         return park(shared, held, &reason).await;
     }
     let event = match Event::from_unverified_json(&taken.body) {
@@ -117,7 +121,6 @@ fn held_or_lost(shared: &Shared, is_held: bool, outcome: EventOutcome) -> EventO
     if is_held {
         return outcome;
     }
-    shared.counters.leases_lost.add_one();
-    trace::lease_lost(&shared.settings.endpoint);
+    shared.lease_lost();
     EventOutcome::Lost
 }

@@ -12,6 +12,10 @@ use crate::inbox::inbox::Inbox;
 use crate::inbox::shared::Shared;
 use crate::webhooks::Event;
 
+/// Zero would ask the store without a pause, and the longest duration overflows a clock.
+const SHORTEST_POLL: Duration = Duration::from_millis(1);
+const LONGEST_POLL: Duration = Duration::from_secs(3_600);
+
 /// Handles the events that [`Inbox::accept`] stored.
 ///
 /// Any number of workers, on any number of machines, share the events of one endpoint: each event is with one
@@ -48,6 +52,9 @@ impl Inbox {
     /// Starts building a worker that calls this handler for each accepted event.
     ///
     /// The body of an event is deleted when its handler returned `Ok`.
+    ///
+    /// The lease of an event is extended while its handler waits. A handler that blocks its thread for long must
+    /// do so in `tokio::task::spawn_blocking`, or the event may be handled a second time.
     pub fn worker<F, Fut, E>(&self, handler: F) -> Worker<F>
     where
         F: Fn(Event, Attempt) -> Fut + Send + Sync + 'static,
@@ -87,11 +94,12 @@ impl<F> Worker<F> {
         self
     }
 
-    /// Sets how often the store is asked for events while none is due. Default: 1 s.
+    /// Sets how often the store is asked for events while none is due, 1 ms to 1 hour. Default: 1 s. Values
+    /// outside count as the nearest of these.
     ///
     /// An event that was accepted by the same process, through a clone of the same inbox, is taken at once.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
-        self.settings.poll_interval = interval;
+        self.settings.poll_interval = interval.clamp(SHORTEST_POLL, LONGEST_POLL);
         self
     }
 }
@@ -102,7 +110,7 @@ where
     Fut: Future<Output = Result<(), E>> + Send + 'static,
     E: Into<Box<dyn Error + Send + Sync>> + Send,
 {
-    /// Handles events until `shutdown` is ready, then waits for the handlers that run.
+    /// Handles events until `shutdown` is ready, then takes no more and waits for the handlers that run.
     ///
     /// A store that is down for a while does not end the worker. Dropping the future cuts the handlers off;
     /// their events are taken again after their lease.
@@ -125,7 +133,8 @@ where
 
     /// Handles events until none is due and no handler runs: for a job that runs now and then, and for tests.
     ///
-    /// An event that failed waits for its next attempt; it is not waited for.
+    /// An event that failed waits for its next attempt; it is not waited for. A store that is down is: use
+    /// `tokio::time::timeout` if the job must end.
     ///
     /// # Errors
     ///

@@ -1,7 +1,5 @@
 //! A handler that is called for each event once, whatever happens to it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use audience::inbox::{Attempt, Inbox, MemoryStore, Receipt, StoreError};
@@ -9,32 +7,11 @@ use audience::webhooks::Event;
 use tokio::sync::{mpsc, oneshot};
 
 use super::support::{
-    ADDRESS, FailingStore, delivery, delivery_about, store_in_test_time, unavailable,
+    ADDRESS, FailingStore, Runs, delivery, delivery_about, store_in_test_time, unavailable,
 };
 
 fn inbox() -> Inbox {
     Inbox::builder(MemoryStore::new()).build().unwrap()
-}
-
-/// Counts how often a handler ran.
-#[derive(Clone, Default)]
-struct Runs(Arc<AtomicU32>);
-
-impl Runs {
-    fn count(&self) -> u32 {
-        self.0.load(Ordering::SeqCst)
-    }
-
-    /// A handler that succeeds at once.
-    fn handler(
-        &self,
-    ) -> impl FnOnce(Event, Attempt) -> std::future::Ready<Result<(), String>> + use<> {
-        let runs = self.clone();
-        move |_, _| {
-            runs.0.fetch_add(1, Ordering::SeqCst);
-            std::future::ready(Ok(()))
-        }
-    }
 }
 
 #[tokio::test]

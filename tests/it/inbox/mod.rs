@@ -1,7 +1,9 @@
 //! The inbox and its stores.
 
+mod claim;
 mod faulty_store;
 mod handle;
+mod handle_broken;
 mod mail_status;
 mod memory_conformance;
 mod memory_faults;
@@ -15,3 +17,4 @@ mod sqlite;
 mod support;
 mod sweep;
 mod worker;
+mod worker_broken;

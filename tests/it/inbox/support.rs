@@ -1,13 +1,14 @@
 //! Verified deliveries, and a store that fails on demand.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use audience::inbox::{
-    AcceptState, Backlog, ClaimState, EventKey, HeldClaim, MemoryStore, NewClaim, NewDelivery,
-    ParkedEvent, Release, Store, StoreError, Take, TakenEvent,
+    AcceptState, Attempt, Backlog, ClaimState, EventKey, HeldClaim, MemoryStore, NewClaim,
+    NewDelivery, ParkedEvent, Release, Store, StoreError, Take, TakenEvent,
 };
-use audience::webhooks::{EventId, EventType, SignedEvent, Signer, Verifier};
+use audience::webhooks::{Event, EventId, EventType, SignedEvent, Signer, Verifier};
 use serde_json::json;
 
 pub(crate) const SECRET: &str = "6Jm0nFq2pXvZk4Tt";
@@ -43,6 +44,27 @@ pub(crate) fn body(id: &str, subject: &str) -> String {
     .to_string()
 }
 
+/// Counts how often a handler ran.
+#[derive(Clone, Default)]
+pub(crate) struct Runs(Arc<AtomicU32>);
+
+impl Runs {
+    pub(crate) fn count(&self) -> u32 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// A handler that succeeds at once.
+    pub(crate) fn handler(
+        &self,
+    ) -> impl FnOnce(Event, Attempt) -> std::future::Ready<Result<(), String>> + use<> {
+        let runs = self.clone();
+        move |_, _| {
+            runs.0.fetch_add(1, Ordering::SeqCst);
+            std::future::ready(Ok(()))
+        }
+    }
+}
+
 /// A memory store in tokio's time, which stands still in a paused test and moves with its sleeps.
 pub(crate) fn store_in_test_time() -> MemoryStore {
     let start = tokio::time::Instant::now();
@@ -56,6 +78,7 @@ pub(crate) fn store_in_test_time() -> MemoryStore {
 pub(crate) struct FailingStore {
     inner: MemoryStore,
     failing: Arc<Mutex<Failing>>,
+    hanging: Arc<Mutex<&'static [&'static str]>>,
 }
 
 type Failing = Option<(&'static [&'static str], fn() -> StoreError)>;
@@ -65,6 +88,7 @@ impl FailingStore {
         Self {
             inner,
             failing: Arc::default(),
+            hanging: Arc::default(),
         }
     }
 
@@ -77,8 +101,17 @@ impl FailingStore {
         *self.failing.lock().unwrap() = None;
     }
 
-    fn check(&self, operation: &str) -> Result<(), StoreError> {
-        match *self.failing.lock().unwrap() {
+    /// Lets the operations of these names never end.
+    pub(crate) fn hang(&self, operations: &'static [&'static str]) {
+        *self.hanging.lock().unwrap() = operations;
+    }
+
+    async fn check(&self, operation: &str) -> Result<(), StoreError> {
+        if self.hanging.lock().unwrap().contains(&operation) {
+            std::future::pending::<()>().await;
+        }
+        let failing = *self.failing.lock().unwrap();
+        match failing {
             Some((names, error)) if names.is_empty() || names.contains(&operation) => Err(error()),
             _ => Ok(()),
         }
@@ -93,7 +126,7 @@ macro_rules! checked {
     ($($method:ident($($name:ident: $type:ty),*) -> $output:ty;)+) => {
         impl Store for FailingStore {
             $(async fn $method(&self, $($name: $type),*) -> Result<$output, StoreError> {
-                self.check(stringify!($method))?;
+                self.check(stringify!($method)).await?;
                 self.inner.$method($($name),*).await
             })+
         }

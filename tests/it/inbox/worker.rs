@@ -182,7 +182,10 @@ async fn an_event_that_ends_its_process_each_time_is_parked_in_the_end() {
 
     assert_eq!((report.handled, report.parked), (0, 1));
     let reason = &inbox.parked().await.unwrap()[0].reason;
-    assert_eq!(reason, "no attempt of 3 came to an end");
+    assert_eq!(
+        reason,
+        "3 attempts were made without success, and the last may have ended with its process"
+    );
 }
 
 #[tokio::test(start_paused = true)]
