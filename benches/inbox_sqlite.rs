@@ -31,6 +31,8 @@ fn main() {
     let ids = std::env::var("AUDIENCE_BENCH_IDS").map_or(1_000_000, |ids| ids.parse().unwrap());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     for synchronous in [Synchronous::Full, Synchronous::Normal] {
+        // A path of its own: the store before may be closing its file, and it deletes its log by name then.
+        let folder = folder.join(format!("{synchronous:?}"));
         std::fs::remove_dir_all(&folder).ok();
         std::fs::create_dir_all(&folder).unwrap();
         let subjects = [0, ids].map(|remembered| {
