@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, IsolationLevel, Row};
 
 use super::error;
 use super::session::Session;
@@ -39,7 +39,14 @@ pub(super) async fn migrate(session: &Session) -> Result<(), StoreError> {
 }
 
 async fn migrate_on(client: &mut Client) -> Result<(), StoreError> {
-    let transaction = client.transaction().await.map_err(error::of_statement)?;
+    // With a default that fixes what the transaction sees when it begins, it would not see the tables that
+    // another process created while it waited for the lock.
+    let transaction = client
+        .build_transaction()
+        .isolation_level(IsolationLevel::ReadCommitted)
+        .start()
+        .await
+        .map_err(error::of_statement)?;
     let run = async {
         transaction.batch_execute(LOCK).await?;
         let survey = transaction.query_one(SURVEY, &[]).await?;

@@ -175,6 +175,14 @@ impl PostgresStore {
         Ok(store)
     }
 
+    /// Returns the connections of the store, for transactions of your own in the same database.
+    ///
+    /// The inbox waits while all of them are in use.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.session.pool
+    }
+
     /// Sets how long a call may take, the wait for a connection included. Default: 5 s.
     ///
     /// [`claim_in`](Self::claim_in) is not limited: it is part of your transaction.
@@ -239,20 +247,21 @@ impl PostgresStore {
     ///
     /// ```no_run
     /// use audience::inbox::PostgresStore;
-    /// use audience::inbox::deadpool_postgres::Pool;
-    /// use audience::webhooks::Event;
+    /// use audience::webhooks::{EventData, SignedEvent};
     ///
+    /// /// Respond with 200 if this succeeds, otherwise with 503.
     /// async fn receive(
     ///     store: &PostgresStore,
-    ///     pool: &Pool,
-    ///     event: &Event,
-    ///     address: &str,
+    ///     delivery: &SignedEvent,
     /// ) -> Result<(), Box<dyn std::error::Error>> {
-    ///     let mut client = pool.get().await?;
+    ///     let EventData::Bounced(mail) = &delivery.data else {
+    ///         return Ok(());
+    ///     };
+    ///     let mut client = store.pool().get().await?;
     ///     let mut transaction = client.transaction().await?;
-    ///     if store.claim_in(&mut transaction, "main", &event.id).await? {
+    ///     if store.claim_in(&mut transaction, "main", delivery).await? {
     ///         let mark = "UPDATE people SET bounces = bounces + 1 WHERE email = $1";
-    ///         transaction.execute(mark, &[&address]).await?;
+    ///         transaction.execute(mark, &[&mail.to]).await?;
     ///     }
     ///     transaction.commit().await?;
     ///     Ok(())

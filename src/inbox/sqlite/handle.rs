@@ -21,6 +21,9 @@ impl SqliteStore {
     /// returns an error or panics, what it wrote and the claim are undone, the receipt is
     /// [`Failed`](Receipt::Failed), and the service retries. The id is remembered for 72 hours.
     ///
+    /// Create your own tables in [`transaction`](Self::transaction), or on a connection of your own to the same
+    /// file. With axum and actix-web, the receipt is the response.
+    ///
     /// # Panics
     ///
     /// Panics outside a tokio runtime.

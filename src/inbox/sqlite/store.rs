@@ -41,8 +41,8 @@ use crate::webhooks::{Clock, EventId};
 /// # Personal data
 ///
 /// An accepted body holds addresses and subjects. It is deleted and overwritten when its event is done, and
-/// kept while the event waits or is parked. Copies of it stay in the write-ahead log next to the file until the
-/// log is used again. Nothing is encrypted. A new file has mode 0600 on Unix; an existing one keeps its mode.
+/// kept while the event waits or is parked. Copies of it stay in the write-ahead log next to the file, of about
+/// 16 MiB, until the log is used again. Nothing is encrypted. A new file has mode 0600 on Unix; an existing one keeps its mode.
 ///
 /// # Exactly once
 ///

@@ -13,6 +13,7 @@ mod postgres_schema;
 mod postgres_transactions;
 mod redis;
 mod responses;
+mod servers;
 mod sqlite;
 mod support;
 mod sweep;

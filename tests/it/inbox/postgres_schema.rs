@@ -59,6 +59,30 @@ async fn any_number_of_processes_can_migrate_at_once_and_again() {
     admin.batch_execute(PostgresStore::SCHEMA).await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn processes_migrate_at_once_in_a_database_whose_transactions_are_serializable() {
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let separator = if database.url.contains('?') {
+        "%20"
+    } else {
+        "?options="
+    };
+    let isolation = "-cdefault_transaction_isolation%3Dserializable";
+    let url = format!("{}{separator}{isolation}", database.url);
+    let mut tasks = tokio::task::JoinSet::new();
+
+    for _ in 0..16 {
+        let url = url.clone();
+        tasks.spawn(async move { connect(&url).await.migrate().await });
+    }
+
+    for result in tasks.join_all().await {
+        result.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn without_its_tables_a_store_is_unusable() {
     let Some(database) = postgres::database().await else {

@@ -250,6 +250,24 @@ async fn a_race_of_serializable_transactions_is_a_temporary_error() {
 }
 
 #[tokio::test]
+async fn a_claim_in_a_transaction_that_may_only_read_is_an_error_and_no_claim() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let id = id("evt_1");
+    let mut client = postgres::client(&database.url).await;
+
+    let start = client.build_transaction().read_only(true).start();
+    let mut transaction = start.await.unwrap();
+    let claimed = store.claim_in(&mut transaction, "main", &id).await;
+    drop(transaction);
+
+    assert!(matches!(claimed, Err(InboxError::Store(_))), "{claimed:?}");
+    let state = claim(&store, &id).await;
+    assert_eq!(state, ClaimState::Fresh { attempt: 1 });
+}
+
+#[tokio::test]
 async fn the_published_statement_claims_in_a_transaction_of_any_driver() {
     let Some((database, store)) = set_up().await else {
         return;

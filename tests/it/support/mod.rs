@@ -1,6 +1,7 @@
 //! Shared by the tests: a client with fast retries, servers with prepared responses, and sample JSON.
 
 use std::collections::VecDeque;
+use std::process::{Child, Command};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -164,6 +165,14 @@ pub(crate) fn printed(error: &Error) -> String {
         source = error.source();
     }
     text
+}
+
+/// Starts a program in a process group of its own. A signal to the group of the tests, such as Ctrl-C, does not
+/// end it, so it can clean up after them.
+pub(crate) fn spawn_apart(command: &mut Command) -> Child {
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(command, 0);
+    command.spawn().expect("the program starts")
 }
 
 /// Says on one line that a test was skipped, because a program is not installed. Fails if the variable

@@ -55,6 +55,7 @@ pub(crate) struct Database {
 pub(crate) struct Server {
     keeper: Mutex<Child>,
     port: u16,
+    folder: PathBuf,
 }
 
 /// Returns an empty database. Skips the test and returns `None` if there is no Postgres.
@@ -135,6 +136,11 @@ impl Server {
         }
     }
 
+    /// The folder that is deleted when the server ends.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Starts the server again and waits until it responds.
     pub(crate) async fn start(&self) {
         self.command("start");
@@ -156,10 +162,11 @@ impl Server {
     async fn start_if_installed() -> Option<Self> {
         let bin = programs()?;
         let keeper = tokio::task::spawn_blocking(move || keep(&bin)).await;
-        let (keeper, port) = keeper.unwrap();
+        let (keeper, port, folder) = keeper.unwrap();
         let server = Self {
             keeper: Mutex::new(keeper),
             port,
+            folder,
         };
         server.wait_until_ready().await;
         Some(server)
@@ -196,7 +203,7 @@ impl Server {
 }
 
 /// Starts the keeper of a new server on a free port.
-fn keep(bin: &Path) -> (Child, u16) {
+fn keep(bin: &Path) -> (Child, u16, PathBuf) {
     let user = unprivileged_user();
     let dir = env::temp_dir().join(format!("audience-postgres-{:016x}", random()));
     std::fs::create_dir(&dir).unwrap();
@@ -213,16 +220,21 @@ fn keep(bin: &Path) -> (Child, u16) {
         .unwrap_or_default()
         .into_iter()
         .chain(["sh", "-c", KEEPER, "sh"]);
-    let keeper = Command::new(prefix.next().unwrap())
+    let mut keeper = Command::new(prefix.next().unwrap());
+    keeper
         .args(prefix)
         .args([bin, &dir])
         .arg(port.to_string())
         .env("LC_ALL", "C")
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    (keeper.unwrap(), port)
+        .stderr(Stdio::null());
+    (super::spawn_apart(&mut keeper), port, dir)
+}
+
+/// Returns whether tests can start a server of their own.
+pub(crate) fn is_installed() -> bool {
+    programs().is_some()
 }
 
 /// Returns the folder of the programs `initdb` and `postgres`, of the newest version there is.

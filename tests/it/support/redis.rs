@@ -1,5 +1,6 @@
 //! Redis servers of the tests' own, on free loopback ports and in temporary folders.
 
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -14,15 +15,26 @@ const ADDRESS: &str = "AUDIENCE_TEST_REDIS";
 const START_LIMIT: Duration = Duration::from_secs(20);
 const START_ATTEMPTS: u32 = 5;
 
-/// Starts a server, kills it when its input ends, and deletes its folder. So the server ends when the tests do,
-/// however they end.
-const WRAPPER: &str = r#"
-redis-server "$@" >/dev/null 2>&1 &
-server=$!
-while read -r line; do [ "$line" = keep ] && keep=1; done
-kill -9 "$server"
-wait "$server" 2>/dev/null
-[ -n "$keep" ] || rm -rf "$FOLDER"
+/// Starts, kills and finally removes a server. It reads commands, and ends when the test process does, however
+/// that ends: then nobody holds the other end of the pipe.
+const KEEPER: &str = r#"
+start() {
+    redis-server "$@" </dev/null >/dev/null 2>&1 &
+    server=$!
+}
+end() {
+    kill -9 "$server" 2>/dev/null
+    wait "$server" 2>/dev/null
+}
+start "$@"
+while read -r command; do
+    case "$command" in
+        start) start "$@" ;;
+        kill) end; echo killed ;;
+    esac
+done
+end
+rm -rf "$FOLDER"
 "#;
 
 /// A server that all tests share. Each test uses a prefix of its own.
@@ -60,8 +72,7 @@ pub(crate) async fn server() -> Option<Redis> {
 pub(crate) struct OwnRedis {
     port: u16,
     folder: PathBuf,
-    settings: Vec<String>,
-    wrapper: Option<Child>,
+    keeper: Child,
 }
 
 impl OwnRedis {
@@ -80,18 +91,26 @@ impl OwnRedis {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
+    /// The folder that is deleted when the server ends.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
     /// Ends the server as a crash would, with SIGKILL. Keeps its folder.
     pub(crate) fn kill(&mut self) {
-        self.stop(b"keep\n");
+        self.command("kill");
+        let stdout = self.keeper.stdout.as_mut().expect("stdout is a pipe");
+        let mut killed = [0; "killed\n".len()];
+        stdout.read_exact(&mut killed).expect("the keeper replies");
     }
 
     /// Starts the server again, with the data of its folder and on the same port.
     pub(crate) async fn restart(&mut self) {
-        self.spawn();
+        self.command("start");
         let limit = Instant::now() + START_LIMIT;
         while !self.responds() {
             assert!(Instant::now() < limit, "the server starts again");
@@ -101,14 +120,7 @@ impl OwnRedis {
 
     fn launch(settings: &[&str]) -> Self {
         for _ in 0..START_ATTEMPTS {
-            let mut server = Self {
-                port: free_port(),
-                folder: std::env::temp_dir().join(unique("audience-redis")),
-                settings: settings.iter().map(ToString::to_string).collect(),
-                wrapper: None,
-            };
-            std::fs::create_dir_all(&server.folder).expect("a temporary folder can be created");
-            server.spawn();
+            let server = Self::spawn(settings);
             let limit = Instant::now() + START_LIMIT / START_ATTEMPTS;
             while Instant::now() < limit {
                 if server.responds() {
@@ -121,20 +133,33 @@ impl OwnRedis {
         panic!("redis-server does not start");
     }
 
-    fn spawn(&mut self) {
-        let wrapper = Command::new("sh")
-            .args(["-c", WRAPPER, "sh"])
-            .args(["--bind", "127.0.0.1", "--port", &self.port.to_string()])
+    fn spawn(settings: &[&str]) -> Self {
+        let port = free_port();
+        let folder = std::env::temp_dir().join(unique("audience-redis"));
+        std::fs::create_dir_all(&folder).expect("a temporary folder can be created");
+        let mut keeper = Command::new("sh");
+        keeper
+            .args(["-c", KEEPER, "sh"])
+            .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
             .arg("--dir")
-            .arg(&self.folder)
+            .arg(&folder)
             .args(["--save", "", "--appendonly", "no"])
-            .args(&self.settings)
-            .env("FOLDER", &self.folder)
+            .args(settings)
+            .env("FOLDER", &folder)
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        self.wrapper = Some(wrapper.expect("sh starts"));
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let keeper = super::spawn_apart(&mut keeper);
+        Self {
+            port,
+            folder,
+            keeper,
+        }
+    }
+
+    fn command(&mut self, command: &str) {
+        let stdin = self.keeper.stdin.as_mut().expect("stdin is a pipe");
+        writeln!(stdin, "{command}").expect("the keeper reads");
     }
 
     /// Returns whether the server has started, and is this one and no other on its port.
@@ -149,27 +174,18 @@ impl OwnRedis {
         let folder = folder();
         folder.is_ok_and(|pair| pair.get(1).is_some_and(|dir| is_same(dir, &self.folder)))
     }
-
-    fn stop(&mut self, last_words: &[u8]) {
-        use std::io::Write;
-
-        if let Some(mut wrapper) = self.wrapper.take() {
-            if let Some(mut stdin) = wrapper.stdin.take() {
-                let _ = stdin.write_all(last_words);
-            }
-            let _ = wrapper.wait();
-        }
-    }
 }
 
 impl Drop for OwnRedis {
     fn drop(&mut self) {
-        self.stop(b"");
-        let _ = std::fs::remove_dir_all(&self.folder);
+        // The end of its input tells the keeper to end the server and to delete the folder.
+        drop(self.keeper.stdin.take());
+        let _ = self.keeper.wait();
     }
 }
 
-fn is_installed() -> bool {
+/// Returns whether tests can start a server of their own.
+pub(crate) fn is_installed() -> bool {
     Command::new("redis-server")
         .arg("--version")
         .stdout(Stdio::null())

@@ -179,6 +179,45 @@ async fn a_claim_without_a_transaction_is_refused() {
 }
 
 #[tokio::test]
+async fn a_claim_in_a_transaction_that_may_only_read_is_refused() {
+    let folder = Folder::new("claim-in-read-only");
+    let (store, id) = (folder.open(), id("evt_1"));
+    let mut connection = folder.connect();
+    connection.pragma_update(None, "query_only", true).unwrap();
+
+    let transaction = connection.transaction().unwrap();
+    let claimed = store.claim_in(&transaction, "main", &id).await;
+    drop(transaction);
+
+    let Err(InboxError::Store(error)) = claimed else {
+        panic!("{claimed:?}");
+    };
+    assert_eq!(error.kind(), StoreErrorKind::Unusable);
+    let state = claim(&store, &id, Token::random()).await.unwrap();
+    assert_eq!(state, ClaimState::Fresh { attempt: 1 });
+}
+
+#[tokio::test]
+async fn a_claim_after_reading_what_another_changed_since_is_unavailable() {
+    let folder = Folder::new("claim-in-stale");
+    let (store, id) = (folder.open(), id("evt_1"));
+    let mut connection = folder.connect();
+
+    let transaction = connection.transaction().unwrap();
+    let count = "SELECT count(*) FROM audience_inbox";
+    let _: i64 = transaction.query_row(count, (), |row| row.get(0)).unwrap();
+    claim(&store, &super::id("evt_2"), Token::random())
+        .await
+        .unwrap();
+    let claimed = store.claim_in(&transaction, "main", &id).await;
+
+    let Err(InboxError::Store(error)) = claimed else {
+        panic!("{claimed:?}");
+    };
+    assert!(error.is_temporary(), "{error:?}");
+}
+
+#[tokio::test]
 async fn claims_in_transactions_delete_forgotten_ids_on_the_way() {
     let folder = Folder::new("claim-in-purge");
     let store = folder.open();
