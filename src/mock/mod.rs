@@ -276,13 +276,16 @@ mod journal;
 mod mail_methods;
 mod mock_server;
 mod page;
+mod recorded_request;
 mod request_body;
+mod request_handler;
 mod response;
 mod seeds;
 mod server;
 mod service;
 mod shared;
 mod shared_methods;
+mod start;
 mod state;
 #[cfg(feature = "wiremock")]
 mod wiremock;
@@ -297,8 +300,8 @@ pub use examine::{
 };
 pub use faults::Fault;
 pub use handled_request::HandledRequest;
-pub use journal::RecordedRequest;
 pub use mock_server::MockServer;
+pub use recorded_request::RecordedRequest;
 pub use service::dialect::{
     BatchMessage, BatchRefusal, ConsentForm, Dialect, EndOfList, ErrorShape, JoinedMember,
     MissingName, OmittedMembers, OtherContentType, PropertyValues, ReasonAfterSubscribe,
