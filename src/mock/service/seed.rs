@@ -31,8 +31,6 @@ pub(crate) struct Seed {
     pub(super) contacts: Vec<SeedContact>,
 }
 
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-
 /// A webhook endpoint of a seed. Its URL and its secret are not checked yet.
 #[derive(Clone)]
 pub(crate) struct SeedEndpoint {
@@ -48,8 +46,6 @@ impl Seed {
     ///
     /// Fails if the text is not JSON, has a member twice, or is not a seed. The message names the member.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
-        // Some editors and shells begin a file with it.
-        let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
         Self::from_value(&json::parse(text)?)
     }
 
