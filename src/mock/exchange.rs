@@ -6,7 +6,8 @@ use http::StatusCode;
 use http::header::CONTENT_TYPE;
 
 use super::faults::{ActiveFaults, Fault, FaultKind};
-use super::journal::{Journal, RecordedRequest};
+use super::journal::Journal;
+use super::recorded_request::RecordedRequest;
 use super::response::{Disconnect, MockResponse};
 use super::service::audience::Audience;
 use super::service::message::{Reply, Request};

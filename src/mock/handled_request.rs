@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::journal::RecordedRequest;
+use super::recorded_request::RecordedRequest;
 
 /// A request that the server has handled, for [`MockServerBuilder::on_request`](super::MockServerBuilder::on_request).
 ///

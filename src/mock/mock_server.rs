@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use super::clock::MockClock;
 use super::clock_move::ClockMove;
 use super::faults::Fault;
-use super::journal::RecordedRequest;
+use super::recorded_request::RecordedRequest;
 use super::service::audience::Audience;
 use super::service::seed::Seed;
 use super::service::seed_contact::SeedContact;

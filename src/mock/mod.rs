@@ -81,8 +81,8 @@
 //!   can be `null` for no limit. A clock or a ceiling that the builder itself sets wins over that of its seeds.
 //! - `topics` has the default answer of each topic.
 //! - A contact can be a pasted response of retrieve (interface section 2.1). It has the given `id`, which no other contact
-//!   may have. Without one, the mock assigns the next id, or keeps that of the contact that is replaced. `created_at` is now if it is missing. Without `unsubscribed`, a contact that has an `unsubscribe_reason` is
-//!   unsubscribed.
+//!   may have. Without one, the mock assigns the next id, or keeps that of the contact that is replaced. `created_at` is
+//!   now if it is missing. Without `unsubscribed`, a contact that has an `unsubscribe_reason` is unsubscribed.
 //! - `answers` are the contact's own topic answers. If it is missing, `topics` is taken for the answers. If both are
 //!   there, `topics` must agree with the answers and the topics' defaults. Every topic must exist or be in the seed.
 //! - `contacts` has the order of the list, newest first: of contacts created in the same second, the first in the seed is
@@ -167,7 +167,8 @@
 //! ```
 //!
 //! Its subcommands talk to a mock that runs, at `http://127.0.0.1:4010` or at `--url`. They print a table, or JSON with
-//! `--json`, and end with the exit status 0, 1 if they failed, or 2 if the command line is invalid:
+//! `--json`, and end with the exit status 0, 1 if they failed, or 2 if the command line is invalid. `examine` ends with 1
+//! if a check failed, and with 2 if the receiver could not be examined:
 //!
 //! | command | does |
 //! |---|---|
@@ -176,6 +177,8 @@
 //! | `audience-mock fault --status 503 --times 2`, `fault clear` | adds a fault, and removes all |
 //! | `audience-mock events`, `attempts`, `requests` | list what happened |
 //! | `audience-mock seed seed.json`, `reset` | add a seed, and go back to the start |
+//! | `audience-mock schema` | prints the JSON Schema of a seed; no mock has to run |
+//! | `audience-mock examine http://localhost:3000/hook --secret …` | [examines](examine()) a receiver; no mock has to run |
 //!
 //! The calls below do over HTTP what the methods of [`MockServer`] do, on the same port. They need no key, are not recorded
 //! and are not affected by faults. Web pages of another origin are refused with a 403, and so is a `Host` other than
@@ -276,13 +279,16 @@ mod journal;
 mod mail_methods;
 mod mock_server;
 mod page;
+mod recorded_request;
 mod request_body;
+mod request_handler;
 mod response;
 mod seeds;
 mod server;
 mod service;
 mod shared;
 mod shared_methods;
+mod start;
 mod state;
 #[cfg(feature = "wiremock")]
 mod wiremock;
@@ -297,8 +303,8 @@ pub use examine::{
 };
 pub use faults::Fault;
 pub use handled_request::HandledRequest;
-pub use journal::RecordedRequest;
 pub use mock_server::MockServer;
+pub use recorded_request::RecordedRequest;
 pub use service::dialect::{
     BatchMessage, BatchRefusal, ConsentForm, Dialect, EndOfList, ErrorShape, JoinedMember,
     MissingName, OmittedMembers, OtherContentType, PropertyValues, ReasonAfterSubscribe,

@@ -15,6 +15,9 @@ use super::service::seed_settings::SeedSettings;
 use super::service::settings::Settings;
 use super::shared::{ClockTarget, Shared};
 
+/// Some editors and shells begin a file with it.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// The seeds of a builder, in the order they were added.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seeds(Vec<Source>);
@@ -56,7 +59,8 @@ impl Seeds {
                     io::Error::new(error.kind(), message)
                 })?;
                 let name = format!("the seed file {path:?}");
-                let seed = Seed::parse(&text).map_err(|problem| invalid(&name, &problem))?;
+                let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&text);
+                let seed = Seed::parse(text).map_err(|problem| invalid(&name, &problem))?;
                 Ok((name, Content::Seed(seed)))
             }
             Source::Seed(seed) => Ok(("the seed".to_owned(), Content::Seed(seed))),

@@ -1,15 +1,11 @@
-//! The HTTP/1.1 server: accepts connections, handles requests and applies connection faults.
+//! The HTTP/1.1 server: accepts connections and serves their requests.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http::header::{CONNECTION, RETRY_AFTER};
-use http::request::Parts;
-use http::{HeaderValue, Request, Response};
-use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -17,27 +13,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 use super::connection_end::end_connection;
-use super::control::access::AllowedHosts;
-use super::control::{self, ControlResponse};
-use super::exchange::Exchange;
-use super::handled_request::RequestObserver;
-use super::http_response::{ResponseBody, event_stream, http_response};
-use super::journal::RecordedRequest;
-use super::request_body::{BodyError, BodyReader};
-use super::response::{Disconnect, MockResponse};
-use super::service::refusal::Refusal;
-use super::shared::Shared;
+use super::request_handler::RequestHandler;
 use super::write_timeout::WriteTimeout;
-use crate::Timestamp;
-
-/// The longest request body that is read, in bytes.
-const BODY_LIMIT: usize = 16 * 1024 * 1024;
-
-/// The bytes of request bodies that are read at once, over all connections.
-const TOTAL_BODY_LIMIT: usize = 64 * 1024 * 1024;
-
-/// The time a client has for a request body.
-const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The time a client has for the next request line and its headers, from the end of the response before.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -51,32 +28,18 @@ const HEADER_LIMIT: usize = 128 * 1024;
 /// How long a port in use is retried. A server that was just dropped frees its port a moment later.
 const BIND_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A server: the state of the service, who may control it, and limits for its clients.
+/// A server: what handles its requests, and limits for its clients.
 #[derive(Debug)]
 pub(super) struct Server {
-    shared: Arc<Shared>,
-    /// The address it listens on, which can be the unspecified one.
-    ip: IpAddr,
-    allowed_hosts: AllowedHosts,
-    observer: RequestObserver,
-    bodies: BodyReader,
+    handler: RequestHandler,
     header_timeout: Duration,
     write_timeout: Duration,
 }
 
 impl Server {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        ip: IpAddr,
-        allowed_hosts: AllowedHosts,
-        observer: RequestObserver,
-    ) -> Self {
+    pub(super) fn new(handler: RequestHandler) -> Self {
         Self {
-            shared,
-            ip,
-            allowed_hosts,
-            observer,
-            bodies: BodyReader::new(BODY_LIMIT, TOTAL_BODY_LIMIT, BODY_TIMEOUT),
+            handler,
             header_timeout: HEADER_TIMEOUT,
             write_timeout: WRITE_TIMEOUT,
         }
@@ -102,7 +65,7 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 
 /// Serves until the sender of `stop` is dropped.
 pub(super) async fn serve(listener: TcpListener, server: Arc<Server>, stop: oneshot::Receiver<()>) {
-    tokio::spawn(Arc::clone(&server.shared).run_schedule());
+    tokio::spawn(Arc::clone(&server.handler.shared).run_schedule());
     tokio::select! {
         _ = stop => {}
         () = accept_connections(&listener, &server) => {}
@@ -127,9 +90,9 @@ async fn serve_connection(stream: TcpStream, server: Arc<Server>) {
     let _ = stream.set_nodelay(true);
     let connection_ip = stream
         .local_addr()
-        .map_or(server.ip, |address| address.ip());
+        .map_or(server.handler.ip, |address| address.ip());
     let stream = WriteTimeout::new(stream, server.write_timeout);
-    let service = service_fn(|request| handle_request(&server, connection_ip, request));
+    let service = service_fn(|request| server.handler.handle(connection_ip, request));
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(server.header_timeout)
@@ -141,115 +104,25 @@ async fn serve_connection(stream: TcpStream, server: Arc<Server>) {
     end_connection(stream, result.err().as_ref()).await;
 }
 
-async fn handle_request(
-    server: &Server,
-    connection_ip: IpAddr,
-    request: Request<Incoming>,
-) -> Result<Response<ResponseBody>, Disconnect> {
-    let shared = &server.shared;
-    let (head, body) = request.into_parts();
-    if control::is_control_path(head.uri.path())
-        && let Err(refusal) = server
-            .allowed_hosts
-            .check(&head, &[server.ip, connection_ip])
-    {
-        return Ok(http_response(refuse_unread(server, &head, refusal)));
-    }
-    let received = Instant::now();
-    let (body, held_bytes) = match server.bodies.read(&head, body).await {
-        Ok(read) => read,
-        Err(BodyError::Refused(refusal)) => {
-            return Ok(http_response(refuse_unread(server, &head, refusal)));
-        }
-        Err(BodyError::ConnectionLost) => return Err(Disconnect::default()),
-    };
-    let request = recorded_request(&head, body, shared.clock.now());
-    if control::is_control_path(&request.path) {
-        return Ok(match control::respond(shared, &request).await {
-            ControlResponse::Whole(response) => http_response(response),
-            ControlResponse::Changes(changes) => event_stream(changes),
-        });
-    }
-    let observed = server.observer.start(&request, received);
-    let Exchange {
-        delay,
-        response,
-        status,
-        reason,
-    } = shared.handle(request);
-    // From here on, only the journal holds the body.
-    drop(held_bytes);
-    if !delay.is_zero() {
-        tokio::time::sleep(delay).await;
-    }
-    server.observer.finish(observed, status, reason);
-    response.map(http_response)
-}
-
-/// Returns the response to a request whose body is not read to its end, and records the request without its body.
-///
-/// The error has the dialect's shape, unless the request is for the control plane.
-fn refuse_unread(server: &Server, head: &Parts, refusal: Refusal) -> MockResponse {
-    let mut response: MockResponse = if control::is_control_path(head.uri.path()) {
-        refusal.into()
-    } else {
-        let mut request = recorded_request(head, Vec::new(), server.shared.clock.now());
-        request.status = Some(refusal.status);
-        request.reason = Some(refusal.message.clone());
-        let observed = server.observer.start(&request, Instant::now());
-        let (status, reason) = (request.status, request.reason.clone());
-        server.observer.finish(observed, status, reason);
-        let mut state = server.shared.lock();
-        state.journal.push(request);
-        state
-            .audience
-            .error_reply(refusal.status, &refusal.code, &refusal.message)
-            .into()
-    };
-    let close = HeaderValue::from_static("close");
-    response.headers.push((CONNECTION, close));
-    if response.status == 503 {
-        let soon = HeaderValue::from_static("1");
-        response.headers.push((RETRY_AFTER, soon));
-    }
-    response
-}
-
-fn recorded_request(head: &Parts, body: Vec<u8>, at: Timestamp) -> RecordedRequest {
-    let headers = head
-        .headers
-        .iter()
-        .map(|(name, value)| {
-            let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
-            (name.as_str().to_owned(), value)
-        })
-        .collect();
-
-    RecordedRequest {
-        method: head.method.as_str().to_owned(),
-        path: head.uri.path().to_owned(),
-        query: head.uri.query().map(str::to_owned),
-        headers,
-        body,
-        status: None,
-        reason: None,
-        at,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::super::clock::MockClock;
+    use super::super::control::access::AllowedHosts;
     use super::super::delivery::SigningClock;
     use super::super::delivery::endpoints::Endpoints;
     use super::super::faults::Fault;
+    use super::super::handled_request::RequestObserver;
+    use super::super::request_body::BodyReader;
+    use super::super::request_handler::{BODY_LIMIT, TOTAL_BODY_LIMIT};
     use super::super::service::audience::Audience;
     use super::super::service::dialect::{Dialect, ErrorShape};
     use super::super::service::settings::Settings;
+    use super::super::shared::Shared;
     use super::super::state::InitialState;
     use super::*;
+    use crate::Timestamp;
 
     /// Runs out soon, so that a test does not take long.
     const SHORT: Duration = Duration::from_millis(50);
@@ -277,12 +150,13 @@ mod tests {
     async fn connect(configure: impl FnOnce(&mut Server)) -> (TcpStream, Arc<Server>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut server = Server::new(
+        let handler = RequestHandler::new(
             shared(),
             address.ip(),
             AllowedHosts::default(),
             RequestObserver::default(),
         );
+        let mut server = Server::new(handler);
         configure(&mut server);
         let server = Arc::new(server);
         let serving = Arc::clone(&server);
@@ -312,7 +186,7 @@ mod tests {
             connection.write_all(unfinished.as_bytes()).await.unwrap();
 
             assert_eq!(read_to_end(connection).await.unwrap(), b"", "{unfinished}");
-            assert!(server.shared.lock().journal.entries().is_empty());
+            assert!(server.handler.shared.lock().journal.entries().is_empty());
         }
     }
 
@@ -320,7 +194,7 @@ mod tests {
     async fn a_body_that_does_not_arrive_in_time_gets_a_408() {
         let request = b"POST /contacts HTTP/1.1\r\nhost: mock\r\ncontent-length: 9\r\n\r\n{";
         let short = BodyReader::new(BODY_LIMIT, TOTAL_BODY_LIMIT, SHORT);
-        let (mut connection, server) = connect(|server| server.bodies = short).await;
+        let (mut connection, server) = connect(|server| server.handler.bodies = short).await;
 
         connection.write_all(request).await.unwrap();
 
@@ -331,7 +205,10 @@ mod tests {
             response.contains(r#""slug":"request_timeout""#),
             "the error has the shape of the dialect: {response}"
         );
-        assert_eq!(server.shared.lock().journal.entries()[0].status, Some(408));
+        assert_eq!(
+            server.handler.shared.lock().journal.entries()[0].status,
+            Some(408)
+        );
     }
 
     #[tokio::test]
@@ -339,7 +216,7 @@ mod tests {
         const LENGTH: usize = 64 * 1024 * 1024;
         let (mut connection, server) = connect(|server| server.write_timeout = SHORT).await;
         let long = Fault::wrong_body(vec![b'a'; LENGTH]).times(1);
-        server.shared.lock().faults.add(long);
+        server.handler.shared.lock().faults.add(long);
 
         connection
             .write_all(b"GET /contacts HTTP/1.1\r\nhost: mock\r\n\r\n")
@@ -347,7 +224,7 @@ mod tests {
             .unwrap();
         // Two remain when the connection has ended: this one, and that of the accept loop.
         in_time(async {
-            while server.shared.lock().journal.entries().is_empty()
+            while server.handler.shared.lock().journal.entries().is_empty()
                 || Arc::strong_count(&server) > 2
             {
                 tokio::time::sleep(Duration::from_millis(5)).await;

@@ -15,7 +15,7 @@ use super::delivery::schedule::Step;
 use super::delivery::scheduled_attempt::{AttemptKind, ScheduledAttempt};
 use super::delivery::started_attempt::StartedAttempt;
 use super::exchange::Exchange;
-use super::journal::RecordedRequest;
+use super::recorded_request::RecordedRequest;
 use super::service::audience::Audience;
 use super::state::{InitialState, State};
 

@@ -8,7 +8,8 @@ use super::delivery::endpoints::Endpoints;
 use super::delivery::event::NewEvent;
 use super::exchange::Exchange;
 use super::faults::ActiveFaults;
-use super::journal::{Journal, RecordedRequest};
+use super::journal::Journal;
+use super::recorded_request::RecordedRequest;
 use super::service::audience::Audience;
 
 /// The state that a server starts with and that a reset restores.

@@ -98,7 +98,7 @@ fn the_python_example_of_the_guide_passes() {
 }
 
 #[test]
-fn the_minute_of_the_guide_leads_to_a_signed_webhook() {
+fn the_minute_of_the_guide_leads_to_a_signed_webhook_also_hours_later() {
     if !is_installed("python3", "--version") {
         return skip("the minute of the guide: python3 is not installed");
     }
@@ -117,30 +117,39 @@ fn the_minute_of_the_guide_leads_to_a_signed_webhook() {
     wait_for_listener(&handler_port);
     let mut mock = Running::start(
         Command::new(env!("CARGO_BIN_EXE_audience-mock"))
-            .args(["--log", "pretty", "--port", &mock_port, "--seed"])
+            .args(["--signing-clock", "wall", "--port", &mock_port, "--seed"])
             .arg(&seed),
     );
-    assert_eq!(
-        mock.line(),
-        format!("listening on http://127.0.0.1:{mock_port}")
-    );
+    let url = format!("http://127.0.0.1:{mock_port}");
+    assert_eq!(mock.line(), format!("listening on {url}"));
 
-    let sent = Command::new("python3")
-        .args(["-I", "-c", &with_ports(send.clone())])
-        .env("no_proxy", "*")
-        .output()
-        .unwrap();
+    for id in ["eml_00000001", "eml_00000002"] {
+        let sent = Command::new("python3")
+            .args(["-I", "-c", &with_ports(send.clone())])
+            .env("no_proxy", "*")
+            .output()
+            .unwrap();
 
-    assert_success(&sent);
-    assert_eq!(
-        String::from_utf8(sent.stdout).unwrap().trim(),
-        r#"{"id":"eml_00000001"}"#
-    );
-    for event in ["email.sent", "email.delivered"] {
+        assert_success(&sent);
         assert_eq!(
-            handler.line(),
-            format!("genuine: {event} to ada@example.com")
+            String::from_utf8(sent.stdout).unwrap().trim(),
+            format!(r#"{{"id":"{id}"}}"#)
         );
+        // Both are sent at once.
+        let mut lines = [handler.line(), handler.line()];
+        lines.sort();
+        assert_eq!(
+            lines,
+            [
+                "genuine: email.delivered to ada@example.com",
+                "genuine: email.sent to ada@example.com"
+            ]
+        );
+        let advanced = Command::new(env!("CARGO_BIN_EXE_audience-mock"))
+            .args(["clock", "advance", "5h", "--url", &url])
+            .output()
+            .unwrap();
+        assert_success(&advanced);
     }
 }
 

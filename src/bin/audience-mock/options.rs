@@ -25,6 +25,7 @@ pub(crate) struct Options {
 const AFTER_HELP: &str = "\
 Without a command, the mock runs until it is interrupted. The first line of the output is `listening on URL`. The
 commands talk to a mock that runs, by the calls below /_mock/ that any HTTP client can make, too. They need no key.
+Only schema and examine need no mock.
 
 Exit status: 0 on success, 1 if it failed, 2 if the command line is invalid.";
 

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::mock::delivery::SigningClock;
-use crate::mock::journal::RecordedRequest;
+use crate::mock::recorded_request::RecordedRequest;
 use crate::mock::service::mail_outcome::{MailOutcome, OutcomeKind};
 use crate::mock::service::refusal::Refusal;
 use crate::mock::service::segment::SegmentKind;

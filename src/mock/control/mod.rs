@@ -19,7 +19,7 @@ use percent_encoding::percent_decode_str;
 use self::call::Call;
 use self::change_stream::ChangeStream;
 use self::routes::Handler;
-use super::journal::RecordedRequest;
+use super::recorded_request::RecordedRequest;
 use super::response::MockResponse;
 use super::service::refusal::Refusal;
 use super::shared::Shared;

@@ -8,7 +8,7 @@ use super::call::{Call, CallResult, ok};
 use super::filters::Filters;
 use super::page_query::PageQuery;
 use crate::mock::delivery::event_view::{EventFilter, EventView, STATES};
-use crate::mock::journal::RecordedRequest;
+use crate::mock::recorded_request::RecordedRequest;
 use crate::mock::service::refusal::Refusal;
 
 /// Bytes shown of a body in a list that has the newest first.

@@ -52,6 +52,17 @@ fn the_sample_file_is_accepted_by_the_schema_and_the_program() {
 }
 
 #[test]
+fn a_seed_file_can_begin_with_a_byte_order_mark() {
+    let path = file("byte-order-mark.json", &format!("\u{feff}{SEED}"));
+    let path = path.to_str().unwrap();
+
+    let mock = RunningMock::start(&["--seed", path]);
+
+    assert_eq!(mock.json(&["clock"])["now"], 1_700_000_000);
+    mock.command(&["seed", path]);
+}
+
+#[test]
 fn the_schema_has_every_choice_of_every_dialect() {
     let schema = parse(SCHEMA);
     let dialect = schema["properties"]["dialect"]["properties"]

@@ -158,7 +158,10 @@ async fn a_recorded_request_has_its_time_and_the_reason_that_it_was_refused() {
         "{requests:?}"
     );
     assert_eq!(reason(1), None);
-    assert_eq!(reason(2), Some("the test asked for a broken connection"));
+    assert_eq!(
+        reason(2),
+        Some("a fault closed the connection before the request was applied")
+    );
     assert_eq!(reason(3), Some("the test asked for this response"));
     assert!(requests.iter().all(|request| request.at.as_unix() == START));
     let listed = list(&server, "requests").await;

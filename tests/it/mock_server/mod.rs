@@ -59,7 +59,7 @@ async fn get(server: &MockServer, path: &str) -> reqwest::Result<reqwest::Respon
     .await
 }
 
-/// Posts JSON to a mock that may respond with a fault, which no description shows.
+/// Posts JSON to a mock that may respond with a fault or in another dialect, which `described` does not expect.
 async fn post_unchecked(
     server: &MockServer,
     path: &str,
@@ -73,7 +73,7 @@ async fn post_unchecked(
         .await
 }
 
-/// Gets a path of a mock that may respond with a fault, which no description shows.
+/// Gets a path of a mock that may respond with a fault or in another dialect, which `described` does not expect.
 async fn get_unchecked(server: &MockServer, path: &str) -> reqwest::Result<reqwest::Response> {
     reqwest::Client::new()
         .get(format!("{}{path}", server.url()))

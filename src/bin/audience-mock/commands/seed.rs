@@ -3,11 +3,15 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
 use clap::Args;
 use http::Method;
 
 use super::Target;
 use super::output::Output;
+
+/// Some editors and shells begin a file with it.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 #[derive(Args)]
 pub(crate) struct SeedOptions {
@@ -22,8 +26,13 @@ pub(crate) struct SeedOptions {
 pub(super) async fn seed(options: SeedOptions) -> Result<(), String> {
     let seed = read(&options.file)
         .map_err(|error| format!("could not read the seed {:?}: {error}", options.file))?;
+    let seed = Bytes::from(seed);
+    let seed = match seed.strip_prefix(BYTE_ORDER_MARK) {
+        Some(json) => seed.slice_ref(json),
+        None => seed,
+    };
     let url = &options.target.url;
-    let response = url.call(Method::POST, "seed", Some(seed.into())).await?;
+    let response = url.call(Method::POST, "seed", Some(seed)).await?;
     Output::new(options.target.json).done(&response, "the mock has the seed")
 }
 
