@@ -8,17 +8,17 @@
 //! ```
 //!
 //! The service waits 10 seconds for a response and makes up to ten attempts over about five hours. It may
-//! deliver an event more than once (interface section 6.5). The hook therefore queues the event and responds
-//! at once, and the worker drops duplicates.
+//! deliver an event more than once (interface section 6.5). The hook therefore stores the event in the inbox and
+//! responds at once, and the worker handles each event once.
 #![expect(clippy::print_stdout, reason = "an example prints what it does")]
 
-use std::collections::HashSet;
 use std::convert::Infallible;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
+use audience::inbox::{Attempt, Inbox, MemoryStore};
 use audience::webhooks::tower::{BytesBody, SignedEvent, VerifyLayer};
 use audience::webhooks::{Event, EventType, Signer, Verifier};
 use clap::Parser;
@@ -29,11 +29,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::oneshot;
 use tower::{Service, ServiceExt, service_fn};
 
-/// How many events may wait for the worker.
-const QUEUED_EVENTS: usize = 1_000;
 /// How long a connection may take to send the headers of a request. The layer limits the time of the body.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 const DEMO_SECRET: &str = "the secret of this demo";
@@ -63,38 +61,36 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = listener.local_addr()?;
     println!("listening on http://{address}/hook");
 
-    let (queue, events) = mpsc::channel(QUEUED_EVENTS);
-    let worker = tokio::spawn(handle_events(events));
+    // This store is in memory and is lost when the process ends. In production, use a file or a database.
+    let inbox = Inbox::builder(MemoryStore::new()).build()?;
+    let (done, stop) = oneshot::channel::<()>();
+    let stopped = async { stop.await.unwrap_or_default() };
+    let worker = tokio::spawn(inbox.worker(handle).run_until(stopped));
+    let accepting = inbox.clone();
     let hook = VerifyLayer::new(verifier).handler(move |delivery: SignedEvent| {
-        // This queue is in memory and is lost when the process ends. In production, insert the event into
-        // a table whose key is the event's id.
-        let status = match queue.try_send(delivery.into_event()) {
-            Ok(()) => StatusCode::OK,
-            Err(_) => StatusCode::SERVICE_UNAVAILABLE, // the service retries
-        };
-        std::future::ready(status)
+        let inbox = accepting.clone();
+        async move { inbox.accept(delivery).await }
     });
     if port.is_some() {
         serve(listener, hook, tokio::signal::ctrl_c()).await?;
     } else {
         serve(listener, hook, run_demo(address)).await?;
     }
-    worker.await?; // ends because the hook and its sender are dropped
+    drop(done);
+    worker.await??;
+    inbox.worker(handle).run_until_idle().await?; // what was accepted last; a file or a database would keep it
     Ok(())
 }
 
-/// Handles the queued events. Put your own code here.
-async fn handle_events(mut events: mpsc::Receiver<Event>) {
-    let mut seen = HashSet::new(); // grows; a table would keep the ids of a day
-    while let Some(event) = events.recv().await {
-        if !seen.insert(event.id.clone()) {
-            println!("{}: received before", event.id);
-        } else if let Some(mail) = event.mail().filter(|mail| mail.is_permanent_bounce()) {
+/// Runs once for each event. Put your own code here; after an error the worker tries again.
+async fn handle(event: Event, _attempt: Attempt) -> Result<(), Infallible> {
+    match event.mail() {
+        Some(mail) if mail.is_permanent_bounce() => {
             println!("{}: stop sending to {}", event.id, mail.to);
-        } else {
-            println!("{}: {}", event.id, event.event_type());
         }
+        _ => println!("{}: {}", event.id, event.event_type()),
     }
+    Ok(())
 }
 
 /// Serves the hook until `end` is ready, lets running requests finish, and returns the output of `end`.

@@ -57,7 +57,7 @@ checks! {
     Clock = "clock", "the clock is right";
     /// An event of a type that does not exist yet gets a 2xx.
     UnknownType = "unknown-type", "an unknown event type";
-    /// JSON with reordered members and odd white space is verified as it was sent (interface section 5).
+    /// JSON with reordered members, and with odd white space in it and around it, is verified as it was sent (interface section 5).
     RawBody = "raw-body", "reordered and oddly spaced JSON";
     /// Text beyond ASCII is verified as it was sent.
     NonAscii = "non-ascii", "text beyond ASCII";

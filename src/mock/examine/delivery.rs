@@ -22,8 +22,10 @@ use super::receiver_clock;
 use crate::mock::delivery::endpoint_url::EndpointUrl;
 use crate::mock::delivery::post::error_chain;
 
+/// How much of a response is kept. The probe's is short, and of others only the status matters.
+const KEPT: usize = 1024 * 1024;
 /// How much of a response is read. A longer one is not complete.
-const RESPONSE_LIMIT: usize = 1024 * 1024;
+const RESPONSE_LIMIT: usize = 16 * KEPT;
 const AGENT: HeaderValue = HeaderValue::from_static(concat!(
     "audience-mock/",
     env!("CARGO_PKG_VERSION"),
@@ -194,15 +196,18 @@ fn received(head: &response::Parts, body: Bytes, elapsed: Duration) -> Received 
 
 async fn read(mut body: Incoming) -> Result<Bytes, String> {
     let mut bytes = Vec::new();
+    let mut length = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| error_chain(&error))?;
         if let Some(data) = frame.data_ref() {
-            if bytes.len() + data.len() > RESPONSE_LIMIT {
+            length += data.len();
+            if length > RESPONSE_LIMIT {
                 return Err(format!(
                     "the response is longer than {RESPONSE_LIMIT} bytes"
                 ));
             }
-            bytes.extend_from_slice(data);
+            let room = KEPT - bytes.len();
+            bytes.extend_from_slice(&data[..data.len().min(room)]);
         }
     }
     Ok(bytes.into())

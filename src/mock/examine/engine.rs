@@ -6,6 +6,7 @@ use super::check::Check;
 use super::connections::{cut_connection, slow_body};
 use super::examination::{CheckReport, Examination};
 use super::grade::{Finding, Grade};
+use super::receiver_clock::describe_skew;
 use super::run::Run;
 use super::{duplicates, forgeries, genuine, opening, probe, window};
 use crate::mock::delivery::endpoint_url::EndpointUrl;
@@ -75,7 +76,8 @@ fn prepare(settings: &Settings) -> Result<(Run, Option<EndpointUrl>), String> {
     Ok((run, probe))
 }
 
-/// Runs every selected check that has no grade yet. The slow ones run side by side, at the end.
+/// Runs every selected check that has no grade yet, the slow ones at the end. Nothing but simultaneous duplicates is
+/// delivered while a response is awaited: a receiver may serve one connection at a time.
 async fn run_checks(settings: &Settings, run: &Run, grades: &mut Vec<(Check, Grade)>) {
     for check in Check::ALL.iter().copied() {
         let is_slow = matches!(check, Check::SlowBody | Check::LaterDuplicate);
@@ -86,36 +88,50 @@ async fn run_checks(settings: &Settings, run: &Run, grades: &mut Vec<(Check, Gra
             grades.push((check, grade));
         }
     }
-    let slow = |check| async move {
-        match settings.selects(check) {
-            true => grade(check, run).await.map(|grade| (check, grade)),
-            false => None,
-        }
+    let first = match settings.selects(Check::LaterDuplicate) && run.stop_reason().is_none() {
+        true => Some(duplicates::first_attempt(run).await),
+        false => None,
     };
-    let (one, other) = tokio::join!(slow(Check::LaterDuplicate), slow(Check::SlowBody));
-    grades.extend([one, other].into_iter().flatten());
+    if settings.selects(Check::SlowBody) {
+        let slow_body = grade(Check::SlowBody, run).await;
+        grades.extend(slow_body.map(|grade| (Check::SlowBody, grade)));
+    }
+    if settings.selects(Check::LaterDuplicate) {
+        let grade = match (run.stop_reason(), first) {
+            (None, Some(first)) => duplicates::later_duplicate(run, first).await,
+            (reason, _) => Grade::not_seen(reason.unwrap_or_default()),
+        };
+        grades.push((Check::LaterDuplicate, grade));
+    }
 }
 
 /// Runs one check, unless the examination has to stop. Returns `None` for those that have no deliveries of their own.
 async fn grade(check: Check, run: &Run) -> Option<Grade> {
     let summarizes = matches!(
         check,
-        Check::Reachable | Check::Genuine | Check::ResponseTime | Check::Clock | Check::Probe
+        Check::Reachable
+            | Check::Genuine
+            | Check::ResponseTime
+            | Check::Clock
+            | Check::LaterDuplicate
+            | Check::Probe
     );
     if !summarizes && let Some(reason) = run.stop_reason() {
         return Some(Grade::not_seen(reason));
     }
     Some(match check {
-        Check::Reachable | Check::Genuine | Check::ResponseTime | Check::Clock | Check::Probe => {
-            return None;
-        }
+        Check::Reachable
+        | Check::Genuine
+        | Check::ResponseTime
+        | Check::Clock
+        | Check::LaterDuplicate
+        | Check::Probe => return None,
         Check::UnknownType => genuine::unknown_type(run).await,
         Check::RawBody => genuine::raw_body(run).await,
         Check::NonAscii => genuine::non_ascii(run).await,
         Check::LargeBody => genuine::large_body(run).await,
         Check::EventHeader => genuine::event_header(run).await,
         Check::Duplicate => duplicates::duplicate(run).await,
-        Check::LaterDuplicate => duplicates::later_duplicate(run).await,
         Check::ConcurrentDuplicates => duplicates::concurrent_duplicates(run).await,
         Check::DistinctIds => duplicates::distinct_ids(run).await,
         Check::OtherSecret => forgeries::other_secret(run).await,
@@ -162,7 +178,7 @@ fn add_clock(run: &Run, grades: &mut Vec<(Check, Grade)>) {
         Some(skew) if skew.unsigned_abs() > CLOCK_WARNING => Grade::warning(
             format!("{skew} s"),
             Finding::new(
-                format!("The receiver's clock differs from this machine's by {skew} s."),
+                format!("The receiver's clock is {}.", describe_skew(skew)),
                 "The window for timestamps is 300 s by the receiver's clock, so it is that much shorter on one side.",
                 "Set the clocks of both machines, with NTP.",
             ),

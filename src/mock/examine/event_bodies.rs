@@ -93,6 +93,8 @@ pub(super) enum Spelling {
     OddlySpaced,
     /// Compact, members in alphabetical order: what many serializers write.
     Sorted,
+    /// The service's own, with white space around it.
+    Padded,
     /// A blank after each comma and colon: what Python's `json.dumps` writes.
     Python,
     /// The same, with sorted members.
@@ -113,7 +115,10 @@ impl Spelling {
     fn write(self, event: &Value) -> String {
         let mut text = String::new();
         self.write_value(event, 0, &mut text);
-        text
+        match self {
+            Self::Padded => format!("\n {text} \r\n"),
+            _ => text,
+        }
     }
 
     fn write_value(self, value: &Value, depth: usize, text: &mut String) {
@@ -211,6 +216,7 @@ mod tests {
         for spelling in [
             Spelling::Reordered,
             Spelling::OddlySpaced,
+            Spelling::Padded,
             Spelling::Sorted,
             Spelling::Python,
             Spelling::SortedPython,

@@ -7,8 +7,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::delivery::{Outcome, Outgoing};
 use super::event_bodies::SampleEvent;
-use super::grade::{Finding, Grade, Verdict};
-use super::response_grade::{odd_refusal, refused};
+use super::genuine::with_expectation;
+use super::grade::{Effect, Finding, Grade, Verdict};
+use super::response_grade::{accepted, odd_refusal, refused};
 use super::run::Run;
 use crate::webhooks::{SIGNATURE_HEADER, TIMESTAMP_HEADER};
 
@@ -16,17 +17,37 @@ const FORGED: &str = "Everybody who knows the URL can make the application belie
     complained, that a mail was received.";
 const COMPARE: &str = "Compute HMAC-SHA256 over the timestamp, a period and the raw body, compare all of its lowercase hex digits with \
     webhook-signature in constant time, and respond with 401 unless they are equal.";
+/// What to do if a forged delivery hides a genuine one.
+pub(super) const VERIFY_FIRST: &str = "Verify a delivery before you look for its id among those that were received, and before you \
+    remember it.";
 const SAME_FAULT: &str = "not examined: a receiver that accepts another secret accepts this, too";
 
+/// A forged delivery, and one whose event is delivered by the service afterwards.
 pub(super) async fn other_secret(run: &Run) -> Grade {
     let event = run.event();
-    let headers = run
-        .other_signer
-        .sign(&event.event_type, SystemTime::now(), &event.body);
-    let outcome = post(run, headers, &event.body).await;
+    let outcome = post(run, signed_by_a_stranger(run, &event), &event.body).await;
     run.accepts_forgeries.set(outcome.is_success());
     let what = "a delivery that is signed with another secret";
-    refused(&outcome, &event, what, FORGED, COMPARE)
+    let grade = refused(&outcome, &event, what, FORGED, COMPARE);
+    if !grade.findings.is_empty() {
+        return grade;
+    }
+
+    let event = run.event();
+    post(run, signed_by_a_stranger(run, &event), &event.body).await;
+    let genuine = run.deliver(&event).await;
+    let delivery = "A genuine delivery, after a forged one with the same id,";
+    let genuine = accepted(&genuine, delivery, VERIFY_FIRST, run.timeout);
+    let genuine = with_expectation(genuine, &event, Effect::Once);
+    grade.and(Grade {
+        observed: String::new(),
+        ..genuine
+    })
+}
+
+fn signed_by_a_stranger(run: &Run, event: &SampleEvent) -> HeaderMap {
+    let now = SystemTime::now();
+    run.other_signer.sign(&event.event_type, now, &event.body)
 }
 
 /// A changed body under fresh headers, and under headers that the receiver accepted with another body.

@@ -42,20 +42,36 @@ pub(super) async fn unknown_type(run: &Run) -> Grade {
 /// The same JSON in spellings that no serializer writes.
 pub(super) async fn raw_body(run: &Run) -> Grade {
     let mut grade = Grade::passed("");
-    for spelling in [Spelling::Reordered, Spelling::OddlySpaced] {
+    for (spelling, refusal) in [
+        (Spelling::Reordered, serialized_again()),
+        (Spelling::OddlySpaced, serialized_again()),
+        (Spelling::Padded, trimmed()),
+    ] {
         let event = run.event().spelled(spelling);
         let outcome = run.deliver(&event).await;
-        grade = grade.and(match outcome.status() {
-            Some(400..500) => Grade::failed(outcome.to_string(), serialized_again()),
+        let next = match outcome.status() {
+            // A serializer leaves out the white space, too.
+            Some(400..500) if !grade.findings.is_empty() => Grade::passed(outcome.to_string()),
+            Some(400..500) => Grade::failed(outcome.to_string(), refusal),
             _ => {
                 let delivery = "A genuine delivery with reordered or oddly spaced JSON";
                 let remedy = "Parse the body with a JSON parser, and verify its raw bytes before.";
                 let grade = accepted(&outcome, delivery, remedy, run.timeout);
                 with_expectation(grade, &event, Effect::Once)
             }
-        });
+        };
+        grade = grade.and(next);
     }
     grade
+}
+
+fn trimmed() -> Finding {
+    Finding::new(
+        "The receiver removes the white space around the body before it verifies the signature.",
+        "The signature covers the bytes of the body as sent, and white space is part of them. Without it, a genuine delivery \
+         looks forged (interface section 5).",
+        "Verify the raw body as it was received. Trim and parse it afterwards.",
+    )
 }
 
 pub(super) async fn non_ascii(run: &Run) -> Grade {

@@ -78,6 +78,12 @@ pub(super) fn of(event: &SampleEvent, secret: &str, now: SystemTime) -> Vec<Misr
             )),
         ),
         (
+            "has no secret: it computes signatures with an empty one, as everybody can",
+            "Set the secret, and let the receiver refuse to start without one.",
+            &seconds,
+            hex::encode(mac(b"", &[signed.as_bytes(), body])),
+        ),
+        (
             "decodes the secret from hex",
             "Use the bytes of the secret's text as the key.",
             &seconds,
@@ -151,8 +157,8 @@ mod tests {
         let genuine = genuine.sign(&event.event_type, now, &event.body);
         let hex_secret = "00112233445566778899aabbccddeeff";
 
-        assert_eq!(of(&event, "6Jm0nFq2pXvZk4Tt", now).len(), 7);
-        assert_eq!(of(&event, hex_secret, now).len(), 8);
+        assert_eq!(of(&event, "6Jm0nFq2pXvZk4Tt", now).len(), 8);
+        assert_eq!(of(&event, hex_secret, now).len(), 9);
         for misreading in of(&event, "6Jm0nFq2pXvZk4Tt", now) {
             assert_ne!(misreading.headers, genuine, "{}", misreading.mistake);
         }

@@ -66,7 +66,9 @@ fn hopeless(refused: &[(EventType, Outcome)], run: &Run) -> Option<Opening> {
         }
         Outcome::Broken(reason) if is_second => {
             let finding = Finding::new(
-                format!("Something accepts connections, but sends no HTTP response: {reason}."),
+                format!(
+                    "Something accepts connections, but sends no complete HTTP response: {reason}."
+                ),
                 "The service posts over HTTP/1.1.",
                 "Check the port: it may be that of TLS or of another program. If it is the receiver's, look for a crash in \
                  its log.",

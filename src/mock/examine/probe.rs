@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::check::Check;
 use super::delivery::{self, Outcome, Outgoing};
 use super::duplicates::acted_again;
+use super::forgeries::VERIFY_FIRST;
 use super::grade::{Effect, Expectation, Finding, Grade};
 use crate::mock::delivery::endpoint_url::EndpointUrl;
 
@@ -109,16 +110,28 @@ fn judge(check: Check, expectation: &Expectation, answer: &Answer) -> Grade {
     }
 }
 
+const LOST: &str =
+    "The receiver accepted an event, and the application did not act on it within 5 s.";
+
 fn lost(check: Check) -> Finding {
-    let problem =
-        "The receiver accepted an event, and the application did not act on it within 5 s.";
     let reason = "After a 2xx, the service does not deliver the event again. It is lost.";
-    let remedy = if check == Check::DistinctIds {
-        "Recognize a duplicate by the `id` of the event alone. A hash of other members, or the timestamp, makes different \
-         events look the same: two opens in the same second differ by nothing but the id (interface section 6.5)."
-    } else {
-        "Respond with a 2xx only when the event is stored. If it is an event of a type that the application ignores, let the \
-         probe count it all the same."
+    let (problem, remedy) = match check {
+        Check::OtherSecret => (
+            "The receiver accepted an event after a forged delivery with the same id, and the application did not act on it \
+             within 5 s.",
+            VERIFY_FIRST,
+        ),
+        Check::DistinctIds => (
+            LOST,
+            "Recognize a duplicate by the `id` of the event alone. A hash of other members, or the timestamp, makes \
+             different events look the same: two opens in the same second differ by nothing but the id (interface \
+             section 6.5).",
+        ),
+        _ => (
+            LOST,
+            "Respond with a 2xx only when the event is stored. If it is an event of a type that the application ignores, let \
+             the probe count it all the same.",
+        ),
     };
     Finding::new(problem, reason, remedy)
 }

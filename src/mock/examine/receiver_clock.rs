@@ -42,6 +42,12 @@ pub(super) fn clock_skew(date: u64, before: SystemTime, after: SystemTime) -> i6
     }
 }
 
+/// Writes a difference as the end of "The receiver's clock is …".
+pub(super) fn describe_skew(skew: i64) -> String {
+    let side = if skew < 0 { "behind" } else { "ahead of" };
+    format!("{} s {side} this machine's", skew.unsigned_abs())
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

@@ -8,6 +8,7 @@ use super::event_bodies::Spelling;
 use super::grade::{Finding, Grade};
 use super::misreadings;
 use super::opening_result::Opening;
+use super::receiver_clock::describe_skew;
 use super::response_grade::not_accepted;
 use super::run::Run;
 use crate::webhooks::EventType;
@@ -79,9 +80,8 @@ fn wrong_clock(run: &Run) -> Option<Finding> {
     (skew.unsigned_abs() > WINDOW).then(|| {
         Finding::new(
             format!(
-                "The receiver refuses genuine deliveries, and its clock is {} s {} this machine's.",
-                skew.unsigned_abs(),
-                if skew < 0 { "behind" } else { "ahead of" }
+                "The receiver refuses genuine deliveries, and its clock is {}.",
+                describe_skew(skew)
             ),
             "A receiver refuses what is dated more than 300 s from its own clock, so a wrong clock refuses everything \
              (interface section 5).",

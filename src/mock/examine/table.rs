@@ -2,11 +2,14 @@
 
 use std::fmt;
 
-use super::examination::Examination;
+use super::examination::{CheckReport, Examination};
 use super::grade::{Finding, Verdict};
 
-/// The width of the findings, in characters.
-const WIDTH: usize = 100;
+/// The width of the report, in characters.
+const WIDTH: usize = 80;
+/// Where a line goes on that is too long, in a row and in a finding.
+const ROW_INDENT: &str = "          ";
+const INDENT: &str = "   ";
 /// So many checks that could not be seen for the same reason are one line.
 const MANY: usize = 8;
 
@@ -18,32 +21,26 @@ impl fmt::Display for Examination {
         let hidden = self.common_reason();
         for report in self.checks() {
             if hidden.is_none_or(|(reason, _)| report.observed != reason) {
-                writeln!(
-                    f,
-                    "{:<8}  {:<21}  {:<34}  {}",
-                    report.verdict,
-                    report.check,
-                    report.check.title(),
-                    printable(&report.observed)
-                )?;
+                row(f, report)?;
             }
         }
         if let Some((reason, count)) = hidden {
-            writeln!(f, "{:<8}  {count} others: {reason}", Verdict::NotSeen)?;
+            let heading = format!("{:<8}  {count} others:", Verdict::NotSeen);
+            paragraph(f, &heading, reason, ROW_INDENT)?;
         }
         let mut explained: Vec<&Finding> = Vec::new();
         for (number, (check, finding)) in self.findings().enumerate() {
             writeln!(f)?;
-            let heading = format!("{}. {check}: ", number + 1);
-            paragraph(f, &heading, &finding.problem)?;
+            let heading = format!("{}. {check}:", number + 1);
+            paragraph(f, &heading, &finding.problem, INDENT)?;
             let is_same = |other: &&Finding| {
                 (&other.reason, &other.remedy) == (&finding.reason, &finding.remedy)
             };
             if let Some(earlier) = explained.iter().position(is_same) {
                 writeln!(f, "   Why it matters, and what to do: see {}.", earlier + 1)?;
             } else {
-                paragraph(f, "   Why it matters: ", &finding.reason)?;
-                paragraph(f, "   What to do: ", &finding.remedy)?;
+                paragraph(f, "   Why it matters:", &finding.reason, INDENT)?;
+                paragraph(f, "   What to do:", &finding.remedy, INDENT)?;
             }
             explained.push(finding);
         }
@@ -75,24 +72,44 @@ impl Examination {
     }
 }
 
-/// Writes a heading and a text, broken into lines between words.
-fn paragraph(f: &mut fmt::Formatter<'_>, heading: &str, text: &str) -> fmt::Result {
+/// Writes the line of a check. What does not fit goes onto lines of its own.
+fn row(f: &mut fmt::Formatter<'_>, report: &CheckReport) -> fmt::Result {
+    let heading = format!(
+        "{:<8}  {:<21}  {:<34} ",
+        report.verdict,
+        report.check,
+        report.check.title(),
+    );
+    let room = WIDTH.saturating_sub(heading.len() + 1);
+    let observed = printable(&report.observed);
+    if observed.chars().count() <= room {
+        return writeln!(f, "{}", format!("{heading} {observed}").trim_end());
+    }
+    match observed.split_once("; ") {
+        Some((status, rest)) if status.len() < room => {
+            writeln!(f, "{heading} {status}")?;
+            paragraph(f, &ROW_INDENT[1..], rest, ROW_INDENT)
+        }
+        _ => {
+            writeln!(f, "{}", heading.trim_end())?;
+            paragraph(f, &ROW_INDENT[1..], &observed, ROW_INDENT)
+        }
+    }
+}
+
+/// Writes a heading and a text, broken into lines between words. All lines but the first start with `indent`.
+fn paragraph(f: &mut fmt::Formatter<'_>, heading: &str, text: &str, indent: &str) -> fmt::Result {
     f.write_str(heading)?;
     let mut column = heading.chars().count();
-    let mut is_first = true;
     for word in printable(text).split_whitespace() {
         let length = word.chars().count();
-        if !is_first && column + 1 + length > WIDTH {
-            f.write_str("\n  ")?;
-            column = 2;
+        if column + 1 + length > WIDTH {
+            write!(f, "\n{indent}{word}")?;
+            column = indent.len() + length;
+        } else {
+            write!(f, " {word}")?;
+            column += 1 + length;
         }
-        if !is_first {
-            f.write_str(" ")?;
-            column += 1;
-        }
-        f.write_str(word)?;
-        column += length;
-        is_first = false;
     }
     f.write_str("\n")
 }
@@ -100,4 +117,36 @@ fn paragraph(f: &mut fmt::Formatter<'_>, heading: &str, text: &str) -> fmt::Resu
 /// Replaces control characters: a hostile receiver must not control the terminal.
 fn printable(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mock::examine::check::Check;
+    use crate::mock::examine::grade::Grade;
+
+    #[test]
+    fn a_report_fits_a_terminal_of_80_columns() {
+        let long = "200; a reason that is longer than what is left of the line after the title of the check";
+        let words = "Words. ".repeat(40);
+        let finding = || Finding::new(&*words, &*words, &*words);
+        let checks = Check::ALL.iter().map(|check| {
+            let grade = match check {
+                Check::Genuine => Grade::failed(words.clone(), finding()),
+                Check::Duplicate => Grade::not_seen(long),
+                Check::Stale => Grade::passed(""),
+                _ => Grade::passed("200"),
+            };
+            CheckReport::new(*check, grade)
+        });
+
+        let report = Examination::new("http://localhost/".into(), checks.collect()).to_string();
+
+        for line in report.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+            assert_eq!(line, line.trim_end());
+        }
+        let row = "same event again                200\n          a reason that is";
+        assert!(report.contains(row), "{report}");
+    }
 }

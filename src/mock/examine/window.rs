@@ -9,15 +9,20 @@ use super::delivery::{Outcome, Outgoing};
 use super::event_bodies::SampleEvent;
 use super::genuine::with_expectation;
 use super::grade::{Effect, Finding, Grade};
+use super::receiver_clock::describe_skew;
 use super::response_grade::{accepted, refused};
 use super::run::Run;
 
 const WINDOW: f64 = 300.0;
 /// A window that nobody would call "a few minutes" does not have its edge here.
 const FAR: i64 = 900;
+/// How far the edge may be from 300 s by the receiver's clock, in seconds: clocks differ a little.
+const TOLERANCE: i64 = 5;
+/// How far into a second a delivery is signed. A receiver that counts whole seconds, with a clock a little behind, would
+/// otherwise still be in the second before.
+const INTO_SECOND: Duration = Duration::from_millis(250);
 /// How often a delivery is repeated whose response took too long to tell.
 const ATTEMPTS: usize = 4;
-
 /// The longest wait for a receiver that asks for patience.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
@@ -48,6 +53,11 @@ async fn outside(run: &Run, near: i64, far: i64, what: &str) -> Grade {
     if let Some(grade) = clocks_differ(run) {
         return grade;
     }
+    let further = run.event();
+    let outcome = deliver(run, &further, near + near.signum() * TOLERANCE).await;
+    if !outcome.is_success() {
+        return Grade::not_seen(NEAR).expect(further.expect(Effect::Never));
+    }
     let event = run.event();
     let outcome = deliver(run, &event, far).await;
     if outcome.is_success() {
@@ -71,10 +81,18 @@ pub(super) async fn edge(run: &Run) -> Grade {
         };
         let delivery = format!("A genuine delivery that was {what}");
         let next = accepted(&outcome, &delivery, "", run.timeout);
-        grade = grade.and(if next.findings.is_empty() {
-            with_expectation(next, &event, Effect::Once)
-        } else if let Some(unclear) = clocks_differ(run) {
-            unclear
+        if next.findings.is_empty() {
+            grade = grade.and(with_expectation(next, &event, Effect::Once));
+            continue;
+        }
+        if let Some(unclear) = clocks_differ(run) {
+            grade = grade.and(unclear);
+            continue;
+        }
+        let event = run.event();
+        let closer = deliver(run, &event, offset - offset.signum() * TOLERANCE).await;
+        grade = grade.and(if closer.is_success() {
+            with_expectation(Grade::not_seen(NEAR), &event, Effect::Once)
         } else {
             Grade::warning(outcome.to_string(), narrow(&delivery, &outcome))
         });
@@ -92,6 +110,7 @@ fn narrow(delivery: &str, outcome: &Outcome) -> Finding {
     )
 }
 
+const NEAR: &str = "the edge is within 6 s of 300 s; the rest may be a difference of the clocks";
 const SLOW: &str =
     "the responses took too long to tell on which side of the edge the deliveries arrived";
 
@@ -99,7 +118,8 @@ const SLOW: &str =
 fn clocks_differ(run: &Run) -> Option<Grade> {
     let skew = run.clock_skew.get().filter(|skew| *skew != 0)?;
     Some(Grade::not_seen(format!(
-        "the receiver's clock differs by {skew} s, so the edge is elsewhere"
+        "the receiver's clock is {}, so the edge is elsewhere",
+        describe_skew(skew)
     )))
 }
 
@@ -114,8 +134,8 @@ async fn at_the_edge(
 ) -> Option<(SampleEvent, Outcome)> {
     for _ in 0..ATTEMPTS {
         let event = run.event();
-        // At the start of a second, almost a whole second is left until the difference changes.
-        tokio::time::sleep(until_next_second(SystemTime::now())).await;
+        // Most of a second is left until the difference changes.
+        tokio::time::sleep(until_next_second(SystemTime::now()) + INTO_SECOND).await;
         let signed = SystemTime::now();
         let outcome = deliver_at(run, &event, signed, offset).await;
         let arrived = SystemTime::now();

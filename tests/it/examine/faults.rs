@@ -5,7 +5,8 @@ use std::time::Duration;
 use audience::mock::{Check, Examination, Verdict, examine};
 use futures_util::future::join_all;
 
-use super::faulty_receiver::{FaultyReceiver, Planted};
+use super::faulty_receiver::FaultyReceiver;
+use super::planted::Planted;
 use super::{found, text};
 use crate::support::receiver::SECRET;
 
@@ -73,6 +74,9 @@ fn expected(fault: Planted) -> (&'static [Check], &'static str) {
         Planted::HasAnotherSecret => (&[Genuine], "it has another secret"),
         Planted::SignsTheBodyAlone => (&[Genuine], "signs the body alone"),
         Planted::ExpectsBase64 => (&[Genuine], "expects the signature in base64"),
+        Planted::HasNoSecret => (&[Genuine], "it has no secret"),
+        Planted::TrimsTheBody => (&[RawBody], "removes the white space around the body"),
+        Planted::RemembersForgedIds => (&[OtherSecret], "after a forged delivery with the same id"),
         Planted::HasASlowClock => (&[Clock], "behind this machine's"),
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use audience::webhooks::{EventType, Signer};
+use audience::webhooks::EventType;
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::{RawQuery, State};
@@ -12,53 +12,12 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http_body_util::BodyExt;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use super::event_of;
-use crate::support::enum_with_all;
-use crate::support::receiver::SECRET;
-
-enum_with_all! {
-    pub(crate) enum Planted {
-        AcceptsEverything,
-        SkipsAMissingSignature,
-        SkipsAnEmptySignature,
-        ComparesAPrefix,
-        IgnoresCase,
-        TakesTheFirstSignature,
-        RemembersSignatures,
-        CrashesWithoutASignature,
-        CrashesWithoutATimestamp,
-        RedirectsToALogin,
-        IgnoresTheTimestamp,
-        IgnoresTimestampsAhead,
-        HasANarrowWindow,
-        HasAWideWindow,
-        SerializesAgain,
-        SerializesAgainSorted,
-        DecodesAsAscii,
-        LimitsBodiesTo100Kilobytes,
-        RefusesUnknownTypes,
-        RefusesOneType,
-        BelievesTheEventHeader,
-        CrashesWithoutJson,
-        ActsOnDuplicates,
-        ComparesIdAndTimestamp,
-        ComparesABodyWithoutItsId,
-        RefusesDuplicates,
-        ChecksThenActs,
-        LosesOneType,
-        ActsBeforeItVerifies,
-        ReadsOneChunk,
-        AcceptsHalfABody,
-        HasAnotherSecret,
-        SignsTheBodyAlone,
-        ExpectsBase64,
-        HasASlowClock,
-    }
-}
+use super::faulty_verification::FaultyVerification;
+use super::planted::Planted;
 
 pub(crate) struct FaultyReceiver {
     pub(crate) url: String,
@@ -67,23 +26,17 @@ pub(crate) struct FaultyReceiver {
 
 struct App {
     fault: Option<Planted>,
-    signer: Signer,
+    verification: FaultyVerification,
     seen: Mutex<HashSet<String>>,
-    right_signatures: Mutex<HashSet<String>>,
     effects: Mutex<HashMap<String, (u64, String)>>,
 }
 
 impl FaultyReceiver {
     pub(crate) async fn start(fault: Option<Planted>) -> Self {
-        let secret = match fault {
-            Some(Planted::HasAnotherSecret) => "another secret of the test",
-            _ => SECRET,
-        };
         let app = Arc::new(App {
             fault,
-            signer: Signer::new(secret).unwrap(),
+            verification: FaultyVerification::new(fault),
             seen: Mutex::default(),
-            right_signatures: Mutex::default(),
             effects: Mutex::default(),
         });
         let router = axum::Router::new()
@@ -133,7 +86,14 @@ impl App {
         {
             self.act(&event, headers);
         }
-        self.verify(headers, &body)?;
+        if self.has(Planted::RemembersForgedIds)
+            && let Err(refused) = self.verification.verify(headers, &body)
+        {
+            let event = serde_json::from_slice(&body).unwrap_or_default();
+            self.seen.lock().unwrap().insert(self.key(&event, headers));
+            return Err(refused);
+        }
+        self.verification.verify(headers, &body)?;
         let event: Value = serde_json::from_slice(&body).map_err(|_| {
             if self.has(Planted::CrashesWithoutJson) {
                 StatusCode::INTERNAL_SERVER_ERROR
@@ -223,147 +183,4 @@ impl App {
         effect.0 += 1;
         effect.1 = event_type.to_owned();
     }
-
-    fn verify(&self, headers: &HeaderMap, body: &[u8]) -> Result<(), StatusCode> {
-        const REFUSED: StatusCode = StatusCode::UNAUTHORIZED;
-        const CRASH: StatusCode = StatusCode::INTERNAL_SERVER_ERROR;
-        let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-
-        if self.has(Planted::AcceptsEverything) {
-            return Ok(());
-        }
-        let Some(signature) = text("webhook-signature") else {
-            return match self.fault {
-                Some(Planted::SkipsAMissingSignature) => Ok(()),
-                Some(Planted::CrashesWithoutASignature) => Err(CRASH),
-                _ => Err(REFUSED),
-            };
-        };
-        if headers.get_all("webhook-signature").iter().count() > 1
-            && !self.has(Planted::TakesTheFirstSignature)
-        {
-            return Err(REFUSED);
-        }
-        let Some(timestamp) = text("webhook-timestamp") else {
-            return match self.fault {
-                Some(Planted::CrashesWithoutATimestamp) => Err(CRASH),
-                _ => Err(REFUSED),
-            };
-        };
-        let seconds: u64 = timestamp.parse().map_err(|_| REFUSED)?;
-        let expected = self.signature(seconds, body);
-        let is_right = match self.fault {
-            Some(Planted::SkipsAnEmptySignature) => signature.is_empty() || signature == expected,
-            Some(Planted::ComparesAPrefix) => {
-                signature.len() >= 16 && expected.starts_with(signature)
-            }
-            Some(Planted::IgnoresCase) => expected.eq_ignore_ascii_case(signature),
-            Some(Planted::RemembersSignatures) => {
-                let mut known = self.right_signatures.lock().unwrap();
-                known.contains(signature)
-                    || signature == expected && known.insert(signature.to_owned())
-            }
-            _ => signature == expected,
-        };
-        if !is_right || !self.is_recent(seconds) {
-            return Err(REFUSED);
-        }
-        Ok(())
-    }
-
-    fn is_recent(&self, timestamp: u64) -> bool {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap()
-            .as_secs();
-        match self.fault {
-            Some(Planted::IgnoresTheTimestamp) => true,
-            Some(Planted::IgnoresTimestampsAhead) => now.saturating_sub(timestamp) <= 300,
-            Some(Planted::HasANarrowWindow) => now.abs_diff(timestamp) <= 60,
-            Some(Planted::HasAWideWindow) => now.abs_diff(timestamp) <= 600,
-            Some(Planted::HasASlowClock) => false,
-            _ => now.abs_diff(timestamp) <= 300,
-        }
-    }
-
-    /// The signature that the receiver computes.
-    fn signature(&self, timestamp: u64, body: &[u8]) -> String {
-        let sign = |body: &[u8]| {
-            let time = UNIX_EPOCH + Duration::from_secs(timestamp.min(1 << 40));
-            let headers = self.signer.sign(&EventType::Sent, time, body);
-            headers["webhook-signature"].to_str().unwrap().to_owned()
-        };
-        match self.fault {
-            Some(Planted::SerializesAgain) => match serde_json::from_slice::<Envelope>(body) {
-                Ok(event) => sign(&serde_json::to_vec(&event).unwrap()),
-                Err(_) => String::new(),
-            },
-            Some(Planted::SerializesAgainSorted) => {
-                match serde_json::from_slice::<std::collections::BTreeMap<String, Value>>(body) {
-                    Ok(event) => sign(&serde_json::to_vec(&event).unwrap()),
-                    Err(_) => String::new(),
-                }
-            }
-            Some(Planted::DecodesAsAscii) => {
-                let ascii = body
-                    .iter()
-                    .map(|byte| if byte.is_ascii() { *byte } else { b'?' });
-                sign(&ascii.collect::<Vec<_>>())
-            }
-            Some(Planted::SignsTheBodyAlone) => super::mac(SECRET, body),
-            Some(Planted::ExpectsBase64) => base64(&sign(body)),
-            _ => sign(body),
-        }
-    }
-}
-
-/// The envelope with its members in the order of the document.
-#[derive(Deserialize, Serialize)]
-struct Envelope {
-    id: Value,
-    #[serde(rename = "type")]
-    event_type: Value,
-    created_at: Value,
-    data: Data,
-}
-
-#[derive(Deserialize, Serialize)]
-struct Data {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    email_id: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    inbound_id: Option<Value>,
-    from: Option<Value>,
-    to: Option<Value>,
-    subject: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bounce_type: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    detail: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    text: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    authentication_results: Option<Value>,
-    #[serde(flatten)]
-    others: Map<String, Value>,
-}
-
-fn base64(hex: &str) -> String {
-    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let bits: String = hex
-        .chars()
-        .map(|digit| format!("{:04b}", digit.to_digit(16).unwrap()))
-        .collect();
-    let mut text: String = bits
-        .as_bytes()
-        .chunks(6)
-        .map(|group| {
-            let group = format!("{:0<6}", str::from_utf8(group).unwrap());
-            char::from(DIGITS[usize::from_str_radix(&group, 2).unwrap()])
-        })
-        .collect();
-    while !text.len().is_multiple_of(4) {
-        text.push('=');
-    }
-    text
 }

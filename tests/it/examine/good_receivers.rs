@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-use audience::mock::{Check, Examination, Verdict, examine};
+use audience::mock::{Verdict, examine};
 use audience::webhooks::Verifier;
 use audience::webhooks::axum::SignedEvent;
 use axum::Json;
@@ -18,20 +18,10 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use super::event_of;
 use super::faulty_receiver::FaultyReceiver;
+use super::{assert_all_passed, event_of};
 use crate::support::receiver::SECRET;
 use crate::webhooks::receivers::{Framework, Receiver};
-
-#[track_caller]
-fn assert_all_passed(examination: &Examination) {
-    let all_passed = examination
-        .checks()
-        .iter()
-        .all(|report| report.verdict == Verdict::Passed);
-    assert!(all_passed, "{examination}");
-    assert_eq!(examination.checks().len(), Check::ALL.len());
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_receiver_written_by_hand_passes_every_check() {

@@ -2,9 +2,14 @@
 
 mod faults;
 mod faulty_receiver;
+mod faulty_verification;
 mod good_receivers;
 mod hostile;
+mod inboxes;
+mod networks;
+mod own_examples;
 mod patience;
+mod planted;
 mod program;
 mod python;
 
@@ -19,6 +24,16 @@ fn found(examination: &Examination) -> Vec<Check> {
         .filter(|report| report.verdict >= Verdict::Warning)
         .map(|report| report.check)
         .collect()
+}
+
+#[track_caller]
+fn assert_all_passed(examination: &Examination) {
+    let all_passed = examination
+        .checks()
+        .iter()
+        .all(|report| report.verdict == Verdict::Passed);
+    assert!(all_passed, "{examination}");
+    assert_eq!(examination.checks().len(), Check::ALL.len());
 }
 
 /// Whether the tests may take minutes.

@@ -6,9 +6,10 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use super::faulty_receiver::{FaultyReceiver, Planted};
-use crate::support::closed_url;
+use super::faulty_receiver::FaultyReceiver;
+use super::planted::Planted;
 use crate::support::receiver::SECRET;
+use crate::support::{closed_url, skip};
 
 /// Runs `audience-mock examine` with these arguments and the secret in the environment.
 async fn examine(arguments: &[&str]) -> Output {
@@ -100,6 +101,47 @@ async fn a_missing_secret_is_a_usage_error() {
 
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("--secret"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parser_of_another_language_reads_the_reports() {
+    const SCRIPT: &str = r#"
+import json, sys, xml.etree.ElementTree as ElementTree
+root = ElementTree.parse(sys.argv[1]).getroot()
+suite = root.find("testsuite")
+cases = suite.findall("testcase")
+count = lambda name: sum(case.find(name) is not None for case in cases)
+assert root.tag == "testsuites" and root.get("tests") == suite.get("tests") == str(len(cases))
+assert root.get("failures") == suite.get("failures") == str(count("failure")) == "2"
+assert root.get("errors") == suite.get("errors") == str(count("error")) == "0"
+assert suite.get("skipped") == str(count("skipped"))
+assert all(case.get("name") and case.get("classname") for case in cases)
+report = json.load(open(sys.argv[2]))
+assert [case.get("name") for case in cases] == [check["check"] for check in report["checks"]]
+verdicts = [check["verdict"] for check in report["checks"]]
+assert (verdicts.count("failed"), verdicts.count("not_seen")) == (count("failure"), count("skipped"))
+print(len(cases), count("skipped"))
+"#;
+    let receiver = FaultyReceiver::start(Some(Planted::IgnoresTheTimestamp)).await;
+    let files = [file("parsed.xml"), file("parsed.json")];
+    for (format, file) in ["junit", "json"].into_iter().zip(&files) {
+        let file = file.to_str().unwrap();
+        examine(&[&receiver.url, "--format", format, "--output", file]).await;
+    }
+
+    let python = Command::new("python3")
+        .args(["-c", SCRIPT])
+        .args(&files)
+        .output();
+
+    let Ok(output) = python else {
+        return skip("the reports in Python: python3 is not installed");
+    };
+    for file in files {
+        fs::remove_file(file).unwrap();
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(stdout(&output), "29 6\n", "{stderr}");
 }
 
 fn file(name: &str) -> PathBuf {

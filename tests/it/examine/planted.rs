@@ -1,0 +1,46 @@
+//! The faults that are planted in a receiver.
+
+use crate::support::enum_with_all;
+
+enum_with_all! {
+    pub(crate) enum Planted {
+        AcceptsEverything,
+        SkipsAMissingSignature,
+        SkipsAnEmptySignature,
+        ComparesAPrefix,
+        IgnoresCase,
+        TakesTheFirstSignature,
+        RemembersSignatures,
+        CrashesWithoutASignature,
+        CrashesWithoutATimestamp,
+        RedirectsToALogin,
+        IgnoresTheTimestamp,
+        IgnoresTimestampsAhead,
+        HasANarrowWindow,
+        HasAWideWindow,
+        SerializesAgain,
+        SerializesAgainSorted,
+        DecodesAsAscii,
+        LimitsBodiesTo100Kilobytes,
+        RefusesUnknownTypes,
+        RefusesOneType,
+        BelievesTheEventHeader,
+        CrashesWithoutJson,
+        ActsOnDuplicates,
+        ComparesIdAndTimestamp,
+        ComparesABodyWithoutItsId,
+        RefusesDuplicates,
+        ChecksThenActs,
+        LosesOneType,
+        ActsBeforeItVerifies,
+        ReadsOneChunk,
+        AcceptsHalfABody,
+        HasAnotherSecret,
+        SignsTheBodyAlone,
+        ExpectsBase64,
+        HasASlowClock,
+        HasNoSecret,
+        TrimsTheBody,
+        RemembersForgedIds,
+    }
+}
