@@ -13,7 +13,6 @@ const FOLDER: &str = "folder: ";
 
 /// Starts both servers, names their folders, and panics or waits until it is killed.
 #[tokio::test]
-#[expect(clippy::print_stdout, reason = "another test reads it")]
 #[ignore = "other tests start it as a program of its own"]
 async fn program() {
     let redis = OwnRedis::start(&[]).await.unwrap();
@@ -22,7 +21,7 @@ async fn program() {
         println!("\n{FOLDER}{}", folder.display());
     }
     assert!(std::env::var_os(PANICS).is_none(), "as a failed test does");
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 #[test]
