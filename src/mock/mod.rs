@@ -104,7 +104,8 @@
 //! A client has 60 s for the headers of a request, and an idle connection is closed after 60 s. A body that takes
 //! longer than 60 s gets a 408, a body over 16 MiB a 413, and headers over 128 KiB a 431. All bodies that are being
 //! read at once can take up 64 MiB; a body that exceeds that gets a 503 with `Retry-After: 1`. A connection whose client
-//! reads nothing of a response for 60 s is reset.
+//! reads nothing of a response for 60 s is reset. 64 readers of `GET /_mock/stream` can be connected at once; another
+//! one gets a 503.
 //!
 //! # Webhooks
 //!
@@ -215,7 +216,7 @@
 //! | `GET /_mock/requests` | | `{"data": [{"method", "path", "query", "headers", "body", "status", "reason", "at"}]}` |
 //! | `GET /_mock/requests?limit=100&after=0` | | `{"data": […], "next": 100}`, see below |
 //! | `GET /_mock/requests?order=newest&limit=50&query=ada&status=refused` | | the same with `number` and `body_bytes`, the newest first; of long bodies the beginning |
-//! | `GET /_mock/requests/{number}` | | the request |
+//! | `GET /_mock/requests/{number}` | | the request with that `number`, and its whole body |
 //! | `DELETE /_mock/requests` | | |
 //! | `GET /_mock/endpoints` | | `{"data": [{"name", "url"}]}` |
 //! | `PUT /_mock/endpoints/{name}` | `{"url": "http://…", "secret": "…"}` | |

@@ -23,6 +23,12 @@ impl Filters {
         for parameter in query.unwrap_or_default().split('&') {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
             let Some(known) = names.iter().find(|known| **known == name) else {
+                if !matches!(name, "" | "limit" | "after") {
+                    let known = names.join("`, `");
+                    return Err(Refusal::invalid(format!(
+                        "unknown query parameter {name:?}; this list has `{known}` and `limit`"
+                    )));
+                }
                 others.push(parameter);
                 continue;
             };

@@ -161,6 +161,18 @@ mod tests {
     }
 
     #[test]
+    fn the_docs_of_the_mock_list_every_call() {
+        let docs = include_str!("../mod.rs");
+
+        for route in ROUTES {
+            for (method, _) in route.methods {
+                let call = format!("//! | `{method} /_mock/{}` |", route.path);
+                assert!(docs.contains(&call), "{call}");
+            }
+        }
+    }
+
+    #[test]
     fn a_path_is_matched_segment_by_segment() {
         assert_eq!(path(&[]), Some(("", "")));
         assert_eq!(path(&[""]), Some(("", "")));

@@ -156,14 +156,18 @@ impl Deliveries {
         self.schedule
             .attempts
             .release(scheduled.endpoint, scheduled.event, now);
-        if outcome.as_ref().is_ok_and(|status| is_success(*status)) {
+        let is_success = outcome.as_ref().is_ok_and(|status| is_success(*status));
+        if is_success {
             self.schedule_duplicate(&started, now);
         }
         // Looked up before the event is closed, which may drop it.
         let event_id = self
             .events
-            .find(scheduled.event)
-            .map(|event| event.id.clone())
+            .find_mut(scheduled.event)
+            .map(|event| {
+                event.record_result(&started.endpoint, is_success);
+                event.id.clone()
+            })
             .unwrap_or_default();
         let next_at = self.schedule_retry(&started, &outcome);
 
@@ -310,7 +314,7 @@ mod tests {
         }
         deliver_all(&mut deliveries, 5);
 
-        assert!(deliveries.events.find(1).is_some());
-        assert!(deliveries.events.find(2).is_none());
+        assert!(deliveries.events.find_mut(1).is_some());
+        assert!(deliveries.events.find_mut(2).is_none());
     }
 }

@@ -21,6 +21,9 @@ pub(super) struct StoredEvent {
     pub(super) body: Bytes,
     /// Attempts started, by endpoint.
     attempts: BTreeMap<u64, u32>,
+    /// Whether the latest finished attempt at each endpoint was a success, by the endpoint's name. The attempt log
+    /// forgets old attempts.
+    results: BTreeMap<String, bool>,
     /// Attempts pending and running.
     pub(super) open: usize,
 }
@@ -31,6 +34,17 @@ impl StoredEvent {
         let attempts = self.attempts.entry(endpoint).or_default();
         *attempts += 1;
         *attempts
+    }
+
+    /// Records how an attempt at an endpoint ended.
+    pub(super) fn record_result(&mut self, endpoint: &str, is_success: bool) {
+        self.results.insert(endpoint.to_owned(), is_success);
+    }
+
+    /// Returns whether the latest attempt at every endpoint was a success, or `None` if there was no attempt.
+    pub(super) fn is_delivered(&self) -> Option<bool> {
+        let mut results = self.results.values();
+        (!self.results.is_empty()).then(|| results.all(|is_success| *is_success))
     }
 }
 
@@ -63,14 +77,11 @@ impl EventStore {
             event_type: event.event_type,
             body,
             attempts: BTreeMap::new(),
+            results: BTreeMap::new(),
             open: 0,
         };
         self.events.insert(number, stored);
         (number, id)
-    }
-
-    pub(super) fn find(&self, number: u64) -> Option<&StoredEvent> {
-        self.events.get(&number)
     }
 
     pub(super) fn find_mut(&mut self, number: u64) -> Option<&mut StoredEvent> {

@@ -1,6 +1,6 @@
 //! An event as the control plane shows it: its envelope, its attempts, and how far its delivery is.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -79,7 +79,7 @@ impl Deliveries {
         let attempts = self.attempts_by_event();
         let view = |event: &StoredEvent| {
             let attempts = attempts.get(&*event.id).map_or(&[][..], Vec::as_slice);
-            let state = state(event, attempts);
+            let state = state(event);
             let is_wanted = filter.state.is_none_or(|wanted| wanted == state);
             is_wanted.then(|| EventView {
                 body: event.body.clone(),
@@ -111,22 +111,14 @@ impl Deliveries {
     }
 }
 
-fn state(event: &StoredEvent, attempts: &[&DeliveryAttempt]) -> &'static str {
+fn state(event: &StoredEvent) -> &'static str {
     if event.open > 0 {
         return PENDING;
     }
-    if attempts.is_empty() {
-        return UNSENT;
-    }
-    let mut endpoints = HashSet::new();
-    let mut last_attempts = attempts
-        .iter()
-        .rev()
-        .filter(|attempt| endpoints.insert(&*attempt.endpoint));
-    if last_attempts.all(|attempt| attempt.is_success()) {
-        DELIVERED
-    } else {
-        FAILED
+    match event.is_delivered() {
+        None => UNSENT,
+        Some(true) => DELIVERED,
+        Some(false) => FAILED,
     }
 }
 
@@ -134,4 +126,41 @@ fn state(event: &StoredEvent, attempts: &[&DeliveryAttempt]) -> &'static str {
 fn contains(body: &[u8], text: &str) -> bool {
     let body = String::from_utf8_lossy(body).to_ascii_lowercase();
     body.contains(&text.to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::event::NewEvent;
+    use super::super::event_store::MAX_FINISHED;
+    use super::super::post::Target;
+    use super::super::schedule::Step;
+    use super::super::started_attempt::AttemptOutcome;
+    use super::*;
+
+    #[test]
+    fn an_event_keeps_its_state_when_the_log_has_forgotten_its_attempts() {
+        let target = || Target::new("http://localhost", "a-secret-of-the-test").unwrap();
+        let mut deliveries = Deliveries::default();
+        for number in 0..11 {
+            deliveries.put_endpoint(&format!("crm {number}"), target());
+        }
+
+        for _ in 0..MAX_FINISHED {
+            let event = NewEvent::new("email.sent".into(), Value::Null);
+            deliveries.publish(event, 5);
+        }
+        while let Step::Start(attempt) = deliveries.schedule.step(5, true, None) {
+            let started = deliveries.start(attempt, 5).unwrap();
+            let outcome = AttemptOutcome {
+                response: Ok(200),
+                signature_problem: None,
+            };
+            deliveries.finish(started, outcome, 5);
+        }
+
+        let oldest = &deliveries.event_views(&EventFilter::default(), false, 1)[0];
+        let oldest = oldest.to_json();
+        assert_eq!(oldest["attempts"], serde_json::json!([]));
+        assert_eq!(oldest["state"], "delivered");
+    }
 }

@@ -1,4 +1,4 @@
-//! Data that would be a script if it were not text.
+//! Data that an application should not have: text that looks like a script, ids that are not unique.
 
 use std::time::Duration;
 
@@ -55,5 +55,33 @@ fn hostile_data_stays_text() {
     let shown = page.text("[data-list=contacts] .who");
     assert!(shown.starts_with(hostile), "{shown}");
     assert_eq!(page.eval("document.title"), Value::from("audience-mock"));
+    page.assert_no_problems();
+}
+
+#[test]
+fn events_with_the_same_id_are_each_shown_once() {
+    let server = server_with(json!({}));
+    let receivers = Receivers::new();
+    let send = |id: &str, to: &str| {
+        let event = json!({"type": "email.opened", "id": id, "data": {"to": to}});
+        receivers.block_on(server.send_event(event));
+    };
+    send("evt_same", "ada@example.com");
+    send("evt_same", "grace@example.com");
+    let Some(mut page) = Page::open(&server) else {
+        return;
+    };
+    page.wait_for("document.querySelectorAll('[data-list=events] > li').length === 2");
+
+    for number in 1..=3 {
+        send(&format!("evt_{number}"), "alan@example.com");
+        page.wait_for_text("[data-list=events] > li", &format!("evt_{number}"));
+        let shown = page.eval("document.querySelectorAll('[data-list=events] > li').length");
+        assert_eq!(shown, 2 + number);
+    }
+    let text = page.text("[data-list=events]");
+    for to in ["ada@example.com", "grace@example.com"] {
+        assert_eq!(text.matches(to).count(), 1, "{to}");
+    }
     page.assert_no_problems();
 }

@@ -263,7 +263,7 @@ fn faults_are_added_shown_and_removed() {
     page.fill("#fault-dialog [name=path]", "/contacts*");
     page.fill("#fault-dialog [name=times]", "2");
     page.click("#fault-dialog .primary");
-    page.wait_for_text("#faults", "status 503 for any method /contacts*");
+    page.wait_for_text("#faults", "status 503 for /contacts*");
     page.wait_for_text("#faults", "2 left");
     assert_eq!(receivers.block_on(get(&server, "/contacts")), 503);
     page.wait_for_text("#faults", "1 left");
