@@ -10,7 +10,7 @@ use audience::mock::{DeliveryFault, MockServer, SigningClock};
 use futures_util::{StreamExt, stream};
 use serde_json::json;
 
-use super::effects::Database;
+use super::effects::{COMPLETION, Database};
 use super::proxy::Proxy;
 use super::receiver::{Mode, Receiver};
 use super::tally::{Crashes, Tally};
@@ -189,7 +189,11 @@ async fn wait_until_drained(database: &Database, ids: &[String]) {
 
 async fn count_handled(database: &Database, ids: &[String]) -> usize {
     let effects = database.all().await;
-    let handled: BTreeSet<_> = effects.iter().map(|effect| effect.event.as_str()).collect();
+    let handled: BTreeSet<_> = effects
+        .iter()
+        .filter(|effect| effect.generation != COMPLETION)
+        .map(|effect| effect.event.as_str())
+        .collect();
     ids.iter()
         .filter(|id| handled.contains(id.as_str()))
         .count()

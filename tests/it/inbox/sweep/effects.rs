@@ -13,15 +13,18 @@ pub(super) enum Database {
     Sqlite { path: String },
 }
 
-/// One run of a handler that had its effect.
+/// One run of a handler that had its effect, or the completion of an event.
 #[derive(Clone, Debug)]
 pub(super) struct Effect {
     pub(super) event: String,
-    /// The process that ran it.
+    /// The process that ran it. [`COMPLETION`] for a completion.
     pub(super) generation: i64,
     /// Unix time in seconds.
     pub(super) at: f64,
 }
+
+/// In place of a process: the row tells that the event was completed.
+pub(super) const COMPLETION: i64 = 0;
 
 const INSERT: &str = "INSERT INTO effects (event, generation, at) VALUES";
 

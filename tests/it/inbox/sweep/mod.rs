@@ -9,6 +9,7 @@ mod chaos;
 mod effects;
 mod proxy;
 mod receiver;
+mod recording_store;
 mod tally;
 
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use self::receiver::Mode;
 use crate::support;
 
 /// How long a receiver holds a claim.
-const LEASE: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_millis(1_500);
 const SECRET: &str = "Zq4Lm8Vx1Rt6Yb3N";
 
 fn events() -> usize {

@@ -17,6 +17,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 
 use super::effects::{Database, POSTGRES_NOW, record_in_sqlite};
+use super::recording_store::RecordingStore;
 use super::{LEASE, SECRET};
 
 /// How a receiver makes sure that an event is handled once.
@@ -141,11 +142,19 @@ async fn serve(mode: Mode, location: &str, generation: i64) {
     let (store, builder) = match &database {
         Database::Postgres { url, .. } => {
             let store = connect(url).await;
-            (AnyStore::Postgres(store.clone()), Inbox::builder(store))
+            let recording = RecordingStore {
+                inner: store.clone(),
+                database: database.clone(),
+            };
+            (AnyStore::Postgres(store), Inbox::builder(recording))
         }
         Database::Sqlite { path } => {
             let store = SqliteStore::open(path).unwrap();
-            (AnyStore::Sqlite(store.clone()), Inbox::builder(store))
+            let recording = RecordingStore {
+                inner: store.clone(),
+                database: database.clone(),
+            };
+            (AnyStore::Sqlite(store), Inbox::builder(recording))
         }
     };
     let application = Application {

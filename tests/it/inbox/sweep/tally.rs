@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 
-use super::effects::Effect;
+use super::effects::{COMPLETION, Effect};
 use super::receiver::Mode;
 
 /// The counts of a sweep.
@@ -37,14 +37,20 @@ impl Tally {
         deliveries: usize,
     ) -> Self {
         let mut by_event: BTreeMap<&str, Vec<&Effect>> = BTreeMap::new();
+        let mut completed_at: BTreeMap<&str, f64> = BTreeMap::new();
         for effect in effects {
-            by_event.entry(&effect.event).or_default().push(effect);
+            if effect.generation == COMPLETION {
+                completed_at.entry(&effect.event).or_insert(effect.at);
+            } else {
+                by_event.entry(&effect.event).or_default().push(effect);
+            }
         }
         let lost = ids.iter().filter(|id| !by_event.contains_key(id.as_str()));
         let (mut explained, mut unexplained) = (0, Vec::new());
         for effects in by_event.values() {
             for pair in effects.windows(2) {
-                if crashes.explain(pair[0], pair[1]) {
+                let completed_at = completed_at.get(pair[0].event.as_str());
+                if crashes.explain(pair[0], pair[1], completed_at.copied()) {
                     explained += 1;
                 } else {
                     unexplained.push(format!("{pair:?}"));
@@ -82,8 +88,11 @@ impl Tally {
 
 impl Crashes {
     /// Returns whether the process of the first effect ended, or the database was down, before the first could be
-    /// completed and the second was made.
-    fn explain(&self, first: &Effect, second: &Effect) -> bool {
+    /// completed and the second was made. Nothing explains an effect after the completion.
+    fn explain(&self, first: &Effect, second: &Effect, completed_at: Option<f64>) -> bool {
+        if completed_at.is_some_and(|completed_at| completed_at < second.at) {
+            return false;
+        }
         let was_down = |outage: &Range<f64>| outage.start <= second.at && first.at <= outage.end;
         self.killed.contains(&first.generation) || self.outages.iter().any(was_down)
     }
