@@ -27,13 +27,22 @@ where
     E: Into<Box<dyn Error + Send + Sync>>,
 {
     let mut handler = pin!(handler);
-    let mut lease = pin!(keep_extended(shared, held));
+    let mut lease = pin!(keep_extended(shared, held, Instant::now()));
+    let mut is_extended = false;
     std::future::poll_fn(|context| {
-        // The lease only goes on; it has no result.
-        let _: Poll<()> = lease.as_mut().poll(context);
+        // The lease only goes on; it has no result. A handler that is ready at once needs no timer for it.
+        if is_extended {
+            let _: Poll<()> = lease.as_mut().poll(context);
+        }
         // After a panic the handler is not polled again.
         match catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(context))) {
-            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Pending) => {
+                if !is_extended {
+                    is_extended = true;
+                    let _: Poll<()> = lease.as_mut().poll(context);
+                }
+                Poll::Pending
+            }
             Ok(Poll::Ready(Ok(()))) => Poll::Ready(Ok(())),
             Ok(Poll::Ready(Err(error))) => {
                 Poll::Ready(Err(Failure::of_error(error.into().as_ref())))
@@ -45,11 +54,14 @@ where
 }
 
 /// Extends a lease for as long as it is polled. Never ends.
-async fn keep_extended(shared: &Shared, held: HeldClaim<'_>) {
+async fn keep_extended(shared: &Shared, held: HeldClaim<'_>, claimed_at: Instant) {
     let lease = shared.settings.lease;
+    let mut extended_at = claimed_at;
     loop {
-        tokio::time::sleep(lease / 3).await;
-        match shared.store.extend(held, lease).await {
+        tokio::time::sleep_until(extended_at + lease / 3).await;
+        let extended = shared.store.extend(held, lease).await;
+        extended_at = Instant::now();
+        match extended {
             Ok(true) => {}
             Ok(false) => {
                 trace::lease_lost(&shared.settings.endpoint);
