@@ -27,26 +27,38 @@ where
     E: Into<Box<dyn Error + Send + Sync>>,
 {
     let mut handler = pin!(handler);
-    let mut lease = pin!(keep_extended(shared, held));
+    let mut lease = pin!(keep_extended(shared, held, Instant::now()));
+    let mut is_extended = false;
     std::future::poll_fn(|context| {
-        // The lease only goes on; it has no result.
-        let _: Poll<()> = lease.as_mut().poll(context);
+        // The lease only goes on; it has no result. A handler that is ready at once needs no timer for it.
+        if is_extended {
+            let _: Poll<()> = lease.as_mut().poll(context);
+        }
         // After a panic the handler is not polled again. The text of its error is made by its code, too.
         let polled = catch_unwind(AssertUnwindSafe(|| {
             let handled = handler.as_mut().poll(context);
             handled.map_err(|error| Failure::of_error(error.into().as_ref()))
         }));
-        polled.unwrap_or_else(|panic| Poll::Ready(Err(Failure::of_panic(panic.as_ref()))))
+        let polled =
+            polled.unwrap_or_else(|panic| Poll::Ready(Err(Failure::of_panic(panic.as_ref()))));
+        if polled.is_pending() && !is_extended {
+            is_extended = true;
+            let _: Poll<()> = lease.as_mut().poll(context);
+        }
+        polled
     })
     .await
 }
 
 /// Extends a lease for as long as it is polled. Never ends.
-async fn keep_extended(shared: &Shared, held: HeldClaim<'_>) {
+async fn keep_extended(shared: &Shared, held: HeldClaim<'_>, claimed_at: Instant) {
     let lease = shared.settings.lease;
+    let mut extended_at = claimed_at;
     loop {
-        tokio::time::sleep(lease / 3).await;
-        match shared.store.extend(held, lease).await {
+        tokio::time::sleep_until(extended_at + lease / 3).await;
+        let extended = shared.store.extend(held, lease).await;
+        extended_at = Instant::now();
+        match extended {
             Ok(true) => {}
             Ok(false) => {
                 trace::lease_lost(&shared.settings.endpoint);

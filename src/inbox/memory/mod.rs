@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod arbitrary_calls;
 mod clock;
+mod contents;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]

@@ -1,4 +1,5 @@
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
+use std::collections::hash_map::{self, HashMap};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -22,11 +23,8 @@ impl Shelf {
         self.entries.contains_key(id)
     }
 
-    pub(super) fn insert(&mut self, id: &EventId, now: SystemTime) {
-        let entry = Entry::new(now);
-        reorder(&mut self.due, id, None, entry.due());
-        reorder(&mut self.forget, id, None, entry.forget_at());
-        self.entries.insert(id.clone(), entry);
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
     }
 
     /// Returns how many entries there are, and how many ids are ordered by a time.
@@ -47,6 +45,27 @@ impl Shelf {
         reorder(&mut self.due, id, due, entry.due());
         reorder(&mut self.forget, id, forget_at, entry.forget_at());
         Some(result)
+    }
+
+    /// Changes an entry, which is a new one if there is none.
+    pub(super) fn change_or_insert<T>(
+        &mut self,
+        id: &EventId,
+        now: SystemTime,
+        change: impl FnOnce(&mut Entry<Bytes>) -> T,
+    ) -> T {
+        let (entry, (due, forget_at)) = match self.entries.entry(id.clone()) {
+            hash_map::Entry::Occupied(entry) => {
+                let entry = entry.into_mut();
+                let times = (entry.due(), entry.forget_at());
+                (entry, times)
+            }
+            hash_map::Entry::Vacant(place) => (place.insert(Entry::new(now)), (None, None)),
+        };
+        let result = change(entry);
+        reorder(&mut self.due, id, due, entry.due());
+        reorder(&mut self.forget, id, forget_at, entry.forget_at());
+        result
     }
 
     pub(super) fn take(&mut self, take: &Take<'_>, now: SystemTime) -> Vec<TakenEvent> {

@@ -1,4 +1,3 @@
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -6,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 
 use super::clock::MonotonicClock;
-use super::shelf::Shelf;
+use super::contents::Contents;
 use crate::inbox::entry::Entry;
 use crate::inbox::error::StoreError;
 use crate::inbox::store::{
@@ -59,15 +58,6 @@ pub(super) struct Sizes {
     pub(super) entries: usize,
     pub(super) ordered: usize,
     pub(super) body_bytes: usize,
-}
-
-#[derive(Debug, Default)]
-struct Contents {
-    shelves: HashMap<Box<str>, Shelf>,
-    /// How many entries all shelves have.
-    entries: usize,
-    /// How many bytes all bodies have.
-    body_bytes: usize,
 }
 
 impl Default for MemoryStore {
@@ -135,30 +125,26 @@ impl MemoryStore {
         let now = self.clock.now();
         let mut contents = self.contents();
         contents.purge(PURGED_PER_CALL, key.endpoint, now);
-        if !contents.has(key) {
-            if contents.entries >= self.capacity {
-                contents.purge_all(now);
-            }
+        if contents.entries >= self.capacity && !contents.has(key) {
+            contents.purge_all(now);
             if contents.entries >= self.capacity {
                 return Err(StoreError::full(format!(
                     "it holds {} events",
                     self.capacity
                 )));
             }
-            contents.insert(key, now);
         }
         let room = self.body_memory.saturating_sub(contents.body_bytes);
-        let changed = contents.change(key, |entry| {
+        Ok(contents.change_or_insert(key, now, |entry| {
             entry.forget_if_past(now);
             change(entry, Moment { now, room })
-        });
-        Ok(changed.expect("the entry was inserted if it was absent"))
+        }))
     }
 
     #[cfg(test)]
     pub(super) fn sizes(&self) -> Sizes {
         let contents = self.contents();
-        let shelves = contents.shelves.values().map(Shelf::sizes);
+        let shelves = contents.shelves.values().map(super::shelf::Shelf::sizes);
         let (entries, ordered) =
             shelves.fold((0, 0), |sum, shelf| (sum.0 + shelf.0, sum.1 + shelf.1));
         assert_eq!(entries, contents.entries);
@@ -171,54 +157,6 @@ impl MemoryStore {
 
     fn contents(&self) -> MutexGuard<'_, Contents> {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Contents {
-    fn has(&self, key: EventKey<'_>) -> bool {
-        let shelf = self.shelves.get(key.endpoint);
-        shelf.is_some_and(|shelf| shelf.contains(key.id))
-    }
-
-    fn insert(&mut self, key: EventKey<'_>, now: SystemTime) {
-        if !self.shelves.contains_key(key.endpoint) {
-            self.shelves.insert(key.endpoint.into(), Shelf::default());
-        }
-        if let Some(shelf) = self.shelves.get_mut(key.endpoint) {
-            shelf.insert(key.id, now);
-            self.entries += 1;
-        }
-    }
-
-    fn change<T>(
-        &mut self,
-        key: EventKey<'_>,
-        change: impl FnOnce(&mut Entry<Bytes>) -> T,
-    ) -> Option<T> {
-        let shelf = self.shelves.get_mut(key.endpoint)?;
-        let (result, before, after) = shelf.change(key.id, |entry| {
-            let before = entry.body.as_ref().map_or(0, Bytes::len);
-            let result = change(entry);
-            (result, before, entry.body.as_ref().map_or(0, Bytes::len))
-        })?;
-        self.body_bytes = self.body_bytes + after - before;
-        Some(result)
-    }
-
-    fn purge(&mut self, limit: usize, endpoint: &str, now: SystemTime) {
-        if let Some(shelf) = self.shelves.get_mut(endpoint) {
-            self.entries -= shelf.purge(limit, now);
-        }
-    }
-
-    fn purge_all(&mut self, now: SystemTime) -> usize {
-        let purged = self
-            .shelves
-            .values_mut()
-            .map(|shelf| shelf.purge(usize::MAX, now))
-            .sum();
-        self.entries -= purged;
-        purged
     }
 }
 

@@ -1,0 +1,104 @@
+//! What `Inbox::handle` adds to a verified delivery, on the store in memory.
+
+use std::convert::Infallible;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use audience::inbox::{Attempt, Inbox, MemoryStore, Receipt};
+use audience::webhooks::{Event, SignedEvent};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::deliveries::verified;
+use crate::handle_steps;
+
+/// So few that many runs are not interrupted by another process.
+pub(crate) const DELIVERIES: u32 = 1_000;
+pub(crate) const RUNS: usize = 201;
+
+/// Prints what it adds on a runtime of one thread and on one of several, and where that goes.
+pub(crate) fn measure() {
+    println!("## What `Inbox::handle` adds to a delivery on the memory store\n");
+    println!(
+        "The time of `handle` with a handler that does nothing, less that of the same handler called directly. \
+         {RUNS} runs of {DELIVERIES} deliveries. On a busy machine, the fastest run says what the code costs.\n"
+    );
+    println!(
+        "| runtime | adds ns, fastest run | adds ns, median | directly ns, fastest run |\n|---|--:|--:|--:|"
+    );
+    let one_thread = Builder::new_current_thread().enable_all().build().unwrap();
+    let threads = Builder::new_multi_thread().enable_all().build().unwrap();
+    let runtimes = [("one thread", &one_thread), ("several threads", &threads)];
+    for (name, runtime) in runtimes {
+        let [by_inbox, directly] = times(runtime);
+        let fastest = by_inbox.fastest - directly.fastest;
+        let median = by_inbox.median - directly.median;
+        let direct = directly.fastest;
+        println!("| {name} | **{fastest:.0}** | {median:.0} | {direct:.0} |");
+    }
+    println!("\nSingle steps alone, the fastest run:\n");
+    println!("| step | one thread ns | several threads ns |\n|---|--:|--:|");
+    let [alone, shared] = [&one_thread, &threads].map(handle_steps::measure);
+    for ((name, alone), (_, shared)) in alone.into_iter().zip(shared) {
+        println!("| {name} | {alone:.0} | {shared:.0} |");
+    }
+    println!();
+}
+
+/// Returns the times of `handle` and of the handler alone.
+fn times(runtime: &Runtime) -> [Times; 2] {
+    let (mut by_inbox, mut directly) = (Vec::new(), Vec::new());
+    for _ in 0..RUNS {
+        by_inbox.push(run_in_task(runtime, handle_all(verified(DELIVERIES))));
+        directly.push(run_in_task(runtime, call_all(verified(DELIVERIES))));
+    }
+    [by_inbox, directly].map(Times::of)
+}
+
+async fn handle_all(deliveries: Vec<SignedEvent>) -> Duration {
+    let store = MemoryStore::new().capacity(deliveries.len());
+    let inbox = Inbox::builder(store).build().unwrap();
+    let start = Instant::now();
+    for delivery in deliveries {
+        assert_eq!(inbox.handle(delivery, handler).await, Receipt::Handled);
+    }
+    start.elapsed()
+}
+
+async fn call_all(deliveries: Vec<SignedEvent>) -> Duration {
+    let start = Instant::now();
+    for delivery in deliveries {
+        let attempt = Attempt::new(1, 10);
+        assert_eq!(handler(delivery.into_event(), attempt).await, Ok(()));
+    }
+    start.elapsed()
+}
+
+async fn handler(event: Event, attempt: Attempt) -> Result<(), Infallible> {
+    black_box((event, attempt));
+    std::future::ready(Ok(())).await
+}
+
+/// Runs a future in a task of a runtime, as a server does.
+pub(crate) fn run_in_task<T: Send + 'static>(
+    runtime: &Runtime,
+    future: impl Future<Output = T> + Send + 'static,
+) -> T {
+    runtime.block_on(async { tokio::spawn(future).await.unwrap() })
+}
+
+/// Nanoseconds for one delivery.
+pub(crate) struct Times {
+    pub(crate) fastest: f64,
+    pub(crate) median: f64,
+}
+
+impl Times {
+    pub(crate) fn of(mut runs: Vec<Duration>) -> Self {
+        runs.sort_unstable();
+        let at = |index: usize| runs[index].as_secs_f64() * 1e9 / f64::from(DELIVERIES);
+        Self {
+            fastest: at(0),
+            median: at(runs.len() / 2),
+        }
+    }
+}
