@@ -127,7 +127,7 @@ async fn an_inbox_that_accepts_for_a_worker_passes_every_check() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_examination_does_not_confuse_an_inbox_that_knows_the_id_with_another_body() {
+async fn an_inbox_that_responds_409_to_a_known_id_with_another_body_passes() {
     let url = start(Duration::ZERO).await;
     let url = format!("{url}/handle");
     let body = |subject: &str| {
