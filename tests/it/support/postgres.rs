@@ -35,7 +35,12 @@ while read -r command; do
     case "$command" in
         start) start ;;
         stop) end QUIT ;;
-        kill) end KILL ;;
+        kill)
+            # Without them, the processes of open connections respond for a moment longer.
+            children=$(cat "/proc/$server/task/$server/children" 2>/dev/null)
+            kill -s KILL "$server" $children 2>/dev/null
+            wait "$server" 2>/dev/null
+            ;;
     esac
 done
 end QUIT
