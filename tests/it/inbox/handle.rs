@@ -5,6 +5,7 @@ use std::time::Duration;
 use audience::inbox::{Attempt, Inbox, MemoryStore, Receipt, StoreError};
 use audience::webhooks::Event;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 
 use super::support::{
     ADDRESS, FailingStore, Runs, delivery, delivery_about, store_in_test_time, unavailable,
@@ -12,6 +13,22 @@ use super::support::{
 
 fn inbox() -> Inbox {
     Inbox::builder(MemoryStore::new()).build().unwrap()
+}
+
+/// Delivers an event whose handler runs until something is sent, and waits until it runs.
+async fn start_handling(inbox: &Inbox) -> (JoinHandle<Receipt>, oneshot::Sender<()>) {
+    let (started, has_started) = oneshot::channel();
+    let (finish, may_finish) = oneshot::channel::<()>();
+    let inbox = inbox.clone();
+    let delivered = tokio::spawn(async move {
+        let handler = move |_, _| async move {
+            started.send(()).unwrap();
+            may_finish.await
+        };
+        inbox.handle(delivery("evt_1"), handler).await
+    });
+    has_started.await.unwrap();
+    (delivered, finish)
 }
 
 #[tokio::test]
@@ -54,19 +71,7 @@ async fn the_handler_receives_the_event_and_which_attempt_it_is() {
 #[tokio::test]
 async fn a_delivery_that_arrives_while_its_event_is_handled_is_told_to_come_back() {
     let (inbox, runs) = (inbox(), Runs::default());
-    let (started, has_started) = oneshot::channel();
-    let (finish, may_finish) = oneshot::channel::<()>();
-    let first = tokio::spawn({
-        let inbox = inbox.clone();
-        async move {
-            let handler = move |_, _| async move {
-                started.send(()).unwrap();
-                may_finish.await
-            };
-            inbox.handle(delivery("evt_1"), handler).await
-        }
-    });
-    has_started.await.unwrap();
+    let (first, finish) = start_handling(&inbox).await;
 
     let second = inbox.handle(delivery("evt_1"), runs.handler()).await;
     finish.send(()).unwrap();
@@ -122,19 +127,7 @@ async fn a_panic_is_an_error_whether_it_comes_before_or_after_the_first_await() 
 #[tokio::test]
 async fn a_handler_goes_on_when_the_sender_disconnects() {
     let (inbox, runs) = (inbox(), Runs::default());
-    let (started, has_started) = oneshot::channel();
-    let (finish, may_finish) = oneshot::channel::<()>();
-    let connection = tokio::spawn({
-        let inbox = inbox.clone();
-        async move {
-            let handler = move |_, _| async move {
-                started.send(()).unwrap();
-                may_finish.await
-            };
-            inbox.handle(delivery("evt_1"), handler).await
-        }
-    });
-    has_started.await.unwrap();
+    let (connection, finish) = start_handling(&inbox).await;
 
     connection.abort();
     connection.await.unwrap_err();

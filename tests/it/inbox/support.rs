@@ -122,28 +122,36 @@ pub(crate) fn unavailable() -> StoreError {
     StoreError::unavailable("connection refused")
 }
 
-macro_rules! checked {
-    ($($method:ident($($name:ident: $type:ty),*) -> $output:ty;)+) => {
-        impl Store for FailingStore {
-            $(async fn $method(&self, $($name: $type),*) -> Result<$output, StoreError> {
-                self.check(stringify!($method)).await?;
-                self.inner.$method($($name),*).await
-            })+
+/// Calls a macro with the methods of a store, all but `complete`.
+macro_rules! with_store_methods {
+    ($macro:ident) => {
+        $macro! {
+            claim(claim: NewClaim<'_>) -> ClaimState;
+            extend(held: HeldClaim<'_>, lease: Duration) -> bool;
+            release(held: HeldClaim<'_>, release: Release<'_>) -> bool;
+            park(held: HeldClaim<'_>, reason: &str) -> bool;
+            accept(delivery: NewDelivery<'_>) -> AcceptState;
+            take(take: Take<'_>) -> Vec<TakenEvent>;
+            parked(endpoint: &str, after: Option<&EventId>, limit: usize) -> Vec<ParkedEvent>;
+            replay(key: EventKey<'_>) -> bool;
+            discard(key: EventKey<'_>, retention: Duration) -> bool;
+            purge(limit: usize) -> usize;
+            backlog(endpoint: &str) -> Backlog;
         }
     };
 }
+pub(crate) use with_store_methods;
 
-checked! {
-    claim(claim: NewClaim<'_>) -> ClaimState;
-    extend(held: HeldClaim<'_>, lease: Duration) -> bool;
-    complete(held: HeldClaim<'_>, retention: Duration) -> bool;
-    release(held: HeldClaim<'_>, release: Release<'_>) -> bool;
-    park(held: HeldClaim<'_>, reason: &str) -> bool;
-    accept(delivery: NewDelivery<'_>) -> AcceptState;
-    take(take: Take<'_>) -> Vec<TakenEvent>;
-    parked(endpoint: &str, after: Option<&EventId>, limit: usize) -> Vec<ParkedEvent>;
-    replay(key: EventKey<'_>) -> bool;
-    discard(key: EventKey<'_>, retention: Duration) -> bool;
-    purge(limit: usize) -> usize;
-    backlog(endpoint: &str) -> Backlog;
+macro_rules! checked {
+    ($($method:ident($($name:ident: $type:ty),*) -> $output:ty;)+) => {
+        $(async fn $method(&self, $($name: $type),*) -> Result<$output, StoreError> {
+            self.check(stringify!($method)).await?;
+            self.inner.$method($($name),*).await
+        })+
+    };
+}
+
+impl Store for FailingStore {
+    checked! { complete(held: HeldClaim<'_>, retention: Duration) -> bool; }
+    with_store_methods! { checked }
 }

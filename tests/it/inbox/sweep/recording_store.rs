@@ -7,6 +7,7 @@ use audience::inbox::{
 use audience::webhooks::EventId;
 
 use super::effects::{COMPLETION, Database};
+use crate::inbox::support::with_store_methods;
 
 /// A store that records each completion. An effect after a completion is a double that no crash explains.
 #[derive(Clone)]
@@ -33,17 +34,5 @@ impl<S: Store> Store for RecordingStore<S> {
         Ok(is_held)
     }
 
-    delegate! {
-        claim(claim: NewClaim<'_>) -> ClaimState;
-        extend(held: HeldClaim<'_>, lease: Duration) -> bool;
-        release(held: HeldClaim<'_>, release: Release<'_>) -> bool;
-        park(held: HeldClaim<'_>, reason: &str) -> bool;
-        accept(delivery: NewDelivery<'_>) -> AcceptState;
-        take(take: Take<'_>) -> Vec<TakenEvent>;
-        parked(endpoint: &str, after: Option<&EventId>, limit: usize) -> Vec<ParkedEvent>;
-        replay(key: EventKey<'_>) -> bool;
-        discard(key: EventKey<'_>, retention: Duration) -> bool;
-        purge(limit: usize) -> usize;
-        backlog(endpoint: &str) -> Backlog;
-    }
+    with_store_methods! { delegate }
 }
