@@ -15,6 +15,10 @@ pub struct SignedEvent {
     pub(super) event: Arc<Event>,
     pub(super) body: Bytes,
     pub(super) secret_name: Arc<str>,
+    #[cfg_attr(
+        not(feature = "inbox"),
+        expect(dead_code, reason = "only the inbox reads it")
+    )]
     pub(super) arrival: Arrival,
 }
 
