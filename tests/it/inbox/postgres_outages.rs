@@ -4,12 +4,11 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use audience::inbox::{
-    ClaimState, EventKey, HeldClaim, NewClaim, PostgresStore, Store, StoreError, StoreErrorKind,
-    Token,
+    ClaimState, HeldClaim, NewClaim, PostgresStore, Store, StoreError, StoreErrorKind,
 };
-use audience::webhooks::EventId;
 use tokio::net::TcpListener;
 
+use super::support::{id, new_claim};
 use crate::support::postgres::{self, Database};
 use crate::support::{closed_url, in_time};
 
@@ -21,23 +20,6 @@ async fn set_up() -> Option<(Database, PostgresStore)> {
     let store = PostgresStore::connect(&database.url).await.unwrap();
     store.migrate().await.unwrap();
     Some((database, store))
-}
-
-fn id(text: &str) -> EventId {
-    EventId::try_from(text).unwrap()
-}
-
-fn new_claim(id: &EventId) -> NewClaim<'_> {
-    NewClaim {
-        key: EventKey {
-            endpoint: "main",
-            id,
-        },
-        token: Token::random(),
-        lease: MINUTE,
-        retention: MINUTE,
-        fingerprint: None,
-    }
 }
 
 async fn claim(store: &PostgresStore, event: &str) -> Result<ClaimState, StoreError> {

@@ -9,6 +9,7 @@ use audience::inbox::{
 };
 use audience::webhooks::EventId;
 
+use super::support::new_claim;
 use crate::support::postgres;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -24,19 +25,6 @@ fn refused(result: Result<impl std::fmt::Debug, StoreError>) -> String {
         let cause = source.source().map(ToString::to_string);
         format!("{source}: {}", cause.unwrap_or_default())
     })
-}
-
-fn new_claim(id: &EventId) -> NewClaim<'_> {
-    NewClaim {
-        key: EventKey {
-            endpoint: "main",
-            id,
-        },
-        token: Token::random(),
-        lease: MINUTE,
-        retention: MINUTE,
-        fingerprint: None,
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

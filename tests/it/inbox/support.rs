@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use audience::inbox::{
     AcceptState, Attempt, Backlog, ClaimState, EventKey, HeldClaim, MemoryStore, NewClaim,
-    NewDelivery, ParkedEvent, Release, Store, StoreError, Take, TakenEvent,
+    NewDelivery, ParkedEvent, Release, Store, StoreError, Take, TakenEvent, Token,
 };
 use audience::webhooks::{Event, EventId, EventType, SignedEvent, Signer, Verifier};
 use serde_json::json;
@@ -17,6 +17,21 @@ pub(crate) const ADDRESS: &str = "hunter2@example.net";
 
 pub(crate) fn id(id: &str) -> EventId {
     EventId::try_from(id).unwrap()
+}
+
+/// A claim of an event of the endpoint `main`, for a minute.
+pub(crate) fn new_claim(id: &EventId) -> NewClaim<'_> {
+    let minute = Duration::from_secs(60);
+    NewClaim {
+        key: EventKey {
+            endpoint: "main",
+            id,
+        },
+        token: Token::random(),
+        lease: minute,
+        retention: minute,
+        fingerprint: None,
+    }
 }
 
 /// A verified delivery of a permanent bounce.
