@@ -66,7 +66,7 @@ pub(super) mod unknown_choice;
 #[cfg(test)]
 mod arbitrary_requests;
 #[cfg(test)]
-#[path = "../../../tests/it/openapi/conformance.rs"]
+#[path = "../../../tests/mock/openapi/conformance.rs"]
 mod conformance;
 #[cfg(test)]
 mod reference_model;

@@ -1,6 +1,6 @@
 //! Exports the verifier to `run.mjs`, which runs the corpus of `fixtures/webhooks` and plays the service.
 
-#[path = "../../it/webhooks/deliveries.rs"]
+#[path = "../../support/deliveries.rs"]
 #[expect(dead_code, reason = "this target reads no files and sets no clock")]
 mod deliveries;
 

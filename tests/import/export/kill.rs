@@ -1,0 +1,88 @@
+//! An export by a program that is killed at random moments and started again.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use audience::mock::{Fault, MockServer};
+
+use super::{Folder, all_addresses};
+use crate::support::examples::EXAMPLES;
+
+/// How often the program is killed. `AUDIENCE_LONG_TESTS` makes it more.
+fn kills() -> u64 {
+    match std::env::var_os("AUDIENCE_LONG_TESTS") {
+        Some(_) => 100,
+        None => 8,
+    }
+}
+
+fn start(server: &MockServer, file: &Path, flags: &[&str]) -> Child {
+    Command::new(&EXAMPLES["export_csv"])
+        .arg(file)
+        .args(["--resume", "--columns", "email"])
+        .args(flags)
+        .env("AUDIENCE_URL", server.url())
+        .env("AUDIENCE_KEY", server.full_key())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Kills the program at some moments, and lets it finish in the end. Returns how often it was killed.
+fn kill_and_resume(server: &MockServer, file: &Path, flags: &[&str]) -> u64 {
+    let mut killed = 0;
+    for n in 0..kills() {
+        let mut child = start(server, file, flags);
+        // Any moment will do, so the moments only need to differ.
+        let moment = Duration::from_millis(20 + n * 37 % 97);
+        let end = Instant::now() + moment;
+        while Instant::now() < end && child.try_wait().unwrap().is_none() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        killed += u64::from(child.try_wait().unwrap().is_none());
+        // On Unix, this is SIGKILL.
+        child.kill().ok();
+        child.wait().unwrap();
+    }
+    assert!(start(server, file, flags).wait().unwrap().success());
+    killed
+}
+
+#[test]
+fn an_export_killed_at_any_moment_has_every_contact_exactly_once() {
+    const COUNT: usize = 20_000;
+    let mut builder = MockServer::builder();
+    for n in 0..COUNT {
+        builder = builder.seed_contact(format!("{n}@x.io").as_str());
+    }
+    let server = builder.start_blocking();
+    let folder = Folder::new("killed");
+    server.fault(Fault::delay(Duration::from_millis(5)));
+
+    let killed = kill_and_resume(&server, &folder.file("all.csv"), &[]);
+
+    assert!(killed > 0);
+    let text = std::fs::read_to_string(folder.file("all.csv")).unwrap();
+    assert_eq!(text, all_addresses(COUNT));
+}
+
+#[test]
+fn a_full_export_killed_at_any_moment_has_every_contact_exactly_once() {
+    const COUNT: usize = 1_000;
+    let mut builder = MockServer::builder();
+    for n in 0..COUNT {
+        builder = builder.seed_contact(format!("{n}@x.io").as_str());
+    }
+    let server = builder.start_blocking();
+    let folder = Folder::new("killed-full");
+    server.fault(Fault::delay(Duration::from_millis(2)));
+
+    let killed = kill_and_resume(&server, &folder.file("all.csv"), &["--full"]);
+
+    assert!(killed > 0);
+    let text = std::fs::read_to_string(folder.file("all.csv")).unwrap();
+    assert_eq!(text, all_addresses(COUNT));
+}

@@ -1,0 +1,238 @@
+//! The program `import_csv`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use audience::mock::{Fault, MockServer};
+
+use crate::support::examples::EXAMPLES;
+
+/// A folder of its own for a test.
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    pub(super) fn new(name: &str) -> Self {
+        let name = format!("audience-import-csv-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub(super) fn file(&self, name: &str, text: &str) -> String {
+        std::fs::write(self.0.join(name), text).unwrap();
+        self.path(name)
+    }
+
+    pub(super) fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+pub(super) fn command(server: Option<&MockServer>, arguments: &[&str]) -> Command {
+    let mut command = Command::new(&EXAMPLES["import_csv"]);
+    command.args(arguments);
+    command
+        .env_remove("AUDIENCE_URL")
+        .env_remove("AUDIENCE_KEY");
+    if let Some(server) = server {
+        command.env("AUDIENCE_URL", server.url());
+        command.env("AUDIENCE_KEY", server.full_key());
+    }
+    command
+}
+
+pub(super) fn run(server: Option<&MockServer>, arguments: &[&str]) -> Output {
+    command(server, arguments).output().unwrap()
+}
+
+pub(super) fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+pub(super) fn last_line(output: &Output) -> String {
+    stdout(output).lines().last().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn the_columns_are_shown_first_and_the_summary_last() {
+    for (arguments, summary) in [
+        (
+            &[][..],
+            "5 created, 1 updated, 0 skipped, 0 refused, 0 not sent, 0 unknown",
+        ),
+        (
+            &["--generate", "2000"],
+            "2000 created, 0 updated, 0 skipped, 0 refused, 0 not sent, 0 unknown",
+        ),
+    ] {
+        let output = run(None, arguments);
+
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert_eq!(last_line(&output), summary);
+        let stdout = stdout(&output);
+        let columns = stdout.find("first_name").unwrap();
+        assert!(columns < stdout.find("mock").unwrap(), "{stdout}");
+    }
+}
+
+#[test]
+fn refused_rows_are_exit_status_2_and_their_mended_file_can_be_imported() {
+    let folder = Folder::new("rejects");
+    let server = MockServer::builder().start_blocking();
+    let file = folder.file(
+        "list.csv",
+        "Mail;Vorname;Plan\r\na@x.io;Ada;pro\r\nnobody;Grace;free\r\n",
+    );
+    let rejects = folder.path("rejects.csv");
+    let map = ["--map", "Vorname=first_name", "--map", "Plan=property:tier"];
+
+    let output = run(
+        Some(&server),
+        &[&[&file, "--rejects", &rejects], &map[..]].concat(),
+    );
+
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert_eq!(
+        last_line(&output),
+        "1 created, 0 updated, 0 skipped, 1 refused, 0 not sent, 0 unknown"
+    );
+    let text = std::fs::read_to_string(&rejects).unwrap();
+    assert!(text.contains("\n3,validation_error,"), "{text}");
+
+    let same = run(
+        Some(&server),
+        &[&[&rejects, "--rejects", &rejects], &map[..]].concat(),
+    );
+    assert_eq!(same.status.code(), Some(1), "{same:?}");
+    assert_eq!(std::fs::read_to_string(&rejects).unwrap(), text);
+
+    let mended = folder.file("mended.csv", &text.replace("nobody", "grace@x.io"));
+    let output = run(Some(&server), &[&[&mended[..]], &map[..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let grace = server.contact("grace@x.io").unwrap();
+    assert_eq!(grace.first_name.as_deref(), Some("Grace"));
+    assert_eq!(grace.properties["tier"], "free");
+}
+
+#[test]
+fn an_existing_journal_is_continued_only_with_resume() {
+    let folder = Folder::new("resume");
+    let server = MockServer::builder().start_blocking();
+    let file = folder.file("list.csv", "email\na@x.io\nb@x.io\n");
+    let summary = "2 created, 0 updated, 0 skipped, 0 refused, 0 not sent, 0 unknown";
+
+    let first = run(Some(&server), &[&file, "--resume"]);
+    assert_eq!(
+        (first.status.code(), last_line(&first)),
+        (Some(0), summary.to_owned())
+    );
+    let sent = server.requests().len();
+
+    let second = run(Some(&server), &[&file]);
+    let stderr = String::from_utf8(second.stderr).unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    assert!(stderr.contains("--resume"), "{stderr}");
+
+    let third = run(Some(&server), &[&file, "--resume"]);
+    assert_eq!(
+        (third.status.code(), last_line(&third)),
+        (Some(0), summary.to_owned())
+    );
+    assert_eq!(server.requests().len(), sent);
+}
+
+#[test]
+fn a_dry_run_sends_nothing_and_writes_no_journal() {
+    let folder = Folder::new("dry-run");
+    let server = MockServer::builder().start_blocking();
+    let file = folder.file("list.csv", "email\na@x.io\nA@x.io\nnobody\n");
+    let journal = folder.path("list.csv.journal");
+
+    let output = run(Some(&server), &[&file, "--dry-run"]);
+
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let stdout = stdout(&output);
+    assert!(
+        stdout.contains("2 rows are valid, 1 of them duplicates"),
+        "{stdout}"
+    );
+    assert!(!Path::new(&journal).exists());
+    assert!(server.requests().is_empty());
+}
+
+#[test]
+fn an_input_that_cannot_be_imported_is_exit_status_1_with_the_reason() {
+    let folder = Folder::new("input");
+    let status = folder.file("status.csv", "email,status\na@x.io,cleaned\n");
+    for (arguments, reason) in [
+        (
+            &["no-such-file.csv"][..],
+            "no-such-file.csv: could not open the CSV file",
+        ),
+        (&[&status[..]], "may say who opted out: [\"status\"]"),
+        (&["--resume"], "--journal"),
+    ] {
+        let output = run(None, arguments);
+
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains(reason), "{stderr}");
+    }
+    let wrong_key = command(None, &[&folder.file("list.csv", "email\na@x.io\n")])
+        .env("AUDIENCE_URL", MockServer::builder().start_blocking().url())
+        .output();
+    assert_eq!(wrong_key.unwrap().status.code(), Some(1));
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_finishes_what_is_in_flight_and_says_how_to_go_on() {
+    let folder = Folder::new("ctrl-c");
+    let server = MockServer::builder().start_blocking();
+    server.fault(Fault::delay(Duration::from_millis(100)));
+    let rows: String = (0..20_000)
+        .map(|number| format!("a{number}@x.io\n"))
+        .collect();
+    let file = folder.file("list.csv", &format!("email\n{rows}"));
+    let mut command = command(Some(&server), &[&file, "--max-in-flight", "2"]);
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while server.contact_count() == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+
+    let interrupt = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(interrupt.unwrap().success());
+    let output = child.wait_with_output().unwrap();
+
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let created = server.contact_count();
+    assert!(created < 20_000);
+    let not_sent = 20_000 - created;
+    assert_eq!(
+        last_line(&output),
+        format!(
+            "{created} created, 0 updated, 0 skipped, 0 refused, {not_sent} not sent, 0 unknown"
+        )
+    );
+    assert!(stdout(&output).contains("--resume"), "{output:?}");
+
+    server.clear_faults();
+    let output = run(Some(&server), &[&file, "--resume"]);
+    assert_eq!(
+        last_line(&output),
+        "20000 created, 0 updated, 0 skipped, 0 refused, 0 not sent, 0 unknown"
+    );
+}

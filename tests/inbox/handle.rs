@@ -1,0 +1,288 @@
+//! A handler that is called for each event once, whatever happens to it.
+
+use std::time::Duration;
+
+use audience::inbox::{Attempt, Inbox, MemoryStore, Receipt, StoreError};
+use audience::webhooks::Event;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::deliveries::{
+    ADDRESS, FailingStore, Runs, delivery, delivery_about, store_in_test_time, unavailable,
+};
+
+fn inbox() -> Inbox {
+    Inbox::builder(MemoryStore::new()).build().unwrap()
+}
+
+/// Delivers an event whose handler runs until something is sent, and waits until it runs.
+async fn start_handling(inbox: &Inbox) -> (JoinHandle<Receipt>, oneshot::Sender<()>) {
+    let (started, has_started) = oneshot::channel();
+    let (finish, may_finish) = oneshot::channel::<()>();
+    let inbox = inbox.clone();
+    let delivered = tokio::spawn(async move {
+        let handler = move |_, _| async move {
+            started.send(()).unwrap();
+            may_finish.await
+        };
+        inbox.handle(delivery("evt_1"), handler).await
+    });
+    has_started.await.unwrap();
+    (delivered, finish)
+}
+
+#[tokio::test]
+async fn an_event_is_handled_once_and_its_repeats_are_acknowledged() {
+    let (inbox, runs) = (inbox(), Runs::default());
+
+    let first = inbox.handle(delivery("evt_1"), runs.handler()).await;
+    let second = inbox.handle(delivery("evt_1"), runs.handler()).await;
+    let other = inbox.handle(delivery("evt_2"), runs.handler()).await;
+
+    assert_eq!(
+        [first, second, other],
+        [Receipt::Handled, Receipt::Repeated, Receipt::Handled]
+    );
+    assert_eq!(second.status(), 200);
+    assert_eq!(runs.count(), 2);
+}
+
+#[tokio::test]
+async fn the_handler_receives_the_event_and_which_attempt_it_is() {
+    let inbox = inbox();
+    let (sender, mut received) = mpsc::unbounded_channel();
+    for outcome in [Err("busy"), Ok(())] {
+        let sender = sender.clone();
+        let handler = move |event: Event, attempt: Attempt| async move {
+            sender.send((event, attempt)).unwrap();
+            outcome
+        };
+        inbox.handle(delivery("evt_1"), handler).await;
+    }
+
+    let (event, first) = received.recv().await.unwrap();
+    let (_, second) = received.recv().await.unwrap();
+
+    assert_eq!(event.mail().unwrap().to, ADDRESS);
+    assert_eq!((first.number(), first.left()), (1, 9));
+    assert_eq!((second.number(), second.left()), (2, 8));
+}
+
+#[tokio::test]
+async fn a_delivery_that_arrives_while_its_event_is_handled_is_told_to_come_back() {
+    let (inbox, runs) = (inbox(), Runs::default());
+    let (first, finish) = start_handling(&inbox).await;
+
+    let second = inbox.handle(delivery("evt_1"), runs.handler()).await;
+    finish.send(()).unwrap();
+
+    assert_eq!(second.status(), 503);
+    assert!(
+        (1..=60).contains(&second.retry_after().unwrap()),
+        "{second:?}"
+    );
+    assert_eq!(runs.count(), 0);
+    assert_eq!(first.await.unwrap(), Receipt::Handled);
+}
+
+#[tokio::test]
+async fn an_error_is_a_500_and_the_next_delivery_is_another_attempt() {
+    let (inbox, runs) = (inbox(), Runs::default());
+
+    let failed = inbox.handle(delivery("evt_1"), |_, _| async { Err("busy") });
+    let failed = failed.await;
+    let next = inbox.handle(delivery("evt_1"), runs.handler()).await;
+
+    assert_eq!(failed.status(), 500);
+    assert_eq!((next, runs.count()), (Receipt::Handled, 1));
+}
+
+#[tokio::test]
+async fn a_panic_is_an_error_whether_it_comes_before_or_after_the_first_await() {
+    let inbox = inbox();
+
+    let before = inbox.handle(
+        delivery("evt_1"),
+        |_, _| -> std::future::Ready<Result<(), String>> { panic!("at once") },
+    );
+    let before = before.await;
+    let after = inbox.handle(delivery("evt_1"), |_, _| async {
+        tokio::task::yield_now().await;
+        if true {
+            panic!("later");
+        }
+        Ok::<_, String>(())
+    });
+    let after = after.await;
+    let runs = Runs::default();
+    let next = inbox.handle(delivery("evt_1"), runs.handler()).await;
+
+    assert_eq!(
+        [before, after, next],
+        [Receipt::Failed, Receipt::Failed, Receipt::Handled]
+    );
+    assert_eq!(inbox.metrics().failed, 2);
+}
+
+#[tokio::test]
+async fn a_handler_goes_on_when_the_sender_disconnects() {
+    let (inbox, runs) = (inbox(), Runs::default());
+    let (connection, finish) = start_handling(&inbox).await;
+
+    connection.abort();
+    connection.await.unwrap_err();
+    finish.send(()).unwrap();
+    inbox.idle().await;
+
+    let again = inbox.handle(delivery("evt_1"), runs.handler()).await;
+    assert_eq!((again, runs.count()), (Receipt::Repeated, 0));
+    assert_eq!(inbox.metrics().handled, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_handler_is_a_503_before_the_service_gives_up_and_the_next_delivery_is_a_repeat() {
+    let inbox = Inbox::builder(store_in_test_time()).build().unwrap();
+    let start = tokio::time::Instant::now();
+
+    let slow = inbox.handle(delivery("evt_1"), |_, _| async {
+        tokio::time::sleep(Duration::from_secs(90)).await;
+        Ok::<_, String>(())
+    });
+    let slow = slow.await;
+    let responded_after = start.elapsed();
+    inbox.idle().await;
+    let handled_after = start.elapsed();
+    let again = inbox
+        .handle(delivery("evt_1"), Runs::default().handler())
+        .await;
+
+    assert_eq!((slow, slow.status().as_u16()), (Receipt::StillRunning, 503));
+    assert_eq!(responded_after.as_secs(), 8);
+    // Longer than the lease of 60 s, which was extended.
+    assert_eq!(handled_after.as_secs(), 90);
+    assert_eq!(again, Receipt::Repeated);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_in_which_the_body_arrived_counts_toward_the_service_s_ten_seconds() {
+    let inbox = Inbox::builder(store_in_test_time()).build().unwrap();
+    let delivery = delivery("evt_1");
+    tokio::time::advance(Duration::from_secs(5)).await;
+    let start = tokio::time::Instant::now();
+
+    let receipt = inbox.handle(delivery, |_, _| async {
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        Ok::<_, String>(())
+    });
+
+    assert_eq!(receipt.await, Receipt::StillRunning);
+    assert_eq!(start.elapsed().as_secs(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_whose_lease_was_lost_is_not_reported_as_handled() {
+    let store = FailingStore::new(store_in_test_time());
+    let inbox = Inbox::builder(store.clone()).build().unwrap();
+    store.fail(&["extend"], unavailable);
+    let late = tokio::spawn({
+        let inbox = inbox.clone();
+        async move {
+            let handler = |_, _| async {
+                tokio::time::sleep(Duration::from_secs(100)).await;
+                Ok::<_, String>(())
+            };
+            inbox.handle(delivery("evt_1"), handler).await
+        }
+    });
+
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    let second = inbox
+        .handle(delivery("evt_1"), Runs::default().handler())
+        .await;
+    inbox.idle().await;
+
+    assert_eq!(late.await.unwrap(), Receipt::StillRunning);
+    assert_eq!(second, Receipt::Handled);
+    assert_eq!(
+        (inbox.metrics().handled, inbox.metrics().leases_lost),
+        (1, 1)
+    );
+}
+
+#[tokio::test]
+async fn a_store_that_is_down_or_full_is_a_503_and_the_handler_does_not_run() {
+    let store = FailingStore::new(MemoryStore::new());
+    let inbox = Inbox::builder(store.clone()).build().unwrap();
+    let runs = Runs::default();
+    for (error, expected) in [
+        (unavailable as fn() -> StoreError, Receipt::Unavailable),
+        (|| StoreError::full("no room"), Receipt::Full),
+        (|| StoreError::unusable("no table"), Receipt::Unavailable),
+    ] {
+        store.fail(&[], error);
+
+        let handled = inbox.handle(delivery("evt_1"), runs.handler()).await;
+        let accepted = inbox.accept(delivery("evt_1")).await;
+
+        assert_eq!([handled, accepted], [expected; 2]);
+        assert_eq!(handled.status(), 503);
+    }
+    assert_eq!(runs.count(), 0);
+
+    store.recover();
+
+    assert_eq!(
+        inbox.handle(delivery("evt_1"), runs.handler()).await,
+        Receipt::Handled
+    );
+    assert_eq!(inbox.metrics().store_errors, 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_completion_that_the_store_missed_is_made_up_for_when_it_is_back() {
+    let store = FailingStore::new(store_in_test_time());
+    let inbox = Inbox::builder(store.clone()).build().unwrap();
+    store.fail(&["complete"], unavailable);
+    let runs = Runs::default();
+
+    let first = inbox.handle(delivery("evt_1"), runs.handler()).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    store.recover();
+    inbox.idle().await;
+    let again = inbox.handle(delivery("evt_1"), runs.handler()).await;
+
+    assert_eq!([first, again], [Receipt::StillRunning, Receipt::Repeated]);
+    assert_eq!(runs.count(), 1);
+}
+
+#[tokio::test]
+async fn an_id_that_comes_back_with_another_body_is_a_conflict_and_not_handled() {
+    let (inbox, runs) = (inbox(), Runs::default());
+    inbox.handle(delivery("evt_1"), runs.handler()).await;
+
+    let handled = inbox
+        .handle(delivery_about("evt_1", "Other"), runs.handler())
+        .await;
+    let accepted = inbox.accept(delivery_about("evt_1", "Other")).await;
+
+    assert_eq!([handled, accepted], [Receipt::Conflict; 2]);
+    assert_eq!(handled.status(), 409);
+    assert_eq!((runs.count(), inbox.metrics().conflicts), (1, 2));
+}
+
+#[tokio::test]
+async fn endpoints_that_share_a_store_handle_each_event_once_each() {
+    let (store, runs) = (MemoryStore::new(), Runs::default());
+    for endpoint in ["main", "audit"] {
+        let inbox = Inbox::builder(store.clone())
+            .endpoint(endpoint)
+            .build()
+            .unwrap();
+
+        assert_eq!(
+            inbox.handle(delivery("evt_1"), runs.handler()).await,
+            Receipt::Handled
+        );
+    }
+    assert_eq!(runs.count(), 2);
+}

@@ -1,0 +1,261 @@
+//! What a caller sees when the database fails.
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use audience::inbox::{
+    ClaimState, HeldClaim, NewClaim, PostgresStore, Store, StoreError, StoreErrorKind,
+};
+use tokio::net::TcpListener;
+
+use super::deliveries::{id, new_claim};
+use crate::support::postgres::{self, Database};
+use crate::support::{closed_url, in_time};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_millis(500);
+
+async fn set_up() -> Option<(Database, PostgresStore)> {
+    let database = postgres::database().await?;
+    let store = PostgresStore::connect(&database.url).await.unwrap();
+    store.migrate().await.unwrap();
+    Some((database, store))
+}
+
+async fn claim(store: &PostgresStore, event: &str) -> Result<ClaimState, StoreError> {
+    in_time(store.claim(new_claim(&id(event)))).await
+}
+
+/// Everything a log could show of an error.
+fn printed(error: &StoreError) -> String {
+    let mut text = format!("{error} {error:?}");
+    let mut source = error.source();
+    while let Some(error) = source {
+        text += &format!(" {error} {error:?}");
+        source = error.source();
+    }
+    text
+}
+
+const FRESH: ClaimState = ClaimState::Fresh { attempt: 1 };
+
+#[tokio::test]
+async fn a_call_whose_connections_were_all_closed_succeeds_on_a_new_one() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let admin = postgres::client(&database.url).await;
+    let close = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE application_name = 'audience inbox' AND datname = current_database()";
+
+    for event in ["evt_1", "evt_2", "evt_3"] {
+        let closed = admin.query(close, &[]).await.unwrap();
+        assert_eq!(closed.len(), 1, "{event}");
+
+        assert_eq!(claim(&store, event).await.unwrap(), FRESH);
+    }
+}
+
+#[tokio::test]
+async fn a_call_whose_connection_dies_while_it_runs_is_repeated() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let mut other = postgres::client(&database.url).await;
+    let mut transaction = other.transaction().await.unwrap();
+    let event = id("evt_1");
+    assert!(
+        store
+            .claim_in(&mut transaction, "main", &event)
+            .await
+            .unwrap()
+    );
+    let claiming = tokio::spawn({
+        let store = store.clone();
+        async move { claim(&store, "evt_1").await }
+    });
+    let admin = postgres::client(&database.url).await;
+    let close = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE application_name = 'audience inbox' AND wait_event_type = 'Lock' AND datname = current_database()";
+    let end = Instant::now() + Duration::from_secs(20);
+    while admin.query(close, &[]).await.unwrap().is_empty() {
+        assert!(Instant::now() < end, "the claim does not wait");
+    }
+
+    transaction.rollback().await.unwrap();
+
+    assert_eq!(claiming.await.unwrap().unwrap(), FRESH);
+}
+
+#[tokio::test]
+async fn a_claim_that_waited_for_another_transaction_has_its_whole_lease() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let mut other = postgres::client(&database.url).await;
+    let mut transaction = other.transaction().await.unwrap();
+    let event = id("evt_1");
+    assert!(
+        store
+            .claim_in(&mut transaction, "main", &event)
+            .await
+            .unwrap()
+    );
+    let claiming = tokio::spawn({
+        let store = store.clone();
+        async move {
+            let event = id("evt_1");
+            let claim = NewClaim {
+                lease: Duration::from_secs(2),
+                ..new_claim(&event)
+            };
+            store.claim(claim).await
+        }
+    });
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    transaction.rollback().await.unwrap();
+
+    let claimed = claiming.await.unwrap();
+    let after = claim(&store, "evt_1").await.unwrap();
+
+    assert_eq!(claimed.unwrap(), FRESH);
+    assert!(matches!(after, ClaimState::InProgress { .. }), "{after:?}");
+}
+
+#[tokio::test]
+async fn a_call_that_is_blocked_ends_in_time_and_does_not_block_the_next_ones() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let store = store.timeout(SHORT);
+    let mut other = postgres::client(&database.url).await;
+    let mut transaction = other.transaction().await.unwrap();
+    let event = id("evt_1");
+    assert!(
+        store
+            .claim_in(&mut transaction, "main", &event)
+            .await
+            .unwrap()
+    );
+
+    let blocked = claim(&store, "evt_1").await.unwrap_err();
+    let dropped = tokio::time::timeout(SHORT / 4, claim(&store, "evt_1")).await;
+    let next = claim(&store, "evt_2").await;
+
+    assert_eq!(blocked.kind(), StoreErrorKind::Unavailable);
+    assert!(printed(&blocked).contains("within 500 ms"), "{blocked:?}");
+    assert!(dropped.is_err());
+    assert_eq!(next.unwrap(), FRESH);
+}
+
+#[tokio::test]
+async fn a_restart_of_the_server_needs_no_restart_of_the_receiver() {
+    let Some(server) = postgres::server().await else {
+        return;
+    };
+    let database = server.database().await;
+    let store = PostgresStore::connect(&database.url).await.unwrap();
+    store.migrate().await.unwrap();
+    let store = store.timeout(Duration::from_secs(10));
+    let event = id("evt_1");
+    let first = new_claim(&event);
+    let held = HeldClaim {
+        key: first.key,
+        token: first.token,
+    };
+    store.claim(first).await.unwrap();
+
+    server.stop().await;
+    let down = claim(&store, "evt_2").await.unwrap_err();
+    server.start().await;
+
+    assert_eq!(down.kind(), StoreErrorKind::Unavailable);
+    assert!(store.complete(held, MINUTE).await.unwrap());
+    assert_eq!(claim(&store, "evt_2").await.unwrap(), FRESH);
+}
+
+#[tokio::test]
+async fn an_address_that_nothing_listens_on_is_unavailable() {
+    let address = closed_url().replace("http://", "postgres://inbox:hunter2@");
+
+    let error = in_time(PostgresStore::connect(&address)).await.unwrap_err();
+
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    assert!(!printed(&error).contains("hunter2"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_respond_is_unavailable() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let url = format!("postgres://inbox:hunter2@{address}/db?connect_timeout=1");
+
+    let error = in_time(PostgresStore::connect(&url)).await.unwrap_err();
+
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    assert!(!printed(&error).contains("hunter2"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_database_or_a_user_that_does_not_exist_makes_the_store_unusable() {
+    let Some(server) = postgres::server().await else {
+        return;
+    };
+    let url = server.database().await.url.clone();
+    let (base, _) = url.rsplit_once('/').unwrap();
+
+    for address in [
+        format!("{base}/no_such_database"),
+        url.replace("audience@", "no_such_user:hunter2@"),
+    ] {
+        let error = PostgresStore::connect(&address).await.unwrap_err();
+
+        assert_eq!(error.kind(), StoreErrorKind::Unusable);
+        assert!(!printed(&error).contains("hunter2"), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_pool_without_a_free_connection_is_unavailable() {
+    use audience::inbox::deadpool_postgres::tokio_postgres::{Config, NoTls};
+    use audience::inbox::deadpool_postgres::{Manager, Pool};
+
+    let Some((database, _)) = set_up().await else {
+        return;
+    };
+    let config: Config = database.url.parse().unwrap();
+    let pool = Pool::builder(Manager::new(config, NoTls)).max_size(1);
+    let pool = pool.build().unwrap();
+    let store = PostgresStore::new(pool.clone()).timeout(SHORT);
+
+    let in_use = pool.get().await.unwrap();
+    let error = claim(&store, "evt_1").await.unwrap_err();
+    drop(in_use);
+
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    assert_eq!(claim(&store, "evt_1").await.unwrap(), FRESH);
+}
+
+#[tokio::test]
+async fn a_table_that_changed_under_a_prepared_statement_is_no_error() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let admin = postgres::client(&database.url).await;
+    assert!(store.parked("main", None, 10).await.unwrap().is_empty());
+    assert_eq!(claim(&store, "evt_1").await.unwrap(), FRESH);
+
+    admin
+        .batch_execute("ALTER TABLE audience_inbox ALTER COLUMN reason TYPE varchar")
+        .await
+        .unwrap();
+    admin
+        .batch_execute(
+            "ALTER TABLE audience_inbox ALTER COLUMN attempts TYPE integer USING attempts",
+        )
+        .await
+        .unwrap();
+
+    assert!(store.parked("main", None, 10).await.unwrap().is_empty());
+    assert_eq!(claim(&store, "evt_2").await.unwrap(), FRESH);
+}

@@ -1,0 +1,295 @@
+//! The tables, and what they cost.
+
+use std::error::Error;
+use std::time::Duration;
+
+use audience::inbox::{
+    ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery, PostgresStore, Release,
+    Store, StoreError, StoreErrorKind, Take, Token,
+};
+use audience::webhooks::EventId;
+
+use super::deliveries::new_claim;
+use crate::support::postgres;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn connect(url: &str) -> PostgresStore {
+    PostgresStore::connect(url).await.unwrap()
+}
+
+fn refused(result: Result<impl std::fmt::Debug, StoreError>) -> String {
+    let error = result.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unusable);
+    error.source().map_or_else(String::new, |source| {
+        let cause = source.source().map(ToString::to_string);
+        format!("{source}: {}", cause.unwrap_or_default())
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn any_number_of_processes_can_migrate_at_once_and_again() {
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let mut tasks = tokio::task::JoinSet::new();
+
+    for _ in 0..16 {
+        let url = database.url.clone();
+        tasks.spawn(async move { connect(&url).await.migrate().await });
+    }
+
+    for result in tasks.join_all().await {
+        result.unwrap();
+    }
+    connect(&database.url).await.migrate().await.unwrap();
+    let admin = postgres::client(&database.url).await;
+    admin.batch_execute(PostgresStore::SCHEMA).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn processes_migrate_at_once_in_a_database_whose_transactions_are_serializable() {
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let separator = if database.url.contains('?') {
+        "%20"
+    } else {
+        "?options="
+    };
+    let isolation = "-cdefault_transaction_isolation%3Dserializable";
+    let url = format!("{}{separator}{isolation}", database.url);
+    let mut tasks = tokio::task::JoinSet::new();
+
+    for _ in 0..16 {
+        let url = url.clone();
+        tasks.spawn(async move { connect(&url).await.migrate().await });
+    }
+
+    for result in tasks.join_all().await {
+        result.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn without_its_tables_a_store_is_unusable() {
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let store = connect(&database.url).await;
+
+    let text = refused(store.backlog("main").await);
+
+    assert!(text.contains("audience_inbox"), "{text}");
+}
+
+#[tokio::test]
+async fn tables_of_a_newer_version_are_left_alone() {
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let store = connect(&database.url).await;
+    store.migrate().await.unwrap();
+    let admin = postgres::client(&database.url).await;
+    let newer = "UPDATE audience_inbox_schema SET version = 7";
+    admin.batch_execute(newer).await.unwrap();
+
+    let text = refused(store.migrate().await);
+
+    assert!(text.contains("version 7"), "{text}");
+}
+
+#[tokio::test]
+async fn a_role_that_may_not_create_tables_can_use_those_that_exist() {
+    let Some(server) = postgres::server().await else {
+        return;
+    };
+    let database = server.database().await;
+    let admin = postgres::client(&database.url).await;
+    let roles = "CREATE ROLE receiver LOGIN; REVOKE CREATE ON SCHEMA public FROM PUBLIC;";
+    admin.batch_execute(roles).await.unwrap();
+    let store = connect(&database.url.replace("audience@", "receiver@")).await;
+
+    let before = refused(store.migrate().await);
+    connect(&database.url).await.migrate().await.unwrap();
+    let without_rights = refused(store.backlog("main").await);
+    let grant =
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON audience_inbox, audience_inbox_schema TO receiver";
+    admin.batch_execute(grant).await.unwrap();
+
+    assert!(before.contains("permission denied"), "{before}");
+    assert!(
+        without_rights.contains("permission denied"),
+        "{without_rights}"
+    );
+    store.migrate().await.unwrap();
+    store.backlog("main").await.unwrap();
+    let id = EventId::try_from("evt_1").unwrap();
+    store.claim(new_claim(&id)).await.unwrap();
+    assert_eq!(store.purge(10).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_database_that_cannot_store_every_id_is_refused() {
+    let Some(server) = postgres::server().await else {
+        return;
+    };
+    let database = server.database().await;
+    let admin = postgres::client(&database.url).await;
+    let latin = "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0";
+    admin.batch_execute(latin).await.unwrap();
+    let (base, _) = database.url.rsplit_once('/').unwrap();
+
+    let text = refused(connect(&format!("{base}/latin")).await.migrate().await);
+
+    assert!(text.contains("LATIN1"), "{text}");
+}
+
+#[tokio::test]
+async fn the_tables_are_created_in_the_schema_of_the_search_path() {
+    let Some(server) = postgres::server().await else {
+        return;
+    };
+    let database = server.database().await;
+    let admin = postgres::client(&database.url).await;
+    let url = format!("{}?options=-csearch_path%3Dinbox", database.url);
+
+    let absent = refused(connect(&url).await.migrate().await);
+    admin.batch_execute("CREATE SCHEMA inbox").await.unwrap();
+    connect(&url).await.migrate().await.unwrap();
+
+    assert!(absent.contains("schema"), "{absent}");
+    admin
+        .query("SELECT FROM inbox.audience_inbox", &[])
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn durations_without_end_and_reasons_with_nul_are_stored() {
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let store = connect(&database.url).await;
+    store.migrate().await.unwrap();
+    let id = EventId::try_from("evt_1").unwrap();
+    let claim = NewClaim {
+        lease: Duration::MAX,
+        retention: Duration::MAX,
+        ..new_claim(&id)
+    };
+    let held = HeldClaim {
+        key: claim.key,
+        token: claim.token,
+    };
+
+    let state = store.claim(claim).await.unwrap();
+    assert_eq!(state, ClaimState::Fresh { attempt: 1 });
+    assert!(store.extend(held, Duration::MAX).await.unwrap());
+    let release = Release {
+        delay: Duration::ZERO,
+        retention: Duration::MAX,
+        reason: "a\0b",
+    };
+    assert!(store.release(held, release).await.unwrap());
+    store.claim(claim).await.unwrap();
+    assert!(store.park(held, "a\0b").await.unwrap());
+    assert_eq!(
+        store.parked("main", None, usize::MAX).await.unwrap()[0].reason,
+        "ab"
+    );
+    assert!(store.discard(held.key, Duration::MAX).await.unwrap());
+    assert_eq!(store.claim(claim).await.unwrap(), ClaimState::Done);
+}
+
+#[tokio::test]
+async fn no_call_reads_the_whole_table_and_completing_changes_no_index() {
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let admin = postgres::client(&database.url).await;
+    connect(&database.url).await.migrate().await.unwrap();
+    let remembered = "INSERT INTO audience_inbox (endpoint, event_id, state, token, attempts, due, forget_at, purge_from)
+        SELECT 'main', 'done_' || n, 'done', '\\x00', 1, now(), now() + interval '3 days', now() + interval '3 days'
+        FROM generate_series(1, 20000) AS n;
+        ANALYZE audience_inbox;";
+    admin.batch_execute(remembered).await.unwrap();
+    let scans = "SELECT seq_scan, seq_tup_read, n_tup_hot_upd FROM pg_stat_user_tables
+        WHERE relname = 'audience_inbox' AND schemaname = current_schema()";
+    settle().await;
+    let before = admin.query_one(scans, &[]).await.unwrap();
+
+    // The statistics of a connection are written when it is closed.
+    let store = connect(&database.url).await;
+    for number in 0..20 {
+        use_every_call(&store, number).await;
+    }
+    drop(store);
+    settle().await;
+
+    let after = admin.query_one(scans, &[]).await.unwrap();
+    // 20 leases were extended and 20 completed. A page that is full makes a few exceptions.
+    let difference = |column| after.get::<_, i64>(column) - before.get::<_, i64>(column);
+    assert_eq!(difference("seq_scan"), 0);
+    assert_eq!(difference("seq_tup_read"), 0);
+    assert!(
+        difference("n_tup_hot_upd") >= 35,
+        "{}",
+        difference("n_tup_hot_upd")
+    );
+}
+
+/// Lets the statistics of the server arrive.
+async fn settle() {
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+}
+
+async fn use_every_call(store: &PostgresStore, number: u32) {
+    let [claimed, accepted] =
+        ["claimed", "accepted"].map(|kind| EventId::try_from(format!("{kind}_{number}")).unwrap());
+    let claim = new_claim(&claimed);
+    let held = HeldClaim {
+        key: claim.key,
+        token: claim.token,
+    };
+    store.claim(claim).await.unwrap();
+    store.extend(held, MINUTE).await.unwrap();
+    assert!(store.complete(held, MINUTE).await.unwrap());
+
+    let key = EventKey {
+        endpoint: "main",
+        id: &accepted,
+    };
+    let token = Token::random();
+    store
+        .accept(NewDelivery {
+            key,
+            body: b"body",
+            fingerprint: Fingerprint::of(b"body"),
+        })
+        .await
+        .unwrap();
+    let take = Take {
+        endpoint: "main",
+        token,
+        lease: MINUTE,
+        limit: 10,
+    };
+    assert_eq!(store.take(take).await.unwrap().len(), 1);
+    let held = HeldClaim { key, token };
+    assert!(store.park(held, "reason").await.unwrap());
+    assert_eq!(store.parked("main", None, 10).await.unwrap().len(), 1);
+    assert!(store.replay(key).await.unwrap());
+    store.take(take).await.unwrap();
+    let release = Release {
+        delay: Duration::ZERO,
+        retention: MINUTE,
+        reason: "reason",
+    };
+    assert!(store.release(held, release).await.unwrap());
+    store.take(take).await.unwrap();
+    assert_eq!(store.backlog("main").await.unwrap().in_progress, 1);
+    assert!(store.park(held, "reason").await.unwrap());
+    assert!(store.discard(key, MINUTE).await.unwrap());
+    assert_eq!(store.purge(10).await.unwrap(), 0);
+}

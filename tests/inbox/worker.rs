@@ -1,0 +1,314 @@
+//! Accepted events, drained by workers.
+
+use std::collections::BTreeSet;
+use std::future::pending;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use audience::inbox::{Inbox, InboxError, MemoryStore, Receipt, StoreError};
+use tokio::sync::oneshot;
+
+use super::deliveries::{FailingStore, delivery, id, store_in_test_time, unavailable};
+
+fn inbox() -> Inbox {
+    Inbox::builder(store_in_test_time()).build().unwrap()
+}
+
+async fn accept(inbox: &Inbox, ids: impl IntoIterator<Item = impl AsRef<str>>) {
+    for id in ids {
+        let receipt = inbox.accept(delivery(id.as_ref())).await;
+        assert_eq!(receipt, Receipt::Accepted);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_accepted_event_is_handled_once_and_is_a_repeat_afterward() {
+    let inbox = inbox();
+    let ids: Vec<_> = (0..100).map(|n| format!("evt_{n}")).collect();
+    accept(&inbox, &ids).await;
+    let handled = Arc::new(Mutex::new(Vec::new()));
+
+    let report = inbox.worker({
+        let handled = Arc::clone(&handled);
+        move |event, _| {
+            handled.lock().unwrap().push(event.id.as_str().to_owned());
+            std::future::ready(Ok::<_, String>(()))
+        }
+    });
+    let report = report.run_until_idle().await.unwrap();
+
+    let mut handled = handled.lock().unwrap().clone();
+    handled.sort_by_key(|id| id[4..].parse::<u32>().unwrap());
+    assert_eq!(handled, ids);
+    assert_eq!((report.handled, report.parked), (100, 0));
+    assert_eq!(inbox.accept(delivery("evt_7")).await, Receipt::Repeated);
+    assert_eq!(inbox.backlog().await.unwrap().waiting, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_handlers_run_at_once_than_the_worker_may() {
+    let inbox = inbox();
+    accept(&inbox, (0..50).map(|n| format!("evt_{n}"))).await;
+    let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+
+    let worker = inbox.worker({
+        let (running, most) = (Arc::clone(&running), Arc::clone(&most));
+        move |_, _| {
+            let (running, most) = (Arc::clone(&running), Arc::clone(&most));
+            async move {
+                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                running.fetch_sub(1, Ordering::SeqCst);
+                Ok::<_, String>(())
+            }
+        }
+    });
+    let report = worker.concurrency(5).run_until_idle().await.unwrap();
+
+    assert_eq!(report.handled, 50);
+    assert_eq!(most.load(Ordering::SeqCst), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_fails_comes_back_later_and_later_and_is_parked_in_the_end() {
+    let inbox = inbox();
+    accept(&inbox, ["evt_1"]).await;
+    let start = tokio::time::Instant::now();
+    let attempts = Arc::new(Mutex::new(Vec::new()));
+    let (stop, stopped) = oneshot::channel::<()>();
+
+    let worker = inbox.worker({
+        let attempts = Arc::clone(&attempts);
+        move |_, attempt| {
+            attempts
+                .lock()
+                .unwrap()
+                .push((attempt.number(), start.elapsed()));
+            std::future::ready(Err::<(), _>("the database is down"))
+        }
+    });
+    let worker = worker
+        .attempts(4)
+        .backoff(Duration::from_secs(8), Duration::from_secs(16));
+    let worker = tokio::spawn(worker.run_until(async {
+        let _ = stopped.await;
+    }));
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    stop.send(()).unwrap();
+    let report = worker.await.unwrap().unwrap();
+
+    let attempts = attempts.lock().unwrap().clone();
+    assert_eq!(
+        attempts
+            .iter()
+            .map(|(number, _)| *number)
+            .collect::<Vec<_>>(),
+        [1, 2, 3, 4]
+    );
+    for (pair, delay) in attempts.windows(2).zip([8, 16, 16]) {
+        let waited = (pair[1].1 - pair[0].1).as_secs_f64();
+        let delay = f64::from(delay);
+        // Up to a quarter less by chance, up to a second more until the worker looks again.
+        assert!(
+            (delay * 0.75..=delay + 1.1).contains(&waited),
+            "{waited} instead of {delay}"
+        );
+    }
+    assert_eq!((report.failed, report.parked), (3, 1));
+    let parked = inbox.parked().await.unwrap();
+    assert_eq!((parked[0].id.as_str(), parked[0].attempts), ("evt_1", 4));
+    assert_eq!(parked[0].reason, "the database is down");
+    assert!(parked[0].body.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parked_event_is_repeated_until_it_is_replayed_or_discarded() {
+    let inbox = inbox();
+    accept(&inbox, ["evt_1", "evt_2"]).await;
+    let fail = |_, _| async { Err::<(), _>(std::io::Error::other("no").to_string()) };
+    inbox
+        .worker(fail)
+        .attempts(1)
+        .run_until_idle()
+        .await
+        .unwrap();
+
+    let repeated = inbox.accept(delivery("evt_1")).await;
+    let replayed = inbox.replay(&id("evt_1")).await.unwrap();
+    let discarded = inbox.discard(&id("evt_2")).await.unwrap();
+    let neither = inbox.replay(&id("evt_3")).await.unwrap();
+    let succeed = |_, _| async { Ok::<_, String>(()) };
+    let report = inbox.worker(succeed).run_until_idle().await.unwrap();
+
+    assert_eq!(repeated, Receipt::Repeated);
+    assert_eq!((replayed, discarded, neither), (true, true, false));
+    assert_eq!(report.handled, 1);
+    assert!(inbox.parked().await.unwrap().is_empty());
+    assert_eq!(inbox.accept(delivery("evt_2")).await, Receipt::Repeated);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_events_of_a_worker_that_died_are_taken_again_after_their_lease() {
+    let inbox = inbox();
+    accept(&inbox, ["evt_1"]).await;
+    let stuck = inbox.worker(|_, _| pending::<Result<(), String>>());
+    let died = tokio::time::timeout(Duration::from_secs(1), stuck.run_until(pending())).await;
+    died.unwrap_err();
+
+    let succeed = |_, _| async { Ok::<_, String>(()) };
+    let before = inbox.worker(succeed).run_until_idle().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    let after = inbox.worker(succeed).run_until_idle().await.unwrap();
+
+    assert_eq!((before.handled, after.handled), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_ends_its_process_each_time_is_parked_in_the_end() {
+    let inbox = inbox();
+    accept(&inbox, ["evt_1"]).await;
+    for _ in 0..3 {
+        let stuck = inbox
+            .worker(|_, _| pending::<Result<(), String>>())
+            .attempts(3);
+        let died = tokio::time::timeout(Duration::from_secs(1), stuck.run_until(pending())).await;
+        died.unwrap_err();
+        tokio::time::sleep(Duration::from_secs(61)).await;
+    }
+
+    let worker = inbox.worker(|_, _| async { Ok::<_, String>(()) });
+    let report = worker.attempts(3).run_until_idle().await.unwrap();
+
+    assert_eq!((report.handled, report.parked), (0, 1));
+    let reason = &inbox.parked().await.unwrap()[0].reason;
+    assert_eq!(
+        reason,
+        "3 attempts were made without success, and the last may have ended with its process"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_lets_what_runs_finish_and_takes_nothing_new() {
+    let inbox = inbox();
+    accept(&inbox, ["evt_1", "evt_2"]).await;
+    let (started, has_started) = oneshot::channel();
+    let started = Mutex::new(Some(started));
+
+    let worker = inbox.worker(move |_, _| {
+        started
+            .lock()
+            .unwrap()
+            .take()
+            .map(|started| started.send(()));
+        async {
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            Ok::<_, String>(())
+        }
+    });
+    let worker = worker.concurrency(1).run_until(async {
+        has_started.await.unwrap();
+    });
+    let report = worker.await.unwrap();
+
+    assert_eq!(report.handled, 1);
+    assert_eq!(inbox.backlog().await.unwrap().waiting, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_down_for_a_while_does_not_end_a_worker_but_one_without_a_table_does() {
+    let store = FailingStore::new(store_in_test_time());
+    let inbox = Inbox::builder(store.clone()).build().unwrap();
+    accept(&inbox, ["evt_1"]).await;
+    store.fail(&[], unavailable);
+    let worker = tokio::spawn(
+        inbox
+            .worker(|_, _| async { Ok::<_, String>(()) })
+            .run_until(pending()),
+    );
+
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    store.recover();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let handled = inbox.metrics().handled;
+    store.fail(&[], || StoreError::unusable("no table"));
+    let ended = worker.await.unwrap();
+
+    assert_eq!(handled, 1);
+    assert!(matches!(ended, Err(InboxError::Store(_))), "{ended:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_takes_an_event_as_soon_as_its_process_accepts_it() {
+    let inbox = inbox();
+    let (handled, was_handled) = oneshot::channel();
+    let handled = Mutex::new(Some(handled));
+    let worker = inbox.worker(move |_, _| {
+        handled
+            .lock()
+            .unwrap()
+            .take()
+            .map(|handled| handled.send(()));
+        async { Ok::<_, String>(()) }
+    });
+    let worker = tokio::spawn(
+        worker
+            .poll_interval(Duration::from_secs(3_600))
+            .run_until(pending()),
+    );
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let start = tokio::time::Instant::now();
+
+    accept(&inbox, ["evt_1"]).await;
+    was_handled.await.unwrap();
+
+    assert!(start.elapsed() < Duration::from_secs(1));
+    worker.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn workers_that_share_a_store_never_handle_an_event_twice() {
+    let store = MemoryStore::new();
+    let inboxes: Vec<_> = (0..4)
+        .map(|_| Inbox::builder(store.clone()).build().unwrap())
+        .collect();
+    accept(&inboxes[0], (0..1_000).map(|n| format!("evt_{n}"))).await;
+    let handled = Arc::new(Mutex::new(Vec::new()));
+
+    let workers: Vec<_> = inboxes
+        .iter()
+        .map(|inbox| {
+            let handled = Arc::clone(&handled);
+            let worker = inbox.worker(move |event, _| {
+                handled.lock().unwrap().push(event.id);
+                async { Ok::<_, String>(()) }
+            });
+            tokio::spawn(worker.run_until_idle())
+        })
+        .collect();
+    for worker in workers {
+        worker.await.unwrap().unwrap();
+    }
+
+    let handled = handled.lock().unwrap();
+    assert_eq!(handled.len(), 1_000);
+    assert_eq!(handled.iter().collect::<BTreeSet<_>>().len(), 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_backlog_and_the_metrics_tell_how_far_behind_the_workers_are() {
+    let inbox = inbox();
+    accept(&inbox, ["evt_1", "evt_2"]).await;
+    tokio::time::sleep(Duration::from_secs(40)).await;
+
+    let backlog = inbox.backlog().await.unwrap();
+    inbox
+        .worker(|_, _| async { Ok::<_, String>(()) })
+        .run_until_idle()
+        .await
+        .unwrap();
+
+    assert_eq!((backlog.waiting, backlog.lag.as_secs()), (2, 40));
+    assert_eq!(inbox.metrics().lag.as_secs(), 40);
+    assert_eq!((inbox.metrics().accepted, inbox.metrics().handled), (2, 2));
+}

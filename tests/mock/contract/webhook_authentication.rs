@@ -1,0 +1,102 @@
+//! Section 5, webhook authentication: the headers and the signature of what the mock delivers.
+//!
+//! These tests compute the signature with a different HMAC implementation than the crate uses.
+
+use std::time::Duration;
+
+use audience::mock::MockServer;
+use aws_lc_rs::hmac;
+use serde_json::json;
+
+use super::{DAY, NOW};
+use crate::receiver::{Received, Receiver, SECRET};
+
+/// The deliveries of one event to a receiver that responds with these statuses in turn, then with 200.
+async fn deliveries(statuses: impl IntoIterator<Item = u16>) -> Vec<Received> {
+    let receiver = Receiver::start(statuses).await;
+    let server = MockServer::builder().clock(NOW).start().await;
+    server.webhook_endpoint(&receiver.url, SECRET);
+    server
+        .send_event(json!({"type": "email.bounced", "data": {"subject": "Zoë\u{1F389} </é>"}}))
+        .await;
+    server.advance(Duration::from_secs(DAY)).await;
+    receiver.received()
+}
+
+fn signature(delivery: &Received) -> String {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
+    let signed = [
+        delivery.header("webhook-timestamp").as_bytes(),
+        b".",
+        &delivery.body,
+    ]
+    .concat();
+    hmac::sign(&key, &signed)
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+#[tokio::test]
+async fn section_5_header_webhook_signature_is_lowercase_hex() {
+    let delivery = &deliveries([]).await[0];
+
+    let signature = delivery.header("webhook-signature");
+
+    assert_eq!(signature.len(), 64);
+    assert!(
+        signature
+            .bytes()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')),
+        "{signature}"
+    );
+}
+
+#[tokio::test]
+async fn section_5_header_webhook_timestamp_is_unix_seconds_as_text() {
+    assert_eq!(
+        deliveries([]).await[0].header("webhook-timestamp"),
+        NOW.to_string()
+    );
+}
+
+#[tokio::test]
+async fn section_5_header_webhook_event_is_the_type() {
+    let delivery = &deliveries([]).await[0];
+
+    assert_eq!(delivery.header("webhook-event"), "email.bounced");
+    assert_eq!(delivery.json()["type"], "email.bounced");
+}
+
+#[tokio::test]
+async fn section_5_rule_1_signature_is_hmac_sha256_over_timestamp_period_and_raw_body() {
+    let delivery = &deliveries([]).await[0];
+
+    assert_eq!(delivery.header("webhook-signature"), signature(delivery));
+}
+
+#[tokio::test]
+async fn section_5_rule_3_each_attempt_is_signed_with_its_own_timestamp() {
+    for delivery in deliveries([500; 10]).await {
+        assert_eq!(delivery.header("webhook-signature"), signature(&delivery));
+    }
+}
+
+#[tokio::test]
+async fn section_5_rule_4_each_attempt_has_a_new_timestamp_and_signature() {
+    let deliveries = deliveries([500, 500]).await;
+
+    let mut timestamps: Vec<&str> = deliveries
+        .iter()
+        .map(|delivery| delivery.header("webhook-timestamp"))
+        .collect();
+    timestamps.dedup();
+    assert_eq!(timestamps.len(), 3);
+    let mut signatures: Vec<&str> = deliveries
+        .iter()
+        .map(|delivery| delivery.header("webhook-signature"))
+        .collect();
+    signatures.dedup();
+    assert_eq!(signatures.len(), 3);
+}

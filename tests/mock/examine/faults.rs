@@ -1,0 +1,207 @@
+//! Receivers with one planted fault each.
+
+use std::time::Duration;
+
+use audience::mock::{Check, Examination, Verdict, examine};
+use futures_util::future::join_all;
+
+use super::faulty_receiver::FaultyReceiver;
+use super::planted::Planted;
+use super::{found, text};
+use crate::receiver::SECRET;
+
+/// The checks that the fault fails or warns about, and words of a finding.
+fn expected(fault: Planted) -> (&'static [Check], &'static str) {
+    use Check::*;
+
+    const FORGERIES: &[Check] = &[
+        OtherSecret,
+        TamperedBody,
+        MissingSignature,
+        EmptySignature,
+        CutSignature,
+        UppercaseSignature,
+        TwoSignatures,
+        MissingTimestamp,
+        MalformedTimestamp,
+        Stale,
+        Early,
+    ];
+    match fault {
+        Planted::AcceptsEverything => (
+            &[OtherSecret, Stale, Early],
+            "accepted a delivery that is signed with another secret",
+        ),
+        Planted::SkipsAMissingSignature => (&[MissingSignature], "accepted a delivery without"),
+        Planted::SkipsAnEmptySignature => (&[EmptySignature], "with an empty signature"),
+        Planted::ComparesAPrefix => (&[CutSignature], "first half of its signature"),
+        Planted::IgnoresCase => (&[UppercaseSignature], "a signature in upper case"),
+        Planted::TakesTheFirstSignature => (&[TwoSignatures], "two signatures, one of them wrong"),
+        Planted::RemembersSignatures => (&[TamperedBody], "headers of a delivery that it had"),
+        Planted::CrashesWithoutASignature => (&[MissingSignature], "with a server error"),
+        Planted::CrashesWithoutATimestamp => (&[MissingTimestamp], "with a server error"),
+        Planted::RedirectsToALogin => (FORGERIES, "with a redirect"),
+        Planted::IgnoresTheTimestamp => (&[Stale, Early], "that was signed 301 s ago"),
+        Planted::IgnoresTimestampsAhead => (&[Early], "that is dated 301 s ahead"),
+        Planted::HasANarrowWindow => (&[WindowEdge], "narrower than 300 s"),
+        Planted::HasAWideWindow => (&[Stale, Early], "wider than 300 s"),
+        Planted::SerializesAgain | Planted::SerializesAgainSorted => {
+            (&[RawBody], "serializes it again")
+        }
+        Planted::DecodesAsAscii => (&[NonAscii], "text beyond ASCII got the response 401"),
+        Planted::LimitsBodiesTo100Kilobytes => (&[LargeBody], "of 1 MB got the response 413"),
+        Planted::RefusesUnknownTypes => (&[UnknownType], "unknown type email.snoozed got"),
+        Planted::RefusesOneType => (&[Genuine], "delivery of email.clicked got the response 422"),
+        Planted::BelievesTheEventHeader => (&[EventHeader], "for one of the type"),
+        Planted::CrashesWithoutJson => (&[NotJson], "with a server error"),
+        Planted::ActsOnDuplicates => (
+            &[Duplicate, LaterDuplicate, ConcurrentDuplicates],
+            "acted 21 times on one event",
+        ),
+        Planted::ComparesIdAndTimestamp => (&[LaterDuplicate], "acted 2 times on one event"),
+        Planted::ComparesABodyWithoutItsId => (&[DistinctIds], "by nothing but the id"),
+        Planted::RefusesDuplicates => (
+            &[Duplicate, LaterDuplicate, ConcurrentDuplicates],
+            "The same delivery again got the response 409",
+        ),
+        Planted::ChecksThenActs => (&[ConcurrentDuplicates], "times on one event"),
+        Planted::LosesOneType => (&[Genuine], "did not act on it"),
+        Planted::ActsBeforeItVerifies => {
+            unreachable!("it is tested on its own, because it fails much else")
+        }
+        Planted::ReadsOneChunk => (&[SlowBody], "arrived in pieces"),
+        Planted::AcceptsHalfABody => (&[CutConnection], "accepted half of a body"),
+        Planted::HasAnotherSecret => (&[Genuine], "it has another secret"),
+        Planted::SignsTheBodyAlone => (&[Genuine], "signs the body alone"),
+        Planted::ExpectsBase64 => (&[Genuine], "expects the signature in base64"),
+        Planted::HasNoSecret => (&[Genuine], "it has no secret"),
+        Planted::TrimsTheBody => (&[RawBody], "removes the white space around the body"),
+        Planted::RemembersForgedIds => (&[OtherSecret], "after a forged delivery with the same id"),
+        Planted::HasASlowClock => (&[Clock], "behind this machine's"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_planted_fault_is_named_and_no_other() {
+    let rounds = if super::is_long() { 3 } else { 1 };
+    for round in 1..=rounds {
+        let faults = Planted::ALL
+            .into_iter()
+            .filter(|fault| *fault != Planted::ActsBeforeItVerifies);
+
+        let problems = join_all(faults.map(wrong_verdict)).await;
+
+        println!("round {round}: {} faults", problems.len());
+        let problems: Vec<_> = problems.into_iter().flatten().collect();
+        assert!(problems.is_empty(), "{}", problems.join("\n\n"));
+    }
+}
+
+/// Returns what is wrong with the verdict, if anything is.
+async fn wrong_verdict(fault: Planted) -> Option<String> {
+    let (checks, words) = expected(fault);
+    let examination = examined(Some(fault)).await;
+
+    let is_right = found(&examination) == checks && text(&examination).contains(words);
+    (!is_right).then(|| format!("{fault:?} should be {checks:?} with {words:?}:\n{examination}"))
+}
+
+async fn examined(fault: Option<Planted>) -> Examination {
+    let receiver = FaultyReceiver::start(fault).await;
+    examine(&receiver.url, SECRET).probe(&receiver.probe).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acting_on_what_is_refused_is_seen_with_a_probe() {
+    let examination = examined(Some(Planted::ActsBeforeItVerifies)).await;
+
+    assert_eq!(
+        examination.verdict(Check::TamperedBody),
+        Some(Verdict::Failed)
+    );
+    assert_eq!(examination.verdict(Check::Stale), Some(Verdict::Failed));
+    let words = "yet the application acted on it";
+    assert!(text(&examination).contains(words), "{examination}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_probe_doubles_are_not_seen_and_the_report_says_so() {
+    let receiver = FaultyReceiver::start(Some(Planted::ActsOnDuplicates)).await;
+
+    let examination = examine(&receiver.url, SECRET).await;
+
+    assert!(examination.passed(), "{examination}");
+    for check in [
+        Check::EventHeader,
+        Check::Duplicate,
+        Check::LaterDuplicate,
+        Check::ConcurrentDuplicates,
+        Check::DistinctIds,
+        Check::Probe,
+    ] {
+        assert_eq!(
+            examination.verdict(check),
+            Some(Verdict::NotSeen),
+            "{check}"
+        );
+    }
+    assert!(text(&examination).contains("without a probe"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_examination_of_chosen_checks_has_no_others() {
+    let receiver = FaultyReceiver::start(None).await;
+
+    let examination = examine(&receiver.url, SECRET)
+        .only([Check::Stale, Check::TamperedBody])
+        .timeout(Duration::from_secs(60))
+        .await;
+
+    let checks: Vec<_> = examination
+        .checks()
+        .iter()
+        .map(|report| report.check)
+        .collect();
+    assert_eq!(
+        checks,
+        [Check::Reachable, Check::TamperedBody, Check::Stale]
+    );
+    assert!(examination.passed(), "{examination}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_probe_is_a_finding_of_its_own() {
+    let receiver = FaultyReceiver::start(None).await;
+
+    let examination = examine(&receiver.url, SECRET)
+        .only([Check::Duplicate, Check::Probe])
+        .probe(receiver.url.replace("/hook", "/no-such-path"))
+        .await;
+
+    assert_eq!(found(&examination), [Check::Probe]);
+    assert_eq!(
+        examination.verdict(Check::Duplicate),
+        Some(Verdict::NotSeen)
+    );
+    assert!(text(&examination).contains("The probe gave no answer: 404"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_report_as_json_has_everything_but_the_secret() {
+    let receiver = FaultyReceiver::start(Some(Planted::IgnoresTheTimestamp)).await;
+
+    let examination = examine(&receiver.url, SECRET).only([Check::Stale]).await;
+
+    let json = serde_json::to_value(&examination).unwrap();
+    assert_eq!(json["passed"], false);
+    assert_eq!(json["reached"], true);
+    assert_eq!(json["url"], *receiver.url);
+    assert_eq!(json["checks"][1]["check"], "stale");
+    assert_eq!(json["checks"][1]["verdict"], "failed");
+    for member in ["problem", "reason", "remedy"] {
+        let text = json["checks"][1]["findings"][0][member].as_str().unwrap();
+        assert!(text.ends_with('.'), "{text}");
+    }
+    assert!(!format!("{json} {examination} {examination:?}").contains(SECRET));
+    assert!(!format!("{:?}", examine(&receiver.url, SECRET)).contains(SECRET));
+}

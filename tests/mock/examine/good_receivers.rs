@@ -1,0 +1,152 @@
+//! Receivers without a fault.
+
+use std::collections::HashMap;
+use std::future::IntoFuture;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+
+use audience::mock::{Verdict, examine};
+use audience::webhooks::Verifier;
+use audience::webhooks::axum::SignedEvent;
+use axum::Json;
+use axum::extract::{FromRef, RawQuery, State};
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use super::faulty_receiver::FaultyReceiver;
+use super::{assert_all_passed, event_of};
+use crate::receiver::SECRET;
+use crate::support::receivers::{Framework, Receiver};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_written_by_hand_passes_every_check() {
+    let receiver = FaultyReceiver::start(None).await;
+
+    let examination = examine(&receiver.url, SECRET).probe(&receiver.probe).await;
+
+    assert_all_passed(&examination);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_with_the_extractor_of_this_crate_passes_every_check() {
+    let (url, probe) = axum_receiver().await;
+
+    let examination = examine(url, SECRET).probe(probe).await;
+
+    assert_all_passed(&examination);
+}
+
+#[test]
+fn every_framework_of_this_crate_passes_and_only_doubles_are_not_seen() {
+    for framework in Framework::ALL {
+        let verifier = Verifier::new(SECRET).unwrap();
+        let receiver = Receiver::start(framework, Some(verifier));
+        let url = format!("http://{}/hook", receiver.address);
+
+        let examination = block_on(examine(url, SECRET).into_future());
+
+        assert!(examination.passed(), "{framework:?}: {examination}");
+        assert_eq!(
+            examination.with_verdict(Verdict::Warning).count(),
+            0,
+            "{examination}"
+        );
+    }
+}
+
+/// Waits for a future on a plain thread, without a runtime.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
+            return value;
+        }
+        thread::park();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_run_of_many_has_a_wrong_verdict() {
+    let batches = if super::is_long() { 25 } else { 1 };
+
+    for batch in 1..=batches {
+        let (url, probe) = axum_receiver().await;
+        let receiver = FaultyReceiver::start(None).await;
+        let of_axum = || examine(&url, SECRET).probe(&probe).into_future();
+        let by_hand = || {
+            examine(&receiver.url, SECRET)
+                .probe(&receiver.probe)
+                .into_future()
+        };
+
+        // Two at a time examine the same receiver.
+        let examinations = join_all([of_axum(), of_axum(), by_hand(), by_hand()]).await;
+
+        println!("{} examinations", 4 * batch);
+        for examination in &examinations {
+            assert_all_passed(examination);
+        }
+    }
+}
+
+#[derive(Clone)]
+struct App {
+    verifier: Verifier,
+    counts: Arc<Mutex<HashMap<String, Value>>>,
+}
+
+impl FromRef<App> for Verifier {
+    fn from_ref(app: &App) -> Self {
+        app.verifier.clone()
+    }
+}
+
+async fn axum_receiver() -> (String, String) {
+    async fn hook(State(app): State<App>, event: SignedEvent) -> StatusCode {
+        let mut counts = app.counts.lock().unwrap();
+        let answer = json!({"count": 1, "type": event.event_type()});
+        counts.entry(event.id.to_string()).or_insert(answer);
+        StatusCode::OK
+    }
+
+    async fn count(State(app): State<App>, RawQuery(query): RawQuery) -> Json<Value> {
+        let counts = app.counts.lock().unwrap();
+        Json(
+            counts
+                .get(event_of(query.as_deref()))
+                .cloned()
+                .unwrap_or(json!({"count": 0})),
+        )
+    }
+
+    let app = App {
+        verifier: Verifier::new(SECRET).unwrap(),
+        counts: Arc::default(),
+    };
+    let router = axum::Router::new()
+        .route("/hook", post(hook))
+        .route("/count", get(count))
+        .with_state(app);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    (
+        format!("http://{address}/hook"),
+        format!("http://{address}/count"),
+    )
+}

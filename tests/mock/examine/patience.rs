@@ -1,0 +1,106 @@
+//! Receivers that need patience: they are busy, limit the rate, or are slow.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use audience::mock::{Check, Verdict, examine};
+use audience::webhooks::Verifier;
+use axum::body::Bytes;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use tokio::net::TcpListener;
+
+use super::{found, text};
+use crate::receiver::SECRET;
+
+/// Serves a handler that gets the id and the type of each verified event.
+async fn serve<F, R>(handle: F) -> String
+where
+    F: Fn(String, String) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = Response> + Send + 'static,
+{
+    let verifier = Verifier::new(SECRET).unwrap();
+    let hook = async move |headers: HeaderMap, body: Bytes| match verifier.verify(&headers, &body) {
+        Ok(event) => handle(event.id.to_string(), event.event_type().to_string()).await,
+        Err(error) => error.status().into_response(),
+    };
+    let router = axum::Router::new().route("/hook", post(hook));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    url
+}
+
+fn try_later(status: StatusCode) -> Response {
+    (status, [("retry-after", "1")]).into_response()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_may_respond_503_while_another_attempt_is_at_the_event() {
+    let done: Arc<Mutex<HashMap<String, bool>>> = Arc::default();
+    let url = serve(move |id, _| {
+        let done = Arc::clone(&done);
+        async move {
+            let state = done.lock().unwrap().get(&id).copied();
+            match state {
+                Some(true) => return StatusCode::OK.into_response(),
+                Some(false) => return try_later(StatusCode::SERVICE_UNAVAILABLE),
+                None => done.lock().unwrap().insert(id.clone(), false),
+            };
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            done.lock().unwrap().insert(id, true);
+            StatusCode::OK.into_response()
+        }
+    })
+    .await;
+
+    let checks = [Check::Duplicate, Check::ConcurrentDuplicates];
+    let examination = examine(url, SECRET).only(checks).await;
+
+    assert_eq!(found(&examination), [], "{examination}");
+    assert!(text(&examination).contains("× 503"), "{examination}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_that_limits_the_rate_is_given_the_time_that_it_asks_for() {
+    let last = Arc::new(Mutex::new((Instant::now(), 0)));
+    let url = serve(move |_, _| {
+        let mut last = last.lock().unwrap();
+        if last.0.elapsed() > Duration::from_millis(900) {
+            *last = (Instant::now(), 0);
+        }
+        last.1 += 1;
+        let response = match last.1 {
+            ..=6 => StatusCode::NO_CONTENT.into_response(),
+            _ => try_later(StatusCode::TOO_MANY_REQUESTS),
+        };
+        std::future::ready(response)
+    })
+    .await;
+
+    let checks = [Check::Genuine, Check::UnknownType, Check::RawBody];
+    let examination = examine(url, SECRET).only(checks).await;
+
+    assert_eq!(found(&examination), [], "{examination}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_response_after_more_than_half_of_the_time_is_a_warning() {
+    let url = serve(|_, event_type| async move {
+        if event_type == "email.sent" {
+            tokio::time::sleep(Duration::from_millis(5_200)).await;
+        }
+        StatusCode::OK.into_response()
+    })
+    .await;
+
+    let examination = examine(url, SECRET).only([Check::ResponseTime]).await;
+
+    assert_eq!(
+        examination.verdict(Check::ResponseTime),
+        Some(Verdict::Warning)
+    );
+    assert!(examination.passed(), "{examination}");
+}

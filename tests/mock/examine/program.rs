@@ -1,0 +1,149 @@
+//! `audience-mock examine`.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use super::faulty_receiver::FaultyReceiver;
+use super::planted::Planted;
+use crate::receiver::SECRET;
+use crate::support::{closed_url, skip};
+
+/// Runs `audience-mock examine` with these arguments and the secret in the environment.
+async fn examine(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_audience-mock"));
+    command
+        .arg("examine")
+        .args(arguments)
+        .env("AUDIENCE_WEBHOOK_SECRET", SECRET);
+    tokio::task::spawn_blocking(move || command.output())
+        .await
+        .unwrap()
+        .unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_exit_status_says_whether_the_receiver_passed() {
+    let good = FaultyReceiver::start(None).await;
+    let bad = FaultyReceiver::start(Some(Planted::IgnoresTheTimestamp)).await;
+
+    let passed = examine(&[&good.url, "--probe", &good.probe]).await;
+    let failed = examine(&[&bad.url, "--only", "stale,early"]).await;
+    let unreachable = examine(&[&closed_url()]).await;
+    let unusable = examine(&["ftp://localhost"]).await;
+    let unknown = examine(&[&good.url, "--only", "no-such-check"]).await;
+
+    assert_eq!(passed.status.code(), Some(0), "{}", stdout(&passed));
+    assert!(stdout(&passed).contains("PASSED: 29 checks, 29 passed, 0 failed"));
+    assert_eq!(failed.status.code(), Some(1), "{}", stdout(&failed));
+    assert!(stdout(&failed).contains("accepted a delivery that was signed 301 s ago"));
+    assert_eq!(unreachable.status.code(), Some(2));
+    assert!(stdout(&unreachable).contains("Nothing listens at"));
+    assert_eq!(unusable.status.code(), Some(2));
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("there is no check of this name"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_file_is_written_beside_the_table() {
+    let receiver = FaultyReceiver::start(Some(Planted::IgnoresTheTimestamp)).await;
+    let junit = file("junit.xml");
+    let json = file("report.json");
+    let only = "stale,duplicate,not-json";
+
+    for (format, file) in [("junit", &junit), ("json", &json)] {
+        let file = file.to_str().unwrap();
+        let arguments = ["--only", only, "--format", format, "--output", file];
+        let output = examine(&[&[&*receiver.url], &arguments[..]].concat()).await;
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stdout(&output).starts_with("The receiver at http://127.0.0.1:"));
+    }
+
+    let xml = fs::read_to_string(&junit).unwrap();
+    assert!(
+        xml.contains(r#"tests="4" skipped="1" errors="0" failures="1""#),
+        "{xml}"
+    );
+    assert!(
+        xml.contains(r#"<failure message="The receiver accepted a delivery"#),
+        "{xml}"
+    );
+    let report: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    assert_eq!(report["passed"], false);
+    for file in [junit, json] {
+        fs::remove_file(file).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_report_that_cannot_be_written_is_an_error() {
+    let output = examine(&[&closed_url(), "--output", "/no-such-directory/report"]).await;
+
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("could not write /no-such-directory"));
+}
+
+#[tokio::test]
+async fn a_missing_secret_is_a_usage_error() {
+    let output = tokio::task::spawn_blocking(|| {
+        Command::new(env!("CARGO_BIN_EXE_audience-mock"))
+            .args(["examine", "http://127.0.0.1:9/hook"])
+            .env_remove("AUDIENCE_WEBHOOK_SECRET")
+            .output()
+    });
+    let output = output.await.unwrap().unwrap();
+
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--secret"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parser_of_another_language_reads_the_reports() {
+    const SCRIPT: &str = r#"
+import json, sys, xml.etree.ElementTree as ElementTree
+root = ElementTree.parse(sys.argv[1]).getroot()
+suite = root.find("testsuite")
+cases = suite.findall("testcase")
+count = lambda name: sum(case.find(name) is not None for case in cases)
+assert root.tag == "testsuites" and root.get("tests") == suite.get("tests") == str(len(cases))
+assert root.get("failures") == suite.get("failures") == str(count("failure")) == "2"
+assert root.get("errors") == suite.get("errors") == str(count("error")) == "0"
+assert suite.get("skipped") == str(count("skipped"))
+assert all(case.get("name") and case.get("classname") for case in cases)
+report = json.load(open(sys.argv[2]))
+assert [case.get("name") for case in cases] == [check["check"] for check in report["checks"]]
+verdicts = [check["verdict"] for check in report["checks"]]
+assert (verdicts.count("failed"), verdicts.count("not_seen")) == (count("failure"), count("skipped"))
+print(len(cases), count("skipped"))
+"#;
+    let receiver = FaultyReceiver::start(Some(Planted::IgnoresTheTimestamp)).await;
+    let files = [file("parsed.xml"), file("parsed.json")];
+    for (format, file) in ["junit", "json"].into_iter().zip(&files) {
+        let file = file.to_str().unwrap();
+        examine(&[&receiver.url, "--format", format, "--output", file]).await;
+    }
+
+    let python = Command::new("python3")
+        .args(["-c", SCRIPT])
+        .args(&files)
+        .output();
+
+    let Ok(output) = python else {
+        return skip("the reports in Python: python3 is not installed");
+    };
+    for file in files {
+        fs::remove_file(file).unwrap();
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(stdout(&output), "29 6\n", "{stderr}");
+}
+
+fn file(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("audience-examine-{}-{name}", std::process::id()))
+}

@@ -1,0 +1,323 @@
+//! What the page shows of a mock, and what its buttons do.
+
+use std::time::Duration;
+
+use audience::mock::{DeliveryFault, Fault, MockServer};
+use serde_json::json;
+
+use super::tab::Page;
+use super::{Receivers, START, get, send_mail, server_with};
+
+#[test]
+fn the_page_loads_without_errors_and_asks_nobody_but_the_mock() {
+    let server =
+        server_with(json!({"topics": {"news": true}, "contacts": [{"email": "ada@example.com"}]}));
+    let Some(mut page) = Page::open(&server) else {
+        return;
+    };
+
+    for view in ["requests", "contacts", "mail", "audience", "events"] {
+        page.click(&format!(".views a[href='#{view}']"));
+        page.wait_for(&format!("!document.getElementById('view-{view}').hidden"));
+        page.wait_for(&format!(
+            "document.querySelector('.views [aria-current]').hash === '#{view}'"
+        ));
+    }
+
+    page.wait_for_text("[data-list=events]", "No events yet");
+    page.assert_no_problems();
+    assert!(server.requests().is_empty(), "the page is not recorded");
+}
+
+#[test]
+fn contacts_are_shown_with_both_layers_of_consent() {
+    let server = server_with(json!({
+        "topics": {"news": true, "offers": false},
+        "contacts": [
+            {"email": "ada@example.com", "first_name": "Ada", "answers": {"news": false}},
+            {"email": "bob@example.com", "unsubscribed": true, "unsubscribe_reason": "preferences"},
+            {"email": "eve@example.com", "unsubscribe_reason": "complaint", "suppressed": true},
+        ],
+    }));
+    let Some(mut page) = Page::open_at(&server, "#contacts") else {
+        return;
+    };
+
+    page.wait_for("document.querySelectorAll('[data-list=contacts] > li').length === 3");
+    let rows: Vec<String> = (1..=3)
+        .map(|row| {
+            page.text(&format!(
+                "[data-list=contacts] > li:nth-child({row}) summary"
+            ))
+        })
+        .collect();
+    for (row, texts) in rows.iter().zip([
+        &[
+            "Ada",
+            "ada@example.com",
+            "Reachable",
+            "news: no",
+            "1 by default",
+        ][..],
+        &["bob@example.com", "Opted out · preferences"],
+        &["eve@example.com", "Reported spam", "Suppressed"],
+    ]) {
+        for text in texts {
+            assert!(row.contains(text), "{text} in {row}");
+        }
+    }
+    page.click("[data-list=contacts] > li:first-child summary");
+    page.wait_for_text("[data-list=contacts] .inside", "no, the contact's answer");
+    page.wait_for_text("[data-list=contacts] .inside", "no, the topic's default");
+    page.assert_no_problems();
+}
+
+#[test]
+fn contacts_are_filtered_by_the_server() {
+    let server = server_with(json!({
+        "segments": {"seg_1": {"contacts": ["contact7@example.com"]}},
+        "contacts": (0..120).map(|number| json!({
+            "email": format!("contact{number}@example.com"), "unsubscribed": number == 5,
+        })).collect::<Vec<_>>(),
+    }));
+    let Some(mut page) = Page::open_at(&server, "#contacts") else {
+        return;
+    };
+    let count = |page: &mut Page, count: usize| {
+        page.wait_for(&format!(
+            "document.querySelectorAll('[data-list=contacts] > li:not(.empty)').length === {count}"
+        ));
+    };
+
+    count(&mut page, 50);
+    page.click("#view-contacts .more button");
+    count(&mut page, 100);
+    page.fill("[data-filters=contacts] [name=query]", "CONTACT11");
+    count(&mut page, 11);
+    page.fill("[data-filters=contacts] [name=query]", "");
+    page.fill("[data-filters=contacts] [name=consent]", "unsubscribed");
+    count(&mut page, 1);
+    page.fill("[data-filters=contacts] [name=segment_id]", "seg_1");
+    count(&mut page, 0);
+    page.wait_for_text("[data-list=contacts]", "Nothing matches");
+    page.fill("[data-filters=contacts] [name=consent]", "");
+    count(&mut page, 1);
+    page.wait_for_text("[data-list=contacts]", "contact7@example.com");
+    page.assert_no_problems();
+}
+
+#[test]
+fn a_button_moves_the_clock_and_the_retry_appears() {
+    let receivers = Receivers::new();
+    let receiver = receivers.start([500, 200]);
+    let server = server_with(json!({}));
+    receivers.add(&server, "crm", &receiver);
+    let event = json!({"type": "email.bounced", "data": {"to": "ada@example.com"}});
+    receivers.block_on(server.send_event(event));
+    let Some(mut page) = Page::open(&server) else {
+        return;
+    };
+    page.wait_for_text("[data-list=events]", "Being delivered");
+    assert_eq!(attempts(&mut page), ["500", "next"]);
+
+    page.click("[data-advance='60']");
+
+    page.wait_for_text("[data-list=events]", "Delivered");
+    assert_eq!(attempts(&mut page), ["500", "200"]);
+    assert_eq!(server.now().as_unix(), START + 60);
+    page.wait_for_text("#clock-time", "22:14:20");
+    page.wait_for_text("#message", "The clock moved 1 min forward.");
+    page.click("[data-advance='18000']");
+    page.wait_for_text("#clock-time", "03:14:20");
+    page.fill("#advance [name=amount]", "2");
+    page.fill("#advance [name=unit]", "86400");
+    page.click("#advance button");
+    page.wait_for_text("#clock-date", "2023-11-17");
+    page.assert_no_problems();
+}
+
+/// Returns the results of the attempts in the first timeline.
+fn attempts(page: &mut Page) -> Vec<String> {
+    let results = page.eval(
+        "[...document.querySelector('.track').querySelectorAll('strong')].map((result) => result.innerText)",
+    );
+    serde_json::from_value(results).unwrap()
+}
+
+#[test]
+fn ten_attempts_are_a_timeline_that_shows_which_signatures_are_valid() {
+    let receivers = Receivers::new();
+    let receiver = receivers.start([500; 10]);
+    let server = server_with(json!({}));
+    receivers.add(&server, "crm", &receiver);
+    server.delivery_fault(DeliveryFault::tampered());
+    server.delivery_fault(DeliveryFault::stale());
+    receivers.block_on(async {
+        server.send_event(json!({"type": "email.opened"})).await;
+        server.advance(Duration::from_secs(5 * 3_600)).await;
+    });
+    let Some(mut page) = Page::open(&server) else {
+        return;
+    };
+
+    page.wait_for_text("[data-list=events]", "Failed");
+    assert_eq!(attempts(&mut page), ["500"; 10]);
+    let marks =
+        page.eval("[...document.querySelectorAll('.track li')].map((mark) => mark.textContent)");
+    let marks: Vec<String> = serde_json::from_value(marks).unwrap();
+    assert!(
+        marks[0].contains("signature not valid: the signature does not match"),
+        "{marks:?}"
+    );
+    assert!(
+        marks[1].contains("signature not valid: it was signed 301 s ago"),
+        "{marks:?}"
+    );
+    assert!(
+        marks[2..]
+            .iter()
+            .all(|mark| mark.contains("signature valid")),
+        "{marks:?}"
+    );
+    page.click(".event summary");
+    page.wait_for_text(".event table", "after 35 s");
+    page.click(".event .inside button");
+    page.wait_for_text("[data-list=events]", "Delivered");
+    page.assert_no_problems();
+}
+
+#[test]
+fn what_happens_appears_while_the_page_is_open() {
+    let server = server_with(json!({}));
+    let receivers = Receivers::new();
+    let Some(mut page) = Page::open_at(&server, "#requests") else {
+        return;
+    };
+    page.wait_for_text("[data-list=requests]", "No requests yet");
+
+    receivers.block_on(get(&server, "/contacts/nobody%40example.com"));
+
+    page.wait_for_text(
+        "[data-list=requests]",
+        "there is no contact `nobody@example.com`",
+    );
+    page.wait_for_text("[data-list=requests] .pill", "404");
+    // A row that is open stays open, and keeps the focus, while others appear above it.
+    page.click("[data-list=requests] summary");
+    page.eval("document.querySelector('[data-list=requests] summary').focus()");
+    receivers.block_on(get(&server, "/contacts"));
+    page.wait_for("document.querySelectorAll('[data-list=requests] > li').length === 2");
+    assert_eq!(
+        page.eval("document.querySelector('[data-list=requests] > li:last-child details').open"),
+        true
+    );
+    assert_eq!(page.eval("document.activeElement.closest('li') === document.querySelector('[data-list=requests] > li:last-child')"), true);
+    page.fill("[data-filters=requests] [name=status]", "refused");
+    page.wait_for("document.querySelectorAll('[data-list=requests] > li').length === 1");
+    server.clear_requests();
+    page.wait_for_text("[data-list=requests]", "Nothing matches");
+    page.assert_no_problems();
+}
+
+#[test]
+fn mail_topics_and_segments_are_shown() {
+    let server = server_with(json!({
+        "topics": {"news": true},
+        "segments": {
+            "seg_list": {"contacts": ["ada@example.com"]},
+            "seg_rule": {"rule": {"match_": "any", "conditions": []}},
+        },
+    }));
+    Receivers::new().block_on(send_mail(&server, "bounce@example.com", "Welcome aboard"));
+    let Some(mut page) = Page::open_at(&server, "#mail") else {
+        return;
+    };
+
+    page.wait_for_text("[data-list=mail]", "Welcome aboard");
+    page.wait_for_text("[data-list=mail]", "bounced");
+    page.click("[data-list=mail] summary");
+    page.click("[data-list=mail] .inside button");
+    page.wait_for("document.querySelectorAll('[data-list=events] > li').length === 2");
+    page.wait_for_text("[data-list=events]", "No endpoint");
+    page.click(".views a[href='#audience']");
+    for text in [
+        "news",
+        "seg_list",
+        "1 listed: ada@example.com",
+        r#""match_":"any""#,
+    ] {
+        page.wait_for_text("#audience", text);
+    }
+    page.assert_no_problems();
+}
+
+#[test]
+fn faults_are_added_shown_and_removed() {
+    let server = server_with(json!({}));
+    let receivers = Receivers::new();
+    let Some(mut page) = Page::open(&server) else {
+        return;
+    };
+
+    page.click("#open-fault");
+    page.fill("#fault-dialog [name=path]", "/contacts*");
+    page.fill("#fault-dialog [name=times]", "2");
+    page.click("#fault-dialog .primary");
+    page.wait_for_text("#faults", "status 503 for /contacts*");
+    page.wait_for_text("#faults", "2 left");
+    assert_eq!(receivers.block_on(get(&server, "/contacts")), 503);
+    page.wait_for_text("#faults", "1 left");
+
+    page.click("#open-delivery-fault");
+    page.fill("#delivery-fault-dialog [name=kind]", "other_secret");
+    page.click("#delivery-fault-dialog .primary");
+    page.wait_for_text("#faults", "other secret");
+
+    page.click("#clear-faults");
+    page.wait_for_text("#faults", "None. Everything works.");
+    assert_eq!(receivers.block_on(get(&server, "/contacts")), 200);
+
+    server.fault(Fault::garbage());
+    page.wait_for_text("#faults", "not HTTP");
+    page.click("#open-reset");
+    page.click("#reset-dialog .primary");
+    page.wait_for_text("#faults", "None. Everything works.");
+    assert!(server.requests().is_empty());
+    page.assert_no_problems();
+}
+
+#[test]
+fn an_event_can_be_sent_from_the_page() {
+    let server = server_with(json!({}));
+    let Some(mut page) = Page::open(&server) else {
+        return;
+    };
+
+    page.click("#open-event");
+    page.fill("#event-dialog [name=type]", "email.complained");
+    page.fill("#event-dialog [name=to]", "ada@example.com");
+    page.click("#event-dialog .primary");
+
+    page.wait_for_text("[data-list=events]", "email.complained");
+    page.wait_for_text("[data-list=events]", "ada@example.com");
+    page.fill("[data-filters=events] [name=type]", "email.sent");
+    page.wait_for_text("[data-list=events]", "Nothing matches");
+    page.assert_no_problems();
+}
+
+#[test]
+fn a_page_shows_that_its_mock_has_stopped_and_goes_on_with_the_next_one() {
+    let server = server_with(json!({}));
+    let port = server.url().rsplit(':').next().unwrap().parse().unwrap();
+    let Some(mut page) = Page::open(&server) else {
+        return;
+    };
+
+    drop(server);
+    page.wait_for_text("#live", "Not connected");
+
+    let seed = json!({"contacts": [{"email": "ada@example.com"}]});
+    let _next = MockServer::builder().port(port).seed(seed).start_blocking();
+    page.wait_for_text("#live", "Live");
+    page.wait_for_text("[data-count=contacts]", "1");
+}

@@ -1,0 +1,280 @@
+//! The commands that talk to a running mock.
+
+use audience::webhooks::Verifier;
+use serde_json::{Value, json};
+
+use super::{RunningMock, SECRET, fails_with, file, program};
+use crate::receiver::Receiver;
+use crate::support::closed_url;
+
+const KEY: &str = "mock-full-access-key";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trigger_delivers_a_signed_event_and_shows_the_attempt() {
+    let receiver = Receiver::start([200]).await;
+    let webhook = format!("{}={SECRET}", receiver.url);
+    let mock = RunningMock::start(&["--webhook", &webhook]);
+
+    let arguments = [
+        "trigger",
+        "email.bounced",
+        "--to",
+        "ada@example.com",
+        "--data",
+        r#"{"detail": "full"}"#,
+    ];
+    let text = tokio::task::block_in_place(|| mock.command(&arguments));
+
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(lines[0].starts_with("event  attempt  at"), "{text}");
+    assert!(
+        lines[1].starts_with("evt_1  1 ") && lines[1].contains("  200  "),
+        "{text}"
+    );
+    let delivery = &receiver.received()[0];
+    let event = Verifier::new(SECRET)
+        .unwrap()
+        .verify(&delivery.headers, &delivery.body);
+    assert!(event.is_ok(), "{event:?}");
+    let event: Value = serde_json::from_slice(&delivery.body).unwrap();
+    assert_eq!(event["data"]["to"], "ada@example.com");
+    assert_eq!(event["data"]["detail"], "full");
+}
+
+#[tokio::test]
+async fn trigger_with_the_id_of_a_mail_happens_to_that_mail() {
+    let mock = RunningMock::start(&[]);
+    let mail = reqwest::Client::new()
+        .post(format!("{}/emails", mock.url))
+        .bearer_auth(KEY)
+        .body(r#"{"from": "me@example.com", "to": "pending@example.com", "subject": "Hello"}"#);
+    let mail: Value = mail.send().await.unwrap().json().await.unwrap();
+    let id = mail["id"].as_str().unwrap();
+
+    let text = mock.command(&["trigger", "email.bounced", "--email-id", id]);
+
+    assert!(text.contains("was sent to no endpoint"), "{text}");
+    let events = mock.json(&["events"]);
+    let bounced = &events["data"][1];
+    assert_eq!(bounced["type"], "email.bounced");
+    assert_eq!(bounced["data"]["subject"], "Hello");
+    let table = mock.command(&["events"]);
+    assert!(
+        table.contains("email.bounced") && table.contains("pending@example.com"),
+        "{table}"
+    );
+}
+
+#[test]
+fn the_recipient_of_received_mail_is_a_list() {
+    let mock = RunningMock::start(&[]);
+
+    mock.command(&["trigger", "email.received", "--to", "inbox@example.com"]);
+
+    assert_eq!(
+        mock.json(&["events"])["data"][0]["data"]["to"],
+        json!(["inbox@example.com"])
+    );
+}
+
+#[test]
+fn the_clock_is_shown_advanced_and_set() {
+    let mock = RunningMock::start(&["--clock", "1700000000"]);
+
+    assert_eq!(
+        mock.command(&["clock"]),
+        "1700000000  2023-11-14T22:13:20Z\n"
+    );
+    for (arguments, now) in [
+        (&["clock", "advance", "5h"][..], 1_700_018_000),
+        (&["clock", "advance", "1d1h30m"], 1_700_109_800),
+        (&["clock", "advance", "90"], 1_700_109_890),
+        (&["clock", "set", "2030-01-31T12:00:00Z"], 1_896_091_200),
+        (&["clock", "set", "-5"], -5),
+    ] {
+        assert_eq!(mock.json(arguments)["now"], now, "{arguments:?}");
+    }
+    for duration in [
+        "",
+        "5",
+        "h",
+        "5h3",
+        "5x",
+        "-5h",
+        "99999999999999999999h",
+        "1.5h",
+    ] {
+        if duration != "5" {
+            let error = fails_with(2, &["clock", "advance", duration]);
+            assert!(error.contains("DURATION"), "{duration}: {error}");
+        }
+    }
+    assert!(fails_with(2, &["clock", "set", "soon"]).contains("Unix seconds"));
+}
+
+#[tokio::test]
+async fn a_fault_affects_the_next_requests_until_it_is_cleared() {
+    let mock = RunningMock::start(&[]);
+    let status = async || mock.get("/contacts", KEY).await.0;
+
+    mock.command(&["fault", "--status", "503", "--times", "2"]);
+    assert_eq!(
+        [status().await, status().await, status().await],
+        [503, 503, 200]
+    );
+
+    mock.command(&[
+        "fault",
+        "--status",
+        "429",
+        "--retry-after",
+        "7",
+        "--header",
+        "x-a=b",
+    ]);
+    let response = reqwest::get(format!("{}/contacts", mock.url))
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 429);
+    assert_eq!(response.headers()["retry-after"], "7");
+    assert_eq!(response.headers()["x-a"], "b");
+    mock.command(&["fault", "clear"]);
+    assert_eq!(status().await, 200);
+
+    mock.command(&["fault", "--close", "mid-body", "--path", "/nowhere"]);
+    assert_eq!(status().await, 200);
+}
+
+#[tokio::test]
+async fn requests_are_listed_with_the_reason_of_each_refusal() {
+    let mock = RunningMock::start(&[]);
+    assert_eq!(mock.command(&["requests"]), "there are no requests\n");
+    mock.get("/contacts?limit=1", KEY).await;
+    mock.get("/contacts/ada@example.com", KEY).await;
+
+    let text = mock.command(&["requests"]);
+
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines[0],
+        "method  path                       status  reason"
+    );
+    assert_eq!(lines[1], "GET     /contacts?limit=1          200     -");
+    assert!(
+        lines[2].starts_with("GET     /contacts/ada@example.com  404     there is no"),
+        "{text}"
+    );
+    let json = mock.json(&["requests"]);
+    assert_eq!(json["data"][0]["reason"], Value::Null);
+    assert!(json["data"][1]["reason"].is_string());
+}
+
+#[test]
+fn reset_and_seed_change_what_is_stored() {
+    let mock = RunningMock::start(&[]);
+    let seed = file(
+        "command-seed.json",
+        r#"{"contacts": [{"id": "ada", "email": "ada@example.com"}]}"#,
+    );
+    let seed = seed.to_str().unwrap();
+
+    assert_eq!(mock.command(&["seed", seed]), "the mock has the seed\n");
+    let events = mock.json(&["trigger", "email.sent"]);
+    assert_eq!(events["id"], "evt_1");
+    assert_eq!(mock.json(&["reset"]), json!({}));
+
+    assert_eq!(mock.command(&["events"]), "there are no events\n");
+    assert_eq!(mock.command(&["attempts"]), "there are no attempts\n");
+}
+
+#[test]
+fn a_refusal_of_the_mock_is_the_message_of_the_error() {
+    let mock = RunningMock::start(&[]);
+    let seed = file("command-invalid.json", r#"{"topics": 7}"#);
+    let other_keys = file("command-keys.json", r#"{"keys": {"full": "secret-12345"}}"#);
+    for (arguments, reason) in [
+        (
+            &["seed", seed.to_str().unwrap()][..],
+            "`topics` must be a JSON object, not 7",
+        ),
+        (
+            &["seed", other_keys.to_str().unwrap()],
+            "`keys.full` is not what the mock was started with",
+        ),
+        (
+            &["seed", "no-such-file.json"],
+            "could not read the seed \"no-such-file.json\"",
+        ),
+        (&["trigger", "a\nb"], "characters that a header cannot hold"),
+        (
+            &["trigger", "email.bounced", "--email-id", "eml_7"],
+            "eml_7",
+        ),
+        (
+            &["fault", "--status", "500", "clear"],
+            "leave out the other options",
+        ),
+    ] {
+        let error = fails_with(1, &[arguments, &["--url", &mock.url]].concat());
+
+        assert!(error.starts_with("audience-mock: "), "{error}");
+        assert!(error.contains(reason), "{error}");
+        assert!(!error.contains("12345"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_mock_at_the_url_a_command_fails_and_says_what_to_do() {
+    let closed = closed_url();
+    let other = crate::support::respond_with(crate::support::text(404, "not here")).await;
+    for (url, reason) in [
+        (closed.clone(), format!("no mock listens at {closed}")),
+        (
+            other.uri(),
+            "but not as a mock does; is it another program?".to_owned(),
+        ),
+    ] {
+        for arguments in [&["clock"][..], &["reset"], &["events"], &["fault", "clear"]] {
+            let error = fails_with(1, &[arguments, &["--url", &url]].concat());
+
+            assert!(error.contains(&reason), "{arguments:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn the_url_can_be_a_variable_and_must_be_one() {
+    let mock = RunningMock::start(&["--clock", "7"]);
+
+    let output = program()
+        .arg("clock")
+        .env("AUDIENCE_MOCK_URL", &mock.url)
+        .output()
+        .unwrap();
+
+    assert!(String::from_utf8(output.stdout).unwrap().starts_with("7 "));
+    for url in [
+        "",
+        "127.0.0.1:4010",
+        "https://127.0.0.1:4010",
+        "http://",
+        "http://a:x",
+        "http://a/_mock/",
+    ] {
+        let error = fails_with(2, &["clock", "--url", url]);
+
+        assert!(error.contains("--url"), "{url}: {error}");
+    }
+}
+
+#[test]
+fn what_was_sent_cannot_control_the_terminal() {
+    let mock = RunningMock::start(&[]);
+
+    mock.command(&["trigger", "email.sent", "--to", "\u{1b}[2J\nx"]);
+
+    let text = mock.command(&["events"]);
+    assert_eq!(text.lines().count(), 2, "{text}");
+    assert!(text.contains(r"\u{1b}[2J\nx"), "{text}");
+}

@@ -1,0 +1,168 @@
+//! The clock: running, advanced and set.
+
+use std::time::Duration;
+
+use audience::Timestamp;
+use audience::mock::MockServer;
+use serde_json::json;
+use tokio::io::AsyncReadExt;
+
+use super::raw_receiver::{blocked_receiver, raw_receiver};
+use super::{FIVE_HOURS, START, offsets, stopped_server};
+use crate::receiver::{NO_RESPONSE, Receiver, SECRET};
+
+#[tokio::test]
+async fn a_running_clock_follows_the_system_clock() {
+    let server = MockServer::start().await;
+    let ahead = || server.now().as_unix() - Timestamp::now().as_unix();
+
+    assert!((0..=1).contains(&ahead()));
+    server.advance(Duration::from_secs(3_600));
+    assert!((3_599..=3_601).contains(&ahead()), "{}", ahead());
+    server.reset();
+    assert!((-1..=1).contains(&ahead()), "{}", ahead());
+}
+
+#[tokio::test]
+async fn the_clock_can_be_set_forward_and_backward() {
+    let server = MockServer::builder().clock(1_000).start().await;
+
+    server.set_clock(5_000).await;
+    assert_eq!(server.now().as_unix(), 5_000);
+    server.set_clock(2_000).await;
+    assert_eq!(server.now().as_unix(), 2_000);
+}
+
+#[tokio::test]
+async fn the_clock_moves_without_being_awaited() {
+    let server = stopped_server().await;
+    let receiver = Receiver::start([500, 500]).await;
+    server.webhook_endpoint(&receiver.url, SECRET);
+    server.send_event(json!({"type": "email.opened"})).await;
+
+    // The second advance continues where the first ends.
+    server.advance(Duration::from_secs(60));
+    server.advance(Duration::from_secs(60));
+
+    // The receiver runs on this thread, which must not block.
+    while server.attempts().len() < 3 || server.now().as_unix() < START + 120 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(server.now().as_unix(), START + 120);
+    assert_eq!(offsets(&server.attempts()), [0, 35, 105]);
+}
+
+#[tokio::test]
+async fn a_clock_set_during_an_advance_ends_at_the_set_time() {
+    let server = stopped_server().await;
+    let (url, received, permits) = blocked_receiver().await;
+    server.webhook_endpoint(&url, SECRET);
+    let sent = server.send_event(json!({"type": "email.opened"}));
+
+    let moved = async {
+        received.acquire().await.unwrap().forget();
+        server.advance(Duration::from_secs(100));
+        let set = server.set_clock(START + 1_000);
+        permits.add_permits(1);
+        set.await;
+    };
+    tokio::join!(sent, moved);
+
+    assert_eq!(server.now().as_unix(), START + 1_000);
+}
+
+#[tokio::test]
+async fn send_event_waits_for_the_attempt_even_if_the_clock_is_set_back() {
+    let server = stopped_server().await;
+    let (url, received, permits) = blocked_receiver().await;
+    server.webhook_endpoint(&url, SECRET);
+    let sent = async {
+        server.send_event(json!({"type": "email.opened"})).await;
+        server.attempts().len()
+    };
+
+    let set_back = async {
+        received.acquire().await.unwrap().forget();
+        server.set_clock(START - 100).await;
+        // Enough time for `send_event` to return too early.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        permits.add_permits(1);
+    };
+    let (attempts, ()) = tokio::join!(sent, set_back);
+
+    assert_eq!(attempts, 1);
+    assert_eq!(server.now().as_unix(), START - 100);
+}
+
+#[tokio::test]
+async fn nothing_waits_for_an_attempt_that_is_no_longer_due_because_the_clock_was_set_back() {
+    let server = MockServer::builder()
+        .clock(START)
+        .delivery_timeout(Duration::from_millis(300))
+        .start()
+        .await;
+    let receiver = Receiver::start([NO_RESPONSE]).await;
+    server.webhook_endpoint(&receiver.url, SECRET);
+    let opened = json!({"type": "email.opened"});
+
+    let set_back = async {
+        while receiver.ids().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        server.set_clock(START - 100).await;
+    };
+    // The second waits for the first: an endpoint gets one event at a time.
+    let sends =
+        async { tokio::join!(server.send_event(opened.clone()), server.send_event(opened)) };
+    let (sent, ()) = tokio::time::timeout(Duration::from_secs(60), async {
+        tokio::join!(sends, set_back)
+    })
+    .await
+    .expect("both calls return");
+
+    assert_eq!(sent, ("evt_1".to_owned(), "evt_2".to_owned()));
+    assert_eq!(receiver.ids(), ["evt_1"]);
+    server.advance(Duration::from_secs(100)).await;
+    assert_eq!(receiver.ids(), ["evt_1", "evt_2"]);
+}
+
+#[tokio::test]
+async fn an_awaited_advance_ends_when_the_clock_is_set_back() {
+    let server = stopped_server().await;
+    let (url, received, permits) = blocked_receiver().await;
+    server.webhook_endpoint(&url, SECRET);
+    let sent = server.send_event(json!({"type": "email.opened"}));
+
+    let set_back = async {
+        received.acquire().await.unwrap().forget();
+        let advance = server.advance(FIVE_HOURS);
+        server.set_clock(START - 100);
+        advance.await;
+        permits.add_permits(1);
+    };
+    tokio::join!(sent, set_back);
+
+    assert_eq!(server.now().as_unix(), START - 100);
+}
+
+#[tokio::test]
+async fn an_awaited_advance_ends_when_the_server_is_dropped() {
+    let silent = raw_receiver(|mut stream| async move {
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    })
+    .await;
+    let server = stopped_server().await;
+    server.webhook_endpoint(&silent, SECRET);
+    tokio::select! {
+        biased;
+        _ = server.send_event(json!({"type": "email.sent"})) => panic!("the silent endpoint has responded"),
+        () = tokio::task::yield_now() => {}
+    }
+    let advance = server.advance(FIVE_HOURS);
+
+    drop(server);
+
+    tokio::time::timeout(Duration::from_secs(5), advance.into_future())
+        .await
+        .unwrap();
+}

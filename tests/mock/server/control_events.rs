@@ -1,0 +1,80 @@
+//! The events of the control plane, with their attempts.
+
+use std::time::Duration;
+
+use audience::mock::DeliveryFault;
+use serde_json::{Value, json};
+
+use super::control::call;
+use super::control_lists::{list, members};
+use super::{START, stopped_server};
+use crate::receiver::{Receiver, SECRET};
+
+#[tokio::test]
+async fn events_are_listed_with_their_attempts_and_their_state() {
+    let server = stopped_server().await;
+    let created = server
+        .send_event(json!({"type": "email.opened", "data": {"to": "ada@example.com"}}))
+        .await;
+    let receiver = Receiver::start([200, 500]).await;
+    let endpoint = json!({"url": receiver.url, "secret": SECRET});
+    call(&server, "PUT", "endpoints/crm", endpoint).await;
+    server.delivery_fault(DeliveryFault::other_secret());
+    server
+        .send_event(json!({"type": "email.sent", "data": 5}))
+        .await;
+    server
+        .send_event(json!({"type": "email.bounced", "id": "evt_mine", "created_at": 7}))
+        .await;
+
+    let events = list(&server, "events").await;
+    let states: Vec<_> = events.iter().map(|event| event["state"].clone()).collect();
+    assert_eq!(states, ["unsent", "delivered", "pending"]);
+    assert_eq!(events[0]["id"], created);
+    assert_eq!(events[0]["data"]["to"], "ada@example.com");
+    assert_eq!(events[0]["attempts"], json!([]));
+    assert_eq!(events[1]["data"], 5);
+    assert_eq!(
+        events[1]["attempts"],
+        json!([{
+            "event_id": "evt_2", "endpoint": "crm", "attempt": 1, "at": START, "status": 200, "fault": "other_secret",
+            "signature_problem": "the signature does not match the endpoint's secret, the timestamp and the body",
+            "next_at": null,
+        }])
+    );
+    assert_eq!(
+        (&events[2]["id"], &events[2]["created_at"]),
+        (&json!("evt_mine"), &json!(7))
+    );
+    assert_eq!(events[2]["attempts"][0]["next_at"], START + 35);
+    assert!(events[2]["attempts"][0].get("signature_problem").is_none());
+    let ids = async |query: &str| members(&server, &format!("events?{query}"), "id").await;
+    assert_eq!(ids("order=newest&limit=2").await, ["evt_mine", "evt_2"]);
+    assert_eq!(ids("type=email.sent").await, ["evt_2"]);
+    assert_eq!(ids("query=ADA@").await, ["evt_1"]);
+    assert_eq!(ids("state=pending").await, ["evt_mine"]);
+    assert_eq!(
+        call(&server, "GET", "events?state=odd", Value::Null)
+            .await
+            .0,
+        422
+    );
+
+    call(&server, "DELETE", "endpoints/crm", Value::Null).await;
+    assert_eq!(ids("state=failed").await, ["evt_mine"]);
+}
+
+#[tokio::test]
+async fn an_event_whose_ten_attempts_failed_has_failed() {
+    let server = stopped_server().await;
+    let receiver = Receiver::start([500; 10]).await;
+    server.webhook_endpoint(&receiver.url, SECRET);
+    server.send_event(json!({"type": "email.sent"})).await;
+    server.advance(Duration::from_secs(86_400)).await;
+
+    let events = list(&server, "events?order=newest&state=failed").await;
+    assert_eq!(events[0]["attempts"].as_array().unwrap().len(), 10);
+
+    server.redeliver("evt_1").await;
+    assert_eq!(list(&server, "events").await[0]["state"], "delivered");
+}

@@ -1,0 +1,188 @@
+//! Strangers who send bodies slowly, or many of them at once.
+//!
+//! `cargo test slow_senders -- --nocapture` also prints the memory and the latency.
+#![expect(clippy::print_stdout, reason = "these tests also measure")]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use audience::webhooks::axum::Rejection;
+use audience::webhooks::{EventType, Signer, Verifier};
+
+use super::{BODY, SECRET};
+use crate::support::receivers::{Framework, Receiver};
+use crate::support::requests::{Request, Response};
+
+const STRANGERS: usize = 2_000;
+
+fn genuine(body: &[u8]) -> Request {
+    let signer = Signer::new(SECRET).unwrap();
+    let headers = signer.sign(&EventType::Bounced, SystemTime::now(), body);
+    let pairs = headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_bytes().to_vec()));
+    Request::post().headers(pairs).body(body)
+}
+
+/// Returns a request with well-formed headers and only a part of its body.
+fn unfinished(stated: usize, sent: usize) -> Vec<u8> {
+    Request::post()
+        .header("webhook-signature", "0".repeat(64))
+        .header("webhook-timestamp", "1700000000")
+        .stated(stated, &vec![b'x'; sent])
+        .bytes()
+}
+
+/// Opens many connections and sends `bytes` on each of them.
+fn connect(receiver: &Receiver, count: usize, bytes: &[u8]) -> Vec<TcpStream> {
+    (0..count)
+        .map(|_| {
+            let mut stream = receiver.connect();
+            // The server may have refused the request already.
+            let _ = stream.write_all(bytes);
+            stream
+        })
+        .collect()
+}
+
+/// Returns the status of the response, after the server has closed the connection.
+fn status_at_the_end(mut stream: TcpStream) -> u16 {
+    let response = Response::read(&mut stream);
+    let end = stream.read(&mut [0]);
+    assert!(
+        !matches!(end, Ok(1..))
+            && !end.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock),
+        "the connection is closed"
+    );
+    response.status
+}
+
+/// Each connection has two ends, and other tests run at the same time.
+fn affordable_connections() -> usize {
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let files = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"))
+        .and_then(|line| line.split_whitespace().next())
+        .map_or(256, |soft| soft.parse().unwrap_or(usize::MAX));
+    let count = (files / 4).min(STRANGERS);
+    if count < STRANGERS {
+        println!("{count} connections only: this process may open {files} files");
+    }
+    count
+}
+
+/// Returns the memory of this process in KiB.
+fn resident_kib() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .and_then(|line| line.split_whitespace().next())
+        .map_or(0, |kib| kib.parse().unwrap())
+}
+
+#[test]
+fn slow_bodies_are_released_by_axum_and_a_genuine_delivery_is_answered_meanwhile() {
+    slow_bodies_are_released(Framework::Axum);
+}
+
+#[test]
+fn slow_bodies_are_released_by_actix_and_a_genuine_delivery_is_answered_meanwhile() {
+    slow_bodies_are_released(Framework::Actix);
+}
+
+#[test]
+fn slow_bodies_are_released_by_the_tower_layer_and_a_genuine_delivery_is_answered_meanwhile() {
+    slow_bodies_are_released(Framework::Tower);
+}
+
+fn slow_bodies_are_released(framework: Framework) {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let verifier = Verifier::builder()
+        .secret("main", SECRET)
+        .body_timeout(Duration::from_secs(3))
+        .build();
+    let receiver = Receiver::start(framework, Some(verifier.unwrap()));
+    let request = genuine(BODY.as_bytes());
+    assert_eq!(receiver.send(&request).status, 200);
+    let resident = resident_kib();
+
+    let strangers = connect(
+        &receiver,
+        affordable_connections(),
+        &unfinished(20_000, 10_000),
+    );
+    let count = strangers.len();
+    let start = Instant::now();
+    let response = receiver.send(&request);
+    let latency = start.elapsed();
+    let resident_meanwhile = resident_kib();
+    let statuses: Vec<u16> = strangers.into_iter().map(status_at_the_end).collect();
+
+    assert_eq!(response.status, 200, "{framework:?}");
+    assert_eq!(statuses, vec![408; count], "{framework:?}");
+    let refused = receiver.take_refused();
+    let timed_out = |rejection: &Rejection| matches!(rejection, Rejection::BodyTimeout { .. });
+    assert!(refused.len() == count && refused.iter().all(timed_out));
+    println!(
+        "{framework:?}: {count} slow bodies, all released; a genuine delivery took {latency:?}; \
+         resident {resident} KiB before, {resident_meanwhile} KiB meanwhile, {} KiB after",
+        resident_kib()
+    );
+}
+
+#[test]
+fn long_bodies_share_a_bounded_memory_with_axum_and_leave_room_for_a_genuine_delivery() {
+    long_bodies_are_bounded(Framework::Axum);
+}
+
+#[test]
+fn long_bodies_share_a_bounded_memory_with_actix_and_leave_room_for_a_genuine_delivery() {
+    long_bodies_are_bounded(Framework::Actix);
+}
+
+#[test]
+fn long_bodies_share_a_bounded_memory_with_the_tower_layer_and_leave_room_for_a_genuine_delivery() {
+    long_bodies_are_bounded(Framework::Tower);
+}
+
+fn long_bodies_are_bounded(framework: Framework) {
+    let verifier = Verifier::builder()
+        .secret("main", SECRET)
+        .body_memory(8 * 1024 * 1024)
+        .body_timeout(Duration::from_secs(6))
+        .build();
+    let receiver = Receiver::start(framework, Some(verifier.unwrap()));
+
+    let strangers = connect(&receiver, 20, &unfinished(1_500_000, 1_400_000));
+    let response = receiver.send(&genuine(BODY.as_bytes()));
+    let statuses: Vec<u16> = strangers.into_iter().map(status_at_the_end).collect();
+
+    assert_eq!(response.status, 200, "{framework:?}");
+    // Three bodies of 1.4 MB fit into 4 MiB. The response of a refused one may be lost, because its
+    // sender is still writing.
+    let held = statuses.iter().filter(|status| **status == 408).count();
+    assert!(held <= 3, "{framework:?}: {statuses:?}");
+    let refused = receiver.take_refused();
+    let full = |rejection: &&Rejection| {
+        matches!(rejection, Rejection::BodyMemory { limit: 8_388_608 }) && rejection.status() == 503
+    };
+    assert_eq!(
+        refused.iter().filter(full).count(),
+        20 - held,
+        "{framework:?}"
+    );
+
+    let mut long = BODY.as_bytes().to_vec();
+    long.resize(2_000_000, b' ');
+    assert_eq!(
+        receiver.send(&genuine(&long)).status,
+        200,
+        "{framework:?}: all is released"
+    );
+}
