@@ -60,7 +60,7 @@ fn start(panics: bool) -> Option<(Child, Vec<PathBuf>)> {
     }
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
-        .args(["--exact", "inbox::servers::program"])
+        .args(["--exact", "servers::program"])
         .args(["--ignored", "--nocapture"])
         .stdout(Stdio::piped())
         .stderr(Stdio::null());

@@ -7,7 +7,7 @@ use audience::webhooks::Verifier;
 
 use super::{BODY, SECRET, at, signed_at};
 
-const CHILD: &str = "webhooks::environment::child";
+const CHILD: &str = "environment::child";
 
 /// Runs [`child`] with these variables and no others of ours.
 fn run_with(variables: &[(&str, &str)]) -> Output {

@@ -45,7 +45,7 @@ fn start(file: &Path, events: u32) -> Child {
 
 fn command(mut command: Command, file: &Path, events: u32) -> Child {
     command
-        .args(["--exact", "inbox::sqlite::killed::receiver"])
+        .args(["--exact", "sqlite::killed::receiver"])
         .args(["--ignored", "--nocapture"])
         .env(FILE, file)
         .env(EVENTS, events.to_string())

@@ -51,7 +51,7 @@ impl Receiver {
         let mut process = Command::new(env::current_exe().unwrap())
             .args([
                 "--exact",
-                "inbox::sweep::receiver::process",
+                "sweep::receiver::process",
                 "--ignored",
                 "--nocapture",
             ])
