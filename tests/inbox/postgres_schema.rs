@@ -4,8 +4,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use audience::inbox::{
-    ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery, PostgresStore, Release,
-    Store, StoreError, StoreErrorKind, Take, Token,
+    AcceptState, ClaimState, EventKey, Fingerprint, HeldClaim, InboxError, NewClaim, NewDelivery,
+    PostgresStore, Release, Store, StoreError, StoreErrorKind, Take, Token,
 };
 use audience::webhooks::EventId;
 
@@ -237,6 +237,56 @@ async fn no_call_reads_the_whole_table_and_completing_changes_no_index() {
         "{}",
         difference("n_tup_hot_upd")
     );
+}
+
+#[tokio::test]
+async fn an_accepted_event_that_an_older_version_marked_as_forgettable_is_still_remembered() {
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let store = connect(&database.url).await;
+    store.migrate().await.unwrap();
+    let mut admin = postgres::client(&database.url).await;
+    let id = EventId::try_from("evt_1").unwrap();
+    let claim = new_claim(&id);
+    let delivery = |body| NewDelivery {
+        key: claim.key,
+        body,
+        fingerprint: Fingerprint::of(body),
+    };
+    let take = Take {
+        endpoint: "main",
+        token: claim.token,
+        lease: MINUTE,
+        limit: 10,
+    };
+    let mark = "UPDATE audience_inbox SET forget_at = now() - interval '1 second',
+        purge_from = now() - interval '1 second'";
+    store.accept(delivery(b"body")).await.unwrap();
+    store.take(take).await.unwrap();
+    admin.batch_execute(mark).await.unwrap();
+
+    let claimed = store.claim(new_claim(&id)).await.unwrap();
+    let repeated = store.accept(delivery(b"body")).await.unwrap();
+    let another = store.accept(delivery(b"another")).await.unwrap();
+    let mut transaction = admin.transaction().await.unwrap();
+    let in_transaction = store.claim_in(&mut transaction, "main", &id).await;
+    transaction.rollback().await.unwrap();
+    let purged = store.purge(10).await.unwrap();
+
+    assert!(matches!(claimed, ClaimState::InProgress { .. }));
+    assert_eq!(repeated, AcceptState::Repeated);
+    assert_eq!(another, AcceptState::Conflict);
+    assert!(matches!(in_transaction, Err(InboxError::InProgress)));
+    assert_eq!(purged, 0);
+    admin
+        .batch_execute("UPDATE audience_inbox SET due = now()")
+        .await
+        .unwrap();
+    assert_eq!(store.take(take).await.unwrap()[0].attempt, 2);
+    let healed = "SELECT forget_at IS NULL AND purge_from IS NULL FROM audience_inbox";
+    let healed = admin.query_one(healed, &[]).await.unwrap();
+    assert!(healed.get::<_, bool>(0));
 }
 
 /// Lets the statistics of the server arrive.

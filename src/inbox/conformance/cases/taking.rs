@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::super::case::cases;
+use super::super::item::Item;
 use super::super::pace::{LONG, ROUNDS, SHORT};
 use super::super::subject::{Subject, ids};
 use super::super::verdict::{Failed, Verdict, expect, expect_body, expect_eq};
-use crate::inbox::store::{ClaimState, Take};
+use crate::inbox::store::{AcceptState, ClaimState, Take};
 use crate::inbox::token::Token;
 
 cases! { Nothing:
@@ -20,6 +21,8 @@ cases! { Nothing:
     a_released_event_is_taken_again_after_its_delay_with_the_next_attempt,
     the_events_of_a_crashed_worker_are_taken_after_the_lease,
     the_lease_of_a_taken_event_can_be_extended,
+    an_event_whose_extended_lease_ended_is_held_by_its_next_taker_alone,
+    an_event_whose_extended_lease_ended_keeps_its_body_and_its_attempts,
     a_taken_event_says_how_long_it_was_due,
     many_takers_never_get_the_same_event,
 }
@@ -185,6 +188,64 @@ async fn the_lease_of_a_taken_event_can_be_extended(subject: Subject) -> Verdict
     let taken = subject.take(Token::random()).await?;
     expect_eq("events to take", taken.len(), 0)?;
     expect_eq("completing", item.complete(token).await?, true)
+}
+
+async fn an_event_whose_extended_lease_ended_is_held_by_its_next_taker_alone(
+    subject: Subject,
+) -> Verdict {
+    let item = subject.item("evt_1");
+    let holder = taken_after_an_extended_lease(&subject, &item).await?;
+
+    let state = item.claim(Token::random()).await?;
+    let waits = matches!(state, ClaimState::InProgress { remaining } if remaining > LONG / 2);
+    expect(waits, || {
+        format!("a claim: expected to be in progress for about {LONG:?}, got {state:?}")
+    })?;
+    let accepted = item.accept(b"body").await?;
+    expect_eq("accepting again", accepted, AcceptState::Repeated)?;
+    let taken = subject.take(Token::random()).await?;
+    expect_eq("events for a third worker", taken.len(), 0)?;
+
+    expect_eq("completing", item.complete(holder).await?, true)?;
+    let state = item.claim(Token::random()).await?;
+    expect_eq("a claim afterwards", state, ClaimState::Done)
+}
+
+async fn an_event_whose_extended_lease_ended_keeps_its_body_and_its_attempts(
+    subject: Subject,
+) -> Verdict {
+    let item = subject.item("evt_1");
+    let holder = taken_after_an_extended_lease(&subject, &item).await?;
+
+    let accepted = item.accept(b"another body").await?;
+    expect_eq("accepting another body", accepted, AcceptState::Conflict)?;
+    let state = item.claim_body(Token::random(), b"another body").await?;
+    expect_eq("claiming another body", state, ClaimState::Conflict)?;
+    expect_eq("extending", item.extend(holder, SHORT).await?, true)?;
+    subject.pass(SHORT).await;
+    subject.store().purge(1_000).await?;
+
+    let state = item.claim_body(Token::random(), b"another body").await?;
+    expect_eq("claiming another body", state, ClaimState::Conflict)?;
+    let taken = subject.take_when_due(Token::random()).await?;
+    expect_eq("events to take", ids(&taken), vec!["evt_1"])?;
+    expect_eq("its attempt", taken[0].attempt, 3)?;
+    expect_body("its body", &taken[0].body, b"body")
+}
+
+/// Accepts an event whose first taker extends its lease and lets it end. Returns the token of the second taker.
+async fn taken_after_an_extended_lease(subject: &Subject, item: &Item) -> Result<Token, Failed> {
+    item.accept(b"body").await?;
+    let (first, second) = (Token::random(), Token::random());
+    subject.take(first).await?;
+    expect_eq("extending", item.extend(first, SHORT).await?, true)?;
+    subject.pass(SHORT).await;
+
+    let taken = subject.take_when_due(second).await?;
+
+    expect_eq("events to take", ids(&taken), vec!["evt_1"])?;
+    expect_eq("its attempt", taken[0].attempt, 2)?;
+    Ok(second)
 }
 
 async fn a_taken_event_says_how_long_it_was_due(subject: Subject) -> Verdict {

@@ -11,7 +11,7 @@ WITH found AS MATERIALIZED (
         due
     FROM audience_inbox
     WHERE endpoint = $1::text AND event_id = $2::text
-        AND (forget_at > clock_timestamp()) IS NOT FALSE
+        AND (body IS NOT NULL OR (forget_at > clock_timestamp()) IS NOT FALSE)
 ), accepted AS (
     INSERT INTO audience_inbox AS entry (endpoint, event_id, state, attempts, due, fingerprint, body)
     SELECT $1::text, $2::text, 'open', 0, clock_timestamp(), $4::bytea, $3::bytea
@@ -26,12 +26,14 @@ WITH found AS MATERIALIZED (
         fingerprint = $4::bytea,
         body = $3::bytea,
         reason = NULL
-    WHERE entry.forget_at <= clock_timestamp()
-        OR (
-            entry.state = 'open'
-            AND entry.body IS NULL
-            AND entry.due <= clock_timestamp()
-            AND (entry.fingerprint = $4::bytea) IS NOT FALSE
+    WHERE entry.body IS NULL
+        AND (
+            entry.forget_at <= clock_timestamp()
+            OR (
+                entry.state = 'open'
+                AND entry.due <= clock_timestamp()
+                AND (entry.fingerprint = $4::bytea) IS NOT FALSE
+            )
         )
     RETURNING event_id
 )

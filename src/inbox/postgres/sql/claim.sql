@@ -1,4 +1,5 @@
 -- $1 endpoint, $2 event id, $3 token, $4 lease and $5 retention in seconds, $6 fingerprint or NULL.
+-- An entry with a body is never forgotten, also if an older version gave it a time.
 -- No row: another claim was made meanwhile. Run it again, to see which.
 WITH found AS MATERIALIZED (
     SELECT
@@ -13,7 +14,7 @@ WITH found AS MATERIALIZED (
         due
     FROM audience_inbox
     WHERE endpoint = $1::text AND event_id = $2::text
-        AND (forget_at > clock_timestamp()) IS NOT FALSE
+        AND (body IS NOT NULL OR (forget_at > clock_timestamp()) IS NOT FALSE)
 ), claimed AS (
     INSERT INTO audience_inbox AS entry
         (endpoint, event_id, state, token, attempts, due, forget_at, purge_from, fingerprint)
@@ -28,7 +29,7 @@ WITH found AS MATERIALIZED (
         state = 'open',
         token = $3::bytea,
         attempts = CASE
-            WHEN entry.forget_at <= clock_timestamp() THEN 1
+            WHEN entry.body IS NULL AND entry.forget_at <= clock_timestamp() THEN 1
             ELSE least(entry.attempts, 2147483646) + 1
         END,
         -- The values to be inserted may be old: this may have waited for another transaction.
@@ -40,11 +41,11 @@ WITH found AS MATERIALIZED (
             WHEN entry.body IS NULL THEN clock_timestamp() + make_interval(secs => $5::float8)
         END,
         fingerprint = CASE
-            WHEN entry.forget_at <= clock_timestamp() THEN $6::bytea
+            WHEN entry.body IS NULL AND entry.forget_at <= clock_timestamp() THEN $6::bytea
             ELSE coalesce(entry.fingerprint, $6::bytea)
         END,
         reason = CASE WHEN entry.body IS NOT NULL THEN entry.reason END
-    WHERE entry.forget_at <= clock_timestamp()
+    WHERE (entry.body IS NULL AND entry.forget_at <= clock_timestamp())
         OR (
             entry.state = 'open'
             AND entry.due <= clock_timestamp()

@@ -16,7 +16,7 @@ WITH found AS MATERIALIZED (
         END AS outcome
     FROM audience_inbox
     WHERE endpoint = $1::text AND event_id = $2::text
-        AND (forget_at > clock_timestamp()) IS NOT FALSE
+        AND (body IS NOT NULL OR (forget_at > clock_timestamp()) IS NOT FALSE)
 ), claimed AS (
     INSERT INTO audience_inbox AS entry
         (endpoint, event_id, state, attempts, due, forget_at, purge_from, fingerprint)
@@ -30,18 +30,18 @@ WITH found AS MATERIALIZED (
         state = 'done',
         token = NULL,
         attempts = CASE
-            WHEN entry.forget_at <= clock_timestamp() THEN 1
+            WHEN entry.body IS NULL AND entry.forget_at <= clock_timestamp() THEN 1
             ELSE least(entry.attempts, 2147483646) + 1
         END,
         forget_at = clock_timestamp() + make_interval(secs => $4::float8),
         purge_from = clock_timestamp() + make_interval(secs => $4::float8),
         fingerprint = CASE
-            WHEN entry.forget_at <= clock_timestamp() THEN $3::bytea
+            WHEN entry.body IS NULL AND entry.forget_at <= clock_timestamp() THEN $3::bytea
             ELSE coalesce(entry.fingerprint, $3::bytea)
         END,
         body = NULL,
         reason = NULL
-    WHERE entry.forget_at <= clock_timestamp()
+    WHERE (entry.body IS NULL AND entry.forget_at <= clock_timestamp())
         OR (
             entry.state = 'open'
             AND entry.due <= clock_timestamp()

@@ -3,7 +3,7 @@ DELETE FROM audience_inbox
 WHERE ctid = ANY (ARRAY(
     SELECT ctid
     FROM audience_inbox
-    WHERE purge_from <= statement_timestamp() AND forget_at <= statement_timestamp()
+    WHERE purge_from <= statement_timestamp() AND forget_at <= statement_timestamp() AND body IS NULL
     ORDER BY purge_from
     LIMIT $1::bigint
     FOR UPDATE SKIP LOCKED

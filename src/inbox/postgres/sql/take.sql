@@ -10,7 +10,10 @@ WITH ready AS MATERIALIZED (
     UPDATE audience_inbox SET
         token = $2::bytea,
         attempts = least(attempts, 2147483646) + 1,
-        due = clock_timestamp() + make_interval(secs => $3::float8)
+        due = clock_timestamp() + make_interval(secs => $3::float8),
+        -- Both are NULL already, except in a row whose lease an older version extended.
+        forget_at = NULL,
+        purge_from = NULL
     -- An array and not a join: its plan uses the primary key, however many rows are expected.
     WHERE endpoint = $1::text AND event_id = ANY (ARRAY(SELECT event_id FROM ready))
     RETURNING event_id, body, attempts
