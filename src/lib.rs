@@ -144,8 +144,6 @@ pub mod import;
 #[cfg(feature = "inbox")]
 #[cfg_attr(docsrs, doc(cfg(feature = "inbox")))]
 pub mod inbox;
-#[cfg(any(feature = "client", feature = "webhooks"))]
-mod json;
 #[cfg(feature = "mock")]
 pub mod mock;
 #[cfg(feature = "client")]

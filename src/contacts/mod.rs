@@ -82,7 +82,7 @@ mod recorded_answers;
 mod short_forms;
 mod stream;
 
-pub use crate::properties::{JsonText, Properties, PropertyValue};
+pub use crate::properties::{Properties, PropertyValue};
 pub use address::normalized_address;
 pub use answer::RecordAnswer;
 pub use answers::RecordAnswers;

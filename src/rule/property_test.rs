@@ -58,7 +58,7 @@ impl PropertyTest {
 /// use audience::contacts::PropertyValue;
 /// use audience::rule::{Condition, NumberOperand};
 ///
-/// let given = PropertyValue::from_json("2.5")?;
+/// let given = PropertyValue::from(2.5);
 /// let condition = Condition::property("rate").greater_than(NumberOperand::try_from(given)?);
 ///
 /// assert!(NumberOperand::try_from(PropertyValue::from("many")).is_err());

@@ -22,9 +22,8 @@ use crate::Error;
 /// | `Rule::any([])` | `any` without conditions | refused; it would match nobody |
 ///
 /// A rule read from JSON equals the rule that was written. So `all` without conditions is read as
-/// `Rule::everyone()`. The exceptions: a number that only
-/// [`PropertyValue::Exact`](crate::contacts::PropertyValue::Exact) can hold is rounded to an `f64` or refused,
-/// and a [raw](Condition::raw) condition that section 2.8 does show is read as the typed one.
+/// `Rule::everyone()`. The exception: a [raw](Condition::raw) condition that section 2.8 does show is read as the
+/// typed one.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(from = "WireRule")]
 pub struct Rule {

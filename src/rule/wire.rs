@@ -6,7 +6,6 @@ use serde_json::{Map, Value, json};
 use super::condition::Condition;
 use super::engagement::{Engagement, EngagementTest};
 use super::property_test::{NumberOperand, PropertyTest};
-use crate::json::Json;
 use crate::properties::PropertyValue;
 
 impl Serialize for Condition {
@@ -88,7 +87,7 @@ impl<'a> FlatCondition<'a> {
 /// member is lost.
 impl<'de> Deserialize<'de> for Condition {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Json(value) = Json::deserialize(deserializer)?;
+        let value = Value::deserialize(deserializer)?;
         let documented = value
             .as_object()
             .and_then(documented_condition)

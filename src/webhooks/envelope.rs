@@ -16,7 +16,6 @@ use super::event_data::EventData;
 use super::event_id::EventId;
 use super::event_type::EventType;
 use crate::Timestamp;
-use crate::json::Json;
 
 impl Event {
     /// Parses an event from JSON **without verifying it**.
@@ -163,7 +162,7 @@ enum Data<'de> {
 fn into_data(data: &RawValue, event_type: EventType) -> EventData {
     let typed = DataSeed(&event_type).deserialize(data);
     typed.unwrap_or_else(|_| {
-        let json = Json::deserialize(data).map(|Json(json)| json);
+        let json = Value::deserialize(data);
         EventData::Unknown {
             data: json.unwrap_or_else(|_| data.get().into()),
             event_type,
@@ -181,7 +180,7 @@ impl<'de> DeserializeSeed<'de> for DataSeed<'_> {
         if let EventType::Other(_) = self.0 {
             return Ok(EventData::Unknown {
                 event_type: self.0.clone(),
-                data: Json::deserialize(deserializer)?.0,
+                data: Value::deserialize(deserializer)?,
             });
         }
         deserializer.deserialize_map(self)

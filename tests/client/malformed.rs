@@ -106,6 +106,29 @@ fn malformed_items() -> [Value; 4] {
 }
 
 #[tokio::test]
+async fn a_property_that_rust_cannot_represent_makes_its_item_malformed_and_not_the_page() {
+    let deep = format!("{}{}", "[".repeat(1_000), "]".repeat(1_000));
+    for property in ["1e400", r#""\ud800""#, "[1,1e400]", &deep] {
+        let data = json!([
+            summary("c9"),
+            with(summary("bad"), "properties", json!({"x": "?"}))
+        ]);
+        let page = json!({"data": data, "next": "bad"}).to_string();
+        let page = page.replace(r#""?""#, property);
+        let server = respond_with(text(200, page)).await;
+
+        let page = client(server.uri()).contacts().list().await.unwrap();
+
+        assert_eq!(page.data.len(), 1);
+        let (index, error) = page.malformed().next().unwrap();
+        assert_eq!((index, error.kind()), (1, ErrorKind::Decode));
+        let text = error.to_string();
+        assert!(text.contains("$.data[1].properties.x"), "{text}");
+        assert_eq!(page.cursor(), Some("bad"));
+    }
+}
+
+#[tokio::test]
 async fn a_malformed_item_does_not_make_the_page_fail_and_is_reported() {
     for (bad, place) in malformed_items().into_iter().zip([
         "$.data[1].unsubscribed: expected a boolean",

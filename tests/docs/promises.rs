@@ -62,7 +62,6 @@ const _: () = {
     shared::<raw::RawResponse>();
     shared::<client::ResponseFuture<Contact>>();
     shared::<client::Response<Contact>>();
-    shared::<JsonText>();
     shared::<Csv>();
     shared::<JsonLines>();
     shared::<Format>();

@@ -305,17 +305,3 @@ fn an_event_cannot_be_deserialized_without_its_signature_by_accident() {
     assert_not_impl_any!(EventData: DeserializeOwned);
     assert_not_impl_any!(SignedEvent: DeserializeOwned);
 }
-
-#[test]
-fn data_with_a_private_name_of_serde_json_is_kept_unchanged() {
-    let data = json!({"$serde_json::private::RawValue": "not json", "to": ["ada@example.com"]});
-    let body = json!({"id": "evt_1", "type": "email.opened", "created_at": 5, "data": data});
-
-    let event = Event::from_unverified_json(body.to_string().as_bytes()).unwrap();
-
-    let kept = EventData::Unknown {
-        event_type: EventType::Opened,
-        data,
-    };
-    assert_eq!(event.data, kept);
-}
