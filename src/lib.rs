@@ -28,7 +28,7 @@
 //! - [`Error`]: what went wrong, and whether a write may have been applied anyway.
 //! - [`RetryPolicy`]: which requests are retried, and when.
 //! - [`Client::request`]: raw requests, for endpoints that the interface document only mentions.
-//! - `blocking`: the same client without an async runtime.
+//! - `blocking`: the same calls without an async runtime.
 //!
 //! # A whole audience
 //!
@@ -70,7 +70,7 @@
 //! | `rustls` | yes | TLS for the client with rustls and the system's root certificates |
 //! | `webhooks` | yes | [`webhooks`]; needs no HTTP client and no async runtime |
 //! | `native-tls` | | TLS with the system's own library; if both are on, `rustls` is used |
-//! | `blocking` | | the client for programs without an async runtime |
+//! | `blocking` | | `wait` on every call and stream, for programs without an async runtime |
 //! | `import` | | `import` and `export`: a whole audience at a time |
 //! | `axum`, `actix` | | webhook extractors for axum 0.8 and actix-web 4 |
 //! | `tower` | | a layer that verifies webhooks, for hyper, AWS Lambda and all that speaks tower |

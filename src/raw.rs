@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use crate::client::{
     CallOptions, Operation, Request, ResponseFuture, RetrySafety, Started, Success, call_settings,
-    is_set_by_http, opaque_debug,
+    is_set_by_http, opaque_debug, wait_for_call,
 };
 use crate::{Client, Error};
 
@@ -150,6 +150,7 @@ impl RawRequest {
 }
 
 call_settings!(RawRequest, options);
+wait_for_call!(RawRequest => Result<RawResponse, Error>);
 opaque_debug!(RawRequest);
 
 impl Future for RawRequest {

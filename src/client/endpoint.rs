@@ -139,6 +139,8 @@ macro_rules! endpoint_builder {
             }
         }
 
+        crate::client::wait_for_call!($builder => Result<$output, crate::Error>);
+
         crate::client::opaque_debug!($builder);
 
         /// Sends the call: see [A builder is a future](crate::client#a-builder-is-a-future).

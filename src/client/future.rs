@@ -21,6 +21,25 @@ impl<T> ResponseFuture<T> {
     }
 }
 
+#[cfg(feature = "blocking")]
+#[cfg_attr(docsrs, doc(cfg(feature = "blocking")))]
+impl<T> ResponseFuture<T> {
+    /// Sends the call and blocks this thread until it ends, for programs without an async runtime: see
+    /// [`blocking`](crate::blocking).
+    ///
+    /// # Errors
+    ///
+    /// The errors of the call.
+    ///
+    /// # Panics
+    ///
+    /// In async code: use `.await` there.
+    #[track_caller]
+    pub fn wait(self) -> Result<T, Error> {
+        crate::blocking::wait(self)
+    }
+}
+
 impl<T> Future for ResponseFuture<T> {
     type Output = Result<T, Error>;
 

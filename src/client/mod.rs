@@ -103,7 +103,10 @@ pub(crate) use future::Started;
 pub use handle::Client;
 #[cfg(feature = "import")]
 pub(crate) use options::AttemptWatch;
-pub(crate) use options::{CallDeadline, CallOptions, TakesOptions, call_settings, opaque_debug};
+pub(crate) use options::{
+    CallDeadline, CallOptions, TakesOptions, call_settings, opaque_debug, wait_for_call,
+    wait_for_items,
+};
 pub(crate) use request::{Operation, Request, RetrySafety, is_set_by_http};
 pub(crate) use response::Success;
 pub use retry_policy::RetryPolicy;

@@ -157,6 +157,49 @@ macro_rules! call_settings {
 
 pub(crate) use call_settings;
 
+/// Adds `wait` to a call, with the feature `blocking`.
+macro_rules! wait_for_call {
+    ($call:ty => $output:ty) => {
+        #[cfg(feature = "blocking")]
+        #[cfg_attr(docsrs, doc(cfg(feature = "blocking")))]
+        impl $call {
+            /// Sends the call and blocks this thread until it ends, for programs without an async runtime: see
+            /// [`blocking`](crate::blocking).
+            ///
+            /// # Errors
+            ///
+            /// The errors of the call.
+            ///
+            /// # Panics
+            ///
+            /// In async code: use `.await` there.
+            #[track_caller]
+            pub fn wait(self) -> $output {
+                crate::blocking::wait(self)
+            }
+        }
+    };
+}
+
+pub(crate) use wait_for_call;
+
+/// Adds `wait` to a stream, with the feature `blocking`.
+macro_rules! wait_for_items {
+    ($stream:ty) => {
+        #[cfg(feature = "blocking")]
+        #[cfg_attr(docsrs, doc(cfg(feature = "blocking")))]
+        impl $stream {
+            /// Returns an iterator over the items, for programs without an async runtime: see
+            /// [`blocking`](crate::blocking). In async code, its `next` panics.
+            pub fn wait(self) -> crate::blocking::Iter<Self> {
+                crate::blocking::Iter::new(self)
+            }
+        }
+    };
+}
+
+pub(crate) use wait_for_items;
+
 /// Implements `Debug` for a builder or stream without its fields: they may hold an address.
 macro_rules! opaque_debug {
     ($builder:ty) => {

@@ -6,7 +6,7 @@ use super::answers_plan::{AnswerForm, InvalidForm, Plan};
 use super::{AnswersError, Contact, Contacts, RecordedAnswers};
 use crate::Error;
 use crate::client::{
-    CallOptions, ResponseFuture, Started, TakesOptions, call_settings, opaque_debug,
+    CallOptions, ResponseFuture, Started, TakesOptions, call_settings, opaque_debug, wait_for_call,
 };
 
 impl Contacts {
@@ -128,6 +128,7 @@ impl RecordAnswers {
 }
 
 call_settings!(RecordAnswers, call.options);
+wait_for_call!(RecordAnswers => Result<RecordedAnswers, AnswersError>);
 opaque_debug!(RecordAnswers);
 
 /// Sends the call: see [A builder is a future](crate::client#a-builder-is-a-future).

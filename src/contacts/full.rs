@@ -8,7 +8,9 @@ use futures_core::stream::FusedStream;
 use super::Contact;
 use super::page_stream::MAX_FAILURES;
 use super::stream::ContactStream;
-use crate::client::{CallOptions, ResponseFuture, RunningCall, TakesOptions, opaque_debug};
+use crate::client::{
+    CallOptions, ResponseFuture, RunningCall, TakesOptions, opaque_debug, wait_for_items,
+};
 use crate::{Client, Error, ErrorKind};
 
 /// The number of contacts retrieved ahead, unless [`FullContactStream::max_in_flight`] sets it.
@@ -202,6 +204,7 @@ impl FusedStream for FullContactStream {
     }
 }
 
+wait_for_items!(FullContactStream);
 opaque_debug!(FullContactStream);
 
 /// What becomes of a contact of the list.

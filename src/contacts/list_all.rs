@@ -9,7 +9,7 @@ use super::page_items::RawPage;
 use super::paging::{LIST, PageCursor, PageStep};
 use super::{ContactStream, ListContacts, Page, PageStream};
 use crate::Error;
-use crate::client::{ResponseFuture, Started, Success, opaque_debug};
+use crate::client::{ResponseFuture, Started, Success, opaque_debug, wait_for_call};
 
 impl ListContacts {
     /// Returns a stream of all contacts after the cursor. It fetches one page at a time, when it is
@@ -132,6 +132,7 @@ pub struct CountContacts {
 }
 
 opaque_debug!(CountContacts);
+wait_for_call!(CountContacts => Result<u64, Error>);
 
 impl Future for CountContacts {
     type Output = Result<u64, Error>;

@@ -6,7 +6,7 @@ use futures_core::stream::FusedStream;
 
 use super::page::Page;
 use super::paging::{LIST, PageCursor, PageStep};
-use crate::client::{ResponseFuture, RunningCall, opaque_debug};
+use crate::client::{ResponseFuture, RunningCall, opaque_debug, wait_for_items};
 use crate::{Error, ErrorKind};
 
 /// All pages of a list, newest contacts first. Each has at least one item.
@@ -182,4 +182,5 @@ impl FusedStream for PageStream {
     }
 }
 
+wait_for_items!(PageStream);
 opaque_debug!(PageStream);

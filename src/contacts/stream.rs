@@ -8,7 +8,7 @@ use super::page_items::{PageItem, PageItems};
 use super::page_stream::PageStream;
 use super::short_forms::ContactSummary;
 use crate::Error;
-use crate::client::opaque_debug;
+use crate::client::{opaque_debug, wait_for_items};
 
 /// All contacts of a list, newest first.
 ///
@@ -161,4 +161,5 @@ impl FusedStream for ContactStream {
     }
 }
 
+wait_for_items!(ContactStream);
 opaque_debug!(ContactStream);

@@ -9,6 +9,7 @@ use super::output::{Output, OutputWriter};
 use super::parts::{Part, Parts};
 use super::report::ExportReport;
 use crate::Error;
+use crate::client::wait_for_call;
 use crate::contacts::ListContacts;
 
 impl ListContacts {
@@ -202,6 +203,8 @@ impl Export {
         }
     }
 }
+
+wait_for_call!(Export => Result<ExportReport, ExportError>);
 
 impl IntoFuture for Export {
     type Output = Result<ExportReport, ExportError>;

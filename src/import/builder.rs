@@ -12,7 +12,7 @@ use super::run::Settings;
 use super::runner::{Job, run};
 use super::source::Source;
 use crate::RetryPolicy;
-use crate::client::{CallDeadline, CallOptions};
+use crate::client::{CallDeadline, CallOptions, wait_for_call};
 use crate::contacts::Contacts;
 
 /// The number of batches in flight, unless [`Import::max_in_flight`] sets it.
@@ -297,6 +297,8 @@ impl Import {
         Outcomes::new(self.job)
     }
 }
+
+wait_for_call!(Import => Result<ImportReport, ImportError>);
 
 impl IntoFuture for Import {
     type Output = Result<ImportReport, ImportError>;

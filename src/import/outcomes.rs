@@ -11,6 +11,7 @@ use super::report::ImportReport;
 use super::row::ImportRow;
 use super::runner::{Job, Runner};
 use super::settled::Keep;
+use crate::client::wait_for_items;
 
 /// All rows of an import with their outcomes, in input order.
 ///
@@ -69,6 +70,8 @@ impl Outcomes {
         }
     }
 }
+
+wait_for_items!(Outcomes);
 
 impl Stream for Outcomes {
     type Item = (ImportRow, RowOutcome);

@@ -1,13 +1,12 @@
-//! The blocking client: the same calls, made on ordinary threads and on threads that run async code.
+//! `.wait()`: the same calls, made on ordinary threads.
 
 use std::thread;
 use std::time::Duration;
 
-use audience::blocking::{Client, Contacts};
-use audience::contacts::{BatchOutcome, NewContact, OptOutReason};
+use audience::contacts::{BatchOutcome, Contacts, NewContact, OptOutReason};
 use audience::mock::{Fault, MockServer};
 use audience::rule::{Condition, Rule};
-use audience::{Auth, ErrorKind, Method, RetryPolicy};
+use audience::{Client, ErrorKind, Method, RetryPolicy};
 use serde_json::{Value, json};
 
 fn server() -> (MockServer, Contacts) {
@@ -25,7 +24,7 @@ fn create_contacts(contacts: &Contacts, count: usize) {
         .map(|n| NewContact::new(format!("{n}@x.io")).property("n", n))
         .collect();
     for part in entries.chunks(100) {
-        contacts.create_batch(part).send().unwrap();
+        contacts.create_batch(part).wait().unwrap();
     }
 }
 
@@ -34,41 +33,41 @@ fn every_async_call_has_a_blocking_one() {
     let (server, contacts) = server();
     let ada = "ada@x.io";
 
-    let created = contacts.create(NewContact::new(ada)).send().unwrap();
+    let created = contacts.create(NewContact::new(ada)).wait().unwrap();
     assert!(created.is_new());
     let report = contacts
         .create_batch([NewContact::new(ada)])
-        .send()
+        .wait()
         .unwrap();
     assert_eq!(report.entries[0].outcome, BatchOutcome::Updated);
-    let topic = contacts.unsubscribe(ada).topic("news").send().unwrap();
+    let topic = contacts.unsubscribe(ada).topic("news").wait().unwrap();
     assert_eq!((topic.topics["news"], topic.unsubscribed), (false, false));
-    let answered = contacts.answer(ada, "news", true).repeatable().send();
+    let answered = contacts.answer(ada, "news", true).repeatable().wait();
     assert!(answered.unwrap().topics["news"]);
     let form = contacts.answers(ada, [("news", false)]).record_unchanged();
-    let recorded = form.deadline(Duration::from_secs(60)).send().unwrap();
+    let recorded = form.deadline(Duration::from_secs(60)).wait().unwrap();
     assert_eq!(recorded.changed.get("news"), Some(&false));
-    let unknown = contacts.answers(ada, [("typo", true)]).send().unwrap_err();
+    let unknown = contacts.answers(ada, [("typo", true)]).wait().unwrap_err();
     assert_eq!(unknown.failed(), Some(("typo", true)));
     let opt_out = contacts.unsubscribe(ada).reason(OptOutReason::Preferences);
-    assert!(opt_out.send().unwrap().unsubscribed);
-    assert!(!contacts.subscribe(ada).send().unwrap().unsubscribed);
+    assert!(opt_out.wait().unwrap().unsubscribed);
+    assert!(!contacts.subscribe(ada).wait().unwrap().unsubscribed);
     contacts
         .merge_properties(ada, [("seats", 3)])
-        .send()
+        .wait()
         .unwrap();
     assert_eq!(
-        contacts.retrieve(ada).send().unwrap().properties["seats"],
+        contacts.retrieve(ada).wait().unwrap().properties["seats"],
         3
     );
-    assert_eq!(contacts.list().query("ada").send().unwrap().data.len(), 1);
+    assert_eq!(contacts.list().query("ada").wait().unwrap().data.len(), 1);
 
     let mail = json!({"from": "us@x.io", "to": ada, "subject": "Hi"});
     let raw = client(&server)
         .request(Method::POST, ["emails"])
         .json(&mail)
         .unwrap();
-    assert!(raw.send().unwrap().json::<Value>().unwrap()["id"].is_string());
+    assert!(raw.wait().unwrap().json::<Value>().unwrap()["id"].is_string());
 }
 
 #[test]
@@ -79,9 +78,9 @@ fn a_blocking_call_returns_status_headers_and_attempts_with_its_value() {
     let created = contacts
         .create(NewContact::new(ada))
         .response()
-        .send()
+        .wait()
         .unwrap();
-    let page = contacts.list().query(ada).response().send().unwrap();
+    let page = contacts.list().query(ada).response().wait().unwrap();
 
     assert_eq!((created.status().as_u16(), created.attempts()), (201, 1));
     assert!(created.contact.email == ada && created.is_new());
@@ -94,14 +93,14 @@ fn a_list_iterates_over_all_pages_and_continues_from_a_saved_cursor() {
     let (_server, contacts) = server();
     create_contacts(&contacts, 25);
 
-    let mut iter = contacts.list().limit(10).iter();
+    let mut iter = contacts.list().limit(10).stream().wait();
     let first: Vec<_> = iter
         .by_ref()
         .take(13)
         .map(|contact| contact.unwrap().email)
         .collect();
-    let cursor = iter.cursor().unwrap().to_owned();
-    let rest = contacts.list().limit(10).after(cursor).iter();
+    let cursor = iter.stream().cursor().unwrap().to_owned();
+    let rest = contacts.list().limit(10).after(cursor).stream().wait();
     let rest: Vec<_> = rest.map(|contact| contact.unwrap().email).collect();
 
     let newest_first: Vec<_> = (0..25).rev().map(|n| format!("{n}@x.io")).collect();
@@ -110,17 +109,23 @@ fn a_list_iterates_over_all_pages_and_continues_from_a_saved_cursor() {
         .list()
         .limit(10)
         .pages()
+        .wait()
         .map(|page| page.unwrap().data.len());
     assert_eq!(pages.collect::<Vec<_>>(), [10, 10, 5]);
     let rule = Rule::all([Condition::property("n").less_than(5)]);
-    assert_eq!(contacts.list().rule(rule).count().send().unwrap(), 5);
+    assert_eq!(contacts.list().rule(rule).count().wait().unwrap(), 5);
 }
 
 #[test]
 fn after_an_error_a_list_continues_with_no_contact_lost() {
     let (server, contacts) = server();
     create_contacts(&contacts, 20);
-    let mut iter = contacts.list().limit(10).retry(RetryPolicy::none()).iter();
+    let mut iter = contacts
+        .list()
+        .limit(10)
+        .retry(RetryPolicy::none())
+        .stream()
+        .wait();
     let first = iter.by_ref().take(10).filter(Result::is_ok).count();
 
     server.fault(Fault::status(503).times(1));
@@ -140,7 +145,7 @@ fn a_blocking_call_has_the_same_settings_as_the_async_one() {
     let call = contacts
         .retrieve("ada@x.io")
         .timeout(Duration::from_millis(50));
-    let error = call.retry(RetryPolicy::none()).send().unwrap_err();
+    let error = call.retry(RetryPolicy::none()).wait().unwrap_err();
 
     assert_eq!((error.kind(), error.attempts()), (ErrorKind::Timeout, 1));
 }
@@ -155,7 +160,7 @@ fn one_client_serves_many_threads() {
             scope.spawn(move || {
                 contacts
                     .create(NewContact::new(format!("{n}@x.io")))
-                    .send()
+                    .wait()
                     .unwrap()
             });
         }
@@ -166,45 +171,27 @@ fn one_client_serves_many_threads() {
 }
 
 #[test]
-fn a_client_is_built_with_settings_of_its_own_or_those_of_the_async_builder() {
-    let server = MockServer::builder().start_blocking();
-    server.fault(Fault::status(503).times(2));
-
-    let builder = Client::builder(server.url(), server.full_key())
-        .auth(Auth::bearer())
-        .timeout(Duration::from_secs(9))
-        .deadline(Duration::from_secs(9))
-        .no_deadline()
-        .retry(RetryPolicy::none())
-        .user_agent("script/1.0")
-        .body_limit(9_999)
-        .allow_http();
-    let settings = audience::Client::builder(server.url(), server.full_key());
-    let clients = [
-        builder.build().unwrap(),
-        Client::from_builder(settings.retry(RetryPolicy::none())).unwrap(),
-    ];
-
-    for client in clients {
-        let error = client.contacts().list().send().unwrap_err();
-        assert_eq!(
-            (error.status().unwrap().as_u16(), error.attempts()),
-            (503, 1)
-        );
-    }
-    let agent = server.requests()[0].header("user-agent").map(str::to_owned);
-    assert!(agent.unwrap().starts_with("script/1.0 audience/"));
-}
-
-#[test]
 fn a_for_loop_over_a_list_reads_all_contacts() {
     let (_server, contacts) = server();
     create_contacts(&contacts, 25);
 
     let mut addresses = Vec::new();
-    for contact in contacts.list().limit(10) {
+    for contact in contacts.list().limit(10).stream().wait() {
         addresses.push(contact.unwrap().email);
     }
 
     assert_eq!(addresses.len(), 25);
+}
+
+#[test]
+fn a_connection_stays_open_between_calls_of_different_threads() {
+    let (server, contacts) = server();
+
+    for n in 0..4 {
+        let contacts = contacts.clone();
+        let create = move || contacts.create(format!("{n}@x.io")).wait();
+        assert!(thread::spawn(create).join().unwrap().unwrap().is_new());
+    }
+
+    assert_eq!(server.contact_count(), 4);
 }

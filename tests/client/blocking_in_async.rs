@@ -1,13 +1,12 @@
-//! The blocking client near async code: refused where it would stall tasks, and working wherever blocking is
-//! allowed.
+//! `.wait()` near async code: it panics where it would stall tasks, and works wherever blocking is allowed.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
 
-use audience::blocking::{Client, Contacts};
-use audience::contacts::NewContact;
+use audience::Client;
+use audience::contacts::{Contacts, NewContact};
 use audience::mock::MockServer;
-use audience::{Error, ErrorKind, Outcome};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{LocalSet, block_in_place, spawn_blocking, yield_now};
 
@@ -28,91 +27,86 @@ fn runtimes() -> [Runtime; 2] {
     ]
 }
 
-fn count(contacts: &Contacts) -> Result<u64, Error> {
-    contacts.list().count().send()
+fn count(contacts: &Contacts) -> u64 {
+    contacts.list().count().wait().unwrap()
 }
 
-fn assert_refused<T: std::fmt::Debug>(result: Result<T, Error>) {
-    let error = result.unwrap_err();
-    assert_eq!(
-        (error.kind(), error.outcome(), error.attempts()),
-        (ErrorKind::Config, Outcome::NotSent, 0)
-    );
-    assert!(!error.is_retryable());
-    let text = error.to_string();
+fn assert_panics<T>(wait: impl FnOnce() -> T) {
+    let panic = catch_unwind(AssertUnwindSafe(wait)).err().unwrap();
+    let text = panic.downcast_ref::<&str>().unwrap();
     assert!(
-        text.contains("async code") && text.contains("spawn_blocking"),
+        text.contains("async code") && text.contains("spawn_blocking") && text.contains(".await"),
         "{text}"
     );
 }
 
 #[test]
-fn a_call_in_a_task_fails_at_once_and_sends_nothing() {
+fn a_call_in_a_task_panics_at_once_and_sends_nothing() {
     let (server, contacts) = server();
     for runtime in runtimes() {
         let contacts = || contacts.clone();
         let (root, spawned, local) = (contacts(), contacts(), contacts());
 
-        assert_refused(runtime.block_on(async { count(&root) }));
+        runtime.block_on(async { assert_panics(|| count(&root)) });
         let task = runtime.spawn(async move {
             yield_now().await;
-            count(&spawned)
+            assert_panics(|| count(&spawned));
         });
-        assert_refused(runtime.block_on(task).unwrap());
+        runtime.block_on(task).unwrap();
         let tasks = LocalSet::new();
-        let task = tasks.spawn_local(async move { count(&local) });
-        assert_refused(tasks.block_on(&runtime, task).unwrap());
+        let task = tasks.spawn_local(async move { assert_panics(|| count(&local)) });
+        tasks.block_on(&runtime, task).unwrap();
         let root = contacts();
-        assert_refused(runtime.block_on(tasks.run_until(async move { count(&root) })));
+        runtime.block_on(tasks.run_until(async move { assert_panics(|| count(&root)) }));
         let on_thread = contacts();
         let handle = runtime.handle().clone();
-        let thread = thread::spawn(move || handle.block_on(async { count(&on_thread) }));
-        assert_refused(thread.join().unwrap());
+        let block_on = move || handle.block_on(async { assert_panics(|| count(&on_thread)) });
+        thread::spawn(block_on).join().unwrap();
     }
     assert!(server.requests().is_empty());
 }
 
 #[test]
-fn a_form_of_answers_in_a_task_is_refused_too() {
+fn a_form_of_answers_in_a_task_panics_too() {
     let (server, contacts) = server();
     let [runtime, _] = runtimes();
 
     let call = contacts.answers("ada@x.io", [("news", true)]);
-    let error = runtime.block_on(async { call.send() }).unwrap_err();
+    runtime.block_on(async { assert_panics(|| call.wait()) });
 
-    assert_eq!(error.to_string(), "could not record the answers");
-    assert_refused(Err::<(), _>(Error::from(error)));
     assert!(server.requests().is_empty());
 }
 
 #[test]
-fn a_refused_call_leaves_its_task_and_its_client_usable() {
+fn after_the_panic_the_task_and_the_client_can_still_be_used() {
     let (_server, contacts) = server();
     for runtime in runtimes() {
         let contacts = contacts.clone();
         runtime.block_on(async move {
             for _ in 0..3 {
-                assert_refused(count(&contacts));
+                assert_panics(|| count(&contacts));
                 tokio::time::sleep(Duration::from_millis(1)).await;
-                assert_refused(contacts.create(NewContact::new("ada@x.io")).send());
+                assert_panics(|| contacts.create(NewContact::new("ada@x.io")).wait());
             }
-            let counted = spawn_blocking(move || count(&contacts)).await.unwrap();
+            let counted = spawn_blocking(move || count(&contacts)).await;
             assert_eq!(counted.unwrap(), 0);
         });
     }
 }
 
 #[test]
-fn an_iterator_in_a_task_returns_the_error_once_and_ends() {
+fn an_iterator_in_a_task_panics_and_is_usable_outside_of_it() {
     let (_server, contacts) = server();
     let [runtime, _] = runtimes();
+    let mut items = contacts.list().stream().wait();
+    let mut pages = contacts.list().pages().wait();
 
-    let mut items = runtime.block_on(async { contacts.list().iter().collect::<Vec<_>>() });
-    let mut pages = runtime.block_on(async { contacts.list().pages().collect::<Vec<_>>() });
+    runtime.block_on(async {
+        assert_panics(|| items.next());
+        assert_panics(|| pages.next());
+    });
 
-    assert_eq!((items.len(), pages.len()), (1, 1));
-    assert_refused(items.remove(0));
-    assert_refused(pages.remove(0));
+    assert!(items.next().is_none() && pages.next().is_none());
 }
 
 #[test]
@@ -121,34 +115,31 @@ fn a_call_works_wherever_blocking_is_allowed() {
     for runtime in runtimes() {
         let blocking = contacts.clone();
         let task = runtime.spawn_blocking(move || count(&blocking));
-        assert_eq!(runtime.block_on(task).unwrap().unwrap(), 0);
+        assert_eq!(runtime.block_on(task).unwrap(), 0);
 
         let nested = contacts.clone();
         let nested =
             runtime.block_on(async move { spawn_blocking(move || count(&nested)).await.unwrap() });
-        assert_eq!(nested.unwrap(), 0);
+        assert_eq!(nested, 0);
 
         let plain = contacts.clone();
         let plain = runtime.block_on(async { thread::spawn(move || count(&plain)).join() });
-        assert_eq!(plain.unwrap().unwrap(), 0);
+        assert_eq!(plain.unwrap(), 0);
 
         let _entered = runtime.enter();
-        assert_eq!(count(&contacts).unwrap(), 0);
+        assert_eq!(count(&contacts), 0);
     }
     let [_, multi_thread] = runtimes();
     assert_eq!(
-        multi_thread
-            .block_on(async { block_in_place(|| count(&contacts)) })
-            .unwrap(),
+        multi_thread.block_on(async { block_in_place(|| count(&contacts)) }),
         0
     );
     let task = multi_thread.spawn(async move {
         let counted = block_in_place(|| count(&contacts));
-        (counted, count(&contacts))
+        assert_panics(|| count(&contacts));
+        counted
     });
-    let (counted, refused) = multi_thread.block_on(task).unwrap();
-    assert_eq!(counted.unwrap(), 0);
-    assert_refused(refused);
+    assert_eq!(multi_thread.block_on(task).unwrap(), 0);
 }
 
 #[test]
@@ -159,9 +150,9 @@ fn a_client_is_created_and_dropped_in_async_code() {
             let client = Client::new(server.url(), server.full_key()).unwrap();
             let contacts = client.contacts();
             let call = contacts.list();
-            let iter = contacts.list().iter();
+            let iter = contacts.list().stream().wait();
             let used = contacts.clone();
-            spawn_blocking(move || count(&used)).await.unwrap().unwrap();
+            spawn_blocking(move || count(&used)).await.unwrap();
             drop((client, contacts, call, iter));
         });
     }

@@ -66,13 +66,13 @@ async fn a_deadline_of_a_call_overrides_the_clients_and_the_last_setting_counts(
 #[test]
 fn a_blocking_call_has_the_same_setting() {
     let settings = Client::builder(crate::support::closed_url(), KEY).retry(RetryPolicy::none());
-    let client = audience::blocking::Client::from_builder(settings).unwrap();
+    let client = settings.build().unwrap();
 
     let error = client
         .contacts()
         .retrieve(ADA)
         .no_deadline()
-        .send()
+        .wait()
         .unwrap_err();
 
     assert_eq!(error.attempts(), 1);

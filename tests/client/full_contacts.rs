@@ -69,16 +69,17 @@ fn a_blocking_list_returns_contacts_in_full() {
         .seed_contact("ada@x.io")
         .seed_contact("bob@x.io")
         .start_blocking();
-    let client = audience::blocking::Client::new(server.url(), server.full_key()).unwrap();
+    let client = server.client();
     server.fault(Fault::status(404).body(GONE).path("/contacts/ada%40x.io"));
 
-    let mut iter = client.contacts().list().full().max_in_flight(2);
+    let mut iter = client.contacts().list().full().max_in_flight(2).wait();
     let bob = iter.next().unwrap().unwrap();
 
     assert_eq!((bob.email.as_str(), bob.topics["news"]), ("bob@x.io", true));
-    assert_eq!(iter.cursor(), Some(&*bob.id));
+    assert_eq!(iter.stream().cursor(), Some(&*bob.id));
     assert!(iter.next().is_none());
-    assert_eq!((iter.vanished(), iter.malformed()), (1, 0));
+    let stream = iter.into_stream();
+    assert_eq!((stream.vanished(), stream.malformed()), (1, 0));
 }
 
 #[tokio::test]

@@ -194,31 +194,6 @@ async fn an_opt_out_may_have_a_reason() {
     );
 }
 
-#[test]
-fn blocking_calls_take_options_too() {
-    let server = MockServer::builder().start_blocking();
-    let client = audience::blocking::Client::new(server.url(), server.full_key()).unwrap();
-    let contacts = client.contacts();
-    let bob = NewContact::new("bob@x.io");
-    contacts.create("ada@x.io").send().unwrap();
-    contacts.create(&bob).send().unwrap();
-    contacts.create_batch(&["eve@x.io"]).send().unwrap();
-
-    let none = None::<&str>;
-    let list = contacts
-        .list()
-        .limit(None)
-        .after(none)
-        .segment(none)
-        .rule(None);
-
-    assert_eq!(list.query(Some("bob")).send().unwrap().data.len(), 1);
-    let opt_out = contacts
-        .unsubscribe("ada@x.io")
-        .reason(Some(OptOutReason::Preferences));
-    assert!(opt_out.send().unwrap().unsubscribed);
-}
-
 #[tokio::test]
 async fn a_contact_or_a_batch_is_created_from_addresses_and_references() {
     let server = MockServer::start().await;

@@ -69,11 +69,9 @@ async fn the_next_request_arrives_while_a_task_computes_and_does_not_yield() {
 
 #[test]
 fn a_blocking_list_fetches_ahead_too() {
-    let (server, _) = five_contacts();
-    let client = audience::blocking::Client::new(server.url(), server.full_key()).unwrap();
-    let contacts = client.contacts();
+    let (server, contacts) = five_contacts();
 
-    let mut iter = contacts.list().limit(2).iter().prefetch();
+    let mut iter = contacts.list().limit(2).stream().prefetch().wait();
     let newest = iter.next().unwrap().unwrap();
     let start = Instant::now();
     while server.requests().len() < 2 && start.elapsed() < Duration::from_secs(20) {
@@ -81,9 +79,12 @@ fn a_blocking_list_fetches_ahead_too() {
     }
 
     assert_eq!(server.requests().len(), 2);
-    assert_eq!(iter.cursor(), Some(&*newest.id));
+    assert_eq!(iter.stream().cursor(), Some(&*newest.id));
     assert_eq!(iter.count(), 4);
-    assert_eq!(contacts.list().limit(2).pages().prefetch().count(), 3);
+    assert_eq!(
+        contacts.list().limit(2).pages().prefetch().wait().count(),
+        3
+    );
 }
 
 #[tokio::test]

@@ -40,7 +40,7 @@ const fn sent<T: Send + Debug + 'static>() {}
 const _: () = {
     sent::<import::Import>();
     sent::<import::Outcomes>();
-    sent::<blocking::Outcomes>();
+    sent::<blocking::Iter<import::Outcomes>>();
     model::<import::ImportReport>();
     model::<import::RowOutcome>();
     error::<import::ImportError>();
@@ -70,7 +70,6 @@ const _: () = {
     shared::<import::ImportRow>();
     shared::<import::OptOut>();
     shared::<import::Progress>();
-    shared::<blocking::Client>();
     shared::<mock::MockServer>();
     shared::<mock::MockServerBuilder>();
     shared::<mock::Fault>();

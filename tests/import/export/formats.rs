@@ -96,11 +96,11 @@ fn a_blocking_export_writes_the_same_file() {
         .seed_contact("1@x.io")
         .start_blocking();
     let folder = Folder::new("blocking");
-    let client = audience::blocking::Client::new(server.url(), server.full_key()).unwrap();
+    let client = server.client();
     let path = folder.file("all.csv");
 
     let export = client.contacts().list().export(&path, Csv::new(["email"]));
-    let report = export.full().max_in_flight(2).resume().send().unwrap();
+    let report = export.full().max_in_flight(2).resume().wait().unwrap();
 
     assert_eq!(report.contacts(), 2);
     assert_eq!(fs::read_to_string(path).unwrap(), super::all_addresses(2));

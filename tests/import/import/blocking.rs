@@ -1,18 +1,19 @@
-//! Imports by the blocking client.
+//! Imports by `.wait()`.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use audience::blocking::{Client, Contacts};
+use audience::contacts::Contacts;
 use audience::import::RowOutcome;
 use audience::mock::MockServer;
-use audience::{ErrorKind, RetryPolicy};
+use audience::{Client, RetryPolicy};
 
 use super::{JournalPath, counts, numbered};
 
 fn server() -> (MockServer, Contacts) {
     let server = MockServer::builder().start_blocking();
-    let client = Client::new(server.url(), server.full_key()).unwrap();
-    (server, client.contacts())
+    let contacts = server.client().contacts();
+    (server, contacts)
 }
 
 #[test]
@@ -32,7 +33,7 @@ fn a_blocking_import_has_every_setting() {
     let import = import.no_deadline().retry(RetryPolicy::none());
     let import = import.rejects(std::io::sink()).journal(journal.open());
     let import = import.on_progress(move |progress| shown.send(progress.finished()).unwrap());
-    let report = import.send().unwrap();
+    let report = import.wait().unwrap();
 
     assert_eq!(counts(&report), [250, 0, 0, 0, 0, 0]);
     assert_eq!(progress.iter().last(), Some(250));
@@ -43,14 +44,14 @@ fn a_blocking_import_has_every_setting() {
 fn blocking_outcomes_are_in_input_order() {
     let (_server, contacts) = server();
 
-    let mut outcomes = contacts.import(numbered(2_500)).outcomes();
+    let mut outcomes = contacts.import(numbered(2_500)).outcomes().wait();
     for (n, (row, outcome)) in outcomes.by_ref().enumerate() {
         assert_eq!(row.contact().unwrap().email(), format!("{n}@x.io"));
         assert_eq!(outcome, RowOutcome::Created);
     }
 
     assert!(outcomes.next().is_none());
-    assert_eq!(outcomes.finish().unwrap().created(), 2_500);
+    assert_eq!(outcomes.into_stream().finish().unwrap().created(), 2_500);
 }
 
 #[test]
@@ -58,46 +59,39 @@ fn a_blocking_import_that_stops_returns_its_report() {
     let server = MockServer::builder().start_blocking();
     let client = Client::new(server.url(), server.sending_key()).unwrap();
 
-    let stopped = client.contacts().import(numbered(10)).send().unwrap_err();
-    let mut outcomes = client.contacts().import(numbered(10)).outcomes();
+    let stopped = client.contacts().import(numbered(10)).wait().unwrap_err();
+    let mut outcomes = client.contacts().import(numbered(10)).outcomes().wait();
     let row = outcomes.next().map(|(_, outcome)| outcome);
 
     assert!(stopped.error().is_key_not_permitted());
     assert_eq!(stopped.report().not_sent(), 10);
     assert_eq!(row, Some(RowOutcome::NotSent));
-    assert!(outcomes.finish().is_err());
+    assert!(outcomes.into_stream().finish().is_err());
 }
 
 #[test]
-fn after_a_panic_in_the_iterator_of_a_blocking_import_the_client_still_works() {
+fn a_panic_of_the_iterator_reaches_the_caller_and_the_client_still_works() {
     let (server, contacts) = server();
     let rows = || numbered(1_000).inspect(|row| assert_ne!(row.email(), "700@x.io"));
 
-    let stopped = contacts.import(rows()).send().unwrap_err();
-    let mut outcomes = contacts.import(rows()).outcomes();
-    let handed_out = outcomes.by_ref().count();
-    let report = contacts.import(numbered(1_000)).send().unwrap();
+    let stopped = catch_unwind(AssertUnwindSafe(|| contacts.import(rows()).wait()));
+    let mut outcomes = contacts.import(rows()).outcomes().wait();
+    let handed_out = catch_unwind(AssertUnwindSafe(|| outcomes.by_ref().count()));
+    let report = contacts.import(numbered(1_000)).wait().unwrap();
 
-    assert_eq!(stopped.error().kind(), ErrorKind::Transport);
-    assert!(stopped.error().to_string().contains("panicked"));
-    assert!(handed_out < 700);
-    assert!(outcomes.finish().is_err());
+    assert!(stopped.is_err() && handed_out.is_err());
     assert_eq!(report.created() + report.updated(), 1_000);
     assert_eq!(server.contact_count(), 1_000);
 }
 
 #[tokio::test]
-async fn a_blocking_import_in_async_code_is_refused() {
+async fn waiting_for_an_import_in_async_code_panics_and_sends_nothing() {
     let (server, contacts) = tokio::task::spawn_blocking(server).await.unwrap();
 
-    let refused = contacts.import(numbered(10)).send().unwrap_err();
-    let mut outcomes = contacts.import(numbered(10)).outcomes();
+    let import = contacts.import(numbered(10));
+    let mut outcomes = contacts.import(numbered(10)).outcomes().wait();
 
-    assert_eq!(refused.error().kind(), ErrorKind::Config);
-    assert!(outcomes.next().is_none() && outcomes.next().is_none());
-    assert_eq!(
-        outcomes.finish().unwrap_err().error().kind(),
-        ErrorKind::Config
-    );
+    assert!(catch_unwind(AssertUnwindSafe(|| import.wait())).is_err());
+    assert!(catch_unwind(AssertUnwindSafe(|| outcomes.next())).is_err());
     assert!(server.requests().is_empty());
 }

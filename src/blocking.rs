@@ -1,0 +1,142 @@
+//! The same calls for programs without an async runtime.
+//!
+//! With the feature `blocking`, every call has a method `wait`, which sends it and blocks the current thread
+//! until it ends. Every stream has one too, which turns it into an iterator. Everything else is the same: the
+//! [`Client`](crate::Client), the builders, their settings and their errors.
+//!
+//! The first `wait` of a program starts one thread, named `audience`. It runs the connections of all clients, so they
+//! stay open between calls. Any number of threads may wait simultaneously.
+//!
+//! # Panics
+//!
+//! `wait` panics in async code, because blocking would stall the other tasks of the thread: use `.await` there. It
+//! works in `tokio::task::spawn_blocking` and `block_in_place`. `wait` also panics if its thread cannot be started.
+//!
+//! # One client, two runtimes
+//!
+//! An open connection belongs to the runtime that opened it. A program that also awaits calls in a runtime of its own
+//! should use one client for `.await` and another for `.wait()`. Clones share their connections, so they count as one
+//! client; the same is true of clients with one [`http_client`](crate::ClientBuilder::http_client).
+//!
+//! # Example: a script
+//!
+//! ```
+//! # fn main() -> Result<(), audience::Error> {
+//! # let server = audience::mock::MockServer::builder().topic("news", true).start_blocking();
+//! # let (base_url, key) = (server.url(), server.full_key());
+//! use audience::Client;
+//! use audience::contacts::NewContact;
+//!
+//! let contacts = Client::new(base_url, key)?.contacts();
+//! contacts.create(NewContact::new("ada@example.com")).wait()?;
+//! contacts.unsubscribe("ada@example.com").topic("news").wait()?;
+//!
+//! for contact in contacts.list().limit(200).stream().wait() {
+//!     assert_eq!(contact?.email, "ada@example.com");
+//! }
+//! # Ok(()) }
+//! ```
+
+use std::fmt;
+use std::future::poll_fn;
+use std::iter::FusedIterator;
+use std::panic::catch_unwind;
+use std::pin::Pin;
+use std::sync::OnceLock;
+
+use futures_core::Stream;
+use futures_core::stream::FusedStream;
+use tokio::runtime::{Builder, Handle, Runtime};
+
+/// An iterator over the items of a stream, created by the stream's method `wait`.
+///
+/// Each call of `next` blocks the current thread until the stream returns its next item. Errors, order and end are
+/// those of the stream.
+///
+/// # Example: continue a list later
+///
+/// ```
+/// # fn main() -> Result<(), audience::Error> {
+/// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start_blocking();
+/// # let contacts = server.client().contacts();
+/// let mut iter = contacts.list().stream().wait();
+/// let newest = iter.next().expect("the audience has a contact")?;
+/// let cursor = iter.stream().cursor().expect("a contact was returned").to_owned();
+///
+/// for older in contacts.list().after(cursor).stream().wait() {
+///     assert_ne!(older?.email, newest.email);
+/// }
+/// # Ok(()) }
+/// ```
+#[must_use = "an iterator does nothing until `next` is called"]
+pub struct Iter<S>(S);
+
+impl<S> Iter<S> {
+    pub(crate) fn new(stream: S) -> Self {
+        Self(stream)
+    }
+
+    /// Returns the stream, for example to look at its cursor.
+    #[must_use]
+    pub fn stream(&self) -> &S {
+        &self.0
+    }
+
+    /// Returns the stream itself, from the item after the last one that was returned.
+    #[must_use]
+    pub fn into_stream(self) -> S {
+        self.0
+    }
+}
+
+impl<S: Stream + Unpin> Iterator for Iter<S> {
+    type Item = S::Item;
+
+    fn next(&mut self) -> Option<S::Item> {
+        wait(poll_fn(|context| Pin::new(&mut self.0).poll_next(context)))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl<S: FusedStream + Unpin> FusedIterator for Iter<S> {}
+
+impl<S> fmt::Debug for Iter<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Iter").finish_non_exhaustive()
+    }
+}
+
+/// Runs a future on this thread, with the connections on the thread of the crate's runtime.
+///
+/// # Panics
+///
+/// In async code, and if the runtime's thread cannot be started.
+#[track_caller]
+pub(crate) fn wait<F: IntoFuture>(call: F) -> F::Output {
+    let runtime = runtime();
+    // A thread with a runtime is not always in async code: `spawn_blocking` has one too. Only `block_on` itself
+    // knows, and it panics. This panic says what to do.
+    if Handle::try_current().is_ok() && catch_unwind(|| runtime.block_on(async {})).is_err() {
+        panic!(
+            "`wait` blocks its thread and cannot be called in async code: use `.await`, or call it in `tokio::task::spawn_blocking`"
+        );
+    }
+    runtime.block_on(call.into_future())
+}
+
+fn runtime() -> &'static Runtime {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+
+    RUNTIME.get_or_init(|| {
+        let mut builder = Builder::new_multi_thread();
+        let runtime = builder
+            .worker_threads(1)
+            .thread_name("audience")
+            .enable_all()
+            .build();
+        runtime.unwrap_or_else(|error| panic!("could not start the thread of `wait`: {error}"))
+    })
+}
