@@ -206,7 +206,10 @@ fn columns_of(file: &Path, escape_formulas: bool) -> Option<Csv> {
     let header = reader.headers().ok().filter(|header| !header.is_empty())?;
     Some(Csv::new(header.iter().map(|name| {
         let rest = name.strip_prefix('\'').filter(|_| escape_formulas);
-        let is_escaped = |rest: &&str| rest.starts_with(['=', '+', '-', '@', '\t', '\r']);
+        let is_escaped = |rest: &&str| {
+            let text = rest.trim_start_matches('\'');
+            text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n'])
+        };
         rest.filter(is_escaped).unwrap_or(name)
     })))
 }

@@ -45,24 +45,6 @@ impl<'a> ExportedContact<'a> {
         }
     }
 
-    /// Returns whether the column has text that people entered, rather than a number, a time or a name of the
-    /// service.
-    pub(super) fn is_free_text(self, column: &ExportColumn) -> bool {
-        match column {
-            ExportColumn::Id | ExportColumn::Unsubscribed | ExportColumn::CreatedAt => false,
-            ExportColumn::Topic(_) | ExportColumn::OtherTopics | ExportColumn::OtherProperties => {
-                false
-            }
-            ExportColumn::Property(name) => {
-                matches!(self.properties().get(name), Some(PropertyValue::String(_)))
-            }
-            ExportColumn::Email
-            | ExportColumn::FirstName
-            | ExportColumn::LastName
-            | ExportColumn::UnsubscribeReason => true,
-        }
-    }
-
     fn id(self) -> &'a str {
         match self {
             Self::Full(contact) => &contact.id,

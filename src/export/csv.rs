@@ -3,21 +3,23 @@ use std::collections::HashSet;
 use super::column::ExportColumn;
 use super::contact::ExportedContact;
 use crate::Error;
+use crate::import::{escape, line};
 
 /// Contacts as CSV: a header, and a line for each contact.
 ///
 /// # The text
 ///
 /// It is UTF-8 without a byte-order mark, separated by commas, and lines end with a line feed (`\n`). A cell is in
-/// quotes if it has a comma, a quote, a line break, or a space at its start or end; a quote in it is doubled. A
+/// quotes if it has a comma, a quote, a line break, a space at its start or end, or another delimiter that an import
+/// recognizes; a quote in it is doubled. A
 /// missing value is an empty cell, as is an empty text. A number looks like a text with the same digits:
 /// [`JsonLines`](super::JsonLines) keep them apart.
 ///
 /// # Spreadsheets
 ///
-/// A spreadsheet takes a cell that starts with `=`, `+`, `-` or `@` for a formula, even if it comes from a name that
-/// a stranger has entered. By default each cell is the exact text, so that an import restores it. If people will open
-/// the file in a spreadsheet, use [`escape_formulas`](Self::escape_formulas).
+/// A spreadsheet takes a cell that starts with `=`, `+`, `-`, `@`, a tab or a line break for a formula, even if it
+/// comes from a name that a stranger has entered. By default each cell is the exact text, so that an import restores
+/// it. If people will open the file in a spreadsheet, use [`escape_formulas`](Self::escape_formulas).
 ///
 /// # Import
 ///
@@ -57,8 +59,9 @@ impl Csv {
         }
     }
 
-    /// Puts an apostrophe before each text that a spreadsheet would take for a formula. Numbers are left as they
-    /// are. Default: the exact text.
+    /// Puts an apostrophe before each cell that a spreadsheet would take for a formula, as the
+    /// [rejects](crate::import::Import::rejects) of an import do. Numbers are left as they are. Default: the exact
+    /// text.
     ///
     /// # Example: a name that is a formula
     ///
@@ -88,8 +91,8 @@ impl Csv {
     pub fn header(&self) -> String {
         line(self.columns.iter().map(|column| {
             let name = column.to_string();
-            match self.escape_formulas && is_formula(&name) {
-                true => format!("'{name}"),
+            match self.escape_formulas {
+                true => escape(&name).into_owned(),
                 false => name,
             }
         }))
@@ -101,10 +104,10 @@ impl Csv {
         let contact = contact.into();
         line(self.columns.iter().map(|column| {
             let text = contact.text(column, &self.columns);
-            if self.escape_formulas && is_formula(&text) && contact.is_free_text(column) {
-                return format!("'{text}").into();
+            match self.escape_formulas {
+                true => escape(&text).into_owned().into(),
+                false => text,
             }
-            text
         }))
     }
 
@@ -143,39 +146,6 @@ impl Csv {
         };
         format!("CSV: {}{escaped}", self.header().trim_end())
     }
-}
-
-/// Writes a line.
-fn line(cells: impl ExactSizeIterator<Item: AsRef<str>>) -> String {
-    let is_single = cells.len() == 1;
-    let mut line = String::new();
-    for (index, cell) in cells.enumerate() {
-        if index > 0 {
-            line.push(',');
-        }
-        let cell = cell.as_ref();
-        // A line with one empty cell would be an empty line, which readers skip.
-        if needs_quotes(cell) || (is_single && cell.is_empty()) {
-            line.push('"');
-            line.push_str(&cell.replace('"', "\"\""));
-            line.push('"');
-        } else {
-            line.push_str(cell);
-        }
-    }
-    line.push('\n');
-    line
-}
-
-/// Returns whether a spreadsheet takes the text for a formula.
-fn is_formula(text: &str) -> bool {
-    text.starts_with(['=', '+', '-', '@', '\t', '\r'])
-}
-
-fn needs_quotes(cell: &str) -> bool {
-    cell.contains([',', '"', '\n', '\r', ';', '\t'])
-        || cell.starts_with([' ', '\u{feff}'])
-        || cell.ends_with(' ')
 }
 
 #[cfg(test)]
@@ -249,7 +219,7 @@ mod tests {
         let csv = Csv::new(["email", "debt", "note"]);
 
         assert_eq!(csv.line(&contact), "+a@x.io,-5,-5\n");
-        assert_eq!(csv.escape_formulas().line(&contact), "'+a@x.io,-5,'-5\n");
+        assert_eq!(csv.escape_formulas().line(&contact), "'+a@x.io,-5,-5\n");
     }
 
     #[test]

@@ -175,8 +175,8 @@ impl Import {
     /// `on_conflict`, `unsubscribed`, `unsubscribe_reason`, `topics` and `import_key`, which it reads, too. The file
     /// is empty if every row was applied.
     ///
-    /// A cell that begins with `=`, `+`, `-`, `@`, a tab or CR, and is not a number, gets an apostrophe in front:
-    /// otherwise a spreadsheet would run it as a formula. `CsvRows` removes it from rejects, and from no
+    /// A cell that begins with `=`, `+`, `-`, `@`, a tab or a line break, and is not a number, gets an apostrophe in
+    /// front: otherwise a spreadsheet would run it as a formula. `CsvRows` removes it from rejects, and from no
     /// other file.
     ///
     /// # Example: mend a row

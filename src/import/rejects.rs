@@ -1,9 +1,9 @@
 //! The rows that were not applied in full, as CSV.
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 
+use super::csv::{LEADING_COLUMNS, escape, line};
 use super::outcome::RowOutcome;
-use super::reject_form::{LEADING_COLUMNS, escape};
 use super::row::{ImportRow, OptOut};
 use crate::contacts::NewContact;
 
@@ -22,7 +22,7 @@ const OWN_COLUMNS: [&str; 9] = [
 
 /// Writes rejects: `line, code, message, retryable`, then the columns of the input.
 pub(super) struct Rejects {
-    writer: csv::Writer<Box<dyn Write + Send>>,
+    file: BufWriter<Box<dyn Write + Send>>,
     /// The columns after the leading ones; `None` before the first row.
     columns: Option<Vec<String>>,
     result: io::Result<()>,
@@ -30,9 +30,8 @@ pub(super) struct Rejects {
 
 impl Rejects {
     pub(super) fn new(file: Box<dyn Write + Send>) -> Self {
-        let writer = csv::WriterBuilder::new().flexible(true).from_writer(file);
         Self {
-            writer,
+            file: BufWriter::new(file),
             columns: None,
             result: Ok(()),
         }
@@ -49,9 +48,8 @@ impl Rejects {
         let header = match &mut self.columns {
             Some(header) => header,
             header @ None => {
-                let leading = LEADING_COLUMNS.map(str::to_owned).into_iter();
-                let names = leading.chain(columns.iter().map(|name| escape(name)));
-                self.writer.write_record(names)?;
+                let leading = LEADING_COLUMNS.map(str::to_owned).to_vec();
+                write_line(&mut self.file, &[leading, columns.clone()].concat())?;
                 header.insert(columns.clone())
             }
         };
@@ -59,23 +57,26 @@ impl Rejects {
         if *header != columns && header.len() == cells.len() {
             cells.push(String::new());
         }
-        let line = row.line_number().map(|line| line.to_string());
+        let number = row.line_number().map(|number| number.to_string());
         let retryable = outcome.is_retryable().to_string();
-        let leading = [
-            line.unwrap_or_default(),
+        let leading = vec![
+            number.unwrap_or_default(),
             outcome.code().to_owned(),
             outcome.message().unwrap_or_default().to_owned(),
             retryable,
         ];
-        let cells = leading.iter().chain(&cells).map(|cell| escape(cell));
-        self.writer.write_record(cells)?;
-        Ok(())
+        write_line(&mut self.file, &[leading, cells].concat())
     }
 
     pub(super) fn finish(mut self) -> io::Result<()> {
         self.result?;
-        self.writer.flush()
+        self.file.flush()
     }
+}
+
+fn write_line(file: &mut impl Write, cells: &[String]) -> io::Result<()> {
+    let text = line(cells.iter().map(|cell| escape(cell)));
+    file.write_all(text.as_bytes())
 }
 
 /// Returns the columns of a row, and its cells.

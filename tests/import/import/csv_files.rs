@@ -175,7 +175,6 @@ fn a_row_that_cannot_be_read_keeps_its_line_and_cells_and_the_next_one_is_read()
         ,pro,no\n\
         d\xff@x.io,pro,no\n\
         e@x.io,pro,maybe\n\
-        f@x.io,\"pro,no\n\
         g@x.io,pro,no\n";
 
     let rows = rows(text);
@@ -187,21 +186,57 @@ fn a_row_that_cannot_be_read_keeps_its_line_and_cells_and_the_next_one_is_read()
         "no address",
         "not UTF-8",
         "column \"unsubscribed\": the cell says neither yes nor no",
-        "quote",
     ]) {
         assert!(reason.unwrap().contains(expected), "{reason:?}: {expected}");
     }
     let lines: Vec<_> = rows.iter().map(|row| row.line_number().unwrap()).collect();
-    assert_eq!(lines, [2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(lines, [2, 3, 4, 5, 6, 7]);
     assert_eq!(rows[0].input_cells().unwrap(), ["a@x.io", "pro"]);
     assert_eq!(
         rows[3].input_cells().unwrap(),
         ["d\u{fffd}@x.io", "pro", "no"]
     );
-    assert_eq!(rows[5].input_cells().unwrap(), ["f@x.io,\"pro,no"]);
     assert_eq!(
-        rows[6].contact(),
+        rows[5].contact(),
         Some(&NewContact::new("g@x.io").property("plan", "pro"))
+    );
+}
+
+#[tokio::test]
+async fn a_quote_that_is_never_closed_is_the_last_reject_and_the_import_says_that_rows_are_missing()
+{
+    let server = MockServer::start().await;
+    let contacts = server.client().contacts();
+    for last_column in ["plan", "note"] {
+        let text = format!("email,{last_column}\na@x.io,pro\nf@x.io,\"pro\ng@x.io,pro\n");
+
+        let error = contacts.import(rows(text)).await.unwrap_err();
+
+        assert_eq!((error.report().total(), error.report().refused()), (2, 1));
+        assert!(
+            error
+                .error()
+                .to_string()
+                .contains("rows after the last reject")
+        );
+    }
+    assert!(server.contact("a@x.io").is_some() && server.contact_count() == 1);
+
+    let rows = rows("email,note\nf@x.io,\"pro\ng@x.io,pro\n");
+    assert_eq!((rows.len(), rows[0].line_number()), (1, Some(2)));
+    assert!(rows[0].unreadable_reason().unwrap().contains("quote"));
+}
+
+#[test]
+fn a_row_of_more_than_1_mib_is_unreadable_and_the_next_one_is_read() {
+    let text = format!("email,note\na@x.io,{}\nb@x.io,x\n", "z".repeat(1 << 21));
+
+    let rows = rows(text);
+
+    assert!(rows[0].unreadable_reason().unwrap().contains("1 MiB"));
+    assert_eq!(
+        rows[1].contact(),
+        Some(&NewContact::new("b@x.io").property("note", "x"))
     );
 }
 

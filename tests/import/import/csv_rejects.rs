@@ -148,9 +148,11 @@ async fn damage_in_the_rejects_is_not_imported() {
     let contacts = mock_builder(&server).build().unwrap().contacts();
     let rows = CsvRows::new(&b"email,first name\na@x.io,Andr\xe9\nb@x.io,\"B\n"[..]).unwrap();
 
-    let (report, rejects) = import(&contacts, rows).await;
-    assert_eq!(report.refused(), 2);
-    let (report, rejects) = import(&contacts, read(&rejects)).await;
+    let file = SharedFile::default();
+    let import_once = contacts.import(rows).rejects(file.clone());
+    let error = import_once.await.unwrap_err();
+    assert_eq!(error.report().refused(), 2);
+    let (report, rejects) = import(&contacts, read(&file.text())).await;
     assert_eq!(report.refused(), 2, "{rejects}");
 
     let mended = rejects.replace("Andr\u{fffd}", "André");

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::super::row::OptOut;
-use super::column::Column;
+use super::columns::Column;
 use crate::contacts::OptOutReason;
+use crate::import::row::OptOut;
 
 /// The consent of one row, column by column.
 #[derive(Debug, Default)]

@@ -1,15 +1,25 @@
+//! Rows from a CSV file.
+
+mod columns;
+mod consent;
+mod rows;
+mod text;
+
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::cells::line_ending;
-use super::column::Column;
-use super::mapping::Mapping;
-use super::records::Records;
-use super::rows::CsvRows;
 use crate::Error;
 use crate::contacts::OnConflict;
+use columns::Mapping;
+use text::Records;
+
+pub use columns::Column;
+pub(crate) use columns::is_property_name;
+pub use rows::CsvRows;
+pub(super) use text::LEADING_COLUMNS;
+pub(crate) use text::{escape, line};
 
 /// The delimiters that are recognized, the most likely first.
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
@@ -162,39 +172,6 @@ impl CsvInput {
     }
 }
 
-impl CsvRows {
-    /// Opens a file, and guesses what its columns mean. Use [`CsvInput`] to change that.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`CsvInput::open`] and [`CsvInput::rows`].
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
-        CsvInput::open(path)?.rows()
-    }
-
-    /// Reads the header, and guesses what the columns mean. Use [`CsvInput`] to change that.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`CsvInput::new`] and [`CsvInput::rows`].
-    ///
-    /// # Example: a file in memory
-    ///
-    /// ```
-    /// use audience::contacts::NewContact;
-    /// use audience::import::{CsvRows, ImportRow};
-    ///
-    /// let rows = CsvRows::new("email,seats\nada@example.com,3\n".as_bytes())?;
-    ///
-    /// let contacts: Vec<_> = rows.filter_map(|row| row.contact().cloned()).collect();
-    /// assert_eq!(contacts, [NewContact::new("ada@example.com").property("seats", 3)]);
-    /// # Ok::<(), audience::Error>(())
-    /// ```
-    pub fn new(reader: impl Read + Send + 'static) -> Result<Self, Error> {
-        CsvInput::new(reader)?.rows()
-    }
-}
-
 impl fmt::Debug for CsvInput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CsvInput")
@@ -207,7 +184,10 @@ fn read_header(records: &mut Records, delimiter: u8) -> Result<Mapping, Error> {
     let header = records.header(delimiter).map_err(unreadable)?;
     let header = header.ok_or_else(|| Error::input("the CSV file is empty"))?;
     match header.problem {
-        Some(problem) => Err(Error::input(format!("the header is invalid: {problem}"))),
+        Some(problem) => Err(Error::input(format!(
+            "the header is invalid: {}",
+            problem.text()
+        ))),
         None => Mapping::guess(&header.cells),
     }
 }
@@ -230,7 +210,11 @@ fn guess_delimiter(records: &mut Records) -> Result<u8, Error> {
 fn separator_line(head: &[u8]) -> Option<(u8, usize)> {
     let (word, rest) = head.split_at_checked(4)?;
     let (&delimiter, rest) = rest.split_first()?;
-    let ending = line_ending(rest, true).filter(|length| *length > 0)?;
+    let ending = match rest {
+        [b'\r', b'\n', ..] => 2,
+        [b'\r' | b'\n', ..] => 1,
+        _ => return None,
+    };
     let is_line = word.eq_ignore_ascii_case(b"sep=") && !matches!(delimiter, b'"' | b'\r' | b'\n');
     is_line.then_some((delimiter, 5 + ending))
 }

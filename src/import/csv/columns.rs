@@ -1,0 +1,499 @@
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::str::FromStr;
+
+use super::text::{LEADING_COLUMNS, unescape};
+use crate::Error;
+
+/// What an import does with a column of a CSV file.
+///
+/// Its text form is what [`FromStr`] reads and `Display` writes, for flags of a program: `email`,
+/// `first_name`, `last_name`, `property:NAME`, `properties`, `on_conflict`, `unsubscribed`, `subscribed`,
+/// `unsubscribe_reason`, `topic:NAME`, `topics`, `key`, `ignore`.
+///
+/// A consent column is read for opt-outs only. A cell that says that somebody is subscribed is understood,
+/// and nothing is sent for it: an import does not subscribe anybody.
+///
+/// # Example: a flag of a program
+///
+/// ```
+/// use audience::import::Column;
+///
+/// assert_eq!("topic:news".parse::<Column>()?, Column::Topic("news".to_owned()));
+/// assert_eq!(Column::Property("plan".to_owned()).to_string(), "property:plan");
+/// # Ok::<(), audience::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Column {
+    /// The address.
+    Email,
+    /// The given name.
+    FirstName,
+    /// The family name.
+    LastName,
+    /// The merge field with this name. A number is sent as a number only if it prints exactly as the cell:
+    /// `3` and `0.5` are numbers, `01067`, `+49` and `1e5` stay text.
+    Property(String),
+    /// All merge fields, as a JSON object.
+    Properties,
+    /// What happens if the address already exists: `upsert`, `skip` or `error`.
+    OnConflict,
+    /// Whether the contact opted out of all broadcasts. An empty cell means no.
+    Unsubscribed,
+    /// Whether the contact gets broadcasts. "No" is an opt-out; an empty cell makes the row unreadable, because
+    /// it does not say whether the contact opted out.
+    Subscribed,
+    /// Why the contact opted out: `manual`, `preferences`, or `complaint`, which is recorded as `manual`
+    /// because a sender cannot declare a complaint (interface section 4.5). One of these is an opt-out by itself.
+    /// Any other text is recorded as `manual` if another column says that the contact opted out; otherwise it
+    /// makes the row unreadable.
+    UnsubscribeReason,
+    /// Whether the contact gets the topic with this name. "No" is an opt-out of it.
+    Topic(String),
+    /// The answers to all topics, as a JSON object of booleans. Each `false` is an opt-out.
+    Topics,
+    /// A key of your own: see [`ImportRow::key`](super::super::ImportRow::key).
+    Key,
+    /// Nothing.
+    Ignored,
+}
+
+/// The columns whose text form is one word.
+const WORDS: [(&str, Column); 11] = [
+    ("email", Column::Email),
+    ("first_name", Column::FirstName),
+    ("last_name", Column::LastName),
+    ("properties", Column::Properties),
+    ("on_conflict", Column::OnConflict),
+    ("unsubscribed", Column::Unsubscribed),
+    ("subscribed", Column::Subscribed),
+    ("unsubscribe_reason", Column::UnsubscribeReason),
+    ("topics", Column::Topics),
+    ("key", Column::Key),
+    ("ignore", Column::Ignored),
+];
+
+impl Column {
+    /// Returns whether the column is read for opt-outs.
+    #[must_use]
+    pub fn is_consent(&self) -> bool {
+        match self {
+            Self::Unsubscribed
+            | Self::Subscribed
+            | Self::UnsubscribeReason
+            | Self::Topic(_)
+            | Self::Topics => true,
+            Self::Email
+            | Self::FirstName
+            | Self::LastName
+            | Self::Property(_)
+            | Self::Properties
+            | Self::OnConflict
+            | Self::Key
+            | Self::Ignored => false,
+        }
+    }
+
+    /// Returns the column for a prefix and a name, such as `topic:news`.
+    pub(super) fn named(text: &str) -> Option<Self> {
+        let (kind, name) = text.split_once(':')?;
+        let name = name.trim();
+        match kind.trim() {
+            _ if name.is_empty() => None,
+            "property" => Some(Self::Property(name.to_owned())),
+            "topic" => Some(Self::Topic(name.to_owned())),
+            _ => None,
+        }
+    }
+}
+
+/// Reads the text form.
+impl FromStr for Column {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let word = WORDS.iter().find(|(word, _)| *word == text);
+        let column = word.map(|(_, column)| column.clone());
+        column.or_else(|| Self::named(text)).ok_or_else(|| {
+            let words = WORDS.map(|(word, _)| word).join(", ");
+            Error::input(format!(
+                "not a member of a contact; use one of {words}, property:NAME or topic:NAME"
+            ))
+        })
+    }
+}
+
+/// Writes the text form.
+impl fmt::Display for Column {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Property(name) => write!(f, "property:{name}"),
+            Self::Topic(name) => write!(f, "topic:{name}"),
+            column => {
+                let found = WORDS.iter().find(|(_, named)| named == column);
+                f.write_str(found.map_or("", |(word, _)| word))
+            }
+        }
+    }
+}
+
+/// The columns of a file, without the leading ones of rejects.
+#[derive(Clone, Debug)]
+pub(super) struct Mapping {
+    pub(super) names: Vec<String>,
+    guesses: Vec<Guess>,
+    /// How many columns to leave out: those that rejects have before the columns of the input.
+    pub(super) leading: usize,
+}
+
+impl Mapping {
+    /// Guesses what each column means. Of two columns for one member, such as the address, the first has it, unless
+    /// both have the same name: [`check`](Self::check) refuses them.
+    pub(super) fn guess(header: &[Vec<u8>]) -> Result<Self, Error> {
+        let names: Result<Vec<String>, _> = header
+            .iter()
+            .map(|cell| std::str::from_utf8(cell).map(|name| name.trim().to_owned()))
+            .collect();
+        let mut names = names.map_err(|_| not_utf8())?;
+        let leading = match names.get(..LEADING_COLUMNS.len()) {
+            Some(first) if first == LEADING_COLUMNS => LEADING_COLUMNS.len(),
+            _ => 0,
+        };
+        names.drain(..leading);
+        if leading > 0 {
+            names
+                .iter_mut()
+                .for_each(|name| *name = unescape(name).to_owned());
+        }
+        let (mut taken, mut earlier) = (HashSet::new(), HashSet::new());
+        let mut guesses: Vec<Guess> = Vec::new();
+        for name in &names {
+            let mut next = guess(name);
+            let is_repeated = !earlier.insert(name);
+            if is_single(&next.column) && !taken.insert(next.column.clone()) && !is_repeated {
+                // Its opt-outs must not be lost silently.
+                next.may_be_consent |= next.column.is_consent();
+                next.column = Column::Property(name.clone());
+                taken.insert(next.column.clone());
+            }
+            guesses.push(next);
+        }
+        Ok(Self {
+            names,
+            guesses,
+            leading,
+        })
+    }
+
+    pub(super) fn is_rejects(&self) -> bool {
+        self.leading > 0
+    }
+
+    pub(super) fn columns(&self) -> impl Iterator<Item = (&str, &Column)> {
+        let columns = self.guesses.iter().map(|guess| &guess.column);
+        self.names.iter().map(String::as_str).zip(columns)
+    }
+
+    /// Sets what a column means.
+    pub(super) fn set(&mut self, name: &str, column: Column) -> Result<(), Error> {
+        let mut found = self.names.iter().enumerate().filter(|(_, n)| *n == name);
+        match (found.next(), found.next()) {
+            (Some((index, _)), None) => {
+                self.guesses[index] = Guess {
+                    column,
+                    may_be_consent: false,
+                };
+                Ok(())
+            }
+            (Some(_), Some(_)) => Err(Error::input(format!(
+                "the file has two columns {name:?}; rename one of them"
+            ))),
+            (None, _) => Err(Error::input(format!(
+                "the file has no column {name:?}; it has {}",
+                self.listed()
+            ))),
+        }
+    }
+
+    /// Checks that rows can be read.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if !self.has_address() {
+            return Err(self.without_address());
+        }
+        let unclear = self.names.iter().zip(&self.guesses);
+        let unclear: Vec<&str> = unclear
+            .filter(|(_, guess)| guess.may_be_consent)
+            .map(|(name, _)| name.as_str())
+            .collect();
+        if !unclear.is_empty() {
+            return Err(Error::input(format!(
+                "these columns may say who opted out: {unclear:?}; map each of them: to `subscribed`, `unsubscribed` or \
+                 `topic:NAME` if so, else to `property:NAME` or `ignore`"
+            )));
+        }
+        let mut earlier = HashMap::new();
+        for (name, column) in self.columns().filter(|(_, column)| is_single(column)) {
+            let Some(first) = earlier.insert(column, name) else {
+                continue;
+            };
+            // Columns with one name cannot be mapped.
+            let advice = match first == name {
+                true => "rename one of them in the file",
+                false => "map one of them to another member or to `ignore`",
+            };
+            return Err(Error::input(format!(
+                "two columns of the file are `{column}`; {advice}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Returns whether a column is the address.
+    pub(super) fn has_address(&self) -> bool {
+        let mut guesses = self.guesses.iter();
+        guesses.any(|guess| guess.column == Column::Email)
+    }
+
+    fn without_address(&self) -> Error {
+        // A row instead of a header: its text does not belong into an error.
+        if self.names.iter().any(|name| name.contains('@')) {
+            return Error::input(
+                "the first line has an address in it; add a line before it that names the columns",
+            );
+        }
+        Error::input(format!(
+            "no column holds the address; name one `email`, or map one of {} to `email`",
+            self.listed()
+        ))
+    }
+
+    fn listed(&self) -> String {
+        if self.names.iter().any(|name| name.contains('@')) {
+            return "others".to_owned();
+        }
+        let names: Vec<String> = self.names.iter().map(|name| format!("{name:?}")).collect();
+        names.join(", ")
+    }
+}
+
+fn not_utf8() -> Error {
+    Error::input(
+        "the header of the CSV file is not UTF-8; save it in UTF-8 (in Excel: \"CSV UTF-8\")",
+    )
+}
+
+/// Returns whether only one column can be this.
+fn is_single(column: &Column) -> bool {
+    match column {
+        Column::Email
+        | Column::FirstName
+        | Column::LastName
+        | Column::Property(_)
+        | Column::Properties
+        | Column::OnConflict
+        | Column::UnsubscribeReason
+        | Column::Topics
+        | Column::Key => true,
+        // An opt-out in any of them is one.
+        Column::Unsubscribed | Column::Subscribed | Column::Topic(_) | Column::Ignored => false,
+    }
+}
+
+/// What the name of a column says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Guess {
+    column: Column,
+    /// The name may be one of a consent column in another form. It must not be taken for a property
+    /// silently: its opt-outs would be lost.
+    may_be_consent: bool,
+}
+
+/// Names as they are after [`letters`].
+const NAMES: [(Column, &[&str]); 9] = [
+    (
+        Column::Email,
+        &[
+            "email",
+            "emailaddress",
+            "mail",
+            "mailaddress",
+            "primaryemail",
+            "subscriberemail",
+            "contactemail",
+            "useremail",
+            "email1value",
+        ],
+    ),
+    (
+        Column::FirstName,
+        &["firstname", "givenname", "forename", "fname", "first"],
+    ),
+    (
+        Column::LastName,
+        &["lastname", "surname", "familyname", "lname", "last"],
+    ),
+    (
+        Column::Unsubscribed,
+        &[
+            "unsubscribed",
+            "optedout",
+            "optout",
+            "emailoptout",
+            "hasoptedoutofemail",
+            "unsubscribedfromallemail",
+        ],
+    ),
+    (
+        Column::Subscribed,
+        &["subscribed", "optedin", "optin", "emailoptin"],
+    ),
+    (Column::UnsubscribeReason, &["unsubscribereason"]),
+    (Column::OnConflict, &["onconflict"]),
+    (Column::Properties, &["properties"]),
+    (Column::Topics, &["topics"]),
+];
+
+/// Parts of the names of columns that other services use for consent.
+const CONSENT_PARTS: [&str; 14] = [
+    "unsub",
+    "optout",
+    "optedout",
+    "optin",
+    "optedin",
+    "consent",
+    "suppress",
+    "donotemail",
+    "donotmail",
+    "donotcontact",
+    "blocklist",
+    "blacklist",
+    "complain",
+    "bounced",
+];
+
+/// Names of columns that other services use for the state of a subscription.
+const CONSENT_NAMES: [&str; 7] = [
+    "status",
+    "newsletter",
+    "emailstatus",
+    "subscriptionstatus",
+    "subscriberstatus",
+    "marketingstatus",
+    "marketing",
+];
+
+/// The columns of an export that only the service can set.
+const SET_BY_THE_SERVICE: [&str; 2] = ["id", "created_at"];
+
+/// Guesses what the column with this name means.
+fn guess(name: &str) -> Guess {
+    let letters = letters(name);
+    let known = NAMES
+        .iter()
+        .find(|(_, names)| names.contains(&letters.as_str()));
+    let column = match known {
+        Some((column, _)) => column.clone(),
+        None if name == "import_key" => Column::Key,
+        None if SET_BY_THE_SERVICE.contains(&name) => Column::Ignored,
+        None if letters.is_empty() => Column::Ignored,
+        None => Column::named(name).unwrap_or_else(|| Column::Property(name.to_owned())),
+    };
+    let is_guessed_property =
+        matches!(column, Column::Property(_)) && Column::named(name).is_none();
+    let is_like_consent = CONSENT_PARTS.iter().any(|part| letters.contains(part))
+        || CONSENT_NAMES.contains(&letters.as_str());
+    Guess {
+        column,
+        may_be_consent: is_guessed_property && is_like_consent,
+    }
+}
+
+/// Returns whether a column with this name is taken for the property with the same name.
+pub(crate) fn is_property_name(name: &str) -> bool {
+    let guess = guess(name);
+    matches!(guess.column, Column::Property(found) if found == name) && !guess.may_be_consent
+}
+
+/// Returns the letters and digits of a name in lower case: `E-Mail Address` is `emailaddress`.
+fn letters(name: &str) -> String {
+    let letters = name.chars().filter(|letter| letter.is_alphanumeric());
+    letters.flat_map(char::to_lowercase).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_column_reads_its_own_text_form() {
+        let named = ["property:plan", "topic:a:b"];
+        for text in WORDS.map(|(word, _)| word).into_iter().chain(named) {
+            let column: Column = text.parse().unwrap();
+
+            assert_eq!(column.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn an_unknown_member_is_refused_with_the_known_ones() {
+        for text in ["fist_name", "", "topic:", "property: ", "Email"] {
+            let error = text.parse::<Column>().unwrap_err();
+
+            assert!(error.to_string().contains("property:NAME"), "{error}");
+        }
+    }
+
+    #[test]
+    fn names_are_recognized_in_any_spelling() {
+        for (name, column) in [
+            ("E-Mail", Column::Email),
+            ("Email address", Column::Email),
+            ("EMAIL_ADDRESS", Column::Email),
+            ("First name", Column::FirstName),
+            ("given_name", Column::FirstName),
+            ("Surname", Column::LastName),
+            ("LASTNAME", Column::LastName),
+            ("Opted-Out", Column::Unsubscribed),
+            ("Unsubscribe Reason", Column::UnsubscribeReason),
+            (
+                "topic:Product news",
+                Column::Topic("Product news".to_owned()),
+            ),
+            ("property:email", Column::Property("email".to_owned())),
+            ("Plan", Column::Property("Plan".to_owned())),
+            ("Ort", Column::Property("Ort".to_owned())),
+            ("名前", Column::Property("名前".to_owned())),
+            ("", Column::Ignored),
+            ("id", Column::Ignored),
+            ("created_at", Column::Ignored),
+            ("ID", Column::Property("ID".to_owned())),
+        ] {
+            let guess = guess(name);
+
+            assert_eq!(guess.column, column, "{name}");
+            assert!(!guess.may_be_consent, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_may_mean_consent_is_not_silently_a_property() {
+        for name in [
+            "Status",
+            "UNSUB_TIME",
+            "Email Marketing Consent",
+            "opt-in date",
+            "do not email",
+        ] {
+            assert!(guess(name).may_be_consent, "{name}");
+        }
+        for name in [
+            "subscription_plan",
+            "property:status",
+            "Country",
+            "Newsletter source",
+        ] {
+            assert!(!guess(name).may_be_consent, "{name}");
+        }
+    }
+}

@@ -1,0 +1,312 @@
+use std::fmt;
+use std::io::Read;
+use std::iter::FusedIterator;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::CsvInput;
+use super::columns::{Column, Mapping};
+use super::consent::Consent;
+use super::text::{Problem, Record, Records, unescape};
+use crate::Error;
+use crate::contacts::{NewContact, OnConflict, Properties, PropertyValue};
+use crate::import::row::{ImportRow, OptOut};
+
+/// The rows of a CSV file, for [`Contacts::import`](crate::contacts::Contacts::import).
+///
+/// [`CsvInput`](crate::import::CsvInput) says which files can be read and what their columns mean, and lets you change it.
+///
+/// - A row has the line on which it begins, as an editor shows it, and its cells as they are in the file.
+/// - White space around a cell is removed. Empty cells are not sent. Blank lines and rows with only empty cells are
+///   skipped.
+/// - A row that cannot be read becomes an [`ImportRow::unreadable`] with its line and cells, and the next row is
+///   read: if it has too few or too many cells, invalid UTF-8, no address, or a consent cell that is not understood.
+///   Nobody is subscribed because of a typing error. A row of more than 1 MiB is unreadable too, and has no cells.
+/// - If a quote is never closed, or the file itself cannot be read to its end, the last row is unreadable and says
+///   so. The import applies the rows before it, and then ends with an [`ImportError`](crate::import::ImportError).
+/// - The rejects of an earlier import are recognized: their first four columns are left out, and so is the
+///   apostrophe in front of what looks like a formula. A row that still contains U+FFFD, which stands for
+///   bytes that were not UTF-8, is unreadable.
+///
+/// The memory it needs does not depend on the size of the file.
+///
+/// # Example: import a file
+///
+/// ```no_run
+/// # async fn run(contacts: audience::contacts::Contacts) -> Result<(), audience::Error> {
+/// use audience::import::CsvRows;
+///
+/// let report = contacts.import(CsvRows::open("contacts.csv")?).await?;
+/// println!("{report}");
+/// # Ok(()) }
+/// ```
+#[must_use = "rows are read as they are iterated over"]
+pub struct CsvRows {
+    records: Records,
+    mapping: Mapping,
+    columns: Arc<[String]>,
+    on_conflict: Option<OnConflict>,
+    has_failed: bool,
+}
+
+impl CsvRows {
+    /// Opens a file, and guesses what its columns mean. Use [`CsvInput`] to change that.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`CsvInput::open`] and [`CsvInput::rows`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        CsvInput::open(path)?.rows()
+    }
+
+    /// Reads the header, and guesses what the columns mean. Use [`CsvInput`] to change that.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`CsvInput::new`] and [`CsvInput::rows`].
+    ///
+    /// # Example: a file in memory
+    ///
+    /// ```
+    /// use audience::contacts::NewContact;
+    /// use audience::import::{CsvRows, ImportRow};
+    ///
+    /// let rows = CsvRows::new("email,seats\nada@example.com,3\n".as_bytes())?;
+    ///
+    /// let contacts: Vec<_> = rows.filter_map(|row| row.contact().cloned()).collect();
+    /// assert_eq!(contacts, [NewContact::new("ada@example.com").property("seats", 3)]);
+    /// # Ok::<(), audience::Error>(())
+    /// ```
+    pub fn new(reader: impl Read + Send + 'static) -> Result<Self, Error> {
+        CsvInput::new(reader)?.rows()
+    }
+
+    pub(super) fn from_input(
+        mut records: Records,
+        mapping: Mapping,
+        on_conflict: Option<OnConflict>,
+    ) -> Self {
+        records.begin();
+        Self {
+            records,
+            columns: mapping.names.clone().into(),
+            mapping,
+            on_conflict,
+            has_failed: false,
+        }
+    }
+
+    /// Reads the next record that is not blank.
+    fn next_record(&mut self) -> std::io::Result<Option<Record>> {
+        loop {
+            let record = self.records.next()?;
+            let is_blank = |record: &Record| {
+                let mut cells = record.cells.iter();
+                record.problem.is_none() && cells.all(|cell| cell.trim_ascii().is_empty())
+            };
+            match record {
+                Some(record) if is_blank(&record) => {}
+                record => return Ok(record),
+            }
+        }
+    }
+
+    fn convert(&self, record: &Record) -> ImportRow {
+        let (cells, is_utf8) = texts(&self.mapping, &record.cells);
+        let is_damaged = self.mapping.is_rejects()
+            && cells
+                .iter()
+                .any(|cell| cell.contains(char::REPLACEMENT_CHARACTER));
+        let row = if let Some(problem) = record.problem {
+            match problem {
+                Problem::TooLong => Err(problem.text().to_owned()),
+                Problem::UnclosedQuote => Ok(ImportRow::cut_off(problem.text())),
+            }
+        } else if !is_utf8 {
+            Err("the row is not UTF-8; save the file in UTF-8".to_owned())
+        } else if is_damaged {
+            Err("a cell contains U+FFFD in place of bytes that were not UTF-8".to_owned())
+        } else {
+            to_row(&self.mapping, self.on_conflict, &cells)
+        };
+        row.unwrap_or_else(ImportRow::unreadable)
+            .line(record.line)
+            .input(cells)
+            .input_columns(self.columns.clone())
+    }
+}
+
+impl Iterator for CsvRows {
+    type Item = ImportRow;
+
+    fn next(&mut self) -> Option<ImportRow> {
+        if self.has_failed {
+            return None;
+        }
+        match self.next_record() {
+            Ok(record) => record.map(|record| self.convert(&record)),
+            Err(error) => {
+                self.has_failed = true;
+                let reason = format!("the file could not be read from here on: {error}");
+                let row = ImportRow::cut_off(reason).line(self.records.line());
+                let no_cells: [String; 0] = [];
+                Some(row.input(no_cells).input_columns(self.columns.clone()))
+            }
+        }
+    }
+
+    /// Counts the rows without converting them.
+    fn count(mut self) -> usize {
+        let mut count = 0;
+        loop {
+            match self.next_record() {
+                Ok(Some(_)) => count += 1,
+                Ok(None) => return count,
+                Err(_) => return count + 1,
+            }
+        }
+    }
+}
+
+impl FusedIterator for CsvRows {}
+
+impl fmt::Debug for CsvRows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CsvRows")
+            .field("columns", &self.mapping.columns().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns the cells as text, without the leading ones of rejects, and whether all of them were UTF-8.
+fn texts(mapping: &Mapping, cells: &[Vec<u8>]) -> (Vec<String>, bool) {
+    let cells = cells.get(mapping.leading..).unwrap_or_default();
+    let is_utf8 = cells.iter().all(|cell| std::str::from_utf8(cell).is_ok());
+    let texts = cells.iter().map(|cell| {
+        let text = String::from_utf8_lossy(cell);
+        match mapping.is_rejects() {
+            true => unescape(&text).to_owned(),
+            false => text.into_owned(),
+        }
+    });
+    (texts.collect(), is_utf8)
+}
+
+/// Converts a row.
+///
+/// # Errors
+///
+/// Why it cannot be read. The text contains no cell.
+fn to_row(
+    mapping: &Mapping,
+    on_conflict: Option<OnConflict>,
+    cells: &[String],
+) -> Result<ImportRow, String> {
+    let (found, expected) = (cells.len(), mapping.names.len());
+    if found != expected {
+        return Err(format!(
+            "the row has {found} cells, but the file has {expected} columns"
+        ));
+    }
+    let mut columns = mapping.columns().zip(cells);
+    let email = columns.find(|((_, column), _)| **column == Column::Email);
+    let email = email.map(|(_, cell)| cell.trim()).unwrap_or_default();
+    if email.is_empty() {
+        return Err("the row has no address".to_owned());
+    }
+    let mut contact = NewContact::new(email).on_conflict(on_conflict);
+    let mut consent = Consent::default();
+    let mut key = None;
+    for ((name, column), cell) in mapping.columns().zip(cells) {
+        let cell = cell.trim();
+        let failed = |problem| format!("column {name:?}: {problem}");
+        if column.is_consent() {
+            consent.add(column, cell).map_err(failed)?;
+            continue;
+        }
+        if cell.is_empty() {
+            continue;
+        }
+        match column {
+            Column::Key => key = Some(cell),
+            column => contact = set(contact, column, cell).map_err(failed)?,
+        }
+    }
+    let opt_outs = consent.opt_outs().map_err(str::to_owned)?;
+    let row = ImportRow::new(contact);
+    let row = key.into_iter().fold(row, ImportRow::key);
+    Ok(opt_outs
+        .into_iter()
+        .fold(row, |row, opt_out: OptOut| row.opt_out(opt_out)))
+}
+
+fn set(contact: NewContact, column: &Column, cell: &str) -> Result<NewContact, &'static str> {
+    Ok(match column {
+        Column::FirstName => contact.first_name(cell),
+        Column::LastName => contact.last_name(cell),
+        Column::Property(name) => contact.property(name, number_or_text(cell)),
+        Column::Properties => {
+            let properties: Properties =
+                serde_json::from_str(cell).map_err(|_| "the cell is not a JSON object")?;
+            // An empty map clears the properties of an existing contact, so it is sent, too.
+            let contact = match contact.members().properties {
+                None => contact.properties(Properties::new()),
+                Some(_) => contact,
+            };
+            let all = properties.into_iter();
+            all.fold(contact, |contact, (name, value)| {
+                contact.property(name, value)
+            })
+        }
+        Column::OnConflict => contact.on_conflict(match cell.to_lowercase().as_str() {
+            "upsert" => OnConflict::Upsert,
+            "skip" => OnConflict::Skip,
+            "error" => OnConflict::Error,
+            _ => return Err("the cell is neither upsert nor skip nor error"),
+        }),
+        _ => contact,
+    })
+}
+
+/// Returns a number only if it prints exactly as the cell. Postcodes, phone numbers and long ids stay text.
+fn number_or_text(cell: &str) -> PropertyValue {
+    serde_json::from_str::<serde_json::Number>(cell)
+        .ok()
+        .filter(|number| number.to_string() == cell)
+        .map_or_else(|| cell.into(), PropertyValue::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_cells_that_a_number_prints_as_are_numbers() {
+        for (cell, number) in [
+            ("3", json!(3)),
+            ("-7", json!(-7)),
+            ("0.5", json!(0.5)),
+            (
+                "18446744073709551615",
+                json!(18_446_744_073_709_551_615_u64),
+            ),
+        ] {
+            assert_eq!(serde_json::to_value(number_or_text(cell)).unwrap(), number);
+        }
+        for text in [
+            "01067",
+            "+49",
+            "1e5",
+            "1.50",
+            "1,5",
+            "12345678901234567890123",
+            "NaN",
+            "-",
+            "٣",
+        ] {
+            assert_eq!(number_or_text(text), PropertyValue::from(text));
+        }
+    }
+}
