@@ -199,8 +199,10 @@ fn guess_delimiter(records: &mut Records) -> Result<u8, Error> {
         let header = records.header(delimiter).map_err(unreadable)?;
         let cells = header.map_or_else(Vec::new, |header| header.cells);
         let has_address = Mapping::guess(&cells).is_ok_and(|mapping| mapping.has_address());
-        if (has_address, cells.len()) > best.0 {
-            best = ((has_address, cells.len()), delimiter);
+        // A header with a problem counts as one cell, so that the problem is reported.
+        let found = (has_address, cells.len().max(1));
+        if found > best.0 {
+            best = (found, delimiter);
         }
     }
     Ok(best.1)
