@@ -13,18 +13,19 @@
 #![expect(clippy::print_stdout, reason = "an example prints what it does")]
 
 mod inbox_store;
+mod support;
 
 use std::error::Error;
 use std::time::SystemTime;
 
 use audience::inbox::{Attempt, Inbox, Receipt};
-use audience::webhooks::axum::SignedEvent;
-use audience::webhooks::{Event, EventType, Signer, Verifier};
+use audience::webhooks::{Event, EventType, Signer, VerifiedEvent, Verifier};
 use axum::Router;
 use axum::extract::{FromRef, State};
 use axum::routing::post;
 use clap::{Parser, Subcommand};
 use inbox_store::StoreArguments;
+use support::{ENVIRONMENT, verifier_from_env};
 use tokio::net::TcpListener;
 
 /// Accept events in one process, and handle them in another
@@ -63,11 +64,6 @@ enum Command {
     },
 }
 
-const ENVIRONMENT: &str = "\
-Environment, needed by `receive`:
-  AUDIENCE_WEBHOOK_SECRET         Signing secret of the endpoint
-  AUDIENCE_WEBHOOK_SECRET_<NAME>  Further secrets, while one is replaced";
-
 #[derive(Clone, FromRef)]
 struct App {
     verifier: Verifier,
@@ -75,7 +71,7 @@ struct App {
 }
 
 /// Stores a verified delivery. The service need not deliver it again, whatever becomes of this process.
-async fn hook(State(app): State<App>, delivery: SignedEvent) -> Receipt {
+async fn hook(State(app): State<App>, delivery: VerifiedEvent) -> Receipt {
     app.inbox.accept(delivery).await
 }
 
@@ -95,7 +91,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     match Arguments::parse().command {
         Some(Command::Receive { port, store }) => {
             let app = App {
-                verifier: Verifier::from_env()?,
+                verifier: verifier_from_env()?,
                 inbox: store.open(false).await?.build()?,
             };
             receive(port, app).await
@@ -159,7 +155,7 @@ async fn run_demo() -> Result<(), Box<dyn Error>> {
         );
         let headers = signer.sign(&EventType::Sent, SystemTime::now(), &body);
 
-        let receipt = inbox.accept(verifier.signed_event(&headers, body)?).await;
+        let receipt = inbox.accept(verifier.verify_event(&headers, body)?).await;
 
         println!("{id}: {} {}", receipt.status(), receipt.name());
     }

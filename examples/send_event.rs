@@ -21,8 +21,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use audience::Timestamp;
-use audience::webhooks::axum::SignedEvent;
-use audience::webhooks::{EventType, Signer, Verifier};
+use audience::webhooks::{EventType, Signer, VerifiedEvent, Verifier};
 use axum::Router;
 use axum::routing::post;
 use clap::{Args, CommandFactory, Parser};
@@ -208,7 +207,7 @@ fn new_id(now: SystemTime) -> String {
 
 /// Starts an endpoint and posts one event of each type to it.
 async fn run_demo() -> Result<(), Box<dyn Error>> {
-    async fn hook(event: SignedEvent) {
+    async fn hook(event: VerifiedEvent) {
         println!("the endpoint received {}", event.event_type());
     }
 

@@ -13,6 +13,7 @@
 #![expect(clippy::print_stdout, reason = "an example prints what it does")]
 
 mod inbox_store;
+mod support;
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -20,13 +21,13 @@ use std::time::{Duration, SystemTime};
 
 use actix_web::{App, HttpServer, web};
 use audience::inbox::{Inbox, Receipt};
-use audience::webhooks::actix::SignedEvent;
-use audience::webhooks::{Event, EventData, EventType, Signer, Verifier};
+use audience::webhooks::{Event, EventData, EventType, Signer, VerifiedEvent, Verifier};
 use clap::Parser;
 use http::{HeaderMap, StatusCode};
 use inbox_store::StoreArguments;
+use support::{ENVIRONMENT, verifier_from_env};
 
-/// How long a connection may take to send the headers of a request. `SignedEvent` limits the time of the body.
+/// How long a connection may take to send the headers of a request. `VerifiedEvent` limits the time of the body.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 const DEMO_SECRET: &str = "the secret of this demo";
 
@@ -41,13 +42,8 @@ struct Arguments {
     store: StoreArguments,
 }
 
-const ENVIRONMENT: &str = "\
-Environment, needed with --port:
-  AUDIENCE_WEBHOOK_SECRET         Signing secret of the endpoint
-  AUDIENCE_WEBHOOK_SECRET_<NAME>  Further secrets, while one is replaced";
-
 /// Runs only for verified deliveries: the extractor rejects all others.
-async fn hook(inbox: web::Data<Inbox>, delivery: SignedEvent) -> Receipt {
+async fn hook(inbox: web::Data<Inbox>, delivery: VerifiedEvent) -> Receipt {
     let handler = |event, _attempt| async move { handle(&event) };
     inbox.handle(delivery, handler).await
 }
@@ -66,7 +62,7 @@ fn handle(event: &Event) -> Result<(), std::io::Error> {
 async fn main() -> Result<(), Box<dyn Error>> {
     let Arguments { port, store } = Arguments::parse();
     let verifier = match port {
-        Some(_) => Verifier::from_env()?,
+        Some(_) => verifier_from_env()?,
         None => Verifier::new(DEMO_SECRET)?,
     };
     let inbox = store.open(port.is_none()).await?.build()?;

@@ -13,14 +13,14 @@
 #![expect(clippy::print_stdout, reason = "an example prints what it does")]
 
 mod inbox_store;
+mod support;
 
 use std::error::Error;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
 use audience::inbox::{Inbox, Receipt};
-use audience::webhooks::axum::SignedEvent;
-use audience::webhooks::{Event, EventData, EventType, Signer, Verifier};
+use audience::webhooks::{Event, EventData, EventType, Signer, VerifiedEvent, Verifier};
 use axum::Router;
 use axum::extract::{FromRef, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -31,10 +31,11 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use inbox_store::StoreArguments;
+use support::{ENVIRONMENT, verifier_from_env};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-/// How long a connection may take to send the headers of a request. `SignedEvent` limits the time of the body.
+/// How long a connection may take to send the headers of a request. `VerifiedEvent` limits the time of the body.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 const DEMO_SECRET: &str = "the secret of this demo";
 
@@ -49,11 +50,6 @@ struct Arguments {
     store: StoreArguments,
 }
 
-const ENVIRONMENT: &str = "\
-Environment, needed with --port:
-  AUDIENCE_WEBHOOK_SECRET         Signing secret of the endpoint
-  AUDIENCE_WEBHOOK_SECRET_<NAME>  Further secrets, while one is replaced";
-
 #[derive(Clone, FromRef)]
 struct App {
     verifier: Verifier,
@@ -61,7 +57,7 @@ struct App {
 }
 
 /// Runs only for verified deliveries: the extractor rejects all others.
-async fn hook(State(app): State<App>, delivery: SignedEvent) -> Receipt {
+async fn hook(State(app): State<App>, delivery: VerifiedEvent) -> Receipt {
     let handler = |event, _attempt| async move { handle(&event) };
     app.inbox.handle(delivery, handler).await
 }
@@ -80,7 +76,7 @@ fn handle(event: &Event) -> Result<(), std::io::Error> {
 async fn main() -> Result<(), Box<dyn Error>> {
     let Arguments { port, store } = Arguments::parse();
     let verifier = match port {
-        Some(_) => Verifier::from_env()?,
+        Some(_) => verifier_from_env()?,
         None => Verifier::new(DEMO_SECRET)?,
     };
     let inbox = store.open(port.is_none()).await?.build()?;

@@ -11,6 +11,8 @@
 //! service repeats a delivery (interface section 6.5), each event is counted once.
 #![expect(clippy::print_stdout, reason = "an example prints what it does")]
 
+mod support;
+
 use std::error::Error;
 use std::future::IntoFuture;
 use std::net::SocketAddr;
@@ -20,13 +22,15 @@ use std::time::SystemTime;
 use audience::Timestamp;
 use audience::inbox::SqliteStore;
 use audience::inbox::rusqlite::{self, Transaction};
-use audience::webhooks::axum::SignedEvent;
-use audience::webhooks::{BounceType, Event, EventData, EventType, MailEvent, Signer, Verifier};
+use audience::webhooks::{
+    BounceType, Event, EventData, EventType, MailEvent, Signer, VerifiedEvent, Verifier,
+};
 use axum::Router;
 use axum::extract::{FromRef, State};
 use axum::http::StatusCode;
 use axum::routing::post;
 use clap::Parser;
+use support::{ENVIRONMENT, verifier_from_env};
 use tokio::net::TcpListener;
 
 const DEMO_SECRET: &str = "the secret of this demo";
@@ -46,7 +50,7 @@ struct App {
 }
 
 /// Runs only for verified deliveries: the extractor rejects all others.
-async fn hook(State(store): State<SqliteStore>, delivery: SignedEvent) -> StatusCode {
+async fn hook(State(store): State<SqliteStore>, delivery: VerifiedEvent) -> StatusCode {
     store.handle_in("main", delivery, mark).await.status()
 }
 
@@ -77,16 +81,11 @@ struct Arguments {
     database: Option<PathBuf>,
 }
 
-const ENVIRONMENT: &str = "\
-Environment, needed with --port:
-  AUDIENCE_WEBHOOK_SECRET         Signing secret of the endpoint
-  AUDIENCE_WEBHOOK_SECRET_<NAME>  Further secrets, while one is replaced";
-
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let Arguments { port, database } = Arguments::parse();
     let verifier = match port {
-        Some(_) => Verifier::from_env()?,
+        Some(_) => verifier_from_env()?,
         None => Verifier::new(DEMO_SECRET)?,
     };
     let store = match database {

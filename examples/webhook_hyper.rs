@@ -12,6 +12,8 @@
 //! responds at once, and the worker handles each event once.
 #![expect(clippy::print_stdout, reason = "an example prints what it does")]
 
+mod support;
+
 use std::convert::Infallible;
 use std::error::Error;
 use std::net::SocketAddr;
@@ -19,8 +21,8 @@ use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
 use audience::inbox::{Attempt, Inbox, MemoryStore};
-use audience::webhooks::tower::{BytesBody, SignedEvent, VerifyLayer};
-use audience::webhooks::{Event, EventType, Signer, Verifier};
+use audience::webhooks::tower::{BytesBody, VerifyLayer};
+use audience::webhooks::{Event, EventType, Signer, VerifiedEvent, Verifier};
 use clap::Parser;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -28,6 +30,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use support::{ENVIRONMENT, verifier_from_env};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tower::{Service, ServiceExt, service_fn};
@@ -45,16 +48,11 @@ struct Arguments {
     port: Option<u16>,
 }
 
-const ENVIRONMENT: &str = "\
-Environment, needed with --port:
-  AUDIENCE_WEBHOOK_SECRET         Signing secret of the endpoint
-  AUDIENCE_WEBHOOK_SECRET_<NAME>  Further secrets, while one is replaced";
-
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let port = Arguments::parse().port;
     let verifier = match port {
-        Some(_) => Verifier::from_env()?,
+        Some(_) => verifier_from_env()?,
         None => Verifier::new(DEMO_SECRET)?,
     };
     let listener = TcpListener::bind(("127.0.0.1", port.unwrap_or(0))).await?;
@@ -67,7 +65,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let stopped = async { stop.await.unwrap_or_default() };
     let worker = tokio::spawn(inbox.worker(handle).run_until(stopped));
     let accepting = inbox.clone();
-    let hook = VerifyLayer::new(verifier).handler(move |delivery: SignedEvent| {
+    let hook = VerifyLayer::new(verifier).handler(move |delivery: VerifiedEvent| {
         let inbox = accepting.clone();
         async move { inbox.accept(delivery).await }
     });

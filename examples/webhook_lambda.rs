@@ -13,36 +13,35 @@
 //! deliver an event more than once (interface section 6.5).
 #![expect(clippy::print_stdout, reason = "an example prints what it does")]
 
+mod support;
+
 use std::env;
 use std::error::Error;
 use std::time::SystemTime;
 
-use audience::webhooks::tower::{SignedEvent, VerifyLayer};
-use audience::webhooks::{EventType, Signer, Verifier};
+use audience::webhooks::tower::VerifyLayer;
+use audience::webhooks::{EventType, Signer, VerifiedEvent, Verifier};
 use clap::Parser;
 use lambda_http::http::{HeaderMap, StatusCode};
 use lambda_http::{Body, Request};
 use serde_json::json;
+use support::{ENVIRONMENT, verifier_from_env};
 use tower::ServiceExt;
 
 const DEMO_SECRET: &str = "the secret of this demo";
 
 /// A webhook endpoint as an AWS Lambda function, as a starting point for your own
+///
+/// Without AWS_LAMBDA_RUNTIME_API, which Lambda sets, the program calls its function three times and exits.
 #[derive(Parser)]
 #[command(name = "webhook_lambda", after_help = ENVIRONMENT)]
 struct Arguments {}
-
-const ENVIRONMENT: &str = "\
-Environment:
-  AWS_LAMBDA_RUNTIME_API          Set on Lambda. Without it, the program calls its function three times and exits
-  AUDIENCE_WEBHOOK_SECRET         Signing secret of the endpoint, needed on Lambda
-  AUDIENCE_WEBHOOK_SECRET_<NAME>  Further secrets, while one is replaced";
 
 /// Runs only for verified deliveries: the layer refuses all others.
 ///
 /// Lambda stops the function after the response. So store the event before you respond, in a table whose
 /// key is the event's id: that also drops an event that was received before. Handle it in another function.
-async fn hook(delivery: SignedEvent) -> StatusCode {
+async fn hook(delivery: VerifiedEvent) -> StatusCode {
     match delivery.mail() {
         Some(mail) if mail.is_permanent_bounce() => {
             println!("{}: stop sending to {}", delivery.id, mail.to);
@@ -56,7 +55,7 @@ async fn hook(delivery: SignedEvent) -> StatusCode {
 async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     Arguments::parse();
     if env::var_os("AWS_LAMBDA_RUNTIME_API").is_some() {
-        let verifier = Verifier::from_env()?;
+        let verifier = verifier_from_env()?;
         return lambda_http::run(VerifyLayer::new(verifier).handler(hook)).await;
     }
 

@@ -152,10 +152,8 @@ mod properties;
 pub mod raw;
 #[cfg(feature = "client")]
 pub mod rule;
-#[cfg(feature = "client")]
-mod secret;
 #[cfg(any(feature = "client", feature = "webhooks"))]
-mod secret_text;
+mod secret;
 #[cfg(any(feature = "client", feature = "webhooks"))]
 mod string_enum;
 #[cfg(any(feature = "client", feature = "webhooks"))]
@@ -172,6 +170,8 @@ pub use client::{Auth, Client, ClientBuilder, RetryPolicy};
 pub use error::{ApiError, Error, ErrorCode, ErrorKind, Outcome};
 #[cfg(feature = "client")]
 pub use http::{Method, StatusCode};
+#[cfg(any(feature = "client", feature = "webhooks"))]
+pub use secret::ConfigError;
 #[cfg(any(feature = "client", feature = "webhooks"))]
 pub use timestamp::{Timestamp, TimestampError};
 

@@ -1,9 +1,82 @@
+//! Keys and signing secrets, and the error for settings that cannot be used.
+
+use std::borrow::Cow;
 use std::fmt;
 
+/// A setting that cannot be used, such as an empty signing secret.
+///
+/// The text says which setting is invalid and what to do about it. It never contains a secret. The
+/// `Debug` text contains the same sentence, for a `main` that returns the error.
+///
+/// # Example: a secret that was never filled in
+///
+/// ```
+/// # #[cfg(feature = "webhooks")] {
+/// use audience::webhooks::Verifier;
+///
+/// let error = Verifier::new("<SIGNING_SECRET>").unwrap_err();
+///
+/// assert_eq!(
+///     error.to_string(),
+///     r#"the signing secret "default" is a placeholder; replace it with the real one"#
+/// );
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ConfigError(Cow<'static, str>);
+
+impl ConfigError {
+    pub(crate) fn new(text: impl Into<Cow<'static, str>>) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ConfigError({self})")
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Refuses a key or signing secret that was never filled in. `what` names it in the error's text.
+pub(crate) fn check_secret(what: &str, secret: &[u8]) -> Result<(), ConfigError> {
+    // Control characters are what a badly read file leaves behind: newlines and NULs. HMAC pads a secret
+    // with NULs, so a secret of NULs is the empty secret. In bytes that are not text, any value is right.
+    let Ok(text) = str::from_utf8(secret) else {
+        return Ok(());
+    };
+    let problem = if text.is_empty() {
+        "is empty"
+    } else if trim(text).is_empty() {
+        "is blank"
+    } else if text.contains(char::is_control) {
+        "contains a control character, such as a newline or a NUL; remove it"
+    } else if text.starts_with('<') && text.ends_with('>') {
+        "is a placeholder; replace it with the real one"
+    } else {
+        return Ok(());
+    };
+    Err(ConfigError::new(format!("{what} {problem}")))
+}
+
+/// Returns the text without white space, byte-order marks and zero-width spaces around it.
+pub(crate) fn trim(text: &str) -> &str {
+    text.trim_matches(|c: char| c.is_whitespace() || matches!(c, '\u{feff}' | '\u{200b}'))
+}
+
 /// Text that `Debug` never prints, such as an API key. Its memory is zeroed on drop.
+#[cfg(feature = "client")]
 #[derive(Clone)]
 pub(crate) struct Secret(String);
 
+#[cfg(feature = "client")]
 impl Secret {
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self(text.into())
@@ -15,12 +88,14 @@ impl Secret {
     }
 }
 
+#[cfg(feature = "client")]
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("<secret>")
     }
 }
 
+#[cfg(feature = "client")]
 impl Drop for Secret {
     fn drop(&mut self) {
         zeroize::Zeroize::zeroize(&mut self.0);
@@ -32,6 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg(feature = "client")]
     fn debug_does_not_print_the_secret() {
         let secret = Secret::new("k-12345");
 
@@ -40,5 +116,62 @@ mod tests {
             "<secret> <secret>"
         );
         assert_eq!(secret.expose(), "k-12345");
+    }
+
+    #[test]
+    fn usable_secrets_are_accepted() {
+        for secret in [
+            "signing secret",
+            "secret",
+            "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+            "6Jm0nFq2pXvZk4Tt",
+            "changeme",
+            "<key",
+            "key>",
+            " key",
+            "ключ",
+        ] {
+            assert!(check_secret("it", secret.as_bytes()).is_ok(), "{secret:?}");
+        }
+        assert!(check_secret("it", b"\xff\xfe\x20\n\0").is_ok());
+    }
+
+    #[test]
+    fn unusable_secrets_are_refused_with_the_reason() {
+        for (secret, problem) in [
+            ("", "is empty"),
+            (" ", "is blank"),
+            ("\t\r\n", "is blank"),
+            ("\u{a0}", "is blank"),
+            ("\u{feff}", "is blank"),
+            ("key\n", "contains a control character"),
+            ("\0", "contains a control character"),
+            ("\0\0\0\0", "contains a control character"),
+            ("key\0", "contains a control character"),
+            ("pass\0word", "contains a control character"),
+            ("key\u{85}", "contains a control character"),
+            ("<SIGNING_SECRET>", "is a placeholder"),
+            ("<your secret>", "is a placeholder"),
+            ("<>", "is a placeholder"),
+        ] {
+            let error = check_secret("it", secret.as_bytes()).unwrap_err();
+
+            let text = error.to_string();
+            assert!(
+                text.starts_with(&format!("it {problem}")),
+                "{secret:?}: {text}"
+            );
+            assert!(!text.contains("key"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_debug_text_says_what_is_wrong_and_what_to_do() {
+        let error = check_secret("the signing secret \"main\"", b"<x>").unwrap_err();
+
+        assert_eq!(
+            format!("{error:?}"),
+            r#"ConfigError(the signing secret "main" is a placeholder; replace it with the real one)"#
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use audience::webhooks::{EventId, EventType, SignedEvent, Signer, Verifier};
+use audience::webhooks::{EventId, EventType, Signer, VerifiedEvent, Verifier};
 use http::HeaderMap;
 
 pub(crate) const SECRET: &str = "6Jm0nFq2pXvZk4Tt";
@@ -33,12 +33,12 @@ pub(crate) fn request() -> (HeaderMap, String) {
 }
 
 /// Returns verified deliveries of different events.
-pub(crate) fn verified(count: u32) -> Vec<SignedEvent> {
+pub(crate) fn verified(count: u32) -> Vec<VerifiedEvent> {
     let verifier = Verifier::new(SECRET).unwrap();
     (0..count)
         .map(|_| {
             let (headers, body) = request();
-            verifier.signed_event(&headers, body).unwrap()
+            verifier.verify_event(&headers, body).unwrap()
         })
         .collect()
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use audience::inbox::{Inbox, Receipt};
-use audience::webhooks::{SignedEvent, Verifier};
+use audience::webhooks::{VerifiedEvent, Verifier};
 use axum::Router;
 use axum::extract::{FromRef, State};
 use axum::http::StatusCode;
@@ -33,7 +33,7 @@ pub(crate) async fn measure(places: &mut Places) {
     println!("| store | p50 ms | p99 ms | longest ms |\n|---|--:|--:|--:|");
     let verifier = Verifier::new(SECRET).unwrap();
     let only_verified = Router::new()
-        .route("/hook", post(async |_: SignedEvent| StatusCode::OK))
+        .route("/hook", post(async |_: VerifiedEvent| StatusCode::OK))
         .with_state(verifier.clone());
     print_row("none, verified only", only_verified).await;
     for kind in places.kinds() {
@@ -55,7 +55,7 @@ pub(crate) async fn measure(places: &mut Places) {
     println!();
 }
 
-async fn hook(State(inbox): State<Inbox>, delivery: SignedEvent) -> Receipt {
+async fn hook(State(inbox): State<Inbox>, delivery: VerifiedEvent) -> Receipt {
     inbox.accept(delivery).await
 }
 

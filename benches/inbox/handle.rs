@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use audience::inbox::{Attempt, Inbox, MemoryStore, Receipt};
-use audience::webhooks::{Event, SignedEvent};
+use audience::webhooks::{Event, VerifiedEvent};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::deliveries::verified;
@@ -54,7 +54,7 @@ fn times(runtime: &Runtime) -> [Times; 2] {
     [by_inbox, directly].map(Times::of)
 }
 
-async fn handle_all(deliveries: Vec<SignedEvent>) -> Duration {
+async fn handle_all(deliveries: Vec<VerifiedEvent>) -> Duration {
     let store = MemoryStore::new().capacity(deliveries.len());
     let inbox = Inbox::builder(store).build().unwrap();
     let start = Instant::now();
@@ -64,7 +64,7 @@ async fn handle_all(deliveries: Vec<SignedEvent>) -> Duration {
     start.elapsed()
 }
 
-async fn call_all(deliveries: Vec<SignedEvent>) -> Duration {
+async fn call_all(deliveries: Vec<VerifiedEvent>) -> Duration {
     let start = Instant::now();
     for delivery in deliveries {
         let attempt = Attempt::new(1, 10);

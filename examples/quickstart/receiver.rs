@@ -6,8 +6,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use audience::webhooks::axum::SignedEvent;
-use audience::webhooks::{Clock, EventData, Verifier};
+use audience::webhooks::{Clock, EventData, VerifiedEvent, Verifier};
 use axum::Router;
 use axum::extract::{FromRef, State};
 use axum::http::StatusCode;
@@ -19,7 +18,7 @@ pub(crate) struct Receiver {
     inbox: Arc<Inbox>,
 }
 
-/// The state of the handler. The extractor [`SignedEvent`] takes the verifier from it.
+/// The state of the handler. The extractor [`VerifiedEvent`] takes the verifier from it.
 #[derive(Clone, FromRef)]
 struct App {
     verifier: Verifier,
@@ -66,7 +65,7 @@ impl Receiver {
 }
 
 /// Runs only for verified deliveries: the extractor rejects all others.
-async fn hook(State(inbox): State<Arc<Inbox>>, event: SignedEvent) -> StatusCode {
+async fn hook(State(inbox): State<Arc<Inbox>>, event: VerifiedEvent) -> StatusCode {
     let text = match &event.data {
         EventData::Bounced(_) if inbox.bounces.fetch_add(1, Ordering::Relaxed) < 2 => {
             return StatusCode::SERVICE_UNAVAILABLE;

@@ -2,8 +2,7 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 
 use super::request::is_set_by_http;
 use crate::Error;
-use crate::secret::Secret;
-use crate::secret_text::{is_placeholder, trim};
+use crate::secret::{ConfigError, Secret, check_secret, trim};
 
 /// How the key is presented on each request. The interface document does not say how (section 5).
 ///
@@ -42,7 +41,7 @@ impl Auth {
     /// Returns the header that presents this key.
     pub(super) fn to_header(&self, key: &Secret) -> Result<(HeaderName, HeaderValue), Error> {
         let key = key.expose();
-        check_key(key).map_err(Error::config)?;
+        check_key(key).map_err(|problem| Error::config(problem.to_string()))?;
         let (name, value) = match &self.0 {
             Scheme::Bearer => (AUTHORIZATION, Secret::new(format!("Bearer {key}"))),
             Scheme::Header(name) => {
@@ -67,23 +66,20 @@ impl Auth {
 }
 
 /// Refuses text that cannot be a real key, and says why. The service would respond 401.
-fn check_key(key: &str) -> Result<(), &'static str> {
+fn check_key(key: &str) -> Result<(), ConfigError> {
     let starts_with_bearer = key
         .split_once(char::is_whitespace)
         .is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-    if trim(key).is_empty() {
-        Err("the key is empty; pass the API key")
-    } else if trim(key) != key {
-        Err("the key has white space around it; trim it")
-    } else if starts_with_bearer {
-        Err("the key starts with `Bearer`; pass the key alone, because `Auth` adds the rest")
-    } else if is_placeholder(key) {
-        Err("the key is a placeholder; put the API key in its place")
-    } else if key.contains(char::is_whitespace) {
-        Err("the key contains white space; remove it")
-    } else {
-        Ok(())
+    if starts_with_bearer {
+        return Err(ConfigError::new(
+            "the key starts with `Bearer`; pass the key alone, because `Auth` adds the rest",
+        ));
     }
+    check_secret("the key", key.as_bytes())?;
+    if key.contains(char::is_whitespace) || trim(key) != key {
+        return Err(ConfigError::new("the key contains white space; remove it"));
+    }
+    Ok(())
 }
 
 impl Default for Auth {

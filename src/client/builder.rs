@@ -232,8 +232,8 @@ impl ClientBuilder {
     /// - the base URL is not an `http` or `https` URL, contains a user name, a password, a query or a
     ///   fragment, or would send the key in clear text to another machine (see
     ///   [`allow_http`](Self::allow_http));
-    /// - the key is empty, contains white space, starts with `Bearer`, is a placeholder such as
-    ///   `<API_KEY>` or `changeme`, or is not valid in a header;
+    /// - the key is empty, contains white space or control characters, starts with `Bearer`, is a placeholder
+    ///   such as `<API_KEY>`, or is not valid in a header;
     /// - the name of the key's header is not a valid header name, or the name of your program is not
     ///   valid in a header;
     /// - the base URL is `https` and neither feature `rustls` nor `native-tls` is on (unless an

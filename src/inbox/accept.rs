@@ -6,7 +6,7 @@ use super::inbox::Inbox;
 use super::receipt::Receipt;
 use super::store::{AcceptState, NewDelivery};
 use super::trace;
-use crate::webhooks::SignedEvent;
+use crate::webhooks::VerifiedEvent;
 
 impl Inbox {
     /// Stores a delivery for a [worker](Self::worker), and returns what to respond.
@@ -26,7 +26,7 @@ impl Inbox {
     /// # tokio::runtime::Runtime::new()?.block_on(async {
     /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
     /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
-    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.signed_event(&headers, body.to_vec())?;
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
     /// let inbox = Inbox::builder(MemoryStore::new()).build()?;
     ///
     /// assert_eq!(inbox.accept(delivery.clone()).await, Receipt::Accepted);
@@ -34,7 +34,7 @@ impl Inbox {
     /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub async fn accept(&self, delivery: SignedEvent) -> Receipt {
+    pub async fn accept(&self, delivery: VerifiedEvent) -> Receipt {
         let shared = &self.0;
         let arrived_at = delivery.arrived_at().unwrap_or_else(Instant::now);
         let accepted = shared.store.accept(NewDelivery {

@@ -10,7 +10,7 @@ use super::shared::Shared;
 use super::store::{ClaimState, HeldClaim, NewClaim, Release};
 use super::token::Token;
 use super::trace;
-use crate::webhooks::{EventId, SignedEvent};
+use crate::webhooks::{EventId, VerifiedEvent};
 
 /// What [`Inbox::claim`] found.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub struct Lease {
     is_counted: AtomicBool,
 }
 
-/// The event of a claim. An [`EventId`] claims by the id alone; a [`SignedEvent`] also notices if the id comes
+/// The event of a claim. An [`EventId`] claims by the id alone; a [`VerifiedEvent`] also notices if the id comes
 /// back with another body.
 #[derive(Clone, Copy, Debug)]
 pub struct ClaimedEvent<'a> {
@@ -55,8 +55,8 @@ impl<'a> From<&'a EventId> for ClaimedEvent<'a> {
     }
 }
 
-impl<'a> From<&'a SignedEvent> for ClaimedEvent<'a> {
-    fn from(delivery: &'a SignedEvent) -> Self {
+impl<'a> From<&'a VerifiedEvent> for ClaimedEvent<'a> {
+    fn from(delivery: &'a VerifiedEvent) -> Self {
         Self {
             id: &delivery.id,
             fingerprint: Some(Fingerprint::of(delivery.body())),
@@ -74,7 +74,7 @@ impl Inbox {
     ///
     /// - [`InboxError::Store`] if the store failed. Respond with 503.
     /// - [`InboxError::Conflict`] if the id was received before with another body, which is noticed if you
-    ///   claim with a [`SignedEvent`].
+    ///   claim with a [`VerifiedEvent`].
     ///
     /// # Panics
     ///

@@ -13,7 +13,7 @@ use super::shared::Shared;
 use super::store::{ClaimState, HeldClaim, NewClaim, Release};
 use super::token::Token;
 use super::trace;
-use crate::webhooks::{Event, SignedEvent};
+use crate::webhooks::{Event, VerifiedEvent};
 
 /// How many attempts the service makes (interface section 6.5).
 const ATTEMPTS_OF_THE_SERVICE: u32 = 10;
@@ -49,7 +49,7 @@ impl Inbox {
     /// # tokio::runtime::Runtime::new()?.block_on(async {
     /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
     /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
-    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.signed_event(&headers, body.to_vec())?;
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
     /// let inbox = Inbox::builder(MemoryStore::new()).build()?;
     ///
     /// let first = inbox.handle(delivery.clone(), |_, _| async { Err("the database is down") }).await;
@@ -60,7 +60,7 @@ impl Inbox {
     /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub async fn handle<F, Fut, E>(&self, delivery: SignedEvent, handler: F) -> Receipt
+    pub async fn handle<F, Fut, E>(&self, delivery: VerifiedEvent, handler: F) -> Receipt
     where
         F: FnOnce(Event, Attempt) -> Fut + Send + 'static,
         Fut: Future<Output = Result<(), E>> + Send + 'static,
@@ -91,7 +91,7 @@ impl Inbox {
 }
 
 impl Shared {
-    async fn claim_and_run<F, Fut, E>(&self, delivery: SignedEvent, handler: F) -> Receipt
+    async fn claim_and_run<F, Fut, E>(&self, delivery: VerifiedEvent, handler: F) -> Receipt
     where
         F: FnOnce(Event, Attempt) -> Fut,
         Fut: Future<Output = Result<(), E>>,

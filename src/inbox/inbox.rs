@@ -10,9 +10,9 @@ use super::shared::Shared;
 ///
 /// ```
 /// use audience::inbox::{Inbox, MemoryStore, Receipt};
-/// use audience::webhooks::{EventData, SignedEvent};
+/// use audience::webhooks::{EventData, VerifiedEvent};
 ///
-/// async fn receive(inbox: &Inbox, delivery: SignedEvent) -> Receipt {
+/// async fn receive(inbox: &Inbox, delivery: VerifiedEvent) -> Receipt {
 ///     inbox
 ///         .handle(delivery, |event, _attempt| async move {
 ///             if let EventData::Bounced(mail) = &event.data {

@@ -20,8 +20,7 @@
 //!
 //! ```
 //! use audience::inbox::{Inbox, MemoryStore, Receipt};
-//! use audience::webhooks::axum::SignedEvent;
-//! use audience::webhooks::{EventData, Verifier};
+//! use audience::webhooks::{EventData, VerifiedEvent, Verifier};
 //! use axum::extract::{FromRef, State};
 //! use axum::{Router, routing::post};
 //!
@@ -31,7 +30,7 @@
 //!     inbox: Inbox,
 //! }
 //!
-//! async fn hook(State(app): State<App>, delivery: SignedEvent) -> Receipt {
+//! async fn hook(State(app): State<App>, delivery: VerifiedEvent) -> Receipt {
 //!     app.inbox
 //!         .handle(delivery, |event, _attempt| async move {
 //!             if let EventData::Bounced(mail) = &event.data {
@@ -51,7 +50,7 @@
 //! ```
 //!
 //! A [`Receipt`] is also a response of actix-web and of `webhooks::tower::VerifyLayer::handler`. With any other
-//! server, verify with [`Verifier::signed_event`](crate::webhooks::Verifier::signed_event), and respond with
+//! server, verify with [`Verifier::verify_event`](crate::webhooks::Verifier::verify_event), and respond with
 //! [`Receipt::status`].
 //!
 //! # What the service is told

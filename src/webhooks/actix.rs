@@ -1,6 +1,6 @@
 //! Verified events as arguments of actix-web 4 handlers (feature `actix`).
 //!
-//! [`SignedEvent`] reads the request body itself, verifies it, and calls the handler only for genuine
+//! [`VerifiedEvent`] reads the request body itself, verifies it, and calls the handler only for genuine
 //! deliveries. It reads up to the verifier's [limit](super::VerifierBuilder::body_limit);
 //! `Content-Length` and `PayloadConfig` (default: 256 KiB) do not change that limit. All other
 //! requests are refused with a status (see [`Rejection`]) and an empty body.
@@ -37,10 +37,9 @@
 //!
 //! ```
 //! use actix_web::{App, HttpResponse, HttpServer, web};
-//! use audience::webhooks::actix::SignedEvent;
-//! use audience::webhooks::{EventData, Verifier};
+//! use audience::webhooks::{EventData, VerifiedEvent, Verifier};
 //!
-//! async fn hook(event: SignedEvent) -> HttpResponse {
+//! async fn hook(event: VerifiedEvent) -> HttpResponse {
 //!     if let EventData::Bounced(mail) = &event.data {
 //!         println!("{}: {} bounced", event.id, mail.email_id);
 //!     }
@@ -53,7 +52,7 @@
 //!         .app_data(web::Data::new(verifier.clone()))
 //!         .service(web::resource("/hook").route(web::post().to(hook)))
 //! });
-//! # Ok::<(), audience::webhooks::SecretError>(())
+//! # Ok::<(), audience::ConfigError>(())
 //! ```
 //!
 //! # Example: log why a delivery was refused
@@ -63,9 +62,9 @@
 //!
 //! ```
 //! use actix_web::{HttpResponse, dev::ServiceResponse};
-//! use audience::webhooks::actix::{Rejection, SignedEvent};
+//! use audience::webhooks::{Rejection, VerifiedEvent};
 //!
-//! async fn hook(delivery: Result<SignedEvent, Rejection>) -> Result<HttpResponse, Rejection> {
+//! async fn hook(delivery: Result<VerifiedEvent, Rejection>) -> Result<HttpResponse, Rejection> {
 //!     let event = delivery.inspect_err(|rejection| eprintln!("refused: {rejection}"))?;
 //!     println!("received {}", event.id);
 //!     Ok(HttpResponse::Ok().finish())
@@ -88,67 +87,11 @@ use actix_web::http::{StatusCode, Version};
 use actix_web::{FromRequest, HttpRequest, HttpResponse, ResponseError, web};
 
 use super::delivery_headers::DeliveryHeaders;
-use super::extractor::{IncomingBody, receive};
+use super::extractor::{IncomingBody, Rejection, receive};
+use super::verified_event::VerifiedEvent;
 use super::verifier::Verifier;
 
-/// A delivery that was verified before the handler is called. Use it as an argument of the handler.
-///
-/// # Example: store the raw delivery, pass the event on
-///
-/// ```
-/// use actix_web::HttpResponse;
-/// use audience::webhooks::Event;
-/// use audience::webhooks::actix::SignedEvent;
-/// # fn store(_: &str, _: &[u8]) {}
-/// # fn pass_on(_: Event) {}
-///
-/// async fn hook(delivery: SignedEvent) -> HttpResponse {
-///     store(delivery.id.as_str(), delivery.body());
-///     pass_on(delivery.into_event());
-///     HttpResponse::Ok().finish()
-/// }
-/// ```
-pub use super::signed_event::SignedEvent;
-
-pub use super::extractor::RefusedDelivery;
-/// Why a handler was not called.
-///
-/// # Example: report a wrong clock
-///
-/// ```
-/// use actix_web::HttpResponse;
-/// use audience::webhooks::VerifyError;
-/// use audience::webhooks::actix::{Rejection, SignedEvent};
-///
-/// async fn hook(delivery: Result<SignedEvent, Rejection>) -> Result<HttpResponse, Rejection> {
-///     if let Err(Rejection::Verify { error: VerifyError::TooEarly { skew }, .. }) = &delivery {
-///         eprintln!("our clock or the sender's is {} seconds off", skew.as_secs());
-///     }
-///     let event = delivery?;
-///     println!("received {}", event.id);
-///     Ok(HttpResponse::Ok().finish())
-/// }
-/// ```
-///
-/// # Example: find out why genuine deliveries are refused
-///
-/// ```
-/// use actix_web::HttpResponse;
-/// use audience::webhooks::actix::{Rejection, SignedEvent};
-///
-/// async fn hook(delivery: Result<SignedEvent, Rejection>) -> Result<HttpResponse, Rejection> {
-///     let event = delivery.inspect_err(|rejection| {
-///         if let Some(diagnosis) = rejection.diagnose([("main", "6Jm0nFq2pXvZk4Tt")]) {
-///             eprintln!("{rejection}; {diagnosis}");
-///         }
-///     })?;
-///     println!("received {}", event.id);
-///     Ok(HttpResponse::Ok().finish())
-/// }
-/// ```
-pub use super::extractor::Rejection;
-
-impl FromRequest for SignedEvent {
+impl FromRequest for VerifiedEvent {
     type Error = Rejection;
     type Future = Pin<Box<dyn Future<Output = Result<Self, Rejection>>>>;
 

@@ -1,11 +1,11 @@
 //! Verified events as arguments of axum 0.8 handlers (feature `axum`).
 //!
-//! [`SignedEvent`] reads the request body itself, verifies it, and calls the handler only for genuine
+//! [`VerifiedEvent`] reads the request body itself, verifies it, and calls the handler only for genuine
 //! deliveries. It reads up to the verifier's [limit](super::VerifierBuilder::body_limit);
 //! `Content-Length` and axum's `DefaultBodyLimit` do not change that limit. All other requests are
 //! refused with a status (see [`Rejection`]) and an empty body.
 //!
-//! `SignedEvent` reads the body, so it must be the **last argument** of the handler: after `State`,
+//! `VerifiedEvent` reads the body, so it must be the **last argument** of the handler: after `State`,
 //! headers and all others. Otherwise, the handler does not compile.
 //!
 //! The [`Verifier`] is taken from the router's state, which is a `Verifier` or provides one through
@@ -38,11 +38,10 @@
 //! # Example: an endpoint
 //!
 //! ```
-//! use audience::webhooks::axum::SignedEvent;
-//! use audience::webhooks::{EventData, Verifier};
+//! use audience::webhooks::{EventData, VerifiedEvent, Verifier};
 //! use axum::{Router, routing::post};
 //!
-//! async fn hook(event: SignedEvent) {
+//! async fn hook(event: VerifiedEvent) {
 //!     if let EventData::Bounced(mail) = &event.data {
 //!         println!("{}: {} bounced", event.id, mail.email_id);
 //!     }
@@ -50,7 +49,7 @@
 //!
 //! let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
 //! let app: Router = Router::new().route("/hook", post(hook)).with_state(verifier);
-//! # Ok::<(), audience::webhooks::SecretError>(())
+//! # Ok::<(), audience::ConfigError>(())
 //! ```
 //!
 //! # Example: a verifier as part of the state
@@ -60,8 +59,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use audience::webhooks::Verifier;
-//! use audience::webhooks::axum::SignedEvent;
+//! use audience::webhooks::{VerifiedEvent, Verifier};
 //! use axum::extract::{FromRef, State};
 //! use axum::{Router, routing::post};
 //!
@@ -76,14 +74,14 @@
 //!     }
 //! }
 //!
-//! async fn hook(State(app): State<Arc<App>>, event: SignedEvent) {
+//! async fn hook(State(app): State<Arc<App>>, event: VerifiedEvent) {
 //!     println!("{}: {}", app.greeting, event.id);
 //! }
 //!
 //! let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
 //! let app = Arc::new(App { verifier, greeting: "Hello".to_owned() });
 //! let router: Router = Router::new().route("/hook", post(hook)).with_state(app);
-//! # Ok::<(), audience::webhooks::SecretError>(())
+//! # Ok::<(), audience::ConfigError>(())
 //! ```
 //!
 //! # Example: log why a delivery was refused
@@ -92,9 +90,9 @@
 //! [`Rejection`] as an extension, which a layer can read.
 //!
 //! ```
-//! use audience::webhooks::axum::{Rejection, SignedEvent};
+//! use audience::webhooks::{Rejection, VerifiedEvent};
 //!
-//! async fn hook(delivery: Result<SignedEvent, Rejection>) -> Result<(), Rejection> {
+//! async fn hook(delivery: Result<VerifiedEvent, Rejection>) -> Result<(), Rejection> {
 //!     let event = delivery.inspect_err(|rejection| eprintln!("refused: {rejection}"))?;
 //!     println!("received {}", event.id);
 //!     Ok(())
@@ -112,7 +110,7 @@
 //! #     .route("/hook", post(hook))
 //! #     .layer(middleware::map_response(log))
 //! #     .with_state(verifier);
-//! # Ok::<(), audience::webhooks::SecretError>(())
+//! # Ok::<(), audience::ConfigError>(())
 //! ```
 
 use std::sync::Arc;
@@ -121,62 +119,9 @@ use axum_core::body::Body;
 use axum_core::extract::{FromRef, FromRequest, Request};
 use axum_core::response::{IntoResponse, Response};
 
-use super::extractor::receive_http;
+use super::extractor::{Rejection, receive_http};
+use super::verified_event::VerifiedEvent;
 use super::verifier::Verifier;
-
-/// A delivery that was verified before the handler is called. Use it as the last argument of the
-/// handler.
-///
-/// # Example: store the raw delivery, pass the event on
-///
-/// ```
-/// use audience::webhooks::Event;
-/// use audience::webhooks::axum::SignedEvent;
-/// # fn store(_: &str, _: &[u8]) {}
-/// # fn pass_on(_: Event) {}
-///
-/// async fn hook(delivery: SignedEvent) {
-///     store(delivery.id.as_str(), delivery.body());
-///     pass_on(delivery.into_event());
-/// }
-/// ```
-pub use super::signed_event::SignedEvent;
-
-pub use super::extractor::RefusedDelivery;
-/// Why a handler was not called.
-///
-/// # Example: report a wrong clock
-///
-/// ```
-/// use audience::webhooks::VerifyError;
-/// use audience::webhooks::axum::{Rejection, SignedEvent};
-///
-/// async fn hook(delivery: Result<SignedEvent, Rejection>) -> Result<(), Rejection> {
-///     if let Err(Rejection::Verify { error: VerifyError::TooEarly { skew }, .. }) = &delivery {
-///         eprintln!("our clock or the sender's is {} seconds off", skew.as_secs());
-///     }
-///     let event = delivery?;
-///     println!("received {}", event.id);
-///     Ok(())
-/// }
-/// ```
-///
-/// # Example: find out why genuine deliveries are refused
-///
-/// ```
-/// use audience::webhooks::axum::{Rejection, SignedEvent};
-///
-/// async fn hook(delivery: Result<SignedEvent, Rejection>) -> Result<(), Rejection> {
-///     let event = delivery.inspect_err(|rejection| {
-///         if let Some(diagnosis) = rejection.diagnose([("main", "6Jm0nFq2pXvZk4Tt")]) {
-///             eprintln!("{rejection}; {diagnosis}");
-///         }
-///     })?;
-///     println!("received {}", event.id);
-///     Ok(())
-/// }
-/// ```
-pub use super::extractor::Rejection;
 
 /// Lets the state of the router be an `Arc`.
 impl<S> FromRef<Arc<S>> for Verifier
@@ -188,7 +133,7 @@ where
     }
 }
 
-impl<S> FromRequest<S> for SignedEvent
+impl<S> FromRequest<S> for VerifiedEvent
 where
     Verifier: FromRef<S>,
     S: Send + Sync,

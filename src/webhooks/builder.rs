@@ -3,16 +3,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock::Clock;
-use super::secret_error::SecretError;
 use super::settings::Settings;
 use super::verifier::Verifier;
+use crate::ConfigError;
 
 /// Builds a [`Verifier`]; see [`Verifier::builder`].
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct VerifierBuilder {
     pub(super) settings: Settings,
     /// The first secret that was refused, reported by `build`.
-    pub(super) refused: Option<SecretError>,
+    pub(super) refused: Option<ConfigError>,
 }
 
 impl Verifier {
@@ -29,7 +29,7 @@ impl Verifier {
     ///     .secret("2025", "Wb8cQe1sLr5uYh7o")
     ///     .tolerance(Duration::from_secs(120))
     ///     .build()?;
-    /// # Ok::<(), audience::webhooks::SecretError>(())
+    /// # Ok::<(), audience::ConfigError>(())
     /// ```
     pub fn builder() -> VerifierBuilder {
         VerifierBuilder {
@@ -41,7 +41,7 @@ impl Verifier {
 
 impl VerifierBuilder {
     /// Adds a signing secret under a name of your choice. Logs and
-    /// [`AuthenticatedDelivery::secret_name`](super::AuthenticatedDelivery::secret_name) show the
+    /// [`VerifiedDelivery::secret_name`](super::VerifiedDelivery::secret_name) show the
     /// name, never the secret.
     ///
     /// The secret's bytes are used unchanged: text that looks like hex or base64 is not decoded. Add
@@ -88,7 +88,7 @@ impl VerifierBuilder {
     ///
     /// let error = verifier.verify_at(&late, body, now).unwrap_err();
     /// assert_eq!(error, VerifyError::TooLate { skew: Duration::from_secs(61) });
-    /// # Ok::<(), audience::webhooks::SecretError>(())
+    /// # Ok::<(), audience::ConfigError>(())
     /// ```
     pub fn tolerance(mut self, tolerance: Duration) -> Self {
         self.settings.tolerance = tolerance;
@@ -107,7 +107,7 @@ impl VerifierBuilder {
     ///     .build()?;
     ///
     /// assert_eq!(verifier.body_limit(), 65_536);
-    /// # Ok::<(), audience::webhooks::SecretError>(())
+    /// # Ok::<(), audience::ConfigError>(())
     /// ```
     pub fn body_limit(mut self, bytes: usize) -> Self {
         self.settings.body_limit = bytes;
@@ -133,7 +133,7 @@ impl VerifierBuilder {
     ///     .secret("main", "6Jm0nFq2pXvZk4Tt")
     ///     .body_timeout(Duration::from_secs(2))
     ///     .build()?;
-    /// # Ok::<(), audience::webhooks::SecretError>(())
+    /// # Ok::<(), audience::ConfigError>(())
     /// ```
     #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
     #[cfg_attr(
@@ -164,7 +164,7 @@ impl VerifierBuilder {
     ///     .body_limit(256 * 1024)
     ///     .body_memory(8 * 1024 * 1024)
     ///     .build()?;
-    /// # Ok::<(), audience::webhooks::SecretError>(())
+    /// # Ok::<(), audience::ConfigError>(())
     /// ```
     #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
     #[cfg_attr(
@@ -204,14 +204,14 @@ impl VerifierBuilder {
     ///
     /// # Errors
     ///
-    /// - [`SecretError::NoSecret`] if no secret was added.
-    /// - [`SecretError::DuplicateName`] if two secrets have the same name.
-    /// - [`SecretError::NoVariable`] if the environment should have a secret and has none.
-    /// - Another [`SecretError`] if a secret is unusable. The first error is returned.
-    pub fn build(self) -> Result<Verifier, SecretError> {
+    /// Returns a [`ConfigError`] if no secret was added, if two secrets have the same name, or if a secret is
+    /// unusable (see [`Verifier::new`]). The first error is returned.
+    pub fn build(self) -> Result<Verifier, ConfigError> {
         match self.refused {
             Some(error) => Err(error),
-            None if self.settings.keys.is_empty() => Err(SecretError::NoSecret),
+            None if self.settings.keys.is_empty() => {
+                Err(ConfigError::new("no signing secret was added"))
+            }
             None => Ok(Verifier::from_settings(self.settings)),
         }
     }

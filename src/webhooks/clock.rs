@@ -18,7 +18,7 @@ use crate::system_time;
 ///     .secret("2026", "6Jm0nFq2pXvZk4Tt")
 ///     .clock(move || noon)
 ///     .build()?;
-/// # Ok::<(), audience::webhooks::SecretError>(())
+/// # Ok::<(), audience::ConfigError>(())
 /// ```
 pub trait Clock: Send + Sync {
     /// Returns the current time.

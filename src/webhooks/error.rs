@@ -22,7 +22,7 @@ use super::signature::SignatureHint;
 ///
 /// assert!(matches!(error, VerifyError::MissingHeader { .. }));
 /// assert_eq!(error.to_string(), "the webhook-signature header is missing");
-/// # Ok::<(), audience::webhooks::SecretError>(())
+/// # Ok::<(), audience::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -117,7 +117,7 @@ impl VerifyError {
     /// let error = verifier.verify(&headers, body).unwrap_err();
     ///
     /// assert_eq!(error.status(), http::StatusCode::BAD_REQUEST);
-    /// # Ok::<(), audience::webhooks::SecretError>(())
+    /// # Ok::<(), audience::ConfigError>(())
     /// ```
     #[must_use]
     pub fn status(&self) -> StatusCode {

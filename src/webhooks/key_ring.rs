@@ -1,7 +1,7 @@
 use subtle::{Choice, ConditionallySelectable};
 
-use super::secret_error::{SecretError, check_secret};
 use super::signature::{SigningKey, Tag};
+use crate::secret::{ConfigError, check_secret};
 
 /// The name of a secret that was given none.
 pub(super) const DEFAULT_NAME: &str = "default";
@@ -15,13 +15,20 @@ struct NamedKey {
     key: SigningKey,
 }
 
+/// Returns the key of a secret, unless it is unusable.
+pub(super) fn signing_key(name: &str, secret: &[u8]) -> Result<SigningKey, ConfigError> {
+    check_secret(&format!("the signing secret {name:?}"), secret)?;
+    Ok(SigningKey::new(secret))
+}
+
 impl KeyRing {
-    pub(super) fn add(&mut self, name: String, secret: &[u8]) -> Result<(), SecretError> {
+    pub(super) fn add(&mut self, name: String, secret: &[u8]) -> Result<(), ConfigError> {
         if self.0.iter().any(|named| named.name == name) {
-            return Err(SecretError::DuplicateName { name });
+            return Err(ConfigError::new(format!(
+                "two signing secrets have the name {name:?}; rename one of them"
+            )));
         }
-        check_secret(&name, secret)?;
-        let key = SigningKey::new(secret);
+        let key = signing_key(&name, secret)?;
         self.0.push(NamedKey { name, key });
         Ok(())
     }

@@ -48,7 +48,7 @@
 //! # assert_eq!(hook(&verifier, &mut seen, &headers, body), 204);
 //! # assert_eq!(hook(&verifier, &mut seen, &HeaderMap::new(), body), 400);
 //! # assert!(seen.contains("evt_1"));
-//! # Ok::<(), audience::webhooks::SecretError>(())
+//! # Ok::<(), audience::ConfigError>(())
 //! ```
 //!
 //! # Four ways to receive
@@ -56,8 +56,8 @@
 //! | with | use | feature |
 //! |---|---|---|
 //! | any server | [`Verifier::verify`] with the headers and the raw body | `webhooks` |
-//! | axum | the extractor `axum::SignedEvent` | `axum` |
-//! | actix-web | the extractor `actix::SignedEvent` | `actix` |
+//! | axum | the extractor [`VerifiedEvent`] | `axum` |
+//! | actix-web | the extractor [`VerifiedEvent`] | `actix` |
 //! | hyper, AWS Lambda, poem, salvo, layers of axum | `tower::VerifyLayer` | `tower` |
 //!
 //! The last three read the body themselves, with limits for its length, its time and the memory of all
@@ -82,16 +82,15 @@
 //! # What is signed
 //!
 //! The body's `type` decides the variant of [`EventData`]. The `webhook-event` header repeats the
-//! type but is not signed, so it is ignored; [`AuthenticatedDelivery::event_header_agrees`] compares
+//! type but is not signed, so it is ignored; [`VerifiedDelivery::event_header_agrees`] compares
 //! the two. A delivery whose timestamp differs by more than 300 seconds from this machine's clock
 //! is refused, so that a recorded delivery cannot be replayed later. Keep the clock right.
 //!
 //! # Rotating a secret
 //!
-//! 1. Add the new secret beside the old one, and deploy: with [`VerifierBuilder::secret`], or with a
-//!    variable `AUDIENCE_WEBHOOK_SECRET_<NAME>` if you use [`Verifier::from_env`].
+//! 1. Add the new secret beside the old one, and deploy: with [`VerifierBuilder::secret`].
 //! 2. Change the secret in the dashboard.
-//! 3. Wait until [`AuthenticatedDelivery::secret_name`] no longer returns the old secret's name.
+//! 3. Wait until [`VerifiedDelivery::secret_name`] no longer returns the old secret's name.
 //! 4. Remove the old secret.
 //!
 //! # If genuine deliveries are refused
@@ -130,7 +129,6 @@
 //! The verifier runs on `wasm32-unknown-unknown` with a JavaScript host. The clock is `Date.now()`
 //! there.
 
-mod authenticated_delivery;
 mod builder;
 mod clock;
 mod delivery_headers;
@@ -144,24 +142,17 @@ mod event_id;
 mod event_type;
 #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
 mod extractor;
-mod from_env;
 mod inbound;
 mod key_ring;
 mod mail;
 #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
 mod read_limits;
-mod secret_error;
 mod settings;
 mod signature;
-#[cfg(any(
-    feature = "actix",
-    feature = "axum",
-    feature = "inbox",
-    feature = "tower"
-))]
-mod signed_event;
 mod signer;
 mod trace;
+mod verified_delivery;
+mod verified_event;
 mod verifier;
 
 #[cfg(feature = "actix")]
@@ -174,7 +165,6 @@ pub mod axum;
 #[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
 pub mod tower;
 
-pub use authenticated_delivery::AuthenticatedDelivery;
 pub use builder::VerifierBuilder;
 pub use clock::{Clock, SystemClock};
 pub use delivery_headers::{EVENT_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER};
@@ -185,20 +175,16 @@ pub use event::Event;
 pub use event_data::EventData;
 pub use event_id::{EventId, InvalidEventId};
 pub use event_type::EventType;
+#[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
+#[cfg_attr(
+    docsrs,
+    doc(cfg(any(feature = "actix", feature = "axum", feature = "tower")))
+)]
+pub use extractor::{RefusedDelivery, Rejection};
 pub use inbound::{AuthenticationResults, CheckResult, InboundMail};
 pub use mail::{BounceType, MailEvent};
-pub use secret_error::SecretError;
 pub use signature::SignatureHint;
-/// A verified delivery: its event, and the bytes that were signed.
-///
-/// The extractors of axum and actix, the layer of tower and `Verifier::signed_event` create it, so it is
-/// always genuine.
-#[cfg(any(
-    feature = "actix",
-    feature = "axum",
-    feature = "inbox",
-    feature = "tower"
-))]
-pub use signed_event::SignedEvent;
 pub use signer::Signer;
+pub use verified_delivery::VerifiedDelivery;
+pub use verified_event::VerifiedEvent;
 pub use verifier::Verifier;

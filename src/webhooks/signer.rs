@@ -5,8 +5,9 @@ use http::{HeaderMap, HeaderValue};
 
 use super::delivery_headers::{EVENT_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER};
 use super::event_type::EventType;
-use super::secret_error::{SecretError, check_secret};
+use super::key_ring::{DEFAULT_NAME, signing_key};
 use super::signature::SigningKey;
+use crate::ConfigError;
 
 /// Signs deliveries as the service does, for tests of a receiver and for tools that post events.
 ///
@@ -31,7 +32,7 @@ impl Signer {
     ///
     /// # Errors
     ///
-    /// Returns a [`SecretError`] if [`Verifier::new`](super::Verifier::new) would refuse the secret.
+    /// Returns a [`ConfigError`] if [`Verifier::new`](super::Verifier::new) would refuse the secret.
     ///
     /// # Example: a secret and a placeholder
     ///
@@ -40,13 +41,11 @@ impl Signer {
     ///
     /// let signer = Signer::new("6Jm0nFq2pXvZk4Tt")?;
     ///
-    /// assert!(Signer::new("changeme").is_err());
-    /// # Ok::<(), audience::webhooks::SecretError>(())
+    /// assert!(Signer::new("<SIGNING_SECRET>").is_err());
+    /// # Ok::<(), audience::ConfigError>(())
     /// ```
-    pub fn new(secret: impl AsRef<[u8]>) -> Result<Self, SecretError> {
-        let secret = secret.as_ref();
-        check_secret("default", secret)?;
-        Ok(Self(SigningKey::new(secret)))
+    pub fn new(secret: impl AsRef<[u8]>) -> Result<Self, ConfigError> {
+        signing_key(DEFAULT_NAME, secret.as_ref()).map(Self)
     }
 
     /// Returns the three headers of a delivery (interface section 5).
@@ -66,7 +65,7 @@ impl Signer {
     /// let headers = signer.sign(&EventType::Sent, an_hour_ago, b"{}");
     ///
     /// assert_eq!(headers["webhook-event"], "email.sent");
-    /// # Ok::<(), audience::webhooks::SecretError>(())
+    /// # Ok::<(), audience::ConfigError>(())
     /// ```
     #[expect(
         clippy::missing_panics_doc,

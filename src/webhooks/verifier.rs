@@ -4,7 +4,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::HeaderMap;
 
-use super::authenticated_delivery::AuthenticatedDelivery;
 use super::clock::Clock;
 use super::delivery_headers::DeliveryHeaders;
 use super::error::VerifyError;
@@ -12,10 +11,11 @@ use super::event::Event;
 use super::key_ring::DEFAULT_NAME;
 #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
 use super::read_limits::ReadLimits;
-use super::secret_error::SecretError;
 use super::settings::Settings;
 use super::signature::SigningKey;
 use super::trace;
+use super::verified_delivery::VerifiedDelivery;
+use crate::ConfigError;
 
 /// Verifies webhook deliveries.
 ///
@@ -65,8 +65,8 @@ impl Verifier {
     ///
     /// # Errors
     ///
-    /// Returns a [`SecretError`] if the secret is empty, blank or a placeholder, if white space
-    /// surrounds it, or if it ends with a NUL byte.
+    /// Returns a [`ConfigError`] if the secret is empty or blank, contains control characters (such as a
+    /// newline or a NUL at its end), or is a placeholder in angle brackets.
     ///
     /// # Example: a secret and a placeholder
     ///
@@ -76,9 +76,9 @@ impl Verifier {
     /// let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
     ///
     /// assert!(Verifier::new("<SIGNING_SECRET>").is_err());
-    /// # Ok::<(), audience::webhooks::SecretError>(())
+    /// # Ok::<(), audience::ConfigError>(())
     /// ```
-    pub fn new(secret: impl AsRef<[u8]>) -> Result<Self, SecretError> {
+    pub fn new(secret: impl AsRef<[u8]>) -> Result<Self, ConfigError> {
         let mut settings = Settings::default();
         settings
             .keys
@@ -112,7 +112,7 @@ impl Verifier {
     /// }
     /// # let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
     /// # assert_eq!(respond(&verifier, &HeaderMap::new(), b"{}"), 400);
-    /// # Ok::<(), audience::webhooks::SecretError>(())
+    /// # Ok::<(), audience::ConfigError>(())
     /// ```
     pub fn verify(&self, headers: &HeaderMap, body: &[u8]) -> Result<Event, VerifyError> {
         self.authenticate(headers, body)?.event()
@@ -168,7 +168,7 @@ impl Verifier {
     /// let result = verifier.verify_parts(Some(signature.as_str()), Some("1700000000"), b"{}");
     ///
     /// assert_eq!(result, Err(VerifyError::SignatureMismatch));
-    /// # Ok::<(), audience::webhooks::SecretError>(())
+    /// # Ok::<(), audience::ConfigError>(())
     /// ```
     pub fn verify_parts<H>(
         &self,
@@ -210,7 +210,7 @@ impl Verifier {
         &'a self,
         headers: &'a HeaderMap,
         body: &'a [u8],
-    ) -> Result<AuthenticatedDelivery<'a>, VerifyError> {
+    ) -> Result<VerifiedDelivery<'a>, VerifyError> {
         self.check_and_trace(DeliveryHeaders::from_map(headers), body, self.clock())
     }
 
@@ -224,12 +224,11 @@ impl Verifier {
         headers: &'a HeaderMap,
         body: &'a [u8],
         now: SystemTime,
-    ) -> Result<AuthenticatedDelivery<'a>, VerifyError> {
+    ) -> Result<VerifiedDelivery<'a>, VerifyError> {
         self.check_and_trace(DeliveryHeaders::from_map(headers), body, &|| now)
     }
 
-    /// Verifies a delivery and returns its event together with the bytes, as an inbox takes them
-    /// (feature `inbox`).
+    /// Verifies a delivery and returns its event together with the bytes, as an `Inbox` takes them.
     ///
     /// The extractors and the layer do the same. Use it with any other server, as soon as the body has arrived:
     /// the inbox counts the time to respond from here on.
@@ -246,23 +245,22 @@ impl Verifier {
     /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
     /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, SystemTime::now(), body);
     /// # let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
-    /// let delivery = verifier.signed_event(&headers, body.to_vec())?;
+    /// let delivery = verifier.verify_event(&headers, body.to_vec())?;
     ///
     /// assert_eq!(delivery.id.as_str(), "evt_1");
     /// assert_eq!(&delivery.body()[..], body);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[cfg(feature = "inbox")]
-    pub fn signed_event(
+    pub fn verify_event(
         &self,
         headers: &HeaderMap,
         body: impl Into<bytes::Bytes>,
-    ) -> Result<super::SignedEvent, VerifyError> {
-        let arrival = super::signed_event::Arrival::now();
+    ) -> Result<super::VerifiedEvent, VerifyError> {
+        let arrival = super::verified_event::Arrival::now();
         let body = body.into();
         let delivery = self.authenticate(headers, &body)?;
         let (event, secret_name) = (delivery.event()?.into(), delivery.secret_name().into());
-        Ok(super::SignedEvent {
+        Ok(super::VerifiedEvent {
             event,
             body,
             secret_name,
@@ -296,7 +294,7 @@ impl Verifier {
         headers: Result<DeliveryHeaders<'a>, VerifyError>,
         body: &'a [u8],
         clock: &dyn Clock,
-    ) -> Result<AuthenticatedDelivery<'a>, VerifyError> {
+    ) -> Result<VerifiedDelivery<'a>, VerifyError> {
         headers
             .and_then(|headers| self.check(&headers, body, clock))
             .inspect(|delivery| trace::authenticated(delivery.secret_name(), delivery.skew()))
@@ -308,7 +306,7 @@ impl Verifier {
         headers: &DeliveryHeaders<'a>,
         body: &'a [u8],
         clock: &dyn Clock,
-    ) -> Result<AuthenticatedDelivery<'a>, VerifyError> {
+    ) -> Result<VerifiedDelivery<'a>, VerifyError> {
         let limit = self.0.body_limit;
         if body.len() > limit {
             return Err(VerifyError::BodyTooLarge { limit });
@@ -321,7 +319,7 @@ impl Verifier {
             .ok_or(VerifyError::SignatureMismatch)?;
         let skew = self.skew(headers.timestamp, clock.now())?;
 
-        Ok(AuthenticatedDelivery {
+        Ok(VerifiedDelivery {
             body,
             secret_name,
             timestamp: headers.timestamp,

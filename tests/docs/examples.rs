@@ -85,7 +85,7 @@ fn an_argument_that_an_example_cannot_use_is_a_usage_error() {
 #[test]
 fn send_event_reads_the_secret_from_the_environment_and_help_says_so() {
     let help = run("send_event", &["--help"]);
-    let variables = [("AUDIENCE_WEBHOOK_SECRET", "changeme")];
+    let variables = [("AUDIENCE_WEBHOOK_SECRET", "<SIGNING_SECRET>")];
     let sent = run_with(
         &variables,
         "send_event",

@@ -8,7 +8,7 @@ use audience::contacts::*;
 use audience::export::{Csv, ExportColumn, ExportError, ExportReport, Format, JsonLines};
 use audience::rule::*;
 use audience::webhooks::{
-    AuthenticatedDelivery, Event, EventData, EventId, EventType, Signer, Verifier, VerifierBuilder,
+    Event, EventData, EventId, EventType, Signer, VerifiedDelivery, Verifier, VerifierBuilder,
     VerifyError,
 };
 use audience::{blocking, import, mock, raw, *};
@@ -88,7 +88,7 @@ const _: () = {
     shared::<VerifierBuilder>();
     shared::<Signer>();
     shared::<VerifyError>();
-    shared::<AuthenticatedDelivery<'static>>();
+    shared::<VerifiedDelivery<'static>>();
     shared::<Event>();
     shared::<EventData>();
     shared::<EventId>();

@@ -8,7 +8,7 @@ use audience::inbox::{
     AcceptState, Attempt, Backlog, ClaimState, EventKey, HeldClaim, MemoryStore, NewClaim,
     NewDelivery, ParkedEvent, Release, Store, StoreError, Take, TakenEvent, Token,
 };
-use audience::webhooks::{Event, EventId, EventType, SignedEvent, Signer, Verifier};
+use audience::webhooks::{Event, EventId, EventType, Signer, VerifiedEvent, Verifier};
 use serde_json::json;
 
 pub(crate) const SECRET: &str = "6Jm0nFq2pXvZk4Tt";
@@ -35,18 +35,18 @@ pub(crate) fn new_claim(id: &EventId) -> NewClaim<'_> {
 }
 
 /// A verified delivery of a permanent bounce.
-pub(crate) fn delivery(id: &str) -> SignedEvent {
+pub(crate) fn delivery(id: &str) -> VerifiedEvent {
     delivery_about(id, "Hi")
 }
 
 /// The same with another subject, and so another body.
-pub(crate) fn delivery_about(id: &str, subject: &str) -> SignedEvent {
+pub(crate) fn delivery_about(id: &str, subject: &str) -> VerifiedEvent {
     let body = body(id, subject);
     let headers = Signer::new(SECRET)
         .unwrap()
         .sign(&EventType::Bounced, SystemTime::now(), &body);
     let verifier = Verifier::new(SECRET).unwrap();
-    verifier.signed_event(&headers, body).unwrap()
+    verifier.verify_event(&headers, body).unwrap()
 }
 
 pub(crate) fn body(id: &str, subject: &str) -> String {

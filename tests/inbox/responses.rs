@@ -7,7 +7,7 @@ use actix_web::test as actix_test;
 use actix_web::{App, web};
 use audience::inbox::{Inbox, MemoryStore, Receipt};
 use audience::webhooks::tower::{BytesBody, VerifyLayer};
-use audience::webhooks::{EventType, SignedEvent, Signer, Verifier};
+use audience::webhooks::{EventType, Signer, VerifiedEvent, Verifier};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRef, State};
@@ -43,7 +43,7 @@ fn signed(body: &str) -> HeaderMap {
 }
 
 /// Handles an event of the subject `Hi`; anything else fails.
-async fn receive(inbox: &Inbox, delivery: SignedEvent) -> Receipt {
+async fn receive(inbox: &Inbox, delivery: VerifiedEvent) -> Receipt {
     let handler = |event: audience::webhooks::Event, _| async move {
         match event.mail() {
             Some(mail) if mail.subject == "Hi" => Ok(()),
@@ -90,7 +90,7 @@ fn assert_retry_after<B>(response: &Response<B>) {
 
 #[tokio::test]
 async fn a_receipt_is_a_response_of_axum() {
-    async fn hook(State(application): State<Application>, delivery: SignedEvent) -> Receipt {
+    async fn hook(State(application): State<Application>, delivery: VerifiedEvent) -> Receipt {
         receive(&application.inbox, delivery).await
     }
     let application = application();
@@ -134,7 +134,7 @@ async fn a_receipt_is_a_response_of_tower() {
 
 #[tokio::test]
 async fn a_receipt_is_a_response_of_actix() {
-    async fn hook(application: web::Data<Application>, delivery: SignedEvent) -> Receipt {
+    async fn hook(application: web::Data<Application>, delivery: VerifiedEvent) -> Receipt {
         receive(&application.inbox, delivery).await
     }
     let application = application();

@@ -11,9 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use ::tower::{Layer, ServiceExt, service_fn};
 use actix_web::dev::Service as _;
-use audience::webhooks::Verifier;
-use audience::webhooks::tower::{self, BytesBody, VerifyLayer};
-use audience::webhooks::{actix, axum as hooks};
+use audience::webhooks::tower::{BytesBody, VerifyLayer};
+use audience::webhooks::{Rejection, VerifiedEvent, Verifier};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -72,16 +71,16 @@ pub(crate) struct Receiver {
 /// The deliveries that reached the handler, and the rejections.
 #[derive(Clone, Default)]
 struct Log {
-    accepted: Arc<Mutex<Vec<hooks::SignedEvent>>>,
-    refused: Arc<Mutex<Vec<hooks::Rejection>>>,
+    accepted: Arc<Mutex<Vec<VerifiedEvent>>>,
+    refused: Arc<Mutex<Vec<Rejection>>>,
 }
 
 impl Log {
-    fn accept(&self, delivery: hooks::SignedEvent) {
+    fn accept(&self, delivery: VerifiedEvent) {
         self.accepted.lock().unwrap().push(delivery);
     }
 
-    fn refuse(&self, rejection: &hooks::Rejection) {
+    fn refuse(&self, rejection: &Rejection) {
         self.refused.lock().unwrap().push(rejection.clone());
     }
 }
@@ -108,11 +107,11 @@ impl Receiver {
         Self { address, log }
     }
 
-    pub(crate) fn take_accepted(&self) -> Vec<hooks::SignedEvent> {
+    pub(crate) fn take_accepted(&self) -> Vec<VerifiedEvent> {
         std::mem::take(&mut self.log.accepted.lock().unwrap())
     }
 
-    pub(crate) fn take_refused(&self) -> Vec<hooks::Rejection> {
+    pub(crate) fn take_refused(&self) -> Vec<Rejection> {
         std::mem::take(&mut self.log.refused.lock().unwrap())
     }
 
@@ -148,7 +147,7 @@ impl Receiver {
 #[tokio::main(flavor = "current_thread")]
 async fn serve_axum(listener: TcpListener, verifier: Verifier, middleware: Middleware, log: Log) {
     let (calls, refusals) = (log.clone(), log);
-    let hook = async move |delivery: hooks::SignedEvent| calls.accept(delivery);
+    let hook = async move |delivery: VerifiedEvent| calls.accept(delivery);
     let watch = move |response: axum::response::Response| {
         if let Some(rejection) = response.extensions().get() {
             refusals.refuse(rejection);
@@ -182,14 +181,14 @@ fn serve_actix(
 ) {
     use actix_web::{App, HttpResponse, HttpServer, web};
 
-    async fn hook(delivery: actix::SignedEvent, log: web::Data<Log>) -> HttpResponse {
+    async fn hook(delivery: VerifiedEvent, log: web::Data<Log>) -> HttpResponse {
         log.accept(delivery);
         HttpResponse::Ok().finish()
     }
 
     async fn hook_of_a_reader(
         _: web::Payload,
-        delivery: actix::SignedEvent,
+        delivery: VerifiedEvent,
         log: web::Data<Log>,
     ) -> HttpResponse {
         hook(delivery, log).await
@@ -238,7 +237,7 @@ async fn serve_tower(listener: TcpListener, verifier: Verifier, middleware: Midd
     let calls = log.clone();
     let hook = VerifyLayer::new(verifier).layer(service_fn(move |request: http::Request<_>| {
         let (head, body): (_, BytesBody) = request.into_parts();
-        let delivery: &tower::SignedEvent = head.extensions.get().unwrap();
+        let delivery: &VerifiedEvent = head.extensions.get().unwrap();
         assert_eq!(delivery.body(), &body.into_bytes());
         calls.accept(delivery.clone());
         ready(Ok::<_, Infallible>(http::Response::new(

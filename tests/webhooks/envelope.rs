@@ -1,8 +1,9 @@
 //! Interface section 6.2: which bodies are events.
 
 use audience::Timestamp;
-use audience::webhooks::axum::SignedEvent;
-use audience::webhooks::{EnvelopeProblem, Event, EventData, EventType, VerifyError};
+use audience::webhooks::{
+    EnvelopeProblem, Event, EventData, EventType, VerifiedEvent, VerifyError,
+};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use static_assertions::assert_not_impl_any;
@@ -303,5 +304,5 @@ fn an_event_serializes_to_the_body_of_its_delivery() {
 fn an_event_cannot_be_deserialized_without_its_signature_by_accident() {
     assert_not_impl_any!(Event: DeserializeOwned);
     assert_not_impl_any!(EventData: DeserializeOwned);
-    assert_not_impl_any!(SignedEvent: DeserializeOwned);
+    assert_not_impl_any!(VerifiedEvent: DeserializeOwned);
 }

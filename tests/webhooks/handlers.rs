@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::{Duration, Instant, SystemTime};
 
-use audience::webhooks::axum::Rejection;
-use audience::webhooks::{EventType, Signer, Verifier, VerifyError};
+use audience::webhooks::{EventType, Rejection, Signer, Verifier, VerifyError};
 
 use crate::support::deliveries::{self, Delivery, error_name, event_as_json};
 use crate::support::receivers::{Framework, Receiver, TestClock};

@@ -1,8 +1,7 @@
 //! Vulnerabilities of other webhook libraries, one test for each.
 
 use audience::webhooks::{
-    EVENT_HEADER, EventData, SIGNATURE_HEADER, SecretError, Signer, TIMESTAMP_HEADER, Verifier,
-    VerifyError,
+    EVENT_HEADER, EventData, SIGNATURE_HEADER, Signer, TIMESTAMP_HEADER, Verifier, VerifyError,
 };
 use http::HeaderValue;
 
@@ -54,17 +53,20 @@ fn a_list_of_signatures_is_refused() {
 #[test]
 fn an_empty_secret_and_one_that_ends_with_nul_are_refused() {
     for secret in ["", "\0", "\0\0\0\0\0\0\0\0", "secret\0"] {
-        assert!(matches!(
-            (
-                Verifier::new(secret).unwrap_err(),
-                Signer::new(secret).unwrap_err()
-            ),
-            (SecretError::Empty { .. }, SecretError::Empty { .. })
-                | (
-                    SecretError::TrailingNul { .. },
-                    SecretError::TrailingNul { .. }
-                )
-        ));
+        let refused = [
+            Verifier::new(secret).unwrap_err().to_string(),
+            Signer::new(secret).unwrap_err().to_string(),
+        ];
+
+        let problem = if secret.is_empty() {
+            "is empty"
+        } else {
+            "a NUL"
+        };
+        assert!(
+            refused.iter().all(|text| text.contains(problem)),
+            "{refused:?}"
+        );
     }
 }
 

@@ -3,8 +3,8 @@
 use std::convert::Infallible;
 use std::time::SystemTime;
 
-use audience::webhooks::tower::{BytesBody, SignedEvent, VerifyLayer};
-use audience::webhooks::{EventType, Signer, Verifier};
+use audience::webhooks::tower::{BytesBody, VerifyLayer};
+use audience::webhooks::{EventType, Signer, VerifiedEvent, Verifier};
 use http::{HeaderMap, Request, Response, StatusCode};
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt, service_fn};
@@ -50,7 +50,7 @@ async fn lambda_verifies_a_delivery_whether_its_body_is_text_or_base64() {
     let body = BODY.replace("\"Hi\"", "\"Grüße\"");
     let headers = signer.sign(&EventType::Bounced, SystemTime::now(), &body);
     let service =
-        VerifyLayer::new(Verifier::new(SECRET).unwrap()).handler(async |event: SignedEvent| {
+        VerifyLayer::new(Verifier::new(SECRET).unwrap()).handler(async |event: VerifiedEvent| {
             match event.mail() {
                 Some(mail) if mail.subject == "Grüße" => StatusCode::NO_CONTENT,
                 _ => StatusCode::IM_A_TEAPOT,
@@ -84,7 +84,7 @@ async fn lambda_verifies_a_delivery_whether_its_body_is_text_or_base64() {
 #[tokio::test]
 async fn a_layer_around_a_function_of_lambda_keeps_its_response() {
     let inner = service_fn(async |request: Request<BytesBody>| {
-        let event = request.extensions().get::<SignedEvent>().unwrap();
+        let event = request.extensions().get::<VerifiedEvent>().unwrap();
         Ok::<_, Infallible>(Response::new(lambda_http::Body::from(event.id.as_str())))
     });
     let signer = Signer::new(SECRET).unwrap();

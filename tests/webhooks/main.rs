@@ -15,7 +15,6 @@ mod support;
 
 mod corpus;
 mod envelope;
-mod environment;
 mod handlers;
 mod history;
 mod lambda;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use audience::webhooks::axum::{Rejection, SignedEvent};
 use audience::webhooks::{BodyChange, Diagnosis, EventType, Signer, Verifier, VerifyError};
+use audience::webhooks::{Rejection, VerifiedEvent};
 use axum::extract::{FromRef, FromRequest};
 use static_assertions::assert_impl_all;
 
@@ -136,8 +136,8 @@ impl FromRef<App> for Verifier {
 
 #[test]
 fn the_state_of_a_router_may_be_an_arc() {
-    assert_impl_all!(SignedEvent: FromRequest<Verifier>, FromRequest<Arc<Verifier>>);
-    assert_impl_all!(SignedEvent: FromRequest<App>, FromRequest<Arc<App>>);
+    assert_impl_all!(VerifiedEvent: FromRequest<Verifier>, FromRequest<Arc<Verifier>>);
+    assert_impl_all!(VerifiedEvent: FromRequest<App>, FromRequest<Arc<App>>);
     let app = Arc::new(App {
         verifier: Verifier::new(SECRET).unwrap(),
     });

@@ -9,8 +9,7 @@ use std::net::TcpStream;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use audience::webhooks::axum::Rejection;
-use audience::webhooks::{EventType, Signer, Verifier};
+use audience::webhooks::{EventType, Rejection, Signer, Verifier};
 
 use super::{BODY, SECRET};
 use crate::support::receivers::{Framework, Receiver};

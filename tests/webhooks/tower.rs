@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use audience::webhooks::tower::{BytesBody, Rejection, SignedEvent, Verify, VerifyLayer};
-use audience::webhooks::{Verifier, VerifyError};
+use audience::webhooks::tower::{BytesBody, Verify, VerifyLayer};
+use audience::webhooks::{Rejection, VerifiedEvent, Verifier, VerifyError};
 use axum::routing::post;
 use axum::{Extension, Router};
 use bytes::{Buf, Bytes};
@@ -181,7 +181,7 @@ async fn the_inner_service_receives_the_head_the_event_and_the_verified_bytes() 
         assert_eq!(request.uri(), "/hook?tenant=7");
         assert_eq!(request.headers()["x-request-id"], "r1");
         assert_eq!(request.extensions().get::<u8>(), Some(&7));
-        let event: &SignedEvent = request.extensions().get().unwrap();
+        let event: &VerifiedEvent = request.extensions().get().unwrap();
         assert_eq!((event.id.as_str(), event.secret_name()), ("evt_1", "main"));
         let body = request.into_body().collect().await.unwrap().to_bytes();
         Ok::<_, Infallible>(Response::new(body))
@@ -220,7 +220,7 @@ async fn a_body_in_pieces_with_trailers_is_verified_as_a_whole() {
     });
     let mut request = Request::new(body);
     *request.headers_mut() = signed(BODY);
-    let service = VerifyLayer::new(verifier()).handler(async |event: SignedEvent| {
+    let service = VerifyLayer::new(verifier()).handler(async |event: VerifiedEvent| {
         assert_eq!(event.body(), BODY);
         StatusCode::NO_CONTENT
     });
@@ -236,7 +236,7 @@ async fn a_body_of_empty_frames_without_an_end_times_out() {
         .secret("main", SECRET)
         .body_timeout(Duration::from_millis(50))
         .build();
-    let hook = async |_: SignedEvent| StatusCode::OK;
+    let hook = async |_: VerifiedEvent| StatusCode::OK;
     let service = VerifyLayer::new(verifier.unwrap()).handler(hook);
     let empty = || Ok::<_, Infallible>(Frame::data(Bytes::new()));
     let trailers = || Ok::<_, Infallible>(Frame::<Bytes>::trailers(HeaderMap::new()));
@@ -252,7 +252,7 @@ async fn a_body_of_empty_frames_without_an_end_times_out() {
 
 #[tokio::test]
 async fn a_refusal_has_the_rejection_as_an_extension() {
-    let hook = async |_: SignedEvent| StatusCode::OK;
+    let hook = async |_: VerifiedEvent| StatusCode::OK;
     let service = ServiceBuilder::new()
         .map_response(|response: Response<BytesBody>| {
             let rejection = response.extensions().get::<Rejection>().cloned();
@@ -275,7 +275,8 @@ async fn a_refusal_has_the_rejection_as_an_extension() {
 
 #[tokio::test]
 async fn a_handler_is_a_service_of_an_axum_route() {
-    let service = VerifyLayer::new(verifier()).handler(async |_: SignedEvent| StatusCode::ACCEPTED);
+    let service =
+        VerifyLayer::new(verifier()).handler(async |_: VerifiedEvent| StatusCode::ACCEPTED);
     let router: Router = Router::new().route_service("/", service);
     let send =
         |request: Request<BytesBody>| router.clone().oneshot(request.map(axum::body::Body::new));
@@ -286,7 +287,7 @@ async fn a_handler_is_a_service_of_an_axum_route() {
 
 #[tokio::test]
 async fn a_layer_of_an_axum_router_verifies_its_routes_and_no_other() {
-    let hook = async |Extension(event): Extension<SignedEvent>, body: Bytes| {
+    let hook = async |Extension(event): Extension<VerifiedEvent>, body: Bytes| {
         assert_eq!(event.body(), &body);
         event.id.to_string()
     };

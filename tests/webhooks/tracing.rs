@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 use actix_web::FromRequest;
-use audience::webhooks::tower::{BytesBody, SignedEvent, VerifyLayer};
-use audience::webhooks::{Signer, TIMESTAMP_HEADER, Verifier};
+use audience::webhooks::tower::{BytesBody, VerifyLayer};
+use audience::webhooks::{Signer, TIMESTAMP_HEADER, VerifiedEvent, Verifier};
 use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, Request, StatusCode};
@@ -226,7 +226,7 @@ async fn a_body_that_cannot_be_read_is_traced_once() {
             .headers_mut()
             .insert("content-length", "2".parse().unwrap());
         let service = VerifyLayer::new(builder.build().unwrap())
-            .handler(async |_: SignedEvent| StatusCode::OK);
+            .handler(async |_: VerifiedEvent| StatusCode::OK);
 
         let response: Result<http::Response<BytesBody>, Infallible> =
             service.oneshot(request).await;
@@ -245,7 +245,7 @@ async fn actix_without_a_verifier_is_an_error() {
     let log = Log::start();
     let request = actix_web::test::TestRequest::post().to_http_request();
 
-    let delivery = SignedEvent::extract(&request).await;
+    let delivery = VerifiedEvent::extract(&request).await;
 
     assert_eq!(delivery.unwrap_err().status(), 500);
     let found = only_event(&log, "webhook delivery refused", Level::ERROR);

@@ -3,8 +3,8 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use audience::webhooks::{
-    EVENT_HEADER, Event, FaultSide, SIGNATURE_HEADER, SecretError, SignatureHint, Signer,
-    TIMESTAMP_HEADER, Verifier, VerifyError,
+    EVENT_HEADER, Event, FaultSide, SIGNATURE_HEADER, SignatureHint, Signer, TIMESTAMP_HEADER,
+    Verifier, VerifyError,
 };
 use http::{HeaderValue, StatusCode};
 
@@ -207,7 +207,7 @@ fn during_a_rotation_either_secret_is_accepted_and_named() {
 }
 
 #[test]
-fn an_authenticated_delivery_has_its_body_timestamp_and_skew() {
+fn a_verified_delivery_has_its_body_timestamp_and_skew() {
     for (seconds, skew) in [(NOW - 7, 7), (NOW + 7, -7), (NOW, 0)] {
         let headers = signed_at(seconds, "not JSON");
         let verifier = verifier();
@@ -299,10 +299,13 @@ fn a_verifier_needs_a_secret_and_unique_names() {
             .build()
     };
 
-    assert_eq!(build(&[]).unwrap_err(), SecretError::NoSecret);
-    assert!(
-        matches!(build(&["a", "b", "a"]), Err(SecretError::DuplicateName { name }) if name == "a")
+    let (missing, repeated) = (
+        build(&[]).unwrap_err(),
+        build(&["a", "b", "a"]).unwrap_err(),
     );
+    assert_eq!(missing.to_string(), "no signing secret was added");
+    let expected = r#"two signing secrets have the name "a"; rename one of them"#;
+    assert_eq!(repeated.to_string(), expected);
     assert!(build(&["a", "b"]).is_ok());
 }
 
@@ -313,7 +316,8 @@ fn an_unusable_secret_is_refused_by_name_even_if_another_is_usable() {
         .secret("old", SECRET)
         .build();
 
-    assert!(matches!(result, Err(SecretError::Empty { name }) if name == "new"));
+    let error = result.unwrap_err().to_string();
+    assert_eq!(error, r#"the signing secret "new" is empty"#);
 }
 
 #[test]
@@ -331,5 +335,5 @@ fn secrets_may_be_text_or_bytes() {
         assert!(verifier.unwrap().verify_at(&headers, body, at(NOW)).is_ok());
     }
     assert!(Verifier::new(String::from(SECRET)).is_ok());
-    assert!(Verifier::new([7_u8; 32]).is_ok());
+    assert!(Verifier::new([0xf7_u8; 32]).is_ok());
 }

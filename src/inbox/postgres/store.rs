@@ -237,7 +237,7 @@ impl PostgresStore {
     /// - [`InboxError::InProgress`] if somebody holds a lease of the event, or it waits for its next attempt.
     ///   Roll back, and respond with 503.
     /// - [`InboxError::Conflict`] if the id was received before with another body, which is noticed if you claim
-    ///   with a [`SignedEvent`](crate::webhooks::SignedEvent).
+    ///   with a [`VerifiedEvent`](crate::webhooks::VerifiedEvent).
     /// - [`InboxError::Store`] if the database failed. Postgres accepts no other statement in the transaction
     ///   then: roll back, and respond with 503. In a transaction that is `REPEATABLE READ` or `SERIALIZABLE`,
     ///   a race is such an error, with the SQLSTATE 40001 and of the kind `Unavailable`: run the whole
@@ -247,12 +247,12 @@ impl PostgresStore {
     ///
     /// ```no_run
     /// use audience::inbox::PostgresStore;
-    /// use audience::webhooks::{EventData, SignedEvent};
+    /// use audience::webhooks::{EventData, VerifiedEvent};
     ///
     /// /// Respond with 200 if this succeeds, otherwise with 503.
     /// async fn receive(
     ///     store: &PostgresStore,
-    ///     delivery: &SignedEvent,
+    ///     delivery: &VerifiedEvent,
     /// ) -> Result<(), Box<dyn std::error::Error>> {
     ///     let EventData::Bounced(mail) = &delivery.data else {
     ///         return Ok(());

@@ -11,7 +11,7 @@ use crate::inbox::receipt::Receipt;
 use crate::inbox::settings::Settings;
 use crate::inbox::store::ClaimState;
 use crate::inbox::trace;
-use crate::webhooks::{Event, SignedEvent};
+use crate::webhooks::{Event, VerifiedEvent};
 
 impl SqliteStore {
     /// Claims an event and runs the handler in one transaction, and returns what to respond. What the handler
@@ -32,9 +32,9 @@ impl SqliteStore {
     ///
     /// ```
     /// use audience::inbox::{Receipt, SqliteStore, rusqlite};
-    /// use audience::webhooks::{EventData, MailEvent, SignedEvent};
+    /// use audience::webhooks::{EventData, MailEvent, VerifiedEvent};
     ///
-    /// async fn receive(store: &SqliteStore, delivery: SignedEvent) -> Receipt {
+    /// async fn receive(store: &SqliteStore, delivery: VerifiedEvent) -> Receipt {
     ///     store
     ///         .handle_in("main", delivery, |transaction, event| {
     ///             if event.mail().is_some_and(MailEvent::is_permanent_bounce)
@@ -50,7 +50,7 @@ impl SqliteStore {
     pub async fn handle_in<E>(
         &self,
         endpoint: &str,
-        delivery: SignedEvent,
+        delivery: VerifiedEvent,
         handler: impl FnOnce(&mut Transaction<'_>, Event) -> Result<(), E> + Send + 'static,
     ) -> Receipt
     where

@@ -50,7 +50,7 @@ impl SqliteStore {
     /// - [`InboxError::InProgress`]: a lease of the event lasts, or it waits for its next attempt. Respond with
     ///   503.
     /// - [`InboxError::Conflict`]: the id was received before with another body, which is noticed if you claim
-    ///   with a [`SignedEvent`](crate::webhooks::SignedEvent).
+    ///   with a [`VerifiedEvent`](crate::webhooks::VerifiedEvent).
     /// - [`InboxError::Store`]: SQLite failed, the connection has no transaction, or its database does not have
     ///   the [tables](Self::SCHEMA).
     ///

@@ -152,7 +152,7 @@ where
     /// # tokio::runtime::Runtime::new()?.block_on(async {
     /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
     /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
-    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.signed_event(&headers, body.to_vec())?;
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
     /// let inbox = Inbox::builder(MemoryStore::new()).build()?;
     /// inbox.accept(delivery).await;
     ///

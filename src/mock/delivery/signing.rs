@@ -5,8 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName};
 
+use crate::ConfigError;
 use crate::Timestamp;
-use crate::webhooks::{EventType, SecretError, Signer};
+use crate::webhooks::{EventType, Signer};
 
 /// How long ago a stale delivery is signed: a second more than receivers accept (interface section 5).
 const STALE: Duration = Duration::from_secs(301);
@@ -67,7 +68,7 @@ pub(super) struct Signers {
 
 impl Signers {
     /// Creates the signers for an endpoint with this secret.
-    pub(super) fn new(secret: &str) -> Result<Self, SecretError> {
+    pub(super) fn new(secret: &str) -> Result<Self, ConfigError> {
         Ok(Self {
             own: Signer::new(secret)?,
             other: Signer::new(format!("{secret}-of-another-endpoint"))?,

@@ -47,10 +47,10 @@ pub use grade::{Finding, Verdict};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use audience::mock::{Check, Verdict, examine};
-/// use audience::webhooks::{Verifier, axum::SignedEvent};
+/// use audience::webhooks::{VerifiedEvent, Verifier};
 /// use axum::{Router, http::StatusCode, routing::post};
 ///
-/// async fn hook(_event: SignedEvent) -> StatusCode {
+/// async fn hook(_event: VerifiedEvent) -> StatusCode {
 ///     StatusCode::OK
 /// }
 ///

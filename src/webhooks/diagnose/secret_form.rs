@@ -1,7 +1,7 @@
 use std::fmt;
 
 use super::base64;
-use crate::secret_text::trim;
+use crate::secret::trim;
 
 /// The form of a given secret that a delivery was signed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

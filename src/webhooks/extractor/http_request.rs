@@ -11,7 +11,7 @@ use super::body::IncomingBody;
 use super::receive::receive;
 use super::rejection::Rejection;
 use crate::webhooks::delivery_headers::DeliveryHeaders;
-use crate::webhooks::signed_event::SignedEvent;
+use crate::webhooks::verified_event::VerifiedEvent;
 use crate::webhooks::verifier::Verifier;
 
 /// Reads and verifies a delivery of a framework that uses the `http` and `http-body` crates.
@@ -19,7 +19,7 @@ pub(in crate::webhooks) async fn receive_http<B>(
     verifier: &Verifier,
     headers: &HeaderMap,
     body: B,
-) -> Result<SignedEvent, Rejection>
+) -> Result<VerifiedEvent, Rejection>
 where
     B: Body,
     B::Error: Into<Box<dyn Error + Send + Sync>>,

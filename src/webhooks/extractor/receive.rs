@@ -8,8 +8,8 @@ use super::body::IncomingBody;
 use super::rejection::{RefusedDelivery, Rejection};
 use crate::webhooks::delivery_headers::DeliveryHeaders;
 use crate::webhooks::error::VerifyError;
-use crate::webhooks::signed_event::{Arrival, SignedEvent};
 use crate::webhooks::trace;
+use crate::webhooks::verified_event::{Arrival, VerifiedEvent};
 use crate::webhooks::verifier::Verifier;
 
 /// Reads and verifies a delivery, and refuses it as early as possible: malformed headers before the
@@ -18,7 +18,7 @@ pub(in crate::webhooks) async fn receive<S, E>(
     verifier: &Verifier,
     headers: Result<DeliveryHeaders<'_>, VerifyError>,
     body: IncomingBody<'_, S>,
-) -> Result<SignedEvent, Rejection>
+) -> Result<VerifiedEvent, Rejection>
 where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: Into<Box<dyn Error + Send + Sync>>,
@@ -34,7 +34,7 @@ where
         .check_and_trace(Ok(headers), &body, verifier.clock())
         .and_then(|delivery| Ok((delivery.event()?, delivery.secret_name().into())));
     match verified {
-        Ok((event, secret_name)) => Ok(SignedEvent {
+        Ok((event, secret_name)) => Ok(VerifiedEvent {
             event: Arc::new(event),
             body,
             secret_name,

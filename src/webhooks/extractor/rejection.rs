@@ -13,6 +13,8 @@ use crate::webhooks::signature::Tag;
 use crate::webhooks::trace::{self, Severity};
 use crate::webhooks::verifier::Verifier;
 
+/// Why a delivery did not reach the handler.
+///
 /// # The response
 ///
 /// As a response it is a status with an empty body, so that the sender of a forged delivery learns
@@ -22,6 +24,21 @@ use crate::webhooks::verifier::Verifier;
 ///
 /// A rejection is cheap to clone. While it exists, it keeps the body of a delivery that was refused after it
 /// was read, for [`diagnose`](Self::diagnose).
+///
+/// # Example: log a wrong clock, and why genuine deliveries are refused
+///
+/// ```
+/// use audience::webhooks::{Rejection, VerifyError};
+///
+/// fn log(rejection: &Rejection) {
+///     if let Rejection::Verify { error: VerifyError::TooEarly { skew }, .. } = rejection {
+///         eprintln!("our clock or the sender's is {} seconds off", skew.as_secs());
+///     } else if let Some(diagnosis) = rejection.diagnose([("main", "6Jm0nFq2pXvZk4Tt")]) {
+///         eprintln!("{rejection}; {diagnosis}");
+///     }
+/// }
+/// # log(&Rejection::from(VerifyError::ClockUnusable));
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Rejection {

@@ -9,7 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 /// A body whose bytes are in memory: the body of a verified request.
 ///
 /// Its default is the empty body. Most services need no more than the
-/// [`SignedEvent`](super::SignedEvent), which has the same bytes.
+/// [`VerifiedEvent`](crate::webhooks::VerifiedEvent), which has the same bytes.
 ///
 /// # Example: a service that expects another type of body
 ///
@@ -28,7 +28,7 @@ use http_body::{Body, Frame, SizeHint};
 ///     .map_request(|request: Request<BytesBody>| request.map(|body| body.into_bytes().to_vec()))
 ///     .service(inner);
 /// # let _ = service;
-/// # Ok::<(), audience::webhooks::SecretError>(())
+/// # Ok::<(), audience::ConfigError>(())
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct BytesBody(Bytes);

@@ -12,7 +12,7 @@ use super::bytes_body::BytesBody;
 use super::into_empty_response::IntoEmptyResponse;
 use super::verify::refuse;
 use crate::webhooks::extractor::receive_http;
-use crate::webhooks::signed_event::SignedEvent;
+use crate::webhooks::verified_event::VerifiedEvent;
 use crate::webhooks::verifier::Verifier;
 
 /// A service that verifies each request and calls a function with the event of the genuine ones; see
@@ -31,7 +31,7 @@ impl<F> Handler<F> {
 
 impl<F, Fut, B> Service<Request<B>> for Handler<F>
 where
-    F: FnOnce(SignedEvent) -> Fut + Clone + Send + 'static,
+    F: FnOnce(VerifiedEvent) -> Fut + Clone + Send + 'static,
     Fut: Future<Output: IntoEmptyResponse> + Send,
     B: Body + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,

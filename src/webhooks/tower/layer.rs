@@ -9,18 +9,18 @@ use crate::webhooks::verifier::Verifier;
 /// # Example: a function for each event
 ///
 /// ```
-/// use audience::webhooks::Verifier;
-/// use audience::webhooks::tower::{SignedEvent, VerifyLayer};
+/// use audience::webhooks::tower::VerifyLayer;
+/// use audience::webhooks::{VerifiedEvent, Verifier};
 /// use http::StatusCode;
 ///
 /// let layer = VerifyLayer::new(Verifier::new("6Jm0nFq2pXvZk4Tt")?);
 ///
-/// let service = layer.handler(async |event: SignedEvent| {
+/// let service = layer.handler(async |event: VerifiedEvent| {
 ///     println!("received {}", event.id);
 ///     StatusCode::OK
 /// });
 /// # let _ = service;
-/// # Ok::<(), audience::webhooks::SecretError>(())
+/// # Ok::<(), audience::ConfigError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct VerifyLayer {
@@ -35,7 +35,7 @@ impl VerifyLayer {
     }
 
     /// Returns a service that verifies each request and calls `handle` with the event of the genuine
-    /// ones: an `async` function or closure from [`SignedEvent`](super::SignedEvent) to
+    /// ones: an `async` function or closure from [`VerifiedEvent`](crate::webhooks::VerifiedEvent) to
     /// [`StatusCode`](http::StatusCode) or to the receipt of an inbox. The response has that status and an empty
     /// body.
     ///

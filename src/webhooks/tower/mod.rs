@@ -3,11 +3,11 @@
 //!
 //! [`VerifyLayer`] reads the request body itself, verifies it, and calls the inner service only for
 //! genuine deliveries. It reads up to the verifier's [limit](super::VerifierBuilder::body_limit),
-//! whatever `Content-Length` says. All other requests are refused with a status (see [`Rejection`]) and
-//! an empty body; the [`Rejection`] is an extension of the response.
+//! whatever `Content-Length` says. All other requests are refused with a status (see [`Rejection`](super::Rejection)) and
+//! an empty body; the rejection is an extension of the response.
 //!
 //! The inner service receives an [`http::Request`] with the verified bytes as its body, a [`BytesBody`],
-//! and with the [`SignedEvent`] among its extensions. If a function from event to status is all you
+//! and with the [`VerifiedEvent`](super::VerifiedEvent) among its extensions. If a function from event to status is all you
 //! need, use [`VerifyLayer::handler`].
 //!
 //! Put no layer around it that changes the body, for example one that decompresses it.
@@ -55,11 +55,11 @@
 //! # Example: a function for each event
 //!
 //! ```
-//! use audience::webhooks::tower::{SignedEvent, VerifyLayer};
-//! use audience::webhooks::{EventData, Verifier};
+//! use audience::webhooks::tower::VerifyLayer;
+//! use audience::webhooks::{EventData, VerifiedEvent, Verifier};
 //! use http::StatusCode;
 //!
-//! async fn hook(event: SignedEvent) -> StatusCode {
+//! async fn hook(event: VerifiedEvent) -> StatusCode {
 //!     if let EventData::Bounced(mail) = &event.data {
 //!         println!("{}: {} bounced", event.id, mail.email_id);
 //!     }
@@ -81,11 +81,11 @@
 //! their handlers can take the event and the body.
 //!
 //! ```
-//! use audience::webhooks::Verifier;
-//! use audience::webhooks::tower::{SignedEvent, VerifyLayer};
+//! use audience::webhooks::tower::VerifyLayer;
+//! use audience::webhooks::{VerifiedEvent, Verifier};
 //! use axum::{Extension, Router, routing::post};
 //!
-//! async fn hook(Extension(event): Extension<SignedEvent>) {
+//! async fn hook(Extension(event): Extension<VerifiedEvent>) {
 //!     println!("received {}", event.id);
 //! }
 //!
@@ -93,14 +93,28 @@
 //! let app: Router = Router::new()
 //!     .route("/hook", post(hook))
 //!     .route_layer(VerifyLayer::new(verifier));
-//! # Ok::<(), audience::webhooks::SecretError>(())
+//! # Ok::<(), audience::ConfigError>(())
+//! ```
+//!
+//! # Example: a service of your own behind the layer
+//!
+//! ```
+//! use audience::webhooks::VerifiedEvent;
+//! use audience::webhooks::tower::BytesBody;
+//! use http::{Request, Response, StatusCode};
+//!
+//! async fn hook(mut request: Request<BytesBody>) -> Result<Response<String>, StatusCode> {
+//!     let delivery = request.extensions_mut().remove::<VerifiedEvent>();
+//!     let event = delivery.ok_or(StatusCode::INTERNAL_SERVER_ERROR)?.into_event();
+//!     Ok(Response::new(format!("received {}", event.id)))
+//! }
 //! ```
 //!
 //! # Example: log why a delivery was refused
 //!
 //! ```
-//! use audience::webhooks::Verifier;
-//! use audience::webhooks::tower::{Rejection, SignedEvent, VerifyLayer};
+//! use audience::webhooks::tower::VerifyLayer;
+//! use audience::webhooks::{Rejection, VerifiedEvent, Verifier};
 //! use http::{Response, StatusCode};
 //! use tower::ServiceBuilder;
 //!
@@ -112,12 +126,12 @@
 //! }
 //!
 //! let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
-//! let hook = VerifyLayer::new(verifier).handler(async |_: SignedEvent| StatusCode::OK);
+//! let hook = VerifyLayer::new(verifier).handler(async |_: VerifiedEvent| StatusCode::OK);
 //! let service = ServiceBuilder::new().map_response(log).service(hook);
 //! # use tower::ServiceExt;
 //! # let request = http::Request::new(audience::webhooks::tower::BytesBody::default());
 //! # assert!(futures_util::FutureExt::now_or_never(service.oneshot(request)).is_some());
-//! # Ok::<(), audience::webhooks::SecretError>(())
+//! # Ok::<(), audience::ConfigError>(())
 //! ```
 
 mod bytes_body;
@@ -131,37 +145,3 @@ pub use self::handler::Handler;
 pub use self::into_empty_response::IntoEmptyResponse;
 pub use self::layer::VerifyLayer;
 pub use self::verify::Verify;
-pub use super::extractor::RefusedDelivery;
-/// Why the inner service was not called.
-///
-/// # Example: find out why genuine deliveries are refused
-///
-/// ```
-/// use audience::webhooks::tower::Rejection;
-///
-/// fn log<B>(response: &http::Response<B>) {
-///     let rejection = response.extensions().get::<Rejection>();
-///     if let Some(diagnosis) = rejection.and_then(|r| r.diagnose([("main", "6Jm0nFq2pXvZk4Tt")])) {
-///         eprintln!("{diagnosis}");
-///     }
-/// }
-/// # let mut response = http::Response::new(());
-/// # response.extensions_mut().insert(Rejection::from(audience::webhooks::VerifyError::SignatureMismatch));
-/// # log(&response);
-/// ```
-pub use super::extractor::Rejection;
-/// A delivery that was verified before the inner service is called.
-///
-/// # Example: in an inner service
-///
-/// ```
-/// use audience::webhooks::tower::{BytesBody, SignedEvent};
-/// use http::{Request, Response, StatusCode};
-///
-/// async fn hook(mut request: Request<BytesBody>) -> Result<Response<String>, StatusCode> {
-///     let delivery = request.extensions_mut().remove::<SignedEvent>();
-///     let event = delivery.ok_or(StatusCode::INTERNAL_SERVER_ERROR)?.into_event();
-///     Ok(Response::new(format!("received {}", event.id)))
-/// }
-/// ```
-pub use super::signed_event::SignedEvent;

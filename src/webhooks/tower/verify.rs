@@ -14,7 +14,7 @@ use crate::webhooks::verifier::Verifier;
 /// A service that verifies each request and passes the genuine ones on to `S`.
 ///
 /// `S` receives a request with the delivery's head, its verified bytes as a [`BytesBody`], and the
-/// [`SignedEvent`](super::SignedEvent) among its extensions.
+/// [`VerifiedEvent`](crate::webhooks::VerifiedEvent) among its extensions.
 ///
 /// It is always ready. After a delivery is verified, it waits until `S` is ready, without a time limit.
 /// So strangers who send bodies slowly do not count against a concurrency limit inside.
@@ -24,18 +24,19 @@ use crate::webhooks::verifier::Verifier;
 /// ```
 /// use std::convert::Infallible;
 /// use audience::webhooks::Verifier;
-/// use audience::webhooks::tower::{BytesBody, SignedEvent, Verify};
+/// use audience::webhooks::VerifiedEvent;
+/// use audience::webhooks::tower::{BytesBody, Verify};
 /// use http::{Request, Response};
 /// use tower::service_fn;
 ///
 /// async fn hook(request: Request<BytesBody>) -> Result<Response<String>, Infallible> {
-///     let event = request.extensions().get::<SignedEvent>();
+///     let event = request.extensions().get::<VerifiedEvent>();
 ///     Ok(Response::new(event.map(|event| event.id.to_string()).unwrap_or_default()))
 /// }
 ///
 /// let service = Verify::new(service_fn(hook), Verifier::new("6Jm0nFq2pXvZk4Tt")?);
 /// # let _ = service;
-/// # Ok::<(), audience::webhooks::SecretError>(())
+/// # Ok::<(), audience::ConfigError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Verify<S> {

@@ -15,7 +15,7 @@ use audience::inbox::{
     AcceptState, ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery, Receipt,
     SqliteStore, Store, StoreError, Token,
 };
-use audience::webhooks::{EventId, EventType, SignedEvent, Signer, Verifier};
+use audience::webhooks::{EventId, EventType, Signer, VerifiedEvent, Verifier};
 
 const SECRET: &str = "6Jm0nFq2pXvZk4Tt";
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -91,7 +91,7 @@ async fn accept(store: &SqliteStore, id: &EventId, body: &[u8]) -> Result<Accept
 }
 
 /// A verified delivery of a permanent bounce.
-fn bounce(id: &str, to: &str) -> SignedEvent {
+fn bounce(id: &str, to: &str) -> VerifiedEvent {
     let body = format!(
         r#"{{"id": "{id}", "type": "email.bounced", "created_at": 1700000000, "data": {{"email_id": "em_1",
         "from": "us@x.io", "to": "{to}", "subject": "Hi", "bounce_type": "Permanent", "detail": ""}}}}"#
@@ -102,12 +102,12 @@ fn bounce(id: &str, to: &str) -> SignedEvent {
             .sign(&EventType::Bounced, SystemTime::now(), body.as_bytes());
     Verifier::new(SECRET)
         .unwrap()
-        .signed_event(&headers, body)
+        .verify_event(&headers, body)
         .unwrap()
 }
 
 /// Counts the bounces of an address, exactly once each.
-async fn count_bounce(store: &SqliteStore, delivery: SignedEvent) -> Receipt {
+async fn count_bounce(store: &SqliteStore, delivery: VerifiedEvent) -> Receipt {
     store
         .handle_in("main", delivery, |transaction, event| {
             let to = &event.mail().unwrap().to;

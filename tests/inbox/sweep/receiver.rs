@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use audience::inbox::{Inbox, PostgresStore, Receipt, SqliteStore};
-use audience::webhooks::axum::SignedEvent;
-use audience::webhooks::{EventId, Verifier};
+use audience::webhooks::{EventId, VerifiedEvent, Verifier};
 use axum::Router;
 use axum::extract::{FromRef, State};
 use axum::http::StatusCode;
@@ -190,7 +189,7 @@ async fn connect(url: &str) -> PostgresStore {
     }
 }
 
-async fn hook(State(application): State<Application>, delivery: SignedEvent) -> Response {
+async fn hook(State(application): State<Application>, delivery: VerifiedEvent) -> Response {
     match application.mode {
         Mode::Handle => application.handle(delivery).await.into_response(),
         Mode::Accept => application.inbox.accept(delivery).await.into_response(),
@@ -213,7 +212,7 @@ async fn drain(application: Application) {
 }
 
 impl Application {
-    async fn handle(&self, delivery: SignedEvent) -> Receipt {
+    async fn handle(&self, delivery: VerifiedEvent) -> Receipt {
         let application = self.clone();
         let handler = |event: audience::webhooks::Event, _| async move {
             application.record(&event.id).await
@@ -229,7 +228,7 @@ impl Application {
         Ok(())
     }
 
-    async fn in_transaction(&self, delivery: &SignedEvent) -> StatusCode {
+    async fn in_transaction(&self, delivery: &VerifiedEvent) -> StatusCode {
         let committed = match (&self.store, &self.database) {
             (AnyStore::Postgres(store), Database::Postgres { pool, .. }) => {
                 self.in_postgres_transaction(store, pool, delivery).await
@@ -244,7 +243,7 @@ impl Application {
         &self,
         store: &PostgresStore,
         pool: &deadpool_postgres::Pool,
-        delivery: &SignedEvent,
+        delivery: &VerifiedEvent,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let mut connection = pool.get().await?;
         let mut transaction = connection.transaction().await?;
@@ -268,7 +267,7 @@ impl Application {
     async fn in_sqlite_transaction(
         &self,
         store: &SqliteStore,
-        delivery: &SignedEvent,
+        delivery: &VerifiedEvent,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let (store, id, generation) = (store.clone(), delivery.id.clone(), self.generation);
         let Database::Sqlite { path } = &self.database else {
@@ -290,7 +289,7 @@ impl Application {
     }
 
     /// The id is remembered after the effect, so that a failed handler is called again.
-    async fn naively(&self, delivery: &SignedEvent) -> StatusCode {
+    async fn naively(&self, delivery: &VerifiedEvent) -> StatusCode {
         if self.seen.lock().unwrap().contains(&delivery.id) {
             return StatusCode::OK;
         }

@@ -8,8 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use audience::mock::{Verdict, examine};
-use audience::webhooks::Verifier;
-use audience::webhooks::axum::SignedEvent;
+use audience::webhooks::{VerifiedEvent, Verifier};
 use axum::Json;
 use axum::extract::{FromRef, RawQuery, State};
 use axum::http::StatusCode;
@@ -117,7 +116,7 @@ impl FromRef<App> for Verifier {
 }
 
 async fn axum_receiver() -> (String, String) {
-    async fn hook(State(app): State<App>, event: SignedEvent) -> StatusCode {
+    async fn hook(State(app): State<App>, event: VerifiedEvent) -> StatusCode {
         let mut counts = app.counts.lock().unwrap();
         let answer = json!({"count": 1, "type": event.event_type()});
         counts.entry(event.id.to_string()).or_insert(answer);

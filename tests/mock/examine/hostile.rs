@@ -149,7 +149,7 @@ async fn an_unusable_url_or_secret_is_a_finding_and_not_a_panic() {
         ("http://me@localhost/", SECRET, "user name"),
         ("http://localhost:0/", SECRET, "from 1 to 65535"),
         ("http://localhost/", "", "secret"),
-        ("http://localhost/", "changeme", "placeholder"),
+        ("http://localhost/", "<SIGNING_SECRET>", "placeholder"),
     ] {
         let examination = examine(url, secret).await;
 

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use audience::inbox::{Inbox, MemoryStore, Receipt};
 use audience::mock::{Check, Verdict, examine};
-use audience::webhooks::axum::SignedEvent;
-use audience::webhooks::{Event, EventType, Signer, Verifier};
+use audience::webhooks::{Event, EventType, Signer, VerifiedEvent, Verifier};
 use axum::Json;
 use axum::extract::{FromRef, RawQuery, State};
 use axum::routing::{get, post};
@@ -48,13 +47,13 @@ impl Effects {
     }
 }
 
-async fn handle(State(app): State<App>, delivery: SignedEvent) -> Receipt {
+async fn handle(State(app): State<App>, delivery: VerifiedEvent) -> Receipt {
     let (effects, work) = (app.effects, app.work);
     let handler = move |event, _| effects.act(event, work);
     app.inbox.handle(delivery, handler).await
 }
 
-async fn accept(State(app): State<App>, delivery: SignedEvent) -> Receipt {
+async fn accept(State(app): State<App>, delivery: VerifiedEvent) -> Receipt {
     app.inbox.accept(delivery).await
 }
 

@@ -27,7 +27,7 @@ use super::trace;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct AuthenticatedDelivery<'a> {
+pub struct VerifiedDelivery<'a> {
     pub(super) body: &'a [u8],
     pub(super) secret_name: &'a str,
     pub(super) timestamp: u64,
@@ -35,7 +35,7 @@ pub struct AuthenticatedDelivery<'a> {
     pub(super) headers: Option<&'a HeaderMap>,
 }
 
-impl<'a> AuthenticatedDelivery<'a> {
+impl<'a> VerifiedDelivery<'a> {
     /// Returns the bytes that were signed.
     #[must_use]
     pub fn body(&self) -> &'a [u8] {
@@ -90,9 +90,9 @@ impl<'a> AuthenticatedDelivery<'a> {
     }
 }
 
-impl fmt::Debug for AuthenticatedDelivery<'_> {
+impl fmt::Debug for VerifiedDelivery<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AuthenticatedDelivery")
+        f.debug_struct("VerifiedDelivery")
             .field("body_length", &self.body.len())
             .field("secret_name", &self.secret_name)
             .field("timestamp", &self.timestamp)
