@@ -91,7 +91,7 @@ fn no_error_prints_a_secret_a_mac_or_the_body() {
 #[test]
 fn a_refused_secret_is_not_printed() {
     for secret in [
-        format!(" {SECRET}"),
+        format!("{SECRET}\n"),
         format!("{SECRET}\0"),
         format!("<{SECRET}>"),
     ] {
