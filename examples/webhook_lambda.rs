@@ -32,7 +32,7 @@ const DEMO_SECRET: &str = "the secret of this demo";
 
 /// A webhook endpoint as an AWS Lambda function, as a starting point for your own
 ///
-/// Without AWS_LAMBDA_RUNTIME_API, which Lambda sets, the program calls its function three times and exits.
+/// Without `AWS_LAMBDA_RUNTIME_API`, which Lambda sets, the program calls its function three times and exits.
 #[derive(Parser)]
 #[command(name = "webhook_lambda", after_help = ENVIRONMENT)]
 struct Arguments {}
