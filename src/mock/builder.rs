@@ -1,17 +1,32 @@
+//! Configures and starts a server.
+
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use super::clock::MockClock;
 use super::control::access::AllowedHosts;
 use super::delivery::SigningClock;
 use super::delivery::endpoints::Endpoints;
 use super::delivery::post::Target;
 use super::handled_request::{HandledRequest, RequestObserver};
+use super::mock_server::MockServer;
+use super::request_handler::RequestHandler;
 use super::seeds::Seeds;
+use super::server::{Server, bind, serve};
+use super::service::audience::Audience;
 use super::service::dialect::Dialect;
 use super::service::seed_contact::SeedContact;
 use super::service::segment::SegmentKind;
 use super::service::settings::Settings;
-use super::shared_methods::settings_methods;
+use super::shared::Shared;
+use super::state::InitialState;
 use crate::Timestamp;
 
 /// The time a receiver has to respond (interface section 6.5).
@@ -46,17 +61,17 @@ const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 #[must_use = "the server does not run until `start` is awaited"]
 pub struct MockServerBuilder {
-    pub(super) address: SocketAddr,
-    pub(super) allowed_hosts: AllowedHosts,
+    address: SocketAddr,
+    allowed_hosts: AllowedHosts,
     pub(super) settings: Settings,
-    pub(super) clock: Option<Timestamp>,
-    pub(super) topics: Vec<(String, bool)>,
-    pub(super) segments: Vec<(String, SegmentKind)>,
-    pub(super) seeds: Seeds,
-    pub(super) endpoints: Endpoints,
-    pub(super) signing_clock: SigningClock,
-    pub(super) delivery_timeout: Duration,
-    pub(super) observer: RequestObserver,
+    clock: Option<Timestamp>,
+    topics: Vec<(String, bool)>,
+    segments: Vec<(String, SegmentKind)>,
+    seeds: Seeds,
+    endpoints: Endpoints,
+    signing_clock: SigningClock,
+    delivery_timeout: Duration,
+    observer: RequestObserver,
 }
 
 impl MockServerBuilder {
@@ -111,7 +126,85 @@ impl MockServerBuilder {
         self
     }
 
-    settings_methods!();
+    /// Sets the full-access key, which may call every endpoint. Default: `mock-full-access-key`.
+    pub fn full_key(mut self, key: impl Into<String>) -> Self {
+        self.settings.full_key = Some(key.into());
+        self
+    }
+
+    /// Sets the sending-access key, which may only send mail (interface section 5). Default:
+    /// `mock-sending-access-key`.
+    pub fn sending_key(mut self, key: impl Into<String>) -> Self {
+        self.settings.sending_key = Some(key.into());
+        self
+    }
+
+    /// Sets the header that holds the bare key. Default: `Authorization`, with `Bearer` before the key.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `name` is not a valid header name.
+    #[track_caller]
+    pub fn auth_header(mut self, name: impl Into<String>) -> Self {
+        let name = name.into();
+        match http::HeaderName::from_bytes(name.as_bytes()) {
+            Ok(name) => self.settings.key_header = Some(name.as_str().to_owned()),
+            Err(_) => panic!("{name:?} is not a valid header name"),
+        }
+        self
+    }
+
+    /// Sets how many contacts can be stored (interface section 8). Default: no limit.
+    ///
+    /// A request or batch entry that would exceed the ceiling is refused with 402 `quota_exceeded`.
+    pub fn contact_ceiling(mut self, contacts: u64) -> Self {
+        self.settings.ceiling = Some(contacts);
+        self
+    }
+
+    /// Sets the mock's choices for what the interface document leaves open. Default: [`Dialect::default`].
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.settings.dialect = Some(dialect);
+        self
+    }
+
+    /// Adds a contact in any state, or replaces the one with its address.
+    ///
+    /// Seeds are applied in the order they are added, after the builder's topics and segments. If one is invalid,
+    /// starting or building the mock panics with the reason.
+    pub fn seed_contact(mut self, contact: impl Into<SeedContact>) -> Self {
+        self.seeds.add_contact(contact.into());
+        self
+    }
+
+    /// Adds a [seed](crate::mock#seeds): topics, segments, contacts and more, as JSON.
+    ///
+    /// Seeds are applied in the order they are added.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `seed` has an unknown member or one of a wrong type. If it is invalid in another way, starting or
+    /// building the mock panics. The message has the reason.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "callers write the JSON in place"
+    )]
+    #[track_caller]
+    pub fn seed(mut self, seed: Value) -> Self {
+        if let Err(problem) = self.seeds.add_json(&seed) {
+            panic!("the seed is invalid: {problem}");
+        }
+        self
+    }
+
+    /// Adds a [seed](crate::mock#seeds) from a JSON file.
+    ///
+    /// Seeds are applied in the order they are added. If the file cannot be read or is invalid, starting or building
+    /// the mock panics with the reason.
+    pub fn seed_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.seeds.add_file(path.into());
+        self
+    }
 
     /// Stops the clock at this time. Only [`MockServer::advance`](super::MockServer::advance) and
     /// [`MockServer::set_clock`](super::MockServer::set_clock) move it from there.
@@ -187,4 +280,170 @@ impl MockServerBuilder {
         self.observer = RequestObserver::new(observe);
         self
     }
+
+    /// Starts the server on its own thread. It accepts requests when this returns.
+    ///
+    /// The server does not depend on the caller's runtime and outlives it.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server cannot be started, for example because the port is in use or a seed is invalid.
+    /// [`try_start`](Self::try_start) returns this error instead. Also panics if the rule of a segment is invalid.
+    pub async fn start(self) -> MockServer {
+        let address = self.address;
+        match self.try_start().await {
+            Ok(server) => server,
+            Err(error) => panic!("could not start the mock server on {address}: {error}"),
+        }
+    }
+
+    /// Starts the server like [`start`](Self::start), and returns the error if it cannot be started.
+    ///
+    /// # Errors
+    ///
+    /// The [`io::Error`] if the address cannot be bound, the system cannot create a thread, or a seed cannot be read. If
+    /// a seed is invalid, its kind is [`InvalidData`](io::ErrorKind::InvalidData).
+    ///
+    /// # Panics
+    ///
+    /// Panics if the rule of a segment is invalid.
+    ///
+    /// # Example: a port in use
+    ///
+    /// ```
+    /// # use audience::mock::MockServer;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
+    ///
+    /// let error = MockServer::builder().port(taken.local_addr()?.port()).try_start().await.unwrap_err();
+    ///
+    /// assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn try_start(self) -> io::Result<MockServer> {
+        let (report, started) = oneshot::channel();
+        self.launch(|server| drop(report.send(server)))?;
+        started.await.unwrap_or_else(|_| Err(thread_ended()))
+    }
+
+    /// Starts the server like [`start`](Self::start), but waits without a runtime, for tests of blocking code.
+    ///
+    /// # Panics
+    ///
+    /// Panics like [`start`](Self::start).
+    #[must_use = "the server stops when it is dropped"]
+    #[track_caller]
+    pub fn start_blocking(self) -> MockServer {
+        let address = self.address;
+        match self.try_start_blocking() {
+            Ok(server) => server,
+            Err(error) => panic!("could not start the mock server on {address}: {error}"),
+        }
+    }
+
+    /// Starts the server like [`try_start`](Self::try_start), but waits without a runtime.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`try_start`](Self::try_start).
+    ///
+    /// # Panics
+    ///
+    /// Panics if the rule of a segment is invalid.
+    ///
+    /// # Example: a server for a test without a runtime
+    ///
+    /// ```
+    /// # use audience::mock::MockServer;
+    /// # fn main() -> std::io::Result<()> {
+    /// let server = MockServer::builder().try_start_blocking()?;
+    ///
+    /// assert_eq!(server.contact_count(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_start_blocking(self) -> io::Result<MockServer> {
+        let (report, started) = mpsc::channel();
+        self.launch(move |server| drop(report.send(server)))?;
+        started.recv().unwrap_or_else(|_| Err(thread_ended()))
+    }
+
+    /// Starts the server on a thread of its own, which reports the server as soon as it accepts connections.
+    fn launch(
+        mut self,
+        report: impl FnOnce(io::Result<MockServer>) + Send + 'static,
+    ) -> io::Result<()> {
+        let (initial, clock) = self.initial_state()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let serve = move || {
+            let handle = runtime.handle().clone();
+            runtime.block_on(async move {
+                let bound = bind(self.address).await;
+                let (listener, address) = match bound.and_then(|listener| {
+                    let address = listener.local_addr()?;
+                    Ok((listener, address))
+                }) {
+                    Ok(bound) => bound,
+                    Err(error) => return report(Err(error)),
+                };
+                let shared = Shared::new(initial, clock, self.delivery_timeout, handle);
+                let handler = RequestHandler::new(
+                    Arc::clone(&shared),
+                    address.ip(),
+                    self.allowed_hosts,
+                    self.observer,
+                );
+                let (stop, stopped) = oneshot::channel();
+                report(Ok(MockServer {
+                    url: format!("http://{address}"),
+                    full_key: self.settings.full_key().to_owned(),
+                    sending_key: self.settings.sending_key().to_owned(),
+                    auth_header: self.settings.key_header,
+                    shared,
+                    _stop: stop,
+                }));
+                serve(listener, Arc::new(Server::new(handler)), stopped).await;
+            });
+        };
+        thread::Builder::new()
+            .name("audience-mock".into())
+            .spawn(serve)?;
+        Ok(())
+    }
+
+    /// Reads the seeds, and returns the state and the clock to start with. Completes the settings by the seeds.
+    pub(super) fn initial_state(&mut self) -> io::Result<(InitialState, MockClock)> {
+        let seeds = std::mem::take(&mut self.seeds).read()?;
+        seeds.complete(&mut self.settings);
+        let clock = self.clock.or_else(|| seeds.clock().map(Timestamp::from));
+        let clock = clock.map_or_else(MockClock::running, MockClock::stopped);
+        let mut initial = InitialState {
+            audience: self.audience(),
+            endpoints: std::mem::take(&mut self.endpoints),
+            signing_clock: self.signing_clock,
+        };
+        seeds.apply(&mut initial.audience, &mut initial.endpoints, clock.unix())?;
+        Ok((initial, clock))
+    }
+
+    fn audience(&self) -> Audience {
+        let mut audience = Audience::new(self.settings.clone());
+        for (name, default) in &self.topics {
+            audience.put_topic(name, *default);
+        }
+        for (id, kind) in &self.segments {
+            if let Err(problem) = audience.put_segment(id, kind.clone()) {
+                panic!("the rule of segment {id:?} is invalid: {problem}");
+            }
+        }
+        audience
+    }
+}
+
+fn thread_ended() -> io::Error {
+    io::Error::other("the thread of the server ended before the server was started")
 }

@@ -262,14 +262,11 @@
 
 mod builder;
 mod changes;
-#[cfg(feature = "client")]
-mod client;
 mod clock;
 mod clock_move;
 mod connection_end;
 mod control;
 mod delivery;
-mod delivery_methods;
 mod description;
 mod examine;
 mod exchange;
@@ -277,7 +274,6 @@ mod faults;
 mod handled_request;
 mod http_response;
 mod journal;
-mod mail_methods;
 mod mock_server;
 mod page;
 mod recorded_request;
@@ -288,8 +284,6 @@ mod seeds;
 mod server;
 mod service;
 mod shared;
-mod shared_methods;
-mod start;
 mod state;
 #[cfg(feature = "wiremock")]
 mod wiremock;
@@ -320,4 +314,4 @@ pub use service::sent_mail::SentMail;
 pub use service::stored_contact::StoredContact;
 pub use service::unknown_choice::UnknownChoice;
 #[cfg(feature = "wiremock")]
-pub use wiremock::{MockService, MockServiceBuilder};
+pub use wiremock::MockService;

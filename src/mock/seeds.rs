@@ -103,7 +103,7 @@ impl LoadedSeeds {
             .complete(settings);
     }
 
-    /// Applies the seeds in order, at `now`. Without `endpoints`, a seed can have no clock and no endpoints.
+    /// Applies the seeds in order, at `now`.
     ///
     /// A ceiling that the audience already has stays: its builder was told so.
     ///
@@ -113,17 +113,14 @@ impl LoadedSeeds {
     pub(super) fn apply(
         self,
         audience: &mut Audience,
-        mut endpoints: Option<&mut Endpoints>,
+        endpoints: &mut Endpoints,
         now: i64,
     ) -> io::Result<()> {
         let ceiling = audience.ceiling();
         for (name, content) in self.0 {
             let applied = match content {
                 Content::Contact(contact) => audience.put_contact(contact, now).map(drop),
-                Content::Seed(seed) => match &mut endpoints {
-                    None => apply_to_audience(seed, audience, now),
-                    Some(endpoints) => apply_to_server(seed, audience, endpoints, now),
-                },
+                Content::Seed(seed) => apply_seed(seed, audience, endpoints, now),
             };
             applied.map_err(|problem| invalid(&name, &problem))?;
         }
@@ -134,19 +131,7 @@ impl LoadedSeeds {
     }
 }
 
-/// Applies a seed to an audience without a clock and deliveries.
-pub(super) fn apply_to_audience(
-    seed: Seed,
-    audience: &mut Audience,
-    now: i64,
-) -> Result<(), String> {
-    if seed.clock.is_some() || !seed.endpoints.is_empty() {
-        return Err("`clock` and `endpoints` need a `MockServer`; leave them out".to_owned());
-    }
-    audience.seed(seed, now)
-}
-
-fn apply_to_server(
+fn apply_seed(
     mut seed: Seed,
     audience: &mut Audience,
     endpoints: &mut Endpoints,

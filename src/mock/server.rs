@@ -47,7 +47,7 @@ impl Server {
 }
 
 /// Binds an address. Retries for a while if its port is in use.
-pub(super) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+pub(super) async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let deadline = Instant::now() + BIND_TIMEOUT;
     loop {
         match std::net::TcpListener::bind(address) {
@@ -56,9 +56,13 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
                     && address.port() != 0
                     && Instant::now() < deadline =>
             {
-                std::thread::sleep(Duration::from_millis(5));
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            bound => return bound,
+            bound => {
+                let listener = bound?;
+                listener.set_nonblocking(true)?;
+                return TcpListener::from_std(listener);
+            }
         }
     }
 }

@@ -5,23 +5,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::wiremock::{Respond, ResponseTemplate};
 
-use super::seeds::{Seeds, apply_to_audience};
+use super::builder::MockServerBuilder;
+use super::clock::MockClock;
+use super::mock_server::MockServer;
 use super::service::audience::Audience;
-use super::service::dialect::Dialect;
 use super::service::message::Request;
-use super::service::seed::Seed;
 use super::service::seed_contact::SeedContact;
-use super::service::segment::SegmentKind;
 use super::service::sent_mail::SentMail;
-use super::service::settings::Settings;
 use super::service::stored_contact::StoredContact;
-use super::shared_methods::{audience_methods, settings_methods};
-use crate::Timestamp;
 
 /// The service as a [`wiremock::Respond`](Respond): mount it in a wiremock server, after your own mocks.
 ///
-/// It responds like a [`MockServer`](super::MockServer). It has no connection faults, no control plane and no webhook
-/// deliveries. Clones share one audience: mount one clone and keep another to inspect the audience.
+/// It responds like a [`MockServer`](super::MockServer), but has no faults, no control plane and no webhook deliveries.
+/// Clones share one audience: mount one clone and keep another to inspect the audience.
 ///
 /// # Example: one failed response before the service responds
 ///
@@ -52,67 +48,100 @@ use crate::Timestamp;
 #[derive(Clone)]
 pub struct MockService {
     audience: Arc<Mutex<Audience>>,
-    now: Now,
+    clock: MockClock,
     full_key: Arc<str>,
     sending_key: Arc<str>,
 }
-
-type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 impl MockService {
     /// Creates a service with the default configuration.
     #[must_use]
     pub fn new() -> Self {
-        Self::builder().build()
+        Self::from_builder(MockServer::builder())
     }
 
-    /// Returns a builder for a service with another configuration.
+    /// Creates a service with the configuration of a server. What concerns connections and deliveries has no effect.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a seed cannot be read or is invalid, or if the rule of a segment is invalid. The message has the reason.
     ///
     /// # Example: a ceiling of two contacts, and a stopped clock
     ///
     /// ```
-    /// use audience::{Timestamp, mock::MockService};
+    /// use audience::mock::{MockServer, MockService};
     ///
-    /// let service = MockService::builder()
-    ///     .contact_ceiling(2)
-    ///     .clock(|| Timestamp::from_unix(1_700_000_000))
-    ///     .build();
+    /// let builder = MockServer::builder().contact_ceiling(2).clock(1_700_000_000);
+    /// let service = MockService::from_builder(builder);
     ///
-    /// assert_eq!(service.contact_count(), 0);
+    /// assert!(service.contacts().is_empty());
     /// ```
-    pub fn builder() -> MockServiceBuilder {
-        MockServiceBuilder {
-            settings: Settings::default(),
-            seeds: Seeds::default(),
-            now: Arc::new(Timestamp::now),
+    #[must_use]
+    #[track_caller]
+    pub fn from_builder(mut builder: MockServerBuilder) -> Self {
+        let (initial, clock) = match builder.initial_state() {
+            Ok(initial) => initial,
+            Err(error) => panic!("could not create the mock service: {error}"),
+        };
+        Self {
+            audience: Arc::new(Mutex::new(initial.audience)),
+            clock,
+            full_key: builder.settings.full_key().into(),
+            sending_key: builder.settings.sending_key().into(),
         }
     }
 
-    audience_methods! {
-        #[doc = "# use audience::mock::MockService;"]
-        #[doc = "let mock = MockService::new();"]
-        start,
-        end
+    /// Returns the full-access key. See [`MockServer::full_key`].
+    #[must_use]
+    pub fn full_key(&self) -> &str {
+        &self.full_key
     }
 
-    fn now(&self) -> Timestamp {
-        (self.now)()
+    /// Returns the sending-access key. See [`MockServer::sending_key`].
+    #[must_use]
+    pub fn sending_key(&self) -> &str {
+        &self.sending_key
     }
 
-    /// Runs `change`, and drops the events it causes: nothing delivers them.
-    fn with_audience<T>(&self, change: impl FnOnce(&mut Audience) -> T) -> T {
+    /// Adds a topic, or changes its default answer. See [`MockServer::topic`].
+    pub fn topic(&self, name: impl AsRef<str>, default: bool) {
+        self.lock().put_topic(name.as_ref(), default);
+    }
+
+    /// Stores a contact in any state, and returns it. See [`MockServer::seed_contact`].
+    ///
+    /// # Panics
+    ///
+    /// Panics if the document does not allow the contact. The message has the reason.
+    #[track_caller]
+    pub fn seed_contact(&self, contact: impl Into<SeedContact>) -> StoredContact {
+        let stored = self.lock().put_contact(contact.into(), self.clock.unix());
+        stored.unwrap_or_else(|problem| panic!("the seeded contact is invalid: {problem}"))
+    }
+
+    /// Records a spam report. See [`MockServer::report_spam`].
+    pub fn report_spam(&self, address: impl AsRef<str>) {
         let mut audience = self.lock();
-        let result = change(&mut audience);
+        audience.report_spam(address.as_ref(), self.clock.unix());
         audience.take_events();
-        result
     }
 
-    fn apply_seed(&self, seed: Seed) -> Result<(), String> {
-        let now = self.now().as_unix();
-        self.with_audience(|audience| {
-            audience.check_start_settings(&seed)?;
-            apply_to_audience(seed, audience, now)
-        })
+    /// Returns a contact, or `None` if no contact has this address. See [`MockServer::contact`].
+    #[must_use]
+    pub fn contact(&self, address: impl AsRef<str>) -> Option<StoredContact> {
+        self.lock().contact(address.as_ref())
+    }
+
+    /// Returns all contacts, newest first. See [`MockServer::contacts`].
+    #[must_use]
+    pub fn contacts(&self) -> Vec<StoredContact> {
+        self.lock().contacts(None, usize::MAX).unwrap_or_default()
+    }
+
+    /// Returns the mail that was sent. See [`MockServer::sent_mail`].
+    #[must_use]
+    pub fn sent_mail(&self) -> Vec<SentMail> {
+        self.lock().sent_mail()
     }
 
     /// Ignores a poisoned lock: no request leaves the audience half changed.
@@ -152,7 +181,7 @@ impl Respond for MockService {
             headers: &headers,
             body: &request.body,
         };
-        let now = self.now().as_unix();
+        let now = self.clock.unix();
         let mut audience = self.lock();
         let reply = audience.handle(&request, now);
         // Events are not delivered here. Dropped, so that they do not pile up in a long test.
@@ -165,66 +194,10 @@ impl Respond for MockService {
     }
 }
 
-/// Configures and creates a [`MockService`].
-#[must_use = "no service is created until `build` is called"]
-pub struct MockServiceBuilder {
-    settings: Settings,
-    seeds: Seeds,
-    now: Now,
-}
-
-impl MockServiceBuilder {
-    settings_methods!();
-
-    /// Sets the function that returns the current time. Default: the system's time.
-    pub fn clock(mut self, now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
-        self.now = Arc::new(now);
-        self
-    }
-
-    /// Creates the service.
-    ///
-    /// # Panics
-    ///
-    /// Panics if a seed cannot be read or is invalid. The message has the reason.
-    #[must_use]
-    #[track_caller]
-    pub fn build(self) -> MockService {
-        let mut settings = self.settings;
-        let now = (self.now)().as_unix();
-        let seeded = self.seeds.read().and_then(|seeds| {
-            seeds.complete(&mut settings);
-            let mut audience = Audience::new(settings.clone());
-            seeds.apply(&mut audience, None, now)?;
-            Ok(audience)
-        });
-        let audience = match seeded {
-            Ok(audience) => audience,
-            Err(error) => panic!("{error}"),
-        };
-        MockService {
-            full_key: settings.full_key().into(),
-            sending_key: settings.sending_key().into(),
-            audience: Arc::new(Mutex::new(audience)),
-            now: self.now,
-        }
-    }
-}
-
-impl fmt::Debug for MockServiceBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MockServiceBuilder")
-            .field("settings", &self.settings)
-            .field("seeds", &self.seeds)
-            .finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+    use crate::Timestamp;
 
     fn request(method: &str, target: &str, key: &str, body: &str) -> ::wiremock::Request {
         let mut headers = http::HeaderMap::new();
@@ -239,25 +212,17 @@ mod tests {
 
     #[test]
     fn clones_share_one_audience() {
-        let service = MockService::builder()
-            .full_key("k")
-            .clock(|| Timestamp::from_unix(7))
-            .build();
+        let builder = MockServer::builder().full_key("k").clock(7);
+        let service = MockService::from_builder(builder);
         service.topic("news", true);
 
         let mounted = service.clone();
-        mounted.respond(&request(
-            "POST",
-            "/contacts",
-            "k",
-            r#"{"email": "a/b@x.io"}"#,
-        ));
-        mounted.respond(&request(
-            "POST",
-            "/contacts/a%2Fb%40x.io/unsubscribe",
-            "k",
-            r#"{"topic": "news"}"#,
-        ));
+        for (target, body) in [
+            ("/contacts", r#"{"email": "a/b@x.io"}"#),
+            ("/contacts/a%2Fb%40x.io/unsubscribe", r#"{"topic": "news"}"#),
+        ] {
+            mounted.respond(&request("POST", target, "k", body));
+        }
 
         let contact = service.contact("a/b@x.io").unwrap();
         assert_eq!(contact.created_at, Timestamp::from_unix(7));
@@ -265,54 +230,18 @@ mod tests {
     }
 
     #[test]
-    fn a_service_starts_with_its_seeds_and_takes_more() {
-        let seed = json!({"topics": {"news": true}, "contacts": [{"email": "a@x.io", "topics": {"news": false}}]});
-        let service = MockService::builder()
-            .clock(|| Timestamp::from_unix(7))
-            .seed(seed)
-            .seed_contact(SeedContact::new("b@x.io").answer("news", false))
-            .build();
-
-        service.seed_contact("c@x.io");
-        service.seed(json!({"contacts": [{"email": "d@x.io"}]}));
-
-        let contacts = service.contacts();
-        let addresses: Vec<&str> = contacts.iter().map(|contact| &*contact.email).collect();
-        assert_eq!(addresses, ["d@x.io", "c@x.io", "b@x.io", "a@x.io"]);
-        assert!(
-            contacts
-                .iter()
-                .all(|contact| contact.created_at.as_unix() == 7)
-        );
-    }
-
-    #[test]
-    #[should_panic(expected = "the seed is invalid: `clock` and `endpoints` need a `MockServer`")]
-    fn a_seed_cannot_set_the_clock_of_a_service() {
-        MockService::new().seed(json!({"clock": 7}));
-    }
-
-    #[test]
     #[should_panic(expected = "the seeded contact is invalid: the contact names the topic `news`")]
     fn an_invalid_seed_of_a_builder_panics_with_the_reason() {
-        let _ = MockService::builder()
-            .seed_contact(SeedContact::new("a@x.io").answer("news", true))
-            .build();
+        let contact = SeedContact::new("a@x.io").answer("news", true);
+
+        let _ = MockService::from_builder(MockServer::builder().seed_contact(contact));
     }
 
     #[test]
     fn debug_output_does_not_contain_the_keys() {
-        let builder = MockService::builder().full_key("k-1").sending_key("k-2");
+        let builder = MockServer::builder().full_key("k-1").sending_key("k-2");
 
         assert!(!format!("{builder:?}").contains("k-"));
-        assert!(!format!("{:?}", builder.build()).contains("k-"));
-    }
-
-    #[test]
-    #[should_panic(expected = "the rule of segment \"seg_1\" is invalid: `match_` is missing")]
-    fn an_invalid_segment_rule_panics_with_the_reason() {
-        let rule = serde_json::json!({ "conditions": [] });
-
-        MockService::new().segment("seg_1", SegmentKind::Rule(rule));
+        assert!(!format!("{:?}", MockService::from_builder(builder)).contains("k-"));
     }
 }

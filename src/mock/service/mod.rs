@@ -64,11 +64,4 @@ pub(super) mod stored_contact;
 pub(super) mod unknown_choice;
 
 #[cfg(test)]
-mod arbitrary_requests;
-#[cfg(test)]
-#[path = "../../../tests/mock/openapi/conformance.rs"]
-mod conformance;
-#[cfg(test)]
-mod reference_model;
-#[cfg(test)]
 mod testing;

@@ -1,6 +1,6 @@
 //! Requests written and responses read as bytes.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -124,19 +124,96 @@ impl Request<'_> {
         );
         let request = [head.as_bytes(), &self.body].concat();
         let response = Response::parse(&self.api.exchange(&request));
-        let (path, query) = match self.target.split_once('?') {
-            Some((path, query)) => (path, Some(query)),
-            None => (&*self.target, None),
-        };
-        conformance::assert_described(&Exchange {
-            method: &self.method,
-            path,
-            query,
-            request: &self.body,
-            status: response.status,
-            response: &response.body,
-            dialect: &self.api.dialect.to_string(),
-        });
+        assert_described(self.api, &self.method, &self.target, &self.body, &response);
+        response
+    }
+}
+
+#[track_caller]
+fn assert_described(api: &Api, method: &str, target: &str, body: &[u8], response: &Response) {
+    let (path, query) = match target.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (target, None),
+    };
+    conformance::assert_described(&Exchange {
+        method,
+        path,
+        query,
+        request: body,
+        status: response.status,
+        response: &response.body,
+        dialect: &api.dialect.to_string(),
+    });
+}
+
+/// One connection for many requests, so that a property test is fast.
+pub(super) struct Connection<'a> {
+    api: &'a Api,
+    stream: BufReader<TcpStream>,
+}
+
+impl<'a> Connection<'a> {
+    pub(super) fn new(api: &'a Api) -> Self {
+        let stream = api.connect();
+        stream.set_nodelay(true).expect("the option can be set");
+        Self {
+            api,
+            stream: BufReader::new(stream),
+        }
+    }
+
+    /// Sends a request and reads the response. Asserts that the description shows it with its response.
+    #[track_caller]
+    pub(super) fn send(
+        &mut self,
+        method: &str,
+        target: &str,
+        authorization: &str,
+        body: &[u8],
+    ) -> Response {
+        let head = format!(
+            "{method} {target} HTTP/1.1\r\nhost: {}\r\nauthorization: {authorization}\r\ncontent-length: {}\r\n\r\n",
+            self.api.host(),
+            body.len()
+        );
+        let request = [head.as_bytes(), body].concat();
+        let connection = self.stream.get_mut();
+        connection.write_all(&request).expect("the mock reads");
+        let response = self.read();
+        assert_described(self.api, method, target, body, &response);
+        response
+    }
+
+    /// Sends a request with the full-access key and a JSON body.
+    #[track_caller]
+    pub(super) fn call(
+        &mut self,
+        method: &str,
+        target: &str,
+        body: impl Into<Body>,
+    ) -> (u16, Value) {
+        let key = format!("Bearer {}", self.api.server.full_key());
+        let response = self.send(method, target, &key, &body.into().0);
+        let body = serde_json::from_slice(&response.body).expect("JSON");
+        (response.status, body)
+    }
+
+    fn read(&mut self) -> Response {
+        let mut bytes = Vec::new();
+        while !bytes.ends_with(b"\r\n\r\n") {
+            let read = self.stream.read_until(b'\n', &mut bytes);
+            assert_ne!(
+                read.expect("a response"),
+                0,
+                "the mock closed the connection"
+            );
+        }
+        let mut response = Response::parse(&bytes);
+        let length = response.head.split("content-length: ").nth(1);
+        let length = length.and_then(|rest| rest.split("\r\n").next());
+        let length = length.expect("a length").parse().expect("a number");
+        response.body.resize(length, 0);
+        self.stream.read_exact(&mut response.body).expect("a body");
         response
     }
 }

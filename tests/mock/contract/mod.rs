@@ -11,6 +11,7 @@
 )]
 
 mod addresses;
+mod arbitrary_requests;
 mod batch;
 mod consent;
 mod consent_refusals;
@@ -31,6 +32,7 @@ mod list_filters;
 mod odd_batch_entries;
 mod paging;
 mod quota;
+mod reference_model;
 mod resources;
 mod retrieve_and_merge;
 mod rules;

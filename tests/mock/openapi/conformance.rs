@@ -1,6 +1,4 @@
 //! Compares what the mock says with `openapi/audience.json`.
-//!
-//! The unit tests of `src/mock/service` compile this file too: there, every response of the state machine is compared.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};

@@ -1,8 +1,7 @@
 //! The description of the service, `openapi/audience.json`: it is valid, it is complete, and it is true.
 //!
 //! `conformance` and `deliveries` compare one exchange and one delivery with it. The tests of the mock send everything
-//! through them: `mock_contract::exchange`, `mock_server`, `support::receiver`, and the unit tests of
-//! `src/mock/service`. `refusals` provokes each refusal that the description lists, `document` looks at the file
+//! through them: `contract::exchange`, `server` and `receiver`. `refusals` provokes each refusal that the description lists, `document` looks at the file
 //! itself, and `page` at what the mock serves.
 
 pub(crate) mod conformance;

@@ -6,7 +6,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::testing::Service;
+use super::Api;
+use super::exchange::{Body, Connection};
 
 /// A call that the model can predict.
 #[derive(Clone, Debug)]
@@ -97,7 +98,12 @@ struct Listing {
 
 impl Listing {
     /// Reads the next page. Returns whether it was empty, which is the end of the list.
-    fn read_page(&mut self, service: &mut Service, order: &[String], limit: usize) -> bool {
+    fn read_page(
+        &mut self,
+        connection: &mut Connection<'_>,
+        order: &[String],
+        limit: usize,
+    ) -> bool {
         let after = match &self.cursor {
             None => {
                 self.expected = order.iter().rev().cloned().collect();
@@ -105,7 +111,7 @@ impl Listing {
             }
             Some(cursor) => format!("&after={cursor}"),
         };
-        let (_, page) = service.get(&format!("/contacts?limit={limit}{after}"));
+        let (_, page) = connection.call("GET", &format!("/contacts?limit={limit}{after}"), ());
         let data = page["data"].as_array().unwrap();
         assert!(data.len() <= limit);
         self.cursor = page["next"].as_str().map(str::to_owned);
@@ -118,29 +124,27 @@ impl Listing {
 }
 
 /// Applies a step to the service, and returns the status of the response.
-fn apply_to_service(service: &mut Service, step: &Step) -> u16 {
+fn apply_to_service(api: &Api, connection: &mut Connection<'_>, step: &Step) -> u16 {
+    let mut post = |target: String, body: Body| connection.call("POST", &target, body).0;
     match step {
         Step::Create { who, plan } => {
             let body = json!({"email": address(*who), "properties": {"plan": plan}});
-            service.post("/contacts", &body).0
+            post("/contacts".to_owned(), body.into())
         }
-        Step::Unsubscribe { who } => {
-            service
-                .post_without_body(&format!("/contacts/{}/unsubscribe", address(*who)))
-                .0
-        }
+        Step::Unsubscribe { who } => post(
+            format!("/contacts/{}/unsubscribe", address(*who)),
+            ().into(),
+        ),
         Step::Subscribe { who } => {
-            service
-                .post_without_body(&format!("/contacts/{}/subscribe", address(*who)))
-                .0
+            post(format!("/contacts/{}/subscribe", address(*who)), ().into())
         }
         Step::Answer { who, answer } => {
             let verb = if *answer { "subscribe" } else { "unsubscribe" };
             let target = format!("/contacts/{}/{verb}", address(*who));
-            service.post(&target, &json!({"topic": "news"})).0
+            post(target, json!({"topic": "news"}).into())
         }
         Step::Complain { who } => {
-            service.audience.report_spam(&address(*who), service.now);
+            api.server.report_spam(address(*who));
             200
         }
         Step::NextPage { .. } => 200,
@@ -150,34 +154,34 @@ fn apply_to_service(service: &mut Service, step: &Step) -> u16 {
 proptest! {
     #[test]
     fn any_sequence_of_calls_has_the_same_effect_as_in_the_model(steps in vec(step(), 1..120)) {
-        let mut service = Service::new();
-        service.audience.put_topic("news", true);
+        let api = Api::with(|builder| builder.topic("news", true));
+        let mut connection = Connection::new(&api);
         let mut contacts = BTreeMap::new();
         let mut order = Vec::new();
         let mut listing = Listing::default();
 
         for step in &steps {
             if let Step::NextPage { limit } = step {
-                if listing.read_page(&mut service, &order, *limit) {
+                if listing.read_page(&mut connection, &order, *limit) {
                     prop_assert_eq!(&listing.seen, &listing.expected);
                     listing = Listing::default();
                 }
                 continue;
             }
             let expected = apply_to_model(&mut contacts, step);
-            prop_assert_eq!(apply_to_service(&mut service, step), expected, "{:?}", step);
+            prop_assert_eq!(apply_to_service(&api, &mut connection, step), expected, "{:?}", step);
             if let (Step::Create { who, .. }, 201) = (step, expected) {
                 order.push(address(*who));
             }
         }
 
         for (who, expected) in &contacts {
-            let stored = service.audience.contact(&address(*who)).unwrap();
+            let stored = api.server.contact(address(*who)).unwrap();
             prop_assert_eq!(&stored.properties["plan"], &json!(expected.plan));
             prop_assert_eq!(stored.unsubscribed, expected.unsubscribed);
             prop_assert_eq!(stored.unsubscribe_reason, expected.reason);
             prop_assert_eq!(stored.topics["news"], expected.news.unwrap_or(true));
         }
-        prop_assert_eq!(service.audience.contact_count(), contacts.len());
+        prop_assert_eq!(api.server.contact_count(), contacts.len());
     }
 }
