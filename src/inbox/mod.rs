@@ -175,7 +175,7 @@ pub use memory::MemoryStore;
 pub use metrics::InboxMetrics;
 #[cfg(feature = "inbox-postgres")]
 #[cfg_attr(docsrs, doc(cfg(feature = "inbox-postgres")))]
-pub use postgres::{PostgresStore, deadpool_postgres};
+pub use postgres::{PostgresStore, PostgresStoreBuilder, deadpool_postgres};
 pub use receipt::Receipt;
 pub use settings::InboxSettingsError;
 #[cfg(feature = "inbox-sqlite")]

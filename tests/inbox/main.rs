@@ -23,6 +23,7 @@ mod memory_conformance;
 mod memory_faults;
 mod postgres_conformance;
 mod postgres_outages;
+mod postgres_poolers;
 mod postgres_schema;
 mod postgres_transactions;
 mod redis;

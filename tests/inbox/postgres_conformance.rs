@@ -71,7 +71,9 @@ async fn an_outage_of_the_server_loses_nothing() {
         return;
     };
     let database = server.database().await;
-    let store = store(&database.url).await.timeout(Duration::from_secs(2));
+    store(&database.url).await;
+    let store = PostgresStore::builder().timeout(Duration::from_secs(2));
+    let store = store.connect(&database.url).await.unwrap();
     let to_stop = Arc::new(server);
     let to_start = Arc::clone(&to_stop);
 

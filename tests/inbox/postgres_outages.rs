@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
+use audience::inbox::deadpool_postgres::tokio_postgres::Client;
 use audience::inbox::{
     ClaimState, HeldClaim, NewClaim, PostgresStore, Store, StoreError, StoreErrorKind,
 };
@@ -124,10 +125,11 @@ async fn a_claim_that_waited_for_another_transaction_has_its_whole_lease() {
 
 #[tokio::test]
 async fn a_call_that_is_blocked_ends_in_time_and_does_not_block_the_next_ones() {
-    let Some((database, store)) = set_up().await else {
+    let Some((database, _)) = set_up().await else {
         return;
     };
-    let store = store.timeout(SHORT);
+    let store = PostgresStore::builder().timeout(SHORT);
+    let store = store.connect(&database.url).await.unwrap();
     let mut other = postgres::client(&database.url).await;
     let mut transaction = other.transaction().await.unwrap();
     let event = id("evt_1");
@@ -148,15 +150,94 @@ async fn a_call_that_is_blocked_ends_in_time_and_does_not_block_the_next_ones() 
     assert_eq!(next.unwrap(), FRESH);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn behind_a_lock_that_lasts_there_are_no_more_connections_than_the_pool_may_have() {
+    const POOL: usize = 3;
+
+    let Some((database, _)) = set_up().await else {
+        return;
+    };
+    let store = PostgresStore::builder()
+        .timeout(SHORT / 2)
+        .max_connections(POOL);
+    let own_pool = {
+        use audience::inbox::deadpool_postgres::tokio_postgres::{Config, NoTls};
+        use audience::inbox::deadpool_postgres::{Manager, Pool};
+        let mut config: Config = database.url.parse().unwrap();
+        config.application_name("audience inbox");
+        let pool = Pool::builder(Manager::new(config, NoTls)).max_size(POOL);
+        store.clone().build(pool.build().unwrap())
+    };
+    let connected = store.connect(&database.url).await.unwrap();
+    let mut other = postgres::client(&database.url).await;
+    let admin = postgres::client(&database.url).await;
+    let count = "SELECT count(*) FROM pg_stat_activity
+        WHERE application_name = 'audience inbox' AND datname = current_database()";
+
+    for store in [connected, own_pool] {
+        let lock = other.transaction().await.unwrap();
+        lock.batch_execute("LOCK TABLE audience_inbox IN ACCESS EXCLUSIVE MODE")
+            .await
+            .unwrap();
+        let mut calls = tokio::task::JoinSet::new();
+        let mut most = 0;
+        for number in 0..40 {
+            let store = store.clone();
+            calls.spawn(async move { claim(&store, &format!("evt_{number}")).await });
+            tokio::time::sleep(SHORT / 10).await;
+            most = most.max(admin.query_one(count, &[]).await.unwrap().get(0));
+        }
+        let results = calls.join_all().await;
+        lock.rollback().await.unwrap();
+
+        assert!(results.iter().all(Result::is_err));
+        assert_eq!(most, i64::try_from(POOL).unwrap());
+        let next = claim(&store, "evt_after").await;
+        store.pool().close();
+        drop(store);
+        assert!(next.is_ok(), "{next:?}");
+        wait_until_closed(&admin, count).await;
+        admin
+            .batch_execute("TRUNCATE audience_inbox")
+            .await
+            .unwrap();
+    }
+}
+
+async fn wait_until_closed(admin: &Client, count: &str) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while admin.query_one(count, &[]).await.unwrap().get::<_, i64>(0) > 0 {
+        assert!(Instant::now() < end, "connections stay open");
+        tokio::time::sleep(SHORT / 10).await;
+    }
+}
+
+#[tokio::test]
+async fn connections_that_the_store_opens_give_up_by_themselves() {
+    let Some((database, _)) = set_up().await else {
+        return;
+    };
+    let store = PostgresStore::builder().timeout(SHORT);
+    let store = store.connect(&database.url).await.unwrap();
+    let limits =
+        "SELECT current_setting('statement_timeout') || ' ' || current_setting('lock_timeout')";
+
+    let client = store.pool().get().await.unwrap();
+    let limits: String = client.query_one(limits, &[]).await.unwrap().get(0);
+
+    assert_eq!(limits, "1500ms 1500ms");
+    store.migrate().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_restart_of_the_server_needs_no_restart_of_the_receiver() {
     let Some(server) = postgres::server().await else {
         return;
     };
     let database = server.database().await;
-    let store = PostgresStore::connect(&database.url).await.unwrap();
+    let store = PostgresStore::builder().timeout(Duration::from_secs(10));
+    let store = store.connect(&database.url).await.unwrap();
     store.migrate().await.unwrap();
-    let store = store.timeout(Duration::from_secs(10));
     let event = id("evt_1");
     let first = new_claim(&event);
     let held = HeldClaim {
@@ -226,7 +307,7 @@ async fn a_pool_without_a_free_connection_is_unavailable() {
     let config: Config = database.url.parse().unwrap();
     let pool = Pool::builder(Manager::new(config, NoTls)).max_size(1);
     let pool = pool.build().unwrap();
-    let store = PostgresStore::new(pool.clone()).timeout(SHORT);
+    let store = PostgresStore::builder().timeout(SHORT).build(pool.clone());
 
     let in_use = pool.get().await.unwrap();
     let error = claim(&store, "evt_1").await.unwrap_err();

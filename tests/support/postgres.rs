@@ -2,6 +2,7 @@
 //! `AUDIENCE_TEST_POSTGRES`.
 
 use std::env;
+use std::ffi::OsStr;
 use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -61,6 +62,22 @@ pub(crate) struct Server {
     keeper: Mutex<Child>,
     port: u16,
     folder: PathBuf,
+}
+
+/// A `PgBouncer` in transaction mode that does not support prepared statements, in front of a database.
+#[derive(Debug)]
+pub(crate) struct Pooler {
+    process: Child,
+    folder: PathBuf,
+    pub(crate) url: String,
+}
+
+impl Drop for Pooler {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
 }
 
 /// Returns an empty database. Skips the test and returns `None` if there is no Postgres.
@@ -141,6 +158,47 @@ impl Server {
         }
     }
 
+    /// Starts a pooler with two connections to a database. Skips the test and returns `None` if it is not installed.
+    pub(crate) async fn pooler(&self, database: &Database) -> Option<Pooler> {
+        let program = Path::new("/usr/sbin/pgbouncer");
+        if !program.is_file() {
+            super::skip("no pooler: install the package pgbouncer");
+            return None;
+        }
+        let (_, name) = database.url.rsplit_once('/').unwrap();
+        let (folder, port) = (new_folder("pgbouncer"), free_port());
+        let settings = format!(
+            "[databases]\n\
+            {name} = host=127.0.0.1 port={} user=audience pool_size=2\n\
+            [pgbouncer]\n\
+            listen_addr = 127.0.0.1\n\
+            listen_port = {port}\n\
+            unix_socket_dir =\n\
+            auth_type = any\n\
+            pool_mode = transaction\n",
+            self.port
+        );
+        std::fs::write(folder.join("settings.ini"), settings).unwrap();
+        let user = unprivileged_user().unwrap_or_default();
+        let mut words = user
+            .into_iter()
+            .map(OsStr::new)
+            .chain([program.as_os_str()]);
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words).arg(folder.join("settings.ini"));
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let pooler = Pooler {
+            process: command.spawn().unwrap(),
+            folder,
+            url: format!("postgres://audience@127.0.0.1:{port}/{name}"),
+        };
+        wait_until(&pooler.url, true).await;
+        Some(pooler)
+    }
+
     /// The folder that is deleted when the server ends.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
@@ -195,32 +253,26 @@ impl Server {
     }
 
     async fn wait_until(&self, is_ready: bool) {
-        let end = Instant::now() + Duration::from_secs(60);
-        let url = self.url("postgres");
-        while tokio_postgres::connect(&url, NoTls).await.is_ok() != is_ready {
-            assert!(
-                Instant::now() < end,
-                "Postgres did not start or stop within 60 s"
-            );
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        wait_until(&self.url("postgres"), is_ready).await;
+    }
+}
+
+async fn wait_until(url: &str, is_ready: bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while tokio_postgres::connect(url, NoTls).await.is_ok() != is_ready {
+        assert!(
+            Instant::now() < end,
+            "Postgres did not start or stop within 60 s"
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
 /// Starts the keeper of a new server on a free port.
 fn keep(bin: &Path) -> (Child, u16, PathBuf) {
     let user = unprivileged_user();
-    let dir = env::temp_dir().join(format!("audience-postgres-{:016x}", random()));
-    std::fs::create_dir(&dir).unwrap();
-    if user.is_some() {
-        let changed = Command::new("chown").arg("postgres").arg(&dir).status();
-        assert!(changed.unwrap().success());
-    }
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let dir = new_folder("postgres");
+    let port = free_port();
     let mut prefix = user
         .unwrap_or_default()
         .into_iter()
@@ -235,6 +287,22 @@ fn keep(bin: &Path) -> (Child, u16, PathBuf) {
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     (super::spawn_apart(&mut keeper), port, dir)
+}
+
+/// Creates a folder of the user that the programs run as.
+fn new_folder(name: &str) -> PathBuf {
+    let folder = env::temp_dir().join(format!("audience-{name}-{:016x}", random()));
+    std::fs::create_dir(&folder).unwrap();
+    if is_root() {
+        let changed = Command::new("chown").arg("postgres").arg(&folder).status();
+        assert!(changed.unwrap().success());
+    }
+    folder
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
 }
 
 /// Returns whether tests can start a server of their own.

@@ -6,12 +6,15 @@ use tokio_postgres::{Config, NoTls};
 
 use crate::inbox::error::StoreError;
 
-const MAX_CONNECTIONS: usize = 16;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// Creates a pool without TLS. Connects to nothing.
-pub(super) fn pool(url: &str) -> Result<Pool, StoreError> {
+/// How much later than the store the database gives up a statement. It only has to if the request to cancel the
+/// statement is lost.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Reads an address, and sets what it leaves open.
+pub(super) fn config(url: &str) -> Result<Config, StoreError> {
     // The driver's error may quote a part of the address, and so of the password.
     let mut config: Config = url.parse().map_err(|_| StoreError::unusable(INVALID_URL))?;
     let is_tls_required = config.get_ssl_mode() == SslMode::Require
@@ -26,8 +29,27 @@ pub(super) fn pool(url: &str) -> Result<Pool, StoreError> {
         config.application_name("audience inbox");
     }
     config.keepalives_idle(config.get_keepalives_idle().min(KEEPALIVE));
+    Ok(config)
+}
+
+/// Lets the database give up its statements by itself, unless the address says when.
+pub(super) fn limit_statements(mut config: Config, timeout: Duration) -> Config {
+    let milliseconds = timeout.saturating_add(GRACE).as_millis();
+    let milliseconds = i32::try_from(milliseconds).unwrap_or(i32::MAX);
+    let mut options = config.get_options().unwrap_or_default().to_owned();
+    for name in ["statement_timeout", "lock_timeout"] {
+        if !options.contains(name) {
+            options += &format!(" -c {name}={milliseconds}");
+        }
+    }
+    config.options(options.trim_start());
+    config
+}
+
+/// Creates a pool without TLS. Connects to nothing.
+pub(super) fn pool(config: Config, max_connections: usize) -> Result<Pool, StoreError> {
     Pool::builder(Manager::new(config, NoTls))
-        .max_size(MAX_CONNECTIONS)
+        .max_size(max_connections)
         .build()
         .map_err(StoreError::unusable)
 }
@@ -47,9 +69,26 @@ mod tests {
     use crate::inbox::error::StoreErrorKind;
 
     fn refusal(url: &str) -> String {
-        let error = pool(url).map(drop).unwrap_err();
+        let error = config(url).map(drop).unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::Unusable);
         error.source().unwrap().to_string()
+    }
+
+    #[test]
+    fn the_database_gives_up_a_statement_soon_after_the_store_unless_the_address_says_otherwise() {
+        let options = |url: &str| {
+            let limited = limit_statements(config(url).unwrap(), Duration::from_secs(2));
+            limited.get_options().unwrap().to_owned()
+        };
+
+        assert_eq!(
+            options("postgres://localhost/db"),
+            "-c statement_timeout=3000 -c lock_timeout=3000"
+        );
+        assert_eq!(
+            options("postgres://localhost/db?options=-cstatement_timeout%3D7s"),
+            "-cstatement_timeout=7s -c lock_timeout=3000"
+        );
     }
 
     #[test]

@@ -15,6 +15,15 @@ pub(super) struct TimedOut {
     pub(super) milliseconds: u128,
 }
 
+/// The connections of several programs share the names of their prepared statements.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "a connection pooler does not support prepared statements: use `PostgresStoreBuilder::unnamed_statements`"
+)]
+struct SharedNames {
+    source: tokio_postgres::Error,
+}
+
 /// What a failed statement left behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Aftermath {
@@ -51,11 +60,25 @@ pub(super) fn keeps_connection(error: &tokio_postgres::Error) -> bool {
 }
 
 pub(super) fn of_statement(error: tokio_postgres::Error) -> StoreError {
-    let kind = match error.code() {
-        Some(code) => kind_of_code(code.code()),
-        None => kind_without_code(&error),
-    };
+    let kind = kind(&error);
+    if error.code() == Some(&SqlState::DUPLICATE_PSTATEMENT) {
+        return new(kind, SharedNames { source: error });
+    }
     new(kind, error)
+}
+
+pub(super) fn kind(error: &tokio_postgres::Error) -> StoreErrorKind {
+    match error.code() {
+        Some(code) => kind_of_code(code.code()),
+        None => kind_without_code(error),
+    }
+}
+
+/// Returns whether the server refused a connection because of its options, as poolers do.
+pub(super) fn is_refused_option(error: &StoreError) -> bool {
+    let source = error.source().and_then(|error| error.downcast_ref());
+    let code = source.and_then(tokio_postgres::Error::code);
+    code == Some(&SqlState::PROTOCOL_VIOLATION)
 }
 
 pub(super) fn of_pool(error: PoolError) -> StoreError {

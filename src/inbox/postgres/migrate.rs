@@ -13,8 +13,10 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// The oldest version of Postgres that the statements are written for.
 const OLDEST_SERVER: i32 = 130_000;
 
-/// Held until the end of the transaction, so that one process migrates at a time. The number is arbitrary.
-const LOCK: &str = "SELECT pg_advisory_xact_lock(6016405391421163)";
+/// The lock is held until the end of the transaction, so that one process migrates at a time. Its number is
+/// arbitrary. The limits of the connection are meant for shorter statements.
+const LOCK: &str = "SET LOCAL statement_timeout = '60s'; SET LOCAL lock_timeout = '60s';
+    SELECT pg_advisory_xact_lock(6016405391421163)";
 
 const SURVEY: &str = "SELECT
     current_setting('server_version_num')::integer AS server_version,
@@ -24,8 +26,8 @@ const SURVEY: &str = "SELECT
 /// Creates the tables if they are absent. Fails if they are newer than this code.
 pub(super) async fn migrate(session: &Session) -> Result<(), StoreError> {
     let session = Session {
-        pool: session.pool.clone(),
         timeout: session.timeout.max(TIMEOUT),
+        ..session.clone()
     };
     let migration = async {
         let mut connection = session.connection().await?;
@@ -49,10 +51,11 @@ async fn migrate_on(client: &mut Client) -> Result<(), StoreError> {
         .map_err(error::of_statement)?;
     let run = async {
         transaction.batch_execute(LOCK).await?;
-        let survey = transaction.query_one(SURVEY, &[]).await?;
+        let survey = transaction.query_typed_one(SURVEY, &[]).await?;
         if survey.try_get("has_tables")? {
             let version = "SELECT version FROM audience_inbox_schema";
-            let version: i32 = transaction.query_one(version, &[]).await?.try_get(0)?;
+            let version = transaction.query_typed_one(version, &[]).await?;
+            let version: i32 = version.try_get(0)?;
             return Ok((survey, Some(version)));
         }
         Ok((survey, None))

@@ -8,5 +8,5 @@ mod session;
 mod statements;
 mod store;
 
-pub use self::store::PostgresStore;
+pub use self::store::{PostgresStore, PostgresStoreBuilder};
 pub use deadpool_postgres;

@@ -2,14 +2,15 @@ use std::fmt;
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
-use tokio_postgres::Transaction;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Config, Transaction};
 
 use super::session::Session;
 use super::{connect, error, migrate, statements};
 use crate::inbox::claim::ClaimedEvent;
 use crate::inbox::error::{InboxError, StoreError};
 
+const DEFAULT_MAX_CONNECTIONS: usize = 16;
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 const DEFAULT_RETENTION: Duration = Duration::from_secs(72 * 3_600);
 /// The service retries for about five hours (interface section 6.5).
@@ -51,14 +52,19 @@ const SHORTEST_RETENTION: Duration = Duration::from_secs(6 * 3_600);
 ///
 /// # When the database is down
 ///
-/// A call ends after the [`timeout`](Self::timeout) with an error of the kind
+/// A call ends after the [`timeout`](PostgresStoreBuilder::timeout) with an error of the kind
 /// [`Unavailable`](crate::inbox::StoreErrorKind::Unavailable). Connections that broke are replaced. A call that
 /// lost its connection is repeated once if a repetition has the same effect. A call that lost against another
 /// transaction is repeated a few times.
 ///
-/// The database itself should give up too. On the role or the database, set `statement_timeout = '10s'`,
-/// `idle_in_transaction_session_timeout = '30s'` and `lock_timeout = '5s'`: a transaction that stays open after
-/// [`claim_in`](Self::claim_in) blocks every other claim of its event.
+/// If a call times out, its statement is cancelled. The pool opens no other connection in its place before the
+/// server has closed the old one, so behind a lock that lasts there are never more connections than the pool may
+/// have. On connections that [`connect`](Self::connect) opens, `statement_timeout` and `lock_timeout` are set to a
+/// second more than the timeout of a call. They also hold for transactions of your own on these connections.
+///
+/// On the role or the database, set `idle_in_transaction_session_timeout = '30s'`, too: a transaction that stays
+/// open after [`claim_in`](Self::claim_in) blocks every other claim of its event. If you bring a pool of your own,
+/// also set `statement_timeout = '10s'` and `lock_timeout = '5s'`.
 ///
 /// After a failover to a replica that is behind, events can be handled again and accepted events can be
 /// missing. Replicate synchronously if that matters. With `synchronous_commit = off`, the same is true of a
@@ -66,12 +72,27 @@ const SHORTEST_RETENTION: Duration = Duration::from_secs(6 * 3_600);
 ///
 /// # Connection poolers
 ///
-/// Statements are prepared once for each connection. `PgBouncer` in transaction mode needs version 1.21 or later
-/// and `max_prepared_statements`.
+/// Statements are prepared once for each connection. A pooler in transaction mode, such as `PgBouncer`, has to
+/// support that: `PgBouncer` since version 1.21, with `max_prepared_statements`. For other poolers, turn on
+/// [`unnamed_statements`](PostgresStoreBuilder::unnamed_statements). If that is forgotten, a statement of another
+/// program may run in the place of one of the store: that changes nothing, and the call fails or returns that the
+/// lease is lost.
+///
+/// A pooler may refuse connections that set `statement_timeout`. Then they are opened without, so set it on the role.
 #[derive(Clone)]
 pub struct PostgresStore {
     pub(super) session: Session,
     retention: Duration,
+}
+
+/// Builds a [`PostgresStore`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until it is connected or built"]
+pub struct PostgresStoreBuilder {
+    timeout: Duration,
+    retention: Duration,
+    max_connections: usize,
+    names_statements: bool,
 }
 
 impl PostgresStore {
@@ -148,13 +169,7 @@ impl PostgresStore {
     /// ```
     #[must_use]
     pub fn new(pool: Pool) -> Self {
-        Self {
-            session: Session {
-                pool,
-                timeout: DEFAULT_TIMEOUT,
-            },
-            retention: DEFAULT_RETENTION,
-        }
+        Self::builder().build(pool)
     }
 
     /// Connects without TLS, with a pool of up to 16 connections.
@@ -169,10 +184,35 @@ impl PostgresStore {
     ///
     /// Panics outside a tokio runtime.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        let store = Self::new(connect::pool(url)?);
-        let session = &store.session;
-        session.in_time(session.connection()).await?.put_back();
-        Ok(store)
+        Self::builder().connect(url).await
+    }
+
+    /// Starts building a store.
+    ///
+    /// # Example: fewer connections and a shorter timeout
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use audience::inbox::PostgresStore;
+    ///
+    /// # async fn start() -> Result<(), audience::inbox::StoreError> {
+    /// let store = PostgresStore::builder()
+    ///     .max_connections(4)
+    ///     .timeout(Duration::from_secs(2))
+    ///     .connect("postgres://inbox:secret@localhost/app")
+    ///     .await?;
+    /// # let _ = store;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder() -> PostgresStoreBuilder {
+        PostgresStoreBuilder {
+            timeout: DEFAULT_TIMEOUT,
+            retention: DEFAULT_RETENTION,
+            max_connections: DEFAULT_MAX_CONNECTIONS,
+            names_statements: true,
+        }
     }
 
     /// Returns the connections of the store, for transactions of your own in the same database.
@@ -181,25 +221,6 @@ impl PostgresStore {
     #[must_use]
     pub fn pool(&self) -> &Pool {
         &self.session.pool
-    }
-
-    /// Sets how long a call may take, the wait for a connection included. Default: 5 s.
-    ///
-    /// [`claim_in`](Self::claim_in) is not limited: it is part of your transaction.
-    #[must_use]
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.session.timeout = timeout;
-        self
-    }
-
-    /// Sets how long [`claim_in`](Self::claim_in) remembers an event. Default: 72 h.
-    ///
-    /// Less than 6 hours counts as 6 hours: the service retries for about five hours (interface section 6.5).
-    /// The other calls are told by their [`Inbox`](crate::inbox::InboxBuilder::retention).
-    #[must_use]
-    pub fn retention(mut self, retention: Duration) -> Self {
-        self.retention = retention.max(SHORTEST_RETENTION);
-        self
     }
 
     /// Creates the tables if they are absent.
@@ -298,6 +319,77 @@ impl PostgresStore {
                 "again" => {}
                 _ => return Err(InboxError::InProgress),
             }
+        }
+    }
+}
+
+impl PostgresStoreBuilder {
+    /// Sets how long a call may take, the wait for a connection included. Default: 5 s.
+    ///
+    /// [`claim_in`](PostgresStore::claim_in) is not limited: it is part of your transaction.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Sets how long [`claim_in`](PostgresStore::claim_in) remembers an event. Default: 72 h.
+    ///
+    /// Less than 6 hours counts as 6 hours: the service retries for about five hours (interface section 6.5).
+    /// The other calls are told by their [`Inbox`](crate::inbox::InboxBuilder::retention).
+    pub fn retention(mut self, retention: Duration) -> Self {
+        self.retention = retention.max(SHORTEST_RETENTION);
+        self
+    }
+
+    /// Sets how many connections [`connect`](Self::connect) opens at the most. Default: 16.
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        self.max_connections = connections;
+        self
+    }
+
+    /// Sends each statement in full instead of preparing it under a name, for a pooler in transaction mode that
+    /// does not support prepared statements, such as `PgBouncer` before version 1.21.
+    pub fn unnamed_statements(mut self) -> Self {
+        self.names_statements = false;
+        self
+    }
+
+    /// Connects without TLS.
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`PostgresStore::connect`].
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
+    pub async fn connect(self, url: &str) -> Result<PostgresStore, StoreError> {
+        let config = connect::config(url)?;
+        let limited = connect::limit_statements(config.clone(), self.timeout);
+        match self.connect_with(limited).await {
+            Err(error) if error::is_refused_option(&error) => self.connect_with(config).await,
+            result => result,
+        }
+    }
+
+    async fn connect_with(&self, config: Config) -> Result<PostgresStore, StoreError> {
+        let pool = connect::pool(config, self.max_connections)?;
+        let store = self.clone().build(pool);
+        let session = &store.session;
+        session.in_time(session.connection()).await?.put_back();
+        Ok(store)
+    }
+
+    /// Builds a store on a pool of your own, like [`PostgresStore::new`].
+    #[must_use]
+    pub fn build(self, pool: Pool) -> PostgresStore {
+        PostgresStore {
+            session: Session {
+                pool,
+                timeout: self.timeout,
+                names_statements: self.names_statements,
+            },
+            retention: self.retention,
         }
     }
 }

@@ -1,4 +1,4 @@
--- $1 endpoint, $2 event id, $3 body, $4 fingerprint.
+-- $1 endpoint, $2 event id, $3 body, $4 fingerprint, $5 'accept'.
 -- No row: the entry changed meanwhile. Run it again, to see how.
 WITH found AS MATERIALIZED (
     SELECT
@@ -11,11 +11,12 @@ WITH found AS MATERIALIZED (
         due
     FROM audience_inbox
     WHERE endpoint = $1::text AND event_id = $2::text
+        AND $5::text = 'accept'
         AND (body IS NOT NULL OR (forget_at > clock_timestamp()) IS NOT FALSE)
 ), accepted AS (
     INSERT INTO audience_inbox AS entry (endpoint, event_id, state, attempts, due, fingerprint, body)
     SELECT $1::text, $2::text, 'open', 0, clock_timestamp(), $4::bytea, $3::bytea
-    WHERE NOT EXISTS (SELECT FROM found WHERE outcome <> 'acceptable')
+    WHERE $5::text = 'accept' AND NOT EXISTS (SELECT FROM found WHERE outcome <> 'acceptable')
     ON CONFLICT (endpoint, event_id) DO UPDATE SET
         state = 'open',
         token = NULL,

@@ -1,4 +1,4 @@
--- $1 endpoint, $2 event id, $3 token, $4 lease and $5 retention in seconds, $6 fingerprint or NULL.
+-- $1 endpoint, $2 event id, $3 token, $4 lease and $5 retention in seconds, $6 fingerprint or NULL, $7 'claim'.
 -- An entry with a body is never forgotten, also if an older version gave it a time.
 -- No row: another claim was made meanwhile. Run it again, to see which.
 WITH found AS MATERIALIZED (
@@ -14,6 +14,7 @@ WITH found AS MATERIALIZED (
         due
     FROM audience_inbox
     WHERE endpoint = $1::text AND event_id = $2::text
+        AND $7::text = 'claim'
         AND (body IS NOT NULL OR (forget_at > clock_timestamp()) IS NOT FALSE)
 ), claimed AS (
     INSERT INTO audience_inbox AS entry
@@ -24,7 +25,7 @@ WITH found AS MATERIALIZED (
         clock_timestamp() + make_interval(secs => $4::float8 + $5::float8),
         clock_timestamp() + make_interval(secs => $5::float8),
         $6::bytea
-    WHERE NOT EXISTS (SELECT FROM found WHERE outcome <> 'claimable')
+    WHERE $7::text = 'claim' AND NOT EXISTS (SELECT FROM found WHERE outcome <> 'claimable')
     ON CONFLICT (endpoint, event_id) DO UPDATE SET
         state = 'open',
         token = $3::bytea,

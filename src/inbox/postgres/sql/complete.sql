@@ -1,4 +1,4 @@
--- $1 endpoint, $2 event id, $3 token, $4 retention in seconds.
+-- $1 endpoint, $2 event id, $3 token, $4 retention in seconds, $5 'complete'.
 -- Only an entry that is open or done has a token.
 UPDATE audience_inbox SET
     state = 'done',
@@ -17,5 +17,5 @@ UPDATE audience_inbox SET
     END,
     body = NULL,
     reason = NULL
-WHERE endpoint = $1::text AND event_id = $2::text AND token = $3::bytea
+WHERE endpoint = $1::text AND event_id = $2::text AND token = $3::bytea AND $5::text = 'complete'
 RETURNING true

@@ -1,4 +1,4 @@
--- $1 endpoint, $2 event id, $3 retention in seconds.
+-- $1 endpoint, $2 event id, $3 retention in seconds, $4 'discard'.
 UPDATE audience_inbox SET
     state = 'done',
     forget_at = clock_timestamp() + make_interval(secs => $3::float8),
@@ -6,5 +6,5 @@ UPDATE audience_inbox SET
     body = NULL,
     reason = NULL,
     parked_at = NULL
-WHERE endpoint = $1::text AND event_id = $2::text AND parked_at IS NOT NULL
+WHERE endpoint = $1::text AND event_id = $2::text AND parked_at IS NOT NULL AND $4::text = 'discard'
 RETURNING true

@@ -1,4 +1,4 @@
--- $1 endpoint, $2 event id, $3 token, $4 lease in seconds.
+-- $1 endpoint, $2 event id, $3 token, $4 lease in seconds, $5 'extend'.
 UPDATE audience_inbox SET
     due = clock_timestamp() + make_interval(secs => $4::float8),
     -- An accepted event is never forgotten.
@@ -8,4 +8,5 @@ UPDATE audience_inbox SET
         )
     END
 WHERE endpoint = $1::text AND event_id = $2::text AND token = $3::bytea AND state = 'open'
+    AND $5::text = 'extend'
 RETURNING true

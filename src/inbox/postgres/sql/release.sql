@@ -1,4 +1,4 @@
--- $1 endpoint, $2 event id, $3 token, $4 delay and $5 retention in seconds, $6 reason.
+-- $1 endpoint, $2 event id, $3 token, $4 delay and $5 retention in seconds, $6 reason, $7 'release'.
 UPDATE audience_inbox SET
     token = NULL,
     due = clock_timestamp() + make_interval(secs => $4::float8),
@@ -10,4 +10,5 @@ UPDATE audience_inbox SET
     END,
     reason = CASE WHEN body IS NOT NULL THEN $6::text END
 WHERE endpoint = $1::text AND event_id = $2::text AND token = $3::bytea AND state = 'open'
+    AND $7::text = 'release'
 RETURNING true

@@ -1,8 +1,8 @@
--- $1 endpoint, $2 token, $3 lease in seconds, $4 limit.
+-- $1 endpoint, $2 token, $3 lease in seconds, $4 limit, $5 'take'.
 WITH ready AS MATERIALIZED (
     SELECT event_id, queued_at
     FROM audience_inbox
-    WHERE endpoint = $1::text AND queued_at <= statement_timestamp()
+    WHERE endpoint = $1::text AND queued_at <= statement_timestamp() AND $5::text = 'take'
     ORDER BY queued_at
     LIMIT $4::bigint
     FOR UPDATE SKIP LOCKED

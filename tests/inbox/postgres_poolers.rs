@@ -1,0 +1,193 @@
+//! A connection pooler in transaction mode that does not support prepared statements.
+
+use std::env;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use audience::inbox::conformance::Suite;
+use audience::inbox::{ClaimState, HeldClaim, NewClaim, PostgresStore, Store, Token};
+use tokio::task::JoinSet;
+
+use super::deliveries::{id, new_claim};
+use crate::support::postgres::{self, Database, Pooler, Server};
+
+const EVENTS: usize = 400;
+const MINUTE: Duration = Duration::from_secs(60);
+
+const CALL: &str = "AUDIENCE_POOLER_CALL";
+const DIRECT: &str = "AUDIENCE_POOLER_DIRECT";
+const POOLED: &str = "AUDIENCE_POOLER_POOLED";
+const UNNAMED: &str = "AUDIENCE_POOLER_UNNAMED";
+
+async fn set_up() -> Option<(Server, Database, Pooler)> {
+    let server = postgres::server().await?;
+    let database = server.database().await;
+    let pooler = server.pooler(&database).await?;
+    let store = PostgresStore::connect(&database.url).await.unwrap();
+    store.migrate().await.unwrap();
+    Some((server, database, pooler))
+}
+
+/// What a process called, and how often its call said that it worked.
+struct Calls {
+    worked: Vec<String>,
+    others: usize,
+}
+
+/// Lets one process extend claims and another one complete claims, through the pooler at the same time. Their
+/// statements have the same names, because the driver counts them in each process.
+async fn extend_and_complete(database: &Database, pooler: &Pooler, is_named: bool) -> [Calls; 2] {
+    let start = |call: &str| {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command
+            .args(["--exact", "postgres_poolers::process"])
+            .args(["--ignored", "--nocapture"])
+            .env(CALL, call)
+            .env(DIRECT, &database.url)
+            .env(POOLED, &pooler.url)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        if !is_named {
+            command.env(UNNAMED, "1");
+        }
+        command.spawn().unwrap()
+    };
+    let processes = ["extend", "complete"].map(start);
+    tokio::task::spawn_blocking(|| {
+        processes.map(|process| {
+            let output = process.wait_with_output().unwrap();
+            let output = String::from_utf8(output.stdout).unwrap();
+            let lines = output.lines().filter_map(|line| line.split_once(' '));
+            let (worked, others): (Vec<_>, Vec<_>) = lines
+                .filter(|(result, _)| ["Ok(true)", "Ok(false)", "Err"].contains(result))
+                .partition(|(result, _)| *result == "Ok(true)");
+            let worked: Vec<_> = worked.into_iter().map(|(_, id)| id.to_owned()).collect();
+            let others = others.len();
+            assert_eq!(worked.len() + others, EVENTS, "{output}");
+            Calls { worked, others }
+        })
+    })
+    .await
+    .unwrap()
+}
+
+/// Claims events directly, and then extends or completes them through the pooler, eight at the same time.
+#[tokio::test]
+#[ignore = "the other tests run it in processes of their own"]
+async fn process() {
+    let variable = |name| env::var(name).unwrap();
+    let (call, direct) = (variable(CALL), PostgresStore::builder().max_connections(1));
+    let direct = direct.connect(&variable(DIRECT)).await.unwrap();
+    let mut events = Vec::new();
+    for number in 0..EVENTS {
+        let id = id(&format!("{call}_{number}"));
+        let claim = new_claim(&id);
+        let token = claim.token;
+        direct.claim(claim).await.unwrap();
+        events.push((id, token));
+    }
+    let mut builder = PostgresStore::builder().timeout(Duration::from_secs(10));
+    if env::var_os(UNNAMED).is_some() {
+        builder = builder.unnamed_statements();
+    }
+    let pooled = builder.connect(&variable(POOLED)).await.unwrap();
+    let mut calls = JoinSet::new();
+    for events in events.chunks(EVENTS / 8) {
+        let (events, pooled, extends) = (events.to_vec(), pooled.clone(), call == "extend");
+        calls.spawn(async move {
+            for (id, token) in events {
+                let key = new_claim(&id).key;
+                let held = HeldClaim { key, token };
+                let result = if extends {
+                    pooled.extend(held, MINUTE).await
+                } else {
+                    pooled.complete(held, MINUTE).await
+                };
+                let result = result.map_or_else(|_| "Err".to_owned(), |ok| format!("Ok({ok})"));
+                writeln!(std::io::stdout(), "\n{result} {id}").unwrap();
+            }
+        });
+    }
+    calls.join_all().await;
+}
+
+/// Returns the events of a process that are done.
+async fn done(database: &Database, call: &str) -> Vec<String> {
+    let store = PostgresStore::connect(&database.url).await.unwrap();
+    let mut done = Vec::new();
+    for number in 0..EVENTS {
+        let id = id(&format!("{call}_{number}"));
+        let claim = NewClaim {
+            token: Token::random(),
+            ..new_claim(&id)
+        };
+        if store.claim(claim).await.unwrap() == ClaimState::Done {
+            done.push(id.to_string());
+        }
+    }
+    done
+}
+
+#[tokio::test]
+async fn statements_of_two_processes_that_share_a_name_never_do_each_other_s_work() {
+    let Some((_server, database, pooler)) = set_up().await else {
+        return;
+    };
+
+    let [extended, mut completed] = extend_and_complete(&database, &pooler, true).await;
+
+    println!(
+        "{} extended, {} completed, {} not",
+        extended.worked.len(),
+        completed.worked.len(),
+        extended.others + completed.others
+    );
+    let (nothing, mut done) = (
+        done(&database, "extend").await,
+        done(&database, "complete").await,
+    );
+    assert!(nothing.is_empty(), "extending completed {nothing:?}");
+    completed.worked.sort_unstable();
+    done.sort_unstable();
+    assert_eq!(completed.worked, done);
+    assert!(
+        extended.others + completed.others > 0,
+        "no statement met one of the other process"
+    );
+}
+
+#[tokio::test]
+async fn without_names_the_statements_of_two_processes_all_do_their_own_work() {
+    let Some((_server, database, pooler)) = set_up().await else {
+        return;
+    };
+
+    let [extended, completed] = extend_and_complete(&database, &pooler, false).await;
+
+    assert_eq!(extended.worked.len(), EVENTS);
+    assert_eq!(completed.worked.len(), EVENTS);
+    assert_eq!(done(&database, "extend").await.len(), 0);
+    assert_eq!(done(&database, "complete").await.len(), EVENTS);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_store_without_named_statements_passes_the_conformance_suite_through_a_pooler() {
+    let Some((_server, _database, pooler)) = set_up().await else {
+        return;
+    };
+    let connect = || {
+        let builder = PostgresStore::builder().unnamed_statements();
+        builder.connect(&pooler.url)
+    };
+    let store = connect().await.unwrap();
+    store.migrate().await.unwrap();
+
+    let report = Suite::new(store)
+        .also_through(connect().await.unwrap())
+        .run()
+        .await;
+
+    report.assert_passed();
+}
