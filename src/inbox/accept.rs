@@ -1,10 +1,10 @@
 use tokio::time::Instant;
 
 use super::error::StoreError;
-use super::fingerprint::Fingerprint;
 use super::inbox::Inbox;
 use super::receipt::Receipt;
-use super::store::{AcceptState, NewDelivery};
+use super::store::NewDelivery;
+use super::token::Fingerprint;
 use super::trace;
 use crate::webhooks::VerifiedEvent;
 
@@ -45,32 +45,16 @@ impl Inbox {
         shared.purge_if_due();
         let respond_by = arrived_at + shared.settings.respond_within;
         let receipt = match tokio::time::timeout_at(respond_by, accepted).await {
-            Ok(Ok(AcceptState::Accepted)) => {
-                shared.counters.accepted.add_one();
-                shared.accepted.notify_one();
-                Receipt::Accepted
-            }
-            Ok(Ok(AcceptState::Repeated)) => {
-                shared.counters.repeated.add_one();
-                Receipt::Repeated
-            }
-            Ok(Ok(AcceptState::InProgress { remaining })) => {
-                shared.counters.in_progress.add_one();
-                Receipt::InProgress {
-                    retry_after: remaining,
-                }
-            }
-            Ok(Ok(AcceptState::Conflict)) => {
-                shared.counters.conflicts.add_one();
-                trace::conflict(&shared.settings.endpoint);
-                Receipt::Conflict
-            }
+            Ok(Ok(state)) => shared.counted(Receipt::of_accept(state)),
             Ok(Err(error)) => shared.receipt_of_store_error("accept", &error),
             Err(_) => {
                 let error = StoreError::unavailable("it did not respond in time");
                 shared.receipt_of_store_error("accept", &error)
             }
         };
+        if receipt == Receipt::Accepted {
+            shared.accepted.notify_one();
+        }
         trace::receipt(&shared.settings.endpoint, receipt);
         receipt
     }

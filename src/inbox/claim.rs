@@ -4,12 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use super::error::InboxError;
-use super::fingerprint::Fingerprint;
 use super::inbox::Inbox;
+use super::receipt::Receipt;
 use super::shared::Shared;
-use super::store::{ClaimState, HeldClaim, NewClaim, Release};
-use super::token::Token;
-use super::trace;
+use super::store::{HeldClaim, Release};
+use super::token::{Fingerprint, Token};
 use crate::webhooks::{EventId, VerifiedEvent};
 
 /// What [`Inbox::claim`] found.
@@ -41,12 +40,12 @@ pub struct Lease {
 /// The event of a claim. An [`EventId`] claims by the id alone; a [`VerifiedEvent`] also notices if the id comes
 /// back with another body.
 #[derive(Clone, Copy, Debug)]
-pub struct ClaimedEvent<'a> {
+pub struct ClaimTarget<'a> {
     pub(super) id: &'a EventId,
     pub(super) fingerprint: Option<Fingerprint>,
 }
 
-impl<'a> From<&'a EventId> for ClaimedEvent<'a> {
+impl<'a> From<&'a EventId> for ClaimTarget<'a> {
     fn from(id: &'a EventId) -> Self {
         Self {
             id,
@@ -55,7 +54,7 @@ impl<'a> From<&'a EventId> for ClaimedEvent<'a> {
     }
 }
 
-impl<'a> From<&'a VerifiedEvent> for ClaimedEvent<'a> {
+impl<'a> From<&'a VerifiedEvent> for ClaimTarget<'a> {
     fn from(delivery: &'a VerifiedEvent) -> Self {
         Self {
             id: &delivery.id,
@@ -99,43 +98,29 @@ impl Inbox {
     ///     }
     /// }
     /// ```
-    pub async fn claim<'a>(&self, event: impl Into<ClaimedEvent<'a>>) -> Result<Claim, InboxError> {
-        let ClaimedEvent { id, fingerprint } = event.into();
+    pub async fn claim<'a>(&self, event: impl Into<ClaimTarget<'a>>) -> Result<Claim, InboxError> {
+        let ClaimTarget { id, fingerprint } = event.into();
         let shared = &self.0;
         shared.purge_if_due();
-        let token = Token::random();
-        let claim = NewClaim {
+        let held = HeldClaim {
             key: shared.key(id),
-            token,
-            lease: shared.settings.lease,
-            retention: shared.settings.retention,
-            fingerprint,
+            token: Token::random(),
         };
-        let state = shared.store.claim(claim).await;
-        let state = state.inspect_err(|error| shared.store_failed("claim", error))?;
-        match state {
-            ClaimState::Fresh { attempt } => Ok(Claim::Fresh(Lease {
+        match shared.claim(held, fingerprint).await? {
+            Ok(attempt) => Ok(Claim::Fresh(Lease {
                 shared: Arc::clone(shared),
                 id: id.clone(),
-                token,
+                token: held.token,
                 attempt,
                 is_counted: AtomicBool::new(false),
             })),
-            ClaimState::InProgress { remaining } => {
-                shared.counters.in_progress.add_one();
+            Err(Receipt::InProgress { retry_after }) => {
                 let now = SystemTime::now();
-                let until = now.checked_add(remaining).unwrap_or(now);
+                let until = now.checked_add(retry_after).unwrap_or(now);
                 Ok(Claim::InProgress { until })
             }
-            ClaimState::Done | ClaimState::Parked => {
-                shared.counters.repeated.add_one();
-                Ok(Claim::Done)
-            }
-            ClaimState::Conflict => {
-                shared.counters.conflicts.add_one();
-                trace::conflict(&shared.settings.endpoint);
-                Err(InboxError::Conflict)
-            }
+            Err(Receipt::Conflict) => Err(InboxError::Conflict),
+            Err(_) => Ok(Claim::Done),
         }
     }
 }

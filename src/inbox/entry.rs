@@ -2,9 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::fingerprint::Fingerprint;
 use super::store::{AcceptState, ClaimState, NewClaim};
-use super::token::Token;
+use super::token::{Fingerprint, Token};
 
 /// The longest time that is added: a thousand years. A longer one counts as this one.
 const LONGEST: Duration = Duration::from_secs(1_000 * 365 * 24 * 3_600);

@@ -3,15 +3,13 @@ use std::error::Error;
 use tokio::time::Instant;
 
 use super::attempt::Attempt;
-use super::error::{StoreError, StoreErrorKind};
-use super::failure::Failure;
-use super::fingerprint::Fingerprint;
+use super::error::{Failure, StoreError, StoreErrorKind};
 use super::held;
 use super::inbox::Inbox;
 use super::receipt::Receipt;
 use super::shared::Shared;
 use super::store::{ClaimState, HeldClaim, NewClaim, Release};
-use super::token::Token;
+use super::token::{Fingerprint, Token};
 use super::trace;
 use crate::webhooks::{Event, VerifiedEvent};
 
@@ -102,17 +100,11 @@ impl Shared {
             key: self.key(&id),
             token: Token::random(),
         };
-        let claimed = self.store.claim(NewClaim {
-            key: held.key,
-            token: held.token,
-            lease: self.settings.lease,
-            retention: self.settings.retention,
-            fingerprint: Some(Fingerprint::of(delivery.body())),
-        });
-        let attempt = match claimed.await {
-            Ok(ClaimState::Fresh { attempt }) => Attempt::new(attempt, ATTEMPTS_OF_THE_SERVICE),
-            Ok(state) => return self.receipt_without_claim(state),
-            Err(error) => return self.receipt_of_store_error("claim", &error),
+        let fingerprint = Fingerprint::of(delivery.body());
+        let attempt = match self.claim(held, Some(fingerprint)).await {
+            Ok(Ok(attempt)) => Attempt::new(attempt, ATTEMPTS_OF_THE_SERVICE),
+            Ok(Err(receipt)) => return receipt,
+            Err(error) => return Receipt::of_store_error(&error),
         };
 
         let event = delivery.into_event();
@@ -120,26 +112,6 @@ impl Shared {
         match held::run(self, held, handler).await {
             Ok(()) => self.finish_success(held).await,
             Err(failure) => self.finish_failure(held, attempt, &failure).await,
-        }
-    }
-
-    fn receipt_without_claim(&self, state: ClaimState) -> Receipt {
-        match state {
-            ClaimState::InProgress { remaining } => {
-                self.counters.in_progress.add_one();
-                Receipt::InProgress {
-                    retry_after: remaining,
-                }
-            }
-            ClaimState::Conflict => {
-                self.counters.conflicts.add_one();
-                trace::conflict(&self.settings.endpoint);
-                Receipt::Conflict
-            }
-            ClaimState::Done | ClaimState::Parked | ClaimState::Fresh { .. } => {
-                self.counters.repeated.add_one();
-                Receipt::Repeated
-            }
         }
     }
 
@@ -155,7 +127,7 @@ impl Shared {
                     retry_after: self.settings.lease,
                 }
             }
-            Err(error) => receipt_of(&error),
+            Err(error) => Receipt::of_store_error(&error),
         }
     }
 
@@ -187,13 +159,6 @@ impl Shared {
         error: &StoreError,
     ) -> Receipt {
         self.store_failed(operation, error);
-        receipt_of(error)
-    }
-}
-
-fn receipt_of(error: &StoreError) -> Receipt {
-    match error.kind() {
-        StoreErrorKind::Full => Receipt::Full,
-        StoreErrorKind::Unavailable | StoreErrorKind::Unusable => Receipt::Unavailable,
+        Receipt::of_store_error(error)
     }
 }

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::error::StoreError;
-use super::failure::Failure;
+use super::error::{Failure, StoreError};
 use super::shared::Shared;
 use super::store::HeldClaim;
 use super::trace;

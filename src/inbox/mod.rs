@@ -133,8 +133,6 @@ pub mod conformance;
 mod dyn_store;
 mod entry;
 mod error;
-mod failure;
-mod fingerprint;
 mod handle;
 mod held;
 #[expect(clippy::module_inception, reason = "the file is named after its type")]
@@ -166,9 +164,8 @@ mod worker;
 pub use self::redis::RedisStore;
 pub use attempt::Attempt;
 pub use builder::InboxBuilder;
-pub use claim::{Claim, ClaimedEvent, Lease};
+pub use claim::{Claim, ClaimTarget, Lease};
 pub use error::{InboxError, StoreError, StoreErrorKind};
-pub use fingerprint::Fingerprint;
 pub use inbox::Inbox;
 pub use mail_status::{MailState, MailStatus};
 pub use memory::MemoryStore;
@@ -185,5 +182,5 @@ pub use store::{
     AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, ParkedEvent,
     Release, Store, Take, TakenEvent,
 };
-pub use token::Token;
+pub use token::{Fingerprint, Token};
 pub use worker::{Worker, WorkerReport};

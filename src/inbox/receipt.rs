@@ -2,6 +2,9 @@ use std::time::Duration;
 
 use http::StatusCode;
 
+use super::error::{StoreError, StoreErrorKind};
+use super::store::{AcceptState, ClaimState};
+
 /// What became of a delivery, and the status to respond with.
 ///
 /// It is a response of axum, actix-web and tower (features `axum`, `actix`, `tower`), with an empty body and, if
@@ -70,22 +73,56 @@ impl Receipt {
         }
     }
 
-    /// Returns the seconds for a `Retry-After` header, at least 1.
+    /// Returns when the service should deliver the event again, in whole seconds and at least 1 s: the value of a
+    /// `Retry-After` header. `None` for a receipt whose response has no such header.
     #[must_use]
-    pub fn retry_after(&self) -> Option<u64> {
+    pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::InProgress { retry_after } => {
                 let partial = u64::from(retry_after.subsec_nanos() > 0);
-                Some(retry_after.as_secs().saturating_add(partial).max(1))
+                let seconds = retry_after.as_secs().saturating_add(partial);
+                Some(Duration::from_secs(seconds.max(1)))
             }
             Self::StillRunning | Self::Unavailable | Self::Full => Some(SOON),
             _ => None,
         }
     }
+
+    /// Returns the number of the attempt if the claim is the caller's, else the receipt of the delivery.
+    pub(super) fn of_claim(state: ClaimState) -> Result<u32, Self> {
+        Err(match state {
+            ClaimState::Fresh { attempt } => return Ok(attempt),
+            ClaimState::InProgress { remaining } => Self::in_progress_for(remaining),
+            ClaimState::Done | ClaimState::Parked => Self::Repeated,
+            ClaimState::Conflict => Self::Conflict,
+        })
+    }
+
+    pub(super) fn of_accept(state: AcceptState) -> Self {
+        match state {
+            AcceptState::Accepted => Self::Accepted,
+            AcceptState::Repeated => Self::Repeated,
+            AcceptState::InProgress { remaining } => Self::in_progress_for(remaining),
+            AcceptState::Conflict => Self::Conflict,
+        }
+    }
+
+    pub(super) fn of_store_error(error: &StoreError) -> Self {
+        match error.kind() {
+            StoreErrorKind::Full => Self::Full,
+            StoreErrorKind::Unavailable | StoreErrorKind::Unusable => Self::Unavailable,
+        }
+    }
+
+    fn in_progress_for(remaining: Duration) -> Self {
+        Self::InProgress {
+            retry_after: remaining,
+        }
+    }
 }
 
-/// When to come back if nobody knows when: in ten seconds.
-const SOON: u64 = 10;
+/// When to come back if nobody knows when.
+const SOON: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
@@ -147,11 +184,14 @@ mod tests {
     #[test]
     fn the_seconds_to_come_back_in_are_rounded_up() {
         let seconds = [0, 1, 1_000, 1_001, 59_999].map(|ms| in_progress(ms).retry_after());
-        assert_eq!(seconds, [1, 1, 1, 2, 60].map(Some));
+        assert_eq!(
+            seconds,
+            [1, 1, 1, 2, 60].map(|seconds| Some(Duration::from_secs(seconds)))
+        );
 
         let retry_after = Duration::MAX;
         let receipt = Receipt::InProgress { retry_after };
-        assert_eq!(receipt.retry_after(), Some(u64::MAX));
+        assert_eq!(receipt.retry_after(), Some(Duration::from_secs(u64::MAX)));
     }
 
     #[test]

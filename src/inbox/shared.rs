@@ -45,6 +45,39 @@ impl Shared {
         purged.inspect_err(|error| self.store_failed("purge", error))
     }
 
+    /// Claims an event. Returns the number of the attempt if the claim is the caller's, else the counted receipt.
+    pub(super) async fn claim(
+        &self,
+        held: HeldClaim<'_>,
+        fingerprint: Option<Fingerprint>,
+    ) -> Result<Result<u32, Receipt>, StoreError> {
+        let claimed = self.store.claim(NewClaim {
+            key: held.key,
+            token: held.token,
+            lease: self.settings.lease,
+            retention: self.settings.retention,
+            fingerprint,
+        });
+        let claimed = claimed.await;
+        let state = claimed.inspect_err(|error| self.store_failed("claim", error))?;
+        Ok(Receipt::of_claim(state).map_err(|receipt| self.counted(receipt)))
+    }
+
+    /// Counts the receipt of a delivery for which no handler was run.
+    pub(super) fn counted(&self, receipt: Receipt) -> Receipt {
+        match receipt {
+            Receipt::Accepted => self.counters.accepted.add_one(),
+            Receipt::Repeated => self.counters.repeated.add_one(),
+            Receipt::InProgress { .. } => self.counters.in_progress.add_one(),
+            Receipt::Conflict => {
+                self.counters.conflicts.add_one();
+                trace::conflict(&self.settings.endpoint);
+            }
+            _ => {}
+        }
+        receipt
+    }
+
     /// Counts and reports a handler whose lease was lost.
     pub(super) fn lease_lost(&self) {
         self.counters.leases_lost.add_one();

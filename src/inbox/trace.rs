@@ -2,8 +2,7 @@
 //! reported; the text of a handler's error is.
 
 use super::attempt::Attempt;
-use super::error::StoreError;
-use super::failure::Failure;
+use super::error::{Failure, StoreError};
 use super::receipt::Receipt;
 
 macro_rules! report {

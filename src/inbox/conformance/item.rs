@@ -6,11 +6,10 @@ use std::time::Duration;
 use super::pace::{LONG, ROUNDS, SHORT, Wait};
 use crate::inbox::dyn_store::DynStore;
 use crate::inbox::error::StoreError;
-use crate::inbox::fingerprint::Fingerprint;
 use crate::inbox::store::{
     AcceptState, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, Release,
 };
-use crate::inbox::token::Token;
+use crate::inbox::token::{Fingerprint, Token};
 use crate::webhooks::EventId;
 
 /// One event in the store under test.

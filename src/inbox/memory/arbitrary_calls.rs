@@ -8,11 +8,10 @@ use proptest::prelude::*;
 
 use super::reference_model::{Answer, Model, Phase};
 use super::store::MemoryStore;
-use crate::inbox::fingerprint::Fingerprint;
 use crate::inbox::store::{
     AcceptState, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, Release, Store, Take,
 };
-use crate::inbox::token::Token;
+use crate::inbox::token::{Fingerprint, Token};
 use crate::webhooks::EventId;
 
 #[derive(Clone, Debug)]

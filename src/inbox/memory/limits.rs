@@ -6,11 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use super::store::MemoryStore;
 use crate::inbox::error::{StoreError, StoreErrorKind};
-use crate::inbox::fingerprint::Fingerprint;
 use crate::inbox::store::{
     AcceptState, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, Release, Store, Take,
 };
-use crate::inbox::token::Token;
+use crate::inbox::token::{Fingerprint, Token};
 use crate::webhooks::EventId;
 
 const HOUR: Duration = Duration::from_secs(3_600);

@@ -7,7 +7,7 @@ use tokio_postgres::{Config, Transaction};
 
 use super::session::Session;
 use super::{connect, error, migrate, statements};
-use crate::inbox::claim::ClaimedEvent;
+use crate::inbox::claim::ClaimTarget;
 use crate::inbox::error::{InboxError, StoreError};
 
 const DEFAULT_MAX_CONNECTIONS: usize = 16;
@@ -292,9 +292,9 @@ impl PostgresStore {
         &self,
         transaction: &mut Transaction<'_>,
         endpoint: &str,
-        event: impl Into<ClaimedEvent<'a>>,
+        event: impl Into<ClaimTarget<'a>>,
     ) -> Result<bool, InboxError> {
-        let ClaimedEvent { id, fingerprint } = event.into();
+        let ClaimTarget { id, fingerprint } = event.into();
         let fingerprint = fingerprint.as_ref().map(|f| f.as_bytes().as_slice());
         let retention = statements::seconds(self.retention);
         let id = id.as_str();

@@ -9,11 +9,11 @@ use super::error::store_error;
 use super::scripts;
 use super::store::RedisStore;
 use crate::inbox::error::StoreError;
-use crate::inbox::fingerprint::Fingerprint;
 use crate::inbox::store::{
     AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, ParkedEvent,
     Release, Store, Take, TakenEvent,
 };
+use crate::inbox::token::Fingerprint;
 use crate::webhooks::EventId;
 
 /// The id, body, attempts, reason and age of a parked event.

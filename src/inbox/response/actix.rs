@@ -14,8 +14,8 @@ impl Responder for Receipt {
         let status = StatusCode::from_u16(self.status().as_u16())
             .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = HttpResponse::build(status);
-        if let Some(seconds) = self.retry_after() {
-            response.insert_header((RETRY_AFTER, seconds));
+        if let Some(delay) = self.retry_after() {
+            response.insert_header((RETRY_AFTER, delay.as_secs()));
         }
         response.finish()
     }

@@ -10,9 +10,9 @@ impl IntoResponse for Receipt {
     fn into_response(self) -> Response {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = self.status();
-        if let Some(seconds) = self.retry_after() {
+        if let Some(delay) = self.retry_after() {
             let headers = response.headers_mut();
-            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+            headers.insert(RETRY_AFTER, HeaderValue::from(delay.as_secs()));
         }
         response.extensions_mut().insert(self);
         response

@@ -8,9 +8,9 @@ use crate::webhooks::tower::{BytesBody, IntoEmptyResponse};
 impl IntoEmptyResponse for Receipt {
     fn into_empty_response(self) -> Response<BytesBody> {
         let mut response = self.status().into_empty_response();
-        if let Some(seconds) = self.retry_after() {
+        if let Some(delay) = self.retry_after() {
             let headers = response.headers_mut();
-            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+            headers.insert(RETRY_AFTER, HeaderValue::from(delay.as_secs()));
         }
         response
     }

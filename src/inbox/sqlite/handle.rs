@@ -5,11 +5,9 @@ use tokio::time::Instant;
 
 use super::store::SqliteStore;
 use super::transaction::TransactionError;
-use crate::inbox::error::{StoreError, StoreErrorKind};
-use crate::inbox::failure::Failure;
+use crate::inbox::error::Failure;
 use crate::inbox::receipt::Receipt;
 use crate::inbox::settings::Settings;
-use crate::inbox::store::ClaimState;
 use crate::inbox::trace;
 use crate::webhooks::{Event, VerifiedEvent};
 
@@ -61,15 +59,12 @@ impl SqliteStore {
         let name: Box<str> = endpoint.into();
         let store = self.clone();
         let handled = self.run_transaction(move |transaction| {
-            match store.claim_done(transaction, &name, (&delivery).into())? {
-                ClaimState::Fresh { .. } => handler(transaction, delivery.into_event())
+            let state = store.claim_done(transaction, &name, (&delivery).into())?;
+            match Receipt::of_claim(state) {
+                Ok(_) => handler(transaction, delivery.into_event())
                     .map(|()| Receipt::Handled)
                     .map_err(|error| TransactionError::RolledBack(error.into())),
-                ClaimState::Done | ClaimState::Parked => Ok(Receipt::Repeated),
-                ClaimState::InProgress { remaining } => Ok(Receipt::InProgress {
-                    retry_after: remaining,
-                }),
-                ClaimState::Conflict => Ok(Receipt::Conflict),
+                Err(receipt) => Ok(receipt),
             }
         });
         let receipt = match tokio::time::timeout_at(respond_by, handled).await {
@@ -91,14 +86,9 @@ fn receipt_of(endpoint: &str, error: &TransactionError) -> Receipt {
             trace::rolled_back(endpoint, &Failure::of_error(error.as_ref()));
             Receipt::Failed
         }
-        TransactionError::Store(error) => receipt_of_store_error(error),
-    }
-}
-
-fn receipt_of_store_error(error: &StoreError) -> Receipt {
-    trace::store_failed("handle_in", error);
-    match error.kind() {
-        StoreErrorKind::Full => Receipt::Full,
-        StoreErrorKind::Unavailable | StoreErrorKind::Unusable => Receipt::Unavailable,
+        TransactionError::Store(error) => {
+            trace::store_failed("handle_in", error);
+            Receipt::of_store_error(error)
+        }
     }
 }

@@ -7,9 +7,8 @@ use rusqlite::{Error, Row};
 
 use super::time::{from_ms, to_ms};
 use crate::inbox::entry::{Entry, State};
-use crate::inbox::fingerprint::Fingerprint;
 use crate::inbox::store::EventKey;
-use crate::inbox::token::Token;
+use crate::inbox::token::{Fingerprint, Token};
 
 /// Where the body of an entry is.
 #[derive(Clone, Copy, Debug, PartialEq)]

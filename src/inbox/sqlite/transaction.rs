@@ -11,9 +11,8 @@ use super::entries::Entries;
 use super::error::store_error;
 use super::session::Session;
 use super::store::SqliteStore;
-use crate::inbox::claim::ClaimedEvent;
-use crate::inbox::error::{InboxError, StoreError};
-use crate::inbox::failure::Failure;
+use crate::inbox::claim::ClaimTarget;
+use crate::inbox::error::{Failure, InboxError, StoreError};
 use crate::inbox::settings::Settings;
 use crate::inbox::store::{ClaimState, EventKey, NewClaim};
 use crate::inbox::token::Token;
@@ -86,7 +85,7 @@ impl SqliteStore {
         &self,
         transaction: &Connection,
         endpoint: &str,
-        event: impl Into<ClaimedEvent<'a>>,
+        event: impl Into<ClaimTarget<'a>>,
     ) -> Ready<Result<bool, InboxError>> {
         let state = self.claim_done(transaction, endpoint, event.into());
         ready(match state {
@@ -158,7 +157,7 @@ impl SqliteStore {
         &self,
         transaction: &Connection,
         endpoint: &str,
-        event: ClaimedEvent<'_>,
+        event: ClaimTarget<'_>,
     ) -> Result<ClaimState, StoreError> {
         if transaction.is_autocommit() {
             return Err(StoreError::unusable(

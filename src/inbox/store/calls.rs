@@ -3,8 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::inbox::fingerprint::Fingerprint;
-use crate::inbox::token::Token;
+use crate::inbox::token::{Fingerprint, Token};
 use crate::webhooks::EventId;
 
 /// The name of an entry.

@@ -6,9 +6,8 @@ use super::super::case::cases;
 use super::super::pace::{LONG, SHORT};
 use super::super::subject::{Subject, ids};
 use super::super::verdict::{Failed, Verdict, expect_eq};
-use crate::inbox::fingerprint::Fingerprint;
 use crate::inbox::store::{AcceptState, ClaimState, Release};
-use crate::inbox::token::Token;
+use crate::inbox::token::{Fingerprint, Token};
 
 cases! { Nothing:
     a_done_event_is_new_after_its_retention,
