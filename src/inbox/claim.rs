@@ -3,15 +3,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use super::error::InboxError;
-use super::inbox::Inbox;
+use super::error::{InboxError, StoreError};
 use super::receipt::Receipt;
 use super::shared::Shared;
 use super::store::{HeldClaim, Release};
 use super::token::{Fingerprint, Token};
 use crate::webhooks::{EventId, VerifiedEvent};
 
-/// What [`Inbox::claim`] found.
+/// What [`Inbox::claim`](super::Inbox::claim) found.
 #[derive(Debug)]
 pub enum Claim {
     /// The event is the caller's to handle, until the lease ends.
@@ -63,65 +62,31 @@ impl<'a> From<&'a VerifiedEvent> for ClaimTarget<'a> {
     }
 }
 
-impl Inbox {
-    /// Claims an event for code of your own.
-    ///
-    /// Claim only after the delivery was verified. [`handle`](Self::handle) does all of this, and extends the
-    /// lease while the handler runs.
-    ///
-    /// # Errors
-    ///
-    /// - [`InboxError::Store`] if the store failed. Respond with 503.
-    /// - [`InboxError::Conflict`] if the id was received before with another body, which is noticed if you
-    ///   claim with a [`VerifiedEvent`].
-    ///
-    /// # Panics
-    ///
-    /// Panics outside a tokio runtime.
-    ///
-    /// # Example: claim, handle, complete
-    ///
-    /// ```
-    /// use audience::inbox::{Claim, Inbox, InboxError};
-    /// use audience::webhooks::Event;
-    /// use http::StatusCode;
-    ///
-    /// async fn receive(inbox: &Inbox, event: Event) -> Result<StatusCode, InboxError> {
-    ///     match inbox.claim(&event.id).await? {
-    ///         Claim::Fresh(lease) => {
-    ///             println!("handling {}", event.id);
-    ///             lease.complete().await?;
-    ///             Ok(StatusCode::OK)
-    ///         }
-    ///         Claim::InProgress { .. } => Ok(StatusCode::SERVICE_UNAVAILABLE),
-    ///         Claim::Done => Ok(StatusCode::OK),
-    ///     }
-    /// }
-    /// ```
-    pub async fn claim<'a>(&self, event: impl Into<ClaimTarget<'a>>) -> Result<Claim, InboxError> {
-        let ClaimTarget { id, fingerprint } = event.into();
-        let shared = &self.0;
-        shared.purge_if_due();
-        let held = HeldClaim {
-            key: shared.key(id),
-            token: Token::random(),
-        };
-        match shared.claim(held, fingerprint).await? {
-            Ok(attempt) => Ok(Claim::Fresh(Lease {
-                shared: Arc::clone(shared),
-                id: id.clone(),
-                token: held.token,
-                attempt,
-                is_counted: AtomicBool::new(false),
-            })),
-            Err(Receipt::InProgress { retry_after }) => {
-                let now = SystemTime::now();
-                let until = now.checked_add(retry_after).unwrap_or(now);
-                Ok(Claim::InProgress { until })
-            }
-            Err(Receipt::Conflict) => Err(InboxError::Conflict),
-            Err(_) => Ok(Claim::Done),
+pub(super) async fn claim(
+    shared: &Arc<Shared>,
+    target: ClaimTarget<'_>,
+) -> Result<Claim, InboxError> {
+    let ClaimTarget { id, fingerprint } = target;
+    shared.purge_if_due();
+    let held = HeldClaim {
+        key: shared.key(id),
+        token: Token::random(),
+    };
+    match shared.claim(held, fingerprint).await? {
+        Ok(attempt) => Ok(Claim::Fresh(Lease {
+            shared: Arc::clone(shared),
+            id: id.clone(),
+            token: held.token,
+            attempt,
+            is_counted: AtomicBool::new(false),
+        })),
+        Err(Receipt::InProgress { retry_after }) => {
+            let now = SystemTime::now();
+            let until = now.checked_add(retry_after).unwrap_or(now);
+            Ok(Claim::InProgress { until })
         }
+        Err(Receipt::Conflict) => Err(InboxError::Conflict),
+        Err(_) => Ok(Claim::Done),
     }
 }
 
@@ -155,7 +120,7 @@ impl Lease {
             .await;
         self.held_or_lost("complete", is_held)?;
         if self.counts_now() {
-            shared.counters.handled.add_one();
+            shared.count(|metrics| metrics.handled += 1);
         }
         Ok(())
     }
@@ -196,7 +161,7 @@ impl Lease {
     fn held_or_lost(
         &self,
         operation: &'static str,
-        is_held: Result<bool, super::error::StoreError>,
+        is_held: Result<bool, StoreError>,
     ) -> Result<(), InboxError> {
         let is_held = is_held.inspect_err(|error| self.shared.store_failed(operation, error))?;
         if is_held {

@@ -90,7 +90,7 @@
 //!
 //! # Shutting down
 //!
-//! Stop accepting connections, then wait for [`Inbox::idle`]: a handler that [`Inbox::handle`] started goes on
+//! Stop accepting connections, then wait for [`Inbox::wait_idle`]: a handler that [`Inbox::handle`] started goes on
 //! when its connection is closed. [`Worker::run_until`] waits for its handlers itself. What the end of the runtime
 //! or of the process cuts off is claimed again when its lease is over.
 //!
@@ -119,38 +119,27 @@
 //! | message | level | fields |
 //! |---|---|---|
 //! | `webhook event received` | DEBUG | `endpoint`, `receipt`, `status` |
-//! | `handler of a webhook event failed` | WARN | `endpoint`, `attempt`, `left`, `error` (the text of the handler's error) |
+//! | `handler of a webhook event failed` | WARN | `endpoint`, `attempt`, `remaining`, `error` (the text of the handler's error) |
 //! | `lease of a webhook event lost` | WARN | `endpoint` |
 //! | `webhook event parked` | ERROR | `endpoint` |
 //! | `webhook event id received with another body` | ERROR | `endpoint` |
 //! | `inbox store failed` | ERROR | `operation`, `error`, `cause` |
 
-mod accept;
-mod attempt;
-mod builder;
 mod claim;
 pub mod conformance;
 mod dyn_store;
 mod entry;
 mod error;
 mod handle;
-mod held;
 #[expect(clippy::module_inception, reason = "the file is named after its type")]
 mod inbox;
 mod mail_status;
 mod memory;
-mod metrics;
-mod parked;
 #[cfg(feature = "inbox-postgres")]
 mod postgres;
-mod purge;
 mod receipt;
 #[cfg(feature = "inbox-redis")]
 mod redis;
-#[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
-mod response;
-mod running;
-mod settings;
 mod shared;
 #[cfg(feature = "inbox-sqlite")]
 mod sqlite;
@@ -162,19 +151,17 @@ mod worker;
 #[cfg(feature = "inbox-redis")]
 #[cfg_attr(docsrs, doc(cfg(feature = "inbox-redis")))]
 pub use self::redis::RedisStore;
-pub use attempt::Attempt;
-pub use builder::InboxBuilder;
 pub use claim::{Claim, ClaimTarget, Lease};
 pub use error::{InboxError, StoreError, StoreErrorKind};
-pub use inbox::Inbox;
+pub use handle::Attempt;
+pub use inbox::{Inbox, InboxBuilder};
 pub use mail_status::{MailState, MailStatus};
 pub use memory::MemoryStore;
-pub use metrics::InboxMetrics;
 #[cfg(feature = "inbox-postgres")]
 #[cfg_attr(docsrs, doc(cfg(feature = "inbox-postgres")))]
 pub use postgres::{PostgresStore, PostgresStoreBuilder, deadpool_postgres};
 pub use receipt::Receipt;
-pub use settings::InboxSettingsError;
+pub use shared::InboxMetrics;
 #[cfg(feature = "inbox-sqlite")]
 #[cfg_attr(docsrs, doc(cfg(feature = "inbox-sqlite")))]
 pub use sqlite::{SqliteStore, SqliteStoreBuilder, Synchronous, TransactionError, rusqlite};

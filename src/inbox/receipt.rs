@@ -124,6 +124,77 @@ impl Receipt {
 /// When to come back if nobody knows when.
 const SOON: Duration = Duration::from_secs(10);
 
+#[cfg(feature = "axum")]
+mod axum_response {
+    use axum_core::body::Body;
+    use axum_core::response::{IntoResponse, Response};
+    use http::header::{HeaderValue, RETRY_AFTER};
+
+    use super::Receipt;
+
+    /// The status with an empty body, and `Retry-After` if the receipt has one. The receipt itself is an extension
+    /// of the response.
+    impl IntoResponse for Receipt {
+        fn into_response(self) -> Response {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = self.status();
+            if let Some(delay) = self.retry_after() {
+                let headers = response.headers_mut();
+                headers.insert(RETRY_AFTER, HeaderValue::from(delay.as_secs()));
+            }
+            response.extensions_mut().insert(self);
+            response
+        }
+    }
+}
+
+#[cfg(feature = "actix")]
+mod actix_response {
+    use actix_web::body::BoxBody;
+    use actix_web::http::StatusCode;
+    use actix_web::http::header::RETRY_AFTER;
+    use actix_web::{HttpRequest, HttpResponse, Responder};
+
+    use super::Receipt;
+
+    /// The status with an empty body, and `Retry-After` if the receipt has one.
+    impl Responder for Receipt {
+        type Body = BoxBody;
+
+        fn respond_to(self, _: &HttpRequest) -> HttpResponse {
+            // actix-web uses another major version of the `http` crate.
+            let status = StatusCode::from_u16(self.status().as_u16())
+                .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            let mut response = HttpResponse::build(status);
+            if let Some(delay) = self.retry_after() {
+                response.insert_header((RETRY_AFTER, delay.as_secs()));
+            }
+            response.finish()
+        }
+    }
+}
+
+#[cfg(feature = "tower")]
+mod tower_response {
+    use crate::webhooks::tower::{BytesBody, IntoEmptyResponse};
+    use http::Response;
+    use http::header::{HeaderValue, RETRY_AFTER};
+
+    use super::Receipt;
+
+    /// The status with an empty body, and `Retry-After` if the receipt has one.
+    impl IntoEmptyResponse for Receipt {
+        fn into_empty_response(self) -> Response<BytesBody> {
+            let mut response = self.status().into_empty_response();
+            if let Some(delay) = self.retry_after() {
+                let headers = response.headers_mut();
+                headers.insert(RETRY_AFTER, HeaderValue::from(delay.as_secs()));
+            }
+            response
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

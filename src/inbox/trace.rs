@@ -1,7 +1,11 @@
 //! Reports to `tracing` (feature `tracing`), with the target `audience::inbox`. No id, address or body is
 //! reported; the text of a handler's error is.
 
-use super::attempt::Attempt;
+#![cfg_attr(
+    not(feature = "tracing"),
+    expect(unused_variables, reason = "only tracing reads them")
+)]
+
 use super::error::{Failure, StoreError};
 use super::receipt::Receipt;
 
@@ -12,10 +16,6 @@ macro_rules! report {
     };
 }
 
-#[cfg_attr(
-    not(feature = "tracing"),
-    expect(unused_variables, reason = "only tracing reads it")
-)]
 pub(super) fn receipt(endpoint: &str, receipt: Receipt) {
     report!(
         debug,
@@ -26,26 +26,18 @@ pub(super) fn receipt(endpoint: &str, receipt: Receipt) {
     );
 }
 
-#[cfg_attr(
-    not(feature = "tracing"),
-    expect(unused_variables, reason = "only tracing reads it")
-)]
-pub(super) fn failed(endpoint: &str, attempt: Attempt, failure: &Failure) {
+pub(super) fn failed(endpoint: &str, attempt: u32, remaining: u32, failure: &Failure) {
     report!(
         warn,
         endpoint,
-        attempt = attempt.number(),
-        left = attempt.left(),
+        attempt,
+        remaining,
         error = failure.reason(),
         "handler of a webhook event failed"
     );
 }
 
 #[cfg(feature = "inbox-sqlite")]
-#[cfg_attr(
-    not(feature = "tracing"),
-    expect(unused_variables, reason = "only tracing reads it")
-)]
 pub(super) fn rolled_back(endpoint: &str, failure: &Failure) {
     report!(
         warn,
@@ -55,10 +47,6 @@ pub(super) fn rolled_back(endpoint: &str, failure: &Failure) {
     );
 }
 
-#[cfg_attr(
-    not(feature = "tracing"),
-    expect(unused_variables, reason = "only tracing reads it")
-)]
 pub(super) fn conflict(endpoint: &str) {
     report!(
         error,
@@ -67,26 +55,14 @@ pub(super) fn conflict(endpoint: &str) {
     );
 }
 
-#[cfg_attr(
-    not(feature = "tracing"),
-    expect(unused_variables, reason = "only tracing reads it")
-)]
 pub(super) fn lease_lost(endpoint: &str) {
     report!(warn, endpoint, "lease of a webhook event lost");
 }
 
-#[cfg_attr(
-    not(feature = "tracing"),
-    expect(unused_variables, reason = "only tracing reads it")
-)]
 pub(super) fn store_failed(operation: &'static str, error: &StoreError) {
     report!(error, operation, %error, cause = std::error::Error::source(error), "inbox store failed");
 }
 
-#[cfg_attr(
-    not(feature = "tracing"),
-    expect(unused_variables, reason = "only tracing reads it")
-)]
 pub(super) fn parked(endpoint: &str) {
     report!(error, endpoint, "webhook event parked");
 }

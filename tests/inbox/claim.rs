@@ -171,7 +171,7 @@ async fn a_parked_event_is_done_for_whoever_claims_it() {
     let inbox = inbox();
     inbox.accept(delivery("evt_1")).await;
     let fail = |_, _| async { Err::<(), _>("no") };
-    let worker = inbox.worker(fail).attempts(1);
+    let worker = inbox.worker(fail).max_attempts(1);
     worker.run_until_idle().await.unwrap();
 
     let claimed = inbox.claim(&id("evt_1")).await.unwrap();

@@ -18,7 +18,7 @@ async fn a_parked_event_that_is_delivered_again_is_acknowledged_and_not_handled(
     let (inbox, runs) = (inbox(), Runs::default());
     inbox.accept(delivery("evt_1")).await;
     let fail = |_, _| async { Err::<(), _>("no") };
-    let worker = inbox.worker(fail).attempts(1);
+    let worker = inbox.worker(fail).max_attempts(1);
     worker.run_until_idle().await.unwrap();
 
     let receipt = inbox.handle(delivery("evt_1"), runs.handler()).await;
@@ -55,7 +55,7 @@ async fn a_store_that_panics_is_a_503_and_counted() {
 
     let receipt = inbox.handle(delivery("evt_1"), Runs::default().handler());
     let receipt = receipt.await;
-    inbox.idle().await;
+    inbox.wait_idle().await;
 
     assert_eq!(receipt, Receipt::Unavailable);
     assert_eq!(inbox.metrics().store_errors, 1);
@@ -90,7 +90,7 @@ async fn a_handler_that_fails_after_its_lease_was_lost_leaves_the_event_to_its_n
     let second = inbox
         .handle(delivery("evt_1"), Runs::default().handler())
         .await;
-    inbox.idle().await;
+    inbox.wait_idle().await;
     let third = inbox
         .handle(delivery("evt_1"), Runs::default().handler())
         .await;
@@ -154,7 +154,7 @@ fn the_end_of_a_runtime_cuts_a_handler_off_and_its_event_is_handled_after_the_le
     let handle = || inbox.handle(delivery("evt_1"), runs.handler());
     second.block_on(async {
         assert!(cut_off.await.unwrap_err().is_cancelled());
-        inbox.idle().await;
+        inbox.wait_idle().await;
         assert_eq!(handle().await.status(), 503);
         seconds.store(61, Ordering::SeqCst);
         assert_eq!(handle().await, Receipt::Handled);

@@ -174,7 +174,7 @@ async fn what_becomes_of_an_event_is_traced_without_its_id_and_body() {
     inbox.accept(delivery("evt_secret_3")).await;
     inbox
         .worker(fail)
-        .attempts(1)
+        .max_attempts(1)
         .run_until_idle()
         .await
         .unwrap();

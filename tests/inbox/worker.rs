@@ -89,7 +89,7 @@ async fn an_event_that_fails_comes_back_later_and_later_and_is_parked_in_the_end
         }
     });
     let worker = worker
-        .attempts(4)
+        .max_attempts(4)
         .backoff(Duration::from_secs(8), Duration::from_secs(16));
     let worker = tokio::spawn(worker.run_until(async {
         let _ = stopped.await;
@@ -129,7 +129,7 @@ async fn a_parked_event_is_repeated_until_it_is_replayed_or_discarded() {
     let fail = |_, _| async { Err::<(), _>(std::io::Error::other("no").to_string()) };
     inbox
         .worker(fail)
-        .attempts(1)
+        .max_attempts(1)
         .run_until_idle()
         .await
         .unwrap();
@@ -171,14 +171,14 @@ async fn an_event_that_ends_its_process_each_time_is_parked_in_the_end() {
     for _ in 0..3 {
         let stuck = inbox
             .worker(|_, _| pending::<Result<(), String>>())
-            .attempts(3);
+            .max_attempts(3);
         let died = tokio::time::timeout(Duration::from_secs(1), stuck.run_until(pending())).await;
         died.unwrap_err();
         tokio::time::sleep(Duration::from_secs(61)).await;
     }
 
     let worker = inbox.worker(|_, _| async { Ok::<_, String>(()) });
-    let report = worker.attempts(3).run_until_idle().await.unwrap();
+    let report = worker.max_attempts(3).run_until_idle().await.unwrap();
 
     assert_eq!((report.handled, report.parked), (0, 1));
     let reason = &inbox.parked().await.unwrap()[0].reason;

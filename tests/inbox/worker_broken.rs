@@ -82,7 +82,7 @@ async fn a_handler_that_panics_fails_its_attempt_only() {
         assert_ne!(event.id.as_str(), "evt_1", "this one panics");
         Ok::<_, String>(())
     });
-    let report = worker.attempts(1).run_until_idle().await.unwrap();
+    let report = worker.max_attempts(1).run_until_idle().await.unwrap();
 
     assert_eq!((report.handled, report.parked), (1, 1));
     let reason = &inbox.parked().await.unwrap()[0].reason;

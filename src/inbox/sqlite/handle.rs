@@ -7,7 +7,7 @@ use super::store::SqliteStore;
 use super::transaction::TransactionError;
 use crate::inbox::error::Failure;
 use crate::inbox::receipt::Receipt;
-use crate::inbox::settings::Settings;
+use crate::inbox::shared::Settings;
 use crate::inbox::trace;
 use crate::webhooks::{Event, VerifiedEvent};
 

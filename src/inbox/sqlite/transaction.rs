@@ -13,7 +13,7 @@ use super::session::Session;
 use super::store::SqliteStore;
 use crate::inbox::claim::ClaimTarget;
 use crate::inbox::error::{Failure, InboxError, StoreError};
-use crate::inbox::settings::Settings;
+use crate::inbox::shared::Settings;
 use crate::inbox::store::{ClaimState, EventKey, NewClaim};
 use crate::inbox::token::Token;
 

@@ -207,7 +207,7 @@ async fn drain(application: Application) {
     let worker = worker
         .poll_interval(Duration::from_millis(100))
         .backoff(Duration::from_millis(100), Duration::from_secs(1))
-        .attempts(1_000);
+        .max_attempts(1_000);
     worker.run_until(std::future::pending()).await.unwrap();
 }
 

@@ -1,0 +1,531 @@
+use std::error::Error;
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
+
+use super::error::{Failure, InboxError, StoreError};
+use super::handle::{self, Attempt};
+use super::shared::Shared;
+use super::store::{HeldClaim, Release, Take, TakenEvent};
+use super::token::Token;
+use super::trace;
+use crate::webhooks::Event;
+
+/// Zero would ask the store without a pause, and the longest duration overflows a clock.
+const SHORTEST_POLL: Duration = Duration::from_millis(1);
+const LONGEST_POLL: Duration = Duration::from_secs(3_600);
+/// How long to wait before the store is asked again after it failed.
+const STORE_DELAY: Duration = Duration::from_secs(1);
+
+/// Handles the events that [`Inbox::accept`] stored.
+///
+/// Any number of workers, on any number of machines, share the events of one endpoint: each event is with one
+/// worker at a time. If a worker's process dies, its events are taken again after their
+/// [lease](crate::inbox::InboxBuilder::lease).
+///
+/// A handler that fails is called again, after 5 s at first, twice as long each time, and up to an hour. After
+/// ten attempts the event is parked with the text of the last error.
+///
+/// # Example: drain until Ctrl-C
+///
+/// ```no_run
+/// # async fn run(inbox: audience::inbox::Inbox) -> Result<(), audience::inbox::InboxError> {
+/// let report = inbox
+///     .worker(|event, attempt| async move {
+///         println!("{} for the {}. time", event.id, attempt.number());
+///         Ok::<_, std::io::Error>(())
+///     })
+///     .concurrency(8)
+///     .run_until(async { tokio::signal::ctrl_c().await.unwrap_or_default() })
+///     .await?;
+/// println!("{} handled, {} parked", report.handled, report.parked);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a worker does nothing until it is run"]
+pub struct Worker<F> {
+    shared: Arc<Shared>,
+    settings: WorkerSettings,
+    handler: F,
+}
+
+impl<F> Worker<F> {
+    pub(super) fn new(shared: Arc<Shared>, handler: F) -> Self {
+        Self {
+            shared,
+            settings: WorkerSettings::default(),
+            handler,
+        }
+    }
+
+    /// Sets how many handlers may run at once. Default: 8. 0 counts as 1.
+    pub fn concurrency(mut self, handlers: usize) -> Self {
+        self.settings.concurrency = handlers.max(1);
+        self
+    }
+
+    /// Sets how many attempts are made before an event is parked. Default: 10. 0 counts as 1.
+    ///
+    /// An attempt that ended with its process counts, too, so an event that kills the process is parked in
+    /// the end.
+    pub fn max_attempts(mut self, attempts: u32) -> Self {
+        self.settings.max_attempts = attempts.max(1);
+        self
+    }
+
+    /// Sets how long an event waits after its first failed attempt, and the longest wait. Default: 5 s and 1 h.
+    ///
+    /// The wait doubles with each attempt, and is shortened at random by up to a quarter.
+    pub fn backoff(mut self, first: Duration, longest: Duration) -> Self {
+        self.settings.backoff.first = first;
+        self.settings.backoff.longest = longest;
+        self
+    }
+
+    /// Sets how often the store is asked for events while none is due, 1 ms to 1 hour. Default: 1 s. Values
+    /// outside count as the nearest of these.
+    ///
+    /// An event that was accepted by the same process, through a clone of the same inbox, is taken at once.
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
+        self.settings.poll_interval = interval.clamp(SHORTEST_POLL, LONGEST_POLL);
+        self
+    }
+}
+
+impl<F, Fut, E> Worker<F>
+where
+    F: Fn(Event, Attempt) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(), E>> + Send + 'static,
+    E: Into<Box<dyn Error + Send + Sync>> + Send,
+{
+    /// Handles events until `shutdown` is ready, then takes no more and waits for the handlers that run.
+    ///
+    /// A store that is down for a while does not end the worker. Dropping the future cuts the handlers off;
+    /// their events are taken again after their lease.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InboxError::Store`] if the store cannot be used until somebody fixes it, for example because
+    /// a table is missing.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
+    pub async fn run_until(
+        self,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<WorkerReport, InboxError> {
+        let drain = Drain::new(self.shared, self.settings, self.handler);
+        drain.run_until(shutdown).await
+    }
+
+    /// Handles events until none is due and no handler runs: for a job that runs now and then, and for tests.
+    ///
+    /// An event that failed waits for its next attempt; it is not waited for. A store that is down is: use
+    /// `tokio::time::timeout` if the job must end.
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`run_until`](Self::run_until).
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
+    ///
+    /// # Example: a test of your own handler
+    ///
+    /// ```
+    /// # use audience::inbox::{Inbox, MemoryStore};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
+    /// let inbox = Inbox::builder(MemoryStore::new()).build()?;
+    /// inbox.accept(delivery).await;
+    ///
+    /// let report = inbox.worker(|_, _| async { Err("no") }).max_attempts(1).run_until_idle().await?;
+    ///
+    /// assert_eq!(report.parked, 1);
+    /// assert_eq!(inbox.parked().await?[0].reason, "no");
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn run_until_idle(self) -> Result<WorkerReport, InboxError> {
+        let drain = Drain::new(self.shared, self.settings, self.handler);
+        drain.run_until_idle().await
+    }
+}
+
+impl<F> fmt::Debug for Worker<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a [`Worker`](super::Worker) did from its start to its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkerReport {
+    /// Events whose handler succeeded.
+    pub handled: u64,
+    /// Attempts that returned an error or panicked, and are made again.
+    pub failed: u64,
+    /// Events that were parked.
+    pub parked: u64,
+    /// Events whose handler ended after its lease was lost, or could not be recorded because the store was
+    /// down. Another attempt handles them.
+    pub lost: u64,
+}
+
+#[derive(Clone, Debug)]
+struct WorkerSettings {
+    concurrency: usize,
+    max_attempts: u32,
+    poll_interval: Duration,
+    backoff: Backoff,
+}
+
+impl Default for WorkerSettings {
+    fn default() -> Self {
+        Self {
+            concurrency: 8,
+            max_attempts: 10,
+            poll_interval: Duration::from_secs(1),
+            backoff: Backoff {
+                first: Duration::from_secs(5),
+                longest: Duration::from_secs(3_600),
+            },
+        }
+    }
+}
+
+struct Drain<F> {
+    shared: Arc<Shared>,
+    settings: Arc<WorkerSettings>,
+    handler: Arc<F>,
+    tasks: JoinSet<EventOutcome>,
+    report: WorkerReport,
+}
+
+/// What taking events found.
+enum Taken {
+    /// As many as there was room for: more may be due.
+    All,
+    /// Fewer: nothing else is due.
+    Rest,
+    /// The store failed for now.
+    Failed,
+}
+
+impl<F, Fut, E> Drain<F>
+where
+    F: Fn(Event, Attempt) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(), E>> + Send + 'static,
+    E: Into<Box<dyn Error + Send + Sync>> + Send,
+{
+    fn new(shared: Arc<Shared>, settings: WorkerSettings, handler: F) -> Self {
+        Self {
+            shared,
+            settings: Arc::new(settings),
+            handler: Arc::new(handler),
+            tasks: JoinSet::new(),
+            report: WorkerReport::default(),
+        }
+    }
+
+    /// Drains until `shutdown` is ready, then lets what runs finish.
+    async fn run_until(
+        mut self,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<WorkerReport, InboxError> {
+        let mut shutdown = pin!(shutdown);
+        let shared = Arc::clone(&self.shared);
+        let mut look_at = Instant::now();
+        loop {
+            let has_room = self.has_room();
+            tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                Some(ended) = self.tasks.join_next() => self.count(ended),
+                () = shared.accepted.notified(), if has_room => look_at = Instant::now(),
+                () = tokio::time::sleep_until(look_at), if has_room => {}
+            }
+            if self.has_room() && look_at <= Instant::now() {
+                look_at = Instant::now()
+                    + match self.take().await? {
+                        Taken::All => Duration::ZERO,
+                        Taken::Rest => self.settings.poll_interval,
+                        Taken::Failed => STORE_DELAY,
+                    };
+            }
+        }
+        self.finish().await;
+        Ok(self.report)
+    }
+
+    /// Drains until nothing is due.
+    async fn run_until_idle(mut self) -> Result<WorkerReport, InboxError> {
+        loop {
+            let taken = self.take().await?;
+            if matches!(taken, Taken::Failed) {
+                tokio::time::sleep(STORE_DELAY).await;
+            }
+            match self.tasks.join_next().await {
+                Some(ended) => self.count(ended),
+                None if matches!(taken, Taken::Rest) => return Ok(self.report),
+                None => {}
+            }
+            while !self.has_room()
+                && let Some(ended) = self.tasks.join_next().await
+            {
+                self.count(ended);
+            }
+        }
+    }
+
+    /// Returns whether enough handlers could start to make asking the store worth its while.
+    fn has_room(&self) -> bool {
+        self.tasks.is_empty() || self.free() >= self.settings.concurrency.div_ceil(4)
+    }
+
+    /// Returns how many more handlers may run. A faulty store may have returned more events than it was asked for.
+    fn free(&self) -> usize {
+        self.settings.concurrency.saturating_sub(self.tasks.len())
+    }
+
+    async fn take(&mut self) -> Result<Taken, InboxError> {
+        let limit = self.free();
+        if limit == 0 {
+            return Ok(Taken::All);
+        }
+        self.shared.purge_if_due();
+        let token = Token::random();
+        let taken = self.shared.store.take(Take {
+            endpoint: &self.shared.settings.endpoint,
+            token,
+            lease: self.shared.settings.lease,
+            limit,
+        });
+        let taken = match taken.await {
+            Ok(taken) => taken,
+            Err(error) => {
+                self.shared.store_failed("take", &error);
+                if error.is_temporary() {
+                    return Ok(Taken::Failed);
+                }
+                self.finish().await;
+                return Err(error.into());
+            }
+        };
+        let more = taken.len() >= limit;
+        for event in taken {
+            self.shared.count(|metrics| metrics.lag = event.overdue);
+            let shared = Arc::clone(&self.shared);
+            let settings = Arc::clone(&self.settings);
+            let handler = Arc::clone(&self.handler);
+            self.tasks.spawn(async move {
+                handle_taken(&shared, &settings, event, token, &*handler).await
+            });
+        }
+        Ok(if more { Taken::All } else { Taken::Rest })
+    }
+
+    async fn finish(&mut self) {
+        while let Some(ended) = self.tasks.join_next().await {
+            self.count(ended);
+        }
+    }
+
+    fn count(&mut self, ended: Result<EventOutcome, JoinError>) {
+        // A task that was cut off, by the end of its runtime or a panic of the store, recorded nothing.
+        self.report.add(ended.unwrap_or(EventOutcome::Lost));
+    }
+}
+
+/// What became of one event.
+#[derive(Clone, Copy, Debug)]
+enum EventOutcome {
+    Handled,
+    Failed,
+    Parked,
+    Lost,
+}
+
+impl WorkerReport {
+    fn add(&mut self, outcome: EventOutcome) {
+        match outcome {
+            EventOutcome::Handled => self.handled += 1,
+            EventOutcome::Failed => self.failed += 1,
+            EventOutcome::Parked => self.parked += 1,
+            EventOutcome::Lost => self.lost += 1,
+        }
+    }
+}
+
+async fn handle_taken<F, Fut, E>(
+    shared: &Shared,
+    settings: &WorkerSettings,
+    taken: TakenEvent,
+    token: Token,
+    handler: &F,
+) -> EventOutcome
+where
+    F: Fn(Event, Attempt) -> Fut,
+    Fut: Future<Output = Result<(), E>>,
+    E: Into<Box<dyn Error + Send + Sync>>,
+{
+    let held = HeldClaim {
+        key: shared.key(&taken.id),
+        token,
+    };
+    let attempt = Attempt::new(taken.attempt, settings.max_attempts);
+    if attempt.number() > settings.max_attempts {
+        // An attempt that ends parks the event if it is the last, so this one ended with its process, or the store
+        // was down then, or another worker makes more attempts.
+        let reason = format!(
+            "{} attempts were made without success, and the last may have ended with its process",
+            attempt.number() - 1
+        );
+        return park(shared, held, &reason).await;
+    }
+    let event = match Event::from_unverified_json(&taken.body) {
+        Ok(event) => event,
+        Err(problem) => {
+            let reason = format!("the stored body is not an event: {problem}");
+            return park(shared, held, &reason).await;
+        }
+    };
+    drop(taken.body);
+
+    let handled = handle::run(shared, held, async move { handler(event, attempt).await }).await;
+    match handled {
+        Ok(()) => complete(shared, held).await,
+        Err(failure) => {
+            handle::count_failure(shared, attempt, &failure);
+            if attempt.is_last() {
+                return park(shared, held, failure.reason()).await;
+            }
+            let delay = settings.backoff.after(attempt.number(), fastrand::f64());
+            release(shared, held, delay, &failure).await
+        }
+    }
+}
+
+async fn complete(shared: &Shared, held: HeldClaim<'_>) -> EventOutcome {
+    let outcome = match handle::complete(shared, held).await {
+        Ok(is_held) => held_or_lost(shared, is_held, EventOutcome::Handled),
+        Err(_) => EventOutcome::Lost,
+    };
+    if matches!(outcome, EventOutcome::Handled) {
+        shared.count(|metrics| metrics.handled += 1);
+    }
+    outcome
+}
+
+async fn release(
+    shared: &Shared,
+    held: HeldClaim<'_>,
+    delay: Duration,
+    failure: &Failure,
+) -> EventOutcome {
+    let release = Release {
+        delay,
+        retention: shared.settings.retention,
+        reason: failure.reason(),
+    };
+    let released = shared.store.release(held, release).await;
+    ended(shared, "release", released, EventOutcome::Failed)
+}
+
+async fn park(shared: &Shared, held: HeldClaim<'_>, reason: &str) -> EventOutcome {
+    let parked = shared.store.park(held, reason).await;
+    let outcome = ended(shared, "park", parked, EventOutcome::Parked);
+    if matches!(outcome, EventOutcome::Parked) {
+        shared.count(|metrics| metrics.parked += 1);
+        trace::parked(&shared.settings.endpoint);
+    }
+    outcome
+}
+
+/// If the store failed, the claim ends with its lease.
+fn ended(
+    shared: &Shared,
+    operation: &'static str,
+    is_held: Result<bool, StoreError>,
+    outcome: EventOutcome,
+) -> EventOutcome {
+    match is_held {
+        Ok(is_held) => held_or_lost(shared, is_held, outcome),
+        Err(error) => {
+            shared.store_failed(operation, &error);
+            EventOutcome::Lost
+        }
+    }
+}
+
+fn held_or_lost(shared: &Shared, is_held: bool, outcome: EventOutcome) -> EventOutcome {
+    if is_held {
+        return outcome;
+    }
+    shared.lease_lost();
+    EventOutcome::Lost
+}
+
+/// How long a failed event waits for its next attempt: a time that doubles with each attempt.
+#[derive(Clone, Copy, Debug)]
+struct Backoff {
+    first: Duration,
+    longest: Duration,
+}
+
+impl Backoff {
+    /// Returns the delay after this attempt. `jitter`, from 0 to 1, shortens it by up to a quarter, so that
+    /// events that failed together do not come back together.
+    fn after(self, attempt: u32, jitter: f64) -> Duration {
+        let doublings = attempt.saturating_sub(1).min(31);
+        let delay = self.first.saturating_mul(1 << doublings).min(self.longest);
+        delay - delay.mul_f64(jitter.clamp(0.0, 1.0) / 4.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BACKOFF: Backoff = Backoff {
+        first: Duration::from_secs(5),
+        longest: Duration::from_secs(3_600),
+    };
+
+    #[test]
+    fn the_delay_doubles_up_to_the_longest() {
+        let delays = [1, 2, 3, 10, 11, 40, u32::MAX].map(|attempt| BACKOFF.after(attempt, 0.0));
+
+        let seconds = delays.map(|delay| delay.as_secs());
+        assert_eq!(seconds, [5, 10, 20, 2_560, 3_600, 3_600, 3_600]);
+    }
+
+    #[test]
+    fn jitter_takes_off_up_to_a_quarter() {
+        assert_eq!(BACKOFF.after(3, 1.0), Duration::from_secs(15));
+        assert_eq!(BACKOFF.after(3, 7.0), Duration::from_secs(15));
+    }
+
+    #[test]
+    fn an_endless_delay_does_not_overflow() {
+        let endless = Backoff {
+            first: Duration::MAX,
+            longest: Duration::MAX,
+        };
+
+        assert!(endless.after(u32::MAX, 1.0) > Duration::from_secs(1 << 60));
+        assert_eq!(endless.after(u32::MAX, 0.0), Duration::MAX);
+    }
+}
