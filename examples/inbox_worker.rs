@@ -48,7 +48,7 @@ enum Command {
     },
     /// Handle accepted events until Ctrl-C
     Work {
-        /// How many events to handle at once
+        /// How many events to handle simultaneously
         #[arg(long, value_name = "N", default_value_t = 8)]
         concurrency: usize,
         #[command(flatten)]
@@ -70,7 +70,7 @@ struct App {
     inbox: Inbox,
 }
 
-/// Stores a verified delivery. The service need not deliver it again, whatever becomes of this process.
+/// Stores a verified delivery. The service need not deliver it again, even if this process crashes.
 async fn hook(State(app): State<App>, delivery: VerifiedEvent) -> Receipt {
     app.inbox.accept(delivery).await
 }
@@ -140,7 +140,7 @@ async fn list_parked(inbox: &Inbox, replay: bool) -> Result<(), Box<dyn Error>> 
 }
 
 async fn interrupted() {
-    // Without a handler for Ctrl-C, the program ends at once.
+    // Without a handler for Ctrl-C, the program ends immediately.
     tokio::signal::ctrl_c().await.unwrap_or_default();
 }
 

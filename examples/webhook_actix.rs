@@ -90,7 +90,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         handle.stop(true).await;
         server.await??;
     }
-    inbox.wait_idle().await; // a handler goes on when its connection is closed
+    inbox.wait_idle().await; // a handler continues when its connection is closed
     Ok(())
 }
 

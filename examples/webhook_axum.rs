@@ -99,7 +99,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     done.send(()).ok();
     server.await?;
-    inbox.wait_idle().await; // a handler goes on when its connection is closed
+    inbox.wait_idle().await; // a handler continues when its connection is closed
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use super::store::{HeldClaim, Release};
 use super::token::{Fingerprint, Token};
 use crate::webhooks::{EventId, VerifiedEvent};
 
-/// What [`Inbox::claim`](super::Inbox::claim) found.
+/// The result of [`Inbox::claim`](super::Inbox::claim).
 #[derive(Debug)]
 pub enum Claim {
     /// The event is the caller's to handle, until the lease ends.
@@ -26,7 +26,7 @@ pub enum Claim {
 
 /// The right to handle an event, for a time.
 ///
-/// Dropping it does not end the claim: it ends with its time, as it would if the process died.
+/// Dropping it does not end the claim: it expires, as it would if the process died.
 pub struct Lease {
     shared: Arc<Shared>,
     id: EventId,
@@ -36,8 +36,8 @@ pub struct Lease {
     is_counted: AtomicBool,
 }
 
-/// The event of a claim. An [`EventId`] claims by the id alone; a [`VerifiedEvent`] also notices if the id comes
-/// back with another body.
+/// The event to claim. An [`EventId`] claims by the id alone; a [`VerifiedEvent`] also detects a duplicate of the id
+/// with another body.
 #[derive(Clone, Copy, Debug)]
 pub struct ClaimTarget<'a> {
     pub(super) id: &'a EventId,
@@ -103,9 +103,9 @@ impl Lease {
         self.attempt
     }
 
-    /// Marks the event as done. From now on it is a repeat.
+    /// Marks the event as done. Later deliveries are duplicates.
     ///
-    /// Calling it again is no error.
+    /// Calling it again has no effect.
     ///
     /// # Errors
     ///
@@ -125,7 +125,7 @@ impl Lease {
         Ok(())
     }
 
-    /// Ends the claim without success: the event may be claimed again at once.
+    /// Ends the claim without success: the event may be claimed again immediately.
     ///
     /// # Errors
     ///
@@ -140,7 +140,7 @@ impl Lease {
         self.held_or_lost("release", is_held)
     }
 
-    /// Lets the lease end one [lease](super::InboxBuilder::lease) from now.
+    /// Renews the lease: it ends one [lease](super::InboxBuilder::lease) from now.
     ///
     /// # Errors
     ///

@@ -169,7 +169,7 @@ where
     let mut lease = pin!(keep_extended(shared, held, Instant::now()));
     let mut is_extended = false;
     std::future::poll_fn(|context| {
-        // The lease only goes on; it has no result. A handler that is ready at once needs no timer for it.
+        // The lease has no result. A handler that is ready immediately needs no timer for it.
         if is_extended {
             let _: Poll<()> = lease.as_mut().poll(context);
         }
@@ -208,7 +208,7 @@ async fn keep_extended(shared: &Shared, held: HeldClaim<'_>, claimed_at: Instant
     }
 }
 
-/// Marks an event as done. Tries again while the store is down, for as long as a lease.
+/// Marks an event as done. Retries while the store is down, for as long as a lease.
 ///
 /// Returns whether the claim was held.
 pub(super) async fn complete(shared: &Shared, held: HeldClaim<'_>) -> Result<bool, StoreError> {

@@ -59,8 +59,8 @@ impl Inbox {
     /// `tokio::task::spawn_blocking`, or the event may be handled a second time.
     ///
     /// If it has not ended [`respond_within`](InboxBuilder::respond_within) after the delivery arrived, the
-    /// receipt is [`StillRunning`](Receipt::StillRunning) and the handler goes on. Call this where the response
-    /// is made: a delivery that waited in a queue of your own is late from the start.
+    /// receipt is [`StillRunning`](Receipt::StillRunning) and the handler continues. Call this in the request
+    /// handler: time in a queue of your own counts.
     ///
     /// Each event is handled at least once, and repeats are dropped. It is handled a second time only if the
     /// process or the store failed between the effect of the handler and its completion. For exactly once,
@@ -105,7 +105,7 @@ impl Inbox {
     /// Stores a delivery for a [worker](Self::worker), and returns what to respond.
     ///
     /// The body is stored as it was signed. Once it is stored, the service need not deliver the event again,
-    /// whatever becomes of this process. The body is deleted when the event was handled.
+    /// even if this process crashes. The body is deleted when the event was handled.
     ///
     /// # Panics
     ///
@@ -259,8 +259,7 @@ impl Inbox {
     /// Deletes all entries that may be forgotten, of all endpoints of the store, in small portions. Returns how
     /// many.
     ///
-    /// An inbox does this by itself every minute while it receives events. Call it in a process that lives
-    /// shorter.
+    /// An inbox does this by itself every minute while it receives events. Call it in a process that is short-lived.
     ///
     /// # Errors
     ///
@@ -281,10 +280,10 @@ impl Inbox {
         &self.0.settings.endpoint
     }
 
-    /// Waits until no handler runs that [`handle`](Self::handle) started.
+    /// Waits until all handlers that [`handle`](Self::handle) started have finished.
     ///
-    /// A handler that was started by [`handle`](Self::handle) goes on when its connection is closed. Before a
-    /// program exits, stop accepting connections, then call this. A [`Worker`] waits for its
+    /// Such a handler continues when its connection is closed. Before a program exits, stop accepting connections,
+    /// then call this. A [`Worker`] waits for its
     /// handlers itself.
     pub async fn wait_idle(&self) {
         self.0.wait_idle().await;
@@ -341,7 +340,7 @@ impl InboxBuilder {
         self
     }
 
-    /// Sets how long after the arrival of a delivery to respond at the latest, less than 10 s. Default: 8 s.
+    /// Sets the response deadline, counted from the arrival of a delivery: less than 10 s. Default: 8 s.
     pub fn respond_within(mut self, limit: Duration) -> Self {
         self.settings.respond_within = limit;
         self

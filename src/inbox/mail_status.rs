@@ -63,7 +63,7 @@ pub struct MailStatus {
     pub complained_at: Option<Timestamp>,
 }
 
-/// The state of a message, from the weakest to the strongest. The strongest that any event told counts.
+/// The state of a message, from the weakest to the strongest. The strongest state wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -112,11 +112,11 @@ impl MailStatus {
         self
     }
 
-    /// Returns the strongest state that the events told. `None` if there was no event.
+    /// Returns the strongest state that the events show. `None` if there was no event.
     #[must_use]
     pub fn state(mut self) -> Option<MailState> {
-        let told = self.times().into_iter().filter(|(_, time)| time.is_some());
-        told.map(|(state, _)| state).max()
+        let shown = self.times().into_iter().filter(|(_, time)| time.is_some());
+        shown.map(|(state, _)| state).max()
     }
 
     /// Returns whether no more mail should be sent to this recipient: a spam report or a permanent bounce.

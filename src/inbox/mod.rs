@@ -9,12 +9,12 @@
 //!
 //! | | use | how often an event is handled |
 //! |---|---|---|
-//! | handle | [`Inbox::handle`] runs your handler before the response | once; again if the process or the store fails between its effect and its completion |
-//! | accept | [`Inbox::accept`] stores the delivery and responds at once; a [`Worker`] calls your handler | the same |
+//! | handle | [`Inbox::handle`] runs your handler before the response | once, or again if the process or the store fails after the handler's effect and before its completion |
+//! | accept | [`Inbox::accept`] stores the delivery and responds immediately; a [`Worker`] calls your handler | the same |
 //! | in your transaction | `claim_in` of the SQLite or Postgres store; the claim and the effect commit together | exactly once |
 //!
-//! Use the third if the effect is a change in the same database. Use `accept` if the work takes longer than the
-//! service waits, or must go on while something else is down. Otherwise use `handle`.
+//! Use `claim_in` if the effect is a write to that database. Use `accept` if the work takes longer than the service
+//! waits, or if events must be received while something that the work needs is down. Otherwise use `handle`.
 //!
 //! # Example: an endpoint with axum
 //!
@@ -53,16 +53,16 @@
 //! server, verify with [`Verifier::verify_event`](crate::webhooks::Verifier::verify_event), and respond with
 //! [`Receipt::status`].
 //!
-//! # What the service is told
+//! # Responses
 //!
 //! | what happened | response | what the service does |
 //! |---|---|---|
-//! | handled, stored, or received before | 200 | regards the event as delivered |
+//! | handled, stored, or a duplicate | 200 | stops |
 //! | another attempt is handling it | 503 and `Retry-After` | delivers it again |
-//! | the handler runs for longer than 8 s | 503 and `Retry-After`; the handler goes on | delivers it again, and gets a 200 |
+//! | the handler runs for longer than 8 s | 503 and `Retry-After`; the handler continues | delivers it again, and gets a 200 |
 //! | the handler failed or panicked | 500 | delivers it again |
 //! | the store is down or full | 503 and `Retry-After` | delivers it again |
-//! | the id was received before with another body | 409 | delivers it again, until it gives up |
+//! | a duplicate id with another body | 409 | delivers it again, until it gives up |
 //!
 //! # The state of an event
 //!
@@ -78,43 +78,43 @@
 //! | parked | [`Inbox::discard`] | done |
 //! | done | the end of its [retention](InboxBuilder::retention) | absent |
 //!
-//! Only a worker parks. An event whose handler fails in all ten attempts of the service is lost with
+//! Only workers park events. An event whose handler fails in all ten attempts of the service is lost with
 //! [`Inbox::handle`], and kept with [`Inbox::accept`].
 //!
 //! A claim lasts for a [lease](InboxBuilder::lease), which is extended while the handler runs. If the process
 //! dies, the event can be claimed again when the lease is over. Each claim has a [`Token`], and only the holder
 //! of the newest token can complete it; all others get [`InboxError::LeaseLost`].
 //!
-//! The lease is extended by the task that runs the handler. A handler that blocks its thread for long keeps it
-//! from that: do such work in `tokio::task::spawn_blocking`.
+//! The task that runs the handler also extends its lease, so a handler that blocks its thread prevents that. Do such
+//! work in `tokio::task::spawn_blocking`.
 //!
 //! # Shutting down
 //!
-//! Stop accepting connections, then wait for [`Inbox::wait_idle`]: a handler that [`Inbox::handle`] started goes on
-//! when its connection is closed. [`Worker::run_until`] waits for its handlers itself. What the end of the runtime
-//! or of the process cuts off is claimed again when its lease is over.
+//! Stop accepting connections, then wait for [`Inbox::wait_idle`]: a handler that [`Inbox::handle`] started continues
+//! when its connection is closed. [`Worker::run_until`] waits for its handlers itself. Handlers that are cut off by
+//! the end of the runtime or of the process are called again when their lease is over.
 //!
 //! # Stores
 //!
 //! | store | feature | for |
 //! |---|---|---|
-//! | [`MemoryStore`] | `inbox` | tests, and receivers that may forget |
+//! | [`MemoryStore`] | `inbox` | tests, and receivers that tolerate the loss of data |
 //! | `SqliteStore` | `inbox-sqlite` | one machine; survives a crash; `claim_in` |
 //! | `PostgresStore` | `inbox-postgres` | many receivers and workers; `claim_in` |
 //! | `RedisStore` | `inbox-redis` | many receivers and workers, if a failover may lose a claim |
 //!
-//! Implement [`Store`] for another database, and prove it with [`conformance`].
+//! Implement [`Store`] for another database, and test it with [`conformance`].
 //!
 //! # Personal data
 //!
 //! Only [`Inbox::accept`] stores bodies, with the addresses in them. A body is deleted when its event was handled
-//! or discarded, and kept while the event waits or is parked. The reason of a parked event is the text of your
+//! or discarded, and kept while the event waits or is parked. The reason for a parked event is the text of your
 //! handler's error. No `Debug` text and no log contains a body.
 //!
 //! # Tracing
 //!
 //! With the feature `tracing`, an inbox emits events with the target `audience::inbox`. They contain no event id,
-//! address or body. [`Inbox::metrics`] has the same as numbers, and [`Inbox::backlog`] counts what waits.
+//! address or body. [`Inbox::metrics`] returns counters, and [`Inbox::backlog`] counts the pending events.
 //!
 //! | message | level | fields |
 //! |---|---|---|

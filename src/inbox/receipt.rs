@@ -5,10 +5,10 @@ use http::StatusCode;
 use super::error::{StoreError, StoreErrorKind};
 use super::store::{AcceptState, ClaimState};
 
-/// What became of a delivery, and the status to respond with.
+/// The outcome of a delivery, and the status to respond with.
 ///
 /// It is a response of axum, actix-web and tower (features `axum`, `actix`, `tower`), with an empty body and, if
-/// it says when to come back, a `Retry-After` header.
+/// it has one, a `Retry-After` header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Receipt {
@@ -16,7 +16,7 @@ pub enum Receipt {
     Handled,
     /// The event was stored for a worker: 200.
     Accepted,
-    /// The event was received before, and is done, stored or parked: 200.
+    /// The delivery is a duplicate: its event is done, stored or parked. 200.
     Repeated,
     /// Another attempt is handling the event: 503. A success would lose the event if that attempt died.
     #[non_exhaustive]
@@ -24,12 +24,12 @@ pub enum Receipt {
         /// How long the other attempt's claim lasts at the most if it is not extended.
         retry_after: Duration,
     },
-    /// The handler, or its claim, still runs, and the service would not wait longer: 503. It goes on, and the next
+    /// The handler, or its claim, is still running at the deadline: 503. It continues, and the next
     /// delivery of the event is [`Repeated`](Self::Repeated) if it succeeds.
     StillRunning,
     /// The handler returned an error or panicked: 500. The event may be claimed again.
     Failed,
-    /// The event id was received before with another body: 409. The event was not handled.
+    /// A duplicate of the event id has another body: 409. The event was not handled.
     Conflict,
     /// The store could not be reached or is set up wrongly, or the process is shutting down: 503.
     Unavailable,
@@ -121,7 +121,7 @@ impl Receipt {
     }
 }
 
-/// When to come back if nobody knows when.
+/// The delay of a 503 whose cause has no known end.
 const SOON: Duration = Duration::from_secs(10);
 
 #[cfg(feature = "axum")]

@@ -205,7 +205,7 @@ pub struct InboxMetrics {
     pub accepted: u64,
     /// Events whose handler succeeded.
     pub handled: u64,
-    /// Deliveries of an event that was received before.
+    /// Deliveries that are duplicates.
     pub repeated: u64,
     /// Deliveries of an event that another attempt was handling.
     pub in_progress: u64,
@@ -219,8 +219,8 @@ pub struct InboxMetrics {
     pub leases_lost: u64,
     /// Calls that the store failed, or did not respond to in time.
     pub store_errors: u64,
-    /// How long the event that a worker took last had been due. It stays while there is nothing to take;
-    /// [`Inbox::backlog`](super::Inbox::backlog) has the lag of now.
+    /// How long the event that a worker took last had been due. Not updated while idle;
+    /// [`Inbox::backlog`](super::Inbox::backlog) has the current lag.
     pub lag: Duration,
 }
 

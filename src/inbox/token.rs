@@ -6,8 +6,8 @@ use sha2::{Digest, Sha256};
 
 /// The proof that a caller holds a claim: 16 random bytes, new for each claim.
 ///
-/// A store keeps the token of the newest claim of an event. Whoever shows another token holds the claim no
-/// longer. It is not a secret.
+/// A store keeps the token of the newest claim of an event. A caller with another token no longer holds the
+/// claim. It is not a secret.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token([u8; 16]);
 

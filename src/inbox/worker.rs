@@ -62,7 +62,7 @@ impl<F> Worker<F> {
         }
     }
 
-    /// Sets how many handlers may run at once. Default: 8. 0 counts as 1.
+    /// Sets how many handlers may run simultaneously. Default: 8. 0 counts as 1.
     pub fn concurrency(mut self, handlers: usize) -> Self {
         self.settings.concurrency = handlers.max(1);
         self
@@ -89,7 +89,7 @@ impl<F> Worker<F> {
     /// Sets how often the store is asked for events while none is due, 1 ms to 1 hour. Default: 1 s. Values
     /// outside count as the nearest of these.
     ///
-    /// An event that was accepted by the same process, through a clone of the same inbox, is taken at once.
+    /// An event that was accepted by the same process, through a clone of the same inbox, is taken immediately.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.settings.poll_interval = interval.clamp(SHORTEST_POLL, LONGEST_POLL);
         self
@@ -125,7 +125,7 @@ where
 
     /// Handles events until none is due and no handler runs: for a job that runs now and then, and for tests.
     ///
-    /// An event that failed waits for its next attempt; it is not waited for. A store that is down is: use
+    /// Does not wait for failed events to become due again, but does wait for an unavailable store: use
     /// `tokio::time::timeout` if the job must end.
     ///
     /// # Errors
@@ -240,7 +240,7 @@ where
         }
     }
 
-    /// Drains until `shutdown` is ready, then lets what runs finish.
+    /// Drains until `shutdown` is ready, then waits for the handlers that run.
     async fn run_until(
         mut self,
         shutdown: impl Future<Output = ()>,
@@ -349,7 +349,7 @@ where
     }
 }
 
-/// What became of one event.
+/// The outcome of one event.
 #[derive(Clone, Copy, Debug)]
 enum EventOutcome {
     Handled,
