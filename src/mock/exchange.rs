@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 
-use super::faults::{ActiveFaults, Fault, FaultKind};
+use super::faults::{Active, Fault, FaultKind};
 use super::journal::Journal;
 use super::recorded_request::RecordedRequest;
 use super::response::{Disconnect, MockResponse};
@@ -31,12 +31,12 @@ impl Exchange {
     pub(super) fn handle(
         mut request: RecordedRequest,
         audience: &mut Audience,
-        faults: &mut ActiveFaults,
+        faults: &mut Active<Fault>,
         journal: &mut Journal,
         now: i64,
     ) -> Self {
-        let fault = faults.take(&request.method, &request.path);
-        let kind = fault.as_ref().map(|fault| fault.kind);
+        let fault = faults.take(|fault| fault.matches(&request.method, &request.path));
+        let kind = fault.as_ref().map(Fault::kind);
         let reply = match kind {
             Some(FaultKind::Status(status)) => fault_reply(status, audience),
             Some(FaultKind::CloseBefore | FaultKind::Garbage) => Reply::default(),
@@ -44,8 +44,8 @@ impl Exchange {
             | Some(
                 FaultKind::AlteredResponse
                 | FaultKind::CloseAfter
-                | FaultKind::CutBody
-                | FaultKind::ResetBody,
+                | FaultKind::CloseMidBody
+                | FaultKind::CloseReset,
             ) => audience.handle(&service_request(&request), now),
         };
         request.status = kind
@@ -60,7 +60,7 @@ impl Exchange {
         let response = MockResponse::from(reply);
         let (delay, response) = match fault {
             None => (Duration::ZERO, Ok(response)),
-            Some(fault) => (fault.delay, apply_fault(fault, response)),
+            Some(fault) => apply_fault(fault, response),
         };
         Self {
             delay,
@@ -107,8 +107,8 @@ fn reason_of_fault(kind: FaultKind) -> Option<&'static str> {
         FaultKind::CloseAfter => {
             Some("a fault closed the connection after the request was applied")
         }
-        FaultKind::CutBody => Some("a fault closed the connection in the response body"),
-        FaultKind::ResetBody => Some("a fault reset the connection in the response body"),
+        FaultKind::CloseMidBody => Some("a fault closed the connection in the response body"),
+        FaultKind::CloseReset => Some("a fault reset the connection in the response body"),
         FaultKind::Garbage => Some("a fault sent bytes that are not HTTP"),
     }
 }
@@ -128,26 +128,33 @@ fn slug_of_status(status: u16) -> String {
         .collect()
 }
 
-fn apply_fault(fault: Fault, mut response: MockResponse) -> Result<MockResponse, Disconnect> {
-    response.headers.extend(fault.headers);
-    match fault.kind {
+/// Returns the delay of the response, and what is sent instead of it.
+fn apply_fault(
+    fault: Fault,
+    mut response: MockResponse,
+) -> (Duration, Result<MockResponse, Disconnect>) {
+    let kind = fault.kind();
+    let (delay, body, headers) = fault.into_parts();
+    response.headers.extend(headers);
+    let sent = match kind {
         FaultKind::Status(_) | FaultKind::AlteredResponse => {
-            response.body = fault.body.unwrap_or(response.body);
+            response.body = body.unwrap_or(response.body);
             Ok(response)
         }
         FaultKind::CloseBefore | FaultKind::CloseAfter => Err(Disconnect::default()),
-        kind @ (FaultKind::CutBody | FaultKind::ResetBody) => {
-            response.body = fault.body.unwrap_or(response.body);
+        FaultKind::CloseMidBody | FaultKind::CloseReset => {
+            response.body = body.unwrap_or(response.body);
             Err(Disconnect {
                 bytes: truncated_response(&response),
-                reset: kind == FaultKind::ResetBody,
+                reset: kind == FaultKind::CloseReset,
             })
         }
         FaultKind::Garbage => Err(Disconnect {
-            bytes: fault.body.unwrap_or_else(|| GARBAGE.to_vec()),
+            bytes: body.unwrap_or_else(|| GARBAGE.to_vec()),
             reset: false,
         }),
-    }
+    };
+    (delay, sent)
 }
 
 /// Returns the bytes of a response up to the middle of its body.

@@ -402,6 +402,10 @@ impl MockServer {
 
     /// Adds a fault.
     ///
+    /// # Panics
+    ///
+    /// Panics if the fault was read from JSON and is not one that the constructors of [`Fault`] make.
+    ///
     /// # Example: a slow response, then an outage
     ///
     /// ```
@@ -414,7 +418,9 @@ impl MockServer {
     /// server.fault(Fault::status(503).retry_after(1).path("/contacts*"));
     /// # }
     /// ```
+    #[track_caller]
     pub fn fault(&self, fault: Fault) {
+        fault.check().unwrap_or_else(|problem| panic!("{problem}"));
         self.shared.lock().faults.add(fault);
     }
 
@@ -595,6 +601,10 @@ impl MockServer {
 
     /// Adds a fault for the next webhook deliveries that match.
     ///
+    /// # Panics
+    ///
+    /// Panics if the fault was read from JSON and has a `header` without the kind `missing_header`.
+    ///
     /// # Example: the next event is delivered twice
     ///
     /// ```
@@ -605,7 +615,9 @@ impl MockServer {
     /// server.delivery_fault(DeliveryFault::duplicate());
     /// # }
     /// ```
+    #[track_caller]
     pub fn delivery_fault(&self, fault: DeliveryFault) {
+        fault.check().unwrap_or_else(|problem| panic!("{problem}"));
         self.shared.lock().deliveries.add_fault(fault);
     }
 

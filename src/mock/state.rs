@@ -7,7 +7,7 @@ use super::delivery::deliveries::Deliveries;
 use super::delivery::endpoints::Endpoints;
 use super::delivery::event::NewEvent;
 use super::exchange::Exchange;
-use super::faults::ActiveFaults;
+use super::faults::{Active, Fault};
 use super::journal::Journal;
 use super::recorded_request::RecordedRequest;
 use super::service::audience::Audience;
@@ -24,7 +24,7 @@ pub(super) struct InitialState {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) audience: Audience,
-    pub(super) faults: ActiveFaults,
+    pub(super) faults: Active<Fault>,
     pub(super) journal: Journal,
     pub(super) deliveries: Deliveries,
     /// The tasks that make delivery attempts. Dropping the set aborts them.
@@ -41,7 +41,7 @@ impl State {
     pub(super) fn new(initial: InitialState) -> Self {
         Self {
             audience: initial.audience,
-            faults: ActiveFaults::default(),
+            faults: Active::default(),
             journal: Journal::default(),
             deliveries: Deliveries::new(initial.endpoints, initial.signing_clock),
             attempt_tasks: JoinSet::new(),

@@ -57,8 +57,8 @@ impl FaultKind {
             },
             ClosedBefore => not_applied(Fault::close_before(), ErrorKind::Transport),
             ClosedAfter => applied(Fault::close_after(), ErrorKind::Transport),
-            CutBody => applied(Fault::cut_body(), ErrorKind::Transport),
-            ResetBody => applied(Fault::reset_body(), ErrorKind::Transport),
+            CutBody => applied(Fault::close_mid_body(), ErrorKind::Transport),
+            ResetBody => applied(Fault::close_reset(), ErrorKind::Transport),
             Garbage => not_applied(Fault::garbage(), ErrorKind::Transport),
             TooLate => applied(Fault::delay(Duration::from_secs(30)), ErrorKind::Timeout),
             BadBody => applied(Fault::wrong_body("{\"id\": "), ErrorKind::Decode),
@@ -167,7 +167,7 @@ async fn a_create_whose_response_was_lost_reports_two_attempts() {
     );
     assert_eq!(server.contact(ADA).unwrap().id, created.contact.id);
 
-    server.fault(Fault::reset_body().times(1));
+    server.fault(Fault::close_reset().times(1));
     let report = contacts
         .create_batch([NewContact::new("new@example.com")])
         .await

@@ -9,10 +9,10 @@ use super::bodies::{
     SigningClockBody, TopicBody,
 };
 use super::call::{Call, CallResult, no_content, ok};
-use crate::mock::delivery::delivery_fault_json::DeliveryFaultJson;
+use crate::mock::delivery::DeliveryFault;
 use crate::mock::delivery::event::NewEvent;
 use crate::mock::delivery::post::Target;
-use crate::mock::faults::json::FaultJson;
+use crate::mock::faults::Fault;
 use crate::mock::service::refusal::Refusal;
 
 pub(super) fn health(_call: &Call<'_>) -> CallResult {
@@ -81,10 +81,8 @@ pub(super) fn put_ceiling(call: &Call<'_>) -> CallResult {
 }
 
 pub(super) fn add_fault(call: &Call<'_>) -> CallResult {
-    let fault = call
-        .json::<FaultJson>()?
-        .into_fault()
-        .map_err(Refusal::invalid)?;
+    let fault: Fault = call.json()?;
+    fault.check().map_err(Refusal::invalid)?;
     call.shared.lock().faults.add(fault);
     Ok(no_content())
 }
@@ -134,10 +132,8 @@ pub(super) async fn redeliver(call: &Call<'_>) -> CallResult {
 }
 
 pub(super) fn add_delivery_fault(call: &Call<'_>) -> CallResult {
-    let fault = call
-        .json::<DeliveryFaultJson>()?
-        .into_fault()
-        .map_err(Refusal::invalid)?;
+    let fault: DeliveryFault = call.json()?;
+    fault.check().map_err(Refusal::invalid)?;
     call.shared.lock().deliveries.add_fault(fault);
     Ok(no_content())
 }

@@ -5,8 +5,6 @@ use serde_json::{Value, json};
 use super::call::{Call, CallResult, ok};
 use super::change_stream::ChangeStream;
 use crate::mock::delivery::SigningClock;
-use crate::mock::delivery::delivery_fault_json::delivery_fault_json;
-use crate::mock::faults::json::fault_json;
 use crate::mock::page;
 use crate::mock::service::refusal::Refusal;
 use crate::mock::state::State;
@@ -50,8 +48,8 @@ pub(super) fn overview(call: &Call<'_>) -> CallResult {
             "requests": state.journal.len(),
         },
         "endpoints": endpoints(&state),
-        "faults": faults(&state),
-        "delivery_faults": delivery_faults(&state),
+        "faults": state.faults,
+        "delivery_faults": state.deliveries.faults,
     })))
 }
 
@@ -75,13 +73,11 @@ pub(super) fn list_endpoints(call: &Call<'_>) -> CallResult {
 }
 
 pub(super) fn list_faults(call: &Call<'_>) -> CallResult {
-    let faults = faults(&call.shared.lock());
-    Ok(ok(&json!({"data": faults})))
+    Ok(ok(&json!({"data": call.shared.lock().faults})))
 }
 
 pub(super) fn list_delivery_faults(call: &Call<'_>) -> CallResult {
-    let faults = delivery_faults(&call.shared.lock());
-    Ok(ok(&json!({"data": faults})))
+    Ok(ok(&json!({"data": call.shared.lock().deliveries.faults})))
 }
 
 /// Returns the endpoints without their secrets.
@@ -90,13 +86,4 @@ fn endpoints(state: &State) -> Vec<Value> {
     endpoints
         .map(|endpoint| json!({"name": endpoint.name, "url": endpoint.target.url()}))
         .collect()
-}
-
-fn faults(state: &State) -> Vec<Value> {
-    state.faults.iter().map(fault_json).collect()
-}
-
-fn delivery_faults(state: &State) -> Vec<Value> {
-    let faults = state.deliveries.faults.iter();
-    faults.map(delivery_fault_json).collect()
 }

@@ -1,13 +1,14 @@
 //! The state of all webhook deliveries: endpoints, events, open attempts and the attempt log.
 
 use crate::Timestamp;
+use crate::mock::faults::Active;
 
 use super::attempt_log::{AttemptLog, DeliveryAttempt, is_success};
 use super::backoff::gap_after;
-use super::delivery_fault::{ActiveDeliveryFaults, DeliveryFault, DeliveryFaultKind};
 use super::endpoints::Endpoints;
 use super::event::NewEvent;
 use super::event_store::EventStore;
+use super::fault::{DeliveryFault, DeliveryFaultKind};
 use super::post::Target;
 use super::schedule::Schedule;
 use super::scheduled_attempt::{AttemptKind, ScheduledAttempt};
@@ -23,7 +24,7 @@ pub(in crate::mock) struct Deliveries {
     pub(in crate::mock) endpoints: Endpoints,
     pub(super) events: EventStore,
     pub(super) log: AttemptLog,
-    pub(in crate::mock) faults: ActiveDeliveryFaults,
+    pub(in crate::mock) faults: Active<DeliveryFault>,
     pub(in crate::mock) signing_clock: SigningClock,
 }
 
@@ -105,20 +106,25 @@ impl Deliveries {
             return None;
         };
         let fault = match scheduled.kind {
-            AttemptKind::HeldBack => Some(DeliveryFaultKind::Reorder),
-            AttemptKind::Duplicate => Some(DeliveryFaultKind::Duplicate),
+            AttemptKind::HeldBack => Some(DeliveryFault::reorder()),
+            AttemptKind::Duplicate => Some(DeliveryFault::duplicate()),
             AttemptKind::Automatic(_) | AttemptKind::Redelivery => {
                 let can_hold_back = scheduled.kind == AttemptKind::Automatic(1)
                     && !self.schedule.attempts.holds_back(scheduled.endpoint);
-                let faults = &mut self.faults;
-                faults.take(&endpoint.name, &event.event_type, |kind| match kind {
-                    DeliveryFaultKind::Reorder => can_hold_back,
-                    DeliveryFaultKind::Duplicate => false,
-                    DeliveryFaultKind::Signing(_) => true,
+                self.faults.take(|fault| {
+                    let applies = match fault.kind {
+                        DeliveryFaultKind::Reorder => can_hold_back,
+                        DeliveryFaultKind::Duplicate => false,
+                        _ => true,
+                    };
+                    applies && fault.matches(&endpoint.name, &event.event_type)
                 })
             }
         };
-        if scheduled.kind != AttemptKind::HeldBack && fault == Some(DeliveryFaultKind::Reorder) {
+        let is_reordered = fault
+            .as_ref()
+            .is_some_and(|fault| fault.kind == DeliveryFaultKind::Reorder);
+        if scheduled.kind != AttemptKind::HeldBack && is_reordered {
             let due = at.saturating_add(gap_after(1).unwrap_or(0));
             self.schedule.attempts.hold_back(&scheduled, due);
             return None;
@@ -182,7 +188,7 @@ impl Deliveries {
             at: Timestamp::from_unix(started.at),
             status,
             error,
-            fault: started.fault.map(|fault| fault.name()),
+            fault: started.fault.map(|fault| fault.kind.name()),
             signature_problem,
             next_at: next_at.map(Timestamp::from_unix),
         };
@@ -213,10 +219,10 @@ impl Deliveries {
         if kind == AttemptKind::Duplicate || self.endpoints.find(endpoint).is_none() {
             return;
         }
-        let is_duplicate = |kind: &DeliveryFaultKind| *kind == DeliveryFaultKind::Duplicate;
-        let fault = self
-            .faults
-            .take(&started.endpoint, &started.event_type, is_duplicate);
+        let fault = self.faults.take(|fault| {
+            fault.kind == DeliveryFaultKind::Duplicate
+                && fault.matches(&started.endpoint, &started.event_type)
+        });
         if fault.is_some() {
             let attempts = &mut self.schedule.attempts;
             attempts.add(now, event, endpoint, AttemptKind::Duplicate);

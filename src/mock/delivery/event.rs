@@ -1,10 +1,10 @@
 //! The events that the mock sends, completed to the shape of the interface document.
 
 use bytes::Bytes;
+use http::HeaderValue;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::mock::faults;
 use crate::mock::service::inbound_mail::authentication_results;
 use crate::mock::service::mail::{Mail, typical_detail};
 use crate::mock::service::message::OutgoingEvent;
@@ -54,7 +54,7 @@ impl NewEvent {
             return Err("invalid event: `type` is empty".into());
         }
         // The type is also sent in a header.
-        faults::header("webhook-event", &event.event_type).map_err(|_| {
+        HeaderValue::from_str(&event.event_type).map_err(|_| {
             "invalid event: `type` contains characters that a header cannot hold".to_owned()
         })?;
         if let Value::Object(data) = &mut event.data {

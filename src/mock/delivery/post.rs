@@ -14,7 +14,8 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use super::endpoint_url::EndpointUrl;
-use super::signing::{SignedDelivery, Signers, SigningFault};
+use super::fault::DeliveryFault;
+use super::signing::{SignedDelivery, Signers};
 
 /// The URL that events are posted to, and the signer for them. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -49,7 +50,7 @@ impl Target {
         event_type: &str,
         at: SystemTime,
         body: Bytes,
-        fault: Option<&SigningFault>,
+        fault: Option<&DeliveryFault>,
     ) -> SignedDelivery {
         self.0.signers.sign(event_type, at, body, fault)
     }

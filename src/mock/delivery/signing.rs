@@ -3,8 +3,9 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName};
+use http::HeaderMap;
 
+use super::fault::{DeliveryFault, DeliveryFaultKind};
 use crate::ConfigError;
 use crate::Timestamp;
 use crate::webhooks::{EventType, Signer};
@@ -39,19 +40,6 @@ impl SigningClock {
 /// The age at which receivers refuse a delivery, and how early it can be (interface section 5).
 const TOLERANCE: u64 = 300;
 
-/// What is wrong with a delivery, so that a receiver has to refuse it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::mock) enum SigningFault {
-    /// It was signed 301 s ago.
-    Stale,
-    /// The body was changed after it was signed.
-    Tampered,
-    /// It was signed with another secret.
-    OtherSecret,
-    /// It lacks this header.
-    MissingHeader(HeaderName),
-}
-
 /// A delivery as it is sent.
 #[derive(Debug)]
 pub(super) struct SignedDelivery {
@@ -81,22 +69,23 @@ impl Signers {
         event_type: &str,
         time: SystemTime,
         body: Bytes,
-        fault: Option<&SigningFault>,
+        fault: Option<&DeliveryFault>,
     ) -> SignedDelivery {
-        let signer = match fault {
-            Some(SigningFault::OtherSecret) => &self.other,
+        let kind = fault.map(|fault| fault.kind);
+        let signer = match kind {
+            Some(DeliveryFaultKind::OtherSecret) => &self.other,
             _ => &self.own,
         };
-        let time = match fault {
-            Some(SigningFault::Stale) => time.checked_sub(STALE).unwrap_or(UNIX_EPOCH),
+        let time = match kind {
+            Some(DeliveryFaultKind::Stale) => time.checked_sub(STALE).unwrap_or(UNIX_EPOCH),
             _ => time,
         };
         let mut headers = signer.sign(&EventType::from(event_type), time, &body);
-        if let Some(SigningFault::MissingHeader(name)) = fault {
+        if let Some(name) = fault.and_then(DeliveryFault::left_out_header) {
             headers.remove(name);
         }
-        let body = match fault {
-            Some(SigningFault::Tampered) => tampered(&body),
+        let body = match kind {
+            Some(DeliveryFaultKind::Tampered) => tampered(&body),
             _ => body,
         };
         SignedDelivery { headers, body }
@@ -148,7 +137,7 @@ mod tests {
 
     const BODY: &[u8] = br#"{"id":"evt_1","data":{}}"#;
 
-    fn sign(fault: Option<&SigningFault>) -> (HeaderMap, Bytes) {
+    fn sign(fault: Option<&DeliveryFault>) -> (HeaderMap, Bytes) {
         let signers = Signers::new("6Jm0nFq2pXvZk4Tt").unwrap();
         let time = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
         let signed = signers.sign("email.sent", time, BODY.into(), fault);
@@ -160,21 +149,21 @@ mod tests {
         let (genuine, body) = sign(None);
         assert_eq!((body.as_ref(), genuine.len()), (BODY, 3));
 
-        let (stale, body) = sign(Some(&SigningFault::Stale));
+        let (stale, body) = sign(Some(&DeliveryFault::stale()));
         assert_eq!(stale["webhook-timestamp"], "1699999699");
         assert_eq!(body, BODY);
 
-        let (tampered, body) = sign(Some(&SigningFault::Tampered));
+        let (tampered, body) = sign(Some(&DeliveryFault::tampered()));
         assert_eq!(tampered, genuine);
         assert_eq!(body, r#"{"id":"evt_1","data":{},"tampered":true}"#);
 
-        let (other, body) = sign(Some(&SigningFault::OtherSecret));
+        let (other, body) = sign(Some(&DeliveryFault::other_secret()));
         assert_ne!(other["webhook-signature"], genuine["webhook-signature"]);
         assert_eq!(other["webhook-timestamp"], genuine["webhook-timestamp"]);
         assert_eq!(body, BODY);
 
-        let name = HeaderName::from_static("webhook-timestamp");
-        let (incomplete, body) = sign(Some(&SigningFault::MissingHeader(name)));
+        let without = DeliveryFault::missing_header("webhook-timestamp");
+        let (incomplete, body) = sign(Some(&without));
         assert_eq!((body.as_ref(), incomplete.len()), (BODY, 2));
         assert!(!incomplete.contains_key("webhook-timestamp"));
     }
@@ -183,18 +172,18 @@ mod tests {
     fn a_delivery_that_receivers_refuse_has_a_problem() {
         let signers = Signers::new("6Jm0nFq2pXvZk4Tt").unwrap();
         let time = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-        let problem = |fault: Option<&SigningFault>| {
+        let problem = |fault: Option<&DeliveryFault>| {
             let signed = signers.sign("email.sent", time, BODY.into(), fault);
             signers.problem(&signed, time)
         };
-        let without = |name| SigningFault::MissingHeader(HeaderName::from_static(name));
+        let without = |name| DeliveryFault::missing_header(name);
 
         assert_eq!(problem(None), None);
         assert_eq!(problem(Some(&without("webhook-event"))), None);
         for (fault, reason) in [
-            (SigningFault::Stale, "it was signed 301 s ago"),
-            (SigningFault::Tampered, "does not match"),
-            (SigningFault::OtherSecret, "does not match"),
+            (DeliveryFault::stale(), "it was signed 301 s ago"),
+            (DeliveryFault::tampered(), "does not match"),
+            (DeliveryFault::other_secret(), "does not match"),
             (
                 without("webhook-signature"),
                 "webhook-signature header is missing",
@@ -223,7 +212,7 @@ mod tests {
         let signers = Signers::new("6Jm0nFq2pXvZk4Tt").unwrap();
         let time = SigningClock::Mock.time(i64::MIN);
 
-        let stale = Some(&SigningFault::Stale);
+        let stale = Some(&DeliveryFault::stale());
         let signed = signers.sign("email.sent", time, BODY.into(), stale);
 
         assert_eq!(signed.headers["webhook-timestamp"], "0");

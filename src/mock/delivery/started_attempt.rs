@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::delivery_fault::DeliveryFaultKind;
+use super::fault::DeliveryFault;
 use super::post::Target;
 use super::scheduled_attempt::ScheduledAttempt;
 use super::signing::SigningClock;
@@ -31,7 +31,7 @@ pub(in crate::mock) struct StartedAttempt {
     /// The number of the attempt for this event and endpoint.
     pub(super) attempt: u32,
     pub(super) log_number: u64,
-    pub(super) fault: Option<DeliveryFaultKind>,
+    pub(super) fault: Option<DeliveryFault>,
     pub(super) signing_clock: SigningClock,
 }
 
@@ -39,12 +39,9 @@ impl StartedAttempt {
     /// Signs and posts the event. The receiver has `timeout` for a complete response.
     pub(in crate::mock) async fn post(&self, timeout: Duration) -> AttemptOutcome {
         let at = self.signing_clock.time(self.at);
-        let fault = match &self.fault {
-            Some(DeliveryFaultKind::Signing(fault)) => Some(fault),
-            _ => None,
-        };
-        let body = self.body.clone();
-        let delivery = self.target.sign(&self.event_type, at, body, fault);
+        let delivery =
+            self.target
+                .sign(&self.event_type, at, self.body.clone(), self.fault.as_ref());
         AttemptOutcome {
             signature_problem: self.target.signature_problem(&delivery, at),
             response: self.target.post(delivery, timeout).await,

@@ -83,8 +83,8 @@ fn add_faults(server: &MockServer, random: &mut Random, count: u64) {
                 0 => Fault::status(503),
                 1 => Fault::close_before(),
                 2 => Fault::close_after(),
-                3 => Fault::cut_body(),
-                _ => Fault::reset_body(),
+                3 => Fault::close_mid_body(),
+                _ => Fault::close_reset(),
             };
             server.fault(fault.path(path).after(random.below(requests)).times(1));
         }

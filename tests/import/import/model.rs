@@ -41,8 +41,8 @@ fn random_fault(random: &mut Random) -> Fault {
         1 => Fault::status(503),
         2 => Fault::close_before(),
         3 => Fault::close_after(),
-        4 => Fault::cut_body(),
-        5 => Fault::reset_body(),
+        4 => Fault::close_mid_body(),
+        5 => Fault::close_reset(),
         6 => Fault::garbage(),
         _ => Fault::delay(Duration::from_millis(20)),
     }

@@ -100,7 +100,7 @@ fn a_connection_fault_does_not_lose_the_responses_to_earlier_requests() {
         Fault::close_before(),
         Fault::close_after(),
         Fault::garbage(),
-        Fault::cut_body(),
+        Fault::close_mid_body(),
     ] {
         let server = MockServer::builder().start_blocking();
         server.fault(fault.clone().path("/last"));

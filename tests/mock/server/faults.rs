@@ -131,7 +131,7 @@ async fn a_fault_begins_with_the_same_request_however_many_run_at_once() {
 async fn a_status_fault_sends_the_given_body_and_headers() {
     let server = MockServer::start().await;
     let fault = Fault::status(429)
-        .retry_after("Wed, 21 Oct 2026 07:28:00 GMT")
+        .header("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT")
         .header("content-type", "text/html")
         .header("x-odd", "1")
         .header("x-odd", "2")
@@ -238,7 +238,7 @@ fn close_after_applies_the_request() {
 #[test]
 fn a_cut_body_ends_in_the_middle() {
     let server = MockServer::builder().start_blocking();
-    server.fault(Fault::cut_body().header("x-cut", "1").times(1));
+    server.fault(Fault::close_mid_body().header("x-cut", "1").times(1));
 
     let (response, end) = raw_create(&server);
 
@@ -257,9 +257,9 @@ fn a_cut_body_ends_in_the_middle() {
 #[test]
 fn a_response_with_a_cut_body_has_one_content_type() {
     let server = MockServer::builder().start_blocking();
-    server.fault(Fault::cut_body().times(1));
+    server.fault(Fault::close_mid_body().times(1));
     server.fault(
-        Fault::cut_body()
+        Fault::close_mid_body()
             .header("Content-Type", "text/html")
             .body("<html>"),
     );
@@ -281,7 +281,7 @@ fn a_response_with_a_cut_body_has_one_content_type() {
 #[test]
 fn reset_body_resets_the_connection_in_the_middle_of_the_body() {
     let server = MockServer::builder().start_blocking();
-    server.fault(Fault::reset_body().times(1));
+    server.fault(Fault::close_reset().times(1));
 
     let (response, end) = raw_create(&server);
 
@@ -343,7 +343,7 @@ async fn a_client_can_continue_after_a_connection_fault() {
         let result = ask().await;
         assert!(result.is_err(), "{fault:?}: {result:?}");
     }
-    for fault in [Fault::cut_body(), Fault::reset_body()] {
+    for fault in [Fault::close_mid_body(), Fault::close_reset()] {
         server.fault(fault.clone().times(1));
         let body = ask().await.unwrap().bytes().await;
         assert!(body.is_err(), "{fault:?}: {body:?}");

@@ -49,11 +49,11 @@ async fn the_reason_of_a_fault_says_what_it_did() {
             Some("a fault closed the connection after the request was applied"),
         ),
         (
-            Fault::cut_body(),
+            Fault::close_mid_body(),
             Some("a fault closed the connection in the response body"),
         ),
         (
-            Fault::reset_body(),
+            Fault::close_reset(),
             Some("a fault reset the connection in the response body"),
         ),
         (
