@@ -80,7 +80,6 @@
 //! | `mock-server` | | `audience-mock`: the mock as a program |
 //! | `wiremock` | | the same service, mounted in a `wiremock` server |
 //! | `tracing` | | spans and events with the OpenTelemetry names for HTTP clients |
-//! | `jiff`, `chrono`, `time` | | conversions between [`Timestamp`] and the types of these crates |
 //!
 //! "The interface document" is the service's own document. A fact that comes from it is given with its
 //! section. The README lists the questions that the document leaves open, and what this crate does about
@@ -156,8 +155,6 @@ pub mod rule;
 mod secret;
 #[cfg(any(feature = "client", feature = "webhooks"))]
 mod string_enum;
-#[cfg(any(feature = "client", feature = "webhooks"))]
-mod system_time;
 #[cfg(any(feature = "client", feature = "webhooks"))]
 mod timestamp;
 #[cfg(feature = "webhooks")]

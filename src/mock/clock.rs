@@ -127,7 +127,7 @@ impl MockClock {
 /// Returns the Unix epoch for a time that [`SystemTime`] cannot represent.
 impl crate::webhooks::Clock for MockClock {
     fn now(&self) -> SystemTime {
-        Self::now(self).to_system_time().unwrap_or(UNIX_EPOCH)
+        Self::now(self).try_into().unwrap_or(UNIX_EPOCH)
     }
 }
 

@@ -1,6 +1,6 @@
 use std::time::SystemTime;
 
-use crate::system_time;
+use crate::timestamp::system_time;
 
 /// The source of a [`Verifier`](super::Verifier)'s current time.
 ///
@@ -45,6 +45,6 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> SystemTime {
-        system_time::now()
+        system_time()
     }
 }

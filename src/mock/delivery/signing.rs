@@ -33,7 +33,7 @@ impl SigningClock {
             Self::Mock => Timestamp::from_unix(at),
             Self::Wall => Timestamp::now(),
         };
-        at.to_system_time().unwrap_or(UNIX_EPOCH)
+        at.try_into().unwrap_or(UNIX_EPOCH)
     }
 }
 

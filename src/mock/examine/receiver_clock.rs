@@ -1,32 +1,19 @@
 //! The clock of a receiver, by the `Date` header of its responses.
 
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::Timestamp;
-
-const MONTHS: [&str; 12] = [
-    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-];
-
-/// Reads `Sun, 06 Nov 1994 08:49:37 GMT` as Unix seconds. Returns `None` if the text has another form.
+/// Reads `Sun, 06 Nov 1994 08:49:37 GMT` as Unix seconds. Returns `None` if the text is no HTTP date.
 pub(super) fn parse_date(text: &str) -> Option<u64> {
-    let (_, text) = text.split_once(", ")?;
-    let mut parts = text.split(' ');
-    let (day, month, year) = (parts.next()?, parts.next()?, parts.next()?);
-    let (time, zone) = (parts.next()?, parts.next()?);
-    let month = MONTHS.iter().position(|name| *name == month)? + 1;
-    if zone != "GMT" || parts.next().is_some() {
-        return None;
-    }
-    let moment: Timestamp = format!("{year}-{month:02}-{day}T{time}Z").parse().ok()?;
-    u64::try_from(moment.as_unix()).ok()
+    let moment = httpdate::parse_http_date(text).ok()?;
+    let since = moment.duration_since(UNIX_EPOCH).ok()?;
+    Some(since.as_secs())
 }
 
 /// Returns how far the clock of a receiver is from this machine's, in seconds, given a `Date` that it sent between two
 /// times. Zero if the difference can be rounding: a `Date` has whole seconds, and servers renew it once a second.
 pub(super) fn clock_skew(date: u64, before: SystemTime, after: SystemTime) -> i64 {
     let seconds = |time: SystemTime| {
-        let since = time.duration_since(SystemTime::UNIX_EPOCH);
+        let since = time.duration_since(UNIX_EPOCH);
         since.map_or(0, |since| {
             i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
         })
@@ -55,7 +42,7 @@ mod tests {
     use super::*;
 
     fn at(seconds: u64) -> SystemTime {
-        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+        UNIX_EPOCH + Duration::from_secs(seconds)
     }
 
     #[test]

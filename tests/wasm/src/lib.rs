@@ -80,9 +80,7 @@ pub extern "C" fn verify(signature: usize, timestamp: usize, body: usize) -> u16
 #[unsafe(no_mangle)]
 pub extern "C" fn sign_and_verify() -> u16 {
     let body = br#"{"id":"evt_1","type":"email.sent","created_at":1,"data":{}}"#;
-    let now = Timestamp::now()
-        .to_system_time()
-        .expect("the time is valid");
+    let now = Timestamp::now().try_into().expect("the time is valid");
     let signer = Signer::new(SECRET).expect("the secret is valid");
     let verifier = Verifier::new(SECRET).expect("the secret is valid");
 
