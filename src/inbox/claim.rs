@@ -27,6 +27,28 @@ pub enum Claim {
 /// The right to handle an event, for a time.
 ///
 /// Dropping it does not end the claim: it expires, as it would if the process died.
+///
+/// # Example: renew the lease between two steps
+///
+/// ```
+/// use audience::inbox::{Claim, Inbox, MemoryStore};
+/// use audience::webhooks::EventId;
+///
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// let inbox = Inbox::builder(MemoryStore::new()).build()?;
+/// let id = EventId::try_from("evt_1")?;
+///
+/// if let Claim::Fresh(lease) = inbox.claim(&id).await? {
+///     println!("first step of {}, attempt {}", lease.id(), lease.attempt());
+///     lease.extend().await?;
+///     println!("second step");
+///     lease.complete().await?;
+/// }
+///
+/// assert!(matches!(inbox.claim(&id).await?, Claim::Done));
+/// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Lease {
     shared: Arc<Shared>,
     id: EventId,

@@ -306,6 +306,22 @@ impl fmt::Debug for Inbox {
 }
 
 /// Builds an [`Inbox`].
+///
+/// # Example: a longer lease for an endpoint with slow handlers
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use audience::inbox::{Inbox, MemoryStore};
+///
+/// let inbox = Inbox::builder(MemoryStore::new())
+///     .endpoint("billing")
+///     .lease(Duration::from_secs(300))
+///     .build()?;
+///
+/// assert_eq!(inbox.endpoint(), "billing");
+/// # Ok::<(), audience::ConfigError>(())
+/// ```
 #[must_use = "a builder does nothing until its inbox is built"]
 pub struct InboxBuilder {
     store: Arc<dyn DynStore>,

@@ -9,6 +9,27 @@ use super::store::{AcceptState, ClaimState};
 ///
 /// It is a response of axum, actix-web and tower (features `axum`, `actix`, `tower`), with an empty body and, if
 /// it has one, a `Retry-After` header.
+///
+/// # Example: a response of any other server
+///
+/// ```
+/// use audience::inbox::Receipt;
+/// use http::{Response, header::RETRY_AFTER};
+///
+/// fn response(receipt: Receipt) -> http::Result<Response<()>> {
+///     let mut response = Response::builder().status(receipt.status());
+///     if let Some(delay) = receipt.retry_after() {
+///         response = response.header(RETRY_AFTER, delay.as_secs());
+///     }
+///     response.body(())
+/// }
+///
+/// let response = response(Receipt::StillRunning)?;
+///
+/// assert_eq!(response.status(), 503);
+/// assert_eq!(response.headers()[RETRY_AFTER], "10");
+/// # Ok::<(), http::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Receipt {
