@@ -86,9 +86,9 @@ use actix_web::http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
 use actix_web::http::{StatusCode, Version};
 use actix_web::{FromRequest, HttpRequest, HttpResponse, ResponseError, web};
 
-use super::delivery_headers::DeliveryHeaders;
-use super::extractor::{IncomingBody, Rejection, receive};
-use super::verified_event::VerifiedEvent;
+use super::headers::DeliveryHeaders;
+use super::receive::{IncomingBody, Rejection, receive};
+use super::verified::VerifiedEvent;
 use super::verifier::Verifier;
 
 impl FromRequest for VerifiedEvent {

@@ -119,8 +119,8 @@ use axum_core::body::Body;
 use axum_core::extract::{FromRef, FromRequest, Request};
 use axum_core::response::{IntoResponse, Response};
 
-use super::extractor::{Rejection, receive_http};
-use super::verified_event::VerifiedEvent;
+use super::receive::{Rejection, receive_http};
+use super::verified::VerifiedEvent;
 use super::verifier::Verifier;
 
 /// Lets the state of the router be an `Arc`.

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::envelope_problem::EnvelopeProblem;
+use super::event::EnvelopeProblem;
 use super::signature::SignatureHint;
 
 /// Why a delivery was refused, one variant for each cause.

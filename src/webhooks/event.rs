@@ -1,11 +1,20 @@
-use serde::ser::SerializeStruct;
-use serde::{Serialize, Serializer};
+//! The event of a delivery, and its JSON (interface sections 6.1 and 6.2).
 
-use super::event_data::EventData;
-use super::event_id::EventId;
-use super::event_type::EventType;
+use std::cell::Cell;
+use std::fmt;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+use serde_json::error::Category;
+use serde_json::value::RawValue;
+
+use super::inbound::InboundMail;
 use super::mail::MailEvent;
 use crate::Timestamp;
+use crate::string_enum::string_enum;
 
 /// An event (interface section 6.2).
 ///
@@ -75,6 +84,37 @@ impl Event {
         }
     }
 
+    /// Parses an event from JSON **without verifying it**.
+    ///
+    /// Use it only for JSON that was verified before: the body of a stored delivery, or an event that
+    /// your program serialized. It does not tell who sent the bytes; use
+    /// [`Verifier::verify`](super::Verifier::verify) for a delivery from the network.
+    ///
+    /// This is the only way to read an event without its signature. [`Event`] does not implement
+    /// [`Deserialize`], so a handler cannot take it from a request body by accident.
+    ///
+    /// # Errors
+    ///
+    /// Returns an [`EnvelopeProblem`] if the body is not an event envelope (interface section 6.2).
+    ///
+    /// # Example: a stored delivery
+    ///
+    /// ```
+    /// use audience::webhooks::Event;
+    ///
+    /// let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    ///
+    /// let event = Event::from_unverified_json(body)?;
+    ///
+    /// assert_eq!(event.id.as_str(), "evt_1");
+    /// # Ok::<(), audience::webhooks::EnvelopeProblem>(())
+    /// ```
+    pub fn from_unverified_json(json: &[u8]) -> Result<Self, EnvelopeProblem> {
+        let text = str::from_utf8(json).map_err(|_| EnvelopeProblem::NotUtf8)?;
+        // The first pass fails if the data has another shape than its type. The second keeps it as JSON.
+        parse(text, true).or_else(|_| parse(text, false))
+    }
+
     /// Returns the event's type, as stated in the body.
     ///
     /// # Example: count events by type
@@ -123,5 +163,475 @@ impl Serialize for Event {
         event.serialize_field("created_at", &self.created_at)?;
         event.serialize_field("data", &self.data)?;
         event.end()
+    }
+}
+
+/// The table of event types (interface section 6.1): variant, type of `data`, name.
+///
+/// It passes its rows to the macro `$use`. `EventType`, `EventData` and the parsing are made from
+/// it, so to add an event type, add a row.
+macro_rules! event_types {
+    ($use:ident) => {
+        $use! {
+            /// The receiving server rejected the message; see
+            /// [`bounce_type`](crate::webhooks::MailEvent::bounce_type).
+            Bounced(MailEvent) = "email.bounced",
+            /// The recipient followed a link.
+            Clicked(MailEvent) = "email.clicked",
+            /// The recipient reported the message as spam.
+            Complained(MailEvent) = "email.complained",
+            /// The receiving server accepted the message.
+            Delivered(MailEvent) = "email.delivered",
+            /// The receiving server has not accepted the message yet.
+            DeliveryDelayed(MailEvent) = "email.delivery_delayed",
+            /// The message could not be sent.
+            Failed(MailEvent) = "email.failed",
+            /// The recipient opened the message.
+            Opened(MailEvent) = "email.opened",
+            /// A message arrived at a domain with inbound switched on.
+            Received(InboundMail) = "email.received",
+            /// The service declined to send to this address;
+            /// [`detail`](crate::webhooks::MailEvent::detail) states the reason. The one event that
+            /// means a message was not sent (interface section 6.3).
+            Refused(MailEvent) = "email.refused",
+            /// The service sent the message.
+            Sent(MailEvent) = "email.sent",
+        }
+    };
+}
+
+macro_rules! define_event_type {
+    ($($(#[$docs:meta])* $variant:ident($data:ident) = $name:literal,)*) => {
+        string_enum! {
+            /// The type of an event (interface section 6.1), including types that this version of the
+            /// crate does not know.
+            ///
+            /// # Example: known and unknown types
+            ///
+            /// ```
+            /// use audience::webhooks::EventType;
+            ///
+            /// assert_eq!(EventType::from("email.bounced"), EventType::Bounced);
+            /// assert_eq!(EventType::Bounced.as_str(), "email.bounced");
+            /// assert_eq!(EventType::from("email.snoozed").as_str(), "email.snoozed");
+            /// ```
+            pub enum EventType {
+                $(#[doc = concat!("`", $name, "`:")] $(#[$docs])* $variant = $name,)*
+            }
+        }
+    };
+}
+
+event_types!(define_event_type);
+
+macro_rules! define_event_data {
+    ($($(#[$docs:meta])* $variant:ident($data:ident) = $name:literal,)*) => {
+        /// The `data` of an event: one variant for each event type (interface section 6.1).
+        ///
+        /// It serializes to the `data` of the envelope. It cannot be deserialized without the type; use
+        /// [`Event::from_unverified_json`](super::Event::from_unverified_json) for stored JSON.
+        ///
+        /// # Example: handle some types
+        ///
+        /// ```
+        /// use audience::webhooks::EventData;
+        /// # use audience::webhooks::MailEvent;
+        /// # let mail = MailEvent::new("em_1", "us@example.com", "ada@example.com", "Hi");
+        /// # let data = EventData::Opened(mail);
+        ///
+        /// match data {
+        ///     EventData::Bounced(mail) | EventData::Complained(mail) => println!("drop {}", mail.to),
+        ///     EventData::Received(inbound) => println!("reply to {}", inbound.from),
+        ///     _ => {}
+        /// }
+        /// ```
+        #[derive(Clone, Debug, PartialEq)]
+        #[non_exhaustive]
+        pub enum EventData {
+            $($(#[$docs])* $variant($data),)*
+            /// A type that this version of the crate does not know, or a known type with data of
+            /// another shape than the interface document shows.
+            Unknown {
+                /// The event's type, known or not.
+                event_type: EventType,
+                /// The data, unchanged; null if there was none. If a member occurs more than once,
+                /// which is another shape too, the last one is kept. Data that a [`Value`] cannot
+                /// represent (nested too deeply, a number out of range, half a surrogate pair) is
+                /// kept as its JSON text.
+                data: Value,
+            },
+        }
+
+        impl EventData {
+            /// Returns the type of the event.
+            #[must_use]
+            pub fn event_type(&self) -> EventType {
+                match self {
+                    $(Self::$variant(_) => EventType::$variant,)*
+                    Self::Unknown { event_type, .. } => event_type.clone(),
+                }
+            }
+
+            /// Returns the data about a sent message; `None` for [`Received`](Self::Received) and
+            /// [`Unknown`](Self::Unknown).
+            #[must_use]
+            pub fn mail(&self) -> Option<&MailEvent> {
+                match self {
+                    $(Self::$variant(data) => data.as_mail(),)*
+                    Self::Unknown { .. } => None,
+                }
+            }
+
+            /// Reads data as the shape of `event_type`.
+            fn deserialize_known<'de, D: Deserializer<'de>>(
+                event_type: &EventType,
+                data: D,
+            ) -> Result<Self, D::Error> {
+                match event_type {
+                    $(EventType::$variant => $data::deserialize(data).map(Self::$variant),)*
+                    EventType::Other(_) => Err(de::Error::custom("the event type is unknown")),
+                }
+            }
+        }
+
+        impl Serialize for EventData {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                match self {
+                    $(Self::$variant(data) => data.serialize(serializer),)*
+                    Self::Unknown { data, .. } => data.serialize(serializer),
+                }
+            }
+        }
+    };
+}
+
+event_types!(define_event_data);
+
+trait AsMail {
+    fn as_mail(&self) -> Option<&MailEvent>;
+}
+
+impl AsMail for MailEvent {
+    fn as_mail(&self) -> Option<&MailEvent> {
+        Some(self)
+    }
+}
+
+impl AsMail for InboundMail {
+    fn as_mail(&self) -> Option<&MailEvent> {
+        None
+    }
+}
+
+/// The id of an event: 1 to 255 bytes of text without control characters.
+///
+/// # Example: valid and invalid ids
+///
+/// ```
+/// use audience::webhooks::EventId;
+///
+/// let id = EventId::try_from("evt_1")?;
+///
+/// assert_eq!(id.as_str(), "evt_1");
+/// assert!(EventId::try_from("").is_err());
+/// # Ok::<(), audience::webhooks::InvalidEventId>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct EventId(Box<str>);
+
+impl EventId {
+    const MAX_BYTES: usize = 255;
+
+    /// Returns the id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<&str> for EventId {
+    type Error = InvalidEventId;
+
+    fn try_from(text: &str) -> Result<Self, InvalidEventId> {
+        let valid = (1..=Self::MAX_BYTES).contains(&text.len()) && !text.contains(char::is_control);
+        valid.then(|| Self(text.into())).ok_or(InvalidEventId)
+    }
+}
+
+impl TryFrom<String> for EventId {
+    type Error = InvalidEventId;
+
+    fn try_from(text: String) -> Result<Self, InvalidEventId> {
+        Self::try_from(text.as_str())
+    }
+}
+
+impl AsRef<str> for EventId {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for EventId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct IdVisitor;
+
+        impl Visitor<'_> for IdVisitor {
+            type Value = EventId;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an event id")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<EventId, E> {
+                EventId::try_from(text).map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_str(IdVisitor)
+    }
+}
+
+/// The text is not a valid [`EventId`]: it is empty, longer than 255 bytes, or contains control
+/// characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an event id must be 1 to 255 bytes of text without control characters")]
+#[non_exhaustive]
+pub struct InvalidEventId;
+
+/// Why a body is not an event envelope. The text contains nothing of the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EnvelopeProblem {
+    /// The bytes are not UTF-8.
+    #[error("it is not UTF-8")]
+    NotUtf8,
+
+    /// The text is not JSON.
+    #[error("it is not JSON, at line {line} column {column}")]
+    NotJson {
+        /// The line of the error, from 1.
+        line: usize,
+        /// The column of the error, in bytes.
+        column: usize,
+    },
+
+    /// The JSON is not an object.
+    #[error("it is not a JSON object")]
+    NotAnObject,
+
+    /// A required member is missing.
+    #[error("it has no {member:?}")]
+    Missing {
+        /// `id`, `type` or `created_at`.
+        member: &'static str,
+    },
+
+    /// A member occurs more than once, so it is unclear which one is meant.
+    #[error("it has more than one {member:?}")]
+    Duplicate {
+        /// `id`, `type`, `created_at` or `data`.
+        member: &'static str,
+    },
+
+    /// A member has an invalid value: an `id` that is not 1 to 255 bytes of text without control
+    /// characters, a `type` that is not text, or a `created_at` that is not an integer.
+    #[error("its {member:?} is invalid")]
+    Invalid {
+        /// `id`, `type` or `created_at`.
+        member: &'static str,
+    },
+}
+
+// The envelope is parsed in one pass if `type` precedes `data`.
+
+fn parse(text: &str, typed: bool) -> Result<Event, EnvelopeProblem> {
+    let problem = Cell::new(None);
+    let envelope = Envelope {
+        typed,
+        problem: &problem,
+    };
+    let mut json = serde_json::Deserializer::from_str(text);
+    json.deserialize_map(envelope)
+        .and_then(|event| json.end().map(|()| event))
+        .map_err(|error| match error.classify() {
+            Category::Data => problem.get().unwrap_or(EnvelopeProblem::NotAnObject),
+            _ => EnvelopeProblem::NotJson {
+                line: error.line(),
+                column: error.column(),
+            },
+        })
+}
+
+struct Envelope<'p> {
+    /// Whether data that follows its type is parsed as that type immediately.
+    typed: bool,
+    /// Why parsing failed, if it is more precise than the deserializer's own error.
+    problem: &'p Cell<Option<EnvelopeProblem>>,
+}
+
+impl Envelope<'_> {
+    fn fail<E: de::Error>(&self, problem: EnvelopeProblem) -> E {
+        self.problem.set(Some(problem));
+        E::custom(problem)
+    }
+
+    /// Reads the value of a member that may occur only once.
+    fn member<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
+        &self,
+        slot: &mut Option<T>,
+        map: &mut A,
+        member: &'static str,
+    ) -> Result<(), A::Error> {
+        if slot.is_some() {
+            return Err(self.fail(EnvelopeProblem::Duplicate { member }));
+        }
+        *slot = Some(map.next_value().inspect_err(|_| {
+            self.problem.set(Some(EnvelopeProblem::Invalid { member }));
+        })?);
+        Ok(())
+    }
+
+    fn required<T, E: de::Error>(&self, slot: Option<T>, member: &'static str) -> Result<T, E> {
+        slot.ok_or_else(|| self.fail(EnvelopeProblem::Missing { member }))
+    }
+}
+
+impl<'de> Visitor<'de> for Envelope<'_> {
+    type Value = Event;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an event envelope")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Event, A::Error> {
+        let mut id: Option<EventId> = None;
+        let mut event_type: Option<EventType> = None;
+        let mut created_at: Option<Timestamp> = None;
+        let mut data: Option<Data<'de>> = None;
+
+        while let Some(member) = map.next_key()? {
+            match member {
+                Member::Id => self.member(&mut id, &mut map, "id")?,
+                Member::Type => self.member(&mut event_type, &mut map, "type")?,
+                Member::CreatedAt => self.member(&mut created_at, &mut map, "created_at")?,
+                Member::Data if data.is_some() => {
+                    return Err(self.fail(EnvelopeProblem::Duplicate { member: "data" }));
+                }
+                Member::Data => {
+                    data = Some(match &event_type {
+                        Some(event_type) if self.typed => {
+                            Data::Parsed(map.next_value_seed(DataSeed(event_type))?)
+                        }
+                        _ => Data::Captured(map.next_value()?),
+                    });
+                }
+                Member::Unknown => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+
+        let id = self.required(id, "id")?;
+        let event_type = self.required(event_type, "type")?;
+        let created_at = self.required(created_at, "created_at")?;
+        let data = match data {
+            Some(Data::Parsed(data)) => data,
+            Some(Data::Captured(data)) => into_data(data, event_type),
+            None => EventData::Unknown {
+                event_type,
+                data: Value::Null,
+            },
+        };
+        Ok(Event::new(id, created_at, data))
+    }
+}
+
+enum Data<'de> {
+    Parsed(EventData),
+    /// Kept until its type is known.
+    Captured(&'de RawValue),
+}
+
+/// Parses data as `event_type`, or keeps the JSON if it has another shape.
+fn into_data(data: &RawValue, event_type: EventType) -> EventData {
+    let typed = DataSeed(&event_type).deserialize(data);
+    typed.unwrap_or_else(|_| {
+        let json = Value::deserialize(data);
+        EventData::Unknown {
+            data: json.unwrap_or_else(|_| data.get().into()),
+            event_type,
+        }
+    })
+}
+
+/// Parses data of a known type, and fails if it has another shape.
+struct DataSeed<'t>(&'t EventType);
+
+impl<'de> DeserializeSeed<'de> for DataSeed<'_> {
+    type Value = EventData;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<EventData, D::Error> {
+        if let EventType::Other(_) = self.0 {
+            return Ok(EventData::Unknown {
+                event_type: self.0.clone(),
+                data: Value::deserialize(deserializer)?,
+            });
+        }
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for DataSeed<'_> {
+    type Value = EventData;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the data of an event")
+    }
+
+    // A map only: the derived models would also accept an array of their members.
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<EventData, A::Error> {
+        EventData::deserialize_known(self.0, MapAccessDeserializer::new(map))
+    }
+}
+
+enum Member {
+    Id,
+    Type,
+    CreatedAt,
+    Data,
+    Unknown,
+}
+
+impl<'de> Deserialize<'de> for Member {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NameVisitor;
+
+        impl Visitor<'_> for NameVisitor {
+            type Value = Member;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a member")
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Member, E> {
+                Ok(match name {
+                    "id" => Member::Id,
+                    "type" => Member::Type,
+                    "created_at" => Member::CreatedAt,
+                    "data" => Member::Data,
+                    _ => Member::Unknown,
+                })
+            }
+        }
+
+        deserializer.deserialize_identifier(NameVisitor)
     }
 }

@@ -129,62 +129,44 @@
 //! The verifier runs on `wasm32-unknown-unknown` with a JavaScript host. The clock is `Date.now()`
 //! there.
 
-mod builder;
-mod clock;
-mod delivery_headers;
-mod diagnose;
-mod envelope;
-mod envelope_problem;
-mod error;
-mod event;
-mod event_data;
-mod event_id;
-mod event_type;
-#[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
-mod extractor;
-mod inbound;
-mod key_ring;
-mod mail;
-#[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
-mod read_limits;
-mod settings;
-mod signature;
-mod signer;
-mod trace;
-mod verified_delivery;
-mod verified_event;
-mod verifier;
-
 #[cfg(feature = "actix")]
 #[cfg_attr(docsrs, doc(cfg(feature = "actix")))]
 pub mod actix;
 #[cfg(feature = "axum")]
 #[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
 pub mod axum;
+mod diagnose;
+mod error;
+mod event;
+mod headers;
+mod inbound;
+mod mail;
+#[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
+mod receive;
+mod signature;
+mod signer;
 #[cfg(feature = "tower")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
 pub mod tower;
+mod trace;
+mod verified;
+mod verifier;
 
-pub use builder::VerifierBuilder;
-pub use clock::{Clock, SystemClock};
-pub use delivery_headers::{EVENT_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER};
 pub use diagnose::{BodyChange, Diagnosis, SecretForm};
-pub use envelope_problem::EnvelopeProblem;
 pub use error::{FaultSide, VerifyError};
-pub use event::Event;
-pub use event_data::EventData;
-pub use event_id::{EventId, InvalidEventId};
-pub use event_type::EventType;
+pub use event::{EnvelopeProblem, Event, EventData, EventId, EventType, InvalidEventId};
+pub use headers::{EVENT_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER};
+pub use inbound::{AuthenticationResults, CheckResult, InboundMail};
+pub use mail::{BounceType, MailEvent};
 #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
 #[cfg_attr(
     docsrs,
     doc(cfg(any(feature = "actix", feature = "axum", feature = "tower")))
 )]
-pub use extractor::{RefusedDelivery, Rejection};
-pub use inbound::{AuthenticationResults, CheckResult, InboundMail};
-pub use mail::{BounceType, MailEvent};
+pub use receive::{RefusedDelivery, Rejection};
 pub use signature::SignatureHint;
 pub use signer::Signer;
-pub use verified_delivery::VerifiedDelivery;
-pub use verified_event::VerifiedEvent;
-pub use verifier::Verifier;
+pub use verified::{VerifiedDelivery, VerifiedEvent};
+#[cfg(feature = "inbox-sqlite")]
+pub(crate) use verifier::SystemClock;
+pub use verifier::{Clock, Verifier, VerifierBuilder};

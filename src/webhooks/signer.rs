@@ -3,10 +3,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderValue};
 
-use super::delivery_headers::{EVENT_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER};
-use super::event_type::EventType;
-use super::key_ring::{DEFAULT_NAME, signing_key};
+use super::event::EventType;
+use super::headers::{EVENT_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER};
 use super::signature::SigningKey;
+use super::verifier::{DEFAULT_NAME, signing_key};
 use crate::ConfigError;
 
 /// Signs deliveries as the service does, for tests of a receiver and for tools that post events.

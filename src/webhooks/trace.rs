@@ -2,10 +2,12 @@
 //! address, body, secret or MAC is reported.
 
 use std::fmt::Display;
+use std::time::Duration;
 
 use http::StatusCode;
 
 use super::error::VerifyError;
+use super::verified::VerifiedDelivery;
 
 /// Who should hear of a refusal.
 #[derive(Clone, Copy)]
@@ -18,16 +20,16 @@ pub(super) enum Severity {
     Error,
 }
 
-pub(super) fn authenticated(secret_name: &str, skew: i64) {
+pub(super) fn authenticated(delivery: &VerifiedDelivery<'_>) {
     #[cfg(feature = "tracing")]
     tracing::debug!(
         target: "audience::webhooks",
-        secret = secret_name,
-        skew,
+        secret = delivery.secret_name(),
+        skew = seconds_behind(delivery.skew(), delivery.is_early()),
         "webhook delivery authenticated"
     );
     #[cfg(not(feature = "tracing"))]
-    let _ = (secret_name, skew);
+    let _ = delivery;
 }
 
 pub(super) fn refused(error: &VerifyError) {
@@ -43,7 +45,10 @@ pub(super) fn refused(error: &VerifyError) {
         VerifyError::InvalidEnvelope { .. } => (Severity::Warn, "invalid_envelope"),
         VerifyError::ClockUnusable => (Severity::Error, "clock_unusable"),
     };
-    report(severity, cause, error.status(), signed_skew(error), error);
+    let skew = error
+        .skew()
+        .and_then(|skew| seconds_behind(skew, matches!(error, VerifyError::TooEarly { .. })));
+    report(severity, cause, error.status(), skew, error);
 }
 
 /// Reports a request that was refused before it reached the verifier.
@@ -57,13 +62,10 @@ pub(super) fn unread(
     report(severity, cause, status, None, error);
 }
 
-/// Returns how many seconds the delivery is behind the clock, negative if it is ahead.
-fn signed_skew(error: &VerifyError) -> Option<i64> {
-    match error {
-        VerifyError::TooLate { skew } => i64::try_from(skew.as_secs()).ok(),
-        VerifyError::TooEarly { skew } => i64::try_from(skew.as_secs()).ok().map(|ahead| -ahead),
-        _ => None,
-    }
+/// Returns how many seconds a delivery is behind the clock, negative if it is ahead.
+fn seconds_behind(skew: Duration, is_early: bool) -> Option<i64> {
+    let seconds = i64::try_from(skew.as_secs()).ok()?;
+    Some(if is_early { -seconds } else { seconds })
 }
 
 #[cfg(feature = "tracing")]

@@ -1,21 +1,23 @@
+//! Verifies deliveries: the verifier, its settings and its secrets.
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use http::HeaderMap;
+use subtle::{Choice, ConditionallySelectable};
 
-use super::clock::Clock;
-use super::delivery_headers::DeliveryHeaders;
 use super::error::VerifyError;
 use super::event::Event;
-use super::key_ring::DEFAULT_NAME;
+use super::headers::DeliveryHeaders;
 #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
-use super::read_limits::ReadLimits;
-use super::settings::Settings;
-use super::signature::SigningKey;
+use super::receive::ReadLimits;
+use super::signature::{SigningKey, Tag};
 use super::trace;
-use super::verified_delivery::VerifiedDelivery;
-use crate::ConfigError;
+use super::verified::{Arrival, VerifiedDelivery, VerifiedEvent};
+use crate::secret::{ConfigError, check_secret};
+use crate::timestamp::system_time;
 
 /// Verifies webhook deliveries.
 ///
@@ -83,11 +85,29 @@ impl Verifier {
         settings
             .keys
             .add(DEFAULT_NAME.to_owned(), secret.as_ref())?;
-        Ok(Self::from_settings(settings))
+        Ok(Self(Arc::new(settings)))
     }
 
-    pub(super) fn from_settings(settings: Settings) -> Self {
-        Self(Arc::new(settings))
+    /// Returns a builder, for several secrets or for another tolerance, body limit or clock.
+    ///
+    /// # Example: while a secret is being rotated
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use audience::webhooks::Verifier;
+    ///
+    /// let verifier = Verifier::builder()
+    ///     .secret("2026", "6Jm0nFq2pXvZk4Tt")
+    ///     .secret("2025", "Wb8cQe1sLr5uYh7o")
+    ///     .tolerance(Duration::from_secs(120))
+    ///     .build()?;
+    /// # Ok::<(), audience::ConfigError>(())
+    /// ```
+    pub fn builder() -> VerifierBuilder {
+        VerifierBuilder {
+            settings: Settings::default(),
+            refused: None,
+        }
     }
 
     /// Verifies a delivery and returns its event.
@@ -144,7 +164,8 @@ impl Verifier {
         body: &[u8],
         now: SystemTime,
     ) -> Result<Event, VerifyError> {
-        self.authenticate_at(headers, body, now)?.event()
+        self.check_and_trace(DeliveryHeaders::from_map(headers), body, &|| now)?
+            .event()
     }
 
     /// Verifies a delivery from the values of its two signed headers, without a [`HeaderMap`].
@@ -214,20 +235,6 @@ impl Verifier {
         self.check_and_trace(DeliveryHeaders::from_map(headers), body, self.clock())
     }
 
-    /// Does the same as [`authenticate`](Self::authenticate), as if the current time were `now`.
-    ///
-    /// # Errors
-    ///
-    /// Returns the same errors as [`authenticate`](Self::authenticate).
-    pub fn authenticate_at<'a>(
-        &'a self,
-        headers: &'a HeaderMap,
-        body: &'a [u8],
-        now: SystemTime,
-    ) -> Result<VerifiedDelivery<'a>, VerifyError> {
-        self.check_and_trace(DeliveryHeaders::from_map(headers), body, &|| now)
-    }
-
     /// Verifies a delivery and returns its event together with the bytes, as an `Inbox` takes them.
     ///
     /// The extractors and the layer do the same. Use it with any other server, as soon as the body has arrived:
@@ -254,18 +261,12 @@ impl Verifier {
     pub fn verify_event(
         &self,
         headers: &HeaderMap,
-        body: impl Into<bytes::Bytes>,
-    ) -> Result<super::VerifiedEvent, VerifyError> {
-        let arrival = super::verified_event::Arrival::now();
-        let body = body.into();
+        body: impl Into<Bytes>,
+    ) -> Result<VerifiedEvent, VerifyError> {
+        let (arrival, body) = (Arrival::now(), body.into());
         let delivery = self.authenticate(headers, &body)?;
-        let (event, secret_name) = (delivery.event()?.into(), delivery.secret_name().into());
-        Ok(super::VerifiedEvent {
-            event,
-            body,
-            secret_name,
-            arrival,
-        })
+        let (event, secret_name) = (delivery.event()?, delivery.secret_name().into());
+        Ok(VerifiedEvent::new(event, body, secret_name, arrival))
     }
 
     /// Returns the length of the longest body that is accepted, in bytes.
@@ -297,7 +298,7 @@ impl Verifier {
     ) -> Result<VerifiedDelivery<'a>, VerifyError> {
         headers
             .and_then(|headers| self.check(&headers, body, clock))
-            .inspect(|delivery| trace::authenticated(delivery.secret_name(), delivery.skew()))
+            .inspect(trace::authenticated)
             .inspect_err(trace::refused)
     }
 
@@ -317,30 +318,25 @@ impl Verifier {
         let secret_name = keys
             .matching_name(&headers.tag, headers.timestamp_text, body)
             .ok_or(VerifyError::SignatureMismatch)?;
-        let skew = self.skew(headers.timestamp, clock.now())?;
-
-        Ok(VerifiedDelivery {
-            body,
-            secret_name,
-            timestamp: headers.timestamp,
-            skew,
-            headers: headers.all,
-        })
-    }
-
-    /// Returns how many seconds `timestamp` is behind `now`, if that is within the tolerance.
-    fn skew(&self, timestamp: u64, now: SystemTime) -> Result<i64, VerifyError> {
-        let now = now
+        let now = clock
+            .now()
             .duration_since(UNIX_EPOCH)
             .map_err(|_| VerifyError::ClockUnusable)?
             .as_secs();
-        let distance = now.abs_diff(timestamp);
-        let skew = Duration::from_secs(distance);
-        match (distance <= self.0.tolerance.as_secs(), timestamp <= now) {
-            (false, true) => Err(VerifyError::TooLate { skew }),
-            (false, false) => Err(VerifyError::TooEarly { skew }),
-            (true, true) => Ok(i64::try_from(distance).unwrap_or(i64::MAX)),
-            (true, false) => Ok(i64::try_from(distance).map_or(i64::MIN, |ahead| -ahead)),
+        let delivery = VerifiedDelivery {
+            body,
+            secret_name,
+            timestamp: headers.timestamp,
+            now,
+            headers: headers.all,
+        };
+        let skew = delivery.skew();
+        if skew.as_secs() <= self.0.tolerance.as_secs() {
+            Ok(delivery)
+        } else if delivery.is_early() {
+            Err(VerifyError::TooEarly { skew })
+        } else {
+            Err(VerifyError::TooLate { skew })
         }
     }
 }
@@ -348,5 +344,389 @@ impl Verifier {
 impl fmt::Debug for Verifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.debug("Verifier", f)
+    }
+}
+
+/// Builds a [`Verifier`]; see [`Verifier::builder`].
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct VerifierBuilder {
+    settings: Settings,
+    /// The first secret that was refused, reported by `build`.
+    refused: Option<ConfigError>,
+}
+
+impl VerifierBuilder {
+    /// Adds a signing secret under a name of your choice. Logs and
+    /// [`VerifiedDelivery::secret_name`](VerifiedDelivery::secret_name) show the
+    /// name, never the secret.
+    ///
+    /// The secret's bytes are used unchanged: text that looks like hex or base64 is not decoded. Add
+    /// more than one secret to rotate them; a delivery signed with any of them is accepted.
+    ///
+    /// # Example: the old and the new secret
+    ///
+    /// ```
+    /// # use std::time::SystemTime;
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("Wb8cQe1sLr5uYh7o")?.sign(&EventType::Sent, SystemTime::now(), body);
+    /// let verifier = Verifier::builder()
+    ///     .secret("new", "6Jm0nFq2pXvZk4Tt")
+    ///     .secret("old", "Wb8cQe1sLr5uYh7o")
+    ///     .build()?;
+    ///
+    /// assert_eq!(verifier.authenticate(&headers, body)?.secret_name(), "old");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn secret(mut self, name: impl Into<String>, secret: impl AsRef<[u8]>) -> Self {
+        if let Err(error) = self.settings.keys.add(name.into(), secret.as_ref()) {
+            self.refused.get_or_insert(error);
+        }
+        self
+    }
+
+    /// Sets how far a delivery's timestamp may differ from the current time, in either direction.
+    /// Default: 300 s (interface section 5).
+    ///
+    /// A difference equal to the tolerance is accepted. Fractions of a second are ignored.
+    ///
+    /// # Example: a stricter window
+    ///
+    /// ```
+    /// # use std::time::{Duration, SystemTime};
+    /// # use audience::webhooks::{EventType, Signer, Verifier, VerifyError};
+    /// # let (now, body) = (SystemTime::now(), b"{}");
+    /// # let late = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, now - Duration::from_secs(61), body);
+    /// let verifier = Verifier::builder()
+    ///     .secret("main", "6Jm0nFq2pXvZk4Tt")
+    ///     .tolerance(Duration::from_secs(60))
+    ///     .build()?;
+    ///
+    /// let error = verifier.verify_at(&late, body, now).unwrap_err();
+    /// assert_eq!(error, VerifyError::TooLate { skew: Duration::from_secs(61) });
+    /// # Ok::<(), audience::ConfigError>(())
+    /// ```
+    pub fn tolerance(mut self, tolerance: Duration) -> Self {
+        self.settings.tolerance = tolerance;
+        self
+    }
+
+    /// Sets the longest body that is accepted, in bytes. Default: 2 MiB.
+    ///
+    /// # Example: a smaller limit
+    ///
+    /// ```
+    /// # use audience::webhooks::Verifier;
+    /// let verifier = Verifier::builder()
+    ///     .secret("main", "6Jm0nFq2pXvZk4Tt")
+    ///     .body_limit(64 * 1024)
+    ///     .build()?;
+    ///
+    /// assert_eq!(verifier.body_limit(), 65_536);
+    /// # Ok::<(), audience::ConfigError>(())
+    /// ```
+    pub fn body_limit(mut self, bytes: usize) -> Self {
+        self.settings.body_limit = bytes;
+        self
+    }
+
+    /// Sets how long the extractors of [`axum`](super::axum) and [`actix`](super::actix) and the layer
+    /// of [`tower`](super::tower) wait for a body to arrive completely. Default: 5 s.
+    ///
+    /// A body that takes longer is refused with 408. Keep the time below the ten seconds that the
+    /// service waits for a response. The time limit of the headers is a setting of the server.
+    ///
+    /// The timer is Tokio's. If you build the runtime yourself, enable its timers (`enable_time`):
+    /// otherwise, a request whose body does not arrive at once panics. Outside a Tokio runtime and on
+    /// `wasm32-unknown-unknown`, there is no time limit.
+    ///
+    /// # Example: a shorter time
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use audience::webhooks::Verifier;
+    /// let verifier = Verifier::builder()
+    ///     .secret("main", "6Jm0nFq2pXvZk4Tt")
+    ///     .body_timeout(Duration::from_secs(2))
+    ///     .build()?;
+    /// # Ok::<(), audience::ConfigError>(())
+    /// ```
+    #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
+    #[cfg_attr(
+        docsrs,
+        doc(cfg(any(feature = "actix", feature = "axum", feature = "tower")))
+    )]
+    pub fn body_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.read_limits.timeout = timeout;
+        self
+    }
+
+    /// Sets how many bytes of unverified bodies the extractors of [`axum`](super::axum) and
+    /// [`actix`](super::actix) and the layer of [`tower`](super::tower) may hold at once, in all
+    /// requests of this verifier and its clones. Default: 64 MiB, or four times the
+    /// [`body_limit`](Self::body_limit) if that is more.
+    ///
+    /// If a body needs more, it is refused with 503, and the service retries. Bodies longer than
+    /// 64 KiB share half of the memory, so that they cannot keep out small deliveries. Set at least four
+    /// times the body limit. With less than twice the body limit, the longest deliveries are always
+    /// refused.
+    ///
+    /// # Example: a small machine
+    ///
+    /// ```
+    /// # use audience::webhooks::Verifier;
+    /// let verifier = Verifier::builder()
+    ///     .secret("main", "6Jm0nFq2pXvZk4Tt")
+    ///     .body_limit(256 * 1024)
+    ///     .body_memory(8 * 1024 * 1024)
+    ///     .build()?;
+    /// # Ok::<(), audience::ConfigError>(())
+    /// ```
+    #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
+    #[cfg_attr(
+        docsrs,
+        doc(cfg(any(feature = "actix", feature = "axum", feature = "tower")))
+    )]
+    pub fn body_memory(mut self, bytes: usize) -> Self {
+        self.settings.read_limits.memory = Some(bytes);
+        self
+    }
+
+    /// Sets the clock that timestamps are compared with. Default: the system clock, which is `Date.now()` of
+    /// JavaScript on `wasm32-unknown-unknown`.
+    ///
+    /// # Example: a fixed time in a test
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    ///
+    /// let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    /// let verifier = Verifier::builder()
+    ///     .secret("main", "6Jm0nFq2pXvZk4Tt")
+    ///     .clock(move || then)
+    ///     .build()?;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, then, body);
+    ///
+    /// assert!(verifier.verify(&headers, body).is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
+        self.settings.clock = Arc::new(clock);
+        self
+    }
+
+    /// Builds the verifier.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ConfigError`] if no secret was added, if two secrets have the same name, or if a secret is
+    /// unusable (see [`Verifier::new`]). The first error is returned.
+    pub fn build(self) -> Result<Verifier, ConfigError> {
+        match self.refused {
+            Some(error) => Err(error),
+            None if self.settings.keys.is_empty() => {
+                Err(ConfigError::new("no signing secret was added"))
+            }
+            None => Ok(Verifier(Arc::new(self.settings))),
+        }
+    }
+}
+
+impl fmt::Debug for VerifierBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.settings.debug("VerifierBuilder", f)
+    }
+}
+
+const DEFAULT_TOLERANCE: Duration = Duration::from_secs(300);
+const DEFAULT_BODY_LIMIT: usize = 2 * 1024 * 1024;
+
+/// The configuration of a verifier.
+struct Settings {
+    keys: KeyRing,
+    tolerance: Duration,
+    body_limit: usize,
+    clock: Arc<dyn Clock>,
+    #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
+    read_limits: ReadLimits,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            keys: KeyRing::default(),
+            tolerance: DEFAULT_TOLERANCE,
+            body_limit: DEFAULT_BODY_LIMIT,
+            clock: Arc::new(SystemClock),
+            #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
+            read_limits: ReadLimits::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// Prints everything except the secrets, under the name of the type that holds the settings.
+    fn debug(&self, holder: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(holder)
+            .field("secrets", &self.keys.names())
+            .field("tolerance", &self.tolerance)
+            .field("body_limit", &self.body_limit)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The name of a secret that was given none.
+pub(super) const DEFAULT_NAME: &str = "default";
+
+/// The secrets of one verifier, each under a unique name.
+#[derive(Default)]
+struct KeyRing(Vec<NamedKey>);
+
+struct NamedKey {
+    name: String,
+    key: SigningKey,
+}
+
+/// Returns the key of a secret, unless it is unusable.
+pub(super) fn signing_key(name: &str, secret: &[u8]) -> Result<SigningKey, ConfigError> {
+    check_secret(&format!("the signing secret {name:?}"), secret)?;
+    Ok(SigningKey::new(secret))
+}
+
+impl KeyRing {
+    fn add(&mut self, name: String, secret: &[u8]) -> Result<(), ConfigError> {
+        if self.0.iter().any(|named| named.name == name) {
+            return Err(ConfigError::new(format!(
+                "two signing secrets have the name {name:?}; rename one of them"
+            )));
+        }
+        let key = signing_key(&name, secret)?;
+        self.0.push(NamedKey { name, key });
+        Ok(())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.0.iter().map(|named| named.name.as_str()).collect()
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &SigningKey> {
+        self.0.iter().map(|named| &named.key)
+    }
+
+    /// Returns the name of the first secret that `tag` was made with.
+    ///
+    /// Every secret is tried and the match is selected without a branch, so the time taken does not
+    /// depend on which secret matched.
+    fn matching_name(&self, tag: &Tag, timestamp: &[u8], body: &[u8]) -> Option<&str> {
+        let mut found = Choice::from(0);
+        let mut index = 0_u64;
+        for (candidate, named) in (0_u64..).zip(&self.0) {
+            let matches = named.key.verify(tag, timestamp, body);
+            index.conditional_assign(&candidate, matches & !found);
+            found |= matches;
+        }
+
+        let index = usize::try_from(index).ok()?;
+        bool::from(found).then(|| self.0[index].name.as_str())
+    }
+}
+
+/// The source of a [`Verifier`]'s current time.
+///
+/// Any closure that returns a [`SystemTime`] is a clock, so a test can stop time or share the clock
+/// of a mock server.
+///
+/// # Example: a fixed time
+///
+/// ```
+/// use std::time::{Duration, SystemTime};
+/// use audience::webhooks::Verifier;
+///
+/// let noon = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+/// let verifier = Verifier::builder()
+///     .secret("2026", "6Jm0nFq2pXvZk4Tt")
+///     .clock(move || noon)
+///     .build()?;
+/// # Ok::<(), audience::ConfigError>(())
+/// ```
+pub trait Clock: Send + Sync {
+    /// Returns the current time.
+    ///
+    /// A verifier calls it once per delivery, after the signature is verified.
+    fn now(&self) -> SystemTime;
+}
+
+impl<F> Clock for F
+where
+    F: Fn() -> SystemTime + Send + Sync,
+{
+    fn now(&self) -> SystemTime {
+        self()
+    }
+}
+
+/// The clock of the operating system. On `wasm32-unknown-unknown`, it is `Date.now()` of JavaScript.
+pub(crate) struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> SystemTime {
+        system_time()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRETS: [&[u8]; 3] = [b"the first", b"the second", b"the third"];
+
+    fn key_ring() -> KeyRing {
+        let mut ring = KeyRing::default();
+        for (name, secret) in ["1", "2", "3"].into_iter().zip(SECRETS) {
+            ring.add(name.to_owned(), secret).unwrap();
+        }
+        ring
+    }
+
+    fn tag(secret: &[u8]) -> Tag {
+        let signature = SigningKey::new(secret).sign(b"1700000000", b"{}");
+        Tag::parse(signature.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn each_secret_is_found_by_what_it_signed() {
+        for (name, secret) in ["1", "2", "3"].into_iter().zip(SECRETS) {
+            let ring = key_ring();
+
+            let found = ring.matching_name(&tag(secret), b"1700000000", b"{}");
+
+            assert_eq!(found, Some(name));
+        }
+    }
+
+    #[test]
+    fn no_secret_is_found_for_a_forgery() {
+        let ring = key_ring();
+
+        let forged = ring.matching_name(&tag(b"another"), b"1700000000", b"{}");
+        let changed = ring.matching_name(&tag(b"the first"), b"1700000000", b"{ }");
+
+        assert_eq!((forged, changed), (None, None));
+    }
+
+    #[test]
+    fn the_first_of_two_equal_secrets_is_named() {
+        let mut ring = key_ring();
+        ring.add("4".to_owned(), b"the second").unwrap();
+
+        let found = ring.matching_name(&tag(b"the second"), b"1700000000", b"{}");
+
+        assert_eq!(found, Some("2"));
     }
 }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use audience::webhooks::{
-    BounceType, Event, EventData, MailEvent, Verifier, VerifierBuilder, VerifyError,
+    BounceType, Event, EventData, MailEvent, VerifiedDelivery, Verifier, VerifierBuilder,
+    VerifyError,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
@@ -159,7 +160,7 @@ impl Delivery {
             Ok((event, genuine)) => Verdict {
                 status: 200,
                 secret: Some(genuine.secret_name().to_owned()),
-                age: Some(genuine.skew()),
+                age: Some(seconds_old(&genuine)),
                 event: Some(event_as_json(&event)),
                 ..Verdict::default()
             },
@@ -194,6 +195,16 @@ pub(crate) fn moment(seconds: i64) -> SystemTime {
         SystemTime::UNIX_EPOCH - distance
     } else {
         SystemTime::UNIX_EPOCH + distance
+    }
+}
+
+/// Returns how many seconds the delivery is behind the clock, negative if it is ahead.
+fn seconds_old(delivery: &VerifiedDelivery<'_>) -> i64 {
+    let seconds = i64::try_from(delivery.skew().as_secs()).unwrap_or(i64::MAX);
+    if delivery.is_early() {
+        -seconds
+    } else {
+        seconds
     }
 }
 

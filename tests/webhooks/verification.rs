@@ -208,15 +208,16 @@ fn during_a_rotation_either_secret_is_accepted_and_named() {
 
 #[test]
 fn a_verified_delivery_has_its_body_timestamp_and_skew() {
-    for (seconds, skew) in [(NOW - 7, 7), (NOW + 7, -7), (NOW, 0)] {
+    for (seconds, skew, is_early) in [(NOW - 7, 7, false), (NOW + 7, 7, true), (NOW, 0, false)] {
         let headers = signed_at(seconds, "not JSON");
         let verifier = verifier();
 
         let delivery = verifier.authenticate(&headers, b"not JSON").unwrap();
 
         assert_eq!(delivery.body(), b"not JSON");
-        assert_eq!(delivery.timestamp(), seconds);
-        assert_eq!(delivery.skew(), skew);
+        assert_eq!(delivery.timestamp().as_unix().unsigned_abs(), seconds);
+        assert_eq!(delivery.skew(), Duration::from_secs(skew));
+        assert_eq!(delivery.is_early(), is_early);
         assert_eq!(delivery.secret_name(), "main");
         assert!(!delivery.event_header_agrees());
         assert_eq!(delivery.event().unwrap_err().status(), 400);

@@ -1,7 +1,11 @@
-use super::body_change::{irreversible_change, possible_originals};
-use super::diagnosis::Diagnosis;
-use super::secret_form::other_forms;
-use crate::webhooks::delivery_headers::DeliveryHeaders;
+//! Searches for the secret and the body that the signature of a delivery matches.
+
+use std::iter;
+
+use super::spellings::json_spellings;
+use super::{BodyChange, Diagnosis, SecretForm};
+use crate::secret::trim;
+use crate::webhooks::headers::DeliveryHeaders;
 use crate::webhooks::signature::SigningKey;
 use crate::webhooks::verifier::Verifier;
 
@@ -128,6 +132,161 @@ pub(super) fn seconds_of_milliseconds(timestamp: u64) -> Option<u64> {
     (100_000_000_000..100_000_000_000_000)
         .contains(&timestamp)
         .then_some(timestamp / 1000)
+}
+
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
+/// Returns the possible original bodies, each with the change that turns it into `body`. Computed lazily.
+fn possible_originals(body: &[u8]) -> impl Iterator<Item = (BodyChange, Vec<u8>)> {
+    let text = str::from_utf8(body).unwrap_or_default();
+    let spellings = iter::once(text).flat_map(json_spellings);
+
+    iter::empty()
+        .chain(iter::once(body).flat_map(without_mark_or_newline))
+        .chain(iter::once(body).flat_map(with_mark_or_newline))
+        .chain(iter::once(body).flat_map(decoded))
+        .chain(iter::once(text).flat_map(other_line_endings))
+        .chain(spellings.map(|other| (BodyChange::Reserialized, other.into_bytes())))
+}
+
+fn without_mark_or_newline(body: &[u8]) -> impl Iterator<Item = (BodyChange, Vec<u8>)> {
+    let without_mark = body.strip_prefix(BYTE_ORDER_MARK);
+    let without_newline = [b"\r\n".as_slice(), b"\n"].map(|newline| body.strip_suffix(newline));
+
+    iter::once((BodyChange::MarkAdded, without_mark))
+        .chain(without_newline.map(|other| (BodyChange::NewlineAdded, other)))
+        .filter_map(|(change, other)| Some((change, other?.to_vec())))
+}
+
+fn with_mark_or_newline(body: &[u8]) -> impl Iterator<Item = (BodyChange, Vec<u8>)> {
+    [
+        (BodyChange::MarkRemoved, [BYTE_ORDER_MARK, body]),
+        (BodyChange::NewlineRemoved, [body, b"\r\n"]),
+        (BodyChange::NewlineRemoved, [body, b"\n"]),
+    ]
+    .into_iter()
+    .map(|(change, parts)| (change, parts.concat()))
+}
+
+fn decoded(body: &[u8]) -> impl Iterator<Item = (BodyChange, Vec<u8>)> {
+    let text = str::from_utf8(body).unwrap_or_default();
+    let latin1 = text.chars().map(|c| u8::try_from(c).ok()).collect();
+    let digits = body.iter().filter(|byte| !byte.is_ascii_whitespace());
+    let string = serde_json::from_str::<String>(text).ok();
+
+    [
+        (BodyChange::DecodedAsLatin1, latin1),
+        (BodyChange::Base64Encoded, decode_base64(digits)),
+        (BodyChange::QuotedAsString, string.map(String::into_bytes)),
+    ]
+    .into_iter()
+    .filter_map(|(change, other)| Some((change, other?)))
+}
+
+fn other_line_endings(text: &str) -> impl Iterator<Item = (BodyChange, Vec<u8>)> {
+    let unix = text.replace("\r\n", "\n");
+    [unix.replace('\n', "\r\n"), unix]
+        .into_iter()
+        .map(|other| (BodyChange::LineEndings, other.into_bytes()))
+}
+
+/// Returns a change that is visible in the body but cannot be undone.
+fn irreversible_change(body: &[u8]) -> Option<BodyChange> {
+    if body.is_empty() {
+        Some(BodyChange::Emptied)
+    } else if str::from_utf8(body).is_ok_and(|text| text.contains('\u{fffd}')) {
+        Some(BodyChange::DecodedLossily)
+    } else {
+        None
+    }
+}
+
+const PREFIX: &[u8] = b"whsec_";
+
+/// Returns the secret in every other form.
+fn other_forms(secret: &[u8]) -> impl Iterator<Item = (SecretForm, Vec<u8>)> {
+    let text = str::from_utf8(secret).unwrap_or_default();
+    let trimmed = trim(text).as_bytes();
+    let stripped = secret.strip_prefix(PREFIX);
+
+    [
+        (
+            SecretForm::Trimmed,
+            (trimmed.len() < text.len()).then(|| trimmed.to_vec()),
+        ),
+        (SecretForm::WithNewline, Some([secret, b"\n"].concat())),
+        (
+            SecretForm::HexDecoded,
+            hex::decode(trimmed).ok().filter(|bytes| !bytes.is_empty()),
+        ),
+        (SecretForm::HexEncoded, Some(hex::encode(secret).into())),
+        (SecretForm::Base64Decoded, decode_base64(trimmed)),
+        (SecretForm::Base64Encoded, Some(encode_base64(secret))),
+        (
+            SecretForm::Base64DecodedWithoutPrefix,
+            stripped.and_then(decode_base64),
+        ),
+        (SecretForm::WithoutPrefix, stripped.map(<[u8]>::to_vec)),
+        (SecretForm::WithPrefix, Some([PREFIX, secret].concat())),
+    ]
+    .into_iter()
+    .filter_map(|(form, secret)| Some((form, secret?)))
+}
+
+const BASE64_DIGITS: &[u8; 64] =
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// Decodes either alphabet, with or without padding.
+fn decode_base64<'a>(text: impl IntoIterator<Item = &'a u8>) -> Option<Vec<u8>> {
+    let mut decoded = Vec::new();
+    let (mut bits, mut held, mut digits) = (0_u32, 0, 0_usize);
+    let mut is_padded = false;
+    for byte in text {
+        let sextet = match byte {
+            b'=' => {
+                is_padded = true;
+                continue;
+            }
+            _ if is_padded => return None,
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' | b'-' => 62,
+            b'/' | b'_' => 63,
+            _ => return None,
+        };
+        bits = bits << 6 | u32::from(sextet);
+        held += 6;
+        digits += 1;
+        if held >= 8 {
+            held -= 8;
+            decoded.push(u8::try_from(bits >> held & 0xff).ok()?);
+        }
+    }
+    (digits > 0 && digits % 4 != 1).then_some(decoded)
+}
+
+pub(super) fn encode_base64(bytes: &[u8]) -> Vec<u8> {
+    let mut encoded = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let mut three = [0; 3];
+        three[..chunk.len()].copy_from_slice(chunk);
+        let [a, b, c] = three.map(usize::from);
+        let sextets = [
+            a >> 2,
+            (a << 4 | b >> 4) & 63,
+            (b << 2 | c >> 6) & 63,
+            c & 63,
+        ];
+        for (index, sextet) in sextets.into_iter().enumerate() {
+            encoded.push(if index <= chunk.len() {
+                BASE64_DIGITS[sextet]
+            } else {
+                b'='
+            });
+        }
+    }
+    encoded
 }
 
 #[cfg(test)]

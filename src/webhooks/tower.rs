@@ -1,0 +1,434 @@
+//! Verified events for every server that runs tower services: hyper, Lambda, poem, salvo, and axum (feature
+//! `tower`).
+//!
+//! [`VerifyLayer`] reads the request body itself, verifies it, and calls the inner service only for
+//! genuine deliveries. It reads up to the verifier's [limit](super::VerifierBuilder::body_limit),
+//! whatever `Content-Length` says. All other requests are refused with a status (see [`Rejection`]) and
+//! an empty body; the rejection is an extension of the response.
+//!
+//! The inner service receives an [`http::Request`] with the verified bytes as its body, a [`BytesBody`],
+//! and with the [`VerifiedEvent`] among its extensions. If a function from event to status is all you
+//! need, use [`VerifyLayer::handler`].
+//!
+//! Put no layer around it that changes the body, for example one that decompresses it.
+//!
+//! # Slow and hostile senders
+//!
+//! A body must arrive within [5 seconds](super::VerifierBuilder::body_timeout). The unverified bodies of
+//! all requests together may take [64 MiB](super::VerifierBuilder::body_memory) of memory. Limit the
+//! requests of each peer at the proxy in front.
+//!
+//! The server reads the headers: hyper limits their time only if you give it a timer (then 30 s, or its
+//! `header_read_timeout`).
+//!
+//! A concurrency limit inside the layer counts verified deliveries only, so strangers cannot use it up.
+//! A limit around the layer counts all requests.
+//!
+//! # What a handler should do
+//!
+//! The service waits 10 seconds for a response and delivers at least once: up to ten times over
+//! about five hours, until it receives a success (interface section 6.5). Pass the delivery to an `Inbox`
+//! (feature `inbox`): its `handle` runs your code once for each event, its `accept` stores the event for a
+//! worker. Both return what to respond.
+//!
+//! Without an inbox:
+//!
+//! 1. In one step, insert the event's `id`, and nothing else, into a table where it is unique. Respond with
+//!    200 if it was there and its work is done.
+//! 2. Store the event with it, and do the work elsewhere.
+//! 3. Respond immediately. A response other than 2xx asks for another attempt.
+//!
+//! # Servers
+//!
+//! `service` is `VerifyLayer::new(verifier).handler(hook)`, or the layer around a service of your own.
+//! These servers were tested with genuine, forged and oversized deliveries:
+//!
+//! | server | how |
+//! |---|---|
+//! | hyper 1 | `TowerToHyperService::new(service)` of hyper-util, as in `examples/webhook_hyper.rs` |
+//! | `lambda_http` 1.3 | `lambda_http::run(service)`, as in `examples/webhook_lambda.rs` |
+//! | axum 0.8 | `Router::route_layer(VerifyLayer::new(verifier))`, or `Router::route_service("/hook", service)` |
+//! | poem 3.1 | `Route::new().at("/hook", poem::post(service.compat()))` with poem's `TowerCompatExt` |
+//! | salvo 1.1 | `Router::with_path("hook").post(TowerServiceCompat::<ReqBody, _, _, _>::compat(service))` |
+//! | salvo 1.1, as a layer | `Router::hoop(layer.compat::<ReqBody>())` with `TowerLayerCompat`; its handlers expect another body, see [`BytesBody`] |
+//!
+//! # Example: a function for each event
+//!
+//! ```
+//! use audience::webhooks::tower::VerifyLayer;
+//! use audience::webhooks::{EventData, VerifiedEvent, Verifier};
+//! use http::StatusCode;
+//!
+//! async fn hook(event: VerifiedEvent) -> StatusCode {
+//!     if let EventData::Bounced(mail) = &event.data {
+//!         println!("{}: {} bounced", event.id, mail.email_id);
+//!     }
+//!     StatusCode::OK
+//! }
+//!
+//! let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+//! let service = VerifyLayer::new(verifier).handler(hook);
+//! # use tower::ServiceExt;
+//! # let refused = futures_util::FutureExt::now_or_never(
+//! #     service.oneshot(http::Request::new(audience::webhooks::tower::BytesBody::default())));
+//! # assert_eq!(refused.unwrap()?.status(), 400);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Example: a layer of an axum router
+//!
+//! For one route, the extractor of the feature `axum` is simpler. The layer verifies several routes, and
+//! their handlers can take the event and the body.
+//!
+//! ```
+//! use audience::webhooks::tower::VerifyLayer;
+//! use audience::webhooks::{VerifiedEvent, Verifier};
+//! use axum::{Extension, Router, routing::post};
+//!
+//! async fn hook(Extension(event): Extension<VerifiedEvent>) {
+//!     println!("received {}", event.id);
+//! }
+//!
+//! let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+//! let app: Router = Router::new()
+//!     .route("/hook", post(hook))
+//!     .route_layer(VerifyLayer::new(verifier));
+//! # Ok::<(), audience::ConfigError>(())
+//! ```
+//!
+//! # Example: a service of your own behind the layer
+//!
+//! ```
+//! use audience::webhooks::VerifiedEvent;
+//! use audience::webhooks::tower::BytesBody;
+//! use http::{Request, Response, StatusCode};
+//!
+//! async fn hook(mut request: Request<BytesBody>) -> Result<Response<String>, StatusCode> {
+//!     let delivery = request.extensions_mut().remove::<VerifiedEvent>();
+//!     let event = delivery.ok_or(StatusCode::INTERNAL_SERVER_ERROR)?.into_event();
+//!     Ok(Response::new(format!("received {}", event.id)))
+//! }
+//! ```
+//!
+//! # Example: log why a delivery was refused
+//!
+//! ```
+//! use audience::webhooks::tower::VerifyLayer;
+//! use audience::webhooks::{Rejection, VerifiedEvent, Verifier};
+//! use http::{Response, StatusCode};
+//! use tower::ServiceBuilder;
+//!
+//! fn log<B>(response: Response<B>) -> Response<B> {
+//!     if let Some(rejection) = response.extensions().get::<Rejection>() {
+//!         eprintln!("refused: {rejection}");
+//!     }
+//!     response
+//! }
+//!
+//! let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+//! let hook = VerifyLayer::new(verifier).handler(async |_: VerifiedEvent| StatusCode::OK);
+//! let service = ServiceBuilder::new().map_response(log).service(hook);
+//! # use tower::ServiceExt;
+//! # let request = http::Request::new(audience::webhooks::tower::BytesBody::default());
+//! # assert!(futures_util::FutureExt::now_or_never(service.oneshot(request)).is_some());
+//! # Ok::<(), audience::ConfigError>(())
+//! ```
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::receive::{Rejection, receive_http};
+use super::verified::VerifiedEvent;
+use super::verifier::Verifier;
+
+/// Puts a [`Verify`] around a service.
+///
+/// # Example: a function for each event
+///
+/// ```
+/// use audience::webhooks::tower::VerifyLayer;
+/// use audience::webhooks::{VerifiedEvent, Verifier};
+/// use http::StatusCode;
+///
+/// let layer = VerifyLayer::new(Verifier::new("6Jm0nFq2pXvZk4Tt")?);
+///
+/// let service = layer.handler(async |event: VerifiedEvent| {
+///     println!("received {}", event.id);
+///     StatusCode::OK
+/// });
+/// # let _ = service;
+/// # Ok::<(), audience::ConfigError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct VerifyLayer {
+    verifier: Verifier,
+}
+
+impl VerifyLayer {
+    /// Creates a layer that verifies requests with `verifier`.
+    #[must_use]
+    pub fn new(verifier: Verifier) -> Self {
+        Self { verifier }
+    }
+
+    /// Returns a service that verifies each request and calls `handle` with the event of the genuine
+    /// ones: an `async` function or closure from [`VerifiedEvent`] to
+    /// [`StatusCode`](http::StatusCode) or to the receipt of an inbox. The response has that status and an empty
+    /// body.
+    ///
+    /// Like every tower service, it takes requests of any path and method. Put it behind a router.
+    #[must_use]
+    pub fn handler<F>(self, handle: F) -> Handler<F> {
+        Handler {
+            handle,
+            verifier: self.verifier,
+        }
+    }
+}
+
+impl<S> Layer<S> for VerifyLayer {
+    type Service = Verify<S>;
+
+    fn layer(&self, inner: S) -> Verify<S> {
+        Verify::new(inner, self.verifier.clone())
+    }
+}
+
+/// A service that verifies each request and passes the genuine ones on to `S`.
+///
+/// `S` receives a request with the delivery's head, its verified bytes as a [`BytesBody`], and the
+/// [`VerifiedEvent`] among its extensions.
+///
+/// It is always ready. After a delivery is verified, it waits until `S` is ready, without a time limit.
+/// So strangers who send bodies slowly do not count against a concurrency limit inside.
+///
+/// # Example: around a service of your own
+///
+/// ```
+/// use std::convert::Infallible;
+/// use audience::webhooks::Verifier;
+/// use audience::webhooks::VerifiedEvent;
+/// use audience::webhooks::tower::{BytesBody, Verify};
+/// use http::{Request, Response};
+/// use tower::service_fn;
+///
+/// async fn hook(request: Request<BytesBody>) -> Result<Response<String>, Infallible> {
+///     let event = request.extensions().get::<VerifiedEvent>();
+///     Ok(Response::new(event.map(|event| event.id.to_string()).unwrap_or_default()))
+/// }
+///
+/// let service = Verify::new(service_fn(hook), Verifier::new("6Jm0nFq2pXvZk4Tt")?);
+/// # let _ = service;
+/// # Ok::<(), audience::ConfigError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Verify<S> {
+    inner: S,
+    verifier: Verifier,
+}
+
+impl<S> Verify<S> {
+    /// Creates a service that verifies requests with `verifier` and passes them on to `inner`.
+    #[must_use]
+    pub fn new(inner: S, verifier: Verifier) -> Self {
+        Self { inner, verifier }
+    }
+}
+
+impl<S, B, ResBody> Service<Request<B>> for Verify<S>
+where
+    S: Service<Request<BytesBody>, Response = Response<ResBody>> + Clone + Send + 'static,
+    S::Future: Send,
+    B: Body + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    ResBody: Default,
+{
+    type Response = Response<ResBody>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let Self {
+            mut inner,
+            verifier,
+        } = self.clone();
+        Box::pin(async move {
+            let (mut head, body) = request.into_parts();
+            let delivery = match receive_http(&verifier, &head.headers, body).await {
+                Ok(delivery) => delivery,
+                Err(rejection) => return Ok(refuse(rejection)),
+            };
+            let body = BytesBody::from(delivery.body().clone());
+            head.extensions.insert(delivery);
+
+            poll_fn(|context| inner.poll_ready(context)).await?;
+            inner.call(Request::from_parts(head, body)).await
+        })
+    }
+}
+
+/// Returns the status with an empty body. The rejection itself is an extension of the response.
+fn refuse<ResBody: Default>(rejection: Rejection) -> Response<ResBody> {
+    let mut response = Response::new(ResBody::default());
+    *response.status_mut() = rejection.status();
+    response.extensions_mut().insert(rejection);
+    response
+}
+
+/// A service that verifies each request and calls a function with the event of the genuine ones; see
+/// [`VerifyLayer::handler`](VerifyLayer::handler).
+#[derive(Clone)]
+pub struct Handler<F> {
+    handle: F,
+    verifier: Verifier,
+}
+
+impl<F, Fut, B> Service<Request<B>> for Handler<F>
+where
+    F: FnOnce(VerifiedEvent) -> Fut + Clone + Send + 'static,
+    Fut: Future<Output: IntoEmptyResponse> + Send,
+    B: Body + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    type Response = Response<BytesBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let Self { handle, verifier } = self.clone();
+        Box::pin(async move {
+            let (head, body) = request.into_parts();
+            let delivery = match receive_http(&verifier, &head.headers, body).await {
+                Ok(delivery) => delivery,
+                Err(rejection) => return Ok(refuse(rejection)),
+            };
+
+            Ok(handle(delivery).await.into_empty_response())
+        })
+    }
+}
+
+impl<F> fmt::Debug for Handler<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handler")
+            .field("verifier", &self.verifier)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the function of [`VerifyLayer::handler`](VerifyLayer::handler) may return: a [`StatusCode`], or
+/// the receipt of an inbox (feature `inbox`).
+pub trait IntoEmptyResponse {
+    /// Returns a response with an empty body.
+    fn into_empty_response(self) -> Response<BytesBody>;
+}
+
+impl IntoEmptyResponse for StatusCode {
+    fn into_empty_response(self) -> Response<BytesBody> {
+        let mut response = Response::new(BytesBody::default());
+        *response.status_mut() = self;
+        response
+    }
+}
+
+/// A body whose bytes are in memory: the body of a verified request.
+///
+/// Its default is the empty body. Most services need no more than the
+/// [`VerifiedEvent`], which has the same bytes.
+///
+/// # Example: a service that expects another type of body
+///
+/// `map_request` of tower's `ServiceBuilder` converts the body. For the handlers of salvo, it is
+/// `ReqBody::from(body.into_bytes())`.
+///
+/// ```
+/// use audience::webhooks::Verifier;
+/// use audience::webhooks::tower::{BytesBody, VerifyLayer};
+/// use http::Request;
+/// use tower::ServiceBuilder;
+///
+/// # let inner = tower::service_fn(async |_: Request<Vec<u8>>| Ok::<_, std::convert::Infallible>(http::Response::new(String::new())));
+/// let service = ServiceBuilder::new()
+///     .layer(VerifyLayer::new(Verifier::new("6Jm0nFq2pXvZk4Tt")?))
+///     .map_request(|request: Request<BytesBody>| request.map(|body| body.into_bytes().to_vec()))
+///     .service(inner);
+/// # let _ = service;
+/// # Ok::<(), audience::ConfigError>(())
+/// ```
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct BytesBody(Bytes);
+
+impl BytesBody {
+    /// Returns the bytes.
+    #[must_use]
+    pub fn into_bytes(self) -> Bytes {
+        self.0
+    }
+}
+
+impl Body for BytesBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let bytes = std::mem::take(&mut self.0);
+        let frame = (!bytes.is_empty()).then(|| Ok(Frame::data(bytes)));
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.len() as u64)
+    }
+}
+
+impl AsRef<[u8]> for BytesBody {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<Bytes> for BytesBody {
+    fn from(bytes: Bytes) -> Self {
+        Self(bytes)
+    }
+}
+
+impl From<BytesBody> for Bytes {
+    fn from(body: BytesBody) -> Self {
+        body.0
+    }
+}
+
+/// Prints the length only: a body contains addresses.
+impl fmt::Debug for BytesBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BytesBody")
+            .field("length", &self.0.len())
+            .finish()
+    }
+}
