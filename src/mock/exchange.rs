@@ -10,7 +10,7 @@ use super::journal::Journal;
 use super::recorded_request::RecordedRequest;
 use super::response::{Disconnect, MockResponse};
 use super::service::audience::Audience;
-use super::service::message::{Reply, Request};
+use super::service::refusal::Reply;
 
 /// Bytes that no HTTP client can read as a response.
 const GARBAGE: &[u8] = b"\x16\x03\x01 this is not HTTP\r\n\r\n";
@@ -46,7 +46,7 @@ impl Exchange {
                 | FaultKind::CloseAfter
                 | FaultKind::CloseMidBody
                 | FaultKind::CloseReset,
-            ) => audience.handle(&service_request(&request), now),
+            ) => audience.handle(&request, now),
         };
         request.status = kind
             .is_none_or(FaultKind::sends_status)
@@ -68,16 +68,6 @@ impl Exchange {
             status,
             reason,
         }
-    }
-}
-
-fn service_request(request: &RecordedRequest) -> Request<'_> {
-    Request {
-        method: &request.method,
-        path: &request.path,
-        query: request.query.as_deref(),
-        headers: &request.headers,
-        body: &request.body,
     }
 }
 

@@ -15,13 +15,14 @@ use super::delivery::post::Target;
 use super::delivery::{DeliveryAttempt, DeliveryFault, SigningClock};
 use super::faults::Fault;
 use super::recorded_request::RecordedRequest;
+use super::service::engagement::EngagementKind;
 use super::service::inbound_mail::InboundMailSeed;
 use super::service::mail_outcome::MailOutcome;
 use super::service::seed::Seed;
 use super::service::seed_contact::SeedContact;
+use super::service::seed_contact::StoredContact;
 use super::service::segment::SegmentKind;
 use super::service::sent_mail::SentMail;
-use super::service::stored_contact::StoredContact;
 use super::shared::Shared;
 use crate::Timestamp;
 #[cfg(feature = "client")]
@@ -254,37 +255,27 @@ impl MockServer {
             .with_audience(|audience| audience.report_spam(address.as_ref(), now));
     }
 
-    /// Records that a contact's mail was `delivered`, `bounced`, `complained`, `opened` or `clicked`, for the
-    /// engagement rules (interface section 2.8).
-    ///
-    /// # Panics
-    ///
-    /// Panics if `what` is not one of these five.
+    /// Records what happened to mail at an address, for the engagement rules (interface section 2.8).
     ///
     /// # Example: an opened mail
     ///
     /// ```
-    /// # use audience::mock::MockServer;
+    /// # use audience::mock::{EngagementKind, MockServer};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
     /// let server = MockServer::start().await;
-    /// server.record_engagement("ada@example.com", "opened", 1_700_000_000);
+    /// server.record_engagement("ada@example.com", EngagementKind::Opened, 1_700_000_000);
     /// # }
     /// ```
-    #[track_caller]
     pub fn record_engagement(
         &self,
         address: impl AsRef<str>,
-        what: impl AsRef<str>,
+        what: EngagementKind,
         at: impl Into<Timestamp>,
     ) {
-        let (address, what, at) = (address.as_ref(), what.as_ref(), at.into().as_unix());
-        let recorded = self
-            .shared
+        let (address, at) = (address.as_ref(), at.into().as_unix());
+        self.shared
             .with_audience(|audience| audience.record_engagement(address, what, at));
-        if let Err(problem) = recorded {
-            panic!("the engagement is invalid: {problem}");
-        }
     }
 
     /// Returns the newest 10,000 mails that `POST /emails` accepted, in the order they were sent.

@@ -300,18 +300,19 @@ pub use faults::Fault;
 pub use handled_request::HandledRequest;
 pub use mock_server::MockServer;
 pub use recorded_request::RecordedRequest;
+pub use service::contact::Reason;
+pub use service::dialect::UnknownChoice;
 pub use service::dialect::{
     BatchMessage, BatchRefusal, ConsentForm, Dialect, EndOfList, ErrorShape, JoinedMember,
     MissingName, OmittedMembers, OtherContentType, PropertyValues, ReasonAfterSubscribe,
     SegmentWithRules, SuccessStatus, UnknownMembers,
 };
+pub use service::engagement::EngagementKind;
 pub use service::inbound_mail::InboundMailSeed;
 pub use service::mail_outcome::MailOutcome;
-pub use service::reason::Reason;
 pub use service::seed_contact::SeedContact;
+pub use service::seed_contact::StoredContact;
 pub use service::segment::SegmentKind;
 pub use service::sent_mail::SentMail;
-pub use service::stored_contact::StoredContact;
-pub use service::unknown_choice::UnknownChoice;
 #[cfg(feature = "wiremock")]
 pub use wiremock::MockService;

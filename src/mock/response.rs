@@ -5,8 +5,8 @@ use std::fmt;
 use http::{HeaderName, HeaderValue};
 
 use super::service::dialect::ErrorShape;
-use super::service::message::Reply;
 use super::service::refusal::Refusal;
+use super::service::refusal::Reply;
 
 /// An HTTP response. A body is JSON unless the headers name another type.
 #[derive(Debug, Default)]

@@ -1,5 +1,6 @@
 //! The seeds that a mock starts with, and those that a running server gets.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,10 +10,9 @@ use serde_json::Value;
 use super::delivery::endpoints::Endpoints;
 use super::delivery::post::Target;
 use super::service::audience::Audience;
-use super::service::seed::{Seed, SeedEndpoint};
+use super::service::dialect::Settings;
+use super::service::seed::{Seed, SeedEndpoint, SeedSettings};
 use super::service::seed_contact::SeedContact;
-use super::service::seed_settings::SeedSettings;
-use super::service::settings::Settings;
 use super::shared::{ClockTarget, Shared};
 
 /// Some editors and shells begin a file with it.
@@ -145,13 +145,13 @@ fn apply_seed(
     Ok(())
 }
 
-fn targets(endpoints: Vec<SeedEndpoint>) -> Result<Vec<(String, Target)>, String> {
+fn targets(endpoints: BTreeMap<String, SeedEndpoint>) -> Result<Vec<(String, Target)>, String> {
     endpoints
         .into_iter()
-        .map(|endpoint| {
+        .map(|(name, endpoint)| {
             let target = Target::new(&endpoint.url, &endpoint.secret)
-                .map_err(|problem| format!("`endpoints.{}`: {problem}", endpoint.name))?;
-            Ok((endpoint.name, target))
+                .map_err(|problem| format!("`endpoints.{name}`: {problem}"))?;
+            Ok((name, target))
         })
         .collect()
 }

@@ -121,8 +121,8 @@ mod tests {
     use super::super::request_body::BodyReader;
     use super::super::request_handler::{BODY_LIMIT, TOTAL_BODY_LIMIT};
     use super::super::service::audience::Audience;
+    use super::super::service::dialect::Settings;
     use super::super::service::dialect::{Dialect, ErrorShape};
-    use super::super::service::settings::Settings;
     use super::super::shared::Shared;
     use super::super::state::InitialState;
     use super::*;

@@ -8,11 +8,11 @@ use ::wiremock::{Respond, ResponseTemplate};
 use super::builder::MockServerBuilder;
 use super::clock::MockClock;
 use super::mock_server::MockServer;
+use super::recorded_request::RecordedRequest;
 use super::service::audience::Audience;
-use super::service::message::Request;
 use super::service::seed_contact::SeedContact;
+use super::service::seed_contact::StoredContact;
 use super::service::sent_mail::SentMail;
-use super::service::stored_contact::StoredContact;
 
 /// The service as a [`wiremock::Respond`](Respond): mount it in a wiremock server, after your own mocks.
 ///
@@ -166,26 +166,27 @@ impl fmt::Debug for MockService {
 
 impl Respond for MockService {
     fn respond(&self, request: &::wiremock::Request) -> ResponseTemplate {
-        let headers: Vec<(String, String)> = request
-            .headers
-            .iter()
-            .map(|(name, value)| {
-                let value = String::from_utf8_lossy(value.as_bytes());
-                (name.as_str().to_owned(), value.into_owned())
-            })
-            .collect();
-        let request = Request {
-            method: request.method.as_str(),
-            path: request.url.path(),
-            query: request.url.query(),
-            headers: &headers,
-            body: &request.body,
+        let now = self.clock.now();
+        let headers = request.headers.iter();
+        let request = RecordedRequest {
+            method: request.method.as_str().to_owned(),
+            path: request.url.path().to_owned(),
+            query: request.url.query().map(str::to_owned),
+            headers: headers
+                .map(|(name, value)| {
+                    let value = String::from_utf8_lossy(value.as_bytes());
+                    (name.as_str().to_owned(), value.into_owned())
+                })
+                .collect(),
+            body: request.body.clone(),
+            status: None,
+            reason: None,
+            at: now,
         };
-        let now = self.clock.unix();
         let mut audience = self.lock();
-        let reply = audience.handle(&request, now);
+        let reply = audience.handle(&request, now.as_unix());
         // Events are not delivered here. Dropped, so that they do not pile up in a long test.
-        drop(audience.take_events());
+        audience.take_events();
         let response = ResponseTemplate::new(reply.status);
         if reply.body.is_empty() {
             return response;

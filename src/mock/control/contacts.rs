@@ -4,11 +4,11 @@ use serde::Serialize;
 
 use super::call::{Call, CallResult, no_content, ok};
 use super::filters::Filters;
-use crate::mock::service::audience_queries::{CONSENTS, ContactFilter};
+use crate::mock::service::audience::{CONSENTS, ContactFilter};
 use crate::mock::service::refusal::Refusal;
 use crate::mock::service::seed::Seed;
 use crate::mock::service::seed_contact::SeedContact;
-use crate::mock::service::stored_contact::StoredContact;
+use crate::mock::service::seed_contact::StoredContact;
 
 /// A list of contacts, or a page of it.
 #[derive(Serialize)]

@@ -1,8 +1,8 @@
 //! The query parameters of a list that choose among its items.
 
 use super::page_query::PageQuery;
-use crate::mock::service::percent::decode_parameter;
 use crate::mock::service::refusal::Refusal;
+use crate::mock::service::router::decode_parameter;
 
 /// The decoded values of the filters that a query names. An empty value counts as left out.
 #[derive(Debug, Default)]

@@ -13,6 +13,7 @@ use crate::mock::delivery::DeliveryFault;
 use crate::mock::delivery::event::NewEvent;
 use crate::mock::delivery::post::Target;
 use crate::mock::faults::Fault;
+use crate::mock::service::engagement::EngagementKind;
 use crate::mock::service::refusal::Refusal;
 
 pub(super) fn health(_call: &Call<'_>) -> CallResult {
@@ -52,12 +53,12 @@ pub(super) fn report_spam(call: &Call<'_>) -> CallResult {
 
 pub(super) fn record_engagement(call: &Call<'_>) -> CallResult {
     let EngagementBody { what, at } = call.json()?;
+    let what = EngagementKind::parse(&what).map_err(Refusal::invalid)?;
     let at = at.unwrap_or_else(|| call.shared.clock.unix());
     call.shared
         .lock()
         .audience
-        .record_engagement(call.parameter, &what, at)
-        .map_err(Refusal::invalid)?;
+        .record_engagement(call.parameter, what, at);
     Ok(no_content())
 }
 

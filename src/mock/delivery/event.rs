@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::mock::service::inbound_mail::authentication_results;
-use crate::mock::service::mail::{Mail, typical_detail};
-use crate::mock::service::message::OutgoingEvent;
+use crate::mock::service::refusal::OutgoingEvent;
+use crate::mock::service::sent_mail::{Mail, typical_detail};
 use crate::webhooks::EventType;
 
 /// An event to send. Only the type is required.

@@ -4,23 +4,21 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::audience_state::AudienceState;
-use super::engagement::Engagement;
+use super::contact::{Contact, Reason};
+use super::dialect::Settings;
+use super::engagement::EngagementKind;
 use super::inbound_mail::InboundMailSeed;
-use super::key::{KeyKind, Keys};
+use super::listing::contains_text;
 use super::mail_outcome::MailOutcome;
-use super::message::{OutgoingEvent, Reply, Request};
-use super::refusal::Refusal;
-use super::router::{Operation, Route};
+use super::refusal::{OutgoingEvent, Refusal, Reply};
+use super::router::{KeyKind, Keys, Operation, Route};
 use super::seed::Seed;
-use super::seed_contact::SeedContact;
-use super::segment::{Segment, SegmentKind};
-use super::sent_mail::SentMail;
-use super::settings::Settings;
-use super::stored_contact::StoredContact;
-use super::{
-    batch, consent, contacts, content_type, emails, inbound_mail, listing, mail_events, seeding,
-};
+use super::seed_contact::{SeedContact, StoredContact};
+use super::segment::{Segment, SegmentKind, SegmentView};
+use super::sent_mail::{MailView, SentMail};
+use super::state::AudienceState;
+use super::{consent, contacts, emails, inbound_mail, listing, router, seeding};
+use crate::mock::recorded_request::RecordedRequest;
 
 /// One audience of the service.
 ///
@@ -45,7 +43,7 @@ impl Audience {
     }
 
     /// Handles a request that arrives at `now`, in Unix seconds. Every request gets a reply, however malformed.
-    pub(crate) fn handle(&mut self, request: &Request<'_>, now: i64) -> Reply {
+    pub(crate) fn handle(&mut self, request: &RecordedRequest, now: i64) -> Reply {
         self.deliver_delayed(now);
         self.dispatch(request, now)
             .unwrap_or_else(|refusal| refusal.reply(self.state.dialect().error_shape))
@@ -79,19 +77,8 @@ impl Audience {
     }
 
     /// Records an engagement of an address at `at`, in Unix seconds.
-    ///
-    /// # Errors
-    ///
-    /// Fails if `what` is not a known engagement. The message lists the known ones.
-    pub(crate) fn record_engagement(
-        &mut self,
-        address: &str,
-        what: &str,
-        at: i64,
-    ) -> Result<(), String> {
-        let what = Engagement::parse(what)?;
+    pub(crate) fn record_engagement(&mut self, address: &str, what: EngagementKind, at: i64) {
         self.state.record_engagement(address, what, at);
-        Ok(())
     }
 
     /// Records what an event says about its recipient: an engagement, or a spam report.
@@ -113,12 +100,12 @@ impl Audience {
         outcome: &MailOutcome,
         now: i64,
     ) -> Result<(), Refusal> {
-        mail_events::apply_outcome(&mut self.state, email_id, outcome, now)
+        emails::apply_outcome(&mut self.state, email_id, outcome, now)
     }
 
     /// Delivers the delayed mail that is due by `now`.
     pub(crate) fn deliver_delayed(&mut self, now: i64) {
-        mail_events::deliver_delayed(&mut self.state, now);
+        emails::deliver_delayed(&mut self.state, now);
     }
 
     /// Returns when the next delayed mail is due.
@@ -214,9 +201,9 @@ impl Audience {
     ///
     /// Checks in this order, which is the mock's choice: the key (401), the path (404), the kind of the key (403),
     /// the encoding of the path (422), the method (404), the content type. The operation comes last.
-    fn dispatch(&mut self, request: &Request<'_>, now: i64) -> Result<Reply, Refusal> {
-        let key = self.keys.authenticate(request.headers)?;
-        let route = Route::parse(request.path);
+    fn dispatch(&mut self, request: &RecordedRequest, now: i64) -> Result<Reply, Refusal> {
+        let key = self.keys.authenticate(&request.headers)?;
+        let route = Route::parse(&request.path);
         let requires_full_key = match &route {
             Ok(route) => route.requires_full_key(),
             Err(refusal) => refusal.status != 404,
@@ -225,16 +212,22 @@ impl Audience {
             return Err(Refusal::key_not_permitted());
         }
 
-        let operation = route?.operation(request.method)?;
+        let operation = route?.operation(&request.method)?;
         if operation.has_body() {
-            content_type::check(request, self.state.dialect().other_content_type)?;
+            router::check_content_type(
+                &request.headers,
+                &request.body,
+                self.state.dialect().other_content_type,
+            )?;
         }
-        let (state, body) = (&mut self.state, request.body);
+        let (state, body) = (&mut self.state, &*request.body);
         match operation {
             Operation::Create => contacts::create(state, body, now),
-            Operation::CreateBatch => batch::create_batch(state, body, now),
+            Operation::CreateBatch => contacts::create_batch(state, body, now),
             Operation::Retrieve(address) => contacts::retrieve(state, &address),
-            Operation::List => listing::list(state, request.query.unwrap_or_default(), now),
+            Operation::List => {
+                listing::list(state, request.query.as_deref().unwrap_or_default(), now)
+            }
             Operation::Unsubscribe(address) => consent::unsubscribe(state, &address, body),
             Operation::Subscribe(address) => consent::subscribe(state, &address, body),
             Operation::Merge(address) => contacts::merge(state, &address, body),
@@ -251,6 +244,86 @@ impl fmt::Debug for Audience {
             .field("ceiling", &self.ceiling())
             .field("dialect", &self.state.dialect())
             .finish_non_exhaustive()
+    }
+}
+
+/// The values of [`ContactFilter::consent`].
+pub(in crate::mock) const CONSENTS: [&str; 4] =
+    ["subscribed", "unsubscribed", "complaint", "suppressed"];
+
+/// Which contacts to show. A filter that is left out matches all.
+#[derive(Debug, Default)]
+pub(in crate::mock) struct ContactFilter<'a> {
+    /// A text in the address or a name, in any case.
+    pub(in crate::mock) text: Option<&'a str>,
+    /// One of [`CONSENTS`].
+    pub(in crate::mock) consent: Option<&'a str>,
+    pub(in crate::mock) segment_id: Option<&'a str>,
+}
+
+impl Audience {
+    /// Returns at most `limit` contacts that match, newest first, starting after the one with the id `after`.
+    ///
+    /// # Errors
+    ///
+    /// 404 `not_found` if there is no such segment. 422 `validation_error` if no contact has the id `after`.
+    pub(crate) fn matching_contacts(
+        &self,
+        filter: &ContactFilter<'_>,
+        after: Option<&str>,
+        limit: usize,
+        now: i64,
+    ) -> Result<Vec<StoredContact>, Refusal> {
+        let state = &self.state;
+        let contacts = state.contacts().newest_first(after).ok_or_else(|| {
+            Refusal::invalid("`after` is not the id of a contact; use the `next` of a page")
+        })?;
+        let text = filter.text.map(str::to_lowercase);
+        let segment = filter.segment_id.map(|id| state.segment(id)).transpose()?;
+        let has_consent = |contact: &Contact| match filter.consent {
+            Some("subscribed") => !contact.unsubscribed,
+            Some("unsubscribed") => contact.unsubscribed,
+            Some("complaint") => contact.reason == Reason::Complaint,
+            Some("suppressed") => state.is_suppressed(&contact.email),
+            _ => true,
+        };
+        let matching = contacts.filter(|contact| {
+            has_consent(contact)
+                && text
+                    .as_ref()
+                    .is_none_or(|text| contains_text(contact, text))
+                && segment.is_none_or(|segment| segment.contains(contact, state.engagements(), now))
+        });
+        Ok(matching
+            .take(limit)
+            .map(|contact| StoredContact::new(contact, state))
+            .collect())
+    }
+
+    /// Returns the name and the default answer of each topic, in the order of the names.
+    pub(crate) fn topics(&self) -> impl Iterator<Item = (&str, bool)> {
+        let topics = self.state.topics().iter();
+        topics.map(|(name, default)| (name.as_str(), *default))
+    }
+
+    /// Returns the segments, in the order of their ids.
+    pub(crate) fn segments(&self) -> Vec<SegmentView> {
+        self.state.segment_views()
+    }
+
+    /// Returns at most `limit` mails that contain a text, the newest first.
+    pub(crate) fn newest_mail(&self, text: &str, limit: usize) -> Vec<MailView> {
+        self.state.mails().newest(text, limit)
+    }
+
+    /// Returns how many mails are kept.
+    pub(crate) fn mail_count(&self) -> usize {
+        self.state.mails().len()
+    }
+
+    /// Returns the name of the header that holds the bare key. `None` means `Authorization: Bearer <key>`.
+    pub(crate) fn key_header(&self) -> Option<&str> {
+        self.keys.header.as_deref()
     }
 }
 
@@ -305,21 +378,6 @@ mod tests {
         assert_eq!(
             status_and_slug(&service.send("full", "PURGE", "/contacts/ada@x.io", b"")),
             (404, "not_found")
-        );
-    }
-
-    #[test]
-    fn the_error_for_an_unknown_engagement_lists_the_known_ones() {
-        let mut service = Service::new();
-
-        let error = service
-            .audience
-            .record_engagement("ada@x.io", "read", 0)
-            .unwrap_err();
-
-        assert_eq!(
-            error,
-            "`read` is not a known engagement; known engagements: `delivered`, `bounced`, `complained`, `opened`, `clicked`"
         );
     }
 }

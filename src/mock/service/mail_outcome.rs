@@ -1,5 +1,7 @@
 //! What can happen to a mail after it was sent, and in which order.
 
+use super::address::quoted_list;
+
 /// What happens to a sent mail at one of its recipients.
 ///
 /// Give it to [`MockServer::mail_outcome`](crate::mock::MockServer::mail_outcome). A mail is sent, and then delivered,
@@ -152,7 +154,7 @@ impl OutcomeKind {
             Some((kind, _)) => Ok(kind),
             None => {
                 let known = Self::EVENT_TYPES.map(|(_, known)| known);
-                let known = super::json::quoted_list(&known);
+                let known = quoted_list(&known);
                 Err(format!("`type` must be one of {known}, not {event_type:?}"))
             }
         }
@@ -201,7 +203,7 @@ impl MailState {
             let possible = if possible.is_empty() {
                 "nothing more can happen to it".to_owned()
             } else {
-                format!("possible now: {}", super::json::quoted_list(&possible))
+                format!("possible now: {}", quoted_list(&possible))
             };
             format!(
                 "`{}` is not possible because the mail {}; {possible}. Mail to `pending@…` waits for its outcome",

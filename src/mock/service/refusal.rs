@@ -1,12 +1,12 @@
-//! The refusals of section 7, and the response body that states one.
+//! What the state machine returns: a reply, a refusal of section 7, an event to deliver.
 
 use std::borrow::Cow;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::address::printable;
 use super::dialect::{BatchRefusal, ErrorShape};
-use super::message::Reply;
-use super::printable::printable;
 
 /// A refused request, or a refused entry of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,6 +116,40 @@ impl Refusal {
             ErrorShape::Name => json!({"name": code, "message": message}),
         }
     }
+}
+
+/// The response to a request. The body is JSON.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) body: Vec<u8>,
+    /// The message of the refusal. `None` if the request was not refused.
+    pub(crate) reason: Option<String>,
+}
+
+impl Reply {
+    /// Creates a reply with `body` serialized as JSON.
+    pub(super) fn json(status: u16, body: &impl Serialize) -> Self {
+        Self {
+            status,
+            body: serde_json::to_vec(body)
+                .expect("strings, numbers and maps with string keys always serialize to JSON"),
+            reason: None,
+        }
+    }
+}
+
+/// An event for the webhook endpoints (section 6).
+///
+/// Its id is set by the code that delivers it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct OutgoingEvent {
+    /// The event type, such as `email.sent` (section 6.1).
+    pub(crate) event_type: String,
+    /// The `data` member of the envelope (section 6.3).
+    pub(crate) data: Value,
+    /// When it happened, in Unix seconds: the `created_at` member of the envelope.
+    pub(crate) at: i64,
 }
 
 #[cfg(test)]

@@ -3,40 +3,65 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use super::address::AddressKey;
-use super::json::{self, Members, must_be};
-use super::printable::printable;
-use super::reason::Reason;
+use super::address::normalized;
+use super::bodies::{Object, UniqueMembers, parse, present};
+use super::contact::Reason;
+use super::dialect::{Dialect, Settings, UnknownChoice};
+use super::engagement::EngagementKind;
+use super::router::Keys;
 use super::seed_contact::SeedContact;
-use super::seed_settings::SeedSettings;
 use super::segment::SegmentKind;
 
 /// A parsed seed. Whether its contacts are valid is checked when it is applied: that depends on the audience.
 #[derive(Clone, Default)]
-pub(crate) struct Seed {
-    /// The keys and the dialect.
-    pub(crate) settings: SeedSettings,
+pub(in crate::mock) struct Seed {
+    pub(in crate::mock) settings: SeedSettings,
     /// The time that the clock is set to, in Unix seconds.
-    pub(crate) clock: Option<i64>,
+    pub(in crate::mock) clock: Option<i64>,
     /// The new ceiling: `Some(None)` removes it.
     pub(super) ceiling: Option<Option<u64>>,
     /// The name and the default answer of each topic.
-    pub(super) topics: Vec<(String, bool)>,
+    pub(super) topics: BTreeMap<String, bool>,
     /// The id of each segment, and its contacts or its rule.
-    pub(super) segments: Vec<(String, SegmentKind)>,
-    pub(crate) endpoints: Vec<SeedEndpoint>,
+    pub(super) segments: BTreeMap<String, SegmentKind>,
+    pub(in crate::mock) endpoints: BTreeMap<String, SeedEndpoint>,
     /// In the order of the list: newest first.
     pub(super) contacts: Vec<SeedContact>,
 }
 
 /// A webhook endpoint of a seed. Its URL and its secret are not checked yet.
-#[derive(Clone)]
-pub(crate) struct SeedEndpoint {
-    pub(crate) name: String,
-    pub(crate) url: String,
-    pub(crate) secret: String,
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::mock) struct SeedEndpoint {
+    pub(in crate::mock) url: String,
+    pub(in crate::mock) secret: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SeedMembers {
+    #[serde(default, deserialize_with = "present")]
+    clock: Option<i64>,
+    #[serde(default, deserialize_with = "ceiling")]
+    ceiling: Option<Option<u64>>,
+    #[serde(default)]
+    topics: UniqueMembers<bool>,
+    #[serde(default)]
+    segments: UniqueMembers<SeedSegment>,
+    #[serde(default)]
+    endpoints: UniqueMembers<Object<SeedEndpoint>>,
+    #[serde(default)]
+    contacts: Vec<Object<ContactMembers>>,
+    keys: Option<Object<SeedKeys>>,
+    #[serde(default, deserialize_with = "choices")]
+    dialect: BTreeMap<String, String>,
+    /// An editor completes and checks a file by this.
+    #[serde(rename = "$schema", default, deserialize_with = "present")]
+    _schema: Option<String>,
 }
 
 impl Seed {
@@ -44,57 +69,46 @@ impl Seed {
     ///
     /// # Errors
     ///
-    /// Fails if the text is not JSON, has a member twice, or is not a seed. The message names the member.
-    pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
-        Self::from_value(&json::parse(text)?)
+    /// Fails if the text is not JSON, or if a member is unknown, given twice or of a wrong type. The message names it.
+    pub(in crate::mock) fn parse(text: &[u8]) -> Result<Self, String> {
+        let seed: SeedMembers = parse(text, "a seed")?;
+        let keys = seed.keys.map(|keys| keys.0).unwrap_or_default();
+        let contacts = seed.contacts.into_iter().enumerate();
+        let contacts = contacts.map(|(index, contact)| {
+            let missing = || format!("`contacts[{index}].email` is missing");
+            let email = contact.0.email.clone().ok_or_else(missing)?;
+            Ok(contact.0.into_contact(email))
+        });
+        let endpoints = seed.endpoints.0.into_iter();
+        Ok(Self {
+            settings: SeedSettings {
+                full_key: keys.full,
+                sending_key: keys.sending,
+                choices: seed.dialect.into_iter().collect(),
+            },
+            clock: seed.clock,
+            ceiling: seed.ceiling,
+            topics: seed.topics.0,
+            segments: seed
+                .segments
+                .0
+                .into_iter()
+                .map(|(id, kind)| (id, kind.0))
+                .collect(),
+            endpoints: endpoints
+                .map(|(name, endpoint)| (name, endpoint.0))
+                .collect(),
+            contacts: contacts.collect::<Result<_, String>>()?,
+        })
     }
 
     /// Reads a seed from JSON.
     ///
     /// # Errors
     ///
-    /// Fails if a member is unknown or has a wrong type. The message names it.
-    pub(crate) fn from_value(value: &Value) -> Result<Self, String> {
-        let members = Members::new(value, "a seed", "")?;
-        members.reject_unknown(&[
-            "clock",
-            "ceiling",
-            "topics",
-            "segments",
-            "endpoints",
-            "contacts",
-            "keys",
-            "dialect",
-            "$schema",
-        ])?;
-        // An editor completes and checks a file by this.
-        members.optional_text("$schema")?;
-        let contacts = match members.optional("contacts") {
-            None => &Vec::new(),
-            Some(Value::Array(contacts)) => contacts,
-            Some(other) => return Err(must_be("contacts", "an array", other)),
-        };
-        Ok(Self {
-            settings: SeedSettings::parse(&members)?,
-            clock: members.optional("clock").map(clock).transpose()?,
-            ceiling: members.optional("ceiling").map(ceiling).transpose()?,
-            topics: map(&members, "topics", "", boolean)?.into_iter().collect(),
-            segments: map(&members, "segments", "", segment)?
-                .into_iter()
-                .collect(),
-            endpoints: map(&members, "endpoints", "", endpoint)?
-                .into_iter()
-                .map(|(name, (url, secret))| SeedEndpoint { name, url, secret })
-                .collect(),
-            contacts: contacts
-                .iter()
-                .enumerate()
-                .map(|(index, contact)| {
-                    let path = format!("contacts[{index}]");
-                    parse_contact(contact, &format!("`{path}`"), &format!("{path}."))
-                })
-                .collect::<Result<_, _>>()?,
-        })
+    /// The same as [`parse`](Self::parse).
+    pub(in crate::mock) fn from_value(value: &Value) -> Result<Self, String> {
+        Self::parse(value.to_string().as_bytes())
     }
 }
 
@@ -110,6 +124,113 @@ impl fmt::Debug for Seed {
     }
 }
 
+/// `null` means no ceiling, which differs from no member.
+fn ceiling<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u64>>, D::Error> {
+    let problem = "must be a number of contacts or `null`";
+    let ceiling = Option::<u64>::deserialize(deserializer);
+    ceiling.map(Some).map_err(|_| D::Error::custom(problem))
+}
+
+/// A segment: `{"contacts": […]}` or `{"rule": {…}}`. The rule is parsed when it is applied.
+struct SeedSegment(SegmentKind);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SegmentMembers {
+    #[serde(default, deserialize_with = "addresses")]
+    contacts: Option<Vec<String>>,
+    rule: Option<Value>,
+}
+
+impl<'de> Deserialize<'de> for SeedSegment {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Object(members) = Object::<SegmentMembers>::deserialize(deserializer)?;
+        match (members.contacts, members.rule) {
+            (None, Some(rule)) => Ok(Self(SegmentKind::Rule(rule))),
+            (Some(contacts), None) => Ok(Self(SegmentKind::Contacts(contacts))),
+            _ => Err(D::Error::custom("needs either `contacts` or a `rule`")),
+        }
+    }
+}
+
+fn addresses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
+    let problem = "must be an array of addresses";
+    // As a `Value` first, so that the message names the array and not one of its elements.
+    let addresses = serde_json::from_value(Value::deserialize(deserializer)?);
+    addresses.map(Some).map_err(|_| D::Error::custom(problem))
+}
+
+/// A contact in the full form (section 2.1), with what only the mock knows.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ContactMembers {
+    #[serde(default, deserialize_with = "present")]
+    id: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    email: Option<String>,
+    /// Some dialects show a missing name as `null`.
+    first_name: Option<String>,
+    last_name: Option<String>,
+    #[serde(default)]
+    properties: UniqueMembers<Value>,
+    #[serde(default, deserialize_with = "present")]
+    unsubscribed: Option<bool>,
+    #[serde(default, deserialize_with = "reason")]
+    unsubscribe_reason: Reason,
+    #[serde(default, deserialize_with = "present")]
+    created_at: Option<i64>,
+    #[serde(default)]
+    topics: UniqueMembers<bool>,
+    #[serde(default, deserialize_with = "present")]
+    answers: Option<UniqueMembers<bool>>,
+    #[serde(default, deserialize_with = "engagement")]
+    engagement: BTreeMap<EngagementKind, i64>,
+    #[serde(default, deserialize_with = "present")]
+    suppressed: Option<bool>,
+}
+
+impl ContactMembers {
+    /// Without `answers`, every member of `topics` is an answer.
+    fn into_contact(self, email: String) -> SeedContact {
+        let reason = self.unsubscribe_reason;
+        let (answers, shown_topics) = match self.answers {
+            Some(answers) => (answers.0, self.topics.0),
+            None => (self.topics.0, BTreeMap::new()),
+        };
+        SeedContact {
+            id: self.id,
+            email,
+            first_name: self.first_name.unwrap_or_default(),
+            last_name: self.last_name.unwrap_or_default(),
+            properties: self.properties.0.into_iter().collect::<Map<_, _>>(),
+            unsubscribed: self.unsubscribed.unwrap_or(reason != Reason::None),
+            reason,
+            created_at: self.created_at,
+            answers,
+            shown_topics,
+            engagement: self.engagement,
+            suppressed: self.suppressed,
+        }
+    }
+}
+
+fn reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Reason, D::Error> {
+    let problem = "must be `manual`, `preferences`, `complaint` or an empty string";
+    let value = String::deserialize(deserializer)?;
+    Reason::from_value(&value).ok_or_else(|| D::Error::custom(problem))
+}
+
+fn engagement<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<EngagementKind, i64>, D::Error> {
+    let UniqueMembers(times) = UniqueMembers::<i64>::deserialize(deserializer)?;
+    let times = times.into_iter();
+    times
+        .map(|(name, at)| Ok((EngagementKind::parse(&name)?, at)))
+        .collect::<Result<_, String>>()
+        .map_err(D::Error::custom)
+}
+
 impl SeedContact {
     /// Parses the text of the contact with an address, which the text can leave out.
     ///
@@ -117,164 +238,117 @@ impl SeedContact {
     ///
     /// Fails if the text is not JSON, has another address, or has a member that is unknown or of a wrong type. The
     /// message names the member.
-    pub(crate) fn parse(text: &[u8], address: &str) -> Result<Self, String> {
-        let mut value = json::parse(text)?;
-        if let Value::Object(members) = &mut value {
-            members
-                .entry("email")
-                .or_insert_with(|| address.to_owned().into());
+    pub(in crate::mock) fn parse(text: &[u8], address: &str) -> Result<Self, String> {
+        let members: ContactMembers = parse(text, "a contact")?;
+        let email = match &members.email {
+            Some(email) if normalized(email) != normalized(address) => {
+                return Err("`email` must be the address in the path, or be left out".to_owned());
+            }
+            Some(email) => email.clone(),
+            None => address.to_owned(),
+        };
+        Ok(members.into_contact(email))
+    }
+}
+
+/// The part of a seed that only the start of a mock can choose: the keys and the dialect. What the seed does not name is
+/// `None` or missing.
+#[derive(Clone, Default)]
+pub(in crate::mock) struct SeedSettings {
+    full_key: Option<String>,
+    sending_key: Option<String>,
+    /// The name of each field and of its choice. Both are known.
+    choices: Vec<(String, String)>,
+}
+
+impl SeedSettings {
+    /// Returns these settings, completed with those of the seed before this one.
+    #[must_use]
+    pub(in crate::mock) fn or(&self, before: Self) -> Self {
+        let mut choices = before.choices;
+        choices.extend_from_slice(&self.choices);
+        Self {
+            full_key: self.full_key.clone().or(before.full_key),
+            sending_key: self.sending_key.clone().or(before.sending_key),
+            choices,
         }
-        let contact = parse_contact(&value, "a contact", "")?;
-        if AddressKey::new(&contact.email) != AddressKey::new(address) {
-            return Err("`email` must be the address in the path, or be left out".to_owned());
-        }
-        Ok(contact)
+    }
+
+    /// Makes the settings that nobody made: the builder was told about the others.
+    pub(in crate::mock) fn complete(self, settings: &mut Settings) {
+        let dialect = self.applied_to(Dialect::default());
+        settings.dialect.get_or_insert(dialect);
+        settings.full_key = settings.full_key.take().or(self.full_key);
+        settings.sending_key = settings.sending_key.take().or(self.sending_key);
+    }
+
+    /// Checks that these are the settings that a mock was started with.
+    ///
+    /// # Errors
+    ///
+    /// Fails if one of them differs. The message names the member, but no key.
+    pub(super) fn check(&self, keys: &Keys, dialect: Dialect) -> Result<(), String> {
+        let differs =
+            |key: &Option<String>, actual: &str| key.as_deref().is_some_and(|key| key != actual);
+        let member = if differs(&self.full_key, &keys.full) {
+            "keys.full"
+        } else if differs(&self.sending_key, &keys.sending) {
+            "keys.sending"
+        } else if self.applied_to(dialect) != dialect {
+            "dialect"
+        } else {
+            return Ok(());
+        };
+        Err(format!(
+            "`{member}` is not what the mock was started with; start the mock with this seed, or leave it out"
+        ))
+    }
+
+    fn applied_to(&self, dialect: Dialect) -> Dialect {
+        self.choices
+            .iter()
+            .fold(dialect, |dialect, (name, choice)| {
+                dialect.choose(name, choice).unwrap_or(dialect)
+            })
     }
 }
 
-/// Parses a contact in the full form (section 2.1). Messages call it `what`, and put `prefix` before its members.
-///
-/// Without `answers`, every member of `topics` is an answer.
-fn parse_contact(value: &Value, what: &str, prefix: &str) -> Result<SeedContact, String> {
-    let members = Members::new(value, what, prefix)?;
-    members.reject_unknown(CONTACT_MEMBERS)?;
-    let reason = reason(&members)?;
-    let topics = map(&members, "topics", prefix, boolean)?;
-    let (answers, shown_topics) = match members.optional("answers") {
-        Some(_) => (map(&members, "answers", prefix, boolean)?, topics),
-        None => (topics, BTreeMap::new()),
-    };
-    let flag = |name: &str| match members.optional(name) {
-        None => Ok(None),
-        Some(found) => boolean(found, &format!("{prefix}{name}")).map(Some),
-    };
-    let created_at = members.optional("created_at");
-    Ok(SeedContact {
-        id: members.optional_text("id")?.map(str::to_owned),
-        email: members.required_text("email")?.to_owned(),
-        first_name: name(&members, "first_name")?,
-        last_name: name(&members, "last_name")?,
-        properties: match members.optional("properties") {
-            None => Map::new(),
-            Some(Value::Object(properties)) => properties.clone(),
-            Some(other) => return Err(members.must_be("properties", "a JSON object", other)),
-        },
-        unsubscribed: flag("unsubscribed")?.unwrap_or(reason != Reason::None),
-        reason,
-        created_at: created_at
-            .map(|found| seconds(found, &format!("{prefix}created_at")))
-            .transpose()?,
-        answers,
-        shown_topics,
-        engagement: map(&members, "engagement", prefix, seconds)?,
-        suppressed: flag("suppressed")?,
-    })
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SeedKeys {
+    #[serde(default, deserialize_with = "key")]
+    full: Option<String>,
+    #[serde(default, deserialize_with = "key")]
+    sending: Option<String>,
 }
 
-const CONTACT_MEMBERS: &[&str] = &[
-    "id",
-    "email",
-    "first_name",
-    "last_name",
-    "properties",
-    "unsubscribed",
-    "unsubscribe_reason",
-    "created_at",
-    "topics",
-    "answers",
-    "engagement",
-    "suppressed",
-];
-
-/// Returns a name. Some dialects show a missing one as `null`.
-fn name(members: &Members<'_>, name: &str) -> Result<String, String> {
-    if members.optional(name) == Some(&Value::Null) {
-        return Ok(String::new());
-    }
-    Ok(members.optional_text(name)?.unwrap_or_default().to_owned())
-}
-
-fn reason(members: &Members<'_>) -> Result<Reason, String> {
-    let value = members
-        .optional_text("unsubscribe_reason")?
-        .unwrap_or_default();
-    Reason::from_value(value).ok_or_else(|| {
-        let known = "`manual`, `preferences`, `complaint` or an empty string";
-        members.must_be("unsubscribe_reason", known, &value.into())
-    })
-}
-
-/// Returns the members of an object, each parsed by `parse`, which gets the path of the member. A missing object is
-/// empty.
-fn map<T>(
-    members: &Members<'_>,
-    name: &str,
-    prefix: &str,
-    parse: impl Fn(&Value, &str) -> Result<T, String>,
-) -> Result<BTreeMap<String, T>, String> {
-    let object = match members.optional(name) {
-        None => return Ok(BTreeMap::new()),
-        Some(Value::Object(object)) => object,
-        Some(other) => return Err(members.must_be(name, "a JSON object", other)),
-    };
-    object
-        .iter()
-        .map(|(key, value)| {
-            let path = format!("{prefix}{name}.{}", printable(key));
-            Ok((key.clone(), parse(value, &path)?))
-        })
-        .collect()
-}
-
-fn boolean(value: &Value, path: &str) -> Result<bool, String> {
-    value
-        .as_bool()
-        .ok_or_else(|| must_be(path, "`true` or `false`", value))
-}
-
-fn seconds(value: &Value, path: &str) -> Result<i64, String> {
-    value
-        .as_i64()
-        .ok_or_else(|| must_be(path, "whole Unix seconds", value))
-}
-
-fn clock(value: &Value) -> Result<i64, String> {
-    seconds(value, "clock")
-}
-
-fn ceiling(value: &Value) -> Result<Option<u64>, String> {
-    match value {
-        Value::Null => Ok(None),
-        number => number
-            .as_u64()
-            .map(Some)
-            .ok_or_else(|| must_be("ceiling", "a number of contacts or `null`", value)),
+fn key<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    match String::deserialize(deserializer) {
+        Ok(key) if !key.is_empty() => Ok(Some(key)),
+        _ => Err(D::Error::custom("must be a string that is not empty")),
     }
 }
 
-/// Parses a segment: `{"contacts": […]}` or `{"rule": {…}}`. The rule is parsed when it is applied.
-fn segment(value: &Value, path: &str) -> Result<SegmentKind, String> {
-    let prefix = format!("{path}.");
-    let members = Members::new(value, &format!("`{path}`"), &prefix)?;
-    members.reject_unknown(&["contacts", "rule"])?;
-    match (members.optional("contacts"), members.optional("rule")) {
-        (None, Some(rule)) => Ok(SegmentKind::Rule(rule.clone())),
-        (Some(contacts), None) => serde_json::from_value(contacts.clone())
-            .map(SegmentKind::Contacts)
-            .map_err(|_| members.must_be("contacts", "an array of addresses", contacts)),
-        _ => Err(format!("`{path}` needs either `contacts` or a `rule`")),
-    }
+/// Reads the names of the fields and of their choices, and checks each.
+fn choices<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, String>, D::Error> {
+    let UniqueMembers(choices) = UniqueMembers::<ChoiceName>::deserialize(deserializer)?;
+    let choices = choices.into_iter().map(|(name, ChoiceName(choice))| {
+        Dialect::default().choose(&name, &choice)?;
+        Ok((name, choice))
+    });
+    choices
+        .collect::<Result<_, UnknownChoice>>()
+        .map_err(D::Error::custom)
 }
 
-/// Returns the URL and the secret of an endpoint.
-fn endpoint(value: &Value, path: &str) -> Result<(String, String), String> {
-    let prefix = format!("{path}.");
-    let members = Members::new(value, &format!("`{path}`"), &prefix)?;
-    members.reject_unknown(&["url", "secret"])?;
-    let url = members.required_text("url")?.to_owned();
-    if !members.required("secret")?.is_string() {
-        // The message does not show it.
-        return Err(format!("`{path}.secret` must be a string"));
+struct ChoiceName(String);
+
+impl<'de> Deserialize<'de> for ChoiceName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let problem = "must be the name of a choice";
+        let name = String::deserialize(deserializer);
+        name.map(Self).map_err(|_| D::Error::custom(problem))
     }
-    Ok((url, members.required_text("secret")?.to_owned()))
 }

@@ -2,18 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::address::{AddressKey, is_address, normalized};
-use super::audience_state::AudienceState;
-use super::contact::Contact;
+use super::address::{is_address, normalized, printable};
+use super::bodies::{PROPERTY_VALUE, must_be, unsupported_property};
+use super::contact::{Contact, Reason};
 use super::dialect::Dialect;
-use super::engagement::{Engagement, EngagementTimes};
-use super::json::must_be;
-use super::printable::printable;
-use super::reason::Reason;
-use super::request_body::{PROPERTY_VALUE, unsupported_property};
+use super::engagement::{EngagementKind, EngagementTimes};
 use super::seed::Seed;
 use super::seed_contact::SeedContact;
 use super::segment::Segment;
+use super::state::AudienceState;
 
 /// Applies a seed at `now`, which is the creation time of contacts that have none.
 ///
@@ -86,7 +83,7 @@ fn check_all(
     for (index, contact) in contacts.into_iter().enumerate() {
         let prefix = format!("contacts[{index}].");
         let contact = CheckedContact::new(contact, &prefix, topics, dialect, now)?;
-        if let Some(first) = first_index.insert(contact.contact.key.clone(), index) {
+        if let Some(first) = first_index.insert(contact.contact.email.clone(), index) {
             return Err(format!(
                 "`contacts[{index}]` has the same address as `contacts[{first}]`; keep one of them"
             ));
@@ -98,9 +95,9 @@ fn check_all(
 
 /// Checks that no two contacts would have the same id.
 fn check_ids(state: &AudienceState, contacts: &[CheckedContact]) -> Result<(), String> {
-    let new_ids: HashMap<&AddressKey, &str> = contacts
+    let new_ids: HashMap<&str, &str> = contacts
         .iter()
-        .map(|checked| (&checked.contact.key, checked.contact.id.as_str()))
+        .map(|checked| (checked.contact.email.as_str(), checked.contact.id.as_str()))
         .collect();
     let mut seen = HashSet::new();
     for CheckedContact { contact, path, .. } in contacts {
@@ -112,9 +109,9 @@ fn check_ids(state: &AudienceState, contacts: &[CheckedContact]) -> Result<(), S
             .contacts()
             .owner_of_id(&contact.id)
             .is_some_and(|owner| {
-                owner.key != contact.key
+                owner.email != contact.email
                     && new_ids
-                        .get(&owner.key)
+                        .get(owner.email.as_str())
                         .is_none_or(|new_id| new_id.is_empty())
             });
         if is_taken || !seen.insert(&contact.id) {
@@ -161,19 +158,16 @@ impl CheckedContact {
         check_complaint(&seed, prefix)?;
         check_topics(&seed, prefix, topics)?;
         let mut engagement = EngagementTimes::default();
-        for (name, at) in &seed.engagement {
-            let what = Engagement::parse(name)
-                .map_err(|problem| format!("`{prefix}engagement`: {problem}"))?;
-            engagement[what as usize] = Some(*at);
+        for (what, at) in &seed.engagement {
+            engagement[*what as usize] = Some(*at);
         }
         if complained {
-            engagement[Engagement::Complained as usize].get_or_insert(now);
+            engagement[EngagementKind::Complained as usize].get_or_insert(now);
         }
 
         Ok(Self {
             contact: Contact {
                 id: seed.id.unwrap_or_default(),
-                key: AddressKey::new(&email),
                 email,
                 first_name: Some(seed.first_name).filter(|name| !name.is_empty()),
                 last_name: Some(seed.last_name).filter(|name| !name.is_empty()),
@@ -190,7 +184,7 @@ impl CheckedContact {
     }
 
     fn store(self, state: &mut AudienceState) {
-        let key = self.contact.key.clone();
+        let key = self.contact.email.clone();
         state.set_mail_history(key, self.engagement, self.suppressed);
         state.contacts_mut().put(self.contact);
     }

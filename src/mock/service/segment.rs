@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::address::AddressKey;
+use super::address::normalized;
 use super::contact::Contact;
 use super::dialect::{Dialect, UnknownMembers};
 use super::engagement::Engagements;
@@ -37,6 +37,7 @@ use super::rule::Rule;
 /// # }
 /// ```
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum SegmentKind {
     /// A stored list: the contacts with these addresses.
     ///
@@ -53,8 +54,8 @@ pub enum SegmentKind {
 
 /// A segment as it is stored: the keys of the addresses, or the parsed rule.
 #[derive(Clone, Debug)]
-pub(crate) enum Segment {
-    Contacts(HashSet<AddressKey>),
+pub(super) enum Segment {
+    Contacts(HashSet<String>),
     Rule {
         rule: Rule,
         /// The rule as it was given.
@@ -74,14 +75,11 @@ impl Segment {
             ..dialect
         };
         Ok(match kind {
-            SegmentKind::Contacts(addresses) => Self::Contacts(
-                addresses
-                    .iter()
-                    .map(|email| AddressKey::new(email))
-                    .collect(),
-            ),
+            SegmentKind::Contacts(addresses) => {
+                Self::Contacts(addresses.iter().map(|email| normalized(email)).collect())
+            }
             SegmentKind::Rule(json) => Self::Rule {
-                rule: Rule::parse(&json, strict)?,
+                rule: Rule::parse(json.to_string().as_bytes(), strict)?,
                 json,
             },
         })
@@ -90,7 +88,7 @@ impl Segment {
     /// Returns whether a contact belongs to the segment at `now`.
     pub(crate) fn contains(&self, contact: &Contact, engagements: &Engagements, now: i64) -> bool {
         match self {
-            Self::Contacts(addresses) => addresses.contains(&contact.key),
+            Self::Contacts(addresses) => addresses.contains(&contact.email),
             Self::Rule { rule, .. } => rule.matches(contact, engagements, now),
         }
     }
@@ -127,7 +125,7 @@ impl SegmentMembers {
             Segment::Rule { json, .. } => return Self::Rule { rule: json.clone() },
             Segment::Contacts(keys) => keys,
         };
-        let mut addresses: Vec<&str> = keys.iter().map(AddressKey::as_str).collect();
+        let mut addresses: Vec<&str> = keys.iter().map(String::as_str).collect();
         if addresses.len() > MAX_SHOWN {
             addresses.select_nth_unstable(MAX_SHOWN);
             addresses.truncate(MAX_SHOWN);
@@ -144,7 +142,7 @@ impl SegmentMembers {
 mod tests {
     use serde_json::{Map, json};
 
-    use super::super::contact_store::ContactStore;
+    use super::super::store::ContactStore;
     use super::*;
 
     #[test]

@@ -4,12 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::address::{AddressKey, case_folded};
-use super::delayed_mail::DelayedMail;
-use super::json;
-use super::mail::Mail;
+use super::address::normalized;
 use super::mail_outcome::{MailState, OutcomeKind};
 use crate::Timestamp;
 
@@ -60,14 +57,14 @@ pub(super) struct MailStore {
     /// The mail that is delivered later.
     pub(super) delayed: DelayedMail,
     /// The latest mail that was sent to each address, which a spam report is about.
-    latest: HashMap<AddressKey, Arc<Mail>>,
+    latest: HashMap<String, Arc<Mail>>,
 }
 
 #[derive(Clone, Debug)]
 struct StoredMail {
     mail: Arc<Mail>,
     to: Vec<String>,
-    states: HashMap<AddressKey, MailState>,
+    states: HashMap<String, MailState>,
     at: i64,
     /// When the latest event about the mail happened.
     last_event_at: i64,
@@ -106,7 +103,7 @@ impl MailStore {
 
     /// Records that a mail was sent to one of its recipients, or refused.
     pub(super) fn record_start(&mut self, mail: &Arc<Mail>, to: &str, is_sent: bool) {
-        let key = AddressKey::new(to);
+        let key = normalized(to);
         let state = if is_sent {
             self.latest.insert(key.clone(), Arc::clone(mail));
             MailState::Sent
@@ -132,7 +129,7 @@ impl MailStore {
         let Some(stored) = self.find_mut(id) else {
             return Ok(());
         };
-        let Some(state) = stored.states.get_mut(&AddressKey::new(to)) else {
+        let Some(state) = stored.states.get_mut(&normalized(to)) else {
             return Err(format!("{to:?} is not a recipient of the mail {id:?}"));
         };
         *state = state.after(outcome)?;
@@ -156,7 +153,7 @@ impl MailStore {
 
     /// Returns the latest mail that was sent to an address.
     pub(super) fn latest(&self, address: &str) -> Option<Arc<Mail>> {
-        self.latest.get(&AddressKey::new(address)).cloned()
+        self.latest.get(&normalized(address)).cloned()
     }
 
     /// Returns the mails that are kept, oldest first.
@@ -166,7 +163,7 @@ impl MailStore {
 
     /// Returns at most `limit` mails that contain a text, the newest first.
     pub(super) fn newest(&self, text: &str, limit: usize) -> Vec<MailView> {
-        let text = case_folded(text);
+        let text = text.to_lowercase();
         let newest_first = self.mails.values().rev();
         newest_first
             .filter(|stored| stored.contains(&text))
@@ -220,7 +217,7 @@ impl StoredMail {
             to: to.clone(),
             state: self
                 .states
-                .get(&AddressKey::new(to))
+                .get(&normalized(to))
                 .map_or("sent", |state| state.name()),
         });
         MailView {
@@ -232,7 +229,7 @@ impl StoredMail {
             body: if self.body.len() > MAX_SHOWN_BODY {
                 Value::Null
             } else {
-                json::parse(&self.body).unwrap_or_default()
+                serde_json::from_slice(&self.body).unwrap_or_default()
             },
         }
     }
@@ -242,7 +239,7 @@ impl StoredMail {
         [&self.mail.id, &self.mail.subject, &self.mail.from]
             .into_iter()
             .chain(&self.to)
-            .any(|part| case_folded(part).contains(text))
+            .any(|part| part.to_lowercase().contains(text))
     }
 
     fn to_sent(&self) -> SentMail {
@@ -252,7 +249,7 @@ impl StoredMail {
             to: self.to.clone(),
             subject: self.mail.subject.clone(),
             at: Timestamp::from_unix(self.at),
-            body: json::parse(&self.body).unwrap_or_default(),
+            body: serde_json::from_slice(&self.body).unwrap_or_default(),
         }
     }
 
@@ -274,6 +271,82 @@ impl StoredMail {
 /// Returns the number in the id of a mail.
 fn number(id: &str) -> Option<u64> {
     id.strip_prefix("eml_")?.parse().ok()
+}
+
+/// The parts of a mail that the events about it contain.
+#[derive(Clone, Debug)]
+pub(crate) struct Mail {
+    /// The id that `POST /emails` returned.
+    pub(crate) id: String,
+    pub(crate) from: String,
+    pub(crate) subject: String,
+}
+
+impl Mail {
+    /// Returns a mail with sample values, for an event about mail that was not sent through `POST /emails`.
+    pub(crate) fn sample() -> Self {
+        Self {
+            id: "em_sample".to_owned(),
+            from: "sender@example.com".to_owned(),
+            subject: "A message".to_owned(),
+        }
+    }
+
+    /// Returns the `data` of an event about one recipient, with every member of section 6.3.
+    pub(crate) fn event_data(&self, to: &str, bounce_type: &str, detail: &str) -> Value {
+        json!({
+            "email_id": self.id,
+            "from": self.from,
+            "to": to,
+            "subject": self.subject,
+            "bounce_type": bounce_type,
+            "detail": detail,
+        })
+    }
+}
+
+/// Returns a typical `detail` of an event type: the reason for a refusal, or what a receiving server says.
+pub(crate) fn typical_detail(event_type: &str, bounce_type: &str) -> &'static str {
+    match (event_type, bounce_type) {
+        ("email.bounced", "Permanent") => "550 5.1.1 no such user",
+        ("email.bounced", "Transient") => "452 4.2.2 mailbox full",
+        ("email.delivery_delayed", _) => "451 4.7.1 try again later",
+        ("email.failed", _) => "the mail could not be delivered within the time allowed",
+        ("email.refused", _) => "the address is on the suppression list",
+        _ => "",
+    }
+}
+
+/// The mail that is to be delivered later, by due time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DelayedMail {
+    /// The second part of a key is unique. It keeps the order in which mail was sent.
+    queue: BTreeMap<(i64, u64), (Arc<Mail>, String)>,
+    last_serial: u64,
+}
+
+impl DelayedMail {
+    /// Adds a mail to one recipient that is due at a time, in Unix seconds.
+    pub(super) fn add(&mut self, due: i64, mail: Arc<Mail>, to: &str) {
+        self.last_serial += 1;
+        let key = (due, self.last_serial);
+        self.queue.insert(key, (mail, to.to_owned()));
+    }
+
+    /// Returns when the next mail is due.
+    pub(super) fn next_due(&self) -> Option<i64> {
+        self.queue.keys().next().map(|(due, _)| *due)
+    }
+
+    /// Removes the first mail that is due at `now`. Returns its due time, the mail and its recipient.
+    pub(super) fn take_due(&mut self, now: i64) -> Option<(i64, Arc<Mail>, String)> {
+        let first = self
+            .queue
+            .first_entry()
+            .filter(|first| first.key().0 <= now)?;
+        let ((due, _), (mail, to)) = first.remove_entry();
+        Some((due, mail, to))
+    }
 }
 
 #[cfg(test)]
@@ -334,5 +407,24 @@ mod tests {
 
         assert_eq!(store.event_time(&mail.id, 9), 9);
         assert_eq!(store.event_time(&mail.id, 7), 9);
+    }
+
+    #[test]
+    fn mail_is_due_by_time_and_then_in_the_order_it_was_sent() {
+        let mut delayed = DelayedMail::default();
+        let mail = Arc::new(Mail::sample());
+        for (due, to) in [(20, "a"), (10, "b"), (20, "c"), (30, "d")] {
+            delayed.add(due, Arc::clone(&mail), to);
+        }
+
+        let taken: Vec<_> = std::iter::from_fn(|| delayed.take_due(20))
+            .map(|(due, _, to)| (due, to))
+            .collect();
+
+        assert_eq!(
+            taken,
+            [(10, "b".into()), (20, "a".into()), (20, "c".into())]
+        );
+        assert_eq!(delayed.next_due(), Some(30));
     }
 }

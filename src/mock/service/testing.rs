@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 
 use super::audience::Audience;
-use super::dialect::Dialect;
-use super::message::{Reply, Request};
-use super::settings::Settings;
+use super::dialect::{Dialect, Settings};
+use super::refusal::Reply;
+use crate::Timestamp;
+use crate::mock::recorded_request::RecordedRequest;
 
 /// An audience, and the time at which its requests arrive.
 pub(super) struct Service {
@@ -54,17 +55,19 @@ impl Service {
         target: &str,
         body: &[u8],
     ) -> (u16, Value) {
-        let headers = [("authorization".to_owned(), format!("Bearer {key}"))];
         let (path, query) = match target.split_once('?') {
             Some((path, query)) => (path, Some(query)),
             None => (target, None),
         };
-        let request = Request {
-            method,
-            path,
-            query,
-            headers: &headers,
-            body,
+        let request = RecordedRequest {
+            method: method.to_owned(),
+            path: path.to_owned(),
+            query: query.map(str::to_owned),
+            headers: vec![("authorization".to_owned(), format!("Bearer {key}"))],
+            body: body.to_vec(),
+            status: None,
+            reason: None,
+            at: Timestamp::from_unix(self.now),
         };
         let Reply { status, body, .. } = self.audience.handle(&request, self.now);
         (status, serde_json::from_slice(&body).unwrap())

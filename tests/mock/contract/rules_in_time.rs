@@ -2,12 +2,21 @@
 
 use std::time::Duration;
 
-use audience::mock::{Dialect, JoinedMember, MockServer, SegmentKind};
+use audience::mock::{Dialect, EngagementKind, JoinedMember, MockServer, SegmentKind};
 use serde_json::{Value, json};
 
 use super::{Api, DAY, NOW};
 
 const WHAT: [&str; 5] = ["delivered", "bounced", "complained", "opened", "clicked"];
+
+/// The kinds with these names.
+const KINDS: [EngagementKind; 5] = [
+    EngagementKind::Delivered,
+    EngagementKind::Bounced,
+    EngagementKind::Complained,
+    EngagementKind::Opened,
+    EngagementKind::Clicked,
+];
 
 fn engagement(what: &str, op: &str) -> Value {
     json!({"field": "engagement", "what": what, "op": op})
@@ -28,8 +37,11 @@ fn api_with_opens(seconds_ago: &[u64]) -> Api {
     for &ago in seconds_ago {
         let address = format!("ago{ago}@example.com");
         api.create(&address);
-        api.server
-            .record_engagement(&address, "opened", NOW - i64::try_from(ago).unwrap());
+        api.server.record_engagement(
+            &address,
+            EngagementKind::Opened,
+            NOW - i64::try_from(ago).unwrap(),
+        );
     }
     api
 }
@@ -47,10 +59,10 @@ fn ago(seconds: &[u64]) -> Vec<String> {
 #[test]
 fn section_2_8_engagement_ever_and_never_for_each_what() {
     let api = Api::start();
-    for what in WHAT {
+    for (what, kind) in WHAT.into_iter().zip(KINDS) {
         let address = format!("{what}@example.com");
         api.create(&address);
-        api.server.record_engagement(&address, what, NOW - 1);
+        api.server.record_engagement(&address, kind, NOW - 1);
     }
 
     for what in WHAT {
@@ -86,10 +98,10 @@ fn section_2_8_engagement_not_within_days_is_the_complement() {
 fn section_2_8_only_the_latest_engagement_counts() {
     let api = api_with_opens(&[]);
     api.server
-        .record_engagement("never@example.com", "opened", NOW - 1);
+        .record_engagement("never@example.com", EngagementKind::Opened, NOW - 1);
     api.server.record_engagement(
         "never@example.com",
-        "opened",
+        EngagementKind::Opened,
         NOW - 90 * i64::try_from(DAY).unwrap(),
     );
 
@@ -190,9 +202,9 @@ async fn section_2_8_engagement_before_the_contact_exists_counts_however_it_was_
         server,
         dialect: Dialect::default(),
     };
-    for what in WHAT {
+    for (what, kind) in WHAT.into_iter().zip(KINDS) {
         api.server
-            .record_engagement(format!("recorded-{what}@example.com"), what, NOW);
+            .record_engagement(format!("recorded-{what}@example.com"), kind, NOW);
         let to = format!("sent-{what}@example.com");
         api.server
             .send_event(json!({"type": format!("email.{what}"), "data": {"to": to}}))
