@@ -40,58 +40,28 @@
 //! # Seeds
 //!
 //! A test can start with contacts in any state of interface section 3.1, without the requests that lead there.
-//! [`MockServer::seed_contact`] stores one [`SeedContact`]. A seed file has everything at once; give it to
-//! [`MockServerBuilder::seed_file`], to [`MockServer::seed`] as JSON, to `audience-mock --seed FILE`, or to
-//! `POST /_mock/seed`. Every member is optional, and an unknown one is refused:
+//! [`MockServer::seed_contact`] stores one [`SeedContact`]. A seed has everything at once: contacts, topics, segments,
+//! webhook endpoints, the clock, the ceiling, the keys and the dialect. Give it to [`MockServerBuilder::seed_file`] as a
+//! file, or to [`MockServer::seed`] as JSON:
 //!
-//! ```json
-//! {
-//!   "keys": {"full": "test-full-key", "sending": "test-sending-key"},
-//!   "dialect": {"end_of_list": "null", "missing_name": "absent"},
-//!   "clock": 1700000000,
-//!   "ceiling": 1000,
-//!   "topics": {"news": true, "offers": false},
-//!   "segments": {
-//!     "seg_1": {"contacts": ["ada@example.com"]},
-//!     "seg_2": {"rule": {"match_": "all", "conditions": []}}
-//!   },
-//!   "endpoints": {"crm": {"url": "http://127.0.0.1:8080/hook", "secret": "a-secret-of-the-test"}},
-//!   "contacts": [
-//!     {
-//!       "id": "con_ada",
-//!       "email": "ada@example.com",
-//!       "first_name": "Ada",
-//!       "last_name": "Lovelace",
-//!       "properties": {"plan": "pro", "seats": 3},
-//!       "unsubscribed": true,
-//!       "unsubscribe_reason": "preferences",
-//!       "created_at": 1600000000,
-//!       "answers": {"news": false},
-//!       "engagement": {"opened": 1690000000},
-//!       "suppressed": false
-//!     },
-//!     {"email": "bob@example.com"}
-//!   ]
-//! }
+//! ```
+//! # use audience::mock::MockServer;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! let server = MockServer::builder()
+//!     .seed(serde_json::json!({
+//!         "topics": {"news": true},
+//!         "contacts": [{"email": "ada@example.com", "answers": {"news": false}}],
+//!     }))
+//!     .start()
+//!     .await;
+//!
+//! assert_eq!(server.contact_count(), 1);
+//! # }
 //! ```
 //!
-//! - `keys` and `dialect` are those that a mock starts with; [`Dialect::choices`] returns the names. A key or a dialect
-//!   that the builder itself sets wins over that of its seeds. A running mock accepts only those that it has.
-//! - `clock` sets the clock. In a builder, it stops the clock at this time, like [`MockServerBuilder::clock`]. `ceiling`
-//!   can be `null` for no limit. A clock or a ceiling that the builder itself sets wins over that of its seeds.
-//! - `topics` has the default answer of each topic.
-//! - A contact can be a pasted response of retrieve (interface section 2.1). It has the given `id`, which no other contact
-//!   may have. Without one, the mock assigns the next id, or keeps that of the contact that is replaced. `created_at` is
-//!   now if it is missing. Without `unsubscribed`, a contact that has an `unsubscribe_reason` is unsubscribed.
-//! - `answers` are the contact's own topic answers. If it is missing, `topics` is taken for the answers. If both are
-//!   there, `topics` must agree with the answers and the topics' defaults. Every topic must exist or be in the seed.
-//! - `contacts` has the order of the list, newest first: of contacts created in the same second, the first in the seed is
-//!   the first in the list. What `GET /_mock/contacts` returns as `data` can be seeded again as `contacts`.
-//! - A seed applies as a whole or, if a part is invalid, not at all. It adds to what is there and replaces contacts that
-//!   exist. An address that a seed has twice is refused, in any spelling.
-//! - `$schema` is ignored: it is for an editor. `audience-mock schema` prints the JSON Schema of a seed, which is also in
-//!   the package as `fixtures/mock/seed.schema.json`.
-//! - Seeding causes no event and may exceed the ceiling. [`MockServer::reset`] goes back to the seeds of the builder.
+//! A seed applies as a whole or, if a part is invalid, not at all. [`MockServer::reset`] goes back to the seeds of the
+//! builder. The guide `docs/other-languages.md` describes every member.
 //!
 //! # Faults
 //!
@@ -146,119 +116,11 @@
 //! All of these but the delivery of a delayed mail happen at once. [`MockServer::mail_outcome`] applies another outcome
 //! to a sent mail; see [`MailOutcome`]. [`MockServer::receive_mail`] receives a mail.
 //!
-//! # A page to look at
-//!
-//! `http://127.0.0.1:4010/_mock/` in a browser shows the contacts with their consent, topics, segments, mail, events with
-//! their attempts as a timeline, and the requests with the reason of each refusal. It follows what happens, moves the
-//! clock, adds faults, sends events, and copies a request as a curl command. It loads nothing from elsewhere. It does what
-//! the calls below do, and the same hosts and origins are allowed.
-//!
 //! # For other languages
 //!
-//! `audience-mock` runs the same server as a program. `cargo install audience --features mock-server` installs it, and
-//! `audience-mock --help` lists its options, each of which is also an environment variable, such as
-//! `AUDIENCE_MOCK_PORT`. It listens on port 4010 by default, and its first line of output is
-//! `listening on http://127.0.0.1:4010`. Ctrl-C and SIGTERM end it with the exit status 0. `--log pretty` prints a line
-//! for each request, which says why it was refused, but contains no key.
-//!
-//! ```console
-//! $ audience-mock --seed seed.json --dialect end_of_list=null --log pretty
-//! listening on http://127.0.0.1:4010
-//! POST /contacts 422 0.2 ms: `email` is missing
-//! ```
-//!
-//! Its subcommands talk to a mock that runs, at `http://127.0.0.1:4010` or at `--url`. They print a table, or JSON with
-//! `--json`, and end with the exit status 0, 1 if they failed, or 2 if the command line is invalid. `examine` ends with 1
-//! if a check failed, and with 2 if the receiver could not be examined:
-//!
-//! | command | does |
-//! |---|---|
-//! | `audience-mock trigger email.bounced --to ada@example.com` | sends an event; with `--email-id`, about a mail that was sent |
-//! | `audience-mock clock`, `clock advance 5h`, `clock set 2030-01-31T12:00:00Z` | shows and moves the clock |
-//! | `audience-mock fault --status 503 --times 2`, `fault clear` | adds a fault, and removes all |
-//! | `audience-mock events`, `attempts`, `requests` | list what happened |
-//! | `audience-mock seed seed.json`, `reset` | add a seed, and go back to the start |
-//! | `audience-mock schema` | prints the JSON Schema of a seed; no mock has to run |
-//! | `audience-mock examine http://localhost:3000/hook --secret …` | [examines](examine()) a receiver; no mock has to run |
-//!
-//! The calls below do over HTTP what the methods of [`MockServer`] do, on the same port. They need no key, are not recorded
-//! and are not affected by faults. Web pages of another origin are refused with a 403, and so is a `Host` other than
-//! `localhost`, a loopback address or the server's own address; [`MockServerBuilder::allowed_host`] and
-//! `--allowed-host` allow another. Bodies are JSON. The response is a 204 without a body unless the table shows one.
-//!
-//! | call | body | response |
-//! |---|---|---|
-//! | `GET /_mock/` | | a [page to look at](#a-page-to-look-at) |
-//! | `GET /_mock/stream` | | server-sent events: `changed`, at the beginning and up to four times a second |
-//! | `GET /_mock/overview` | | the clock, the settings, the active faults, and the length of each list |
-//! | `GET /_mock/health` | | `{"status": "ok"}` |
-//! | `GET /_mock/openapi.json` | | the interface of the service in OpenAPI 3.1, without the calls of this table |
-//! | `GET /_mock/docs` | | the same as a page to read |
-//! | `POST /_mock/reset` | | |
-//! | `POST /_mock/seed` | a [seed](#seeds) | |
-//! | `GET /_mock/contacts` | | `{"data": [contact, …]}`, newest first |
-//! | `GET /_mock/contacts?limit=100&after=con_…` | | `{"data": […], "next": "con_…"}`, see below |
-//! | `GET /_mock/contacts?query=ada&consent=unsubscribed&segment_id=seg_1` | | the contacts that match |
-//! | `GET /_mock/contacts/{address}` | | the contact |
-//! | `PUT /_mock/contacts/{address}` | a contact in any state; see [seeds](#seeds) | the contact |
-//! | `GET /_mock/topics` | | `{"data": [{"name": "news", "default": true}]}` |
-//! | `PUT /_mock/topics/{name}` | `{"default": true}` | |
-//! | `GET /_mock/segments` | | `{"data": [{"id", "count", "contacts"}, {"id", "rule"}]}`, at most 100 addresses of each list |
-//! | `PUT /_mock/segments/{id}` | `{"contacts": ["ada@example.com"]}` or `{"rule": {…}}` | |
-//! | `POST /_mock/contacts/{address}/complaint` | | |
-//! | `POST /_mock/contacts/{address}/engagement` | `{"what": "opened", "at": 1700000000}`. Default of `at`: now. | |
-//! | `GET /_mock/clock` | | `{"now": 1700000000}` |
-//! | `POST /_mock/clock` | `{"advance": 3600}` or `{"set": 1700000000}` | `{"now": 1700003600}`, when the move is complete |
-//! | `PUT /_mock/ceiling` | `{"contacts": 10}`, or `{"contacts": null}` for no limit | |
-//! | `GET /_mock/faults` | | `{"data": [fault, …]}`, with the counts that are left |
-//! | `POST /_mock/faults` | see below | |
-//! | `DELETE /_mock/faults` | | |
-//! | `GET /_mock/requests` | | `{"data": [{"method", "path", "query", "headers", "body", "status", "reason", "at"}]}` |
-//! | `GET /_mock/requests?limit=100&after=0` | | `{"data": […], "next": 100}`, see below |
-//! | `GET /_mock/requests?order=newest&limit=50&query=ada&status=refused` | | the same with `number` and `body_bytes`, the newest first; of long bodies the beginning |
-//! | `GET /_mock/requests/{number}` | | the request with that `number`, and its whole body |
-//! | `DELETE /_mock/requests` | | |
-//! | `GET /_mock/endpoints` | | `{"data": [{"name", "url"}]}` |
-//! | `PUT /_mock/endpoints/{name}` | `{"url": "http://…", "secret": "…"}` | |
-//! | `DELETE /_mock/endpoints/{name}` | | |
-//! | `GET /_mock/events` | | `{"data": [{"id", "type", "created_at", "data", "state", "attempts"}]}`, oldest first |
-//! | `GET /_mock/events?order=newest&limit=50&query=ada&type=email.sent&state=pending` | | the events that match, the newest first |
-//! | `POST /_mock/events` | `{"type": "email.bounced", "data": {…}}` | `{"id": "evt_1"}`, when the first attempts are finished |
-//! | `POST /_mock/events/{id}/redeliver` | | |
-//! | `GET /_mock/attempts` | | `{"data": [{"event_id", "endpoint", "attempt", "at", "status" or "error", "fault", "signature_problem", "next_at"}]}` |
-//! | `GET /_mock/delivery-faults` | | `{"data": [fault, …]}`, with the counts that are left |
-//! | `POST /_mock/delivery-faults` | `{"kind": "duplicate", "times": 1}`, see below | |
-//! | `DELETE /_mock/delivery-faults` | | |
-//! | `PUT /_mock/signing-clock` | `{"clock": "wall"}` or `{"clock": "mock"}` | |
-//! | `GET /_mock/emails` | | `{"data": [{"id", "from", "to", "subject", "at", "body"}]}` |
-//! | `GET /_mock/emails?order=newest&limit=50&query=ada` | | `{"data": [{"id", "from", "recipients": [{"to", "state"}], "subject", "at", "body"}]}`, the newest first |
-//! | `POST /_mock/emails/{id}/outcome` | `{"type": "email.bounced", "to": "ada@example.com", "data": {"bounce_type": "Permanent", "detail": "…"}}`. Only `type` is required if the mail has one recipient. | `{"id": "evt_1"}`, when the first attempts are finished |
-//!
-//! A fault has at most one of `"status": 503`, `"close"` and `"garbage": true`. `"close": "before"` closes the
-//! connection before the request is applied, and `"after"` after it is applied. `"mid_body"` closes the connection in
-//! the middle of the response body, and `"reset"` resets it there. `"delay_ms": 200` and `"body"` can be used alone or
-//! with one of these. `"times"`, `"after"`, `"method"`, `"path"`, `"retry_after"` and `"headers"` can be added. The docs
-//! of [`Fault`] say what each does.
-//!
-//! A contact has the full form of interface section 2.1 and the members `answers`, `engagement` and `suppressed`; see
-//! [`StoredContact`]. `GET /_mock/contacts` with `limit` or `after` returns a page, and `next` is the `after` of the
-//! following page. The list ends when `data` is empty. A body can have up to 16 MiB: send a larger seed in parts, the
-//! oldest contacts first, or start the server with the file.
-//!
-//! The `kind` of a delivery fault is `duplicate`, `reorder`, `stale`, `tampered`, `other_secret` or `missing_header`.
-//! `missing_header` takes a `"header"`, by default `webhook-signature`. `"times"`, `"endpoint"` and `"event_type"` can be
-//! added. The docs of [`DeliveryFault`] say what each does. To receive a mail, send an event: `{"type":
-//! "email.received", "data": {"from": "ada@example.com", "in_reply_to_email_id": "eml_00000001"}}`. The other members
-//! of `data` are filled in.
-//!
-//! All parameters of a list can be left out. The `consent` of a contact is `subscribed`, `unsubscribed`, `complaint` or
-//! `suppressed`, the `status` of a request `accepted` or `refused`, and the `state` of an event `pending`, `delivered`,
-//! `failed` or `unsent` (there is no endpoint).
-//!
-//! `GET /_mock/requests` returns all recorded requests: the newest 1,000, as long as they take up no more than 64 MiB.
-//! With `limit` or `after`, it returns a page of them, and `next` is the `after` of the following page. The list ends
-//! when `data` is empty. `next` stays valid: used again later, even after the requests are cleared, it returns the
-//! requests received since.
+//! `audience-mock` runs the same server as a program, with a web page, subcommands and HTTP calls that do what the methods
+//! of [`MockServer`] do. `cargo install audience --features mock-server` installs it. The guide
+//! `docs/other-languages.md` lists its commands and calls.
 
 mod builder;
 mod changes;

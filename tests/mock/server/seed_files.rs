@@ -324,10 +324,11 @@ async fn tens_of_thousands_of_contacts_are_seeded_and_listed() {
 
 #[tokio::test]
 async fn the_seed_in_the_docs_is_valid() {
-    let docs = include_str!("../../../src/mock/mod.rs");
-    let (_, rest) = docs.split_once("//! ```json\n").unwrap();
-    let (lines, _) = rest.split_once("//! ```\n").unwrap();
-    let seed: Value = serde_json::from_str(&lines.replace("//!", "")).unwrap();
+    let docs = include_str!("../../../docs/other-languages.md");
+    let (_, seeds) = docs.split_once("## Seeds\n").unwrap();
+    let (_, rest) = seeds.split_once("```json\n").unwrap();
+    let (seed, _) = rest.split_once("```\n").unwrap();
+    let seed: Value = serde_json::from_str(seed).unwrap();
 
     let server = MockServer::builder().seed(seed).start().await;
 
