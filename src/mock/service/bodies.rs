@@ -350,10 +350,11 @@ pub(super) fn parse<T: DeserializeOwned>(text: &[u8], what: &str) -> Result<T, S
     let parsed: Object<T> = match serde_path_to_error::deserialize(&mut deserializer) {
         Ok(parsed) => parsed,
         Err(error) if error.inner().is_data() => {
-            // Looked up in the text, since an error of serde says only of which kind the value is.
-            let whole: Option<Value> = serde_json::from_slice(text).ok();
-            let found = whole.as_ref().and_then(|whole| lookup(whole, error.path()));
-            return Err(explain(&error, found, what));
+            // The value is looked up in the text, since an error of serde says only of which kind it is.
+            return Err(match serde_json::from_slice::<Value>(text) {
+                Ok(whole) => explain(&error, lookup(&whole, error.path()), what),
+                Err(error) => invalid_json(&error),
+            });
         }
         Err(error) => return Err(invalid_json(error.inner())),
     };
