@@ -112,6 +112,35 @@ pub(crate) fn table(figures: &[Figure]) -> String {
     table
 }
 
+/// Draws the imports as an SVG: a bar for each way, as long as the logarithm of its rows a second.
+pub(crate) fn plot(figures: &[Figure]) -> String {
+    let is_drawn = |figure: &&Figure| figure.name.starts_with("import") && !figure.bars.is_empty();
+    let (mut body, mut y) = (String::new(), 0.0);
+    for figure in figures.iter().filter(is_drawn) {
+        y += 34.0;
+        let what = &figure.what;
+        body += &format!(r#"<text x="8" y="{y}" font-weight="bold">{what}</text>"#);
+        for bar in &figure.bars {
+            y += 26.0;
+            let color = if bar.is_audience {
+                "#2f81f7"
+            } else {
+                "#8b8b93"
+            };
+            let (top, width) = (y - 15.0, 65.0 * bar.per_second.log10());
+            let (label, end, value) = (bar.label, 216.0 + width, bar.per_second);
+            body += &format!(
+                r#"<text x="8" y="{y}">{label}</text><rect x="210" y="{top}" width="{width:.1}" height="20" rx="3" fill="{color}"/><text x="{end:.1}" y="{y}">{value:.0}</text>"#
+            );
+        }
+    }
+    let height = y + 20.0;
+    format!(
+        r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 {height}" role="img" aria-label="Rows per second of an import, beside other ways" font-family="system-ui, sans-serif" font-size="13" fill="#79797f">{body}</svg>
+"##
+    )
+}
+
 /// Returns how many digits after the point are worth showing.
 fn digits(value: f64) -> usize {
     match value {

@@ -32,7 +32,6 @@ mod figure;
 mod imports;
 mod lists;
 mod memory;
-mod plot;
 mod rows;
 mod sampling;
 mod server;
@@ -106,6 +105,6 @@ fn main() {
     }
     println!("\n{}", figure::table(&figures));
     if let Some(file) = options.plot {
-        std::fs::write(&file, plot::draw(&figures)).expect("the plot can be written");
+        std::fs::write(&file, figure::plot(&figures)).expect("the plot can be written");
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
     pub(crate) map: Vec<(String, Column)>,
     /// Batches in flight at the most
     #[arg(long, value_name = "N", default_value_t = 16)]
-    pub(crate) max_in_flight: usize,
+    pub(crate) concurrency: usize,
     /// What happens if an address already exists [default: upsert]
     #[arg(long)]
     pub(crate) on_conflict: Option<Choice>,

@@ -88,7 +88,7 @@ fn set_up(
     bar: &ProgressBar,
 ) -> Result<Import, Box<dyn StdError>> {
     let mut import = import
-        .max_in_flight(arguments.max_in_flight)
+        .concurrency(arguments.concurrency)
         .stop_when(interrupt(journal.is_some()))
         .on_progress({
             let bar = bar.clone();

@@ -13,7 +13,7 @@ use crate::client::{
 };
 use crate::{Client, Error, ErrorKind};
 
-/// The number of contacts retrieved ahead, unless [`FullContactStream::max_in_flight`] sets it.
+/// The number of contacts retrieved ahead, unless [`FullContactStream::concurrency`] sets it.
 const DEFAULT_MAX_IN_FLIGHT: usize = 8;
 
 /// All contacts of a list in full, newest first.
@@ -84,7 +84,7 @@ impl FullContactStream {
 
     /// Sets how many contacts are retrieved at once at the most; they are held until their turn comes. 0 means 1.
     /// Default: 8.
-    pub fn max_in_flight(mut self, contacts: usize) -> Self {
+    pub fn concurrency(mut self, contacts: usize) -> Self {
         self.max_in_flight = contacts;
         self
     }

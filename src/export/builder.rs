@@ -1,16 +1,17 @@
+use std::error::Error as StdError;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 
-use super::cursor_file::{CursorFile, Record, Settings};
-use super::error::ExportError;
-use super::format::Format;
-use super::output::{Output, OutputWriter};
-use super::parts::{Part, Parts};
-use super::report::ExportReport;
+use futures_core::stream::FusedStream;
+use serde::{Deserialize, Serialize};
+
+use super::columns::next;
+use super::csv::Format;
+use super::output::{CursorFile, Output, OutputWriter, Record, Settings};
 use crate::Error;
 use crate::client::wait_for_call;
-use crate::contacts::ListContacts;
+use crate::contacts::{FullContactStream, ListContacts, PageStream};
 
 impl ListContacts {
     /// Exports all contacts after the cursor to a file, newest first: see [`Export`].
@@ -21,8 +22,7 @@ impl ListContacts {
     /// # Example: every contact in full, as JSON lines
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
     /// # contacts.create_batch(["ada@example.com", "bob@example.com"]).await?;
@@ -36,7 +36,6 @@ impl ListContacts {
     /// # std::fs::remove_file(&path).unwrap();
     /// # std::fs::remove_file(path.with_extension("jsonl.cursor")).unwrap();
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn export(self, path: impl AsRef<Path>, format: impl Into<Format>) -> Export {
         let path = path.as_ref().to_owned();
@@ -46,7 +45,7 @@ impl ListContacts {
             path,
             format: format.into(),
             is_full: false,
-            max_in_flight: None,
+            concurrency: None,
             resumes: false,
             on_progress: None,
             on_malformed: None,
@@ -54,7 +53,7 @@ impl ListContacts {
     }
 }
 
-/// An export of a list to a file, run by `.await`: see [`ListContacts::export`].
+/// An export of a list to a file, run by `.await`, or by `.wait()` with the feature `blocking`: see [`ListContacts::export`].
 ///
 /// # The cursor file
 ///
@@ -79,14 +78,14 @@ impl ListContacts {
 /// - The error of the list, or of a retrieve call, after three failures in a row.
 ///
 /// A malformed contact does not stop the export: see [`on_malformed`](Self::on_malformed).
-#[must_use = "an export runs only when it is awaited"]
+#[must_use = "an export runs only when it is awaited or waited for"]
 pub struct Export {
     list: ListContacts,
     path: PathBuf,
     cursor_path: PathBuf,
     format: Format,
     is_full: bool,
-    max_in_flight: Option<usize>,
+    concurrency: Option<usize>,
     resumes: bool,
     on_progress: Option<OnProgress>,
     on_malformed: Option<OnMalformed>,
@@ -103,9 +102,9 @@ impl Export {
         self
     }
 
-    /// Sets how many contacts a full export retrieves at once at the most. 0 means 1. Default: 8.
-    pub fn max_in_flight(mut self, contacts: usize) -> Self {
-        self.max_in_flight = Some(contacts);
+    /// Sets how many contacts a full export retrieves simultaneously at most; 0 counts as 1. Default: 8.
+    pub fn concurrency(mut self, contacts: usize) -> Self {
+        self.concurrency = Some(contacts);
         self
     }
 
@@ -140,16 +139,16 @@ impl Export {
 
     async fn run(mut self) -> Result<ExportReport, ExportError> {
         let output = OutputWriter::default();
-        let record = self.open(&output).await?;
+        let record = self.open(&output).await.map_err(ExportError::not_started)?;
         let mut report = record.report;
         if record.finished {
             return Ok(report);
         }
         let list = self.list.clone().after(record.cursor).large_pages();
-        let mut parts = match (self.is_full, self.max_in_flight) {
+        let mut parts = match (self.is_full, self.concurrency) {
             (false, _) => Parts::pages(list, self.format.clone()),
             (true, None) => Parts::full(list.full(), self.format.clone()),
-            (true, Some(most)) => Parts::full(list.full().max_in_flight(most), self.format.clone()),
+            (true, Some(most)) => Parts::full(list.full().concurrency(most), self.format.clone()),
         };
         while let Some(part) = parts.next().await {
             let part = match part {
@@ -221,5 +220,229 @@ impl fmt::Debug for Export {
             .field("path", &self.path)
             .field("format", &self.format)
             .finish_non_exhaustive()
+    }
+}
+
+/// How far an export is, or what it has written.
+///
+/// Of a resumed export, it counts the contacts of the earlier runs too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ExportReport {
+    pub(super) contacts: u64,
+    pub(super) vanished: u64,
+    pub(super) malformed: u64,
+    #[serde(skip)]
+    pub(super) resumed: u64,
+}
+
+impl ExportReport {
+    /// Returns how many contacts are in the file.
+    #[must_use]
+    pub fn contacts(&self) -> u64 {
+        self.contacts
+    }
+
+    /// Returns how many of them were there when this run began.
+    #[must_use]
+    pub fn resumed(&self) -> u64 {
+        self.resumed
+    }
+
+    /// Returns how many contacts were left out because they no longer existed when they were retrieved: see
+    /// [`FullContactStream`](crate::contacts::FullContactStream#contacts-that-vanish).
+    #[must_use]
+    pub fn vanished(&self) -> u64 {
+        self.vanished
+    }
+
+    /// Returns how many contacts were left out because they are malformed: see
+    /// [`Export::on_malformed`](super::Export::on_malformed).
+    #[must_use]
+    pub fn malformed(&self) -> u64 {
+        self.malformed
+    }
+
+    /// Returns whether every contact that exists was written: none is malformed.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.malformed == 0
+    }
+}
+
+/// An export that stopped before its end, with what it has written.
+///
+/// The file and the cursor file are those of an export in progress: [`resume`](super::Export::resume) continues it.
+/// It does not convert to an [`Error`], which has no place for the report: return it as it is, or as a
+/// `Box<dyn std::error::Error>`.
+pub struct ExportError(Box<Inner>);
+
+struct Inner {
+    report: ExportReport,
+    error: Error,
+}
+
+impl ExportError {
+    fn new(report: ExportReport, error: Error) -> Self {
+        Self(Box::new(Inner { report, error }))
+    }
+
+    /// An export that could not begin.
+    fn not_started(error: Error) -> Self {
+        Self::new(ExportReport::default(), error)
+    }
+
+    /// Returns what the export had written when it stopped.
+    #[must_use]
+    pub fn report(&self) -> &ExportReport {
+        &self.0.report
+    }
+
+    /// Returns why it stopped.
+    #[must_use]
+    pub fn error(&self) -> &Error {
+        &self.0.error
+    }
+}
+
+impl fmt::Display for ExportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the export stopped after {} contacts",
+            self.report().contacts()
+        )
+    }
+}
+
+impl fmt::Debug for ExportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExportError")
+            .field("report", self.report())
+            .field("error", self.error())
+            .finish()
+    }
+}
+
+impl StdError for ExportError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(self.error())
+    }
+}
+
+/// How many full contacts are in a part at the most. A crash loses the work on one part.
+const FULL_CONTACTS: u64 = 50;
+
+/// The lines of some contacts that follow each other.
+#[derive(Debug, Default)]
+struct Part {
+    lines: String,
+    /// The cursor after the contacts.
+    cursor: Option<String>,
+    contacts: u64,
+    vanished: u64,
+    /// The errors of malformed contacts.
+    malformed: Vec<Error>,
+}
+
+/// The parts of a list.
+struct Parts {
+    source: Source,
+    format: Format,
+    /// Why the part before ended early.
+    failed: Option<Error>,
+}
+
+enum Source {
+    Pages(PageStream),
+    Full(Box<FullContactStream>),
+}
+
+impl Parts {
+    /// Reads a list page by page.
+    fn pages(list: ListContacts, format: Format) -> Self {
+        Self {
+            source: Source::Pages(list.pages().prefetch()),
+            format,
+            failed: None,
+        }
+    }
+
+    /// Reads contacts in full.
+    fn full(contacts: FullContactStream, format: Format) -> Self {
+        Self {
+            source: Source::Full(Box::new(contacts)),
+            format,
+            failed: None,
+        }
+    }
+
+    /// Returns the next part, or `None` at the end of the list. After an error, the next call tries again,
+    /// unless the list [has ended](Self::has_ended).
+    async fn next(&mut self) -> Option<Result<Part, Error>> {
+        match &mut self.source {
+            Source::Pages(pages) => next_page(pages, &self.format).await,
+            Source::Full(stream) => match self.failed.take() {
+                Some(error) => Some(Err(error)),
+                None => next_full(stream, &self.format, &mut self.failed).await,
+            },
+        }
+    }
+
+    /// Returns whether there are no more parts.
+    fn has_ended(&self) -> bool {
+        match &self.source {
+            Source::Pages(pages) => pages.is_terminated(),
+            Source::Full(stream) => stream.is_terminated() && self.failed.is_none(),
+        }
+    }
+}
+
+async fn next_page(pages: &mut PageStream, format: &Format) -> Option<Result<Part, Error>> {
+    let page = match next(pages).await? {
+        Ok(page) => page,
+        Err(error) => return Some(Err(error)),
+    };
+    Some(Ok(Part {
+        lines: page
+            .data
+            .iter()
+            .map(|contact| format.line(contact))
+            .collect(),
+        cursor: pages.cursor().map(str::to_owned),
+        contacts: page.data.len() as u64,
+        vanished: 0,
+        malformed: page.malformed().map(|(_, error)| error).collect(),
+    }))
+}
+
+async fn next_full(
+    stream: &mut FullContactStream,
+    format: &Format,
+    failed: &mut Option<Error>,
+) -> Option<Result<Part, Error>> {
+    let mut part = Part::default();
+    let vanished = stream.vanished();
+    while part.contacts < FULL_CONTACTS {
+        let malformed = stream.malformed();
+        match next(stream).await {
+            Some(Ok(contact)) => {
+                part.lines.push_str(&format.line(&contact));
+                part.contacts += 1;
+            }
+            Some(Err(error)) if stream.malformed() > malformed => part.malformed.push(error),
+            Some(Err(error)) => {
+                *failed = Some(error);
+                break;
+            }
+            None => break,
+        }
+    }
+    part.cursor = stream.cursor().map(str::to_owned);
+    part.vanished = stream.vanished() - vanished;
+    let is_empty = part.contacts == 0 && part.vanished == 0 && part.malformed.is_empty();
+    match is_empty {
+        false => Some(Ok(part)),
+        true => failed.take().map(Err),
     }
 }

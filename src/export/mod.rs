@@ -20,8 +20,7 @@
 //! # Example: the paying contacts, as CSV
 //!
 //! ```
-//! # #[cfg(feature = "mock")]
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let server = audience::mock::MockServer::start().await;
 //! # let contacts = server.client().contacts();
 //! # contacts.create(audience::contacts::NewContact::new("ada@example.com").property("plan", "pro")).await?;
@@ -38,30 +37,15 @@
 //! # std::fs::remove_file(&path).unwrap();
 //! # std::fs::remove_file(path.with_extension("csv.cursor")).unwrap();
 //! # Ok(()) }
-//! # #[cfg(not(feature = "mock"))] fn main() {}
 //! ```
 //!
 //! [`ListContacts::export`]: crate::contacts::ListContacts::export
 
 mod builder;
-mod column;
-mod contact;
+mod columns;
 mod csv;
-mod cursor_file;
-mod error;
-mod find;
-mod format;
-mod json_lines;
 mod output;
-mod parts;
-mod report;
-mod row;
 
-pub use builder::Export;
-pub use column::ExportColumn;
-pub use contact::ExportedContact;
-pub use csv::Csv;
-pub use error::ExportError;
-pub use format::Format;
-pub use json_lines::JsonLines;
-pub use report::ExportReport;
+pub use builder::{Export, ExportError, ExportReport};
+pub use columns::ExportColumn;
+pub use csv::{Csv, ExportedContact, Format, JsonLines};

@@ -3,29 +3,25 @@
 use std::io;
 use std::sync::Arc;
 
-use super::journal::{Finished, JournalWriter, Record, RowNumbers};
-use super::outcome::RowOutcome;
+use super::journal::JournalWriter;
+use super::pace::Watch;
+use super::report::RowOutcome;
 use super::row::{NumberedRow, OptOut};
-use super::row_results::{
-    Stop, fails_on_conflict, is_final, is_quota_exceeded, is_refused_key, name_of, opt_out_failed,
-    outcome_of, outcome_of_failure, stop_of_failure,
-};
-use super::watch::Watch;
-use crate::Error;
 use crate::client::{CallOptions, TakesOptions};
-use crate::contacts::Contacts;
+use crate::contacts::{BatchEntry, BatchOutcome, Contacts, NewContact};
+use crate::{Error, ErrorCode, Outcome};
 
 /// What all batches of an import share.
 #[derive(Clone, Debug)]
 pub(super) struct Sender {
-    pub(super) contacts: Contacts,
-    pub(super) retries: Retries,
-    pub(super) journal: Option<JournalWriter>,
+    contacts: Contacts,
+    retries: Retries,
+    journal: Option<JournalWriter>,
 }
 
 /// The settings of all requests of an import.
 #[derive(Clone, Debug)]
-pub(super) struct Retries {
+struct Retries {
     patient: CallOptions,
     /// Those while the service is down: one batch after another would otherwise wait for it in vain.
     when_down: CallOptions,
@@ -33,7 +29,7 @@ pub(super) struct Retries {
 
 impl Retries {
     /// Makes these options patient. A retry policy that somebody has set is used for every request.
-    pub(super) fn new(contacts: &Contacts, options: CallOptions) -> Self {
+    fn new(contacts: &Contacts, options: CallOptions) -> Self {
         let patient = contacts.patient(options.clone());
         let when_down = match patient.retry == options.retry {
             true => patient.clone(),
@@ -62,6 +58,18 @@ impl SentBatch {
 }
 
 impl Sender {
+    pub(super) fn new(
+        contacts: Contacts,
+        options: CallOptions,
+        journal: Option<JournalWriter>,
+    ) -> Self {
+        Self {
+            retries: Retries::new(&contacts, options),
+            contacts,
+            journal,
+        }
+    }
+
     /// Sends the rows and their opt-outs, and records the outcomes in the journal.
     pub(super) async fn send(&self, rows: &[NumberedRow], watch: &Arc<Watch>) -> SentBatch {
         if let Err(error) = self.record_start(rows).await {
@@ -160,8 +168,13 @@ impl Sender {
 
     /// Records that rows which must not be sent twice are about to be sent.
     async fn record_start(&self, rows: &[NumberedRow]) -> Result<(), Arc<io::Error>> {
+        let Some(journal) = &self.journal else {
+            return Ok(());
+        };
         let strict = rows.iter().filter(|row| fails_on_conflict(row));
-        self.record_numbers(strict, Record::Started).await
+        journal
+            .record_started(strict.map(|row| row.number).collect())
+            .await
     }
 
     /// Records the outcomes that are final. A resumed import sends all other rows again.
@@ -179,32 +192,135 @@ impl Sender {
             .partition(|(row, outcome)| is_final(row, outcome, sent.stop.as_ref()));
         let open = open.into_iter().map(|(row, _)| row);
         let not_applied = open.filter(|row| fails_on_conflict(row));
-        self.record_numbers(not_applied, Record::NotApplied).await?;
-        if finished.is_empty() {
-            return Ok(());
-        }
+        journal
+            .record_not_applied(not_applied.map(|row| row.number).collect())
+            .await?;
         let finished = finished
             .into_iter()
             .map(|(row, outcome)| (row.number, &row.row, outcome));
-        let record = Record::Finished(Finished::new(finished));
-        journal.append(&record).await
-    }
-
-    async fn record_numbers<'a>(
-        &self,
-        rows: impl Iterator<Item = &'a NumberedRow>,
-        record: impl FnOnce(RowNumbers) -> Record,
-    ) -> Result<(), Arc<io::Error>> {
-        let numbers: Vec<u64> = rows.map(|row| row.number).collect();
-        match &self.journal {
-            Some(journal) if !numbers.is_empty() => {
-                journal.append(&record(numbers.into_iter().collect())).await
-            }
-            _ => Ok(()),
-        }
+        journal.record_finished(finished.collect()).await
     }
 }
 
 fn unwritable(error: Arc<io::Error>) -> Error {
     Error::config("could not write the journal").caused_by(error)
+}
+
+/// Why no further batch is started.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// The plan's contact ceiling is crossed.
+    Quota,
+    /// The caller asked for it.
+    Asked,
+    /// Nothing more can be done: the key was refused, or the journal cannot be used.
+    Fatal(Error),
+    /// A batch failed for good. It stops the import only if that was asked for.
+    Failure(Error),
+}
+
+/// Returns what the result of an entry means for its row.
+fn outcome_of(entry: BatchEntry) -> RowOutcome {
+    let retryable = entry.is_retryable();
+    match entry.outcome {
+        BatchOutcome::Created => RowOutcome::Created,
+        BatchOutcome::Updated => RowOutcome::Updated,
+        BatchOutcome::Skipped => RowOutcome::Skipped,
+        BatchOutcome::Failed { code, message } => RowOutcome::Refused {
+            code,
+            message,
+            retryable,
+        },
+        BatchOutcome::Unknown => RowOutcome::Unknown,
+    }
+}
+
+/// Returns what a batch that failed as a whole means for each of its rows.
+fn outcome_of_failure(error: &Error) -> RowOutcome {
+    match error.outcome() {
+        Outcome::Refused if is_refused_key(error) => RowOutcome::NotSent,
+        Outcome::NotSent => RowOutcome::NotSent,
+        Outcome::Unknown => RowOutcome::Unknown,
+        Outcome::Refused => RowOutcome::Refused {
+            code: code_of(error),
+            message: error.api().and_then(|api| api.message()).map(str::to_owned),
+            retryable: error.is_retryable(),
+        },
+    }
+}
+
+/// Returns what the failure of a batch means for the import.
+fn stop_of_failure(error: Error) -> Stop {
+    if is_refused_key(&error) {
+        Stop::Fatal(error)
+    } else if error.is_quota_exceeded() {
+        Stop::Quota
+    } else {
+        Stop::Failure(error)
+    }
+}
+
+fn is_refused_key(error: &Error) -> bool {
+    error.is_unauthorized() || error.is_key_not_permitted() || error.is_forbidden()
+}
+
+fn is_quota_exceeded(outcome: &RowOutcome) -> bool {
+    matches!(outcome, RowOutcome::Refused { code, .. } if *code == ErrorCode::QuotaExceeded)
+}
+
+/// Returns the outcome of a row whose opt-out failed.
+fn opt_out_failed(opt_out: &OptOut, error: &Error) -> RowOutcome {
+    let what = match opt_out {
+        OptOut::Everything(_) => "the opt-out of everything".to_owned(),
+        OptOut::Topic(name) => format!("the opt-out of the topic {name:?}"),
+    };
+    RowOutcome::OptOutFailed {
+        code: code_of(error),
+        message: Some(format!("{what} was not recorded: {error}")),
+    }
+}
+
+/// Returns whether a row must not be sent twice.
+fn fails_on_conflict(row: &NumberedRow) -> bool {
+    row.row.contact().is_some_and(NewContact::fails_on_conflict)
+}
+
+/// Returns whether an outcome is final. If it is not, a resumed import sends the row again.
+///
+/// `stop` is what the batch of the row means for the import.
+pub(super) fn is_final(row: &NumberedRow, outcome: &RowOutcome, stop: Option<&Stop>) -> bool {
+    match outcome {
+        RowOutcome::Created | RowOutcome::Updated | RowOutcome::Skipped => true,
+        RowOutcome::NotSent | RowOutcome::Valid => false,
+        RowOutcome::Unknown => fails_on_conflict(row),
+        // A batch that was refused as a whole, for example by a rate limit.
+        RowOutcome::Refused {
+            retryable: true, ..
+        } => !matches!(stop, Some(Stop::Failure(_))),
+        refused @ RowOutcome::Refused { .. } => !is_quota_exceeded(refused),
+        // With another key, it may be recorded.
+        RowOutcome::OptOutFailed { .. } => {
+            fails_on_conflict(row) || !matches!(stop, Some(Stop::Fatal(_)))
+        }
+    }
+}
+
+/// Returns the slug of a refusal, or a word for any other failure.
+fn code_of(error: &Error) -> ErrorCode {
+    match (error.code(), error.status()) {
+        (Some(code), _) => code.clone(),
+        (None, Some(status)) => ErrorCode::from(format!("http_{}", status.as_u16())),
+        (None, None) => ErrorCode::from("no_response"),
+    }
+}
+
+/// Returns the name of a batch for people: the rows it covers, or their lines if they are known.
+fn name_of(rows: &[NumberedRow]) -> String {
+    let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
+        return String::new();
+    };
+    match (first.row.line_number(), last.row.line_number()) {
+        (Some(first), Some(last)) => format!("batch of lines {first} to {last}"),
+        _ => format!("batch of rows {} to {}", first.number + 1, last.number + 1),
+    }
 }

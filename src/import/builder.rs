@@ -1,45 +1,124 @@
 use std::fmt;
+use std::future::poll_fn;
 use std::io::Write;
 use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use super::error::ImportError;
+use futures_core::Stream;
+use futures_core::stream::FusedStream;
+
+use super::batch::Sender;
+use super::engine::{Keep, Progress, Run, Settings};
 use super::journal::Journal;
-use super::outcomes::Outcomes;
-use super::progress::Progress;
-use super::report::ImportReport;
-use super::run::Settings;
-use super::runner::{Job, run};
-use super::source::Source;
-use crate::RetryPolicy;
-use crate::client::{CallDeadline, CallOptions, wait_for_call};
+use super::rejects::Rejects;
+use super::report::{ImportError, ImportReport, RowOutcome};
+use super::row::{ImportRow, Source};
+use crate::client::{CallDeadline, CallOptions, wait_for_call, wait_for_items};
 use crate::contacts::Contacts;
+use crate::{Error, RetryPolicy};
 
-/// The number of batches in flight, unless [`Import::max_in_flight`] sets it.
-const DEFAULT_MAX_IN_FLIGHT: usize = 16;
+impl Contacts {
+    /// Imports contacts, however many: in batches of 100, several simultaneously.
+    ///
+    /// It takes any iterator of [`NewContact`](crate::contacts::NewContact)s, addresses or [`ImportRow`]s, and
+    /// reads it as it goes. The [module](crate::import) says what an import does about duplicates, failures,
+    /// opt-outs and crashes.
+    ///
+    /// Dropping the future cancels the import. Batches in flight may still be applied; with a
+    /// [`journal`](Import::journal), the next import finds out.
+    ///
+    /// # Errors
+    ///
+    /// [`ImportError`](crate::import::ImportError) if the import stopped before its end. It has the report so far,
+    /// and an [`Error`](crate::Error) that says why:
+    ///
+    /// - `unauthorized` (401) or `key_not_permitted` (403): the key was refused.
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config): the journal could not be written, or another import
+    ///   uses it; or the [`rejects`](Import::rejects) could not be written. Rows that the journal could not record
+    ///   are reported as unknown.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input): the journal belongs to other rows or to another service, or
+    ///   a CSV file could not be read to its end.
+    /// - The error of the first batch that failed, with [`stop_on_failure`](Import::stop_on_failure).
+    ///
+    /// Refused rows, failed batches and the plan's ceiling are not errors: the
+    /// [`ImportReport`](crate::import::ImportReport) counts them.
+    ///
+    /// # Example: import a list of addresses
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// let report = contacts.import(["ada@example.com", "bob@example.com", "no address"]).await?;
+    ///
+    /// assert_eq!((report.created(), report.refused()), (2, 1));
+    /// # Ok(()) }
+    /// ```
+    pub fn import<I>(&self, rows: I) -> Import
+    where
+        I: IntoIterator<Item: Into<ImportRow> + 'static, IntoIter: Send + 'static>,
+    {
+        Import::new(self.clone(), Source::from_iter(rows))
+    }
 
-/// An import, run by `.await`: see [`Contacts::import`].
-#[must_use = "an import runs only when it is awaited"]
+    /// Imports contacts like [`import`](Self::import), from a stream.
+    ///
+    /// A batch is sent when it is full, or when no other is in flight and the stream has no more rows for
+    /// now. So a slow stream does not keep back the rows that it has already given.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`import`](Self::import).
+    ///
+    /// # Example: rows from a database or a channel
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// let rows = futures_util::stream::iter(["ada@example.com", "bob@example.com"]);
+    ///
+    /// let report = contacts.import_stream(rows).await?;
+    ///
+    /// assert_eq!(report.created(), 2);
+    /// # Ok(()) }
+    /// ```
+    pub fn import_stream<S>(&self, rows: S) -> Import
+    where
+        S: Stream<Item: Into<ImportRow>> + Send + 'static,
+    {
+        Import::new(self.clone(), Source::from_stream(rows))
+    }
+}
+
+/// The number of batches in flight, unless [`Import::concurrency`] sets it.
+const DEFAULT_CONCURRENCY: usize = 16;
+
+/// An import, run by `.await`, or by `.wait()` with the feature `blocking`: see [`Contacts::import`].
+#[must_use = "an import runs only when it is awaited or waited for"]
 pub struct Import {
-    job: Job,
+    contacts: Contacts,
+    source: Source,
+    options: CallOptions,
+    journal: Option<Journal>,
+    settings: Settings,
     rejects: Option<Box<dyn Write + Send>>,
 }
 
 impl Import {
-    pub(super) fn new(contacts: Contacts, source: Source) -> Self {
+    fn new(contacts: Contacts, source: Source) -> Self {
         Self {
-            job: Job {
-                contacts,
-                source,
-                options: CallOptions::default(),
-                journal: None,
-                settings: Settings {
-                    max_in_flight: DEFAULT_MAX_IN_FLIGHT,
-                    stop_on_failure: false,
-                    stop_signal: None,
-                    dry_run: false,
-                    total: None,
-                },
+            contacts,
+            source,
+            options: CallOptions::default(),
+            journal: None,
+            settings: Settings {
+                concurrency: DEFAULT_CONCURRENCY,
+                stop_on_failure: false,
+                stop_signal: None,
+                dry_run: false,
+                total: None,
                 on_progress: None,
             },
             rejects: None,
@@ -49,12 +128,12 @@ impl Import {
     /// Sets how many batches may be in flight at most; 0 counts as 1. Default: 16.
     ///
     /// How many are in flight adapts to the service: see the [module](crate::import).
-    pub fn max_in_flight(mut self, batches: usize) -> Self {
-        self.job.settings.max_in_flight = batches;
+    pub fn concurrency(mut self, batches: usize) -> Self {
+        self.settings.concurrency = batches;
         self
     }
 
-    /// Stops the import at the first batch that fails for good. Default: the rest goes on.
+    /// Stops the import at the first batch that fails for good. Default: the import continues with the next batch.
     ///
     /// The rows after it are reported as not sent, and the result is an [`ImportError`] with the error of the
     /// batch. Refused rows are no failure of their batch.
@@ -65,40 +144,38 @@ impl Import {
     /// # Example: stop when the service is down
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
     /// # server.fault(audience::mock::Fault::status(501));
     /// let rows = (0..1_000).map(|n| format!("{n}@example.com"));
     ///
-    /// let stopped = contacts.import(rows).max_in_flight(1).stop_on_failure().await.unwrap_err();
+    /// let stopped = contacts.import(rows).concurrency(1).stop_on_failure().await.unwrap_err();
     ///
     /// assert_eq!((stopped.report().unknown(), stopped.report().not_sent()), (100, 900));
     /// # }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn stop_on_failure(mut self) -> Self {
-        self.job.settings.stop_on_failure = true;
+        self.settings.stop_on_failure = true;
         self
     }
 
     /// Stops the import when this future is ready, for example because somebody pressed Ctrl-C: no further batch
     /// is started, those in flight are finished, and the report counts all other rows as not sent. With a
-    /// journal, the same import goes on there. Default: it runs to its end.
+    /// journal, the same import continues there. Default: it runs to its end.
     ///
     /// The rest of the rows is still read, so that the report and the rejects have them. Rows that never end must be
     /// made to end by the same signal, for example with `take_until` of the crate `futures-util`.
     ///
     /// A batch that waits for a retry is not retried: its rows are reported as not sent or unknown. Opt-outs of rows
     /// that were applied are still retried, which can take minutes if the service is down: see
-    /// [`retry`](Self::retry). To stop at once, drop the import. The outcome of the batches in flight is then
+    /// [`retry`](Self::retry). To stop immediately, drop the import. The outcome of the batches in flight is then
     /// unknown; with a journal, the next run sends them again.
     ///
     /// # Example: stop after a minute
     ///
     /// ```no_run
-    /// # async fn run(contacts: audience::contacts::Contacts) -> Result<(), audience::Error> {
+    /// # async fn run(contacts: audience::contacts::Contacts) -> Result<(), Box<dyn std::error::Error>> {
     /// use std::time::Duration;
     ///
     /// use audience::import::CsvRows;
@@ -109,14 +186,14 @@ impl Import {
     /// # Ok(()) }
     /// ```
     pub fn stop_when(mut self, signal: impl Future<Output = ()> + Send + 'static) -> Self {
-        self.job.settings.stop_signal = Some(Box::pin(signal));
+        self.settings.stop_signal = Some(Box::pin(signal));
         self
     }
 
     /// Checks all rows and sends nothing. A journal is neither read nor written.
     ///
-    /// A row with an unusual address that the service might take is valid. What is certainly wrong is refused, with
-    /// one of these codes:
+    /// A row with an unusual address that the service might take is valid. A row that is certainly wrong is refused,
+    /// with one of these codes:
     ///
     /// - `invalid_row`: the row could not be read.
     /// - `invalid_address`: no `@`, nothing before or after it, white space, two addresses in one, a character
@@ -132,8 +209,7 @@ impl Import {
     /// # Example: look before an import
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
     /// let rows = ["ada@example.com", "ADA@example.com", "ada at example.com"].map(audience::contacts::NewContact::new);
@@ -144,25 +220,24 @@ impl Import {
     /// assert_eq!(report.refused_by_code().next(), Some(("invalid_address", 1)));
     /// assert_eq!(server.contact_count(), 0);
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn dry_run(mut self) -> Self {
-        self.job.settings.dry_run = true;
+        self.settings.dry_run = true;
         self
     }
 
     /// Sets how many rows there are, for [`Progress::total`]. Default: what the iterator says, if it knows.
     pub fn total(mut self, rows: u64) -> Self {
-        self.job.settings.total = Some(rows);
+        self.settings.total = Some(rows);
         self
     }
 
-    /// Records what is finished in this journal, and goes on where it ends. Default: nothing is recorded.
+    /// Records each finished batch in this journal, and continues after its last record. Default: nothing is recorded.
     ///
-    /// To go on, the import needs the same rows in the same order. The first 100 rows are compared before
+    /// To continue, the import needs the same rows in the same order. The first 100 rows are compared before
     /// anything is sent, and those of each finished batch as they are read.
     pub fn journal(mut self, journal: Journal) -> Self {
-        self.job.journal = Some(journal);
+        self.journal = Some(journal);
         self
     }
 
@@ -182,7 +257,6 @@ impl Import {
     /// # Example: mend a row
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
@@ -203,7 +277,6 @@ impl Import {
     /// assert_eq!((report.created(), report.refused()), (1, 0));
     /// # fs::remove_file(&path)?;
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn rejects(mut self, file: impl Write + Send + 'static) -> Self {
         self.rejects = Some(Box::new(file));
@@ -216,8 +289,7 @@ impl Import {
     /// # Example: a line for each step
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
     /// let rows = (0..1_000).map(|n| format!("{n}@example.com"));
@@ -230,31 +302,30 @@ impl Import {
     ///     })
     ///     .await?;
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn on_progress(mut self, show: impl FnMut(&Progress) + Send + 'static) -> Self {
-        self.job.on_progress = Some(Box::new(show));
+        self.settings.on_progress = Some(Box::new(show));
         self
     }
 
     /// Limits one attempt of each request, from connecting to the last byte of the response. Default: the
     /// client's [`timeout`](crate::ClientBuilder::timeout).
     pub fn timeout(mut self, limit: Duration) -> Self {
-        self.job.options.timeout = Some(limit);
+        self.options.timeout = Some(limit);
         self
     }
 
     /// Limits each request with its retries and waits, not the import as a whole. Default: the client's
     /// [`deadline`](crate::ClientBuilder::deadline) or, if the client has the default deadline, 5 minutes.
     pub fn deadline(mut self, limit: Duration) -> Self {
-        self.job.options.deadline = CallDeadline::After(limit);
+        self.options.deadline = CallDeadline::After(limit);
         self
     }
 
     /// Lifts the deadline of the requests, even if the client has one. The timeout of each attempt still
     /// applies.
     pub fn no_deadline(mut self) -> Self {
-        self.job.options.deadline = CallDeadline::Lifted;
+        self.options.deadline = CallDeadline::Lifted;
         self
     }
 
@@ -268,8 +339,7 @@ impl Import {
     /// # Example: wait out an outage of some minutes
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
     /// use std::time::Duration;
@@ -282,10 +352,9 @@ impl Import {
     /// let import = contacts.import(["ada@example.com"]).retry(patient);
     /// import.deadline(Duration::from_secs(1_200)).await?;
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
-        self.job.options.retry = Some(policy);
+        self.options.retry = Some(policy);
         self
     }
 
@@ -294,7 +363,56 @@ impl Import {
     ///
     /// [`rejects`](Self::rejects) are not written then.
     pub fn outcomes(self) -> Outcomes {
-        Outcomes::new(self.job)
+        Outcomes(OutcomesState::Starting(Box::pin(self.start(Keep::All))))
+    }
+}
+
+impl Import {
+    /// Runs the import to its end, and writes the rejects.
+    async fn run(mut self) -> Result<ImportReport, ImportError> {
+        let mut rejects = self.rejects.take().map(Rejects::new);
+        let keep = match rejects {
+            Some(_) => Keep::Rejects,
+            None => Keep::Nothing,
+        };
+        let mut run = self.start(keep).await?;
+        let mut has_ended = false;
+        while !has_ended {
+            has_ended = !poll_fn(|context| run.poll_change(context)).await;
+            while let Some((row, outcome)) = run.next_settled() {
+                if let Some(rejects) = &mut rejects {
+                    rejects.write(&row, &outcome);
+                }
+            }
+        }
+        let written = rejects.map_or(Ok(()), Rejects::finish);
+        let report = run.finish()?;
+        match written {
+            Ok(()) => Ok(report),
+            Err(error) => {
+                let error = Error::config("could not write the rejects").caused_by(error);
+                Err(ImportError::new(report, error))
+            }
+        }
+    }
+
+    /// Checks the journal against the rows, and starts the import.
+    async fn start(mut self, keep: Keep) -> Result<Run, ImportError> {
+        let mut settings = self.settings;
+        settings.total = settings.total.or_else(|| self.source.total());
+        let journal = self.journal.filter(|_| !settings.dry_run);
+        let (resumed, journal) = match journal {
+            None => (None, None),
+            Some(journal) => {
+                let started = journal
+                    .start(self.contacts.base_url(), &mut self.source)
+                    .await;
+                let (resumed, journal) = started.map_err(ImportError::not_started)?;
+                (Some(resumed), Some(journal))
+            }
+        };
+        let sender = Sender::new(self.contacts, self.options, journal);
+        Ok(Run::new(self.source, resumed, sender, settings, keep))
     }
 }
 
@@ -305,14 +423,111 @@ impl IntoFuture for Import {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(run(self.job, self.rejects))
+        Box::pin(self.run())
     }
 }
 
 impl fmt::Debug for Import {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Import")
-            .field("max_in_flight", &self.job.settings.max_in_flight)
+            .field("concurrency", &self.settings.concurrency)
             .finish_non_exhaustive()
+    }
+}
+
+/// All rows of an import with their outcomes, in input order.
+///
+/// Created by [`Import::outcomes`](super::Import::outcomes). Batches are started while the stream is polled: a
+/// slow reader slows the import down, and at most 10,000 rows with an outcome wait for it. The stream ends
+/// when every row has an outcome, or when the import stops; [`finish`](Self::finish) tells which.
+///
+/// # Example: react to each row
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let contacts = server.client().contacts();
+/// use futures_util::StreamExt;
+///
+/// let mut outcomes = contacts.import(["ada@example.com", "no address"]).outcomes();
+/// while let Some((row, outcome)) = outcomes.next().await {
+///     if !outcome.is_applied() {
+///         println!("{:?}: {outcome}", row.key_text());
+///     }
+/// }
+/// let report = outcomes.finish()?;
+/// assert_eq!((report.created(), report.refused()), (1, 1));
+/// # Ok(()) }
+/// ```
+#[must_use = "an import runs only while its outcomes are polled"]
+pub struct Outcomes(OutcomesState);
+
+enum OutcomesState {
+    Starting(Pin<Box<dyn Future<Output = Result<Run, ImportError>> + Send>>),
+    Running { run: Box<Run>, has_ended: bool },
+    Failed(ImportError),
+}
+
+impl Outcomes {
+    /// Returns the report. If the stream has not ended, the import is canceled, and its report counts what was
+    /// done so far.
+    ///
+    /// # Errors
+    ///
+    /// [`ImportError`] if the import stopped before its end.
+    pub fn finish(self) -> Result<ImportReport, ImportError> {
+        match self.0 {
+            OutcomesState::Starting(_) => Ok(ImportReport::default()),
+            OutcomesState::Running { run, .. } => run.finish(),
+            OutcomesState::Failed(error) => Err(error),
+        }
+    }
+}
+
+wait_for_items!(Outcomes);
+
+impl Stream for Outcomes {
+    type Item = (ImportRow, RowOutcome);
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            match &mut self.0 {
+                OutcomesState::Starting(start) => {
+                    self.0 = match ready!(start.as_mut().poll(context)) {
+                        Ok(run) => OutcomesState::Running {
+                            run: Box::new(run),
+                            has_ended: false,
+                        },
+                        Err(error) => OutcomesState::Failed(error),
+                    };
+                }
+                OutcomesState::Running { run, has_ended } => {
+                    if let Some(settled) = run.next_settled() {
+                        return Poll::Ready(Some(settled));
+                    }
+                    if *has_ended {
+                        return Poll::Ready(None);
+                    }
+                    *has_ended = !ready!(run.poll_change(context));
+                }
+                OutcomesState::Failed(_) => return Poll::Ready(None),
+            }
+        }
+    }
+}
+
+impl FusedStream for Outcomes {
+    fn is_terminated(&self) -> bool {
+        match &self.0 {
+            OutcomesState::Starting(_) => false,
+            OutcomesState::Running { run, has_ended } => *has_ended && !run.has_settled(),
+            OutcomesState::Failed(_) => true,
+        }
+    }
+}
+
+impl fmt::Debug for Outcomes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outcomes").finish_non_exhaustive()
     }
 }

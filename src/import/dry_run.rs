@@ -1,7 +1,7 @@
 //! Checks rows without sending them. Pure.
 
-use super::address_set::{AddressHash, AddressSet};
-use super::outcome::RowOutcome;
+use super::grouping::{AddressHash, AddressSet};
+use super::report::RowOutcome;
 use super::row::ImportRow;
 use crate::ErrorCode;
 use crate::contacts::{NewContact, PropertyValue, normalized_address};
@@ -16,16 +16,9 @@ pub(super) struct DryRun {
     addresses: AddressSet,
 }
 
-/// What a dry run finds out about a row.
-#[derive(Debug)]
-pub(super) struct Checked {
-    pub(super) outcome: RowOutcome,
-    /// The row is valid, and an earlier valid row has its address.
-    pub(super) is_duplicate: bool,
-}
-
 impl DryRun {
-    pub(super) fn check(&mut self, row: &ImportRow) -> Checked {
+    /// Returns the outcome of a row, and whether it is valid and an earlier valid row has its address.
+    pub(super) fn check(&mut self, row: &ImportRow) -> (RowOutcome, bool) {
         let refusal = match row.contact() {
             None => Some(("invalid_row", row.unreadable_reason().unwrap_or_default())),
             Some(contact) => check_contact(contact),
@@ -36,17 +29,11 @@ impl DryRun {
                 message: Some(message.to_owned()),
                 retryable: false,
             };
-            return Checked {
-                outcome,
-                is_duplicate: false,
-            };
+            return (outcome, false);
         }
         let address = row.contact().map(NewContact::email).unwrap_or_default();
         let address = AddressHash::new(&normalized_address(address));
-        Checked {
-            outcome: RowOutcome::Valid,
-            is_duplicate: !self.addresses.insert(address),
-        }
+        (RowOutcome::Valid, !self.addresses.insert(address))
     }
 }
 
@@ -176,17 +163,14 @@ mod tests {
         };
 
         for value in [json!("pro"), json!(3), json!(0.5)] {
-            assert_eq!(row("plan", value.into()).outcome, RowOutcome::Valid);
+            assert_eq!(row("plan", value.into()).0, RowOutcome::Valid);
         }
         for value in [json!(true), json!(null), json!([1]), json!({"a": 1})] {
-            assert_eq!(row("plan", value.into()).outcome.code(), "invalid_property");
+            assert_eq!(row("plan", value.into()).0.code(), "invalid_property");
         }
-        assert_eq!(
-            row("plan", f64::NAN.into()).outcome.code(),
-            "invalid_property"
-        );
+        assert_eq!(row("plan", f64::NAN.into()).0.code(), "invalid_property");
         for name in ["", " plan", "pl\nan"] {
-            assert_eq!(row(name, "pro".into()).outcome.code(), "invalid_property");
+            assert_eq!(row(name, "pro".into()).0.code(), "invalid_property");
         }
     }
 }

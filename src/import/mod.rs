@@ -1,4 +1,4 @@
-//! Imports a whole audience: any number of contacts, in batches, several at once.
+//! Imports a whole audience: any number of contacts, in batches, several simultaneously.
 //!
 //! [`Contacts::import`] takes an iterator of rows and [`Contacts::import_stream`] a stream. Rows are read as
 //! they are needed, so memory is bounded whatever the size of the input. A row is a
@@ -8,8 +8,7 @@
 //! # Example: import, resume and report
 //!
 //! ```
-//! # #[cfg(feature = "mock")]
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let server = audience::mock::MockServer::start().await;
 //! # let contacts = server.client().contacts();
 //! # let path = std::env::temp_dir().join(format!("import-{}.journal", std::process::id()));
@@ -30,29 +29,28 @@
 //! # assert!(server.contact("ada@example.com").unwrap().unsubscribed);
 //! # std::fs::remove_file(path).unwrap();
 //! # Ok(()) }
-//! # #[cfg(not(feature = "mock"))] fn main() {}
 //! ```
 //!
 //! # What an import does
 //!
 //! - **Order.** Rows of one address apply in input order, in whatever spelling. All others may run in parallel.
-//! - **Pace.** It starts with 2 batches at once, and adds one after each round without trouble, up to
-//!   [`max_in_flight`](Import::max_in_flight). A 429, a 503 or a timeout halves the number. A `Retry-After`
+//! - **Pace.** It starts with 2 simultaneous batches, and adds one after each round without trouble, up to
+//!   [`concurrency`](Import::concurrency). A 429, a 503 or a timeout halves the number. A `Retry-After`
 //!   holds back all batches.
 //! - **Consent.** It never subscribes anybody: an existing opt-out stays. The [opt-outs](ImportRow::opt_out) of
 //!   a row are recorded right after its contact was created or updated. If that fails, the row is reported as
 //!   [`OptOutFailed`](RowOutcome::OptOutFailed).
 //! - **Failures.** Each request is retried, by default for longer than other calls: see
 //!   [`retry`](Import::retry). If a batch fails for good, its rows are reported as refused, not sent or unknown,
-//!   and the rest goes on; see [`stop_on_failure`](Import::stop_on_failure). Later rows of these addresses are not sent, because a
+//!   and the import continues; see [`stop_on_failure`](Import::stop_on_failure). Later rows of these addresses are not sent, because a
 //!   second try of the earlier row would undo them.
 //! - **The plan's ceiling.** After a `quota_exceeded` no further batch is started. The rest of the rows is read
-//!   to its end and reported as not sent. Such an import is no error: see [`ImportReport::quota_exceeded`].
-//! - **A refused key** stops the import at once, with an [`ImportError`].
+//!   to its end and reported as not sent. Such an import returns its report, not an error: see [`ImportReport::quota_exceeded`].
+//! - **A refused key** stops the import immediately, with an [`ImportError`].
 //!
 //! # After a crash
 //!
-//! With a [`Journal`], an import that was killed, dropped or stopped goes on where it was. Give it the same
+//! With a [`Journal`], an import that was killed, dropped or stopped continues where it was. Give it the same
 //! rows in the same order, and the same file. The report then covers all rows, also those of earlier runs.
 //!
 //! | the row was | a resumed import |
@@ -68,38 +66,22 @@
 //! [`Contacts::import`]: crate::contacts::Contacts::import
 //! [`Contacts::import_stream`]: crate::contacts::Contacts::import_stream
 
-mod address_set;
 mod batch;
 mod builder;
-mod checks;
-mod contacts;
 mod csv;
 mod dry_run;
-mod error;
+mod engine;
 mod grouping;
-mod in_flight;
-mod in_flight_batches;
 mod journal;
-mod outcome;
-mod outcomes;
-mod progress;
+mod pace;
 mod rejects;
 mod report;
 mod row;
-mod row_results;
-mod run;
-mod runner;
-mod settled;
-mod source;
-mod watch;
 
-pub use builder::Import;
+pub use builder::{Import, Outcomes};
 pub use csv::{Column, CsvInput, CsvRows};
 pub(crate) use csv::{escape, is_property_name, line};
-pub use error::ImportError;
+pub use engine::Progress;
 pub use journal::Journal;
-pub use outcome::RowOutcome;
-pub use outcomes::Outcomes;
-pub use progress::Progress;
-pub use report::ImportReport;
+pub use report::{ImportError, ImportReport, RowOutcome};
 pub use row::{ImportRow, OptOut};

@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, Write};
 
 use super::csv::{LEADING_COLUMNS, escape, line};
-use super::outcome::RowOutcome;
+use super::report::RowOutcome;
 use super::row::{ImportRow, OptOut};
 use crate::contacts::NewContact;
 

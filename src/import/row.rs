@@ -1,6 +1,11 @@
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use crate::contacts::{NewContact, OptOutReason};
+use futures_core::Stream;
+
+use crate::contacts::{Contact, MAX_BATCH, NewContact, OptOutReason, UnsubscribeReason};
 
 /// One row of an import: a contact, and what the import should know beside it.
 ///
@@ -188,6 +193,51 @@ impl<T: Into<NewContact>> From<T> for ImportRow {
     }
 }
 
+/// Converts a contact of a full export to a row that creates it elsewhere.
+///
+/// Names and properties are those of the contact. An opt-out becomes an [`OptOut::Everything`]: `preferences` stays, and
+/// any other reason becomes `manual`, because a sender cannot declare a complaint (interface section 4.5). Each topic
+/// that is `false` becomes an [`OptOut::Topic`], whether the contact answered or it is the topic's default. Nobody is
+/// subscribed.
+///
+/// # Example: the lines of an export
+///
+/// ```
+/// use audience::contacts::Contact;
+/// use audience::import::{ImportRow, OptOut};
+///
+/// let line = r#"{"id": "c_1", "email": "ada@example.com", "unsubscribed": false, "created_at": 0,
+///     "topics": {"news": true, "offers": false}}"#;
+/// let contact: Contact = serde_json::from_str(line).unwrap();
+///
+/// let row = ImportRow::from(contact);
+/// assert_eq!(row.opt_outs(), [OptOut::Topic("offers".to_owned())]);
+/// ```
+impl From<Contact> for ImportRow {
+    fn from(contact: Contact) -> Self {
+        let mut new = NewContact::new(contact.email)
+            .first_name(contact.first_name)
+            .last_name(contact.last_name);
+        if !contact.properties.is_empty() {
+            new = new.properties(contact.properties);
+        }
+        let mut row = Self::new(new);
+        if contact.unsubscribed {
+            let reason = match contact.unsubscribe_reason {
+                Some(UnsubscribeReason::Preferences) => OptOutReason::Preferences,
+                _ => OptOutReason::Manual,
+            };
+            row = row.opt_out(OptOut::Everything(reason));
+        }
+        for (topic, answer) in contact.topics {
+            if !answer {
+                row = row.opt_out(OptOut::Topic(topic));
+            }
+        }
+        row
+    }
+}
+
 /// A row with its number and its address as the service normalizes it.
 #[derive(Clone, Debug)]
 pub(super) struct NumberedRow {
@@ -207,5 +257,115 @@ impl NumberedRow {
             row,
             address,
         }
+    }
+}
+
+/// Where the rows come from.
+pub(super) struct Source {
+    rows: Rows,
+    /// Rows that were read in advance, to be read again.
+    head: std::vec::IntoIter<ImportRow>,
+    /// Whether the last row was read. An iterator or a stream must not be asked after its end.
+    has_ended: bool,
+}
+
+enum Rows {
+    Iter(Box<dyn Iterator<Item = ImportRow> + Send>),
+    Stream(Pin<Box<dyn Stream<Item = ImportRow> + Send>>),
+}
+
+impl Source {
+    pub(super) fn from_iter<I>(rows: I) -> Self
+    where
+        I: IntoIterator<Item: Into<ImportRow> + 'static, IntoIter: Send + 'static>,
+    {
+        Self::new(Rows::Iter(Box::new(rows.into_iter().map(Into::into))))
+    }
+
+    pub(super) fn from_stream<S>(rows: S) -> Self
+    where
+        S: Stream<Item: Into<ImportRow>> + Send + 'static,
+    {
+        Self::new(Rows::Stream(Box::pin(Converted(Box::pin(rows)))))
+    }
+
+    fn new(rows: Rows) -> Self {
+        Self {
+            rows,
+            head: Vec::new().into_iter(),
+            has_ended: false,
+        }
+    }
+
+    /// Puts back the rows that were read first.
+    pub(super) fn put_back(&mut self, head: Vec<ImportRow>) {
+        self.head = head.into_iter();
+    }
+
+    /// Reads as many of the first rows as are wanted. If nothing is said, that is as many as a batch has at
+    /// most, or those that are there without waiting for more.
+    pub(super) async fn read_head(&mut self, wanted: Option<usize>) -> Vec<ImportRow> {
+        let mut head = Vec::new();
+        poll_fn(|context| {
+            while head.len() < wanted.unwrap_or(MAX_BATCH) {
+                match self.poll_next(context) {
+                    Poll::Ready(Some(row)) => head.push(row),
+                    Poll::Ready(None) => break,
+                    Poll::Pending if wanted.is_none() && !head.is_empty() => break,
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+            Poll::Ready(())
+        })
+        .await;
+        head
+    }
+
+    /// Returns whether the last row was read.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended && self.head.len() == 0
+    }
+
+    /// Returns the number of rows that are left, if the source knows it.
+    pub(super) fn total(&self) -> Option<u64> {
+        let (least, most) = match &self.rows {
+            _ if self.has_ended => (0, Some(0)),
+            Rows::Iter(rows) => rows.size_hint(),
+            Rows::Stream(rows) => rows.size_hint(),
+        };
+        (most == Some(least)).then_some((least as u64).saturating_add(self.head.len() as u64))
+    }
+
+    pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<ImportRow>> {
+        if let Some(row) = self.head.next() {
+            return Poll::Ready(Some(row));
+        }
+        if self.has_ended {
+            return Poll::Ready(None);
+        }
+        let next = match &mut self.rows {
+            Rows::Iter(rows) => Poll::Ready(rows.next()),
+            Rows::Stream(rows) => rows.as_mut().poll_next(context),
+        };
+        self.has_ended = matches!(next, Poll::Ready(None));
+        next
+    }
+}
+
+/// A stream of rows, from a stream of what converts to them.
+struct Converted<S>(Pin<Box<S>>);
+
+impl<S: Stream<Item: Into<ImportRow>>> Stream for Converted<S> {
+    type Item = ImportRow;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ImportRow>> {
+        self.0
+            .as_mut()
+            .poll_next(context)
+            .map(|row| row.map(Into::into))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
     }
 }

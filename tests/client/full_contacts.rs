@@ -72,7 +72,7 @@ fn a_blocking_list_returns_contacts_in_full() {
     let client = server.client();
     server.fault(Fault::status(404).body(GONE).path("/contacts/ada%40x.io"));
 
-    let mut iter = client.contacts().list().full().max_in_flight(2).wait();
+    let mut iter = client.contacts().list().full().concurrency(2).wait();
     let bob = iter.next().unwrap().unwrap();
 
     assert_eq!((bob.email.as_str(), bob.topics["news"]), ("bob@x.io", true));
@@ -220,7 +220,7 @@ async fn as_many_contacts_as_allowed_are_retrieved_at_once() {
         let gauge = Gauge::default();
         let url = serve_slowly(gauge.clone()).await;
 
-        let stream = contacts(url).list().full().max_in_flight(allowed);
+        let stream = contacts(url).list().full().concurrency(allowed);
         let count = in_time(stream.try_fold(0, |count, _| async move { Ok(count + 1) }));
 
         assert_eq!(count.await.unwrap(), 6);

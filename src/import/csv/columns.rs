@@ -5,7 +5,7 @@ use std::str::FromStr;
 use super::text::{LEADING_COLUMNS, unescape};
 use crate::Error;
 
-/// What an import does with a column of a CSV file.
+/// The meaning of a column of a CSV file.
 ///
 /// Its text form is what [`FromStr`] reads and `Display` writes, for flags of a program: `email`,
 /// `first_name`, `last_name`, `property:NAME`, `properties`, `on_conflict`, `unsubscribed`, `subscribed`,
@@ -37,7 +37,7 @@ pub enum Column {
     Property(String),
     /// All merge fields, as a JSON object.
     Properties,
-    /// What happens if the address already exists: `upsert`, `skip` or `error`.
+    /// The choice if the address already exists: `upsert`, `skip` or `error`.
     OnConflict,
     /// Whether the contact opted out of all broadcasts. An empty cell means no.
     Unsubscribed,
@@ -96,7 +96,7 @@ impl Column {
     }
 
     /// Returns the column for a prefix and a name, such as `topic:news`.
-    pub(super) fn named(text: &str) -> Option<Self> {
+    fn named(text: &str) -> Option<Self> {
         let (kind, name) = text.split_once(':')?;
         let name = name.trim();
         match kind.trim() {

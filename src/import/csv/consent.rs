@@ -1,4 +1,4 @@
-//! What the consent columns of a row say. Pure.
+//! Reads the opt-outs from the consent columns of a row. Pure.
 
 use std::collections::BTreeMap;
 

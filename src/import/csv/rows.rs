@@ -14,7 +14,7 @@ use crate::import::row::{ImportRow, OptOut};
 
 /// The rows of a CSV file, for [`Contacts::import`](crate::contacts::Contacts::import).
 ///
-/// [`CsvInput`](crate::import::CsvInput) says which files can be read and what their columns mean, and lets you change it.
+/// [`CsvInput`](crate::import::CsvInput) says which files can be read, and changes what their columns mean.
 ///
 /// - A row has the line on which it begins, as an editor shows it, and its cells as they are in the file.
 /// - White space around a cell is removed. Empty cells are not sent. Blank lines and rows with only empty cells are
@@ -33,7 +33,7 @@ use crate::import::row::{ImportRow, OptOut};
 /// # Example: import a file
 ///
 /// ```no_run
-/// # async fn run(contacts: audience::contacts::Contacts) -> Result<(), audience::Error> {
+/// # async fn run(contacts: audience::contacts::Contacts) -> Result<(), Box<dyn std::error::Error>> {
 /// use audience::import::CsvRows;
 ///
 /// let report = contacts.import(CsvRows::open("contacts.csv")?).await?;

@@ -104,7 +104,7 @@ impl Records {
         self.line
     }
 
-    /// Lets go of the header.
+    /// Frees the header.
     pub(super) fn begin(&mut self) {
         self.header = None;
     }
@@ -228,7 +228,7 @@ impl Records {
     }
 }
 
-pub(super) fn is_line_ending(byte: u8) -> bool {
+fn is_line_ending(byte: u8) -> bool {
     matches!(byte, b'\r' | b'\n')
 }
 

@@ -52,7 +52,8 @@ async fn a_file_that_cannot_be_created_is_an_error_and_nothing_is_sent() {
     let path = folder.file("no-such-folder").join("all.csv");
 
     let export = server.client().contacts().list().export(&path, JsonLines);
-    let error = audience::Error::from(export.await.unwrap_err());
+    let stopped = export.await.unwrap_err();
+    let error = stopped.error();
 
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(server.requests().is_empty());

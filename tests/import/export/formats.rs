@@ -100,7 +100,7 @@ fn a_blocking_export_writes_the_same_file() {
     let path = folder.file("all.csv");
 
     let export = client.contacts().list().export(&path, Csv::new(["email"]));
-    let report = export.full().max_in_flight(2).resume().wait().unwrap();
+    let report = export.full().concurrency(2).resume().wait().unwrap();
 
     assert_eq!(report.contacts(), 2);
     assert_eq!(fs::read_to_string(path).unwrap(), super::all_addresses(2));

@@ -36,7 +36,7 @@ async fn stop_after(requests: u64, server: &MockServer, export: Export) {
 async fn an_export_stopped_anywhere_is_continued_without_a_gap_or_a_repetition() {
     for is_full in [false, true] {
         let form = |export: Export| match is_full {
-            true => export.full().max_in_flight(2),
+            true => export.full().concurrency(2),
             false => export,
         };
         for requests in 0..12 {

@@ -24,7 +24,7 @@ fn a_blocking_import_has_every_setting() {
 
     let import = contacts
         .import(numbered(250))
-        .max_in_flight(4)
+        .concurrency(4)
         .stop_on_failure()
         .total(250);
     let import = import

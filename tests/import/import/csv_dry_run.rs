@@ -96,7 +96,7 @@ async fn an_import_that_is_asked_to_stop_finishes_what_is_in_flight_and_goes_on_
 
     let import = contacts
         .import(rows())
-        .max_in_flight(1)
+        .concurrency(1)
         .journal(Journal::open(&path).unwrap());
     let report = import
         .stop_when(async { stopped.await.unwrap_or_default() })

@@ -201,7 +201,7 @@ fn ctrl_c_finishes_what_is_in_flight_and_says_how_to_go_on() {
         .map(|number| format!("a{number}@x.io\n"))
         .collect();
     let file = folder.file("list.csv", &format!("email\n{rows}"));
-    let mut command = command(Some(&server), &[&file, "--max-in-flight", "2"]);
+    let mut command = command(Some(&server), &[&file, "--concurrency", "2"]);
     let child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

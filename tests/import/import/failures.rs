@@ -20,7 +20,7 @@ async fn after_the_plan_is_full_no_further_batch_is_started_and_the_rest_is_not_
     let journal = JournalPath::new();
     let contacts = contacts(&server);
 
-    let import = contacts.import(numbered(2_000)).max_in_flight(2);
+    let import = contacts.import(numbered(2_000)).concurrency(2);
     let report = in_time(import.journal(journal.open())).await.unwrap();
 
     assert!(report.quota_exceeded() && !report.is_complete());
@@ -59,7 +59,7 @@ async fn a_refused_key_stops_the_import_at_once() {
             .to_string()
             .starts_with("the import stopped before its end: 0 created")
     );
-    assert_eq!(audience::Error::from(stopped).kind(), ErrorKind::Api);
+    assert_eq!(stopped.error().kind(), ErrorKind::Api);
 }
 
 #[tokio::test]
@@ -79,12 +79,10 @@ async fn a_result_list_of_another_length_names_the_batch() {
     let contacts = Client::new(server.uri(), "key").unwrap().contacts();
     let rows = (0..150).map(|n| ImportRow::from(format!("{n}@x.io")).line(n + 2));
 
-    let report = in_time(contacts.import(rows).max_in_flight(1))
-        .await
-        .unwrap();
+    let report = in_time(contacts.import(rows).concurrency(1)).await.unwrap();
     let stopping = contacts
         .import(numbered(150))
-        .max_in_flight(1)
+        .concurrency(1)
         .stop_on_failure();
     let stopped = in_time(stopping).await.unwrap_err();
 
@@ -127,7 +125,7 @@ async fn a_batch_that_fails_for_good_gives_its_rows_an_outcome_and_the_rest_goes
         server.fault(fault.path(BATCH).after(1).times(times));
         let mut outcomes = contacts(&server)
             .import(numbered(250))
-            .max_in_flight(1)
+            .concurrency(1)
             .outcomes();
         let mut found = Vec::new();
         while let Some((_, outcome)) = in_time(outcomes.next()).await {
@@ -263,7 +261,7 @@ async fn a_report_is_the_same_after_its_json() {
         .map(ImportRow::from)
         .chain([ImportRow::unreadable("x")]);
 
-    let report = in_time(contacts(&server).import(rows).max_in_flight(1))
+    let report = in_time(contacts(&server).import(rows).concurrency(1))
         .await
         .unwrap();
 

@@ -27,7 +27,7 @@ async fn resuming_a_finished_import_sends_nothing_and_reports_the_same() {
     };
     let contacts = contacts(&server);
 
-    let first = with_journal(contacts.import(rows()).max_in_flight(1), &journal).await;
+    let first = with_journal(contacts.import(rows()).concurrency(1), &journal).await;
     let written = journal.read();
     server.clear_requests();
     let second = with_journal(contacts.import(rows()), &journal).await;
@@ -55,7 +55,7 @@ async fn rows_that_were_not_sent_or_are_unknown_are_sent_by_the_next_import() {
     server.fault(Fault::status(429).path("/contacts/batch").after(5).times(4));
     let contacts = contacts(&server);
 
-    let first = with_journal(contacts.import(numbered(450)).max_in_flight(1), &journal).await;
+    let first = with_journal(contacts.import(numbered(450)).concurrency(1), &journal).await;
     let second = with_journal(contacts.import(numbered(450)), &journal).await;
 
     assert_eq!(counts(&first), [250, 0, 0, 100, 0, 100]);
@@ -73,7 +73,7 @@ async fn a_strict_row_with_an_unknown_outcome_is_reported_and_never_sent_again()
     let journal = JournalPath::new();
     let contacts = contacts(&server);
 
-    let first = with_journal(contacts.import(strict(150)).max_in_flight(1), &journal).await;
+    let first = with_journal(contacts.import(strict(150)).concurrency(1), &journal).await;
     let second = with_journal(contacts.import(strict(150)), &journal).await;
 
     assert_eq!(counts(&first), [50, 0, 0, 0, 0, 100]);
@@ -91,7 +91,7 @@ async fn strict_rows_in_flight_when_an_import_is_dropped_are_reported_and_not_se
 
     let import = contacts
         .import(strict(300))
-        .max_in_flight(1)
+        .concurrency(1)
         .journal(journal.open());
     let import = tokio::spawn(import.into_future());
     in_time(async {
@@ -116,7 +116,7 @@ async fn strict_rows_that_were_certainly_not_applied_are_sent_by_the_next_import
     server.fault(Fault::status(429).path("/contacts/batch").times(1));
 
     // A rate limit refuses the first batch, and the plan is full in the third.
-    let import = contacts.import(strict(400)).max_in_flight(1);
+    let import = contacts.import(strict(400)).concurrency(1);
     let first = with_journal(import, &journal).await;
     server.set_ceiling(None);
     let second = with_journal(contacts.import(strict(400)), &journal).await;

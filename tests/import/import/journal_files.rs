@@ -128,7 +128,7 @@ async fn an_import_stops_if_another_program_writes_to_its_journal() {
     let slow = Fault::delay(Duration::from_millis(300)).after(1).times(1);
     server.fault(slow);
     let journal = JournalPath::new();
-    let import = contacts(&server).import(numbered(1_000)).max_in_flight(1);
+    let import = contacts(&server).import(numbered(1_000)).concurrency(1);
     let import = tokio::spawn(import.journal(journal.open()).into_future());
     while server.requests().len() < 2 {
         tokio::time::sleep(Duration::from_millis(1)).await;

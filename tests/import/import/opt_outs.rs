@@ -146,7 +146,7 @@ async fn a_key_that_is_refused_for_opt_outs_stops_the_import_and_a_resumed_one_r
     let import = contacts
         .import(rows())
         .journal(journal.open())
-        .max_in_flight(1);
+        .concurrency(1);
     let stopped = in_time(import).await.unwrap_err();
 
     assert!(stopped.error().is_unauthorized());

@@ -81,7 +81,7 @@ async fn after_a_row_that_may_be_sent_again_later_rows_of_its_address_are_not_se
     let ada = |n: usize| NewContact::new("ada@x.io").property("n", n);
     let rows = std::iter::once(ada(0)).chain(numbered(150)).chain([ada(1)]);
 
-    let report = in_time(contacts(&server).import(rows).max_in_flight(1))
+    let report = in_time(contacts(&server).import(rows).concurrency(1))
         .await
         .unwrap();
 

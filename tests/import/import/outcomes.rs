@@ -131,7 +131,7 @@ async fn a_stop_does_not_wait_for_the_retries_of_batches() {
         let stop = tokio::time::sleep(Duration::from_millis(200));
 
         let import = server.client().contacts().import(numbered(400));
-        let import = import.max_in_flight(2).stop_when(stop);
+        let import = import.concurrency(2).stop_when(stop);
         let report = in_time(import).await.unwrap();
 
         assert_eq!(report.total(), 400);
@@ -163,7 +163,7 @@ async fn the_outcomes_of_an_import_that_stops_are_those_until_then() {
     let server = MockServer::builder().contact_ceiling(130).start().await;
     let mut outcomes = contacts(&server)
         .import(numbered(400))
-        .max_in_flight(1)
+        .concurrency(1)
         .outcomes();
 
     let mut found = [0; 3];

@@ -29,7 +29,7 @@ async fn two_batches_start_and_one_more_follows_after_each_clean_round_up_to_the
 
     let import = contacts(&service, patient())
         .import(numbered(12_000))
-        .max_in_flight(6);
+        .concurrency(6);
     let report = in_time(import).await.unwrap();
 
     assert_eq!(report.created(), 12_000);
@@ -52,7 +52,7 @@ async fn one_batch_at_a_time_is_one_at_a_time() {
     in_time(
         contacts(&service, patient())
             .import(numbered(2_000))
-            .max_in_flight(1),
+            .concurrency(1),
     )
     .await
     .unwrap();

@@ -1,0 +1,901 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+use std::{io, thread};
+
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::report::RowOutcome;
+use super::row::{ImportRow, OptOut, Source};
+use crate::contacts::{MAX_BATCH, NewContact, OptOutReason};
+use crate::{Error, ErrorCode};
+
+/// A file in which an import records each batch that it has finished, so that the import can continue after a crash.
+///
+/// The file has one JSON object on each line, and is only appended to. A record is synced to disk before
+/// its rows count as finished. It contains no contact: row numbers, a fingerprint of the rows, their
+/// outcomes, and the service's messages about refused rows. A message may quote an address.
+///
+/// An import with a journal that has records continues after them. It needs the same rows in the same
+/// order: see [`Import::journal`](crate::import::Import::journal).
+///
+/// # Example: an import that can be resumed
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let contacts = server.client().contacts();
+/// # let path = std::env::temp_dir().join(format!("journal-{}", std::process::id()));
+/// use audience::import::Journal;
+///
+/// let rows = ["ada@example.com", "bob@example.com"];
+/// contacts.import(rows).journal(Journal::open(&path)?).await?;
+///
+/// // The same program, started again: everything is finished, so nothing is sent.
+/// let journal = Journal::open(&path)?;
+/// assert!(!journal.is_empty());
+/// let report = contacts.import(rows).journal(journal).await?;
+/// assert_eq!(report.created(), 2);
+/// # assert_eq!(server.requests().len(), 1);
+/// # std::fs::remove_file(path).unwrap();
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+    contents: Contents,
+}
+
+/// The records of the file.
+#[derive(Debug)]
+struct Contents {
+    resumed: Resumed,
+    /// The length of the records in bytes. What follows was only partly written.
+    records: u64,
+    /// The length of the file.
+    length: u64,
+}
+
+impl Journal {
+    /// Opens a journal, or creates it if the file does not exist.
+    ///
+    /// A crash can leave a partly written line at the end of the file. It is ignored here, and removed when an
+    /// import starts with the journal.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the file cannot be opened or read, or if it is not
+    /// a journal. A file that is not a journal is left as it is.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let failed = |error| Error::config("could not open the journal").caused_by(error);
+        let mut file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .open(&path)
+            .map_err(failed)?;
+        // A device such as /dev/zero could be read forever.
+        if !file.metadata().map_err(failed)?.is_file() {
+            return Err(Error::config("the journal must be a regular file"));
+        }
+        let contents = read(&mut file)?;
+        Ok(Self {
+            path: path.as_ref().canonicalize().map_err(failed)?,
+            file,
+            contents,
+        })
+    }
+
+    /// Returns whether the journal has no records: an import with it begins at the beginning.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.contents.resumed.is_empty()
+    }
+
+    /// Returns the path of the file, in its canonical form.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Starts an import into this service: a new journal gets a header, any other must have the header of this import.
+    pub(super) async fn start(
+        self,
+        service: String,
+        source: &mut Source,
+    ) -> Result<(Resumed, JournalWriter), Error> {
+        let (resumed, journal) = self.claim().await?;
+        let first_rows = resumed.header.as_ref().map(|header| header.first_rows);
+        let head = source.read_head(first_rows).await;
+        let header = Header::new(service, &head);
+        source.put_back(head);
+        match resumed.header.as_ref().map(|found| found.mismatch(&header)) {
+            None => {
+                let written = journal.append(&Record::Import(header)).await;
+                written.map_err(|error| {
+                    Error::config("could not write the journal").caused_by(error)
+                })?;
+            }
+            Some(None) => {}
+            Some(Some(problem)) => {
+                return Err(Error::input(format!(
+                    "the journal cannot continue this import: {problem}; choose another file for the journal"
+                )));
+            }
+        }
+        Ok((resumed, journal))
+    }
+
+    /// Waits until no other import uses the journal, and removes what was only partly written.
+    async fn claim(mut self) -> Result<(Resumed, JournalWriter), Error> {
+        let Some(claim) = Claim::take(&self.path).await else {
+            return Err(Error::config(
+                "another import is using the journal; choose another file for it",
+            ));
+        };
+        let failed = |error| Error::config("could not write the journal").caused_by(error);
+        let length = self.file.metadata().map_err(failed)?.len();
+        if length != self.contents.length {
+            self.contents = read(&mut self.file)?;
+        }
+        let Contents {
+            resumed,
+            records,
+            length,
+        } = self.contents;
+        if records < length {
+            self.file.set_len(records).map_err(failed)?;
+        }
+        if records == 0 {
+            sync_directory(&self.path);
+        }
+        let writer = JournalWriter::start(self.file, records, claim).map_err(failed)?;
+        Ok((resumed, writer))
+    }
+}
+
+/// Syncs the directory entry of a new file, if the system can do that.
+fn sync_directory(path: &Path) {
+    let directory = path.parent().and_then(|parent| File::open(parent).ok());
+    // Without it, a power failure may lose a new journal as a whole, never a part of it.
+    let _ = directory.map(|directory| directory.sync_all());
+}
+
+/// Reads all records.
+fn read(file: &mut File) -> Result<Contents, Error> {
+    let failed = |error: io::Error| Error::config("could not read the journal").caused_by(error);
+    let mut resumed = Resumed::default();
+    let mut reader = BufReader::new(&mut *file);
+    reader.seek(SeekFrom::Start(0)).map_err(failed)?;
+    let (mut records, mut line) = (0, Vec::new());
+    for number in 1_u64.. {
+        line.clear();
+        let length = reader.read_until(b'\n', &mut line).map_err(failed)? as u64;
+        if line.last() != Some(&b'\n') {
+            if !is_partly_written(&line, resumed.is_empty()) {
+                return Err(invalid_line(number, "it is not a record"));
+            }
+            let length = records + length;
+            return Ok(Contents {
+                resumed,
+                records,
+                length,
+            });
+        }
+        let added = serde_json::from_slice::<Record>(&line)
+            .map_err(|_| "it is not a record")
+            .and_then(|record| resumed.add(record));
+        added.map_err(|problem| invalid_line(number, problem))?;
+        records += length;
+    }
+    Err(invalid_line(u64::MAX, "there are too many lines"))
+}
+
+/// Returns whether the last line of a file may be a record that was only partly written. Any other file is
+/// left alone.
+fn is_partly_written(line: &[u8], is_first: bool) -> bool {
+    // After a power failure, a file system may show zeros for what was not synced.
+    let zeros = line.iter().rev().take_while(|byte| **byte == 0).count();
+    let line = &line[..line.len() - zeros];
+    let starts: &[&str] = match is_first {
+        true if zeros > 0 => return false,
+        true => &["{\"import\":{\"version\":"],
+        false => &["{\"started\":", "{\"not_applied\":", "{\"finished\":"],
+    };
+    let is_start = starts.iter().any(|start| {
+        let pairs = line.iter().zip(start.as_bytes());
+        pairs.into_iter().all(|(found, expected)| found == expected)
+    });
+    is_start
+        && match serde_json::from_slice::<IgnoredAny>(line) {
+            Ok(_) => serde_json::from_slice::<Record>(line).is_ok(),
+            Err(error) => error.is_eof(),
+        }
+}
+
+fn invalid_line(number: u64, problem: &str) -> Error {
+    Error::config(format!(
+        "line {number} of the journal is invalid: {problem}; choose another file for the journal"
+    ))
+}
+
+/// Appends records on a thread of its own. Records that arrive while the file is synced share the next
+/// sync. The thread ends when the last clone is dropped.
+#[derive(Clone, Debug)]
+pub(super) struct JournalWriter(mpsc::Sender<Append>);
+
+struct Append {
+    line: Vec<u8>,
+    done: oneshot::Sender<Result<(), Arc<io::Error>>>,
+}
+
+/// The file of a journal and its expected length.
+struct Output {
+    file: File,
+    length: u64,
+    /// Other imports of this process may use the journal when the thread has ended.
+    _claim: Claim,
+}
+
+impl JournalWriter {
+    /// Starts the thread.
+    fn start(file: File, length: u64, claim: Claim) -> io::Result<Self> {
+        let (sender, appends) = mpsc::channel();
+        let output = Output {
+            file,
+            length,
+            _claim: claim,
+        };
+        thread::Builder::new()
+            .name("audience-journal".to_owned())
+            .spawn(move || output.run(&appends))?;
+        Ok(Self(sender))
+    }
+
+    /// Records that rows which must not be sent twice are about to be sent.
+    pub(super) async fn record_started(&self, rows: Vec<u64>) -> Result<(), Arc<io::Error>> {
+        match rows.is_empty() {
+            true => Ok(()),
+            false => {
+                self.append(&Record::Started(rows.into_iter().collect()))
+                    .await
+            }
+        }
+    }
+
+    /// Records that started rows were certainly not applied.
+    pub(super) async fn record_not_applied(&self, rows: Vec<u64>) -> Result<(), Arc<io::Error>> {
+        match rows.is_empty() {
+            true => Ok(()),
+            false => {
+                self.append(&Record::NotApplied(rows.into_iter().collect()))
+                    .await
+            }
+        }
+    }
+
+    /// Records the outcomes of the rows of a batch.
+    pub(super) async fn record_finished(
+        &self,
+        rows: Vec<(u64, &ImportRow, &RowOutcome)>,
+    ) -> Result<(), Arc<io::Error>> {
+        match rows.is_empty() {
+            true => Ok(()),
+            false => self.append(&Record::Finished(Finished::new(rows))).await,
+        }
+    }
+
+    /// Appends a record. When this returns, the record is on disk.
+    async fn append(&self, record: &Record) -> Result<(), Arc<io::Error>> {
+        let mut line = serde_json::to_vec(record).map_err(|error| Arc::new(error.into()))?;
+        line.push(b'\n');
+        let (done, result) = oneshot::channel();
+        let stopped = || Arc::new(io::Error::other("an earlier write has failed"));
+        self.0.send(Append { line, done }).map_err(|_| stopped())?;
+        result.await.map_err(|_| stopped())?
+    }
+}
+
+impl Output {
+    fn run(mut self, appends: &mpsc::Receiver<Append>) {
+        while let Ok(first) = appends.recv() {
+            let group: Vec<Append> = std::iter::once(first).chain(appends.try_iter()).collect();
+            let lines: Vec<u8> = group
+                .iter()
+                .flat_map(|append| &append.line)
+                .copied()
+                .collect();
+            let result = self.write(&lines).map_err(Arc::new);
+            let has_failed = result.is_err();
+            for append in group {
+                // The receiver is gone if the import was cancelled.
+                let _ = append.done.send(result.clone());
+            }
+            if has_failed {
+                // A part of a line may be in the file, so nothing may follow it.
+                return;
+            }
+        }
+    }
+
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        if self.file.metadata()?.len() != self.length {
+            return Err(io::Error::other("another program has changed the file"));
+        }
+        self.file.write_all(lines)?;
+        self.file.sync_data()?;
+        self.length += lines.len() as u64;
+        Ok(())
+    }
+}
+
+static CLAIMED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// How long to wait for a journal. An import that was dropped needs a moment to let go of it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+const INTERVAL: Duration = Duration::from_millis(2);
+
+/// The right of one import to write to a journal. It ends when this is dropped.
+#[derive(Debug)]
+struct Claim(PathBuf);
+
+impl Claim {
+    /// Waits until no other import of this process writes to the file. `None` if that takes too long.
+    async fn take(path: &Path) -> Option<Self> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(claim) = Self::try_take(path) {
+                return Some(claim);
+            }
+            if Instant::now() >= end {
+                return None;
+            }
+            tokio::time::sleep(INTERVAL).await;
+        }
+    }
+
+    fn try_take(path: &Path) -> Option<Self> {
+        let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
+        claimed
+            .insert(path.to_owned())
+            .then(|| Self(path.to_owned()))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
+        claimed.remove(&self.0);
+    }
+}
+
+/// The version of the format.
+const VERSION: u32 = 1;
+
+/// One line of a journal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Record {
+    /// The first line: which import the journal belongs to.
+    Import(Header),
+    /// Rows that must not be sent twice are about to be sent.
+    Started(RowNumbers),
+    /// Started rows were certainly not applied, so they may be sent again.
+    NotApplied(RowNumbers),
+    /// A batch is finished.
+    Finished(Finished),
+}
+
+/// Which import a journal belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    version: u32,
+    /// The base URL of the service.
+    service: String,
+    /// How many of the first rows the fingerprint covers.
+    first_rows: usize,
+    fingerprint: Fingerprint,
+}
+
+impl Header {
+    /// Creates the header for an import into this service that begins with these rows.
+    fn new(service: String, first_rows: &[ImportRow]) -> Self {
+        Self {
+            version: VERSION,
+            service,
+            first_rows: first_rows.len(),
+            fingerprint: fingerprint_of((0..).zip(first_rows)),
+        }
+    }
+
+    /// Returns why a journal with this header cannot continue the import with the other; `None` if it can.
+    fn mismatch(&self, import: &Self) -> Option<&'static str> {
+        if self.version != import.version {
+            Some("it was written by another version of this crate")
+        } else if self.service != import.service {
+            Some("it belongs to an import into another service")
+        } else if (self.first_rows, self.fingerprint) != (import.first_rows, import.fingerprint) {
+            Some("it belongs to other rows")
+        } else {
+            None
+        }
+    }
+}
+
+/// The numbers of rows: ranges from a first to a last one, both included.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+struct RowNumbers(Vec<(u64, u64)>);
+
+impl RowNumbers {
+    fn ranges(&self) -> &[(u64, u64)] {
+        &self.0
+    }
+
+    /// Returns how many rows there are; `None` if a range is invalid or they are not in order.
+    fn count(&self) -> Option<u64> {
+        let is_ordered = self.0.windows(2).all(|pair| pair[0].1 < pair[1].0);
+        let count = self.0.iter().try_fold(0_u64, |sum, (first, last)| {
+            let length = last.checked_sub(*first)?.checked_add(1)?;
+            sum.checked_add(length)
+        });
+        count.filter(|_| is_ordered)
+    }
+}
+
+impl FromIterator<u64> for RowNumbers {
+    fn from_iter<I: IntoIterator<Item = u64>>(numbers: I) -> Self {
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for number in numbers {
+            match ranges.last_mut() {
+                Some((_, last)) if last.checked_add(1) == Some(number) => *last = number,
+                _ => ranges.push((number, number)),
+            }
+        }
+        Self(ranges)
+    }
+}
+
+/// The outcomes of the rows of a batch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Finished {
+    rows: RowNumbers,
+    fingerprint: Fingerprint,
+    /// One letter for each row, in the order of the rows.
+    outcomes: String,
+    /// What the letter alone does not say, by the place of the row in the batch.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    details: BTreeMap<usize, Detail>,
+}
+
+/// Why a row was not applied in full.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Detail {
+    code: ErrorCode,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    #[serde(default)]
+    retryable: bool,
+}
+
+impl Finished {
+    fn new<'a>(rows: impl IntoIterator<Item = (u64, &'a ImportRow, &'a RowOutcome)>) -> Self {
+        let mut outcomes = String::new();
+        let mut details = BTreeMap::new();
+        let mut numbers = Vec::new();
+        let mut fingerprint: Fingerprint = 0;
+        for (index, (number, row, outcome)) in rows.into_iter().enumerate() {
+            numbers.push(number);
+            fingerprint = fingerprint.wrapping_add(fingerprint_of([(number, row)]));
+            let (letter, detail) = write(outcome);
+            outcomes.push(letter);
+            if let Some(detail) = detail {
+                details.insert(index, detail);
+            }
+        }
+        Self {
+            rows: numbers.into_iter().collect(),
+            fingerprint,
+            outcomes,
+            details,
+        }
+    }
+
+    /// Returns the outcome of the row at this place; `None` if the record is not valid.
+    fn outcome(&self, index: usize) -> Option<RowOutcome> {
+        let letter = *self.outcomes.as_bytes().get(index)?;
+        let detail = self.details.get(&index).cloned();
+        Some(match letter {
+            b'c' => RowOutcome::Created,
+            b'u' => RowOutcome::Updated,
+            b's' => RowOutcome::Skipped,
+            b'x' => RowOutcome::Unknown,
+            b'r' => {
+                let detail = detail?;
+                RowOutcome::Refused {
+                    code: detail.code,
+                    message: detail.message,
+                    retryable: detail.retryable,
+                }
+            }
+            b'o' => {
+                let detail = detail?;
+                RowOutcome::OptOutFailed {
+                    code: detail.code,
+                    message: detail.message,
+                }
+            }
+            _ => return None,
+        })
+    }
+}
+
+fn write(outcome: &RowOutcome) -> (char, Option<Detail>) {
+    match outcome {
+        RowOutcome::Created => ('c', None),
+        RowOutcome::Updated => ('u', None),
+        RowOutcome::Skipped => ('s', None),
+        RowOutcome::Unknown | RowOutcome::NotSent | RowOutcome::Valid => ('x', None),
+        RowOutcome::Refused {
+            code,
+            message,
+            retryable,
+        } => {
+            let detail = Detail {
+                code: code.clone(),
+                message: message.clone(),
+                retryable: *retryable,
+            };
+            ('r', Some(detail))
+        }
+        RowOutcome::OptOutFailed { code, message } => {
+            let detail = Detail {
+                code: code.clone(),
+                message: message.clone(),
+                retryable: true,
+            };
+            ('o', Some(detail))
+        }
+    }
+}
+
+/// The fingerprint of one row or of several. It tells whether a journal belongs to the rows of an import.
+type Fingerprint = u64;
+
+#[derive(Serialize)]
+struct Content<'a> {
+    contact: Option<&'a NewContact>,
+    unreadable: Option<&'a str>,
+    everything: Vec<OptOutReason>,
+    topics: Vec<&'a str>,
+}
+
+/// Returns the fingerprint of rows with their places in the input: the sum of the fingerprints of each, so
+/// that it can be added up in any order.
+pub(super) fn fingerprint_of<'a>(
+    rows: impl IntoIterator<Item = (u64, &'a ImportRow)>,
+) -> Fingerprint {
+    rows.into_iter().fold(0, |sum, (number, row)| {
+        Fingerprint::wrapping_add(sum, fingerprint(number, row))
+    })
+}
+
+fn fingerprint(number: u64, row: &ImportRow) -> Fingerprint {
+    let mut content = Content {
+        contact: row.contact(),
+        unreadable: row.unreadable_reason(),
+        everything: Vec::new(),
+        topics: Vec::new(),
+    };
+    for opt_out in row.opt_outs() {
+        match opt_out {
+            OptOut::Everything(reason) => content.everything.push(*reason),
+            OptOut::Topic(name) => content.topics.push(name),
+        }
+    }
+    let mut hash = Sha256::new();
+    hash.update(number.to_le_bytes());
+    // A number that JSON cannot represent is refused before this, and then the row is not sent.
+    hash.update(serde_json::to_vec(&content).unwrap_or_default());
+    let digest = hash.finalize();
+    let mut first = [0; 8];
+    first.copy_from_slice(&digest[..8]);
+    u64::from_le_bytes(first)
+}
+
+/// The outcomes that a journal has recorded.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Resumed {
+    header: Option<Header>,
+    /// By the number of the first row.
+    spans: BTreeMap<u64, Span>,
+    batches: Vec<Batch>,
+    /// Rows that were about to be sent, must not be sent twice, and are not finished.
+    started: BTreeSet<u64>,
+}
+
+/// Rows that follow each other in the input and in a batch.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    last: u64,
+    batch: usize,
+    /// The place of the first row in its batch.
+    offset: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Batch {
+    finished: Finished,
+    /// The sum of the fingerprints of the rows read so far.
+    read: Fingerprint,
+    rows_left: usize,
+}
+
+/// The outcome that a journal has recorded for a row.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum ResumedRow {
+    /// The row is to be sent.
+    ToSend,
+    /// The row is finished.
+    Finished(RowOutcome),
+    /// The journal belongs to another input: the rows of this batch are not those that it recorded.
+    Mismatch,
+}
+
+impl Resumed {
+    /// Adds the next record.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, if the record does not fit those before it.
+    fn add(&mut self, record: Record) -> Result<(), &'static str> {
+        match record {
+            Record::Import(_) if self.header.is_some() => Err("it has two headers"),
+            Record::Import(header) if header.first_rows > MAX_BATCH => Err("the header is invalid"),
+            Record::Import(header) => {
+                self.header = Some(header);
+                Ok(())
+            }
+            _ if self.header.is_none() => Err("it has no header"),
+            Record::Started(rows) => {
+                self.started.extend(numbers(&rows)?);
+                Ok(())
+            }
+            Record::NotApplied(rows) => {
+                for number in numbers(&rows)? {
+                    self.started.remove(&number);
+                }
+                Ok(())
+            }
+            Record::Finished(finished) => self.add_finished(finished),
+        }
+    }
+
+    fn add_finished(&mut self, finished: Finished) -> Result<(), &'static str> {
+        let mut count = 0;
+        for number in numbers(&finished.rows)? {
+            if self.span(number).is_some() {
+                return Err("it contains a row twice");
+            }
+            if finished.outcome(count).is_none() {
+                return Err("the outcomes of a batch are invalid");
+            }
+            self.started.remove(&number);
+            count += 1;
+        }
+        if finished.outcomes.len() != count {
+            return Err("the outcomes of a batch are invalid");
+        }
+        let batch = self.batches.len();
+        let mut offset = 0;
+        for (first, last) in finished.rows.ranges() {
+            let last = *last;
+            let span = Span {
+                last,
+                batch,
+                offset,
+            };
+            self.spans.insert(*first, span);
+            offset += usize::try_from(last - first).map_or(0, |length| length + 1);
+        }
+        self.batches.push(Batch {
+            finished,
+            read: 0,
+            rows_left: count,
+        });
+        Ok(())
+    }
+
+    /// Returns the span of a finished row with the number of its first row.
+    fn span(&self, number: u64) -> Option<(u64, Span)> {
+        let (first, span) = self.spans.range(..=number).next_back()?;
+        (number <= span.last).then_some((*first, *span))
+    }
+
+    /// Returns whether nothing is recorded.
+    fn is_empty(&self) -> bool {
+        self.header.is_none()
+    }
+
+    /// Returns what is known about the next row of the input. Rows must be asked for in order, once each.
+    pub(super) fn row(
+        &mut self,
+        number: u64,
+        fingerprint: impl FnOnce() -> Fingerprint,
+    ) -> ResumedRow {
+        let Some((first, span)) = self.span(number) else {
+            return match self.started.contains(&number) {
+                true => ResumedRow::Finished(RowOutcome::Unknown),
+                false => ResumedRow::ToSend,
+            };
+        };
+        let index = span.offset + usize::try_from(number - first).unwrap_or(usize::MAX);
+        let batch = &mut self.batches[span.batch];
+        batch.read = batch.read.wrapping_add(fingerprint());
+        batch.rows_left = batch.rows_left.saturating_sub(1);
+        if batch.rows_left == 0 && batch.read != batch.finished.fingerprint {
+            return ResumedRow::Mismatch;
+        }
+        match batch.finished.outcome(index) {
+            Some(outcome) => ResumedRow::Finished(outcome),
+            None => ResumedRow::Mismatch,
+        }
+    }
+
+    /// Returns whether a finished row was not read: the input is shorter than the one the journal belongs to.
+    pub(super) fn has_unread_rows(&self) -> bool {
+        self.batches.iter().any(|batch| batch.rows_left > 0)
+    }
+}
+
+/// Returns the numbers of a record's rows.
+fn numbers(rows: &RowNumbers) -> Result<impl Iterator<Item = u64>, &'static str> {
+    match rows.count() {
+        None => Err("a range of rows is invalid"),
+        Some(count) if count > MAX_BATCH as u64 => Err("a batch has too many rows"),
+        Some(_) => Ok(rows
+            .ranges()
+            .iter()
+            .flat_map(|(first, last)| *first..=*last)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::import::ImportRow;
+
+    use super::*;
+
+    fn record() -> Record {
+        Record::Import(Header::new("s".to_owned(), &[]))
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_is_reported_for_this_and_every_later_record() {
+        let path = Path::new("/dev/full");
+        let file = OpenOptions::new().append(true).open(path).unwrap();
+        let claim = Claim::take(path).await.unwrap();
+        let writer = JournalWriter::start(file, 0, claim).unwrap();
+
+        let first = writer.append(&record()).await.unwrap_err();
+        let second = writer.append(&record()).await.unwrap_err();
+
+        assert_eq!(first.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(second.to_string(), "an earlier write has failed");
+    }
+
+    fn row() -> ImportRow {
+        ImportRow::from("a@x.io")
+    }
+
+    fn fingerprint(number: u64) -> u64 {
+        fingerprint_of([(number, &row())])
+    }
+
+    fn resumed(records: impl IntoIterator<Item = Record>) -> Result<Resumed, &'static str> {
+        let mut resumed = Resumed::default();
+        resumed.add(Record::Import(Header::new("s".to_owned(), &[])))?;
+        for record in records {
+            resumed.add(record)?;
+        }
+        Ok(resumed)
+    }
+
+    fn finished(rows: &[u64]) -> Record {
+        let row = row();
+        let outcomes = rows
+            .iter()
+            .map(|number| (*number, &row, &RowOutcome::Created));
+        Record::Finished(Finished::new(outcomes))
+    }
+
+    #[test]
+    fn finished_rows_are_not_sent_again_and_all_others_are() {
+        let mut resumed = resumed([finished(&[0, 1, 4]), finished(&[2])]).unwrap();
+
+        let rows: Vec<_> = (0..6)
+            .map(|number| resumed.row(number, || fingerprint(number)))
+            .collect();
+
+        let done = ResumedRow::Finished(RowOutcome::Created);
+        let to_send = ResumedRow::ToSend;
+        assert_eq!(
+            rows,
+            [&done, &done, &done, &to_send, &done, &to_send].map(Clone::clone)
+        );
+        assert!(!resumed.has_unread_rows());
+    }
+
+    #[test]
+    fn rows_of_another_input_are_a_mismatch_at_the_end_of_their_batch() {
+        let mut resumed = resumed([finished(&[0, 1])]).unwrap();
+
+        assert!(matches!(resumed.row(0, || 77), ResumedRow::Finished(_)));
+        assert_eq!(resumed.row(1, || 1), ResumedRow::Mismatch);
+    }
+
+    #[test]
+    fn rows_that_were_started_but_not_finished_are_unknown() {
+        let started = Record::Started([3, 4].into_iter().collect::<RowNumbers>());
+        let mut resumed = resumed([started, finished(&[3])]).unwrap();
+
+        let mut row = |number| resumed.row(number, || fingerprint(number));
+        assert_eq!(row(3), ResumedRow::Finished(RowOutcome::Created));
+        assert_eq!(row(4), ResumedRow::Finished(RowOutcome::Unknown));
+        assert_eq!(row(5), ResumedRow::ToSend);
+    }
+
+    #[test]
+    fn started_rows_that_were_not_applied_are_sent_until_they_are_started_again() {
+        let rows = || [3, 4].into_iter().collect::<RowNumbers>();
+        let not_applied = [Record::Started(rows()), Record::NotApplied(rows())];
+        let mut first = resumed(not_applied.clone()).unwrap();
+        let again = not_applied.into_iter().chain([Record::Started(rows())]);
+        let mut second = resumed(again).unwrap();
+
+        assert_eq!(first.row(3, || 3), ResumedRow::ToSend);
+        let unknown = ResumedRow::Finished(RowOutcome::Unknown);
+        assert_eq!(second.row(3, || 3), unknown);
+    }
+
+    #[test]
+    fn ranges_that_no_batch_can_have_make_the_journal_invalid() {
+        for range in [
+            "[0,18446744073709551615]",
+            "[5,4]",
+            "[0,100]",
+            "[0,1],[1,2]",
+        ] {
+            for kind in ["started", "not_applied"] {
+                let line = format!("{{\"{kind}\":[{range}]}}");
+                let record: Record = serde_json::from_str(&line).unwrap();
+
+                assert!(resumed([record]).is_err(), "{line}");
+            }
+            let finished =
+                format!(r#"{{"finished":{{"rows":[{range}],"fingerprint":1,"outcomes":"c"}}}}"#);
+            let record: Record = serde_json::from_str(&finished).unwrap();
+
+            assert!(resumed([record]).is_err(), "{finished}");
+        }
+    }
+
+    #[test]
+    fn a_row_that_is_recorded_twice_makes_the_journal_invalid() {
+        for records in [[&[0, 1][..], &[1]], [&[5], &[4, 5, 6]], [&[3, 4, 5], &[4]]] {
+            assert!(resumed(records.map(finished)).is_err(), "{records:?}");
+        }
+    }
+}
