@@ -12,24 +12,23 @@
 //! file unless `--postgres` or `--redis` names a server, and `hook` runs once for each.
 #![expect(clippy::print_stdout, reason = "an example prints what it does")]
 
+#[path = "support/demo.rs"]
+mod demo;
 mod inbox_store;
 mod support;
 
 use std::error::Error;
-use std::net::SocketAddr;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use actix_web::{App, HttpServer, web};
 use audience::inbox::{Inbox, Receipt};
-use audience::webhooks::{Event, EventData, EventType, Signer, VerifiedEvent, Verifier};
+use audience::webhooks::{Event, EventData, VerifiedEvent, Verifier};
 use clap::Parser;
-use http::{HeaderMap, StatusCode};
 use inbox_store::StoreArguments;
 use support::{ENVIRONMENT, verifier_from_env};
 
 /// How long a connection may take to send the headers of a request. `VerifiedEvent` limits the time of the body.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-const DEMO_SECRET: &str = "the secret of this demo";
 
 /// A webhook endpoint with actix-web, as a starting point for your own
 #[derive(Parser)]
@@ -63,7 +62,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let Arguments { port, store } = Arguments::parse();
     let verifier = match port {
         Some(_) => verifier_from_env()?,
-        None => Verifier::new(DEMO_SECRET)?,
+        None => Verifier::new(demo::SECRET)?,
     };
     let inbox = store.open(port.is_none()).await?.build()?;
 
@@ -86,44 +85,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let running = server.disable_signals().run();
         let handle = running.handle();
         let server = tokio::spawn(running);
-        run_demo(address).await?;
+        demo::run_demo(address).await?;
         handle.stop(true).await;
         server.await??;
     }
     inbox.wait_idle().await; // a handler continues when its connection is closed
     Ok(())
-}
-
-/// Delivers an event twice, as the service may, and then with a changed body, as an attacker might.
-async fn run_demo(address: SocketAddr) -> Result<(), Box<dyn Error>> {
-    let body = r#"{"id": "evt_1", "type": "email.bounced", "created_at": 1700000000, "data": {
-        "email_id": "email_1", "from": "shop@example.com", "to": "nobody@example.net",
-        "subject": "Your receipt", "bounce_type": "Permanent", "detail": "550 5.1.1 User unknown"}}"#;
-    let headers = Signer::new(DEMO_SECRET)?.sign(&EventType::Bounced, SystemTime::now(), body);
-    let changed = body.replace("nobody", "somebody");
-    for (description, body, expected) in [
-        ("a genuine delivery", body, StatusCode::OK),
-        ("the same delivery again", body, StatusCode::OK),
-        (
-            "a delivery with a changed body",
-            &changed,
-            StatusCode::UNAUTHORIZED,
-        ),
-    ] {
-        let status = deliver(address, headers.clone(), body.to_owned()).await?;
-        println!("{description}: {status}");
-        if status != expected {
-            return Err(format!("{description} should get the response {expected}").into());
-        }
-    }
-    Ok(())
-}
-
-async fn deliver(
-    address: SocketAddr,
-    headers: HeaderMap,
-    body: String,
-) -> Result<StatusCode, reqwest::Error> {
-    let request = reqwest::Client::new().post(format!("http://{address}/hook"));
-    Ok(request.headers(headers).body(body).send().await?.status())
 }

@@ -4,7 +4,7 @@
 //! cargo run --example webhook_axum
 //!     starts the endpoint, sends it three deliveries (one of them forged), and exits
 //! AUDIENCE_WEBHOOK_SECRET=… cargo run --example webhook_axum -- --port 8080
-//!     runs the endpoint until it is stopped; use the example `send_event` to post to it
+//!     runs the endpoint until Ctrl-C; use the example `send_event` to post to it
 //! ```
 //!
 //! The service waits 10 seconds for a response and makes up to ten attempts over about five hours. It may
@@ -12,32 +12,25 @@
 //! file unless `--postgres` or `--redis` names a server, and `hook` runs once for each.
 #![expect(clippy::print_stdout, reason = "an example prints what it does")]
 
+#[path = "support/demo.rs"]
+mod demo;
 mod inbox_store;
+#[path = "support/server.rs"]
+mod server;
 mod support;
 
 use std::error::Error;
-use std::net::SocketAddr;
-use std::time::{Duration, SystemTime};
 
 use audience::inbox::{Inbox, Receipt};
-use audience::webhooks::{Event, EventData, EventType, Signer, VerifiedEvent, Verifier};
+use audience::webhooks::{Event, EventData, VerifiedEvent, Verifier};
 use axum::Router;
 use axum::extract::{FromRef, State};
-use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use clap::Parser;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use inbox_store::StoreArguments;
+use server::serve;
 use support::{ENVIRONMENT, verifier_from_env};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
-
-/// How long a connection may take to send the headers of a request. `VerifiedEvent` limits the time of the body.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-const DEMO_SECRET: &str = "the secret of this demo";
 
 /// A webhook endpoint with axum, as a starting point for your own
 #[derive(Parser)]
@@ -77,7 +70,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let Arguments { port, store } = Arguments::parse();
     let verifier = match port {
         Some(_) => verifier_from_env()?,
-        None => Verifier::new(DEMO_SECRET)?,
+        None => Verifier::new(demo::SECRET)?,
     };
     let inbox = store.open(port.is_none()).await?.build()?;
 
@@ -90,73 +83,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = listener.local_addr()?;
     println!("listening on http://{address}/hook");
 
-    let (done, stop) = oneshot::channel();
-    let server = tokio::spawn(serve(listener, router, stop));
-    if port.is_none() {
-        run_demo(address).await?;
+    if port.is_some() {
+        serve(listener, router, tokio::signal::ctrl_c()).await?;
     } else {
-        tokio::signal::ctrl_c().await?;
+        serve(listener, router, demo::run_demo(address)).await?;
     }
-    done.send(()).ok();
-    server.await?;
     inbox.wait_idle().await; // a handler continues when its connection is closed
     Ok(())
-}
-
-/// Does what `axum::serve` does, with a time limit for the headers, which `axum::serve` does not have.
-async fn serve(listener: TcpListener, router: Router, mut stop: oneshot::Receiver<()>) {
-    let mut server = http1::Builder::new();
-    server
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT);
-    let connections = GracefulShutdown::new();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = &mut stop => break,
-        };
-        let Ok((stream, _)) = accepted else {
-            tokio::time::sleep(Duration::from_millis(100)).await; // too many open files, for example
-            continue;
-        };
-        let service = TowerToHyperService::new(router.clone());
-        let connection = server.serve_connection(TokioIo::new(stream), service);
-        tokio::spawn(connections.watch(connection));
-    }
-    drop((listener, router));
-    connections.shutdown().await;
-}
-
-/// Delivers an event twice, as the service may, and then with a changed body, as an attacker might.
-async fn run_demo(address: SocketAddr) -> Result<(), Box<dyn Error>> {
-    let body = r#"{"id": "evt_1", "type": "email.bounced", "created_at": 1700000000, "data": {
-        "email_id": "email_1", "from": "shop@example.com", "to": "nobody@example.net",
-        "subject": "Your receipt", "bounce_type": "Permanent", "detail": "550 5.1.1 User unknown"}}"#;
-    let headers = Signer::new(DEMO_SECRET)?.sign(&EventType::Bounced, SystemTime::now(), body);
-    let changed = body.replace("nobody", "somebody");
-    for (description, body, expected) in [
-        ("a genuine delivery", body, StatusCode::OK),
-        ("the same delivery again", body, StatusCode::OK),
-        (
-            "a delivery with a changed body",
-            &changed,
-            StatusCode::UNAUTHORIZED,
-        ),
-    ] {
-        let status = deliver(address, headers.clone(), body.to_owned()).await?;
-        println!("{description}: {status}");
-        if status != expected {
-            return Err(format!("{description} should get the response {expected}").into());
-        }
-    }
-    Ok(())
-}
-
-async fn deliver(
-    address: SocketAddr,
-    headers: HeaderMap,
-    body: String,
-) -> Result<StatusCode, reqwest::Error> {
-    let request = reqwest::Client::new().post(format!("http://{address}/hook"));
-    Ok(request.headers(headers).body(body).send().await?.status())
 }

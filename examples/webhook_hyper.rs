@@ -12,32 +12,26 @@
 //! responds at once, and the worker handles each event once.
 #![expect(clippy::print_stdout, reason = "an example prints what it does")]
 
+#[path = "support/demo.rs"]
+mod demo;
+#[path = "support/server.rs"]
+mod server;
 mod support;
 
 use std::convert::Infallible;
 use std::error::Error;
-use std::net::SocketAddr;
-use std::pin::pin;
-use std::time::{Duration, SystemTime};
 
 use audience::inbox::{Attempt, Inbox, MemoryStore};
 use audience::webhooks::tower::{BytesBody, VerifyLayer};
-use audience::webhooks::{Event, EventType, Signer, VerifiedEvent, Verifier};
+use audience::webhooks::{Event, VerifiedEvent, Verifier};
 use clap::Parser;
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
+use server::serve;
 use support::{ENVIRONMENT, verifier_from_env};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tower::{Service, ServiceExt, service_fn};
-
-/// How long a connection may take to send the headers of a request. The layer limits the time of the body.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-const DEMO_SECRET: &str = "the secret of this demo";
 
 /// A webhook endpoint with bare hyper, as a starting point for your own
 #[derive(Parser)]
@@ -53,7 +47,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let port = Arguments::parse().port;
     let verifier = match port {
         Some(_) => verifier_from_env()?,
-        None => Verifier::new(DEMO_SECRET)?,
+        None => Verifier::new(demo::SECRET)?,
     };
     let listener = TcpListener::bind(("127.0.0.1", port.unwrap_or(0))).await?;
     let address = listener.local_addr()?;
@@ -69,10 +63,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let inbox = accepting.clone();
         async move { inbox.accept(delivery).await }
     });
+    let router = service_fn(move |request: Request<Incoming>| route(request, hook.clone()));
     if port.is_some() {
-        serve(listener, hook, tokio::signal::ctrl_c()).await?;
+        serve(listener, router, tokio::signal::ctrl_c()).await?;
     } else {
-        serve(listener, hook, run_demo(address)).await?;
+        serve(listener, router, demo::run_demo(address)).await?;
     }
     drop(done);
     worker.await??;
@@ -91,39 +86,6 @@ async fn handle(event: Event, _attempt: Attempt) -> Result<(), Infallible> {
     Ok(())
 }
 
-/// Serves the hook until `end` is ready, lets running requests finish, and returns the output of `end`.
-async fn serve<S, T>(listener: TcpListener, hook: S, end: impl Future<Output = T>) -> T
-where
-    S: Service<Request<Incoming>, Response = Response<BytesBody>, Error = Infallible>,
-    S: Clone + Send + 'static,
-    S::Future: Send,
-{
-    let mut server = http1::Builder::new();
-    server
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT);
-    let connections = GracefulShutdown::new();
-    let mut end = pin!(end);
-    let output = loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            output = &mut end => break output,
-        };
-        let Ok((stream, _)) = accepted else {
-            tokio::time::sleep(Duration::from_millis(100)).await; // too many open files, for example
-            continue;
-        };
-        let hook = hook.clone();
-        let router = service_fn(move |request: Request<Incoming>| route(request, hook.clone()));
-        let service = TowerToHyperService::new(router);
-        let connection = server.serve_connection(TokioIo::new(stream), service);
-        tokio::spawn(connections.watch(connection));
-    };
-    drop((listener, hook));
-    connections.shutdown().await; // ends soon: headers and bodies have time limits
-    output
-}
-
 async fn route<S>(request: Request<Incoming>, hook: S) -> Result<Response<BytesBody>, Infallible>
 where
     S: Service<Request<Incoming>, Response = Response<BytesBody>, Error = Infallible>,
@@ -136,38 +98,4 @@ where
     let mut response = Response::new(BytesBody::default());
     *response.status_mut() = status;
     Ok(response)
-}
-
-/// Delivers an event twice, as the service may, and then with a changed body, as an attacker might.
-async fn run_demo(address: SocketAddr) -> Result<(), Box<dyn Error>> {
-    let body = r#"{"id": "evt_1", "type": "email.bounced", "created_at": 1700000000, "data": {
-        "email_id": "email_1", "from": "shop@example.com", "to": "nobody@example.net",
-        "subject": "Your receipt", "bounce_type": "Permanent", "detail": "550 5.1.1 User unknown"}}"#;
-    let headers = Signer::new(DEMO_SECRET)?.sign(&EventType::Bounced, SystemTime::now(), body);
-    let changed = body.replace("nobody", "somebody");
-    for (description, body, expected) in [
-        ("a genuine delivery", body, StatusCode::OK),
-        ("the same delivery again", body, StatusCode::OK),
-        (
-            "a delivery with a changed body",
-            &changed,
-            StatusCode::UNAUTHORIZED,
-        ),
-    ] {
-        let status = deliver(address, headers.clone(), body.to_owned()).await?;
-        println!("{description}: {status}");
-        if status != expected {
-            return Err(format!("{description} should get the response {expected}").into());
-        }
-    }
-    Ok(())
-}
-
-async fn deliver(
-    address: SocketAddr,
-    headers: HeaderMap,
-    body: String,
-) -> Result<StatusCode, reqwest::Error> {
-    let request = reqwest::Client::new().post(format!("http://{address}/hook"));
-    Ok(request.headers(headers).body(body).send().await?.status())
 }

@@ -79,6 +79,13 @@
 //!   either: two opens in the same second can differ in nothing but their ids. Remember ids for a
 //!   day, or longer if you store and replay deliveries. An `Inbox` (feature `inbox`) does all of this.
 //!
+//! Without an `Inbox`:
+//!
+//! 1. In one step, insert the event's `id`, and nothing else, into a table where it is unique. Respond with
+//!    200 if it was there and its work is done.
+//! 2. Store the event with it, and do the work elsewhere.
+//! 3. Respond immediately. A response other than 2xx asks for another attempt.
+//!
 //! # What is signed
 //!
 //! The body's `type` decides the variant of [`EventData`]. The `webhook-event` header repeats the

@@ -26,17 +26,9 @@
 //!
 //! # What a handler should do
 //!
-//! The service waits 10 seconds for a response and delivers at least once: up to ten times over
-//! about five hours, until it receives a success (interface section 6.5). Pass the delivery to an `Inbox`
-//! (feature `inbox`): its `handle` runs your code once for each event, its `accept` stores the event for a
-//! worker. Both return what to respond.
-//!
-//! Without an inbox:
-//!
-//! 1. In one step, insert the event's `id`, and nothing else, into a table where it is unique. Respond with
-//!    200 if it was there and its work is done.
-//! 2. Store the event with it, and do the work elsewhere.
-//! 3. Respond immediately. A response other than 2xx asks for another attempt.
+//! Pass the delivery to an `Inbox` (feature `inbox`): its `handle` runs your code once for each event, its
+//! `accept` stores the event for a worker. Both return what to respond. Without an inbox, follow the
+//! [rules for a receiver](super#four-rules-for-a-receiver).
 //!
 //! # Servers
 //!
