@@ -76,6 +76,7 @@
 //! | `tower` | | a layer that verifies webhooks, for hyper, AWS Lambda and all that speaks tower |
 //! | `inbox` | | `inbox`: every webhook event handled once, with a store in memory |
 //! | `inbox-sqlite`, `inbox-postgres`, `inbox-redis` | | its stores in SQLite, Postgres and Redis |
+//! | `inbox-conformance` | | the cases that every store must pass, for tests of a store of your own |
 //! | `mock` | | the service as a server in your tests |
 //! | `mock-server` | | `audience-mock`: the mock as a program |
 //! | `wiremock` | | the same service, mounted in a `wiremock` server |

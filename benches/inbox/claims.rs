@@ -22,20 +22,9 @@ pub(crate) async fn rate<S: Store + Clone>(store: &S, load: Load) -> f64 {
 
 pub(crate) async fn claim_and_complete(store: &impl Store) {
     let id = deliveries::id();
-    let held = HeldClaim {
-        key: EventKey {
-            endpoint: ENDPOINT,
-            id: &id,
-        },
-        token: Token::random(),
-    };
-    let claim = NewClaim {
-        key: held.key,
-        token: held.token,
-        lease: LEASE,
-        retention: RETENTION,
-        fingerprint: Some(Fingerprint::from_bytes(*held.token.as_bytes())),
-    };
+    let held = HeldClaim::new(EventKey::new(ENDPOINT, &id), Token::random());
+    let claim = NewClaim::new(held.key, held.token, LEASE, RETENTION)
+        .fingerprint(Fingerprint::from_bytes(*held.token.as_bytes()));
     let state = store.claim(claim).await.unwrap();
     assert_eq!(state, ClaimState::Fresh { attempt: 1 });
     assert!(store.complete(held, RETENTION).await.unwrap());

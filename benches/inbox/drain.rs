@@ -59,13 +59,10 @@ pub(crate) async fn rate<S: Store + Clone>(store: &S, load: Load) -> f64 {
 async fn accept(store: &impl Store) {
     let id = deliveries::id();
     let body = deliveries::body(id.as_str());
-    let delivery = NewDelivery {
-        key: EventKey {
-            endpoint: ENDPOINT,
-            id: &id,
-        },
-        body: body.as_bytes(),
-        fingerprint: Fingerprint::of(body.as_bytes()),
-    };
+    let delivery = NewDelivery::new(
+        EventKey::new(ENDPOINT, &id),
+        body.as_bytes(),
+        Fingerprint::of(body.as_bytes()),
+    );
     assert_eq!(store.accept(delivery).await.unwrap(), AcceptState::Accepted);
 }

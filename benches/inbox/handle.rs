@@ -55,7 +55,7 @@ fn times(runtime: &Runtime) -> [Times; 2] {
 }
 
 async fn handle_all(deliveries: Vec<VerifiedEvent>) -> Duration {
-    let store = MemoryStore::new().capacity(deliveries.len());
+    let store = MemoryStore::builder().capacity(deliveries.len()).build();
     let inbox = Inbox::builder(store).build().unwrap();
     let start = Instant::now();
     for delivery in deliveries {

@@ -63,31 +63,20 @@ async fn claims() -> (Duration, Duration) {
     let token = Token::random();
     let start = Instant::now();
     for id in &ids {
-        let claim = NewClaim {
-            key: key(id),
-            token,
-            lease: LEASE,
-            retention: RETENTION,
-            fingerprint: Some(Fingerprint::from_bytes(*token.as_bytes())),
-        };
+        let claim = NewClaim::new(key(id), token, LEASE, RETENTION)
+            .fingerprint(Fingerprint::from_bytes(*token.as_bytes()));
         black_box(store.claim(claim).await.unwrap());
     }
     let claimed = start.elapsed();
     for id in &ids {
-        let held = HeldClaim {
-            key: key(id),
-            token,
-        };
+        let held = HeldClaim::new(key(id), token);
         assert!(store.complete(held, RETENTION).await.unwrap());
     }
     (claimed, start.elapsed() - claimed)
 }
 
 fn key(id: &EventId) -> EventKey<'_> {
-    EventKey {
-        endpoint: ENDPOINT,
-        id,
-    }
+    EventKey::new(ENDPOINT, id)
 }
 
 async fn spawns() -> Duration {

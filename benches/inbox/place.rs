@@ -88,7 +88,7 @@ impl Places {
     pub(crate) async fn empty(&mut self, kind: Kind) -> Result<Place, String> {
         match kind {
             Kind::Memory => Ok(Place {
-                store: AnyStore::Memory(MemoryStore::new().capacity(CAPACITY)),
+                store: AnyStore::Memory(MemoryStore::builder().capacity(CAPACITY).build()),
                 by_hand: ByHand::Memory(Arc::new(Mutex::default())),
             }),
             Kind::Sqlite => Ok(self.sqlite(Synchronous::Full)),
@@ -100,9 +100,9 @@ impl Places {
 
     fn sqlite(&self, synchronous: Synchronous) -> Place {
         let file = new_folder(&self.folder, "sqlite").join("inbox.db");
-        let store = SqliteStore::builder(&file).synchronous(synchronous);
+        let store = SqliteStore::builder().synchronous(synchronous);
         Place {
-            store: AnyStore::Sqlite(store.open().unwrap()),
+            store: AnyStore::Sqlite(store.open(&file).unwrap()),
             by_hand: ByHand::Sqlite { file, synchronous },
         }
     }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::claim::{self, Claim, ClaimTarget};
-use super::dyn_store::DynStore;
 use super::error::InboxError;
 use super::handle::{self, Attempt};
 use super::receipt::Receipt;
 use super::shared::{InboxMetrics, Settings, Shared};
+use super::store::DynStore;
 use super::store::{Backlog, ParkedEvent, Store};
 use super::worker::Worker;
 use crate::ConfigError;

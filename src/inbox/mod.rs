@@ -103,7 +103,7 @@
 //! | `PostgresStore` | `inbox-postgres` | many receivers and workers; `claim_in` |
 //! | `RedisStore` | `inbox-redis` | many receivers and workers, if a failover may lose a claim |
 //!
-//! Implement [`Store`] for another database, and test it with [`conformance`].
+//! Implement [`Store`] for another database, and test it with `inbox::conformance` (feature `inbox-conformance`).
 //!
 //! # Personal data
 //!
@@ -126,8 +126,9 @@
 //! | `inbox store failed` | ERROR | `operation`, `error`, `cause` |
 
 mod claim;
+#[cfg(feature = "inbox-conformance")]
+#[cfg_attr(docsrs, doc(cfg(feature = "inbox-conformance")))]
 pub mod conformance;
-mod dyn_store;
 mod entry;
 mod error;
 mod handle;
@@ -139,7 +140,7 @@ mod memory;
 mod postgres;
 mod receipt;
 #[cfg(feature = "inbox-redis")]
-mod redis;
+mod redis_store;
 mod shared;
 #[cfg(feature = "inbox-sqlite")]
 mod sqlite;
@@ -148,19 +149,19 @@ mod token;
 mod trace;
 mod worker;
 
-#[cfg(feature = "inbox-redis")]
-#[cfg_attr(docsrs, doc(cfg(feature = "inbox-redis")))]
-pub use self::redis::RedisStore;
 pub use claim::{Claim, ClaimTarget, Lease};
 pub use error::{InboxError, StoreError, StoreErrorKind};
 pub use handle::Attempt;
 pub use inbox::{Inbox, InboxBuilder};
 pub use mail_status::{MailState, MailStatus};
-pub use memory::MemoryStore;
+pub use memory::{MemoryStore, MemoryStoreBuilder};
 #[cfg(feature = "inbox-postgres")]
 #[cfg_attr(docsrs, doc(cfg(feature = "inbox-postgres")))]
 pub use postgres::{PostgresStore, PostgresStoreBuilder, deadpool_postgres};
 pub use receipt::Receipt;
+#[cfg(feature = "inbox-redis")]
+#[cfg_attr(docsrs, doc(cfg(feature = "inbox-redis")))]
+pub use redis_store::{RedisStore, RedisStoreBuilder, redis};
 pub use shared::InboxMetrics;
 #[cfg(feature = "inbox-sqlite")]
 #[cfg_attr(docsrs, doc(cfg(feature = "inbox-sqlite")))]

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::dyn_store::DynStore;
 use super::error::StoreError;
 use super::receipt::Receipt;
+use super::store::DynStore;
 use super::store::{EventKey, HeldClaim, NewClaim};
 use super::token::Fingerprint;
 use super::trace;

@@ -22,16 +22,7 @@ pub(crate) fn id(id: &str) -> EventId {
 /// A claim of an event of the endpoint `main`, for a minute.
 pub(crate) fn new_claim(id: &EventId) -> NewClaim<'_> {
     let minute = Duration::from_secs(60);
-    NewClaim {
-        key: EventKey {
-            endpoint: "main",
-            id,
-        },
-        token: Token::random(),
-        lease: minute,
-        retention: minute,
-        fingerprint: None,
-    }
+    NewClaim::new(EventKey::new("main", id), Token::random(), minute, minute)
 }
 
 /// A verified delivery of a permanent bounce.
@@ -83,9 +74,10 @@ impl Runs {
 /// A memory store in tokio's time, which stands still in a paused test and moves with its sleeps.
 pub(crate) fn store_in_test_time() -> MemoryStore {
     let start = tokio::time::Instant::now();
-    MemoryStore::new().clock(move || {
-        SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000) + start.elapsed()
-    })
+    let start_of_time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    MemoryStore::builder()
+        .clock(move || start_of_time + start.elapsed())
+        .build()
 }
 
 /// A memory store whose operations fail while the test says so.

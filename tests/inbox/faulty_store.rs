@@ -107,10 +107,7 @@ impl FaultyStore {
 
     /// Calls with the key as the fault has it.
     fn key<'a>(&self, key: EventKey<'a>, id: &'a EventId) -> EventKey<'a> {
-        EventKey {
-            endpoint: self.endpoint(key.endpoint),
-            id,
-        }
+        EventKey::new(self.endpoint(key.endpoint), id)
     }
 
     fn remember(&self, key: EventKey<'_>, token: Token) {
@@ -141,13 +138,7 @@ impl FaultyStore {
 
     async fn is_late(&self, key: EventKey<'_>) -> Result<bool, StoreError> {
         // A claim that lasts zero shows whether the lease has ended, and keeps it that way.
-        let probe = NewClaim {
-            key,
-            token: Token::random(),
-            lease: Duration::ZERO,
-            retention: Duration::ZERO,
-            fingerprint: None,
-        };
+        let probe = NewClaim::new(key, Token::random(), Duration::ZERO, Duration::ZERO);
         Ok(matches!(
             self.store.claim(probe).await?,
             ClaimState::Fresh { .. }
@@ -159,10 +150,8 @@ impl Store for FaultyStore {
     async fn claim(&self, claim: NewClaim<'_>) -> Result<ClaimState, StoreError> {
         self.check()?;
         let id = self.id(claim.key.id);
-        let mut claim = NewClaim {
-            key: self.key(claim.key, &id),
-            ..claim
-        };
+        let mut claim = claim;
+        claim.key = self.key(claim.key, &id);
         match self.fault {
             Fault::IgnoresFingerprints => claim.fingerprint = None,
             Fault::OverflowsLeases if claim.lease > Duration::from_secs(1 << 33) => {
@@ -196,16 +185,16 @@ impl Store for FaultyStore {
         self.check()?;
         let id = self.id(held.key.id);
         let key = self.key(held.key, &id);
-        let token = self.token(HeldClaim { key, ..held });
-        self.store.extend(HeldClaim { key, token }, lease).await
+        let token = self.token(HeldClaim::new(key, held.token));
+        self.store.extend(HeldClaim::new(key, token), lease).await
     }
 
     async fn complete(&self, held: HeldClaim<'_>, retention: Duration) -> Result<bool, StoreError> {
         self.check()?;
         let id = self.id(held.key.id);
         let key = self.key(held.key, &id);
-        let token = self.token(HeldClaim { key, ..held });
-        let held = HeldClaim { key, token };
+        let token = self.token(HeldClaim::new(key, held.token));
+        let held = HeldClaim::new(key, token);
         if self.is(Fault::RefusesLateHolders) && self.is_late(key).await? {
             return Ok(false);
         }
@@ -225,13 +214,13 @@ impl Store for FaultyStore {
         self.check()?;
         let id = self.id(held.key.id);
         let key = self.key(held.key, &id);
-        let token = self.token(HeldClaim { key, ..held });
+        let token = self.token(HeldClaim::new(key, held.token));
         let delay = match self.fault {
             Fault::IgnoresDelays => Duration::ZERO,
             _ => release.delay,
         };
-        let release = Release { delay, ..release };
-        let held = HeldClaim { key, token };
+        let release = Release::new(delay, release.retention, release.reason);
+        let held = HeldClaim::new(key, token);
         let released = self.store.release(held, release).await?;
         let name = (key.endpoint.to_owned(), key.id.to_string());
         let body = self.bodies.lock().unwrap().get(&name).cloned();
@@ -239,11 +228,7 @@ impl Store for FaultyStore {
             // The body that an earlier event of this id left comes to light.
             let fingerprint = Fingerprint::of(&body);
             let body = &body;
-            let delivery = NewDelivery {
-                key,
-                body,
-                fingerprint,
-            };
+            let delivery = NewDelivery::new(key, body, fingerprint);
             self.store.accept(delivery).await?;
         }
         Ok(released)
@@ -253,8 +238,8 @@ impl Store for FaultyStore {
         self.check()?;
         let id = self.id(held.key.id);
         let key = self.key(held.key, &id);
-        let token = self.token(HeldClaim { key, ..held });
-        let held = HeldClaim { key, token };
+        let token = self.token(HeldClaim::new(key, held.token));
+        let held = HeldClaim::new(key, token);
         match self.fault {
             Fault::ForgetsParkedEvents => self.store.complete(held, Duration::ZERO).await,
             Fault::CutsReasons => self.store.park(held, cut(reason)).await,
@@ -266,7 +251,7 @@ impl Store for FaultyStore {
         self.check()?;
         let id = self.id(delivery.key.id);
         let key = self.key(delivery.key, &id);
-        let mut delivery = NewDelivery { key, ..delivery };
+        let mut delivery = NewDelivery::new(key, delivery.body, delivery.fingerprint);
         match self.fault {
             Fault::IgnoresFingerprints | Fault::NeverLearnsFingerprints => {
                 delivery.fingerprint = Fingerprint::of(b"");
@@ -295,10 +280,12 @@ impl Store for FaultyStore {
 
     async fn take(&self, take: Take<'_>) -> Result<Vec<TakenEvent>, StoreError> {
         self.check()?;
-        let mut take = Take {
-            endpoint: self.endpoint(take.endpoint),
-            ..take
-        };
+        let mut take = Take::new(
+            self.endpoint(take.endpoint),
+            take.token,
+            take.lease,
+            take.limit,
+        );
         match self.fault {
             Fault::IgnoresLimits => take.limit = usize::MAX,
             Fault::TakesTwice => take.lease = take.lease.min(Duration::ZERO),
@@ -306,10 +293,7 @@ impl Store for FaultyStore {
         }
         let mut taken = self.store.take(take).await?;
         for event in &taken {
-            let key = EventKey {
-                endpoint: take.endpoint,
-                id: &event.id,
-            };
+            let key = EventKey::new(take.endpoint, &event.id);
             self.remember(key, take.token);
         }
         if self.is(Fault::TakesNewestFirst) {

@@ -129,8 +129,9 @@ fn the_end_of_a_runtime_cuts_a_handler_off_and_its_event_is_handled_after_the_le
     let seconds = Arc::new(AtomicU32::new(0));
     let clock = Arc::clone(&seconds);
     let start = std::time::SystemTime::now();
-    let store = MemoryStore::new()
-        .clock(move || start + Duration::from_secs(clock.load(Ordering::SeqCst).into()));
+    let store = MemoryStore::builder()
+        .clock(move || start + Duration::from_secs(clock.load(Ordering::SeqCst).into()))
+        .build();
     let inbox = Inbox::builder(store).build().unwrap();
     let new_runtime = || tokio::runtime::Runtime::new().unwrap();
     let first = new_runtime();

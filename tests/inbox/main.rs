@@ -21,6 +21,7 @@ mod handle_broken;
 mod mail_status;
 mod memory_conformance;
 mod memory_faults;
+mod memory_model;
 mod postgres_conformance;
 mod postgres_outages;
 mod postgres_poolers;

@@ -2,8 +2,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use audience::inbox::MemoryStore;
 use audience::inbox::conformance::{CaseResult, ClockJump, Suite};
+use audience::inbox::{MemoryStore, MemoryStoreBuilder};
 
 use super::faulty_store::FaultyStore;
 
@@ -31,9 +31,13 @@ impl TestClock {
         }
     }
 
-    pub(super) fn store(&self) -> MemoryStore {
+    pub(super) fn builder(&self) -> MemoryStoreBuilder {
         let clock = self.clone();
-        MemoryStore::new().clock(move || clock.now())
+        MemoryStore::builder().clock(move || clock.now())
+    }
+
+    pub(super) fn store(&self) -> MemoryStore {
+        self.builder().build()
     }
 
     pub(super) fn suite(&self, store: impl audience::inbox::Store + Clone) -> Suite {
@@ -67,7 +71,7 @@ async fn a_store_in_memory_passes_all_cases_in_a_time_of_its_own() {
 
     let suite = clock
         .suite(store)
-        .filling(clock.store().capacity(5), 5)
+        .filling(clock.builder().capacity(5).build(), 5)
         .clock_jump(move |by| {
             jumping.jump(by);
             async {}

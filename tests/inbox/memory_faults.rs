@@ -8,7 +8,7 @@ use super::memory_conformance::TestClock;
 async fn run(fault: Fault) -> Report {
     let clock = TestClock::new();
     let store = FaultyStore::new(clock.store(), fault);
-    let small = FaultyStore::new(clock.store().capacity(5), fault);
+    let small = FaultyStore::new(clock.builder().capacity(5).build(), fault);
     clock.suite(store).filling(small, 5).run().await
 }
 

@@ -4,9 +4,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use audience::inbox::deadpool_postgres::tokio_postgres::Client;
-use audience::inbox::{
-    ClaimState, HeldClaim, NewClaim, PostgresStore, Store, StoreError, StoreErrorKind,
-};
+use audience::inbox::{ClaimState, HeldClaim, PostgresStore, Store, StoreError, StoreErrorKind};
 use tokio::net::TcpListener;
 
 use super::deliveries::{id, new_claim};
@@ -106,10 +104,8 @@ async fn a_claim_that_waited_for_another_transaction_has_its_whole_lease() {
         let store = store.clone();
         async move {
             let event = id("evt_1");
-            let claim = NewClaim {
-                lease: Duration::from_secs(2),
-                ..new_claim(&event)
-            };
+            let mut claim = new_claim(&event);
+            claim.lease = Duration::from_secs(2);
             store.claim(claim).await
         }
     });
@@ -240,10 +236,7 @@ async fn a_restart_of_the_server_needs_no_restart_of_the_receiver() {
     store.migrate().await.unwrap();
     let event = id("evt_1");
     let first = new_claim(&event);
-    let held = HeldClaim {
-        key: first.key,
-        token: first.token,
-    };
+    let held = HeldClaim::new(first.key, first.token);
     store.claim(first).await.unwrap();
 
     server.stop().await;

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use audience::inbox::conformance::Suite;
-use audience::inbox::{ClaimState, HeldClaim, NewClaim, PostgresStore, Store, Token};
+use audience::inbox::{ClaimState, HeldClaim, PostgresStore, Store};
 use tokio::task::JoinSet;
 
 use super::deliveries::{id, new_claim};
@@ -99,7 +99,7 @@ async fn process() {
         calls.spawn(async move {
             for (id, token) in events {
                 let key = new_claim(&id).key;
-                let held = HeldClaim { key, token };
+                let held = HeldClaim::new(key, token);
                 let result = if extends {
                     pooled.extend(held, MINUTE).await
                 } else {
@@ -119,11 +119,7 @@ async fn done(database: &Database, call: &str) -> Vec<String> {
     let mut done = Vec::new();
     for number in 0..EVENTS {
         let id = id(&format!("{call}_{number}"));
-        let claim = NewClaim {
-            token: Token::random(),
-            ..new_claim(&id)
-        };
-        if store.claim(claim).await.unwrap() == ClaimState::Done {
+        if store.claim(new_claim(&id)).await.unwrap() == ClaimState::Done {
             done.push(id.to_string());
         }
     }

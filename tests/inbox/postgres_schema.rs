@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use audience::inbox::{
-    AcceptState, ClaimState, EventKey, Fingerprint, HeldClaim, InboxError, NewClaim, NewDelivery,
+    AcceptState, ClaimState, EventKey, Fingerprint, HeldClaim, InboxError, NewDelivery,
     PostgresStore, Release, Store, StoreError, StoreErrorKind, Take, Token,
 };
 use audience::webhooks::EventId;
@@ -173,24 +173,14 @@ async fn durations_without_end_and_reasons_with_nul_are_stored() {
     let store = connect(&database.url).await;
     store.migrate().await.unwrap();
     let id = EventId::try_from("evt_1").unwrap();
-    let claim = NewClaim {
-        lease: Duration::MAX,
-        retention: Duration::MAX,
-        ..new_claim(&id)
-    };
-    let held = HeldClaim {
-        key: claim.key,
-        token: claim.token,
-    };
+    let mut claim = new_claim(&id);
+    (claim.lease, claim.retention) = (Duration::MAX, Duration::MAX);
+    let held = HeldClaim::new(claim.key, claim.token);
 
     let state = store.claim(claim).await.unwrap();
     assert_eq!(state, ClaimState::Fresh { attempt: 1 });
     assert!(store.extend(held, Duration::MAX).await.unwrap());
-    let release = Release {
-        delay: Duration::ZERO,
-        retention: Duration::MAX,
-        reason: "a\0b",
-    };
+    let release = Release::new(Duration::ZERO, Duration::MAX, "a\0b");
     assert!(store.release(held, release).await.unwrap());
     store.claim(claim).await.unwrap();
     assert!(store.park(held, "a\0b").await.unwrap());
@@ -249,17 +239,8 @@ async fn an_accepted_event_that_an_older_version_marked_as_forgettable_is_still_
     let mut admin = postgres::client(&database.url).await;
     let id = EventId::try_from("evt_1").unwrap();
     let claim = new_claim(&id);
-    let delivery = |body| NewDelivery {
-        key: claim.key,
-        body,
-        fingerprint: Fingerprint::of(body),
-    };
-    let take = Take {
-        endpoint: "main",
-        token: claim.token,
-        lease: MINUTE,
-        limit: 10,
-    };
+    let delivery = |body| NewDelivery::new(claim.key, body, Fingerprint::of(body));
+    let take = Take::new("main", claim.token, MINUTE, 10);
     let mark = "UPDATE audience_inbox SET forget_at = now() - interval '1 second',
         purge_from = now() - interval '1 second'";
     store.accept(delivery(b"body")).await.unwrap();
@@ -298,44 +279,25 @@ async fn use_every_call(store: &PostgresStore, number: u32) {
     let [claimed, accepted] =
         ["claimed", "accepted"].map(|kind| EventId::try_from(format!("{kind}_{number}")).unwrap());
     let claim = new_claim(&claimed);
-    let held = HeldClaim {
-        key: claim.key,
-        token: claim.token,
-    };
+    let held = HeldClaim::new(claim.key, claim.token);
     store.claim(claim).await.unwrap();
     store.extend(held, MINUTE).await.unwrap();
     assert!(store.complete(held, MINUTE).await.unwrap());
 
-    let key = EventKey {
-        endpoint: "main",
-        id: &accepted,
-    };
+    let key = EventKey::new("main", &accepted);
     let token = Token::random();
     store
-        .accept(NewDelivery {
-            key,
-            body: b"body",
-            fingerprint: Fingerprint::of(b"body"),
-        })
+        .accept(NewDelivery::new(key, b"body", Fingerprint::of(b"body")))
         .await
         .unwrap();
-    let take = Take {
-        endpoint: "main",
-        token,
-        lease: MINUTE,
-        limit: 10,
-    };
+    let take = Take::new("main", token, MINUTE, 10);
     assert_eq!(store.take(take).await.unwrap().len(), 1);
-    let held = HeldClaim { key, token };
+    let held = HeldClaim::new(key, token);
     assert!(store.park(held, "reason").await.unwrap());
     assert_eq!(store.parked("main", None, 10).await.unwrap().len(), 1);
     assert!(store.replay(key).await.unwrap());
     store.take(take).await.unwrap();
-    let release = Release {
-        delay: Duration::ZERO,
-        retention: MINUTE,
-        reason: "reason",
-    };
+    let release = Release::new(Duration::ZERO, MINUTE, "reason");
     assert!(store.release(held, release).await.unwrap());
     store.take(take).await.unwrap();
     assert_eq!(store.backlog("main").await.unwrap().in_progress, 1);

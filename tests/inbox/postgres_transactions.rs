@@ -28,20 +28,11 @@ fn id(text: &str) -> EventId {
 }
 
 fn new_claim(id: &EventId, lease: Duration) -> NewClaim<'_> {
-    NewClaim {
-        key: key(id),
-        token: Token::random(),
-        lease,
-        retention: DAYS,
-        fingerprint: None,
-    }
+    NewClaim::new(key(id), Token::random(), lease, DAYS)
 }
 
 fn key(id: &EventId) -> EventKey<'_> {
-    EventKey {
-        endpoint: "main",
-        id,
-    }
+    EventKey::new("main", id)
 }
 
 async fn claim(store: &PostgresStore, id: &EventId) -> ClaimState {
@@ -175,10 +166,7 @@ async fn a_leased_event_cannot_be_claimed_in_a_transaction_until_its_lease_ends(
     let mut client = postgres::client(&database.url).await;
     let id = id("evt_1");
     let first = new_claim(&id, Duration::from_secs(60));
-    let held = HeldClaim {
-        key: first.key,
-        token: first.token,
-    };
+    let held = HeldClaim::new(first.key, first.token);
     store.claim(first).await.unwrap();
 
     let mut transaction = client.transaction().await.unwrap();
@@ -201,23 +189,14 @@ async fn an_accepted_event_that_is_claimed_in_a_transaction_is_taken_by_no_worke
     };
     let mut client = postgres::client(&database.url).await;
     let id = id("evt_1");
-    let delivery = NewDelivery {
-        key: key(&id),
-        body: b"body",
-        fingerprint: Fingerprint::of(b"body"),
-    };
+    let delivery = NewDelivery::new(key(&id), b"body", Fingerprint::of(b"body"));
     store.accept(delivery).await.unwrap();
 
     let mut transaction = client.transaction().await.unwrap();
     assert!(store.claim_in(&mut transaction, "main", &id).await.unwrap());
     transaction.commit().await.unwrap();
 
-    let taken = store.take(Take {
-        endpoint: "main",
-        token: Token::random(),
-        lease: DAYS,
-        limit: 10,
-    });
+    let taken = store.take(Take::new("main", Token::random(), DAYS, 10));
     assert_eq!(taken.await.unwrap().len(), 0);
     let bodies = "SELECT count(*) FROM audience_inbox WHERE body IS NOT NULL";
     let bodies: i64 = client.query_one(bodies, &[]).await.unwrap().get(0);

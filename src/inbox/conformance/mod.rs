@@ -74,7 +74,7 @@
 //!
 //! # tokio::runtime::Runtime::new()?.block_on(async {
 //! let store = MyStore(MemoryStore::new());
-//! let small = MyStore(MemoryStore::new().capacity(5));
+//! let small = MyStore(MemoryStore::builder().capacity(5).build());
 //!
 //! let suite = Suite::new(store.clone()).also_through(store).filling(small, 5);
 //!
@@ -100,16 +100,292 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
-mod case;
-mod cases;
-mod clock_jump;
-mod item;
-mod pace;
-mod report;
+mod accepted;
+mod claims;
+mod data;
+mod failures;
 mod subject;
-mod suite;
-mod verdict;
 
-pub use self::clock_jump::ClockJump;
-pub use self::report::{CaseReport, CaseResult, Report};
-pub use self::suite::Suite;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::subject::{Capabilities, Case, Failed, Subject, Wait};
+
+use crate::inbox::store::{DynStore, Store};
+use crate::inbox::token::Token;
+
+/// How long a case may take.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A run of all cases against a store.
+///
+/// Every case uses an endpoint of its own with a random name, so one store serves all cases, and several runs
+/// can use one database one after the other. The cases delete forgotten entries of all endpoints, so do not
+/// run the suite on a database that is in use.
+pub struct Suite {
+    handles: Vec<Arc<dyn DynStore>>,
+    wait: Wait,
+    capabilities: Capabilities,
+    only: String,
+}
+
+impl Suite {
+    /// Starts a run against a store.
+    pub fn new(store: impl Store) -> Self {
+        Self {
+            handles: vec![Arc::new(store)],
+            wait: Arc::new(|duration| Box::pin(tokio::time::sleep(duration))),
+            capabilities: Capabilities::default(),
+            only: String::new(),
+        }
+    }
+
+    /// Adds another handle to the same entries: a clone, or a connection of its own, as another process has.
+    ///
+    /// Races then run through all handles.
+    #[must_use]
+    pub fn also_through(mut self, store: impl Store) -> Self {
+        self.handles.push(Arc::new(store));
+        self
+    }
+
+    /// Sets how to let time pass, for a store whose clock a test can move. Default: `tokio::time::sleep`.
+    #[must_use]
+    pub fn waiting_with<F, Fut>(mut self, wait: F) -> Self
+    where
+        F: Fn(Duration) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        self.wait = Arc::new(move |duration| Box::pin(wait(duration)));
+        self
+    }
+
+    /// Also runs the cases about a full store, with an empty store that has room for this many events, at
+    /// least 3.
+    #[must_use]
+    pub fn filling(mut self, small_store: impl Store, room: usize) -> Self {
+        self.capabilities.filling = Some((Arc::new(small_store), room));
+        self
+    }
+
+    /// Also runs the cases about an outage. `stop` ends the server of the store, or cuts the connection to
+    /// it; `start` undoes that.
+    #[must_use]
+    pub fn outage<Stop, Stopped, Start, Started>(mut self, stop: Stop, start: Start) -> Self
+    where
+        Stop: Fn() -> Stopped + Send + Sync + 'static,
+        Stopped: Future<Output = ()> + Send + 'static,
+        Start: Fn() -> Started + Send + Sync + 'static,
+        Started: Future<Output = ()> + Send + 'static,
+    {
+        self.capabilities.outage = Some((
+            Arc::new(move || Box::pin(stop())),
+            Arc::new(move || Box::pin(start())),
+        ));
+        self
+    }
+
+    /// Also runs the cases about a clock that jumps.
+    #[must_use]
+    pub fn clock_jump<F, Fut>(mut self, jump: F) -> Self
+    where
+        F: Fn(ClockJump) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        self.capabilities.clock_jump = Some(Arc::new(move |by| Box::pin(jump(by))));
+        self
+    }
+
+    /// Skips the cases that count what a purge deletes, for a store whose entries vanish by themselves at the
+    /// end of their retention.
+    #[must_use]
+    pub fn expires_by_itself(mut self) -> Self {
+        self.capabilities.expires_by_itself = true;
+        self
+    }
+
+    /// Runs only the cases whose name contains this text.
+    #[must_use]
+    pub fn only(mut self, text: impl Into<String>) -> Self {
+        self.only = text.into();
+        self
+    }
+
+    /// Runs the cases, one after the other.
+    ///
+    /// A case that panics or takes longer than two minutes has failed.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime. A runtime with several threads makes the races harder.
+    pub async fn run(self) -> Report {
+        let mut report = Report::new();
+        for case in all_cases() {
+            let name = case.name();
+            if !name.contains(&self.only) {
+                continue;
+            }
+            let result = match case.needs.missing(&self.capabilities) {
+                Some(missing) => CaseResult::NotRun(missing.to_owned()),
+                None => self.run_case(case).await,
+            };
+            report.push(name, result);
+        }
+        report
+    }
+
+    async fn run_case(&self, case: &Case) -> CaseResult {
+        let run = u128::from_be_bytes(*Token::random().as_bytes());
+        let subject = Subject {
+            handles: self.handles.clone(),
+            endpoint: format!("{} {run:032x}", case.function).into(),
+            wait: Arc::clone(&self.wait),
+            capabilities: self.capabilities.clone(),
+        };
+        let mut task = tokio::spawn((case.run)(subject));
+        match tokio::time::timeout(LIMIT, &mut task).await {
+            Ok(Ok(Ok(()))) => CaseResult::Passed,
+            Ok(Ok(Err(Failed(message)))) => CaseResult::Failed(message),
+            Ok(Err(error)) => CaseResult::Failed(format!("the store panicked: {error}")),
+            Err(_) => {
+                task.abort();
+                CaseResult::Failed(format!("it did not end within {} s", LIMIT.as_secs()))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Suite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Suite")
+            .field("handles", &self.handles.len())
+            .field("only", &self.only)
+            .finish_non_exhaustive()
+    }
+}
+
+fn all_cases() -> impl Iterator<Item = &'static Case> {
+    [
+        // First, while no other case has left entries that may be forgotten.
+        accepted::PURGING,
+        claims::CLAIMS,
+        claims::LEASES,
+        claims::RACES,
+        claims::RETENTION,
+        claims::CONFLICTS,
+        accepted::ACCEPTING,
+        accepted::TAKING,
+        accepted::PARKING,
+        accepted::BACKLOG,
+        data::NAMES,
+        data::BODIES,
+        data::LIMITS,
+        failures::FULL,
+        failures::CLOCK_JUMPS,
+        failures::OUTAGE,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// A jump of a store's clock, for [`Suite::clock_jump`](super::Suite::clock_jump).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClockJump {
+    /// The clock shows a later time at once.
+    Forward(Duration),
+    /// The clock shows an earlier time at once.
+    Back(Duration),
+}
+
+/// What a run of the [`Suite`] found. `Display` lists the cases that failed or were not run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    cases: Vec<CaseReport>,
+}
+
+/// What one case found.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CaseReport {
+    /// What every store must do, as a sentence.
+    pub name: String,
+    /// What was found.
+    pub result: CaseResult,
+}
+
+/// The result of a case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CaseResult {
+    /// The store did what it must.
+    Passed,
+    /// The store did something else: what was expected, and what happened.
+    Failed(String),
+    /// The case was not run, for this reason.
+    NotRun(String),
+}
+
+impl Report {
+    fn new() -> Self {
+        Self { cases: Vec::new() }
+    }
+
+    fn push(&mut self, name: String, result: CaseResult) {
+        self.cases.push(CaseReport { name, result });
+    }
+
+    /// Returns all cases in the order in which they ran.
+    #[must_use]
+    pub fn cases(&self) -> &[CaseReport] {
+        &self.cases
+    }
+
+    /// Returns the cases that failed.
+    pub fn failed(&self) -> impl Iterator<Item = &CaseReport> {
+        self.cases
+            .iter()
+            .filter(|case| matches!(case.result, CaseResult::Failed(_)))
+    }
+
+    /// Returns whether some cases were run and none failed.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        self.count(|result| *result == CaseResult::Passed) > 0 && self.failed().next().is_none()
+    }
+
+    /// Panics with a list of the cases that failed, and of what was expected.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a case failed, or if no case was run.
+    #[track_caller]
+    pub fn assert_passed(&self) {
+        assert!(self.passed(), "{self}");
+    }
+
+    fn count(&self, is_counted: impl Fn(&CaseResult) -> bool) -> usize {
+        let results = self.cases.iter().map(|case| &case.result);
+        results.filter(|result| is_counted(result)).count()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let passed = self.count(|result| *result == CaseResult::Passed);
+        let failed = self.failed().count();
+        write!(
+            f,
+            "{passed} cases passed, {failed} failed, {} not run",
+            self.cases.len() - passed - failed
+        )?;
+        for case in &self.cases {
+            match &case.result {
+                CaseResult::Passed => {}
+                CaseResult::Failed(message) => write!(f, "\nfailed: {}\n  {message}", case.name)?,
+                CaseResult::NotRun(reason) => write!(f, "\nnot run: {}\n  {reason}", case.name)?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,16 +1,17 @@
-//! The thread that owns the connection.
+//! The thread that owns the connection. It commits many operations at once: the disk is asked to keep them only
+//! once.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, Statement};
 use tokio::sync::{mpsc, oneshot};
 
-use super::batch;
 use super::entries::Entries;
-use super::job::{Job, Operation};
-use super::session::Session;
+use super::file::{copy, store_error};
 use crate::inbox::error::StoreError;
 use crate::webhooks::Clock;
 
@@ -97,7 +98,7 @@ fn serve(connection: &Connection, clock: &dyn Clock, mut requests: mpsc::Receive
                 Request::Job(job) => batch.push(job),
                 Request::Exclusive(work) => {
                     let before = std::mem::take(&mut batch);
-                    guard(connection, || batch::commit(&session, clock, before));
+                    guard(connection, || commit(&session, clock, before));
                     guard(connection, || work(connection));
                 }
             }
@@ -105,7 +106,7 @@ fn serve(connection: &Connection, clock: &dyn Clock, mut requests: mpsc::Receive
                 next = requests.try_recv().ok();
             }
         }
-        guard(connection, || batch::commit(&session, clock, batch));
+        guard(connection, || commit(&session, clock, batch));
     }
 }
 
@@ -116,5 +117,169 @@ fn guard(connection: &Connection, run: impl FnOnce()) {
     if !connection.is_autocommit() {
         // If this fails, the next transaction cannot begin and says so.
         connection.execute_batch("ROLLBACK").ok();
+    }
+}
+
+enum Failure {
+    /// The transaction did not begin, so none of them would.
+    Begin(rusqlite::Error),
+    /// Nothing was committed. Some of them might succeed alone.
+    Commit(rusqlite::Error),
+}
+
+/// Runs these operations and replies to each of them.
+fn commit(session: &Session<'_>, clock: &dyn Clock, mut jobs: Vec<Box<dyn Job>>) {
+    jobs.retain(|job| !job.is_abandoned());
+    if jobs.is_empty() {
+        return;
+    }
+    match try_commit(session, clock, &mut jobs) {
+        Ok(()) => jobs.into_iter().for_each(|job| job.reply(Ok(()))),
+        Err(Failure::Commit(_)) if jobs.len() > 1 => {
+            for job in jobs {
+                commit(session, clock, vec![job]);
+            }
+        }
+        Err(Failure::Begin(error) | Failure::Commit(error)) => {
+            for job in jobs {
+                job.reply(Err(copy(&error)));
+            }
+        }
+    }
+}
+
+fn try_commit(
+    session: &Session<'_>,
+    clock: &dyn Clock,
+    jobs: &mut [Box<dyn Job>],
+) -> Result<(), Failure> {
+    session.execute("BEGIN IMMEDIATE").map_err(Failure::Begin)?;
+    // Not before: to begin may have taken long.
+    let entries = Entries::new(session, clock.now());
+    let result = run_all(session, &entries, jobs).and_then(|()| session.execute("COMMIT"));
+    result.map_err(|error| {
+        if !session.connection().is_autocommit() {
+            // If this fails, the next transaction cannot begin and says so.
+            session.execute("ROLLBACK").ok();
+        }
+        Failure::Commit(error)
+    })
+}
+
+/// Runs each operation so that its failure does not undo the others.
+fn run_all(
+    session: &Session<'_>,
+    entries: &Entries<'_, '_>,
+    jobs: &mut [Box<dyn Job>],
+) -> rusqlite::Result<()> {
+    for job in jobs {
+        session.execute("SAVEPOINT operation")?;
+        if !job.run(entries) {
+            // Fails if the error ended the whole transaction.
+            session.execute("ROLLBACK TO operation")?;
+        }
+        session.execute("RELEASE operation")?;
+    }
+    Ok(())
+}
+
+/// One operation of the store, which shares a transaction with others.
+trait Job: Send {
+    /// Returns whether it is useless, because nobody waits for it any more.
+    fn is_abandoned(&self) -> bool;
+
+    /// Runs it, maybe a second time if the transaction failed. Returns whether it succeeded.
+    fn run(&mut self, entries: &Entries<'_, '_>) -> bool;
+
+    /// Replies, after the transaction ended.
+    fn reply(self: Box<Self>, ended: Result<(), rusqlite::Error>);
+}
+
+struct Operation<F, T> {
+    work: F,
+    /// Whether only the caller can use the result, such as a claim.
+    is_for_caller: bool,
+    result: Option<rusqlite::Result<T>>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+type Reply<T> = oneshot::Receiver<Result<T, StoreError>>;
+
+impl<F, T> Operation<F, T> {
+    pub(super) fn new(work: F, is_for_caller: bool) -> (Self, Reply<T>) {
+        let (reply, receiver) = oneshot::channel();
+        let operation = Self {
+            work,
+            is_for_caller,
+            result: None,
+            reply,
+        };
+        (operation, receiver)
+    }
+}
+
+impl<F, T> Job for Operation<F, T>
+where
+    F: Fn(&Entries<'_, '_>) -> rusqlite::Result<T> + Send,
+    T: Send,
+{
+    fn is_abandoned(&self) -> bool {
+        self.is_for_caller && self.reply.is_closed()
+    }
+
+    fn run(&mut self, entries: &Entries<'_, '_>) -> bool {
+        let result = (self.work)(entries);
+        let succeeded = result.is_ok();
+        self.result = Some(result);
+        succeeded
+    }
+
+    fn reply(self: Box<Self>, ended: Result<(), rusqlite::Error>) {
+        let result = match (self.result, ended) {
+            (Some(Err(error)), _) | (_, Err(error)) => Err(store_error(error)),
+            (Some(Ok(value)), Ok(())) => Ok(value),
+            (None, Ok(())) => return,
+        };
+        // Nobody may wait for it any more.
+        self.reply.send(result).ok();
+    }
+}
+
+/// A connection with the statements that were prepared on it.
+pub(super) struct Session<'c> {
+    connection: &'c Connection,
+    statements: RefCell<HashMap<&'static str, Statement<'c>>>,
+}
+
+impl<'c> Session<'c> {
+    pub(super) fn new(connection: &'c Connection) -> Self {
+        Self {
+            connection,
+            statements: RefCell::default(),
+        }
+    }
+
+    pub(super) fn connection(&self) -> &'c Connection {
+        self.connection
+    }
+
+    /// Runs a statement, which is prepared the first time only.
+    pub(super) fn statement<T>(
+        &self,
+        sql: &'static str,
+        run: impl FnOnce(&mut Statement<'c>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
+        let prepared = self.statements.borrow_mut().remove(sql);
+        let mut statement = match prepared {
+            Some(statement) => statement,
+            None => self.connection.prepare(sql)?,
+        };
+        let result = run(&mut statement);
+        self.statements.borrow_mut().insert(sql, statement);
+        result
+    }
+
+    pub(super) fn execute(&self, sql: &'static str) -> rusqlite::Result<()> {
+        self.statement(sql, |statement| statement.execute(()).map(drop))
     }
 }

@@ -155,8 +155,7 @@ async fn a_server_of_a_cluster_that_evicts_keys_is_noticed() {
 }
 
 fn claim_at<'a>(endpoint: &'a str, id: &'a EventId) -> NewClaim<'a> {
-    NewClaim {
-        key: EventKey { endpoint, id },
-        ..claim(id, Token::random())
-    }
+    let mut claim = claim(id, Token::random());
+    claim.key = EventKey::new(endpoint, id);
+    claim
 }

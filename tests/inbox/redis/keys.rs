@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use audience::inbox::{AcceptState, ClaimState, NewClaim, RedisStore, Store, Token};
+use audience::inbox::{AcceptState, ClaimState, RedisStore, Store, Token};
 use redis::AsyncCommands;
 
 use super::{
@@ -65,7 +65,7 @@ async fn nothing_is_left_of_a_body_or_a_reason_when_an_event_is_done() {
 async fn done_events_and_claims_expire_by_themselves_and_waiting_ones_do_not() {
     let Some(server) = server().await else { return };
     let prefix = server.prefix();
-    let store = super::connect(&server.url).await.prefix(&prefix);
+    let store = super::connect_with_prefix(&server.url, &prefix).await;
     let token = Token::random();
     let (done, claimed, released) = (id("done"), id("claimed"), id("released"));
     for id in [&done, &claimed, &released] {
@@ -129,11 +129,8 @@ async fn an_endless_lease_and_retention_count_as_long_ones() {
     let Some(server) = server().await else { return };
     let store = store(&server).await;
     let (event, token) = (id("event"), Token::random());
-    let endless = NewClaim {
-        lease: Duration::MAX,
-        retention: Duration::MAX,
-        ..claim(&event, token)
-    };
+    let mut endless = claim(&event, token);
+    (endless.lease, endless.retention) = (Duration::MAX, Duration::MAX);
 
     assert_eq!(
         store.claim(endless).await.unwrap(),
@@ -185,7 +182,7 @@ async fn a_server_that_forgot_the_scripts_is_given_them_again() {
 async fn an_event_whose_body_was_deleted_by_hand_does_not_stop_the_others() {
     let Some(server) = server().await else { return };
     let prefix = server.prefix();
-    let store = super::connect(&server.url).await.prefix(&prefix);
+    let store = super::connect_with_prefix(&server.url, &prefix).await;
     for name in ["damaged", "whole"] {
         store.accept(delivery(&id(name), BODY)).await.unwrap();
     }

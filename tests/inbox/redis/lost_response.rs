@@ -5,7 +5,7 @@ use audience::inbox::{AcceptState, ClaimState, Store, Token};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{RETENTION, claim, connect, delivery, held, id, key, release, take};
+use super::{RETENTION, claim, delivery, held, id, key, release, take};
 use crate::support::redis::server;
 
 /// Forwards to a server, and can cut a connection when the server's next response arrives.
@@ -64,7 +64,7 @@ async fn forward(client: TcpStream, server: TcpStream, cut: Arc<AtomicBool>) {
 async fn a_call_whose_response_was_lost_has_the_result_that_it_would_have_had() {
     let Some(server) = server().await else { return };
     let proxy = Proxy::start(&server.url).await;
-    let store = connect(&proxy.url).await.prefix(server.prefix());
+    let store = super::connect_with_prefix(&proxy.url, server.prefix()).await;
     let (event, token) = (id("event"), Token::random());
     let (other, other_token) = (id("other"), Token::random());
     let lose = || proxy.lose_next_response();

@@ -24,11 +24,16 @@ const RETENTION: Duration = Duration::from_secs(72 * 3_600);
 
 /// A store on the shared server, with keys of its own.
 async fn store(server: &Redis) -> RedisStore {
-    connect(&server.url).await.prefix(server.prefix())
+    connect_with_prefix(&server.url, server.prefix()).await
 }
 
 async fn connect(url: &str) -> RedisStore {
     RedisStore::connect(url).await.expect("the server runs")
+}
+
+async fn connect_with_prefix(url: &str, prefix: impl AsRef<str>) -> RedisStore {
+    let builder = RedisStore::builder().prefix(prefix);
+    builder.connect(url).await.expect("the server runs")
 }
 
 /// A connection beside the store, to look at the server.
@@ -42,50 +47,25 @@ fn id(text: &str) -> EventId {
 }
 
 fn key(id: &EventId) -> EventKey<'_> {
-    EventKey {
-        endpoint: ENDPOINT,
-        id,
-    }
+    EventKey::new(ENDPOINT, id)
 }
 
 fn claim(id: &EventId, token: Token) -> NewClaim<'_> {
-    NewClaim {
-        key: key(id),
-        token,
-        lease: LEASE,
-        retention: RETENTION,
-        fingerprint: None,
-    }
+    NewClaim::new(key(id), token, LEASE, RETENTION)
 }
 
 fn held(id: &EventId, token: Token) -> HeldClaim<'_> {
-    HeldClaim {
-        key: key(id),
-        token,
-    }
+    HeldClaim::new(key(id), token)
 }
 
 fn release() -> Release<'static> {
-    Release {
-        delay: LEASE,
-        retention: RETENTION,
-        reason: "it failed",
-    }
+    Release::new(LEASE, RETENTION, "it failed")
 }
 
 fn delivery<'a>(id: &'a EventId, body: &'a [u8]) -> NewDelivery<'a> {
-    NewDelivery {
-        key: key(id),
-        body,
-        fingerprint: Fingerprint::of(body),
-    }
+    NewDelivery::new(key(id), body, Fingerprint::of(body))
 }
 
 fn take(token: Token) -> Take<'static> {
-    Take {
-        endpoint: ENDPOINT,
-        token,
-        lease: LEASE,
-        limit: 1_000,
-    }
+    Take::new(ENDPOINT, token, LEASE, 1_000)
 }

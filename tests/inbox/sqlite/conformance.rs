@@ -11,12 +11,15 @@ use super::Folder;
 async fn a_store_in_a_file_passes_all_cases_through_two_connections() {
     let folder = Folder::new("conformance");
     // Durability is tested elsewhere.
-    let open = || SqliteStore::builder(folder.file()).synchronous(Synchronous::Normal);
-    let store = open().open().unwrap();
+    let open = || {
+        let builder = SqliteStore::builder().synchronous(Synchronous::Normal);
+        builder.open(folder.file()).unwrap()
+    };
+    let store = open();
 
     let report = Suite::new(store.clone())
         .also_through(store)
-        .also_through(open().open().unwrap())
+        .also_through(open())
         .run()
         .await;
 
@@ -28,7 +31,7 @@ async fn a_store_in_a_file_with_a_clock_that_jumps_passes_all_cases() {
     let folder = Folder::new("conformance-clock");
     let offset = Arc::new(AtomicI64::new(0));
     let clock = Arc::clone(&offset);
-    let store = SqliteStore::builder(folder.file())
+    let store = SqliteStore::builder()
         .synchronous(Synchronous::Normal)
         .clock(move || {
             let ms = clock.load(Ordering::SeqCst);
@@ -36,7 +39,7 @@ async fn a_store_in_a_file_with_a_clock_that_jumps_passes_all_cases() {
             let now = SystemTime::now();
             if ms < 0 { now - by } else { now + by }
         })
-        .open()
+        .open(folder.file())
         .unwrap();
     let ms = |duration: Duration| i64::try_from(duration.as_millis()).unwrap();
     let waited = Arc::clone(&offset);

@@ -316,10 +316,7 @@ async fn a_parked_event_is_no_new_one_for_a_transaction() {
     let (store, id) = (folder.open(), id("evt_1"));
     let token = Token::random();
     claim(&store, &id, token).await.unwrap();
-    let held = audience::inbox::HeldClaim {
-        key: key(&id),
-        token,
-    };
+    let held = audience::inbox::HeldClaim::new(key(&id), token);
     assert!(store.park(held, "no such customer").await.unwrap());
     let mut connection = folder.connect();
 

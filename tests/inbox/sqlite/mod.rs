@@ -56,37 +56,21 @@ fn id(text: impl AsRef<str>) -> EventId {
 }
 
 fn key(id: &EventId) -> EventKey<'_> {
-    EventKey {
-        endpoint: "main",
-        id,
-    }
+    EventKey::new("main", id)
 }
 
 async fn claim(store: &SqliteStore, id: &EventId, token: Token) -> Result<ClaimState, StoreError> {
-    let claim = NewClaim {
-        key: key(id),
-        token,
-        lease: HOUR,
-        retention: HOUR,
-        fingerprint: None,
-    };
+    let claim = NewClaim::new(key(id), token, HOUR, HOUR);
     store.claim(claim).await
 }
 
 async fn complete(store: &SqliteStore, id: &EventId, token: Token) -> bool {
-    let held = HeldClaim {
-        key: key(id),
-        token,
-    };
+    let held = HeldClaim::new(key(id), token);
     store.complete(held, 72 * HOUR).await.unwrap()
 }
 
 async fn accept(store: &SqliteStore, id: &EventId, body: &[u8]) -> Result<AcceptState, StoreError> {
-    let delivery = NewDelivery {
-        key: key(id),
-        body,
-        fingerprint: Fingerprint::of(body),
-    };
+    let delivery = NewDelivery::new(key(id), body, Fingerprint::of(body));
     store.accept(delivery).await
 }
 

@@ -22,9 +22,9 @@ fn any_number_of_stores_may_create_one_file_at_once() {
 #[tokio::test]
 async fn an_operation_waits_for_another_writer_and_is_unavailable_after_the_busy_timeout() {
     let folder = Folder::new("busy");
-    let store = SqliteStore::builder(folder.file())
+    let store = SqliteStore::builder()
         .busy_timeout(Duration::from_millis(50))
-        .open()
+        .open(folder.file())
         .unwrap();
     let (id, token) = (id("evt_1"), Token::random());
     let mut other = folder.connect();
@@ -119,12 +119,12 @@ async fn a_clock_that_panics_fails_an_operation_and_not_the_store() {
     let folder = Folder::new("clock");
     let broken = Arc::new(AtomicBool::new(true));
     let breaks = Arc::clone(&broken);
-    let store = SqliteStore::builder(folder.file())
+    let store = SqliteStore::builder()
         .clock(move || {
             assert!(!breaks.load(Ordering::SeqCst), "the clock is broken");
             std::time::SystemTime::now()
         })
-        .open()
+        .open(folder.file())
         .unwrap();
 
     let error = claim(&store, &id("evt_1"), Token::random())
@@ -144,9 +144,9 @@ async fn a_time_before_1970_or_far_in_the_future_is_a_time() {
         std::time::UNIX_EPOCH + HOUR * 24 * 365 * 1_000_000,
     ] {
         let folder = Folder::new("far");
-        let store = SqliteStore::builder(folder.file())
+        let store = SqliteStore::builder()
             .clock(move || time)
-            .open()
+            .open(folder.file())
             .unwrap();
         let (id, token) = (id("evt_1"), Token::random());
 

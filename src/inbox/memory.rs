@@ -1,0 +1,782 @@
+//! A store in memory.
+
+use std::collections::BTreeSet;
+use std::collections::hash_map::{self, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+
+use super::entry::{Entry, State};
+use super::error::StoreError;
+use super::store::{
+    AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, ParkedEvent,
+    Release, Store, Take, TakenEvent,
+};
+use crate::webhooks::{Clock, EventId};
+
+const DEFAULT_CAPACITY: usize = 100_000;
+const DEFAULT_BODY_MEMORY: usize = 256 * 1024 * 1024;
+/// How many forgotten entries each call deletes on the way, at most.
+const PURGED_PER_CALL: usize = 2;
+
+/// A store in memory, for tests and for receivers that may forget.
+///
+/// It is lost when the process ends: an event that is delivered again afterwards is handled again. Clones
+/// share their entries.
+///
+/// # Example: a small store in a mock's time
+///
+/// ```
+/// use audience::inbox::{Inbox, MemoryStore};
+///
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// let server = audience::mock::MockServer::start().await;
+/// let store = MemoryStore::builder()
+///     .capacity(10_000)
+///     .clock(server.clock())
+///     .build();
+/// let inbox = Inbox::builder(store).build()?;
+/// # let _ = inbox;
+/// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct MemoryStore {
+    settings: MemoryStoreBuilder,
+    contents: Arc<Mutex<Contents>>,
+}
+
+/// Builds a [`MemoryStore`].
+#[derive(Clone)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct MemoryStoreBuilder {
+    capacity: usize,
+    body_memory: usize,
+    clock: Arc<dyn Clock>,
+}
+
+/// When an entry is changed, and how many bytes its body may have.
+struct Moment {
+    now: SystemTime,
+    room: usize,
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryStore {
+    /// Creates an empty store.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// Starts building an empty store.
+    pub fn builder() -> MemoryStoreBuilder {
+        MemoryStoreBuilder {
+            capacity: DEFAULT_CAPACITY,
+            body_memory: DEFAULT_BODY_MEMORY,
+            clock: Arc::new(MonotonicClock::start()),
+        }
+    }
+
+    /// Changes one entry. Returns `false` if there is none.
+    fn change(
+        &self,
+        key: EventKey<'_>,
+        change: impl FnOnce(&mut Entry<Bytes>, SystemTime) -> bool,
+    ) -> bool {
+        let now = self.settings.clock.now();
+        self.contents()
+            .change(key, |entry| change(entry, now))
+            .unwrap_or(false)
+    }
+
+    /// Changes an entry, which is created if there is none and there is room.
+    fn change_or_insert<T>(
+        &self,
+        key: EventKey<'_>,
+        change: impl FnOnce(&mut Entry<Bytes>, Moment) -> T,
+    ) -> Result<T, StoreError> {
+        let now = self.settings.clock.now();
+        let mut contents = self.contents();
+        contents.purge(PURGED_PER_CALL, key.endpoint, now);
+        if contents.entries >= self.settings.capacity && !contents.has(key) {
+            contents.purge_all(now);
+            if contents.entries >= self.settings.capacity {
+                return Err(StoreError::full(format!(
+                    "it holds {} events",
+                    self.settings.capacity
+                )));
+            }
+        }
+        let room = self
+            .settings
+            .body_memory
+            .saturating_sub(contents.body_bytes);
+        Ok(contents.change_or_insert(key, now, |entry| {
+            entry.forget_if_past(now);
+            change(entry, Moment { now, room })
+        }))
+    }
+
+    fn contents(&self) -> MutexGuard<'_, Contents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MemoryStoreBuilder {
+    /// Sets how many events are remembered at the most. Default: 100,000.
+    ///
+    /// An event beyond that is refused with [`StoreErrorKind::Full`](crate::inbox::StoreErrorKind::Full): nothing
+    /// is forgotten before its time. An entry takes about 300 bytes, and its body as long as it waits.
+    pub fn capacity(mut self, events: usize) -> Self {
+        self.capacity = events;
+        self
+    }
+
+    /// Sets how many bytes all accepted bodies may take together. Default: 256 MiB.
+    pub fn body_memory(mut self, bytes: usize) -> Self {
+        self.body_memory = bytes;
+        self
+    }
+
+    /// Sets the clock that leases and retention follow. Default: a monotonic clock.
+    ///
+    /// Any closure that returns a [`SystemTime`] is a clock, and so is `MockServer::clock()`.
+    pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Builds the store.
+    #[must_use]
+    pub fn build(self) -> MemoryStore {
+        MemoryStore {
+            settings: self,
+            contents: Arc::default(),
+        }
+    }
+}
+
+impl Store for MemoryStore {
+    async fn claim(&self, claim: NewClaim<'_>) -> Result<ClaimState, StoreError> {
+        self.change_or_insert(claim.key, |entry, moment| entry.claim(&claim, moment.now))
+    }
+
+    async fn extend(&self, held: HeldClaim<'_>, lease: Duration) -> Result<bool, StoreError> {
+        Ok(self.change(held.key, |entry, now| entry.extend(held.token, lease, now)))
+    }
+
+    async fn complete(&self, held: HeldClaim<'_>, retention: Duration) -> Result<bool, StoreError> {
+        Ok(self.change(held.key, |entry, now| {
+            entry.complete(held.token, retention, now)
+        }))
+    }
+
+    async fn release(&self, held: HeldClaim<'_>, release: Release<'_>) -> Result<bool, StoreError> {
+        Ok(self.change(held.key, |entry, now| {
+            entry.release(held.token, release.delay, release.retention, now)
+        }))
+    }
+
+    async fn park(&self, held: HeldClaim<'_>, reason: &str) -> Result<bool, StoreError> {
+        Ok(self.change(held.key, |entry, now| entry.park(held.token, reason, now)))
+    }
+
+    async fn accept(&self, delivery: NewDelivery<'_>) -> Result<AcceptState, StoreError> {
+        let NewDelivery {
+            key,
+            body,
+            fingerprint,
+        } = delivery;
+        let accepted = self.change_or_insert(key, |entry, Moment { now, room }| {
+            let stored = || (body.len() <= room).then(|| Bytes::copy_from_slice(body));
+            entry.accept(stored, fingerprint, now)
+        })?;
+        accepted.ok_or_else(|| {
+            let limit = self.settings.body_memory;
+            StoreError::full(format!(
+                "the accepted bodies would take more than {limit} bytes"
+            ))
+        })
+    }
+
+    async fn take(&self, take: Take<'_>) -> Result<Vec<TakenEvent>, StoreError> {
+        let now = self.settings.clock.now();
+        let mut contents = self.contents();
+        let shelf = contents.shelves.get_mut(take.endpoint);
+        Ok(shelf
+            .map(|shelf| shelf.take(&take, now))
+            .unwrap_or_default())
+    }
+
+    async fn parked(
+        &self,
+        endpoint: &str,
+        after: Option<&EventId>,
+        limit: usize,
+    ) -> Result<Vec<ParkedEvent>, StoreError> {
+        let now = self.settings.clock.now();
+        let contents = self.contents();
+        let shelf = contents.shelves.get(endpoint);
+        Ok(shelf
+            .map(|shelf| shelf.parked(after, limit, now))
+            .unwrap_or_default())
+    }
+
+    async fn replay(&self, key: EventKey<'_>) -> Result<bool, StoreError> {
+        Ok(self.change(key, Entry::replay))
+    }
+
+    async fn discard(&self, key: EventKey<'_>, retention: Duration) -> Result<bool, StoreError> {
+        Ok(self.change(key, |entry, now| entry.discard(retention, now)))
+    }
+
+    async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
+        let now = self.settings.clock.now();
+        let mut contents = self.contents();
+        let mut purged = 0;
+        for shelf in contents.shelves.values_mut() {
+            purged += shelf.purge(limit - purged, now);
+        }
+        contents.entries -= purged;
+        Ok(purged)
+    }
+
+    async fn backlog(&self, endpoint: &str) -> Result<Backlog, StoreError> {
+        let now = self.settings.clock.now();
+        let contents = self.contents();
+        let shelf = contents.shelves.get(endpoint);
+        Ok(shelf.map(|shelf| shelf.backlog(now)).unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let contents = self.contents();
+        f.debug_struct("MemoryStore")
+            .field("capacity", &self.settings.capacity)
+            .field("events", &contents.entries)
+            .field("body_bytes", &contents.body_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for MemoryStoreBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStoreBuilder")
+            .field("capacity", &self.capacity)
+            .field("body_memory", &self.body_memory)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The events of all endpoints.
+#[derive(Debug, Default)]
+struct Contents {
+    shelves: HashMap<Box<str>, Shelf>,
+    /// How many entries all shelves have.
+    entries: usize,
+    /// How many bytes all bodies have.
+    body_bytes: usize,
+}
+
+impl Contents {
+    fn has(&self, key: EventKey<'_>) -> bool {
+        let shelf = self.shelves.get(key.endpoint);
+        shelf.is_some_and(|shelf| shelf.contains(key.id))
+    }
+
+    fn change<T>(
+        &mut self,
+        key: EventKey<'_>,
+        change: impl FnOnce(&mut Entry<Bytes>) -> T,
+    ) -> Option<T> {
+        let shelf = self.shelves.get_mut(key.endpoint)?;
+        let (result, body) = shelf.change(key.id, weighed(change))?;
+        self.body_bytes = self.body_bytes + body.after - body.before;
+        Some(result)
+    }
+
+    fn change_or_insert<T>(
+        &mut self,
+        key: EventKey<'_>,
+        now: SystemTime,
+        change: impl FnOnce(&mut Entry<Bytes>) -> T,
+    ) -> T {
+        if !self.shelves.contains_key(key.endpoint) {
+            self.shelves.insert(key.endpoint.into(), Shelf::default());
+        }
+        let shelf = self.shelves.get_mut(key.endpoint);
+        let shelf = shelf.expect("the shelf was inserted if it was absent");
+        let entries = shelf.len();
+        let (result, body) = shelf.change_or_insert(key.id, now, weighed(change));
+        self.entries = self.entries + shelf.len() - entries;
+        self.body_bytes = self.body_bytes + body.after - body.before;
+        result
+    }
+
+    fn purge(&mut self, limit: usize, endpoint: &str, now: SystemTime) {
+        if let Some(shelf) = self.shelves.get_mut(endpoint) {
+            self.entries -= shelf.purge(limit, now);
+        }
+    }
+
+    fn purge_all(&mut self, now: SystemTime) -> usize {
+        let purged = self
+            .shelves
+            .values_mut()
+            .map(|shelf| shelf.purge(usize::MAX, now))
+            .sum();
+        self.entries -= purged;
+        purged
+    }
+}
+
+/// How many bytes the body of an entry had, and has.
+struct BodyChange {
+    before: usize,
+    after: usize,
+}
+
+/// Changes an entry and returns what became of its body, too.
+fn weighed<T>(
+    change: impl FnOnce(&mut Entry<Bytes>) -> T,
+) -> impl FnOnce(&mut Entry<Bytes>) -> (T, BodyChange) {
+    let length = |entry: &Entry<Bytes>| entry.body.as_ref().map_or(0, Bytes::len);
+    move |entry| {
+        let before = length(entry);
+        let result = change(entry);
+        let after = length(entry);
+        (result, BodyChange { before, after })
+    }
+}
+
+/// The events of one endpoint.
+#[derive(Debug, Default)]
+struct Shelf {
+    entries: HashMap<EventId, Entry<Bytes>>,
+    /// The accepted events by the time at which a worker may take them.
+    due: BTreeSet<(SystemTime, EventId)>,
+    /// The events that may be forgotten, by the time from which on.
+    forget: BTreeSet<(SystemTime, EventId)>,
+}
+
+impl Shelf {
+    fn contains(&self, id: &EventId) -> bool {
+        self.entries.contains_key(id)
+    }
+
+    fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Changes an entry, if there is one.
+    fn change<T>(
+        &mut self,
+        id: &EventId,
+        change: impl FnOnce(&mut Entry<Bytes>) -> T,
+    ) -> Option<T> {
+        let entry = self.entries.get_mut(id)?;
+        let (due, forget_at) = (entry.due(), entry.forget_at());
+        let result = change(entry);
+        reorder(&mut self.due, id, due, entry.due());
+        reorder(&mut self.forget, id, forget_at, entry.forget_at());
+        Some(result)
+    }
+
+    /// Changes an entry, which is a new one if there is none.
+    fn change_or_insert<T>(
+        &mut self,
+        id: &EventId,
+        now: SystemTime,
+        change: impl FnOnce(&mut Entry<Bytes>) -> T,
+    ) -> T {
+        let (entry, (due, forget_at)) = match self.entries.entry(id.clone()) {
+            hash_map::Entry::Occupied(entry) => {
+                let entry = entry.into_mut();
+                let times = (entry.due(), entry.forget_at());
+                (entry, times)
+            }
+            hash_map::Entry::Vacant(place) => (place.insert(Entry::new(now)), (None, None)),
+        };
+        let result = change(entry);
+        reorder(&mut self.due, id, due, entry.due());
+        reorder(&mut self.forget, id, forget_at, entry.forget_at());
+        result
+    }
+
+    fn take(&mut self, take: &Take<'_>, now: SystemTime) -> Vec<TakenEvent> {
+        // All are chosen first: a lease of zero makes an event due again at once.
+        let due: Vec<_> = self
+            .due
+            .iter()
+            .map_while(|(due, id)| Some((now.duration_since(*due).ok()?, id.clone())))
+            .take(take.limit)
+            .collect();
+        due.into_iter()
+            .filter_map(|(overdue, id)| {
+                let (body, attempt) = self.change(&id, |entry| {
+                    entry.start(take.token, take.lease, Duration::ZERO, now);
+                    (entry.body.clone(), entry.attempts)
+                })?;
+                Some(TakenEvent {
+                    id,
+                    body: body?,
+                    attempt,
+                    overdue,
+                })
+            })
+            .collect()
+    }
+
+    fn parked(&self, after: Option<&EventId>, limit: usize, now: SystemTime) -> Vec<ParkedEvent> {
+        let mut parked: Vec<_> = self
+            .entries
+            .iter()
+            .filter(|(id, _)| after.is_none_or(|after| *id > after))
+            .filter_map(|(id, entry)| match &entry.state {
+                State::Parked { since, reason } => Some((id, entry, since, reason)),
+                _ => None,
+            })
+            .collect();
+        parked.sort_unstable_by_key(|(id, ..)| *id);
+        parked.truncate(limit);
+        parked
+            .into_iter()
+            .map(|(id, entry, since, reason)| {
+                let parked_for = now.duration_since(*since).unwrap_or_default();
+                ParkedEvent::new(
+                    id.clone(),
+                    entry.body.clone(),
+                    entry.attempts,
+                    reason,
+                    parked_for,
+                )
+            })
+            .collect()
+    }
+
+    /// Deletes up to `limit` entries that may be forgotten. Returns how many.
+    fn purge(&mut self, limit: usize, now: SystemTime) -> usize {
+        let mut purged = 0;
+        while purged < limit
+            && let Some((forget_at, _)) = self.forget.first()
+            && *forget_at <= now
+            && let Some((_, id)) = self.forget.pop_first()
+        {
+            self.entries.remove(&id);
+            purged += 1;
+        }
+        purged
+    }
+
+    fn backlog(&self, now: SystemTime) -> Backlog {
+        let mut backlog = Backlog::default();
+        for entry in self.entries.values() {
+            match &entry.state {
+                State::Parked { .. } => backlog.parked += 1,
+                State::Open {
+                    due, is_claimed, ..
+                } if entry.body.is_some() => {
+                    if *is_claimed && *due > now {
+                        backlog.in_progress += 1;
+                    } else {
+                        backlog.waiting += 1;
+                    }
+                    let overdue = now.duration_since(*due).unwrap_or_default();
+                    backlog.lag = backlog.lag.max(overdue);
+                }
+                State::Open { .. } | State::Done { .. } => {}
+            }
+        }
+        backlog
+    }
+}
+
+/// Moves an id from one time to another.
+fn reorder(
+    order: &mut BTreeSet<(SystemTime, EventId)>,
+    id: &EventId,
+    before: Option<SystemTime>,
+    after: Option<SystemTime>,
+) {
+    if before == after {
+        return;
+    }
+    let mut key = (SystemTime::UNIX_EPOCH, id.clone());
+    if let Some(before) = before {
+        key.0 = before;
+        order.remove(&key);
+    }
+    if let Some(after) = after {
+        key.0 = after;
+        order.insert(key);
+    }
+}
+
+/// A clock that never jumps: the time at its creation, and what a monotonic clock measured since.
+struct MonotonicClock {
+    start: SystemTime,
+    since: Instant,
+}
+
+impl MonotonicClock {
+    fn start() -> Self {
+        Self {
+            start: SystemTime::now(),
+            since: Instant::now(),
+        }
+    }
+}
+
+impl Clock for MonotonicClock {
+    fn now(&self) -> SystemTime {
+        let elapsed = self.since.elapsed();
+        self.start.checked_add(elapsed).unwrap_or(self.start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    use super::*;
+    use crate::inbox::error::StoreErrorKind;
+    use crate::inbox::token::Fingerprint;
+    use crate::inbox::token::Token;
+
+    /// How much a store holds.
+    #[derive(Debug)]
+    struct Sizes {
+        entries: usize,
+        ordered: usize,
+        body_bytes: usize,
+    }
+
+    fn sizes(store: &MemoryStore) -> Sizes {
+        let contents = store.contents();
+        let shelves = contents.shelves.values();
+        let sizes = shelves.map(|shelf| (shelf.len(), shelf.due.len() + shelf.forget.len()));
+        let (entries, ordered) =
+            sizes.fold((0, 0), |sum, shelf| (sum.0 + shelf.0, sum.1 + shelf.1));
+        assert_eq!(entries, contents.entries);
+        Sizes {
+            entries,
+            ordered,
+            body_bytes: contents.body_bytes,
+        }
+    }
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// A clock that a test moves, in seconds.
+    #[derive(Clone, Default)]
+    struct Seconds(Arc<AtomicI64>);
+
+    impl Seconds {
+        fn shift(&self, by: i64) {
+            self.0.fetch_add(by, Ordering::Relaxed);
+        }
+
+        fn builder(&self) -> MemoryStoreBuilder {
+            let seconds = Arc::clone(&self.0);
+            let start = SystemTime::UNIX_EPOCH + HOUR * 1_000_000;
+            MemoryStore::builder().clock(move || {
+                let shift = seconds.load(Ordering::Relaxed);
+                let distance = Duration::from_secs(shift.unsigned_abs());
+                if shift < 0 {
+                    start - distance
+                } else {
+                    start + distance
+                }
+            })
+        }
+    }
+
+    fn id(number: usize) -> EventId {
+        EventId::try_from(format!("evt_{number}")).unwrap()
+    }
+
+    fn key(id: &EventId) -> EventKey<'_> {
+        EventKey::new("main", id)
+    }
+
+    async fn claim(
+        store: &MemoryStore,
+        id: &EventId,
+        token: Token,
+    ) -> Result<ClaimState, StoreError> {
+        let claim = NewClaim::new(key(id), token, MINUTE, HOUR);
+        store.claim(claim).await
+    }
+
+    async fn accept(
+        store: &MemoryStore,
+        id: &EventId,
+        body: &[u8],
+    ) -> Result<AcceptState, StoreError> {
+        let delivery = NewDelivery::new(key(id), body, Fingerprint::of(body));
+        store.accept(delivery).await
+    }
+
+    fn held(id: &EventId, token: Token) -> HeldClaim<'_> {
+        HeldClaim::new(key(id), token)
+    }
+
+    #[tokio::test]
+    async fn claims_without_end_take_no_more_room_than_their_retention_needs() {
+        let clock = Seconds::default();
+        let store = clock.builder().capacity(10_000).build();
+
+        // 2 claims a second, remembered for an hour.
+        for number in 0..300_000 {
+            let (id, token) = (id(number), Token::random());
+            let state = claim(&store, &id, token).await.unwrap();
+            assert_eq!(state, ClaimState::Fresh { attempt: 1 });
+            assert!(store.complete(held(&id, token), HOUR).await.unwrap());
+            clock.shift((number % 2).try_into().unwrap());
+        }
+
+        let sizes = sizes(&store);
+        assert!(sizes.entries <= 7_300, "{sizes:?}");
+        assert_eq!(sizes.ordered, sizes.entries, "{sizes:?}");
+    }
+
+    #[tokio::test]
+    async fn extending_and_releasing_without_end_takes_no_room() {
+        let clock = Seconds::default();
+        let store = clock.builder().build();
+        let (id, token) = (id(1), Token::random());
+        accept(&store, &id, b"body").await.unwrap();
+
+        for _ in 0..10_000 {
+            clock.shift(1);
+            let state = claim(&store, &id, token).await.unwrap();
+            assert!(matches!(state, ClaimState::Fresh { .. }));
+            assert!(store.extend(held(&id, token), MINUTE).await.unwrap());
+            let release = Release::new(Duration::ZERO, HOUR, "no");
+            assert!(store.release(held(&id, token), release).await.unwrap());
+        }
+
+        let sizes = sizes(&store);
+        assert_eq!((sizes.entries, sizes.ordered), (1, 1));
+    }
+
+    #[tokio::test]
+    async fn a_full_store_refuses_an_event_until_one_is_forgotten() {
+        let clock = Seconds::default();
+        let store = clock.builder().capacity(2).build();
+        for number in 0..2 {
+            let (id, token) = (id(number), Token::random());
+            claim(&store, &id, token).await.unwrap();
+            store.complete(held(&id, token), HOUR).await.unwrap();
+        }
+
+        let error = claim(&store, &id(2), Token::random()).await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Full);
+        assert_eq!(
+            claim(&store, &id(0), Token::random()).await.unwrap(),
+            ClaimState::Done
+        );
+        clock.shift(3_600);
+
+        let state = claim(&store, &id(2), Token::random()).await.unwrap();
+        assert_eq!(state, ClaimState::Fresh { attempt: 1 });
+    }
+
+    #[tokio::test]
+    async fn bodies_beyond_the_memory_for_them_are_refused_and_repeats_are_not() {
+        let clock = Seconds::default();
+        let store = clock.builder().body_memory(10).build();
+        let (one, two) = (id(1), id(2));
+        accept(&store, &one, b"12345678").await.unwrap();
+
+        let error = accept(&store, &two, b"123").await.unwrap_err();
+
+        assert_eq!(error.kind(), StoreErrorKind::Full);
+        let repeated = accept(&store, &one, b"12345678").await.unwrap();
+        assert_eq!(repeated, AcceptState::Repeated);
+        let conflict = accept(&store, &one, b"12345679").await.unwrap();
+        assert_eq!(conflict, AcceptState::Conflict);
+        assert_eq!(
+            accept(&store, &id(3), b"12").await.unwrap(),
+            AcceptState::Accepted
+        );
+        let token = Token::random();
+        claim(&store, &one, token).await.unwrap();
+        store.complete(held(&one, token), HOUR).await.unwrap();
+        assert_eq!(
+            accept(&store, &two, b"12345678").await.unwrap(),
+            AcceptState::Accepted
+        );
+        assert_eq!(sizes(&store).body_bytes, 10);
+    }
+
+    #[tokio::test]
+    async fn a_refused_body_leaves_no_entry() {
+        let store = Seconds::default().builder().body_memory(1).capacity(1);
+        let store = store.build();
+        accept(&store, &id(1), b"body").await.unwrap_err();
+
+        accept(&store, &id(2), b"b").await.unwrap();
+
+        assert_eq!(sizes(&store).entries, 1);
+    }
+
+    #[tokio::test]
+    async fn a_clock_that_jumps_back_keeps_claims_and_events() {
+        let clock = Seconds::default();
+        let store = clock.builder().build();
+        let (claimed, accepted, token) = (id(1), id(2), Token::random());
+        claim(&store, &claimed, token).await.unwrap();
+        accept(&store, &accepted, b"body").await.unwrap();
+        let take = Take::new("main", token, MINUTE, 10);
+
+        clock.shift(-100_000);
+        let state = claim(&store, &claimed, Token::random()).await.unwrap();
+        assert!(matches!(state, ClaimState::InProgress { .. }));
+        assert_eq!(store.take(take).await.unwrap().len(), 0);
+        assert_eq!(store.backlog("main").await.unwrap().lag, Duration::ZERO);
+        assert!(store.complete(held(&claimed, token), HOUR).await.unwrap());
+
+        clock.shift(100_000);
+        assert_eq!(store.take(take).await.unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_clock_at_the_end_of_time_does_not_panic() {
+        let end = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::MAX >> 1);
+        let store = MemoryStore::builder().clock(move || end).build();
+        let (id, token) = (id(1), Token::random());
+
+        claim(&store, &id, token).await.unwrap();
+
+        assert!(store.extend(held(&id, token), Duration::MAX).await.unwrap());
+        assert!(
+            store
+                .complete(held(&id, token), Duration::MAX)
+                .await
+                .unwrap()
+        );
+    }
+
+    #[tokio::test]
+    async fn debug_output_has_no_body_and_no_id() {
+        let store = MemoryStore::new();
+        accept(&store, &id(1), b"kim@example.com").await.unwrap();
+
+        let text = format!("{store:?}");
+
+        assert!(text.contains("events: 1"), "{text}");
+        assert!(text.contains("body_bytes: 15"), "{text}");
+        assert!(!text.contains("kim") && !text.contains("evt_1"), "{text}");
+    }
+}

@@ -1,0 +1,199 @@
+//! The file: how it is opened, its tables, and what its errors mean.
+
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rusqlite::{
+    Connection, Error, ErrorCode, MAIN_DB, OpenFlags, OptionalExtension, Transaction,
+    TransactionBehavior, ffi,
+};
+
+use super::Synchronous;
+use crate::inbox::error::StoreError;
+
+/// How many pages the write-ahead log has before it is copied into the file. Ids are random, so with a million of
+/// them, nearly each claim changes another page. To copy few pages at a time, as SQLite does by default, would
+/// then take almost as long as the claims.
+const LOG_PAGES: i64 = 4_000;
+/// The log is cut to this size once it is copied.
+const LOG_BYTES: i64 = 16 * 1024 * 1024;
+const CACHE_KIB: i64 = 16 * 1024;
+
+pub(super) fn connect(
+    path: &Path,
+    synchronous: Synchronous,
+    busy_timeout: Duration,
+) -> Result<Connection, StoreError> {
+    if path.as_os_str().is_empty() || path == Path::new(":memory:") {
+        return Err(StoreError::unusable(
+            "this path is no file: use SqliteStore::in_memory",
+        ));
+    }
+    // SQLite would read a path that starts with `file:` as a URI. An absolute one never does.
+    let path = std::path::absolute(path).map_err(StoreError::unusable)?;
+    create_file(&path)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(&path, flags).map_err(store_error)?;
+    // SQLite opens a file for reading if that is all that is allowed.
+    if connection.is_readonly(MAIN_DB).map_err(store_error)? {
+        return Err(StoreError::unusable("the database cannot be written to"));
+    }
+    configure(&connection, synchronous, busy_timeout).map_err(store_error)?;
+    use_log(&connection, busy_timeout)?;
+    Ok(connection)
+}
+
+pub(super) fn connect_in_memory() -> Result<Connection, StoreError> {
+    let connection = Connection::open_in_memory().map_err(store_error)?;
+    configure(&connection, Synchronous::Full, Duration::ZERO).map_err(store_error)?;
+    Ok(connection)
+}
+
+/// Creates an absent file so that only its owner may read it. SQLite gives its other files the same mode.
+fn create_file(path: &Path) -> Result<(), StoreError> {
+    // To close a file ends all locks of this process on it. So no other store may lock it meanwhile.
+    static CREATING: Mutex<()> = Mutex::new(());
+    let _creating = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if error.kind() == ErrorKind::StorageFull => Err(StoreError::full(error)),
+        Err(error) => Err(StoreError::unusable(error)),
+    }
+}
+
+fn configure(
+    connection: &Connection,
+    synchronous: Synchronous,
+    busy_timeout: Duration,
+) -> rusqlite::Result<()> {
+    // A longer one is not possible.
+    connection.busy_timeout(busy_timeout.min(Duration::from_secs(86_400)))?;
+    connection.pragma_update(None, "synchronous", synchronous.name())?;
+    // Only macOS has it: without it, the disk may keep what was written in its memory.
+    connection.pragma_update(None, "fullfsync", synchronous == Synchronous::Full)?;
+    connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
+    // Bodies hold personal data: a deleted one is overwritten.
+    connection.pragma_update_and_check(None, "secure_delete", true, |_| Ok(()))?;
+    connection.pragma_update_and_check(None, "wal_autocheckpoint", LOG_PAGES, |_| Ok(()))?;
+    connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))
+}
+
+fn use_log(connection: &Connection, busy_timeout: Duration) -> Result<(), StoreError> {
+    let end = Instant::now().checked_add(busy_timeout);
+    let mode = loop {
+        let mode = connection
+            .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get::<_, String>(0));
+        match mode {
+            // SQLite itself does not wait here.
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && end.is_none_or(|end| Instant::now() < end) =>
+            {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            mode => break mode.map_err(store_error)?,
+        }
+    };
+    if mode == "wal" {
+        return Ok(());
+    }
+    Err(StoreError::unusable(format!(
+        "the file system of the database does not support a write-ahead log: its journal mode stayed {mode}"
+    )))
+}
+
+pub(super) const SCHEMA: &str = include_str!("schema.sql");
+
+/// The version that [`SCHEMA`] creates.
+const VERSION: i64 = 1;
+
+/// Creates the tables if they are absent. Refuses those of a newer version.
+pub(super) fn create_tables(connection: &Connection) -> Result<(), StoreError> {
+    let encoding: String = connection
+        .query_row("PRAGMA encoding", (), |row| row.get(0))
+        .map_err(store_error)?;
+    if encoding != "UTF-8" {
+        // It would order ids by other bytes.
+        return Err(StoreError::unusable(format!(
+            "the database has the encoding {encoding}, and the inbox needs UTF-8"
+        )));
+    }
+    if has_tables(connection)? {
+        return Ok(());
+    }
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)
+        .map_err(store_error)?;
+    // Another process may have created them meanwhile.
+    if !has_tables(&transaction)? {
+        transaction.execute_batch(SCHEMA).map_err(store_error)?;
+    }
+    transaction.commit().map_err(store_error)
+}
+
+fn has_tables(connection: &Connection) -> Result<bool, StoreError> {
+    match version(connection).map_err(store_error)? {
+        None => Ok(false),
+        Some(VERSION) => Ok(true),
+        Some(version) => Err(StoreError::unusable(format!(
+            "the tables of the inbox have version {version}, and this program knows version {VERSION} only: \
+             use the program that created them, or a newer one"
+        ))),
+    }
+}
+
+fn version(connection: &Connection) -> rusqlite::Result<Option<i64>> {
+    let table =
+        "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'audience_inbox_version'";
+    if connection
+        .query_row(table, (), |_| Ok(()))
+        .optional()?
+        .is_none()
+    {
+        return Ok(None);
+    }
+    let version = "SELECT version FROM audience_inbox_version";
+    connection
+        .query_row(version, (), |row| row.get(0))
+        .optional()
+}
+
+pub(super) fn store_error(error: Error) -> StoreError {
+    let Some(failure) = error.sqlite_error() else {
+        // A value of another type than the schema allows, for example.
+        return StoreError::unusable(error);
+    };
+    // The file that processes share memory by could not be made longer.
+    if failure.extended_code == ffi::SQLITE_IOERR_SHMSIZE {
+        return StoreError::full(error);
+    }
+    match failure.code {
+        ErrorCode::DiskFull => StoreError::full(error),
+        ErrorCode::DatabaseBusy
+        | ErrorCode::DatabaseLocked
+        | ErrorCode::SystemIoFailure
+        | ErrorCode::OutOfMemory
+        | ErrorCode::OperationInterrupted
+        | ErrorCode::OperationAborted
+        | ErrorCode::FileLockingProtocolFailed => StoreError::unavailable(error),
+        _ => StoreError::unusable(error),
+    }
+}
+
+/// Copies the error of a commit, for each of the operations that it was for.
+pub(super) fn copy(error: &Error) -> Error {
+    match error {
+        Error::SqliteFailure(code, text) => Error::SqliteFailure(*code, text.clone()),
+        other => Error::SqliteFailure(
+            ffi::Error::new(ffi::SQLITE_INTERNAL),
+            Some(other.to_string()),
+        ),
+    }
+}
