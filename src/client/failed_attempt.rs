@@ -79,7 +79,7 @@ impl FailedAttempt {
             .redirected_to(location)
             .about_target(request.has_target);
         Self {
-            error: Error::refused(api, outcome),
+            error: Error::from_response(api, outcome),
             failure,
         }
     }

@@ -3,9 +3,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
+use serde_json::{Map, Value};
 
-use super::body::ErrorBody;
-use super::code::ErrorCode;
+use crate::string_enum::string_enum;
 
 /// The headers that commonly hold the id of a request.
 const REQUEST_IDS: [&str; 5] = [
@@ -59,7 +59,7 @@ impl ApiError {
     ///
     /// let refusal = ApiError::new(StatusCode::NOT_FOUND, ErrorCode::NotFound, "no contact ada@example.com");
     ///
-    /// assert_eq!(explain(&Error::from(refusal)), "no such contact");
+    /// assert_eq!(explain(&Error::refused(refusal)), "no such contact");
     /// ```
     pub fn new(
         status: StatusCode,
@@ -85,7 +85,6 @@ impl ApiError {
     /// # Example: act on a slug
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
@@ -100,7 +99,6 @@ impl ApiError {
     /// }
     /// # assert_eq!(refusal.code(), Some(&ErrorCode::NotFound));
     /// # }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     #[must_use]
     pub fn code(&self) -> Option<&ErrorCode> {
@@ -112,7 +110,6 @@ impl ApiError {
     /// # Example: why the input was refused
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
@@ -123,7 +120,6 @@ impl ApiError {
     /// println!("the service says: {}", message.unwrap_or("nothing"));
     /// # assert!(message.is_some());
     /// # }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     #[must_use]
     pub fn message(&self) -> Option<&str> {
@@ -265,5 +261,258 @@ impl fmt::Debug for ApiError {
             .field("retry_after", &self.retry_after)
             .field("body", &format_args!("<{} bytes>", self.body.len()))
             .finish_non_exhaustive()
+    }
+}
+
+string_enum! {
+    /// The slug with which the service says why it refused (interface section 7).
+    ///
+    /// A refused request has it on its [`ApiError`](crate::ApiError); a failed batch entry has its own.
+    /// A slug that this version of the crate does not know is kept verbatim as [`ErrorCode::Other`]. In
+    /// a response, a known slug is recognized in any case, and with `-` for `_`.
+    ///
+    /// # Example: slugs and variants
+    ///
+    /// ```
+    /// use audience::ErrorCode;
+    ///
+    /// assert_eq!(ErrorCode::from("quota_exceeded"), ErrorCode::QuotaExceeded);
+    /// assert_eq!(ErrorCode::QuotaExceeded.as_str(), "quota_exceeded");
+    /// assert_eq!(ErrorCode::from("on_holiday").as_str(), "on_holiday");
+    /// ```
+    pub enum ErrorCode {
+        /// `validation_error`, 422: the address is not an email address, the properties are not a
+        /// JSON object, or the sender declared a complaint. Fix the input; the message says which.
+        ValidationError = "validation_error",
+        /// `already_exists`, 409: the address already exists, and the create call set
+        /// [`OnConflict::Error`](crate::contacts::OnConflict::Error).
+        AlreadyExists = "already_exists",
+        /// `quota_exceeded`, 402: the write would exceed the plan's ceiling of stored contacts.
+        /// Waiting does not help.
+        QuotaExceeded = "quota_exceeded",
+        /// `key_not_permitted`, 403: a sending-access key was used on the audience. Use a full-access
+        /// key.
+        KeyNotPermitted = "key_not_permitted",
+        /// `not_found`, 404: the address is not a contact of the caller, or the topic does not exist.
+        NotFound = "not_found",
+        /// `failed_precondition`, 422: a subscribe for a contact who reported spam. The service does
+        /// not let a sender subscribe the contact again.
+        FailedPrecondition = "failed_precondition",
+    }
+}
+
+impl ErrorCode {
+    /// Reads a slug as services write it: case does not matter, and `-` stands for `_`. A slug that is
+    /// not known is kept verbatim.
+    pub(crate) fn from_slug(text: &str) -> Self {
+        let snake_case = text.to_ascii_lowercase().replace('-', "_");
+        let known = Self::KNOWN.iter().find(|code| code.as_str() == snake_case);
+        known.cloned().unwrap_or_else(|| Self::from(text))
+    }
+}
+
+/// The parts of an error body that are understood.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct ErrorBody {
+    code: Option<ErrorCode>,
+    message: Option<String>,
+}
+
+/// The members of an error object that may hold a slug, the most likely first.
+const SLUGS: [&str; 7] = [
+    "code",
+    "slug",
+    "error_code",
+    "error",
+    "type",
+    "name",
+    "status",
+];
+
+/// The members of an error object that may hold a message.
+const MESSAGES: [&str; 3] = ["message", "detail", "reason"];
+
+/// Members that are a message unless they look like a slug.
+const SENTENCES: [&str; 3] = ["error", "description", "title"];
+
+/// Words that say only that there is an error.
+const GENERIC: [&str; 5] = ["error", "errors", "fail", "failed", "failure"];
+
+/// The longest body that is searched, in bytes. Parsed JSON takes many times the memory of its text.
+const LONGEST: usize = 1024 * 1024;
+
+type Object = Map<String, Value>;
+
+impl ErrorBody {
+    /// Reads the slug and the message. Returns `None` if the body is not a JSON object or is longer than
+    /// 1 MiB.
+    ///
+    /// A slug that the interface document names takes precedence over any other. A status is not a
+    /// slug, whether written in digits or as its HTTP reason phrase.
+    fn read(status: StatusCode, body: &[u8]) -> Option<Self> {
+        if body.len() > LONGEST {
+            return None;
+        }
+        let Ok(Value::Object(whole)) = serde_json::from_slice(body) else {
+            return None;
+        };
+        let parts = parts(&whole);
+        let slugs: Vec<ErrorCode> = texts(&whole, &SLUGS[..4])
+            .chain(parts.iter().flat_map(|part| texts(part, &SLUGS)))
+            .chain(texts(&whole, &SLUGS[4..]))
+            .filter(|text| is_slug(text) && !is_status(text, status))
+            .map(ErrorCode::from_slug)
+            .collect();
+        let documented = slugs.iter().find(|code| ErrorCode::KNOWN.contains(code));
+        let message = texts(&whole, &MESSAGES)
+            .chain(parts.iter().flat_map(|part| texts(part, &MESSAGES)))
+            .chain(texts(&whole, &SENTENCES).filter(|text| !is_slug(text)))
+            .next();
+        Some(Self {
+            code: documented.or(slugs.first()).cloned(),
+            message: message.map(str::to_owned),
+        })
+    }
+}
+
+/// Returns the error objects inside the body: `error`, `detail`, and those in the array `errors`.
+fn parts(whole: &Object) -> Vec<&Object> {
+    let nested = ["error", "detail"]
+        .iter()
+        .filter_map(|name| whole.get(*name));
+    let listed = whole.get("errors").and_then(Value::as_array);
+    nested
+        .chain(listed.into_iter().flatten())
+        .filter_map(Value::as_object)
+        .collect()
+}
+
+/// Returns the members with these names that hold non-empty text, in the order of the names.
+fn texts<'a>(object: &'a Object, names: &[&str]) -> impl Iterator<Item = &'a str> + use<'a> {
+    let found = names.iter().filter_map(|name| object.get(*name)?.as_str());
+    let found: Vec<_> = found.filter(|text| !text.is_empty()).collect();
+    found.into_iter()
+}
+
+/// Returns whether a text looks like a slug rather than a sentence or an address.
+fn is_slug(text: &str) -> bool {
+    (1..=64).contains(&text.len())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
+        && !GENERIC.iter().any(|word| text.eq_ignore_ascii_case(word))
+}
+
+fn is_status(text: &str, status: StatusCode) -> bool {
+    let phrase = status.canonical_reason().unwrap_or_default();
+    text.eq_ignore_ascii_case(phrase) || text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slug_is_read_without_regard_to_case_and_with_hyphens() {
+        for text in ["not_found", "not-found", "NOT_FOUND", "Not-Found"] {
+            assert_eq!(ErrorCode::from_slug(text), ErrorCode::NotFound);
+        }
+        assert_eq!(ErrorCode::from_slug("On-Holiday").as_str(), "On-Holiday");
+    }
+
+    #[test]
+    fn the_known_slugs_are_those_of_section_7() {
+        let slugs = ErrorCode::KNOWN.iter().map(ErrorCode::as_str);
+
+        assert!(slugs.eq([
+            "validation_error",
+            "already_exists",
+            "quota_exceeded",
+            "key_not_permitted",
+            "not_found",
+            "failed_precondition",
+        ]));
+    }
+
+    fn unprocessable(body: &str) -> ErrorBody {
+        ErrorBody::read(StatusCode::UNPROCESSABLE_ENTITY, body.as_bytes()).unwrap_or_default()
+    }
+
+    #[test]
+    fn slug_and_message_are_found_in_every_common_shape() {
+        for body in [
+            r#"{"code": "not_found", "message": "m"}"#,
+            r#"{"slug": "not_found", "message": "m"}"#,
+            r#"{"error": "not_found", "message": "m"}"#,
+            r#"{"error": {"code": "not_found", "message": "m"}}"#,
+            r#"{"error": {"slug": "not_found", "message": "m"}}"#,
+            r#"{"error": {"type": "not_found", "message": "m"}}"#,
+            r#"{"error": {"name": "not_found", "detail": "m"}}"#,
+            r#"{"type": "not_found", "detail": "m"}"#,
+            r#"{"name": "not_found", "message": "m", "statusCode": 422}"#,
+            r#"{"code": 422, "error": {"code": "not_found"}, "message": "m"}"#,
+            r#"{"error_code": "not_found", "message": "m"}"#,
+            r#"{"status": "not_found", "message": "m"}"#,
+            r#"{"status": "error", "code": "NOT_FOUND", "message": "m"}"#,
+            r#"{"errors": [{"code": "not_found", "message": "m"}]}"#,
+            r#"{"errors": ["x", {"code": "other"}, {"status": "404", "code": "not-found", "detail": "m"}]}"#,
+            r#"{"detail": {"code": "not_found", "message": "m"}}"#,
+            r#"{"error": {"error": "not_found", "message": "m"}}"#,
+            r#"{"error": {"code": 404, "status": "NOT_FOUND", "message": "m"}}"#,
+        ] {
+            let read = unprocessable(body);
+
+            assert_eq!(read.code, Some(ErrorCode::NotFound), "{body}");
+            assert_eq!(read.message.as_deref(), Some("m"), "{body}");
+        }
+    }
+
+    #[test]
+    fn no_code_is_read_from_a_body_without_a_slug() {
+        for body in [
+            r#"{"code": "422"}"#,
+            r#"{"error": "Unprocessable Content", "message": "m"}"#,
+            "",
+            "null",
+            "[]",
+            "<html>422</html>",
+            "{}",
+            r#"{"code": 422}"#,
+            r#"{"code": ""}"#,
+            "{\"code",
+            r#"{"status": "error", "errors": []}"#,
+            r#"{"code": "Failed", "errors": [[], {}]}"#,
+        ] {
+            assert_eq!(unprocessable(body).code, None, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_body_over_1_mib_is_not_searched() {
+        let object = r#"{"code": "not_found"}"#;
+        let body = |length: usize| object.to_owned() + &" ".repeat(length - object.len());
+
+        assert_eq!(
+            unprocessable(&body(LONGEST)).code,
+            Some(ErrorCode::NotFound)
+        );
+        assert_eq!(unprocessable(&body(LONGEST + 1)), ErrorBody::default());
+    }
+
+    #[test]
+    fn a_sentence_or_a_url_is_not_a_slug() {
+        let sentence = unprocessable(r#"{"error": "Not Found"}"#);
+        let problem = unprocessable(
+            r#"{"type": "https://example.com/not-found", "title": "No such contact"}"#,
+        );
+
+        assert_eq!(
+            (sentence.code, sentence.message.as_deref()),
+            (None, Some("Not Found"))
+        );
+        assert_eq!(
+            (problem.code, problem.message.as_deref()),
+            (None, Some("No such contact"))
+        );
     }
 }

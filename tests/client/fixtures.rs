@@ -153,11 +153,11 @@ fn section_2_8_the_rule_is_read_and_written() {
         rule.conditions()[11],
         Condition::engagement(Engagement::Opened).within_days(30)
     );
-    let raw = rule
-        .conditions()
-        .iter()
-        .filter(|condition| matches!(condition, Condition::Raw(_)));
-    assert_eq!(raw.count(), 0, "every condition of the document has a type");
+    let printed = format!("{rule:?}");
+    assert!(
+        !printed.contains("Raw("),
+        "every condition of the document has a type: {printed}"
+    );
 }
 
 #[test]

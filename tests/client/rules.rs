@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use audience::contacts::{Properties, PropertyValue};
 use audience::mock::MockServer;
 use audience::rule::{
-    Condition, Engagement, EngagementCondition, MatchMode, NumberOperand, PropertyCondition, Rule,
+    Condition, Engagement, EngagementCondition, NumberOperand, PropertyCondition, Rule,
 };
 use audience::{ErrorKind, Outcome};
 use proptest::prelude::*;
@@ -70,11 +70,12 @@ fn conditions() -> impl Strategy<Value = Condition> {
 }
 
 fn rules() -> impl Strategy<Value = Rule> {
-    let modes = prop::sample::select(vec![MatchMode::All, MatchMode::Any]);
     let conditions = prop::collection::vec(conditions(), 1..6);
     prop_oneof![
         1 => Just(Rule::everyone()),
-        9 => (modes, conditions).prop_map(|(mode, conditions)| Rule::new(mode, conditions)),
+        9 => (any::<bool>(), conditions).prop_map(|(all, conditions)| {
+            if all { Rule::all(conditions) } else { Rule::any(conditions) }
+        }),
     ]
 }
 
@@ -166,7 +167,6 @@ async fn a_rule_without_conditions_is_refused_unless_it_is_for_everyone() {
     for empty in [
         Rule::all([]),
         Rule::any([]),
-        Rule::new(MatchMode::All, []),
         serde_json::from_value(json!({"match_": "any", "conditions": []})).unwrap(),
     ] {
         let text = refusal(empty).await.to_string();
@@ -236,7 +236,7 @@ fn conditions_can_be_added_to_any_rule() {
     unchanged.extend(None);
     assert_eq!(unchanged, Rule::everyone());
 
-    let mut either = Rule::new(MatchMode::Any, []);
+    let mut either = Rule::any([]);
     either.extend([pro(), new()]);
     assert_eq!(either, Rule::any([pro(), new()]));
 }

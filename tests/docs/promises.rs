@@ -55,8 +55,6 @@ const _: () = {
     shared::<Outcome>();
     shared::<PropertyCondition>();
     shared::<EngagementCondition>();
-    shared::<PropertyTest>();
-    shared::<EngagementTest>();
     shared::<NumberOperand>();
     shared::<raw::RawRequest>();
     shared::<raw::RawResponse>();
@@ -113,7 +111,6 @@ const _: () = {
     model::<Created>();
     model::<ExportReport>();
     model::<Rule>();
-    model::<MatchMode>();
     model::<Condition>();
     model::<Engagement>();
     model::<ErrorCode>();
