@@ -7,7 +7,6 @@
 //! methods build requests; `.await` sends a request.
 //!
 //! ```
-//! # #[cfg(feature = "mock")]
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
 //! # let server = audience::mock::MockServer::start().await;
 //! # let (base_url, key) = (server.url(), server.full_key());
@@ -20,7 +19,6 @@
 //! let ada = contacts.retrieve("ada@example.com").await?;
 //! assert!(!ada.unsubscribed);
 //! # Ok(()) }
-//! # #[cfg(not(feature = "mock"))] fn main() {}
 //! ```
 //!
 //! - [`contacts`]: create, retrieve, list, subscribe, unsubscribe, and streams over all pages.
@@ -86,21 +84,6 @@
 //! section. The README lists the questions that the document leaves open, and what this crate does about
 //! each.
 //!
-#![cfg_attr(
-    all(
-        feature = "client",
-        feature = "import",
-        feature = "webhooks",
-        feature = "axum",
-        feature = "tower",
-        feature = "inbox-sqlite",
-        feature = "inbox-postgres",
-        feature = "inbox-redis",
-        feature = "mock"
-    ),
-    doc = include_str!("guides/links.md")
-)]
-//!
 //! [First steps]: https://docs.rs/audience/latest/audience/guides/first_steps/index.html
 //! [Double opt-in]: https://docs.rs/audience/latest/audience/guides/double_opt_in/index.html
 //! [A preference page]: https://docs.rs/audience/latest/audience/guides/preference_page/index.html
@@ -127,9 +110,7 @@ pub mod export;
 // The guides name items of these features.
 #[cfg(all(
     any(doc, doctest),
-    feature = "client",
     feature = "import",
-    feature = "webhooks",
     feature = "axum",
     feature = "tower",
     feature = "inbox-sqlite",

@@ -35,7 +35,6 @@ impl Client {
     /// # Example: send a mail
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let client = server.client();
@@ -48,7 +47,6 @@ impl Client {
     /// let sent: Value = raw.json()?;
     /// assert!(sent["id"].is_string());
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn request<S: AsRef<str>>(
         &self,

@@ -14,7 +14,6 @@ use crate::Error;
 /// # Example: the request id of a response
 ///
 /// ```
-/// # #[cfg(feature = "mock")]
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
 /// # let server = audience::mock::MockServer::start().await;
 /// # let contacts = server.client().contacts();
@@ -27,7 +26,6 @@ use crate::Error;
 /// let contact = response.into_inner();
 /// # assert!(!contact.unsubscribed);
 /// # Ok(()) }
-/// # #[cfg(not(feature = "mock"))] fn main() {}
 /// ```
 #[derive(Clone)]
 pub struct Response<T> {

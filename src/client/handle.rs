@@ -19,7 +19,6 @@ use crate::{Error, Outcome};
 /// # Example: one call
 ///
 /// ```
-/// # #[cfg(feature = "mock")]
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
 /// # let server = audience::mock::MockServer::start().await;
 /// # let (base_url, key) = (server.url(), server.full_key());
@@ -31,7 +30,6 @@ use crate::{Error, Outcome};
 ///
 /// assert!(created.is_new());
 /// # Ok(()) }
-/// # #[cfg(not(feature = "mock"))] fn main() {}
 /// ```
 #[derive(Clone)]
 pub struct Client {

@@ -18,7 +18,6 @@
 //! ## Example: at most eight calls at a time
 //!
 //! ```
-//! # #[cfg(feature = "mock")]
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let server = audience::mock::MockServer::start().await;
 //! # let contacts = server.client().contacts();
@@ -34,7 +33,6 @@
 //! let spawned = tokio::spawn(contacts.retrieve("ada@example.com"));
 //! assert!(spawned.await??.unsubscribed);
 //! # Ok(()) }
-//! # #[cfg(not(feature = "mock"))] fn main() {}
 //! ```
 //!
 //! # Spans and events

@@ -23,7 +23,6 @@ impl Contacts {
     /// # Example: a checkbox
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # server.topic("news", true);
@@ -34,7 +33,6 @@ impl Contacts {
     ///
     /// assert_eq!(contact.topics.get("news"), Some(&false));
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn answer(
         &self,

@@ -41,7 +41,6 @@ impl Contacts {
     /// # Example: save a preference page
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # server.topic("news", true);
@@ -55,7 +54,6 @@ impl Contacts {
     /// assert!(saved.changed.contains_key("news") && saved.unchanged.contains_key("offers"));
     /// assert_eq!(saved.contact.topics.get("news"), Some(&false));
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn answers(
         &self,
@@ -100,7 +98,6 @@ impl RecordAnswers {
     /// # Example: a "no" that outlives the topic's default
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
@@ -112,7 +109,6 @@ impl RecordAnswers {
     /// let contact = contacts.retrieve("ada@example.com").await?;
     /// assert_eq!(contact.topics.get("offers"), Some(&false));
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn record_unchanged(mut self) -> Self {
         self.call.sends_unchanged = true;

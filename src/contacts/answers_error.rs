@@ -20,7 +20,6 @@ use crate::{Error, Outcome};
 /// # Example: say what was saved
 ///
 /// ```
-/// # #[cfg(feature = "mock")]
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
 /// # let server = audience::mock::MockServer::start().await;
 /// # server.topic("news", true);
@@ -42,7 +41,6 @@ use crate::{Error, Outcome};
 /// #   assert_eq!(error.failed(), Some(("offers", true)));
 /// }
 /// # Ok(()) }
-/// # #[cfg(not(feature = "mock"))] fn main() {}
 /// ```
 pub struct AnswersError(Box<Inner>);
 

@@ -28,7 +28,6 @@ impl Contacts {
     /// # Example: an import that reports failures
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
@@ -44,7 +43,6 @@ impl Contacts {
     /// #   assert_eq!(report.failures().count(), 1);
     /// }
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     ///
     /// [`MAX_BATCH`]: super::MAX_BATCH

@@ -16,7 +16,6 @@ use crate::properties::PropertyValue;
 /// # Example: a line for each entry
 ///
 /// ```
-/// # #[cfg(feature = "mock")]
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
 /// # let server = audience::mock::MockServer::start().await;
 /// # let contacts = server.client().contacts();
@@ -28,7 +27,6 @@ use crate::properties::PropertyValue;
 /// # assert_eq!(report.entries[0].outcome.to_string(), "created");
 /// # assert!(report.entries[1].outcome.to_string().starts_with("validation_error: "));
 /// # Ok(()) }
-/// # #[cfg(not(feature = "mock"))] fn main() {}
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "ResultEntry")]

@@ -52,7 +52,6 @@ impl BatchReport {
     /// # Example: stop an import
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::builder().contact_ceiling(150).start().await;
     /// # let contacts = server.client().contacts();
@@ -68,7 +67,6 @@ impl BatchReport {
     /// }
     /// # assert_eq!(batches.len(), 1);
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     #[must_use]
     pub fn quota_exceeded(&self) -> bool {
@@ -83,7 +81,6 @@ impl BatchReport {
     /// # Example: the slug of each failure
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
@@ -98,7 +95,6 @@ impl BatchReport {
     ///     }
     /// }
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn failures(&self) -> impl Iterator<Item = (usize, &BatchEntry)> {
         self.entries
@@ -160,7 +156,6 @@ impl BatchEntry {
     /// # Example: the entries to send again
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
@@ -173,7 +168,6 @@ impl BatchEntry {
     /// let again: Vec<&NewContact> = retryable.map(|(index, _)| &batch[index]).collect();
     /// assert!(again.is_empty(), "an invalid address stays invalid");
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     #[must_use]
     pub fn is_retryable(&self) -> bool {

@@ -30,7 +30,6 @@ impl Contacts {
     /// # Example: upsert
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
@@ -41,7 +40,6 @@ impl Contacts {
     /// assert!(created.is_new());
     /// assert_eq!(created.contact.email, "ada@example.com");
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn create(&self, contact: impl Into<NewContact>) -> CreateContact {
         let contact = contact.into();

@@ -9,7 +9,6 @@ use crate::client::CallOptions;
 /// # Example: create and retrieve
 ///
 /// ```
-/// # #[cfg(feature = "mock")]
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
 /// # let server = audience::mock::MockServer::start().await;
 /// # let client = server.client();
@@ -21,7 +20,6 @@ use crate::client::CallOptions;
 /// let ada = contacts.retrieve("ada@example.com").await?;
 /// assert!(!ada.unsubscribed);
 /// # Ok(()) }
-/// # #[cfg(not(feature = "mock"))] fn main() {}
 /// ```
 #[derive(Clone, Debug)]
 pub struct Contacts {

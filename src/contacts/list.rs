@@ -30,7 +30,6 @@ impl Contacts {
     /// # Example: everyone on a plan
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
@@ -44,7 +43,6 @@ impl Contacts {
     ///     assert_eq!(contact.email, "ada@example.com");
     /// }
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn list(&self) -> ListContacts {
         ListContacts::new(&self.client, List::default())
@@ -67,7 +65,6 @@ impl ListContacts {
     /// # Example: the second page
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
@@ -78,7 +75,6 @@ impl ListContacts {
     ///     assert_ne!(first.data, second.data);
     /// }
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn after<Kind>(mut self, cursor: impl IntoOption<String, Kind>) -> Self {
         set(&mut self.call.endpoint.after, cursor.into_option());
@@ -91,7 +87,6 @@ impl ListContacts {
     /// # Example: search
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
@@ -100,7 +95,6 @@ impl ListContacts {
     ///
     /// assert_eq!(page.data[0].email, "ada@example.com");
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn query<Kind>(mut self, text: impl IntoOption<String, Kind>) -> Self {
         set(&mut self.call.endpoint.query, text.into_option());
@@ -122,7 +116,6 @@ impl ListContacts {
     /// # Example: filters that a caller may leave out
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
@@ -140,7 +133,6 @@ impl ListContacts {
     /// let everyone = search(&contacts, None, None).await?;
     /// # assert!(everyone.data.is_empty());
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn rule(mut self, rule: impl Into<Option<Rule>>) -> Self {
         set(&mut self.call.endpoint.rule, rule.into());

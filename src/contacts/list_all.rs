@@ -23,7 +23,6 @@ impl ListContacts {
     /// # Example: every address
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
@@ -35,7 +34,6 @@ impl ListContacts {
     ///     println!("{}", contact.email);
     /// }
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn stream(self) -> ContactStream {
         ContactStream::new(self.pages())
@@ -59,7 +57,6 @@ impl ListContacts {
     /// # Example: who may get the newsletter
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # server.topic("news", true);
@@ -76,7 +73,6 @@ impl ListContacts {
     /// }
     /// assert_eq!(readers, ["bob@example.com", "ada@example.com"]);
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn full(self) -> FullContactStream {
         let call = &self.call;
@@ -100,7 +96,6 @@ impl ListContacts {
     /// # Example: the size of an audience
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
@@ -112,7 +107,6 @@ impl ListContacts {
     ///
     /// assert_eq!(total, 1);
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn count(mut self) -> CountContacts {
         self.call.endpoint.limit_or_insert(LARGEST_PAGE);

@@ -22,7 +22,6 @@ impl Contacts {
     /// # Example: add a property
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
@@ -33,7 +32,6 @@ impl Contacts {
     /// assert_eq!(contact.properties["plan"], "pro");
     /// assert_eq!(contact.properties["seats"], 3);
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn merge_properties(
         &self,

@@ -19,7 +19,6 @@
 //! # Example: from a new contact to an opt-out
 //!
 //! ```
-//! # #[cfg(feature = "mock")]
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
 //! # let server = audience::mock::MockServer::start().await;
 //! # server.topic("news", true);
@@ -36,7 +35,6 @@
 //! assert!(contact.unsubscribed);
 //! assert_eq!(contact.unsubscribe_reason, Some(UnsubscribeReason::Preferences));
 //! # Ok(()) }
-//! # #[cfg(not(feature = "mock"))] fn main() {}
 //! ```
 
 mod handle;

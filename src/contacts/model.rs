@@ -77,7 +77,6 @@ impl Contact {
     /// # Example: the answer after a consent call
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # server.topic("news", true);
@@ -90,7 +89,6 @@ impl Contact {
     /// }
     /// assert_eq!(contact.topics.get("news"), Some(&false));
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     #[must_use]
     pub fn shows_topics(&self) -> bool {

@@ -44,7 +44,6 @@ impl NewContact {
     /// # Example: create a contact
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
@@ -52,7 +51,6 @@ impl NewContact {
     ///
     /// contacts.create(NewContact::new("ada@example.com")).await?;
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn new(email: impl Into<String>) -> Self {
         Self {
@@ -130,7 +128,6 @@ impl NewContact {
     /// # Example: leave an existing contact untouched
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
@@ -142,7 +139,6 @@ impl NewContact {
     ///
     /// assert_eq!(created.contact.first_name.as_deref(), Some("Ada"));
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn on_conflict(mut self, choice: impl Into<Option<OnConflict>>) -> Self {
         self.on_conflict = choice.into().or(self.on_conflict);

@@ -66,7 +66,6 @@ impl Page {
     /// # Example: read page by page
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
@@ -79,7 +78,6 @@ impl Page {
     ///     page = contacts.list().after(cursor).await?;
     /// }
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     #[must_use]
     pub fn cursor(&self) -> Option<&str> {
@@ -94,7 +92,6 @@ impl Page {
     /// # Example: report what was left out
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
@@ -105,7 +102,6 @@ impl Page {
     /// }
     /// # assert_eq!(page.malformed().count(), 0);
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn malformed(&self) -> impl ExactSizeIterator<Item = (usize, Error)> {
         self.malformed.iter().map(MalformedItem::error)

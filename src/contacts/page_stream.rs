@@ -31,7 +31,6 @@ use crate::{Error, ErrorKind};
 /// # Example: one page at a time
 ///
 /// ```
-/// # #[cfg(feature = "mock")]
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
 /// # let server = audience::mock::MockServer::start().await;
 /// # let contacts = server.client().contacts();
@@ -44,7 +43,6 @@ use crate::{Error, ErrorKind};
 /// #   assert_eq!(page.data.len(), 2);
 /// }
 /// # Ok(()) }
-/// # #[cfg(not(feature = "mock"))] fn main() {}
 /// ```
 #[must_use = "a stream fetches nothing unless polled"]
 pub struct PageStream {
@@ -95,7 +93,6 @@ impl PageStream {
     /// # Example: a page ahead
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
@@ -108,7 +105,6 @@ impl PageStream {
     ///     store(page).await;
     /// }
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn prefetch(mut self) -> Self {
         self.is_prefetching = true;

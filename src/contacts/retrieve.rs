@@ -15,7 +15,6 @@ impl Contacts {
     /// # Example: whether a topic may be sent
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # server.topic("news", true);
@@ -26,7 +25,6 @@ impl Contacts {
     /// let reachable = !contact.unsubscribed && contact.topics.get("news") == Some(&true);
     /// assert!(reachable);
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn retrieve(&self, address: impl Into<String>) -> RetrieveContact {
         let address = address.into();

@@ -23,7 +23,6 @@ use crate::client::{opaque_debug, wait_for_items};
 /// # Example: count the contacts that opted out
 ///
 /// ```
-/// # #[cfg(feature = "mock")]
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
 /// # let server = audience::mock::MockServer::start().await;
 /// # let contacts = server.client().contacts();
@@ -38,7 +37,6 @@ use crate::client::{opaque_debug, wait_for_items};
 /// }
 /// # assert_eq!(opted_out, 1);
 /// # Ok(()) }
-/// # #[cfg(not(feature = "mock"))] fn main() {}
 /// ```
 #[must_use = "a stream fetches nothing unless polled"]
 pub struct ContactStream {
@@ -64,7 +62,6 @@ impl ContactStream {
     /// # Example: a page ahead
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
@@ -77,7 +74,6 @@ impl ContactStream {
     ///     work_on(contact).await;
     /// }
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn prefetch(mut self) -> Self {
         self.pages = self.pages.prefetch();
@@ -92,7 +88,6 @@ impl ContactStream {
     /// # Example: continue after the first contact
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
@@ -106,7 +101,6 @@ impl ContactStream {
     /// let older = contacts.list().after(cursor).await?;
     /// assert_ne!(older.data[0].email, newest.email);
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     #[must_use]
     pub fn cursor(&self) -> Option<&str> {

@@ -24,7 +24,6 @@ impl Contacts {
     /// # Example: a contact who reported spam cannot be subscribed
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
@@ -35,7 +34,6 @@ impl Contacts {
     ///
     /// assert!(error.is_complaint_locked());
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn subscribe(&self, address: impl Into<String>) -> Subscribe {
         let opt_in = OptIn {
@@ -56,7 +54,6 @@ impl Subscribe {
     /// # Example: one topic
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # server.topic("news", false);
@@ -66,7 +63,6 @@ impl Subscribe {
     ///
     /// assert_eq!(contact.topics.get("news"), Some(&true));
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     ///
     /// # Example: a topic that may be missing does not compile

@@ -23,7 +23,6 @@ impl Contacts {
     /// # Example: from a preferences page
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
@@ -34,7 +33,6 @@ impl Contacts {
     ///
     /// assert!(contact.unsubscribed);
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn unsubscribe(&self, address: impl Into<String>) -> Unsubscribe {
         let opt_out = OptOut {
@@ -53,7 +51,6 @@ impl Unsubscribe {
     /// # Example: one topic
     ///
     /// ```
-    /// # #[cfg(feature = "mock")]
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # server.topic("news", true);
@@ -64,7 +61,6 @@ impl Unsubscribe {
     /// assert_eq!(contact.topics.get("news"), Some(&false));
     /// assert!(!contact.unsubscribed);
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "mock"))] fn main() {}
     /// ```
     pub fn topic(mut self, name: impl Into<String>) -> Self {
         self.call.endpoint.body.topic = Some(name.into());

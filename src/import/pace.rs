@@ -248,7 +248,7 @@ mod tests {
             ErrorCode::ValidationError,
             "",
         );
-        let refused = Error::from(refused);
+        let refused = Error::refused(refused);
 
         assert!(!second.is_down());
         first.request_ended(Some(&down));
