@@ -1,11 +1,10 @@
 //! Configures and starts a server.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
-use std::thread;
 use std::time::Duration;
+use std::{io, thread};
 
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -15,14 +14,13 @@ use super::control::access::AllowedHosts;
 use super::delivery::SigningClock;
 use super::delivery::endpoints::Endpoints;
 use super::delivery::post::Target;
-use super::handled_request::{HandledRequest, RequestObserver};
 use super::mock_server::MockServer;
+use super::recorded_request::{HandledRequest, RequestObserver};
 use super::request_handler::RequestHandler;
 use super::seeds::Seeds;
 use super::server::{Server, bind, serve};
 use super::service::audience::Audience;
-use super::service::dialect::Dialect;
-use super::service::dialect::Settings;
+use super::service::dialect::{Dialect, Settings};
 use super::service::seed_contact::SeedContact;
 use super::service::segment::SegmentKind;
 use super::shared::Shared;

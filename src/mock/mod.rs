@@ -131,9 +131,7 @@ mod control;
 mod delivery;
 mod description;
 mod examine;
-mod exchange;
 mod faults;
-mod handled_request;
 mod http_response;
 mod journal;
 mod mock_server;
@@ -159,9 +157,8 @@ pub use examine::{
     Check, CheckReport, Examination, ExamineReceiver, Finding, UnknownCheck, Verdict, examine,
 };
 pub use faults::Fault;
-pub use handled_request::HandledRequest;
 pub use mock_server::MockServer;
-pub use recorded_request::RecordedRequest;
+pub use recorded_request::{HandledRequest, RecordedRequest};
 pub use service::contact::Reason;
 pub use service::dialect::UnknownChoice;
 pub use service::dialect::{

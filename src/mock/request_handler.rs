@@ -11,14 +11,14 @@ use hyper::body::Incoming;
 
 use super::control::access::AllowedHosts;
 use super::control::{self, ControlResponse};
-use super::exchange::Exchange;
-use super::handled_request::RequestObserver;
 use super::http_response::{ResponseBody, event_stream, http_response};
 use super::recorded_request::RecordedRequest;
+use super::recorded_request::RequestObserver;
 use super::request_body::{BodyError, BodyReader};
 use super::response::{Disconnect, MockResponse};
 use super::service::refusal::Refusal;
 use super::shared::Shared;
+use super::state::Exchange;
 use crate::Timestamp;
 
 /// The longest request body that is read, in bytes.

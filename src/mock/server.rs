@@ -117,7 +117,7 @@ mod tests {
     use super::super::delivery::SigningClock;
     use super::super::delivery::endpoints::Endpoints;
     use super::super::faults::Fault;
-    use super::super::handled_request::RequestObserver;
+    use super::super::recorded_request::RequestObserver;
     use super::super::request_body::BodyReader;
     use super::super::request_handler::{BODY_LIMIT, TOTAL_BODY_LIMIT};
     use super::super::service::audience::Audience;

@@ -14,10 +14,9 @@ use super::delivery::event::NewEvent;
 use super::delivery::schedule::Step;
 use super::delivery::scheduled_attempt::{AttemptKind, ScheduledAttempt};
 use super::delivery::started_attempt::StartedAttempt;
-use super::exchange::Exchange;
 use super::recorded_request::RecordedRequest;
 use super::service::audience::Audience;
-use super::state::{InitialState, State};
+use super::state::{Exchange, InitialState, State};
 
 /// The state of a server, and the tasks that deliver events and move the clock.
 #[derive(Debug)]

@@ -1,16 +1,21 @@
-//! The state of a mock server.
+//! The state of a mock server, and what a request does to it. Does no I/O.
 
+use std::time::Duration;
+
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
 use tokio::task::JoinSet;
 
 use super::delivery::SigningClock;
 use super::delivery::deliveries::Deliveries;
 use super::delivery::endpoints::Endpoints;
 use super::delivery::event::NewEvent;
-use super::exchange::Exchange;
-use super::faults::{Active, Fault};
+use super::faults::{Active, Fault, FaultKind};
 use super::journal::Journal;
 use super::recorded_request::RecordedRequest;
+use super::response::{Disconnect, MockResponse};
 use super::service::audience::Audience;
+use super::service::refusal::Reply;
 
 /// The state that a server starts with and that a reset restores.
 #[derive(Clone, Debug)]
@@ -62,15 +67,45 @@ impl State {
         self.resets += 1;
     }
 
-    /// Handles a request to the service and publishes the events it causes. Returns whether there are any.
-    pub(super) fn handle(&mut self, request: RecordedRequest, now: i64) -> (Exchange, bool) {
-        let exchange = Exchange::handle(
-            request,
-            &mut self.audience,
-            &mut self.faults,
-            &mut self.journal,
-            now,
-        );
+    /// Handles a request to the service that arrives at `now`: takes the fault that matches it, applies the request to the
+    /// audience if the fault allows it, records it in the journal, and publishes the events it causes. Returns whether
+    /// there are any.
+    pub(super) fn handle(&mut self, mut request: RecordedRequest, now: i64) -> (Exchange, bool) {
+        let fault = self
+            .faults
+            .take(|fault| fault.matches(&request.method, &request.path));
+        let kind = fault.as_ref().map(Fault::kind);
+        let reply = match kind {
+            Some(FaultKind::Status(status)) => fault_reply(status, &self.audience),
+            Some(FaultKind::CloseBefore | FaultKind::Garbage) => Reply::default(),
+            None
+            | Some(
+                FaultKind::AlteredResponse
+                | FaultKind::CloseAfter
+                | FaultKind::CloseMidBody
+                | FaultKind::CloseReset,
+            ) => self.audience.handle(&request, now),
+        };
+        request.status = kind
+            .is_none_or(FaultKind::sends_status)
+            .then_some(reply.status);
+        request.reason = kind
+            .and_then(reason_of_fault)
+            .map(str::to_owned)
+            .or_else(|| reply.reason.clone());
+        let (status, reason) = (request.status, request.reason.clone());
+        self.journal.push(request);
+        let response = MockResponse::from(reply);
+        let (delay, response) = match fault {
+            None => (Duration::ZERO, Ok(response)),
+            Some(fault) => apply_fault(fault, response),
+        };
+        let exchange = Exchange {
+            delay,
+            response,
+            status,
+            reason,
+        };
         (exchange, self.publish_outbox(now).is_some())
     }
 
@@ -96,5 +131,139 @@ impl State {
         self.audience
             .record_event(&event.event_type, &event.data, at);
         self.deliveries.publish(event, now)
+    }
+}
+
+/// Bytes that no HTTP client can read as a response.
+const GARBAGE: &[u8] = b"\x16\x03\x01 this is not HTTP\r\n\r\n";
+
+/// The response to send, and the delay before it.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) delay: Duration,
+    pub(super) response: Result<MockResponse, Disconnect>,
+    /// The status and the reason that the journal has.
+    pub(super) status: Option<u16>,
+    pub(super) reason: Option<String>,
+}
+
+/// Returns the response for a [`Fault::status`].
+///
+/// An error has a body in the dialect's shape, with a slug made from the name of the status, such as
+/// `service_unavailable`.
+fn fault_reply(status: u16, audience: &Audience) -> Reply {
+    let reason = "the test asked for this response";
+    if status < 400 {
+        return Reply {
+            status,
+            reason: Some(reason.to_owned()),
+            ..Reply::default()
+        };
+    }
+    audience.error_reply(status, &slug_of_status(status), reason)
+}
+
+/// Returns what a fault does to the connection, as the reason that the journal shows. `None` if the reply has it.
+fn reason_of_fault(kind: FaultKind) -> Option<&'static str> {
+    match kind {
+        FaultKind::Status(_) | FaultKind::AlteredResponse => None,
+        FaultKind::CloseBefore => {
+            Some("a fault closed the connection before the request was applied")
+        }
+        FaultKind::CloseAfter => {
+            Some("a fault closed the connection after the request was applied")
+        }
+        FaultKind::CloseMidBody => Some("a fault closed the connection in the response body"),
+        FaultKind::CloseReset => Some("a fault reset the connection in the response body"),
+        FaultKind::Garbage => Some("a fault sent bytes that are not HTTP"),
+    }
+}
+
+/// Returns the name of a status as a slug: lowercase letters and underscores. `fault` if the status has no name.
+fn slug_of_status(status: u16) -> String {
+    let name = StatusCode::from_u16(status)
+        .ok()
+        .and_then(|status| status.canonical_reason())
+        .unwrap_or("fault");
+    name.chars()
+        .filter_map(|character| match character {
+            ' ' | '-' => Some('_'),
+            letter if letter.is_ascii_alphabetic() => Some(letter.to_ascii_lowercase()),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Returns the delay of the response, and what is sent instead of it.
+fn apply_fault(
+    fault: Fault,
+    mut response: MockResponse,
+) -> (Duration, Result<MockResponse, Disconnect>) {
+    let kind = fault.kind();
+    let (delay, body, headers) = fault.into_parts();
+    response.headers.extend(headers);
+    let sent = match kind {
+        FaultKind::Status(_) | FaultKind::AlteredResponse => {
+            response.body = body.unwrap_or(response.body);
+            Ok(response)
+        }
+        FaultKind::CloseBefore | FaultKind::CloseAfter => Err(Disconnect::default()),
+        FaultKind::CloseMidBody | FaultKind::CloseReset => {
+            response.body = body.unwrap_or(response.body);
+            Err(Disconnect {
+                bytes: truncated_response(&response),
+                reset: kind == FaultKind::CloseReset,
+            })
+        }
+        FaultKind::Garbage => Err(Disconnect {
+            bytes: body.unwrap_or_else(|| GARBAGE.to_vec()),
+            reset: false,
+        }),
+    };
+    (delay, sent)
+}
+
+/// Returns the bytes of a response up to the middle of its body.
+fn truncated_response(response: &MockResponse) -> Vec<u8> {
+    let reason = StatusCode::from_u16(response.status)
+        .ok()
+        .and_then(|status| status.canonical_reason())
+        .unwrap_or("");
+    let mut bytes = format!("HTTP/1.1 {} {reason}\r\n", response.status).into_bytes();
+    if !response
+        .headers
+        .iter()
+        .any(|(name, _)| name == CONTENT_TYPE)
+    {
+        bytes.extend_from_slice(b"content-type: application/json\r\n");
+    }
+    for (name, value) in &response.headers {
+        bytes.extend_from_slice(name.as_str().as_bytes());
+        bytes.extend_from_slice(b": ");
+        bytes.extend_from_slice(value.as_bytes());
+        bytes.extend_from_slice(b"\r\n");
+    }
+    // At least one byte is announced and not sent, even if the body is empty.
+    let content_length = response.body.len().max(1);
+    bytes.extend_from_slice(format!("content-length: {content_length}\r\n\r\n").as_bytes());
+    bytes.extend_from_slice(&response.body[..response.body.len() / 2]);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slug_of_a_status_has_only_lowercase_letters_and_underscores() {
+        assert_eq!(slug_of_status(503), "service_unavailable");
+        assert_eq!(slug_of_status(418), "im_a_teapot");
+        assert_eq!(slug_of_status(799), "fault");
+        for status in 400..=999 {
+            let slug = slug_of_status(status);
+
+            let is_slug = slug.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+            assert!(is_slug && !slug.is_empty(), "{status}: {slug}");
+        }
     }
 }

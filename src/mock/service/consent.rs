@@ -1,9 +1,11 @@
 //! Unsubscribe and subscribe: the consent transitions of section 3.2.
 
-use super::bodies::{UnsubscribeBody, parse_subscribe};
+use serde::Deserialize;
+
+use super::bodies::{Unknown, must_be, parse, present, refuse_unknown};
 use super::contact::Reason;
 use super::contacts::retrieve;
-use super::dialect::{ConsentForm, ReasonAfterSubscribe};
+use super::dialect::{ConsentForm, Dialect, ReasonAfterSubscribe};
 use super::refusal::{Refusal, Reply};
 use super::state::AudienceState;
 
@@ -81,6 +83,76 @@ fn consent_reply(state: &AudienceState, address: &str) -> Result<Reply, Refusal>
             Ok(Reply::json(dialect.success_status.code(), &form))
         }
     }
+}
+
+/// The body of an unsubscribe request (section 4.5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct UnsubscribeBody {
+    /// `manual` or `preferences`.
+    reason: Reason,
+    /// The topic to opt out of. `None` means all broadcasts.
+    topic: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct UnsubscribeMembers {
+    #[serde(default, deserialize_with = "present")]
+    reason: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    topic: Option<String>,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+impl UnsubscribeBody {
+    /// Parses an unsubscribe request body. Without a body or a reason, the reason is `manual`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a member is invalid, or if it is unknown and the dialect refuses unknown members.
+    fn parse(body: &[u8], dialect: Dialect) -> Result<Self, String> {
+        let members: UnsubscribeMembers = parse(or_empty_object(body), "the body")?;
+        refuse_unknown(&members.unknown, dialect)?;
+        let reason = match members.reason.as_deref() {
+            None | Some("manual") => Reason::Manual,
+            Some("preferences") => Reason::Preferences,
+            Some("complaint") => {
+                return Err(
+                    "`reason` must be `manual` or `preferences`: a sender cannot declare a complaint"
+                        .to_owned(),
+                );
+            }
+            Some(other) => {
+                let known = "`manual` or `preferences`";
+                return Err(must_be("reason", known, &other.into()));
+            }
+        };
+        let topic = members.topic;
+        Ok(Self { reason, topic })
+    }
+}
+
+#[derive(Deserialize)]
+struct SubscribeMembers {
+    #[serde(default, deserialize_with = "present")]
+    topic: Option<String>,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+/// Parses a subscribe request body and returns its topic (section 4.6). `None` means the global opt-out.
+///
+/// # Errors
+///
+/// Fails if a member is invalid, or if it is unknown and the dialect refuses unknown members.
+fn parse_subscribe(body: &[u8], dialect: Dialect) -> Result<Option<String>, String> {
+    let members: SubscribeMembers = parse(or_empty_object(body), "the body")?;
+    refuse_unknown(&members.unknown, dialect)?;
+    Ok(members.topic)
+}
+
+fn or_empty_object(body: &[u8]) -> &[u8] {
+    if body.is_empty() { b"{}" } else { body }
 }
 
 #[cfg(test)]
@@ -271,5 +343,46 @@ mod tests {
             (&ada["unsubscribed"], &ada["unsubscribe_reason"]),
             (&json!(false), &json!("manual"))
         );
+    }
+
+    #[test]
+    fn an_unsubscribe_without_a_body_is_a_manual_global_opt_out() {
+        let opt_out = UnsubscribeBody {
+            reason: Reason::Manual,
+            topic: None,
+        };
+
+        assert_eq!(
+            UnsubscribeBody::parse(b"", Dialect::default()),
+            Ok(opt_out.clone())
+        );
+        assert_eq!(
+            UnsubscribeBody::parse(b"{}", Dialect::default()),
+            Ok(opt_out)
+        );
+    }
+
+    #[test]
+    fn the_error_for_an_invalid_unsubscribe_names_the_invalid_member() {
+        let cases = [
+            ("null", "the body must be a JSON object, not null"),
+            (
+                r#"{"reason": "complaint", "topic": "news"}"#,
+                "`reason` must be `manual` or `preferences`: a sender cannot declare a complaint",
+            ),
+            (
+                r#"{"reason": ""}"#,
+                "`reason` must be `manual` or `preferences`, not \"\"",
+            ),
+            (r#"{"topic": null}"#, "`topic` must be a string, not null"),
+            (r#"{"topics": "news"}"#, "`topics` is not a known member"),
+            (r#"{"topic": "a", "topic": "b"}"#, "`topic` is given twice"),
+        ];
+        for (body, message) in cases {
+            assert_eq!(
+                UnsubscribeBody::parse(body.as_bytes(), Dialect::default()).unwrap_err(),
+                message
+            );
+        }
     }
 }

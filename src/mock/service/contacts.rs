@@ -1,11 +1,19 @@
 //! Create, retrieve and merge: the operations on one contact, and on a batch (sections 4.1 to 4.3 and 4.7).
 
+use std::fmt;
+
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::bodies::{CreateBody, OnConflict, parse_merge, split_batch};
+use super::address::{is_address, normalized};
+use super::bodies::{
+    PROPERTY_VALUE, UniqueMembers, Unknown, invalid_json, must_be, parse, present, refuse_unknown,
+    unsupported_property,
+};
 use super::contact::Contact;
-use super::dialect::{BatchMessage, OmittedMembers};
+use super::dialect::{BatchMessage, Dialect, OmittedMembers, UnknownMembers};
 use super::refusal::{Refusal, Reply};
 use super::state::AudienceState;
 
@@ -64,7 +72,7 @@ pub(super) fn merge(
 /// - 422 `validation_error` if the body is invalid;
 /// - 409 `already_exists` if the address exists and `on_conflict` is `error`;
 /// - 402 `quota_exceeded` if the contact is new and the ceiling is reached.
-pub(super) fn apply<'a>(
+fn apply<'a>(
     state: &'a mut AudienceState,
     body: &[u8],
     now: i64,
@@ -96,7 +104,7 @@ pub(super) fn apply<'a>(
 
 /// The effect of a create request that was not refused.
 #[derive(Clone, Copy)]
-pub(super) enum CreateOutcome {
+enum CreateOutcome {
     Created,
     Updated,
     Skipped,
@@ -209,6 +217,165 @@ fn message_member(choice: BatchMessage) -> &'static str {
         BatchMessage::Error => "error",
         BatchMessage::Detail => "detail",
         BatchMessage::Reason => "reason",
+    }
+}
+
+/// The body of a create request, or an entry of a batch (section 2.4).
+#[derive(Clone, Debug)]
+struct CreateBody {
+    /// Normalized and valid.
+    email: String,
+    first_name: Option<String>,
+    last_name: Option<String>,
+    properties: Option<Map<String, Value>>,
+    on_conflict: OnConflict,
+}
+
+/// The effect of a create request if the address already exists (section 2.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OnConflict {
+    Upsert,
+    Skip,
+    Error,
+}
+
+#[derive(Deserialize)]
+struct CreateMembers {
+    email: String,
+    #[serde(default, deserialize_with = "present")]
+    first_name: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    last_name: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    properties: Option<UniqueMembers<Value>>,
+    #[serde(default, deserialize_with = "present")]
+    on_conflict: Option<String>,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+impl CreateBody {
+    /// Parses a create request body.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a member is missing or invalid, or if it is unknown and the dialect refuses unknown members.
+    fn parse(body: &[u8], dialect: Dialect) -> Result<Self, String> {
+        let members: CreateMembers = parse(body, "a contact")?;
+        refuse_unknown(&members.unknown, dialect)?;
+        let email = normalized(&members.email);
+        if !is_address(&email) {
+            return Err(must_be("email", "an email address", &members.email.into()));
+        }
+        Ok(Self {
+            email,
+            first_name: members.first_name,
+            last_name: members.last_name,
+            properties: match members.properties {
+                None => None,
+                Some(properties) => Some(checked_properties(properties, dialect)?),
+            },
+            on_conflict: match members.on_conflict.as_deref() {
+                None | Some("upsert") => OnConflict::Upsert,
+                Some("skip") => OnConflict::Skip,
+                Some("error") => OnConflict::Error,
+                Some(_) if dialect.unknown_members == UnknownMembers::Ignored => OnConflict::Upsert,
+                Some(other) => {
+                    let known = "`upsert`, `skip` or `error`";
+                    return Err(must_be("on_conflict", known, &other.into()));
+                }
+            },
+        })
+    }
+
+    /// Returns the address for the result entry of a batch entry that may be invalid (section 2.5).
+    ///
+    /// A valid address is normalized. An invalid one is returned unchanged, and as an empty string if it is missing
+    /// or not a string. The other members need not be parsable.
+    fn address_in(entry: &RawValue) -> String {
+        let members: Option<RawMembers> = serde_json::from_str(entry.get()).ok();
+        let sent = members
+            .and_then(|members| members.email)
+            .unwrap_or_default();
+        let email = normalized(&sent);
+        if is_address(&email) { email } else { sent }
+    }
+}
+
+/// The address in an entry. Neither the other names nor their values are parsed.
+struct RawMembers {
+    email: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for RawMembers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(RawMembersVisitor)
+    }
+}
+
+struct RawMembersVisitor;
+
+impl<'de> Visitor<'de> for RawMembersVisitor {
+    type Value = RawMembers;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<RawMembers, A::Error> {
+        let mut email = None;
+        while let Some((name, value)) = members.next_entry::<&RawValue, &RawValue>()? {
+            if serde_json::from_str::<String>(name.get()).is_ok_and(|name| name == "email") {
+                email = serde_json::from_str(value.get()).ok();
+            }
+        }
+        Ok(RawMembers { email })
+    }
+}
+
+/// Splits a batch into its entries, which need not be parsable: an invalid one fails by itself (section 4.2).
+///
+/// # Errors
+///
+/// Fails if the text is not JSON, or not an array.
+fn split_batch(body: &[u8]) -> Result<Vec<&RawValue>, String> {
+    serde_json::from_slice(body).map_err(|error| {
+        if error.is_data() {
+            "the body must be a JSON array".to_owned()
+        } else {
+            invalid_json(&error)
+        }
+    })
+}
+
+#[derive(Deserialize)]
+struct MergeMembers {
+    properties: UniqueMembers<Value>,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+/// Parses a merge request body and returns the properties to merge.
+///
+/// The document does not show this body (section 4.7). The mock expects `{"properties": {…}}`.
+///
+/// # Errors
+///
+/// Fails if a member is missing or invalid, or if it is unknown and the dialect refuses unknown members.
+fn parse_merge(body: &[u8], dialect: Dialect) -> Result<Map<String, Value>, String> {
+    let members: MergeMembers = parse(body, "the body")?;
+    refuse_unknown(&members.unknown, dialect)?;
+    checked_properties(members.properties, dialect)
+}
+
+fn checked_properties(
+    properties: UniqueMembers<Value>,
+    dialect: Dialect,
+) -> Result<Map<String, Value>, String> {
+    let properties = properties.0.into_iter().collect();
+    match unsupported_property(&properties, dialect) {
+        Some((name, value)) => Err(must_be(&name, PROPERTY_VALUE, value)),
+        None => Ok(properties),
     }
 }
 
@@ -486,5 +653,120 @@ mod tests {
             response["data"][0]["detail"],
             "a contact must be a JSON object, not 1"
         );
+    }
+
+    #[test]
+    fn the_error_for_an_invalid_contact_names_the_invalid_member() {
+        let cases = [
+            (json!(1), "a contact must be a JSON object, not 1"),
+            (json!({}), "`email` is missing"),
+            (json!({"email": null}), "`email` must be a string, not null"),
+            (
+                json!({"email": "ada"}),
+                "`email` must be an email address, not \"ada\"",
+            ),
+            (
+                json!({"email": "a@x", "first_name": 1}),
+                "`first_name` must be a string, not 1",
+            ),
+            (
+                json!({"email": "a@x", "last_name": null}),
+                "`last_name` must be a string, not null",
+            ),
+            (
+                json!({"email": "a@x", "properties": []}),
+                "`properties` must be a JSON object, not []",
+            ),
+            (
+                json!({"email": "a@x", "properties": {"plan": true}}),
+                "`properties.plan` must be a string or a number, not true",
+            ),
+            (
+                json!({"email": "a@x", "on_conflict": "replace"}),
+                "`on_conflict` must be `upsert`, `skip` or `error`, not \"replace\"",
+            ),
+            (
+                json!({"email": "a@x", "name": "Ada"}),
+                "`name` is not a known member",
+            ),
+        ];
+        for (body, message) in cases {
+            assert_eq!(
+                CreateBody::parse(body.to_string().as_bytes(), Dialect::default()).unwrap_err(),
+                message
+            );
+        }
+    }
+
+    #[test]
+    fn unknown_members_are_ignored_in_a_lenient_dialect() {
+        let dialect = Dialect {
+            unknown_members: UnknownMembers::Ignored,
+            ..Dialect::default()
+        };
+        let body = json!({"email": "a@x", "name": "Ada", "on_conflict": "replace"});
+
+        let entry = CreateBody::parse(body.to_string().as_bytes(), dialect).unwrap();
+
+        assert_eq!(entry.on_conflict, OnConflict::Upsert);
+    }
+
+    #[test]
+    fn the_result_of_an_invalid_entry_has_the_address_that_was_sent() {
+        let cases = [
+            (r#"{"email": " Ada@X "}"#, "ada@x"),
+            (r#"{"email": " Ada "}"#, " Ada "),
+            (r#"{"email": "Ada@X", "properties": {"n": 1e400}}"#, "ada@x"),
+            (r#"{"email": 1}"#, ""),
+            (r#""ada@x""#, ""),
+        ];
+        for (body, expected) in cases {
+            assert_eq!(
+                CreateBody::address_in(serde_json::from_str(body).unwrap()),
+                expected
+            );
+        }
+    }
+
+    #[test]
+    fn a_batch_is_split_into_entries_that_need_not_be_parsable() {
+        let deep = "[".repeat(100_000) + &"]".repeat(100_000);
+        let text = format!(r#" [ 1e400 , {{"a": "\ud800"}},{deep}, "]"] "#);
+
+        let entries = split_batch(text.as_bytes()).unwrap();
+
+        let entries: Vec<&str> = entries.into_iter().map(RawValue::get).collect();
+        assert_eq!(entries, ["1e400", r#"{"a": "\ud800"}"#, &deep, r#""]""#]);
+    }
+
+    #[test]
+    fn a_batch_that_is_no_array_is_refused() {
+        assert_eq!(
+            split_batch(b"{}").unwrap_err(),
+            "the body must be a JSON array"
+        );
+        for text in ["[{]", "[1,]", "[1] 2", "[01]", "[\"\n\"]", ""] {
+            let error = split_batch(text.as_bytes()).unwrap_err();
+
+            assert!(error.starts_with("invalid JSON"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_found_beside_members_that_cannot_be_parsed() {
+        for (object, expected) in [
+            (r#"{"n": 1e400, "email": "a@x"}"#, "a@x"),
+            (r#"{"\ud800": 1, "\u0065mail": "a@x"}"#, "a@x"),
+            (r#"{"email": 1, "email": "a@x"}"#, "a@x"),
+            (r#"{"email": "a@x", "email": 1}"#, ""),
+            (r#"{"email": "\ud800"}"#, ""),
+            (r#"{"x": {"email": "a@x"}}"#, ""),
+            (r#""email""#, ""),
+            (r#"["email", "a@x"]"#, ""),
+        ] {
+            let entry: &RawValue = serde_json::from_str(object).unwrap();
+
+            assert_eq!(CreateBody::address_in(entry), expected, "{object}");
+        }
     }
 }

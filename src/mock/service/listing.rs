@@ -89,7 +89,7 @@ pub(super) fn contains_text(contact: &Contact, text: &str) -> bool {
 }
 
 /// The parsed parameters of a list request.
-pub(crate) struct ListParameters {
+struct ListParameters {
     /// The page size, from 1 to 200. Default: 50.
     pub(crate) limit: usize,
     /// The id of the last contact on the previous page.

@@ -10,8 +10,8 @@
 //! - `contacts`, `listing`, `consent` and `emails` are the operations of section 4, `inbound_mail` is mail received;
 //! - `bodies` and `rule` parse what a request contains;
 //! - `seed` and `seed_contact` are what a test puts in, and `seeding` checks and stores it;
-//! - `state` is everything that is stored: contacts in `store`, segments, engagement and mail;
-//! - `contact`, `refusal` and `dialect` are what all of these share.
+//! - `state` is everything that is stored: contacts in `contact`, segments, engagement and mail;
+//! - `refusal`, `dialect` and `address` are what all of these share.
 
 mod address;
 pub(super) mod audience;
@@ -34,6 +34,5 @@ mod seeding;
 pub(super) mod segment;
 pub(super) mod sent_mail;
 mod state;
-mod store;
 #[cfg(test)]
 mod testing;

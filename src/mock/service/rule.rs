@@ -393,7 +393,7 @@ fn compare_exactly(integer: i128, float: f64) -> Option<Ordering> {
 mod tests {
     use serde_json::{Map, json};
 
-    use super::super::store::ContactStore;
+    use super::super::contact::ContactStore;
     use super::*;
 
     const NOW: i64 = 1_700_000_000;

@@ -142,7 +142,7 @@ impl SegmentMembers {
 mod tests {
     use serde_json::{Map, json};
 
-    use super::super::store::ContactStore;
+    use super::super::contact::ContactStore;
     use super::*;
 
     #[test]

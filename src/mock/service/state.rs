@@ -5,14 +5,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use serde_json::Value;
 
 use super::address::{normalized, printable};
-use super::contact::{Contact, Reason};
+use super::contact::{Contact, ContactStore, Reason};
 use super::dialect::Dialect;
 use super::engagement::{EngagementKind, EngagementTimes, Engagements};
 use super::mail_outcome::OutcomeKind;
 use super::refusal::{OutgoingEvent, Refusal};
 use super::segment::{Segment, SegmentMembers, SegmentView};
 use super::sent_mail::{Mail, MailStore};
-use super::store::ContactStore;
 
 /// The stored data of one audience. The operations of section 4 read and change it through these methods only.
 #[derive(Clone)]
@@ -27,7 +26,7 @@ pub(super) struct AudienceState {
     suppressed: HashSet<String>,
     mails: MailStore,
     /// The events that have not been taken yet, oldest first.
-    pub(super) outbox: Vec<OutgoingEvent>,
+    outbox: Vec<OutgoingEvent>,
 }
 
 impl AudienceState {
@@ -159,7 +158,7 @@ impl AudienceState {
     }
 
     /// Adds an address to the suppression list.
-    pub(super) fn suppress(&mut self, address: &str) {
+    fn suppress(&mut self, address: &str) {
         self.suppressed.insert(normalized(address));
     }
 
