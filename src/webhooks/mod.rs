@@ -149,6 +149,8 @@ mod headers;
 mod inbound;
 mod mail;
 #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
+mod read_limits;
+#[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
 mod receive;
 mod signature;
 mod signer;

@@ -5,7 +5,6 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use http::StatusCode;
 use super::diagnose::{Diagnosis, explain};
 use super::error::VerifyError;
 use super::headers::DeliveryHeaders;
+use super::read_limits::{Reservation, SMALL_BODY};
 use super::signature::Tag;
 use super::trace::{self, Severity};
 use super::verified::{Arrival, VerifiedEvent};
@@ -201,78 +201,6 @@ async fn within<T>(
     tokio::time::timeout(timeout, reading)
         .await
         .unwrap_or(Err(Rejection::BodyTimeout { timeout }))
-}
-
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
-const DEFAULT_MEMORY: usize = 64 * 1024 * 1024;
-/// A body up to this length may use the second half of the memory.
-const SMALL_BODY: usize = 64 * 1024;
-
-/// How long and how much the extractors read before they know who sent it.
-pub(super) struct ReadLimits {
-    pub(super) timeout: Duration,
-    /// The memory for all unverified bodies, if it was set.
-    pub(super) memory: Option<usize>,
-    held: Arc<AtomicUsize>,
-}
-
-impl Default for ReadLimits {
-    fn default() -> Self {
-        Self {
-            timeout: DEFAULT_TIMEOUT,
-            memory: None,
-            held: Arc::default(),
-        }
-    }
-}
-
-impl ReadLimits {
-    /// Returns the reservation of a body that has not arrived yet.
-    fn reserve(&self, body_limit: usize) -> Reservation {
-        let default = || body_limit.saturating_mul(4).max(DEFAULT_MEMORY);
-        Reservation {
-            held: Arc::clone(&self.held),
-            limit: self.memory.unwrap_or_else(default),
-            bytes: 0,
-        }
-    }
-}
-
-/// The memory of one unverified body, released on drop.
-struct Reservation {
-    held: Arc<AtomicUsize>,
-    limit: usize,
-    bytes: usize,
-}
-
-impl Reservation {
-    /// Grows to `bytes`, or returns `false` if all bodies together would need too much memory.
-    ///
-    /// Long bodies share half of the memory, so that they cannot keep out the small bodies that
-    /// deliveries usually have.
-    fn grow_to(&mut self, bytes: usize) -> bool {
-        let limit = if bytes <= SMALL_BODY {
-            self.limit
-        } else {
-            self.limit / 2
-        };
-        let more = bytes.saturating_sub(self.bytes);
-        let grown = |held: usize| held.checked_add(more).filter(|held| *held <= limit);
-        let fits = self
-            .held
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown)
-            .is_ok();
-        if fits {
-            self.bytes += more;
-        }
-        fits
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        self.held.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
 }
 
 /// Why a delivery did not reach the handler.
@@ -592,40 +520,6 @@ mod tests {
             let outcome = receive(&verifier, headers(), body).now_or_never();
 
             assert_eq!(outcome.unwrap().unwrap_err().status(), status, "{stated:?}");
-        }
-    }
-
-    const LONG: usize = SMALL_BODY + 1;
-
-    #[test]
-    fn long_bodies_leave_half_of_the_memory_to_small_ones() {
-        let limits = ReadLimits {
-            memory: Some(4 * LONG),
-            ..ReadLimits::default()
-        };
-        let [mut first, mut second, mut third, mut small] = [0; 4].map(|_| limits.reserve(LONG));
-
-        assert!(first.grow_to(LONG) && second.grow_to(LONG));
-        assert!(!third.grow_to(LONG));
-        assert!(small.grow_to(SMALL_BODY));
-        assert_eq!(limits.held.load(Ordering::Relaxed), 2 * LONG + SMALL_BODY);
-
-        drop((first, second));
-        assert!(third.grow_to(LONG));
-        drop((third, small));
-        assert_eq!(limits.held.load(Ordering::Relaxed), 0);
-    }
-
-    #[test]
-    fn the_default_memory_has_room_for_the_longest_body() {
-        for (body_limit, memory) in [
-            (2 * 1024 * 1024, DEFAULT_MEMORY),
-            (DEFAULT_MEMORY, 4 * DEFAULT_MEMORY),
-            (usize::MAX, usize::MAX),
-        ] {
-            let reservation = ReadLimits::default().reserve(body_limit);
-
-            assert_eq!(reservation.limit, memory);
         }
     }
 }

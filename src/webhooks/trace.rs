@@ -7,7 +7,6 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::error::VerifyError;
-use super::verified::VerifiedDelivery;
 
 /// Who should hear of a refusal.
 #[derive(Clone, Copy)]
@@ -20,16 +19,16 @@ pub(super) enum Severity {
     Error,
 }
 
-pub(super) fn authenticated(delivery: &VerifiedDelivery<'_>) {
+pub(super) fn authenticated(secret_name: &str, skew: Duration, is_early: bool) {
     #[cfg(feature = "tracing")]
     tracing::debug!(
         target: "audience::webhooks",
-        secret = delivery.secret_name(),
-        skew = seconds_behind(delivery.skew(), delivery.is_early()),
+        secret = secret_name,
+        skew = seconds_behind(skew, is_early),
         "webhook delivery authenticated"
     );
     #[cfg(not(feature = "tracing"))]
-    let _ = delivery;
+    let _ = (secret_name, skew, is_early);
 }
 
 pub(super) fn refused(error: &VerifyError) {

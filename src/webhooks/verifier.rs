@@ -12,7 +12,7 @@ use super::error::VerifyError;
 use super::event::Event;
 use super::headers::DeliveryHeaders;
 #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
-use super::receive::ReadLimits;
+use super::read_limits::ReadLimits;
 use super::signature::{SigningKey, Tag};
 use super::trace;
 use super::verified::{Arrival, VerifiedDelivery, VerifiedEvent};
@@ -298,7 +298,9 @@ impl Verifier {
     ) -> Result<VerifiedDelivery<'a>, VerifyError> {
         headers
             .and_then(|headers| self.check(&headers, body, clock))
-            .inspect(trace::authenticated)
+            .inspect(|delivery| {
+                trace::authenticated(delivery.secret_name(), delivery.skew(), delivery.is_early());
+            })
             .inspect_err(trace::refused)
     }
 

@@ -2,8 +2,8 @@
 
 use std::iter;
 
+use super::diagnosis::{BodyChange, Diagnosis, SecretForm};
 use super::spellings::json_spellings;
-use super::{BodyChange, Diagnosis, SecretForm};
 use crate::secret::trim;
 use crate::webhooks::headers::DeliveryHeaders;
 use crate::webhooks::signature::SigningKey;
