@@ -5,11 +5,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::check::Check;
-use super::delivery::{self, Outcome, Outgoing};
-use super::duplicates::acted_again;
-use super::forgeries::VERIFY_FIRST;
-use super::grade::{Effect, Expectation, Finding, Grade};
+use super::checks::{VERIFY_FIRST, acted_again};
+use super::report::{Check, Effect, Expectation, Finding, Grade};
+use super::run::{self, Outcome, Outgoing};
 use crate::mock::delivery::endpoint_url::EndpointUrl;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -166,7 +164,7 @@ async fn answer(url: &EndpointUrl, event_id: &str) -> Result<Answer, String> {
         '?'
     };
     url.path_and_query = format!("{}{separator}event={event_id}", url.path_and_query);
-    match delivery::send(&url, Outgoing::get(), TIMEOUT).await {
+    match run::send(&url, Outgoing::get(), TIMEOUT).await {
         Outcome::Response(response) if response.status == 200 => {
             serde_json::from_slice(&response.body).map_err(|_| {
                 "The probe responded with something other than JSON such as {\"count\": 1}."
@@ -180,7 +178,7 @@ async fn answer(url: &EndpointUrl, event_id: &str) -> Result<Answer, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mock::examine::grade::Verdict;
+    use crate::mock::examine::report::Verdict;
 
     #[test]
     fn each_count_is_judged_by_what_may_happen_to_the_event() {

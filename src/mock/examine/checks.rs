@@ -1,0 +1,1127 @@
+//! What a response says about the receiver, given what was delivered. Pure.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::report::{Effect, Finding, Grade, Verdict};
+use super::run::{self, Outcome, Outgoing, Pace, Run, describe_skew, now};
+use super::sample_events::{SampleEvent, Spelling};
+use crate::webhooks::{EVENT_HEADER, EventType, SIGNATURE_HEADER, TIMESTAMP_HEADER};
+
+/// Why every response that is not a 2xx loses events.
+const LOST: &str = "Every response but a 2xx is a failed attempt. The service makes ten attempts over about five hours, and \
+    then the event is lost (interface section 6.5).";
+
+/// Grades the response to a delivery that has to be accepted.
+///
+/// `delivery` names it, as the subject of a sentence. `remedy` is what to do about a refusal.
+fn accepted(outcome: &Outcome, delivery: &str, remedy: &str, timeout: Duration) -> Grade {
+    let observed = outcome.to_string();
+    if outcome.is_success() {
+        return Grade::passed(observed);
+    }
+    Grade::failed(observed, not_accepted(outcome, delivery, remedy, timeout))
+}
+
+/// Returns what is wrong with a response to a genuine delivery that is not a success.
+pub(super) fn not_accepted(
+    outcome: &Outcome,
+    delivery: &str,
+    remedy: &str,
+    timeout: Duration,
+) -> Finding {
+    let problem = match outcome {
+        Outcome::Response(response) => {
+            format!("{delivery} got the response {}.", response.status)
+        }
+        Outcome::TimedOut => format!("{delivery} got no complete response within {timeout:?}."),
+        Outcome::NotConnected(_, reason) => {
+            format!("{delivery} could not be sent, because there was no connection: {reason}.")
+        }
+        Outcome::Broken(reason) => format!("{delivery} got no complete response: {reason}."),
+    };
+    let (reason, remedy) = match outcome {
+        Outcome::TimedOut => (
+            "The service waits 10 s for a complete response. A later one is a failed attempt, although the application \
+             did the work (interface section 6.5).",
+            "Put the event into a queue or a table and respond at once. Do the work afterwards.",
+        ),
+        Outcome::Response(response) if (300..400).contains(&response.status) => (
+            "The service posts to this URL only. It is not known to follow redirects, and a redirected POST often \
+             becomes a GET without a body.",
+            "Give the service the final URL. Look for a missing or extra slash at its end, for http instead of https, \
+             and for a login in front of it.",
+        ),
+        Outcome::Response(response) if response.status == 410 => (
+            "410 means that the endpoint is gone for good. Senders may stop delivering to it.",
+            "Respond with a 2xx to what you accept and with a 4xx other than 410 to what you refuse.",
+        ),
+        Outcome::NotConnected(..) | Outcome::Broken(_) => (
+            LOST,
+            "Look for a crash or an unhandled error in the receiver's log, and for a limit in a proxy in front of it.",
+        ),
+        Outcome::Response(_) => (LOST, remedy),
+    };
+    Finding::new(problem, reason, remedy)
+}
+
+/// Grades the response to a delivery that has to be refused.
+///
+/// `delivery` names it, as the object of "accepted".
+fn refused(
+    outcome: &Outcome,
+    event: &SampleEvent,
+    delivery: &str,
+    reason: &str,
+    remedy: &str,
+) -> Grade {
+    let observed = outcome.to_string();
+    if outcome.is_success() {
+        let problem = format!("The receiver accepted {delivery}.");
+        return Grade::failed(observed, Finding::new(problem, reason, remedy));
+    }
+    let grade = match odd_refusal(outcome, delivery) {
+        None => Grade::passed(observed),
+        Some(finding) if matches!(outcome, Outcome::NotConnected(..)) => {
+            Grade::failed(observed, finding)
+        }
+        Some(finding) => Grade::warning(observed, finding),
+    };
+    grade.expect(event.expect(Effect::Never))
+}
+
+/// Returns what is wrong with a refusal, unless it is a 4xx other than 410.
+fn odd_refusal(outcome: &Outcome, delivery: &str) -> Option<Finding> {
+    let (happened, reason, remedy) = match outcome {
+        Outcome::Response(response) => match response.status {
+            410 => (
+                "410",
+                "410 means that the endpoint is gone for good. If a genuine delivery is ever refused by mistake, the \
+                 sender may stop delivering.",
+                "Respond with 400 or 401.",
+            ),
+            status @ 300..400 => (
+                if status == 304 { "304" } else { "a redirect" },
+                "A redirect is no refusal: it tells the sender to post elsewhere. It often comes from a login page, \
+                 which then hides real errors.",
+                "Respond with 400 or 401, without a redirect.",
+            ),
+            500.. => (
+                "a server error",
+                "The delivery was not accepted, but by an error that nobody handles. Every stranger can cause it: it \
+                 fills the log, sets off alarms, and hides real errors.",
+                "Find the error in the receiver's log and respond with 400 or 401 instead. Comparing signatures of \
+                 different lengths and reading a missing header are common causes.",
+            ),
+            _ => return None,
+        },
+        Outcome::TimedOut => (
+            "no response",
+            "A stranger who can make the receiver wait can use up its connections.",
+            "Refuse what is not genuine at once, with 400 or 401.",
+        ),
+        Outcome::NotConnected(..) => (
+            "no connection",
+            "The receiver takes no connections any more. A stranger may have been able to stop it.",
+            "Look for a crash in the receiver's log.",
+        ),
+        Outcome::Broken(_) => (
+            "no complete response",
+            "The connection was closed instead, which is what a crash of the handler looks like.",
+            "Find the error in the receiver's log and respond with 400 or 401 instead.",
+        ),
+    };
+    let problem = format!("The receiver refused {delivery} with {happened}.");
+    Some(Finding::new(problem, reason, remedy))
+}
+
+/// The body of [`large_body`], in bytes.
+const LARGE: usize = 1_000_000;
+
+/// An event of a type that the receiver cannot know.
+pub(super) async fn unknown_type(run: &Run) -> Grade {
+    // A new type of mail that the sender sent would have this shape (interface section 6.3).
+    let data = json!({
+        "email_id": "eml_examine",
+        "from": "sender@example.com",
+        "to": "recipient@example.com",
+        "subject": "A message of the examination",
+        "bounce_type": "",
+        "detail": "",
+    });
+    let event_type = EventType::from("email.snoozed");
+    let event = SampleEvent::with_data(run.id(), event_type, now(), &data);
+    let outcome = run.deliver(&event).await;
+    let remedy = "Respond with a 2xx to a type that you do not know, and ignore it: the service may add types.";
+    let grade = accepted(
+        &outcome,
+        "An event of the unknown type email.snoozed",
+        remedy,
+        run.timeout,
+    );
+    // An application may well ignore it.
+    with_expectation(grade, &event, Effect::AtMostOnce)
+}
+
+/// The same JSON in spellings that no serializer writes.
+pub(super) async fn raw_body(run: &Run) -> Grade {
+    let mut grade = Grade::passed("");
+    for (spelling, refusal) in [
+        (Spelling::Reordered, serialized_again()),
+        (Spelling::OddlySpaced, serialized_again()),
+        (Spelling::Padded, trimmed()),
+    ] {
+        let event = run.event().spelled(spelling);
+        let outcome = run.deliver(&event).await;
+        let next = match outcome.status() {
+            // A serializer leaves out the white space, too.
+            Some(400..500) if !grade.findings.is_empty() => Grade::passed(outcome.to_string()),
+            Some(400..500) => Grade::failed(outcome.to_string(), refusal),
+            _ => {
+                let delivery = "A genuine delivery with reordered or oddly spaced JSON";
+                let remedy = "Parse the body with a JSON parser, and verify its raw bytes before.";
+                let grade = accepted(&outcome, delivery, remedy, run.timeout);
+                with_expectation(grade, &event, Effect::Once)
+            }
+        };
+        grade = grade.and(next);
+    }
+    grade
+}
+
+fn trimmed() -> Finding {
+    Finding::new(
+        "The receiver removes the white space around the body before it verifies the signature.",
+        "The signature covers the bytes of the body as sent, and white space is part of them. Without it, a genuine delivery \
+         looks forged (interface section 5).",
+        "Verify the raw body as it was received. Trim and parse it afterwards.",
+    )
+}
+
+pub(super) async fn non_ascii(run: &Run) -> Grade {
+    let data = json!({"subject": "Grüße, 你好, مرحبا, 👋🏽 e\u{301}"});
+    let event = SampleEvent::with_data(run.id(), run.basis.clone(), now(), &data);
+    let outcome = run.deliver(&event).await;
+    let remedy = "Verify the raw bytes of the body. Do not decode them to text first, at least not as anything but UTF-8.";
+    let delivery = "A genuine delivery with text beyond ASCII";
+    let grade = accepted(&outcome, delivery, remedy, run.timeout);
+    with_expectation(grade, &event, Effect::Once)
+}
+
+pub(super) async fn large_body(run: &Run) -> Grade {
+    let event = SampleEvent::long(&run.id(), now(), LARGE);
+    let outcome = run.deliver(&event).await;
+    let remedy = "Raise the limit for the length of a body, in the receiver and in proxies in front of it, to at least \
+        1 MiB. An email.received event has the text of a whole mail.";
+    let delivery = "A genuine email.received event of 1 MB";
+    let grade = accepted(&outcome, delivery, remedy, run.timeout);
+    with_expectation(grade, &event, Effect::Once)
+}
+
+/// Genuine deliveries whose unsigned header names another type than the body.
+pub(super) async fn event_header(run: &Run) -> Grade {
+    let mut grade = Grade::passed("");
+    for (of_body, of_header) in [
+        (EventType::Bounced, "email.received"),
+        (EventType::Received, "email.bounced"),
+    ] {
+        let event = run.event_of(of_body);
+        let mut headers = run.signed(&event);
+        headers.insert(EVENT_HEADER, HeaderValue::from_static(of_header));
+        let outcome = run.post(Outgoing::post(headers, event.body.clone())).await;
+        let remedy =
+            "Decide by the `type` of the body. Do not read webhook-event, or use it for logs only.";
+        let reason = "The header is not signed, so anybody on the way can change it. The body's `type` decides the shape of \
+            `data` (interface sections 5 and 6.2).";
+        let delivery = format!(
+            "A genuine delivery of {} whose webhook-event header says {of_header}",
+            event.event_type
+        );
+        let finding = || Finding {
+            reason: reason.into(),
+            ..not_accepted(&outcome, &delivery, remedy, run.timeout)
+        };
+        grade = grade.and(match outcome.status() {
+            Some(200..300) => {
+                let seen = Grade::passed(outcome.to_string());
+                with_expectation(seen, &event, Effect::AtMostOnce)
+            }
+            // It may compare the two, which is safe.
+            Some(400..500) => Grade::warning(outcome.to_string(), finding()),
+            _ => Grade::failed(outcome.to_string(), finding()),
+        });
+    }
+    grade
+}
+
+/// Adds what the probe has to show, if the delivery was accepted.
+fn with_expectation(grade: Grade, event: &SampleEvent, effect: Effect) -> Grade {
+    if grade.findings.is_empty() {
+        grade.expect(event.expect(effect))
+    } else {
+        grade
+    }
+}
+
+const AT_ONCE: usize = 20;
+/// How long the connections have before everything is sent at once.
+const HEAD_START: Duration = Duration::from_millis(300);
+/// How long after the first attempt the later one is made. Timestamps have whole seconds, so it differs.
+const LATER: Duration = Duration::from_millis(2_200);
+
+/// How long a receiver may be at an event after it has responded to one of its deliveries.
+const BUSY: Duration = Duration::from_secs(2);
+
+const REMEDY: &str = "Respond with a 2xx to an event that was handled before, and do nothing else.";
+
+/// The same headers and body again, as soon as the first response is there.
+pub(super) async fn duplicate(run: &Run) -> Grade {
+    let event = run.event();
+    let headers = run.signed(&event);
+    let request = || Outgoing::post(headers.clone(), event.body.clone());
+    let first = run.post_patiently(request).await;
+    let first = accepted(&first, "A genuine delivery", REMEDY, run.timeout);
+    if !first.findings.is_empty() {
+        return first;
+    }
+
+    let again = once_more(run, request).await;
+
+    let grade = accepted(&again, "The same delivery again", REMEDY, run.timeout);
+    with_expectation(grade, &event, Effect::Once)
+}
+
+/// The first of two attempts for one event.
+pub(super) struct FirstAttempt {
+    event: SampleEvent,
+    grade: Grade,
+    later: Instant,
+}
+
+/// Delivers an event that [`later_duplicate`] delivers again. What is done in between saves its wait.
+pub(super) async fn first_attempt(run: &Run) -> FirstAttempt {
+    let event = run.event();
+    let first = run.deliver(&event).await;
+    FirstAttempt {
+        event,
+        grade: accepted(&first, "A genuine delivery", REMEDY, run.timeout),
+        later: Instant::now() + LATER,
+    }
+}
+
+/// The same event with another timestamp and signature.
+pub(super) async fn later_duplicate(run: &Run, first: FirstAttempt) -> Grade {
+    let FirstAttempt {
+        event,
+        grade,
+        later,
+    } = first;
+    if !grade.findings.is_empty() {
+        return grade;
+    }
+    tokio::time::sleep_until(later).await;
+
+    let again = run.deliver(&event).await;
+
+    let grade = accepted(
+        &again,
+        "A second attempt for the same event",
+        REMEDY,
+        run.timeout,
+    );
+    with_expectation(grade, &event, Effect::Once)
+}
+
+/// Many attempts for one event at the same time, then one more.
+pub(super) async fn concurrent_duplicates(run: &Run) -> Grade {
+    let event = run.event();
+    // Signed once: whether another timestamp makes another event of it is for `later_duplicate` to see.
+    let headers = run.signed(&event);
+    let outcomes = at_once(run, &event, &headers).await;
+    let request = || Outgoing::post(headers.clone(), event.body.clone());
+    let afterwards = once_more(run, request).await;
+
+    let summary = summarize(&outcomes);
+    let bad = outcomes
+        .iter()
+        .find(|outcome| !outcome.is_success() && !is_busy(outcome) && !is_cut(outcome));
+    if let Some(outcome) = bad {
+        let delivery = format!("One of {AT_ONCE} simultaneous deliveries of the same event");
+        let remedy = "Let the store decide who was first, with a unique key on the event's id, and respond to the others with a \
+            2xx if the event is handled, or with 503 and Retry-After while the first is still at it.";
+        let finding = not_accepted(outcome, &delivery, remedy, run.timeout);
+        return Grade::failed(summary, finding);
+    }
+    let delivery = format!("The same event once more, after {AT_ONCE} simultaneous deliveries,");
+    let afterwards = accepted(&afterwards, &delivery, REMEDY, run.timeout);
+    let cut = outcomes.iter().filter(|outcome| is_cut(outcome)).count();
+    let grade = match cut {
+        0 => Grade::passed(summary),
+        _ => Grade::warning(summary, connections_cut(cut)),
+    };
+    let expected = event.expect(Effect::Once);
+    match afterwards.findings.is_empty() {
+        true => grade.and(afterwards).expect(expected),
+        false => grade.and(afterwards),
+    }
+}
+
+fn connections_cut(count: usize) -> Finding {
+    Finding::new(
+        format!(
+            "{count} of {AT_ONCE} simultaneous deliveries of the same event got no response: their connections ended."
+        ),
+        "Each is a failed attempt. The service makes another one later, unless it was the last (interface section 6.5).",
+        "Look at the receiver's log: a crash is an error to fix. If the receiver or a proxy limits the number of connections, let \
+         further ones wait, or respond with 503 and Retry-After.",
+    )
+}
+
+async fn at_once(run: &Run, event: &SampleEvent, headers: &HeaderMap) -> Vec<Outcome> {
+    let start = Instant::now() + HEAD_START;
+    let mut deliveries = JoinSet::new();
+    for _ in 0..AT_ONCE {
+        let mut request = Outgoing::post(headers.clone(), event.body.clone());
+        request.not_before = Some(start);
+        let (url, timeout) = (run.url.clone(), run.timeout);
+        deliveries.spawn(async move { run::send(&url, request, timeout).await });
+    }
+    deliveries.join_all().await
+}
+
+/// Writes how often each response came, such as `18 × 200, 2 × 503`.
+fn summarize(outcomes: &[Outcome]) -> String {
+    let mut responses: Vec<_> = outcomes.iter().map(Outcome::to_string).collect();
+    responses.sort();
+    let groups: Vec<_> = responses
+        .chunk_by(|one, other| one == other)
+        .map(|group| format!("{} × {}", group.len(), group[0]))
+        .collect();
+    groups.join(", ")
+}
+
+/// Repeats a delivery. The receiver may still be at the one before.
+async fn once_more(run: &Run, request: impl Fn() -> Outgoing) -> Outcome {
+    let outcome = run.post_patiently(&request).await;
+    if !is_busy(&outcome) {
+        return outcome;
+    }
+    tokio::time::sleep(BUSY).await;
+    run.post_patiently(request).await
+}
+
+/// Whether the receiver says that another attempt is still at it, or that it gets too many at once.
+fn is_busy(outcome: &Outcome) -> bool {
+    matches!(outcome.status(), Some(429 | 503))
+}
+
+/// Whether a connection was refused or ended early, as by a limit of connections.
+fn is_cut(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::NotConnected(..) | Outcome::Broken(_))
+}
+
+/// Two opens in the same second by the same recipient, with the same signed time.
+pub(super) async fn distinct_ids(run: &Run) -> Grade {
+    let first = run.event_of(EventType::Opened);
+    let id = run.id();
+    let text = String::from_utf8_lossy(&first.body);
+    let (new_member, member) = (
+        format!("\"id\":\"{id}\""),
+        format!("\"id\":\"{}\"", first.id),
+    );
+    let second = SampleEvent {
+        body: Bytes::from(text.replacen(&member, &new_member, 1)),
+        id,
+        event_type: first.event_type.clone(),
+    };
+    let mut grade = Grade::passed("");
+    for event in [first, second] {
+        let outcome = run.deliver(&event).await;
+        let remedy = "Recognize an event by its `id` alone.";
+        let delivery = "One of two email.opened events that differ by their id alone";
+        let accepted = accepted(&outcome, delivery, remedy, run.timeout);
+        grade = grade.and(with_expectation(accepted, &event, Effect::Once));
+    }
+    grade
+}
+
+/// Says that the application acted more than once.
+pub(super) fn acted_again(count: u64) -> Finding {
+    Finding::new(
+        format!("The application acted {count} times on one event."),
+        "Delivery is at-least-once: the service repeats an event whose response was late or lost. Everything that the \
+         application does then happens twice (interface section 6.5).",
+        "Remember the `id` of each event for a day, in the same transaction as its effects, and do nothing for one that is \
+         known. Neither the timestamp nor a hash of the body is an id.",
+    )
+}
+
+const FORGED: &str = "Everybody who knows the URL can make the application believe anything: that mail bounced, that somebody \
+    complained, that a mail was received.";
+const COMPARE: &str = "Compute HMAC-SHA256 over the timestamp, a period and the raw body, compare all of its lowercase hex digits with \
+    webhook-signature in constant time, and respond with 401 unless they are equal.";
+/// What to do if a forged delivery hides a genuine one.
+pub(super) const VERIFY_FIRST: &str = "Verify a delivery before you look for its id among those that were received, and before you \
+    remember it.";
+const SAME_FAULT: &str = "not examined: a receiver that accepts another secret accepts this, too";
+
+/// A forged delivery, and one whose event is delivered by the service afterwards.
+pub(super) async fn other_secret(run: &Run) -> Grade {
+    let event = run.event();
+    let outcome = post(run, signed_by_a_stranger(run, &event), &event.body).await;
+    run.accepts_forgeries.set(outcome.is_success());
+    let what = "a delivery that is signed with another secret";
+    let grade = refused(&outcome, &event, what, FORGED, COMPARE);
+    if !grade.findings.is_empty() {
+        return grade;
+    }
+
+    let event = run.event();
+    post(run, signed_by_a_stranger(run, &event), &event.body).await;
+    let genuine = run.deliver(&event).await;
+    let delivery = "A genuine delivery, after a forged one with the same id,";
+    let genuine = accepted(&genuine, delivery, VERIFY_FIRST, run.timeout);
+    let genuine = with_expectation(genuine, &event, Effect::Once);
+    grade.and(Grade {
+        observed: String::new(),
+        ..genuine
+    })
+}
+
+fn signed_by_a_stranger(run: &Run, event: &SampleEvent) -> HeaderMap {
+    let now = SystemTime::now();
+    run.other_signer.sign(&event.event_type, now, &event.body)
+}
+
+/// A changed body under fresh headers, and under headers that the receiver accepted with another body.
+pub(super) async fn tampered_body(run: &Run) -> Grade {
+    if run.accepts_forgeries.get() {
+        return Grade::not_seen(SAME_FAULT);
+    }
+    let reason = "Everybody on the way can change what happened, and to whom.";
+    let remedy = "Compute the signature over the body of this very request, all of it. Do not remember signatures that were \
+        right before.";
+    let genuine = run.event();
+    let headers = run.signed(&genuine);
+    let fresh = renamed(run, &genuine);
+    let outcome = post(run, headers.clone(), &fresh.body).await;
+    let what = "a body that was changed after it was signed";
+    let grade = refused(&outcome, &fresh, what, reason, remedy);
+
+    let accepted_before = post(run, headers.clone(), &genuine.body).await;
+    if !accepted_before.is_success() {
+        return grade;
+    }
+    let reused = renamed(run, &genuine);
+    let outcome = post(run, headers, &reused.body).await;
+    let what = "a changed body under the headers of a delivery that it had accepted";
+    grade.and(refused(&outcome, &reused, what, reason, remedy))
+}
+
+/// Returns the event with another id in its body. Its length is the same, or one more.
+fn renamed(run: &Run, event: &SampleEvent) -> SampleEvent {
+    let id = run.id();
+    let body = String::from_utf8_lossy(&event.body).replace(&event.id, &id);
+    SampleEvent {
+        id,
+        event_type: event.event_type.clone(),
+        body: Bytes::from(body),
+    }
+}
+
+pub(super) async fn missing_signature(run: &Run) -> Grade {
+    let remedy =
+        "Respond with 400 or 401 if webhook-signature is missing. Do not skip the verification.";
+    forged(run, "a delivery without a signature", remedy, |headers| {
+        headers.remove(SIGNATURE_HEADER);
+    })
+    .await
+}
+
+pub(super) async fn empty_signature(run: &Run) -> Grade {
+    let remedy = "Do not treat an empty webhook-signature as none that has to be verified. Compare all 64 digits.";
+    forged(
+        run,
+        "a delivery with an empty signature",
+        remedy,
+        |headers| {
+            headers.insert(SIGNATURE_HEADER, HeaderValue::from_static(""));
+        },
+    )
+    .await
+}
+
+pub(super) async fn cut_signature(run: &Run) -> Grade {
+    let remedy =
+        "Compare all 64 digits. Compare the lengths first, or use a comparison that does so.";
+    let what = "a delivery with the first half of its signature";
+    forged(run, what, remedy, |headers| {
+        change_signature(headers, |text| text[..text.len() / 2].to_owned());
+    })
+    .await
+}
+
+/// A stranger cannot make such a signature, so accepting it is a warning.
+pub(super) async fn uppercase_signature(run: &Run) -> Grade {
+    if run.accepts_forgeries.get() {
+        return Grade::not_seen(SAME_FAULT);
+    }
+    let event = run.event();
+    let mut headers = run.signed(&event);
+    change_signature(&mut headers, str::to_ascii_uppercase);
+    let outcome = post(run, headers, &event.body).await;
+    let what = "a signature in upper case";
+    let reason = "It is no danger, because only the service can compute it. But the service writes lowercase, and a receiver that \
+        takes more forms than it has to is harder to reason about (interface section 5).";
+    let remedy = "Compare the text of webhook-signature with lowercase hex digits.";
+    at_most_warning(refused(&outcome, &event, what, reason, remedy))
+}
+
+/// A wrong signature and the right one, in both orders, and two wrong ones.
+pub(super) async fn two_signatures(run: &Run) -> Grade {
+    if run.accepts_forgeries.get() {
+        return Grade::not_seen(SAME_FAULT);
+    }
+    let reason = "It is no danger, because one of them has to be right. But the service sends one, and proxies may read the other.";
+    let remedy = "Refuse a delivery that has webhook-signature twice.";
+    let mut grade = Grade::passed("");
+    for genuine_first in [true, false] {
+        let event = run.event();
+        let mut headers = run.signed(&event);
+        let wrong = HeaderValue::from_static(WRONG);
+        let right = headers.insert(SIGNATURE_HEADER, wrong.clone());
+        if let Some(right) = right {
+            if genuine_first {
+                headers.insert(SIGNATURE_HEADER, right);
+                headers.append(SIGNATURE_HEADER, wrong);
+            } else {
+                headers.append(SIGNATURE_HEADER, right);
+            }
+        }
+        let outcome = post(run, headers, &event.body).await;
+        let what = "a delivery with two signatures, one of them wrong";
+        let next = refused(&outcome, &event, what, reason, remedy);
+        grade = grade.and(at_most_warning(next));
+    }
+    let both_wrong = forged(
+        run,
+        "a delivery with two wrong signatures",
+        COMPARE,
+        |headers| {
+            headers.insert(SIGNATURE_HEADER, HeaderValue::from_static(WRONG));
+            headers.append(SIGNATURE_HEADER, HeaderValue::from_static(WRONG));
+        },
+    );
+    grade.and(both_wrong.await)
+}
+
+const WRONG: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+pub(super) async fn missing_timestamp(run: &Run) -> Grade {
+    let remedy = "Respond with 400 or 401 if webhook-timestamp is missing.";
+    forged(run, "a delivery without a timestamp", remedy, |headers| {
+        headers.remove(TIMESTAMP_HEADER);
+    })
+    .await
+}
+
+pub(super) async fn malformed_timestamp(run: &Run) -> Grade {
+    let remedy = "Respond with 400 or 401 if webhook-timestamp is anything but digits.";
+    let mut grade = Grade::passed("");
+    for timestamp in ["soon", "", "99999999999999999999999999"] {
+        let value = HeaderValue::from_static(timestamp);
+        let what = "a delivery whose timestamp is not a number of seconds";
+        let next = forged(run, what, remedy, |headers| {
+            headers.insert(TIMESTAMP_HEADER, value);
+        });
+        grade = grade.and(next.await);
+    }
+    grade
+}
+
+/// A body of the service's that is no event. Nothing is said about what to do with it, except that it is no surprise.
+pub(super) async fn not_json(run: &Run) -> Grade {
+    let mut grade = Grade::passed("");
+    for body in [&b"this is not JSON"[..], b"", b"[]", b"{\"id\": \xff}"] {
+        let event = run.event().with_body(body);
+        let outcome = post(run, run.signed(&event), body).await;
+        let observed = outcome.to_string();
+        let next = match odd_refusal(&outcome, "a signed body that is not an event") {
+            None => Grade::passed(observed),
+            Some(finding) if matches!(outcome, Outcome::NotConnected(..)) => {
+                Grade::failed(observed, finding)
+            }
+            Some(finding) => Grade::warning(
+                observed,
+                Finding {
+                    reason: "It is an error that nobody handles. The service delivers the same body ten times, and each time it \
+                        sets off the same alarm."
+                        .into(),
+                    remedy: "Respond with 400 to a body that is not JSON or has no id, or set it aside and respond with 200."
+                        .into(),
+                    ..finding
+                },
+            ),
+        };
+        grade = grade.and(next);
+    }
+    grade
+}
+
+/// Sends a delivery whose signed headers are changed, and that has to be refused.
+async fn forged(run: &Run, what: &str, remedy: &str, change: impl FnOnce(&mut HeaderMap)) -> Grade {
+    if run.accepts_forgeries.get() {
+        return Grade::not_seen(SAME_FAULT);
+    }
+    let event = run.event();
+    let mut headers = run.signed(&event);
+    change(&mut headers);
+    let outcome = post(run, headers, &event.body).await;
+    refused(&outcome, &event, what, FORGED, remedy)
+}
+
+async fn post(run: &Run, headers: HeaderMap, body: &[u8]) -> Outcome {
+    let body = Bytes::copy_from_slice(body);
+    run.post(Outgoing::post(headers, body)).await
+}
+
+fn change_signature(headers: &mut HeaderMap, change: impl FnOnce(&str) -> String) {
+    let name = HeaderName::from_static(SIGNATURE_HEADER);
+    let changed = headers
+        .get(&name)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|text| HeaderValue::from_str(&change(text)).ok());
+    if let Some(value) = changed {
+        headers.insert(name, value);
+    }
+}
+
+fn at_most_warning(mut grade: Grade) -> Grade {
+    grade.verdict = grade.verdict.min(Verdict::Warning);
+    grade
+}
+
+const WINDOW: f64 = 300.0;
+/// A window that nobody would call "a few minutes" does not have its edge here.
+const FAR: i64 = 900;
+/// How far the edge may be from 300 s by the receiver's clock, in seconds: clocks differ a little.
+const TOLERANCE: i64 = 5;
+/// How far into a second a delivery is signed. A receiver that counts whole seconds, with a clock a little behind, would
+/// otherwise still be in the second before.
+const INTO_SECOND: Duration = Duration::from_millis(250);
+const HALF_A_SECOND: Duration = Duration::from_millis(500);
+const ENTIRE_SECOND: Duration = Duration::from_secs(1);
+/// How often a delivery is repeated whose response took too long to tell.
+const ATTEMPTS: usize = 4;
+/// The longest wait for a receiver that asks for patience.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+
+const REPLAY: &str = "Everybody who has seen one genuine delivery, in a log for example, can send it again as long as the window \
+    lasts, and the application acts on old news (interface section 5).";
+const CHECK: &str = "After the signature, compare webhook-timestamp with the current time, and respond with 401 if they differ by more \
+    than 300 s in either direction.";
+
+pub(super) async fn stale(run: &Run) -> Grade {
+    let what = "a delivery that was signed 301 s ago";
+    outside(run, -301, -FAR, what).await
+}
+
+pub(super) async fn early(run: &Run) -> Grade {
+    let what = "a delivery that is dated 301 s ahead";
+    outside(run, 301, FAR, what).await
+}
+
+/// A delivery just outside the window, and one far outside if that is accepted.
+async fn outside(run: &Run, near: i64, far: i64, what: &str) -> Grade {
+    let Some((event, outcome)) = at_the_edge(run, near, Outcome::is_success).await else {
+        return Grade::not_seen(SLOW);
+    };
+    let grade = refused(&outcome, &event, what, REPLAY, CHECK);
+    if !outcome.is_success() {
+        return grade;
+    }
+    if let Some(grade) = clocks_differ(run) {
+        return grade;
+    }
+    let further = run.event();
+    let outcome = deliver(run, &further, near + near.signum() * TOLERANCE).await;
+    if !outcome.is_success() {
+        return Grade::not_seen(NEAR).expect(further.expect(Effect::Never));
+    }
+    let event = run.event();
+    let outcome = deliver(run, &event, far).await;
+    if outcome.is_success() {
+        return grade;
+    }
+    let problem = format!(
+        "The receiver accepted {what}: its window is wider than 300 s, or its clock differs."
+    );
+    Grade::warning("accepted", Finding::new(problem, REPLAY, CHECK))
+        .expect(event.expect(Effect::Never))
+}
+
+/// Deliveries just inside the window.
+pub(super) async fn edge(run: &Run) -> Grade {
+    let mut grade = Grade::passed("");
+    for (offset, what) in [(-299, "299 s old"), (299, "dated 299 s ahead")] {
+        let is_refused = |outcome: &Outcome| !outcome.is_success();
+        let Some((event, outcome)) = at_the_edge(run, offset, is_refused).await else {
+            grade = grade.and(Grade::not_seen(SLOW));
+            continue;
+        };
+        let delivery = format!("A genuine delivery that was {what}");
+        let next = accepted(&outcome, &delivery, "", run.timeout);
+        if next.findings.is_empty() {
+            grade = grade.and(with_expectation(next, &event, Effect::Once));
+            continue;
+        }
+        if let Some(unclear) = clocks_differ(run) {
+            grade = grade.and(unclear);
+            continue;
+        }
+        let event = run.event();
+        let closer = deliver(run, &event, offset - offset.signum() * TOLERANCE).await;
+        grade = grade.and(if closer.is_success() {
+            with_expectation(Grade::not_seen(NEAR), &event, Effect::Once)
+        } else {
+            Grade::warning(outcome.to_string(), narrow(&delivery, &outcome))
+        });
+    }
+    grade
+}
+
+fn narrow(delivery: &str, outcome: &Outcome) -> Finding {
+    Finding::new(
+        format!(
+            "{delivery} got {outcome}: the window is narrower than 300 s, or the clock differs."
+        ),
+        "A delivery that waits in a queue, or a clock that is a little wrong, makes the receiver refuse genuine deliveries.",
+        "Accept timestamps up to 300 s from the current time, in both directions.",
+    )
+}
+
+const NEAR: &str = "the edge is within 6 s of 300 s; the rest may be a difference of the clocks";
+const SLOW: &str =
+    "the responses took too long to tell on which side of the edge the deliveries arrived";
+
+/// Returns why the edge cannot be judged if the clocks differ.
+fn clocks_differ(run: &Run) -> Option<Grade> {
+    let skew = run.clock_skew.get().filter(|skew| *skew != 0)?;
+    Some(Grade::not_seen(format!(
+        "the receiver's clock is {}, so the edge is elsewhere",
+        describe_skew(skew)
+    )))
+}
+
+/// Delivers an event whose timestamp is `offset` seconds from now.
+///
+/// A response that is `unexpected` counts only if the delivery cannot have crossed the edge on its way. Returns `None`
+/// if every one may have.
+async fn at_the_edge(
+    run: &Run,
+    offset: i64,
+    unexpected: impl Fn(&Outcome) -> bool,
+) -> Option<(SampleEvent, Outcome)> {
+    for attempt in 0..ATTEMPTS {
+        let event = run.event();
+        // At least half of a second is left until the difference changes.
+        let now = SystemTime::now();
+        let rest = until_next_second(now);
+        if attempt > 0 || !(HALF_A_SECOND..=ENTIRE_SECOND - INTO_SECOND).contains(&rest) {
+            tokio::time::sleep(rest + INTO_SECOND).await;
+        }
+        let signed = SystemTime::now();
+        let outcome = deliver_at(run, &event, signed, offset).await;
+        let arrived = SystemTime::now();
+        if let Some(wait) = outcome.asked_delay() {
+            tokio::time::sleep(wait.min(LONGEST_WAIT)).await;
+            continue;
+        }
+        if !unexpected(&outcome) || stayed_on_its_side(signed, arrived, offset) {
+            return Some((event, outcome));
+        }
+        if run.stop_reason().is_some() {
+            return None;
+        }
+    }
+    None
+}
+
+async fn deliver(run: &Run, event: &SampleEvent, offset: i64) -> Outcome {
+    deliver_at(run, event, SystemTime::now(), offset).await
+}
+
+async fn deliver_at(run: &Run, event: &SampleEvent, now: SystemTime, offset: i64) -> Outcome {
+    let time = shifted(now, offset);
+    let headers = run.signer.sign(&event.event_type, time, &event.body);
+    run.post(Outgoing::post(headers, event.body.clone())).await
+}
+
+fn shifted(time: SystemTime, seconds: i64) -> SystemTime {
+    let distance = Duration::from_secs(seconds.unsigned_abs());
+    let shifted = if seconds < 0 {
+        time.checked_sub(distance)
+    } else {
+        time.checked_add(distance)
+    };
+    shifted.unwrap_or(time)
+}
+
+fn until_next_second(now: SystemTime) -> Duration {
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Duration::from_nanos(1_000_000_000 - u64::from(since.subsec_nanos()))
+}
+
+/// Whether a delivery signed for `offset` seconds from `signed` was inside or outside the window all the time until
+/// `arrived`, for a receiver whose clock has fractions of seconds as well as for one that counts whole seconds.
+fn stayed_on_its_side(signed: SystemTime, arrived: SystemTime, offset: i64) -> bool {
+    let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let timestamp = seconds(shifted(signed, offset)).as_secs();
+    let age = |at: Duration| {
+        let timestamp = Duration::from_secs(timestamp);
+        at.as_secs_f64() - timestamp.as_secs_f64()
+    };
+    let is_outside = |at: Duration| age(at).abs() > WINDOW;
+    let (start, end) = (seconds(signed), seconds(arrived));
+    let whole = |at: Duration| Duration::from_secs(at.as_secs());
+    let expected = offset.unsigned_abs() > 300;
+    start <= end
+        && [start, whole(start), end, whole(end)]
+            .into_iter()
+            .all(|at| is_outside(at) == expected)
+}
+
+/// The pace of [`slow_body`]: 3 s in all.
+const PIECES: Pace = Pace::Pieces(7, Duration::from_millis(500));
+/// How soon a receiver responds that serves several connections.
+const SOON: Duration = Duration::from_millis(500);
+/// How long a receiver has to respond to half of a body, and to close the connection after that.
+const PATIENCE: Duration = Duration::from_secs(5);
+const CLOSING: Duration = Duration::from_millis(500);
+/// The length of a status line up to its code.
+const STATUS_LINE: usize = "HTTP/1.1 200".len();
+
+pub(super) async fn slow_body(run: &Run) -> Grade {
+    let event = run.event();
+    let outcome = run.deliver_slowly(&event, PIECES).await;
+    let remedy = "Read until the whole body of Content-Length bytes has arrived: one read may return a part of it. Give a body at \
+        least 5 s.";
+    let delivery = "A genuine delivery whose body arrived in pieces over 3 s";
+    let grade = accepted(&outcome, delivery, remedy, run.timeout);
+    with_expectation(grade, &event, Effect::Once)
+}
+
+/// Delivers an event while the body of [`slow_body`] is on its way. Returns whether the receiver accepts it soon.
+pub(super) async fn another_is_served(run: &Run) -> bool {
+    let event = run.event();
+    let request = Outgoing::post(run.signed(&event), event.body.clone());
+    // A receiver that serves one connection at a time responds after that body.
+    let outcome = run::send(&run.url, request, run.timeout.max(PATIENCE)).await;
+    matches!(outcome, Outcome::Response(response) if (200..300).contains(&response.status) && response.elapsed < SOON)
+}
+
+/// Sends half of a body and ends the connection. Then the receiver has to accept the next delivery.
+pub(super) async fn cut_connection(run: &Run) -> Grade {
+    let cut = run.event();
+    let status = send_half(run, &cut).await;
+    let event = run.event();
+    let afterwards = run.deliver(&event).await;
+
+    let grade = match status {
+        Some(status @ 200..300) => Grade::failed(
+            status.to_string(),
+            Finding::new(
+                "The receiver accepted half of a body, after which the connection had ended.",
+                "The signature cannot match what has not arrived, so the receiver does not compare it with the body that \
+                 arrived.",
+                "Refuse a body that is shorter than its Content-Length, and compare the signature with the bytes that arrived.",
+            ),
+        ),
+        Some(status) => Grade::passed(status.to_string()).expect(cut.expect(Effect::Never)),
+        None => Grade::passed("closed").expect(cut.expect(Effect::Never)),
+    };
+    let remedy = "Look at the receiver's log: the interrupted request has left it stuck or crashed. Handle the error of reading \
+        the body.";
+    let delivery = "A genuine delivery after a connection that ended in mid-body";
+    let accepted = accepted(&afterwards, delivery, remedy, run.timeout);
+    grade.and(with_expectation(accepted, &event, Effect::Once))
+}
+
+/// Sends the headers and half of the body, ends the sending side, and returns the status of the response, if there is
+/// one. The connection is closed after that.
+async fn send_half(run: &Run, event: &SampleEvent) -> Option<u16> {
+    let mut head = format!(
+        "POST {} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n",
+        run.url.path_and_query,
+        run.url.authority,
+        event.body.len(),
+    )
+    .into_bytes();
+    for (name, value) in &run.signed(event) {
+        head.extend_from_slice(name.as_str().as_bytes());
+        head.extend_from_slice(b": ");
+        head.extend_from_slice(value.as_bytes());
+        head.extend_from_slice(b"\r\n");
+    }
+    head.extend_from_slice(b"\r\n");
+    head.extend_from_slice(&event.body[..event.body.len() / 2]);
+
+    let exchange = async {
+        let address = (run.url.host.as_str(), run.url.port);
+        let mut stream = TcpStream::connect(address).await.ok()?;
+        stream.write_all(&head).await.ok()?;
+        stream.shutdown().await.ok()?;
+        let mut response = [0; STATUS_LINE];
+        let mut length = 0;
+        while length < STATUS_LINE {
+            match stream.read(&mut response[length..]).await {
+                Ok(0) | Err(_) => break,
+                Ok(read) => length += read,
+            }
+        }
+        // A connection that is closed before the receiver has written everything is an error in its log.
+        let mut nowhere = tokio::io::sink();
+        let rest = tokio::io::copy(&mut stream, &mut nowhere);
+        let _ = tokio::time::timeout(CLOSING, rest).await;
+        status_of(&response[..length])
+    };
+    tokio::time::timeout(PATIENCE, exchange)
+        .await
+        .ok()
+        .flatten()
+}
+
+/// Returns the status of a response that starts with these bytes.
+fn status_of(response: &[u8]) -> Option<u16> {
+    let rest = response.strip_prefix(b"HTTP/1.")?;
+    let code = rest.get(2..5)?;
+    str::from_utf8(code).ok()?.parse().ok()
+}
+
+/// Says that the receiver does not verify the bytes that it received.
+pub(super) fn serialized_again() -> Finding {
+    Finding::new(
+        "The receiver parses the JSON and serializes it again before it verifies the signature. It accepts only deliveries \
+         that happen to be spelled as its own serializer spells them.",
+        "The signature covers the bytes of the body as sent. Another order of members, a blank or an escape that the \
+         serializer would not choose makes a genuine delivery look forged (interface section 5).",
+        "Verify the raw body, before any JSON parsing. In Express, use `express.raw` for this route; in Flask, \
+         `request.get_data()`; in Django, `request.body`.",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mock::examine::run::Received;
+
+    fn response(status: u16) -> Outcome {
+        Outcome::Response(Received {
+            status,
+            elapsed: Duration::ZERO,
+            retry_after: None,
+            date: None,
+            body: Bytes::new(),
+        })
+    }
+
+    #[test]
+    fn a_genuine_delivery_needs_a_2xx_in_time() {
+        let verdict = |outcome: &Outcome| {
+            let grade = accepted(outcome, "It", "do", Duration::from_secs(10));
+            assert_eq!(grade.findings.is_empty(), grade.verdict == Verdict::Passed);
+            grade.verdict
+        };
+
+        for status in [200, 202, 204, 299] {
+            assert_eq!(verdict(&response(status)), Verdict::Passed, "{status}");
+        }
+        for status in [100, 199, 301, 400, 401, 404, 410, 429, 500, 503, 999] {
+            assert_eq!(verdict(&response(status)), Verdict::Failed, "{status}");
+        }
+        assert_eq!(verdict(&Outcome::TimedOut), Verdict::Failed);
+        assert_eq!(verdict(&Outcome::Broken("x".into())), Verdict::Failed);
+    }
+
+    #[test]
+    fn a_forged_delivery_needs_a_4xx_and_an_error_of_the_server_is_a_warning() {
+        let event = SampleEvent::new("evt_1".into(), EventType::Sent, 0);
+        let grade = |outcome: &Outcome| refused(outcome, &event, "it", "why", "do");
+
+        for (status, verdict) in [
+            (200, Verdict::Failed),
+            (204, Verdict::Failed),
+            (302, Verdict::Warning),
+            (400, Verdict::Passed),
+            (401, Verdict::Passed),
+            (410, Verdict::Warning),
+            (422, Verdict::Passed),
+            (500, Verdict::Warning),
+            (503, Verdict::Warning),
+        ] {
+            let grade = grade(&response(status));
+
+            assert_eq!(grade.verdict, verdict, "{status}");
+            let is_refused = verdict != Verdict::Failed;
+            assert_eq!(grade.expected.len(), usize::from(is_refused), "{status}");
+        }
+        assert_eq!(grade(&Outcome::TimedOut).verdict, Verdict::Warning);
+        assert_eq!(
+            grade(&Outcome::Broken("x".into())).verdict,
+            Verdict::Warning
+        );
+    }
+
+    #[test]
+    fn a_response_is_judged_only_if_no_edge_was_crossed_on_the_way() {
+        let start = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        for (offset, signed, arrived, is_judged) in [
+            (-301, 0, 5_000, true),
+            (301, 0, 900, true),
+            (301, 0, 1_000, false),
+            (301, 500, 600, true),
+            (301, 999, 1_001, false),
+            (-299, 0, 900, true),
+            (-299, 0, 1_000, true),
+            (-299, 0, 1_001, false),
+            (299, 0, 9_000, true),
+            // The clock was set back in between.
+            (299, 500, 400, false),
+        ] {
+            let at = |milliseconds| start + Duration::from_millis(milliseconds);
+
+            let judged = stayed_on_its_side(at(signed), at(arrived), offset);
+
+            assert_eq!(judged, is_judged, "{offset}: {signed} to {arrived}");
+        }
+    }
+
+    #[test]
+    fn times_near_the_ends_of_the_clock_do_not_panic() {
+        assert!(!stayed_on_its_side(UNIX_EPOCH, UNIX_EPOCH, -301));
+        assert!(until_next_second(UNIX_EPOCH) <= Duration::from_secs(1));
+    }
+
+    #[test]
+    fn the_status_is_read_from_a_status_line_and_from_nothing_else() {
+        assert_eq!(status_of(b"HTTP/1.1 200 OK\r\n"), Some(200));
+        assert_eq!(status_of(b"HTTP/1.0 401"), Some(401));
+        for garbage in [
+            &b""[..],
+            b"HTTP/1.1",
+            b"HTTP/1.1 2",
+            b"HTTP/1.1 abc",
+            b"SSH-2.0",
+            b"\xff\xff",
+        ] {
+            assert_eq!(status_of(garbage), None);
+        }
+    }
+}
