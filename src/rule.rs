@@ -238,7 +238,7 @@ impl Serialize for Rule {
     }
 }
 
-/// One condition of a [`Rule`](super::Rule).
+/// One condition of a [`Rule`].
 ///
 /// The functions below create it. Its JSON, by serde, is that of section 2.8.
 #[derive(Clone, Debug, PartialEq)]
