@@ -1,4 +1,4 @@
-//! Cases that every [`Store`](super::Store) must pass, for tests of a store of your own.
+//! Cases that every [`Store`] must pass, for tests of a store of your own.
 //!
 //! A [`Suite`] runs over a hundred cases: races, leases that end, holders that come late, retention, two bodies
 //! with one id, workers, parked events, ids that databases confuse, bodies of any bytes. The name of a case is
@@ -289,7 +289,7 @@ fn all_cases() -> impl Iterator<Item = &'static Case> {
     .flatten()
 }
 
-/// A jump of a store's clock, for [`Suite::clock_jump`](super::Suite::clock_jump).
+/// A jump of a store's clock, for [`Suite::clock_jump`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockJump {
     /// The clock shows a later time at once.
