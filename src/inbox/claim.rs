@@ -6,8 +6,7 @@ use std::time::{Duration, SystemTime};
 use super::error::{InboxError, StoreError};
 use super::receipt::Receipt;
 use super::shared::Shared;
-use super::store::{HeldClaim, Release};
-use super::token::{Fingerprint, Token};
+use super::store::{Fingerprint, HeldClaim, Release, Token};
 use crate::webhooks::{EventId, VerifiedEvent};
 
 /// The result of [`Inbox::claim`](super::Inbox::claim).

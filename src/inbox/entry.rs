@@ -2,8 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::store::{AcceptState, ClaimState, NewClaim};
-use super::token::{Fingerprint, Token};
+use super::store::{AcceptState, ClaimState, Fingerprint, NewClaim, Token};
 
 /// The longest time that is added: a thousand years. A longer one counts as this one.
 const LONGEST: Duration = Duration::from_secs(1_000 * 365 * 24 * 3_600);

@@ -11,10 +11,8 @@ use tokio::time::Instant;
 
 use super::error::{Failure, StoreError};
 use super::receipt::Receipt;
-use super::shared::Shared;
-use super::store::{HeldClaim, NewDelivery, Release};
-use super::token::{Fingerprint, Token};
-use super::trace;
+use super::shared::{Shared, report_lost_lease, report_receipt};
+use super::store::{Fingerprint, HeldClaim, NewDelivery, Release, Token};
 use crate::webhooks::{Event, VerifiedEvent};
 
 /// How many attempts the service makes (interface section 6.5).
@@ -89,7 +87,7 @@ where
         Ok(Err(_)) => Receipt::Unavailable,
         Err(_) => Receipt::StillRunning,
     };
-    trace::receipt(&shared.settings.endpoint, receipt);
+    report_receipt(&shared.settings.endpoint, receipt);
     receipt
 }
 
@@ -141,7 +139,7 @@ async fn finish_failure(
     attempt: Attempt,
     failure: &Failure,
 ) -> Receipt {
-    count_failure(shared, attempt, failure);
+    shared.handler_failed(attempt.number(), attempt.remaining(), failure);
     let release = Release {
         delay: Duration::ZERO,
         retention: shared.settings.retention,
@@ -200,7 +198,7 @@ async fn keep_extended(shared: &Shared, held: HeldClaim<'_>, claimed_at: Instant
         match extended {
             Ok(true) => {}
             Ok(false) => {
-                trace::lease_lost(&shared.settings.endpoint);
+                report_lost_lease(&shared.settings.endpoint);
                 return std::future::pending().await;
             }
             Err(error) => shared.store_failed("extend", &error),
@@ -228,13 +226,6 @@ pub(super) async fn complete(shared: &Shared, held: HeldClaim<'_>) -> Result<boo
     }
 }
 
-/// Counts and reports an attempt whose handler failed.
-pub(super) fn count_failure(shared: &Shared, attempt: Attempt, failure: &Failure) {
-    shared.count(|metrics| metrics.failed += 1);
-    let (number, remaining) = (attempt.number(), attempt.remaining());
-    trace::failed(&shared.settings.endpoint, number, remaining, failure);
-}
-
 pub(super) async fn accept(shared: &Arc<Shared>, delivery: VerifiedEvent) -> Receipt {
     let respond_by = respond_by(shared, &delivery);
     let accepted = shared.store.accept(NewDelivery {
@@ -254,7 +245,7 @@ pub(super) async fn accept(shared: &Arc<Shared>, delivery: VerifiedEvent) -> Rec
     if receipt == Receipt::Accepted {
         shared.accepted.notify_one();
     }
-    trace::receipt(&shared.settings.endpoint, receipt);
+    report_receipt(&shared.settings.endpoint, receipt);
     receipt
 }
 

@@ -549,8 +549,7 @@ mod tests {
 
     use super::*;
     use crate::inbox::error::StoreErrorKind;
-    use crate::inbox::token::Fingerprint;
-    use crate::inbox::token::Token;
+    use crate::inbox::store::{Fingerprint, Token};
 
     /// How much a store holds.
     #[derive(Debug)]

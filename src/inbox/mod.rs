@@ -145,8 +145,6 @@ mod shared;
 #[cfg(feature = "inbox-sqlite")]
 mod sqlite;
 mod store;
-mod token;
-mod trace;
 mod worker;
 
 pub use claim::{Claim, ClaimTarget, Lease};
@@ -167,8 +165,7 @@ pub use shared::InboxMetrics;
 #[cfg_attr(docsrs, doc(cfg(feature = "inbox-sqlite")))]
 pub use sqlite::{SqliteStore, SqliteStoreBuilder, Synchronous, TransactionError, rusqlite};
 pub use store::{
-    AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, ParkedEvent,
-    Release, Store, Take, TakenEvent,
+    AcceptState, Backlog, ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery,
+    ParkedEvent, Release, Store, Take, TakenEvent, Token,
 };
-pub use token::{Fingerprint, Token};
 pub use worker::{Worker, WorkerReport};

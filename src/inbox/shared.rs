@@ -1,4 +1,10 @@
-//! What the clones of an inbox share.
+//! What the clones of an inbox share: the store, the settings, the metrics. What is counted is also reported to
+//! `tracing` (feature `tracing`), with no id, address or body, but with the text of a handler's error.
+
+#![cfg_attr(
+    not(feature = "tracing"),
+    expect(unused_variables, reason = "only tracing reads them")
+)]
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,14 +13,18 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::error::StoreError;
+use super::error::{Failure, StoreError};
 use super::receipt::Receipt;
-use super::store::DynStore;
-use super::store::{EventKey, HeldClaim, NewClaim};
-use super::token::Fingerprint;
-use super::trace;
+use super::store::{DynStore, EventKey, Fingerprint, HeldClaim, NewClaim};
 use crate::ConfigError;
 use crate::webhooks::EventId;
+
+macro_rules! report {
+    ($level:ident, $($field:tt)*) => {
+        #[cfg(feature = "tracing")]
+        tracing::$level!(target: "audience::inbox", $($field)*);
+    };
+}
 
 pub(super) struct Shared {
     pub(super) store: Arc<dyn DynStore>,
@@ -92,7 +102,7 @@ impl Shared {
             Receipt::InProgress { .. } => self.count(|metrics| metrics.in_progress += 1),
             Receipt::Conflict => {
                 self.count(|metrics| metrics.conflicts += 1);
-                trace::conflict(&self.settings.endpoint);
+                report_conflict(&self.settings.endpoint);
             }
             _ => {}
         }
@@ -102,13 +112,36 @@ impl Shared {
     /// Counts and reports a handler whose lease was lost.
     pub(super) fn lease_lost(&self) {
         self.count(|metrics| metrics.leases_lost += 1);
-        trace::lease_lost(&self.settings.endpoint);
+        report_lost_lease(&self.settings.endpoint);
     }
 
     /// Counts and reports a failure of the store.
     pub(super) fn store_failed(&self, operation: &'static str, error: &StoreError) {
         self.count(|metrics| metrics.store_errors += 1);
-        trace::store_failed(operation, error);
+        report_store_failure(operation, error);
+    }
+
+    /// Counts and reports an attempt whose handler failed.
+    pub(super) fn handler_failed(&self, number: u32, remaining: u32, failure: &Failure) {
+        self.count(|metrics| metrics.failed += 1);
+        report!(
+            warn,
+            endpoint = self.settings.endpoint,
+            attempt = number,
+            remaining,
+            error = failure.reason(),
+            "handler of a webhook event failed"
+        );
+    }
+
+    /// Counts and reports a parked event.
+    pub(super) fn parked(&self) {
+        self.count(|metrics| metrics.parked += 1);
+        report!(
+            error,
+            endpoint = self.settings.endpoint,
+            "webhook event parked"
+        );
     }
 
     pub(super) fn count(&self, change: impl FnOnce(&mut InboxMetrics)) {
@@ -139,6 +172,42 @@ impl Shared {
             ended.await;
         }
     }
+}
+
+pub(super) fn report_receipt(endpoint: &str, receipt: Receipt) {
+    report!(
+        debug,
+        endpoint,
+        status = receipt.status().as_u16(),
+        receipt = receipt.name(),
+        "webhook event received"
+    );
+}
+
+#[cfg(feature = "inbox-sqlite")]
+pub(super) fn report_rollback(endpoint: &str, failure: &Failure) {
+    report!(
+        warn,
+        endpoint,
+        error = failure.reason(),
+        "transaction of a webhook event rolled back"
+    );
+}
+
+pub(super) fn report_conflict(endpoint: &str) {
+    report!(
+        error,
+        endpoint,
+        "webhook event id received with another body"
+    );
+}
+
+pub(super) fn report_lost_lease(endpoint: &str) {
+    report!(warn, endpoint, "lease of a webhook event lost");
+}
+
+pub(super) fn report_store_failure(operation: &'static str, error: &StoreError) {
+    report!(error, operation, %error, cause = std::error::Error::source(error), "inbox store failed");
 }
 
 #[derive(Clone, Debug)]

@@ -10,9 +10,7 @@ use tokio::time::Instant;
 use super::error::{Failure, InboxError, StoreError};
 use super::handle::{self, Attempt};
 use super::shared::Shared;
-use super::store::{HeldClaim, Release, Take, TakenEvent};
-use super::token::Token;
-use super::trace;
+use super::store::{HeldClaim, Release, Take, TakenEvent, Token};
 use crate::webhooks::Event;
 
 /// Zero would ask the store without a pause, and the longest duration overflows a clock.
@@ -408,7 +406,7 @@ where
     match handled {
         Ok(()) => complete(shared, held).await,
         Err(failure) => {
-            handle::count_failure(shared, attempt, &failure);
+            shared.handler_failed(attempt.number(), attempt.remaining(), &failure);
             if attempt.is_last() {
                 return park(shared, held, failure.reason()).await;
             }
@@ -448,8 +446,7 @@ async fn park(shared: &Shared, held: HeldClaim<'_>, reason: &str) -> EventOutcom
     let parked = shared.store.park(held, reason).await;
     let outcome = ended(shared, "park", parked, EventOutcome::Parked);
     if matches!(outcome, EventOutcome::Parked) {
-        shared.count(|metrics| metrics.parked += 1);
-        trace::parked(&shared.settings.endpoint);
+        shared.parked();
     }
     outcome
 }

@@ -6,8 +6,7 @@ use std::time::Duration;
 use super::subject::{
     Failed, Item, LONG, ROUNDS, SHORT, Subject, Verdict, cases, expect, expect_body, expect_eq, ids,
 };
-use crate::inbox::store::{AcceptState, Backlog, ClaimState, ParkedEvent, Release, Take};
-use crate::inbox::token::Token;
+use crate::inbox::store::{AcceptState, Backlog, ClaimState, ParkedEvent, Release, Take, Token};
 use crate::webhooks::EventId;
 
 cases! { ACCEPTING, Nothing:

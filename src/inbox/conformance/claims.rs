@@ -6,8 +6,7 @@ use std::time::Duration;
 use tokio::sync::Barrier;
 
 use super::subject::{Failed, Item, LONG, SHORT, Subject, Verdict, cases, expect, expect_eq, ids};
-use crate::inbox::store::{AcceptState, ClaimState, Release};
-use crate::inbox::token::{Fingerprint, Token};
+use crate::inbox::store::{AcceptState, ClaimState, Fingerprint, Release, Token};
 use crate::webhooks::EventId;
 
 cases! { CLAIMS, Nothing:

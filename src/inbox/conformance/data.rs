@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use super::subject::{Item, SHORT, Subject, Verdict, cases, expect, expect_body, expect_eq, ids};
-use crate::inbox::store::{AcceptState, ClaimState, Release};
-use crate::inbox::token::Token;
+use crate::inbox::store::{AcceptState, ClaimState, Release, Token};
 use crate::webhooks::EventId;
 
 cases! { NAMES, Nothing:

@@ -8,8 +8,7 @@ use super::subject::{
     Failed, LONG, ROUNDS, SHORT, Subject, Verdict, cases, expect, expect_body, expect_eq, ids,
 };
 use crate::inbox::error::{StoreError, StoreErrorKind};
-use crate::inbox::store::{AcceptState, ClaimState};
-use crate::inbox::token::Token;
+use crate::inbox::store::{AcceptState, ClaimState, Token};
 
 cases! { FULL, Filling:
     a_full_store_refuses_new_events_and_forgets_none,

@@ -112,8 +112,7 @@ use std::time::Duration;
 
 use self::subject::{Capabilities, Case, Failed, Subject, Wait};
 
-use crate::inbox::store::{DynStore, Store};
-use crate::inbox::token::Token;
+use crate::inbox::store::{DynStore, Store, Token};
 
 /// How long a case may take.
 const LIMIT: Duration = Duration::from_secs(120);

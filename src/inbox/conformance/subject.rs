@@ -9,10 +9,9 @@ use std::time::Duration;
 use super::ClockJump;
 use crate::inbox::error::StoreError;
 use crate::inbox::store::{
-    AcceptState, Backlog, ClaimState, DynStore, EventKey, HeldClaim, NewClaim, NewDelivery,
-    ParkedEvent, Release, Take, TakenEvent,
+    AcceptState, Backlog, ClaimState, DynStore, EventKey, Fingerprint, HeldClaim, NewClaim,
+    NewDelivery, ParkedEvent, Release, Take, TakenEvent, Token,
 };
-use crate::inbox::token::{Fingerprint, Token};
 use crate::webhooks::EventId;
 
 pub(super) type Switch = Arc<dyn Fn() -> BoxFuture<()> + Send + Sync>;

@@ -23,10 +23,9 @@ use self::call::{
 use self::keys::{Keys, escape_prefix};
 use crate::inbox::error::StoreError;
 use crate::inbox::store::{
-    AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, ParkedEvent,
-    Release, Store, Take, TakenEvent,
+    AcceptState, Backlog, ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery,
+    ParkedEvent, Release, Store, Take, TakenEvent,
 };
-use crate::inbox::token::Fingerprint;
 use crate::webhooks::EventId;
 
 const DEFAULT_PREFIX: &str = "audience:inbox";

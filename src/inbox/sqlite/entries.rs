@@ -9,10 +9,9 @@ use rusqlite::{Error, OptionalExtension, Row};
 use super::writer::Session;
 use crate::inbox::entry::{Entry, State};
 use crate::inbox::store::{
-    AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, ParkedEvent,
-    Take, TakenEvent,
+    AcceptState, Backlog, ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery,
+    ParkedEvent, Take, TakenEvent, Token,
 };
-use crate::inbox::token::{Fingerprint, Token};
 use crate::webhooks::EventId;
 
 const INSERT_BODY: &str = "INSERT INTO audience_inbox_body (body) VALUES (?1)";

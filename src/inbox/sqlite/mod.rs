@@ -23,13 +23,13 @@ use self::writer::{Session, Writer};
 use crate::inbox::claim::ClaimTarget;
 use crate::inbox::error::{Failure, InboxError, StoreError};
 use crate::inbox::receipt::Receipt;
-use crate::inbox::shared::Settings;
+use crate::inbox::shared::{
+    Settings, report_conflict, report_receipt, report_rollback, report_store_failure,
+};
 use crate::inbox::store::{
     AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, ParkedEvent,
-    Release, Store, Take, TakenEvent,
+    Release, Store, Take, TakenEvent, Token,
 };
-use crate::inbox::token::Token;
-use crate::inbox::trace;
 use crate::webhooks::{Clock, Event, EventId, SystemClock, VerifiedEvent};
 
 /// A store in a SQLite file, for the receivers of one machine. Clones share one connection.
@@ -650,9 +650,9 @@ impl SqliteStore {
             Err(_) => Receipt::StillRunning,
         };
         if receipt == Receipt::Conflict {
-            trace::conflict(endpoint);
+            report_conflict(endpoint);
         }
-        trace::receipt(endpoint, receipt);
+        report_receipt(endpoint, receipt);
         receipt
     }
 }
@@ -660,11 +660,11 @@ impl SqliteStore {
 fn receipt_of(endpoint: &str, error: &TransactionError) -> Receipt {
     match error {
         TransactionError::RolledBack(error) => {
-            trace::rolled_back(endpoint, &Failure::of_error(error.as_ref()));
+            report_rollback(endpoint, &Failure::of_error(error.as_ref()));
             Receipt::Failed
         }
         TransactionError::Store(error) => {
-            trace::store_failed("handle_in", error);
+            report_store_failure("handle_in", error);
             Receipt::of_store_error(error)
         }
     }
