@@ -19,7 +19,7 @@ const LONGEST_POLL: Duration = Duration::from_secs(3_600);
 /// How long to wait before the store is asked again after it failed.
 const STORE_DELAY: Duration = Duration::from_secs(1);
 
-/// Handles the events that [`Inbox::accept`] stored.
+/// Handles the events that [`Inbox::accept`](crate::inbox::Inbox::accept) stored.
 ///
 /// Any number of workers, on any number of machines, share the events of one endpoint: each event is with one
 /// worker at a time. If a worker's process dies, its events are taken again after their

@@ -175,7 +175,7 @@ impl VerifyLayer {
 
     /// Returns a service that verifies each request and calls `handle` with the event of the genuine
     /// ones: an `async` function or closure from [`VerifiedEvent`] to
-    /// [`StatusCode`](http::StatusCode) or to the receipt of an inbox. The response has that status and an empty
+    /// [`StatusCode`] or to the receipt of an inbox. The response has that status and an empty
     /// body.
     ///
     /// Like every tower service, it takes requests of any path and method. Put it behind a router.
