@@ -11,9 +11,7 @@ use tokio::sync::oneshot;
 
 use super::clock::MockClock;
 use super::control::access::AllowedHosts;
-use super::delivery::SigningClock;
-use super::delivery::endpoints::Endpoints;
-use super::delivery::post::Target;
+use super::delivery::{Endpoints, SigningClock, Target};
 use super::mock_server::MockServer;
 use super::recorded_request::{HandledRequest, RequestObserver};
 use super::request_handler::RequestHandler;

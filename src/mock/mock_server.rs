@@ -9,10 +9,7 @@ use tokio::sync::oneshot;
 
 use super::builder::MockServerBuilder;
 use super::clock::MockClock;
-use super::clock_move::ClockMove;
-use super::delivery::event::NewEvent;
-use super::delivery::post::Target;
-use super::delivery::{DeliveryAttempt, DeliveryFault, SigningClock};
+use super::delivery::{DeliveryAttempt, DeliveryFault, NewEvent, SigningClock, Target};
 use super::faults::Fault;
 use super::recorded_request::RecordedRequest;
 use super::service::engagement::EngagementKind;
@@ -23,7 +20,7 @@ use super::service::seed_contact::SeedContact;
 use super::service::seed_contact::StoredContact;
 use super::service::segment::SegmentKind;
 use super::service::sent_mail::SentMail;
-use super::shared::Shared;
+use super::shared::{ClockMove, Shared};
 use crate::Timestamp;
 #[cfg(feature = "client")]
 use crate::{Auth, Client, ClientBuilder};

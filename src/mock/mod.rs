@@ -75,7 +75,10 @@
 //! longer than 60 s gets a 408, a body over 16 MiB a 413, and headers over 128 KiB a 431. All bodies that are being
 //! read at once can take up 64 MiB; a body that exceeds that gets a 503 with `Retry-After: 1`. A connection whose client
 //! reads nothing of a response for 60 s is reset. 64 readers of `GET /_mock/stream` can be connected at once; another
-//! one gets a 503.
+//! one gets a 503. The server serves 1,000 connections simultaneously; further ones wait.
+//!
+//! The server keeps the newest 1,000 requests and the newest 1,000 events whose delivery has ended. It keeps fewer if
+//! the requests or the bodies of the events take up more than 64 MiB, but always the newest one.
 //!
 //! # Webhooks
 //!
@@ -125,19 +128,16 @@
 mod builder;
 mod changes;
 mod clock;
-mod clock_move;
-mod connection_end;
 mod control;
 mod delivery;
 mod description;
 mod examine;
 mod faults;
-mod http_response;
+mod http;
 mod journal;
 mod mock_server;
 mod page;
 mod recorded_request;
-mod request_body;
 mod request_handler;
 mod response;
 mod seeds;
@@ -147,11 +147,9 @@ mod shared;
 mod state;
 #[cfg(feature = "wiremock")]
 mod wiremock;
-mod write_timeout;
 
 pub use builder::MockServerBuilder;
 pub use clock::MockClock;
-pub use clock_move::ClockMove;
 pub use delivery::{DeliveryAttempt, DeliveryFault, SigningClock};
 pub use examine::{
     Check, CheckReport, Examination, ExamineReceiver, Finding, UnknownCheck, Verdict, examine,
@@ -173,5 +171,6 @@ pub use service::seed_contact::SeedContact;
 pub use service::seed_contact::StoredContact;
 pub use service::segment::SegmentKind;
 pub use service::sent_mail::SentMail;
+pub use shared::ClockMove;
 #[cfg(feature = "wiremock")]
 pub use wiremock::MockService;

@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::delivery::endpoints::Endpoints;
-use super::delivery::post::Target;
+use super::delivery::{Endpoints, Target};
 use super::service::audience::Audience;
 use super::service::dialect::Settings;
 use super::service::seed::{Seed, SeedEndpoint, SeedSettings};

@@ -1,6 +1,7 @@
 //! The state of a mock server, shared by its connections, its deliveries and the test.
 
-use std::pin::pin;
+use std::fmt;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,10 +11,7 @@ use tokio::task::JoinSet;
 
 use super::changes::{Changes, StateGuard};
 use super::clock::MockClock;
-use super::delivery::event::NewEvent;
-use super::delivery::schedule::Step;
-use super::delivery::scheduled_attempt::{AttemptKind, ScheduledAttempt};
-use super::delivery::started_attempt::StartedAttempt;
+use super::delivery::{AttemptKind, NewEvent, ScheduledAttempt, StartedAttempt, Step};
 use super::recorded_request::RecordedRequest;
 use super::service::audience::Audience;
 use super::state::{Exchange, InitialState, State};
@@ -277,13 +275,13 @@ impl Shared {
         state.attempt_tasks.spawn_on(task, &self.runtime);
     }
 
-    async fn make_attempt(self: Arc<Self>, started: StartedAttempt, resets: u64) {
-        let outcome = started.post(self.delivery_timeout).await;
+    async fn make_attempt(self: Arc<Self>, mut started: StartedAttempt, resets: u64) {
+        started.post(self.delivery_timeout).await;
         {
             let mut state = self.lock();
             if state.resets == resets {
                 let now = self.clock.unix();
-                state.deliveries.finish(started, outcome, now);
+                state.deliveries.finish(started, now);
             }
         }
         self.update_schedule();
@@ -313,5 +311,39 @@ impl Shared {
             }
             state_changed.await;
         }
+    }
+}
+
+/// A move of the clock; see [`MockServer::advance`](super::MockServer::advance).
+///
+/// The clock moves even if this is not awaited. Await it to wait until the clock has reached its target and all
+/// deliveries due on the way have been attempted. The wait also ends when the clock is set to an earlier time, and when
+/// the server is reset or dropped.
+pub struct ClockMove {
+    shared: Arc<Shared>,
+    target: ClockTarget,
+}
+
+impl ClockMove {
+    pub(super) fn new(shared: &Arc<Shared>, target: ClockTarget) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            target,
+        }
+    }
+}
+
+impl IntoFuture for ClockMove {
+    type Output = ();
+    type IntoFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.shared.wait_for_clock(self.target).await })
+    }
+}
+
+impl fmt::Debug for ClockMove {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ClockMove").field(&self.target).finish()
     }
 }

@@ -6,10 +6,7 @@ use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use tokio::task::JoinSet;
 
-use super::delivery::SigningClock;
-use super::delivery::deliveries::Deliveries;
-use super::delivery::endpoints::Endpoints;
-use super::delivery::event::NewEvent;
+use super::delivery::{Deliveries, Endpoints, NewEvent, SigningClock};
 use super::faults::{Active, Fault, FaultKind};
 use super::journal::Journal;
 use super::recorded_request::RecordedRequest;

@@ -1,34 +1,40 @@
 //! The page at `/_mock/`: one file of HTML, styles and a script, which needs nothing from elsewhere.
 
-use std::sync::OnceLock;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher as _, Hasher as _};
 
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
     X_FRAME_OPTIONS,
 };
 use http::{HeaderName, HeaderValue};
-use sha2::{Digest, Sha256};
 
 use super::response::MockResponse;
 
 const PAGE: &str = include_str!("index.html");
 
+/// Stands in a page for the nonce of its script and its style.
+const NONCE: &str = "{{nonce}}";
+
 /// Returns the page.
+pub(super) fn response() -> MockResponse {
+    html(PAGE)
+}
+
+/// Returns a page with a new nonce.
 ///
 /// Its policy lets it load and run nothing but its own text, speak to this server only, and be shown in no frame: a web
 /// page around it could lead a person to click its buttons.
-pub(super) fn response() -> MockResponse {
-    static POLICY: OnceLock<HeaderValue> = OnceLock::new();
-    let policy = POLICY.get_or_init(|| {
-        HeaderValue::from_str(&policy()).expect("the policy is made of visible ASCII characters")
-    });
+pub(super) fn html(page: &str) -> MockResponse {
+    let nonce = nonce();
+    let policy = HeaderValue::from_str(&policy(&nonce)).expect("a nonce has only hex digits");
     let fixed = |name: HeaderName, value: &'static str| (name, HeaderValue::from_static(value));
 
     MockResponse {
         status: 200,
         headers: vec![
             fixed(CONTENT_TYPE, "text/html; charset=utf-8"),
-            (CONTENT_SECURITY_POLICY, policy.clone()),
+            (CONTENT_SECURITY_POLICY, policy),
             fixed(CACHE_CONTROL, "no-store"),
             fixed(REFERRER_POLICY, "no-referrer"),
             fixed(X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -42,48 +48,24 @@ pub(super) fn response() -> MockResponse {
                 "same-origin",
             ),
         ],
-        body: PAGE.into(),
+        body: page.replace(NONCE, &nonce).into(),
     }
 }
 
-/// Returns the page's Content-Security-Policy. `require-trusted-types-for` makes a browser refuse to parse text as HTML.
-fn policy() -> String {
+/// Returns the Content-Security-Policy of a page. `require-trusted-types-for` makes a browser refuse to parse text as
+/// HTML.
+fn policy(nonce: &str) -> String {
     format!(
-        "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; img-src data:; connect-src 'self'; \
-         base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
-         trusted-types 'none'",
-        hash_of("script"),
-        hash_of("style"),
+        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; img-src data:; \
+         connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+         require-trusted-types-for 'script'; trusted-types 'none'"
     )
 }
 
-/// Returns the hash of the text of the only element with this tag.
-fn hash_of(tag: &str) -> String {
-    let text = PAGE
-        .split_once(&format!("<{tag}>"))
-        .and_then(|(_, rest)| rest.split_once(&format!("</{tag}>")))
-        .map(|(text, _)| text)
-        .expect("the page has this element, without attributes");
-    base64(&Sha256::digest(text))
-}
-
-/// Encodes bytes as base64, with padding.
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let byte = |index: usize| u32::from(chunk.get(index).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for digit in 0..4 {
-            if digit <= chunk.len() {
-                let value = bits >> (18 - 6 * digit) & 63;
-                text.push(char::from(DIGITS[value as usize]));
-            } else {
-                text.push('=');
-            }
-        }
-    }
-    text
+/// Returns a number that a script in the page could not guess, in hex: each new [`RandomState`] has random keys.
+fn nonce() -> String {
+    let random = || RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", random(), random())
 }
 
 #[cfg(test)]
@@ -91,19 +73,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_is_that_of_the_standard() {
-        // RFC 4648, section 10.
-        for (text, encoded) in [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foob", "Zm9vYg=="),
-            ("fooba", "Zm9vYmE="),
-            ("foobar", "Zm9vYmFy"),
-        ] {
-            assert_eq!(base64(text.as_bytes()), encoded);
-        }
+    fn a_page_has_a_new_nonce_each_time_which_its_script_and_its_style_carry() {
+        let policy = |page: &MockResponse| page.headers[1].1.clone();
+        let (first, second) = (response(), response());
+
+        assert_ne!(policy(&first), policy(&second));
+        let text = String::from_utf8(first.body).unwrap();
+        assert_eq!(text.matches(" nonce=\"").count(), 2);
+        assert!(!text.contains(NONCE));
     }
 
     #[test]

@@ -79,8 +79,8 @@ async fn the_page_is_served_with_a_policy_that_allows_nothing_from_elsewhere() {
         let policy = header("content-security-policy");
         for part in [
             "default-src 'none'",
-            "script-src 'sha256-",
-            "style-src 'sha256-",
+            "script-src 'nonce-",
+            "style-src 'nonce-",
             "connect-src 'self'",
             "frame-ancestors 'none'",
             "base-uri 'none'",

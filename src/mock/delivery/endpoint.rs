@@ -1,14 +1,148 @@
-//! How a delivery is signed, and what a fault does to the signed delivery.
+//! The endpoints that events are delivered to, and how a delivery is signed and posted.
 
+use std::error::Error;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Method};
+use http_body_util::Full;
+use serde::{Deserialize, Serialize};
 
 use super::fault::{DeliveryFault, DeliveryFaultKind};
 use crate::ConfigError;
 use crate::Timestamp;
+use crate::mock::http::{self as client, HttpUrl, error_chain};
 use crate::webhooks::{EventType, Signer};
+
+/// The webhook endpoints, in the order they were added.
+#[derive(Clone, Debug, Default)]
+pub(in crate::mock) struct Endpoints {
+    list: Vec<Endpoint>,
+    last_number: u64,
+}
+
+/// A named place that events are delivered to.
+#[derive(Clone, Debug)]
+pub(in crate::mock) struct Endpoint {
+    /// Counted from 1. The number of a removed endpoint is not used again.
+    pub(in crate::mock) number: u64,
+    pub(in crate::mock) name: String,
+    pub(in crate::mock) target: Target,
+}
+
+impl Endpoints {
+    /// Adds an endpoint, or changes the URL and the secret of the endpoint with this name.
+    pub(in crate::mock) fn put(&mut self, name: &str, target: Target) {
+        if let Some(endpoint) = self.list.iter_mut().find(|endpoint| endpoint.name == name) {
+            endpoint.target = target;
+            return;
+        }
+        self.last_number += 1;
+        self.list.push(Endpoint {
+            number: self.last_number,
+            name: name.to_owned(),
+            target,
+        });
+    }
+
+    /// Removes an endpoint and returns its number, or returns `None` if no endpoint has this name.
+    pub(in crate::mock) fn remove(&mut self, name: &str) -> Option<u64> {
+        let index = self
+            .list
+            .iter()
+            .position(|endpoint| endpoint.name == name)?;
+        Some(self.list.remove(index).number)
+    }
+
+    /// Finds an endpoint by its number.
+    pub(in crate::mock) fn find(&self, number: u64) -> Option<&Endpoint> {
+        self.list.iter().find(|endpoint| endpoint.number == number)
+    }
+
+    /// Returns the endpoints, in the order they were added.
+    pub(in crate::mock) fn iter(&self) -> impl Iterator<Item = &Endpoint> {
+        self.list.iter()
+    }
+
+    /// Returns the number of every endpoint, in the order they were added.
+    pub(in crate::mock) fn numbers(&self) -> impl ExactSizeIterator<Item = u64> {
+        self.list.iter().map(|endpoint| endpoint.number)
+    }
+}
+
+/// The URL that events are posted to, and the signer for them. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(in crate::mock) struct Target(Arc<TargetInner>);
+
+#[derive(Debug)]
+struct TargetInner {
+    url: HttpUrl,
+    signers: Signers,
+}
+
+impl Target {
+    /// Creates a target from a URL and a signing secret.
+    ///
+    /// # Errors
+    ///
+    /// A message for the test's author, if the URL is not a plain `http://…` URL or the secret is unusable.
+    pub(in crate::mock) fn new(url: &str, secret: &str) -> Result<Self, String> {
+        let parsed = HttpUrl::parse(url)?;
+        let signers = Signers::new(secret)
+            .map_err(|error| format!("the secret for {url:?} cannot be used: {error}"))?;
+
+        Ok(Self(Arc::new(TargetInner {
+            url: parsed,
+            signers,
+        })))
+    }
+
+    /// Signs `body` for the time `at`, applies the fault, and posts it.
+    ///
+    /// Returns the reason that a receiver refuses the delivery at `at`, if its signature is invalid or too old, and the
+    /// status of the response. The error is a text for the attempt log: no complete response arrived within `timeout`.
+    pub(super) async fn deliver(
+        &self,
+        event_type: &str,
+        at: SystemTime,
+        body: Bytes,
+        fault: Option<&DeliveryFault>,
+        timeout: Duration,
+    ) -> (Option<String>, Result<u16, String>) {
+        let delivery = self.0.signers.sign(event_type, at, body, fault);
+        let problem = self.0.signers.problem(&delivery, at);
+        (problem, self.post(delivery, timeout).await)
+    }
+
+    async fn post(&self, delivery: SignedDelivery, timeout: Duration) -> Result<u16, String> {
+        match tokio::time::timeout(timeout, self.0.send(delivery)).await {
+            Ok(Ok(status)) => Ok(status),
+            Ok(Err(error)) => Err(error_chain(&*error)),
+            Err(_) => Err(format!(
+                "timed out after {timeout:?} waiting for the complete response"
+            )),
+        }
+    }
+
+    /// Returns the URL that events are posted to.
+    pub(in crate::mock) fn url(&self) -> String {
+        self.0.url.to_string()
+    }
+}
+
+impl TargetInner {
+    async fn send(&self, delivery: SignedDelivery) -> Result<u16, Box<dyn Error + Send + Sync>> {
+        let SignedDelivery { mut headers, body } = delivery;
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let stream = self.url.connect().await?;
+        let request = self.url.request(Method::POST, headers, Full::new(body))?;
+        // The body is not used, but the response is complete only with all of it.
+        let response = client::exchange(stream, request, 0).await?;
+        Ok(response.status().as_u16())
+    }
+}
 
 /// How long ago a stale delivery is signed: a second more than receivers accept (interface section 5).
 const STALE: Duration = Duration::from_secs(301);
@@ -16,7 +150,8 @@ const STALE: Duration = Duration::from_secs(301);
 /// The clock that `webhook-timestamp` is taken from.
 ///
 /// Everything else follows the mock's clock either way: when an attempt is made, and the `created_at` of the event.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SigningClock {
     /// The mock's clock. A receiver needs it too: see [`MockServer::clock`](crate::mock::MockServer::clock).
     #[default]
@@ -42,21 +177,21 @@ const TOLERANCE: u64 = 300;
 
 /// A delivery as it is sent.
 #[derive(Debug)]
-pub(super) struct SignedDelivery {
-    pub(super) headers: HeaderMap,
-    pub(super) body: Bytes,
+struct SignedDelivery {
+    headers: HeaderMap,
+    body: Bytes,
 }
 
 /// The signer of an endpoint, and one with another secret.
 #[derive(Clone, Debug)]
-pub(super) struct Signers {
+struct Signers {
     own: Signer,
     other: Signer,
 }
 
 impl Signers {
     /// Creates the signers for an endpoint with this secret.
-    pub(super) fn new(secret: &str) -> Result<Self, ConfigError> {
+    fn new(secret: &str) -> Result<Self, ConfigError> {
         Ok(Self {
             own: Signer::new(secret)?,
             other: Signer::new(format!("{secret}-of-another-endpoint"))?,
@@ -64,7 +199,7 @@ impl Signers {
     }
 
     /// Signs `body` for `time`. Returns the headers and the body to send.
-    pub(super) fn sign(
+    fn sign(
         &self,
         event_type: &str,
         time: SystemTime,
@@ -94,7 +229,7 @@ impl Signers {
 
 impl Signers {
     /// Returns the reason that a receiver refuses a delivery at `time`, or `None` if its signature is valid and recent.
-    pub(super) fn problem(&self, delivery: &SignedDelivery, time: SystemTime) -> Option<String> {
+    fn problem(&self, delivery: &SignedDelivery, time: SystemTime) -> Option<String> {
         let SignedDelivery { headers, body } = delivery;
         let missing = ["webhook-signature", "webhook-timestamp"]
             .into_iter()
@@ -134,6 +269,13 @@ fn tampered(envelope: &[u8]) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn debug_output_does_not_contain_the_secret() {
+        let target = Target::new("http://localhost", "a-secret-of-the-test").unwrap();
+
+        assert!(!format!("{target:?}").contains("a-secret-of-the-test"));
+    }
 
     const BODY: &[u8] = br#"{"id":"evt_1","data":{}}"#;
 

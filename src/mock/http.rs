@@ -1,13 +1,25 @@
-//! The URL that deliveries are posted to.
+//! One request over a connection of its own: deliveries are sent like this.
 
+use std::error::Error;
 use std::net::Ipv6Addr;
+use std::{fmt, io};
 
-use http::Uri;
+use bytes::Bytes;
+use http::header::{HOST, USER_AGENT};
 use http::uri::{Authority, PathAndQuery};
+use http::{HeaderMap, Method, Request, Response, Uri};
+use http_body_util::BodyExt as _;
+use hyper::body::Body;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+const AGENT: &str = concat!("audience-mock/", env!("CARGO_PKG_VERSION"));
 
 /// An `http://…` URL, split into what a connection and a request need.
 #[derive(Clone, Debug)]
-pub(in crate::mock) struct EndpointUrl {
+pub(in crate::mock) struct HttpUrl {
     /// Without the brackets of an IPv6 address.
     pub(in crate::mock) host: String,
     pub(in crate::mock) port: u16,
@@ -16,7 +28,7 @@ pub(in crate::mock) struct EndpointUrl {
     pub(in crate::mock) path_and_query: String,
 }
 
-impl EndpointUrl {
+impl HttpUrl {
     /// Parses a URL.
     ///
     /// # Errors
@@ -56,6 +68,76 @@ impl EndpointUrl {
             },
         })
     }
+
+    pub(in crate::mock) async fn connect(&self) -> io::Result<TcpStream> {
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
+        // Without it, a small request may wait. It is not important enough to fail.
+        let _ = stream.set_nodelay(true);
+        Ok(stream)
+    }
+
+    /// Returns a request for this URL, to be sent over a [connection](Self::connect) to it.
+    pub(in crate::mock) fn request<B>(
+        &self,
+        method: Method,
+        headers: HeaderMap,
+        body: B,
+    ) -> Result<Request<B>, http::Error> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(&self.path_and_query)
+            .header(HOST, &self.authority)
+            .header(USER_AGENT, AGENT)
+            .body(body)?;
+        request.headers_mut().extend(headers);
+        Ok(request)
+    }
+}
+
+impl fmt::Display for HttpUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}{}", self.authority, self.path_and_query)
+    }
+}
+
+/// Sends the only request of a connection and returns the complete response. Of a longer body, it has the first `kept`
+/// bytes.
+///
+/// Does not follow redirects: a 3xx is returned like any other status.
+pub(in crate::mock) async fn exchange<B>(
+    stream: TcpStream,
+    request: Request<B>,
+    kept: usize,
+) -> hyper::Result<Response<Bytes>>
+where
+    B: Body<Error: Error + Send + Sync, Data: Send> + Send + 'static,
+{
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // A set aborts the connection's task when this function returns or its future is dropped.
+    let mut connection_task = JoinSet::new();
+    connection_task.spawn(connection);
+
+    let (head, mut body) = sender.send_request(request).await?.into_parts();
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        if let Some(data) = frame?.data_ref() {
+            let room = kept - bytes.len();
+            bytes.extend_from_slice(&data[..data.len().min(room)]);
+        }
+    }
+    Ok(Response::from_parts(head, bytes.into()))
+}
+
+/// Returns the texts of an error and its sources, joined by `: `.
+pub(in crate::mock) fn error_chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
 }
 
 /// Returns the host, without the brackets of an IPv6 address, and the port. Default: port 80.
@@ -100,7 +182,7 @@ mod tests {
             ("http://[::1/hook", "is not a valid endpoint URL"),
             ("http://a b/hook", "is not a valid endpoint URL"),
         ] {
-            let error = EndpointUrl::parse(url).unwrap_err();
+            let error = HttpUrl::parse(url).unwrap_err();
 
             assert!(error.contains(reason), "{url}: {error}");
         }
@@ -108,9 +190,9 @@ mod tests {
 
     #[test]
     fn a_url_is_split_into_host_port_and_path() {
-        let target = EndpointUrl::parse("http://[::1]:8080/hook?a=b").unwrap();
-        let plain = EndpointUrl::parse("http://localhost").unwrap();
-        let query = EndpointUrl::parse("http://localhost:4000?token=1").unwrap();
+        let target = HttpUrl::parse("http://[::1]:8080/hook?a=b").unwrap();
+        let plain = HttpUrl::parse("http://localhost").unwrap();
+        let query = HttpUrl::parse("http://localhost:4000?token=1").unwrap();
 
         assert_eq!((&*target.host, target.port), ("::1", 8080));
         assert_eq!(

@@ -1,10 +1,46 @@
-//! The log of finished delivery attempts.
+//! An attempt to deliver an event: how it is made, and the log of those that were made.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use bytes::Bytes;
 use serde::Serialize;
 
+use super::endpoint::{SigningClock, Target};
+use super::fault::DeliveryFault;
+use super::queue::ScheduledAttempt;
 use crate::Timestamp;
+
+/// An attempt that has started, with everything that is needed to make it.
+#[derive(Debug)]
+pub(in crate::mock) struct StartedAttempt {
+    pub(super) scheduled: ScheduledAttempt,
+    pub(super) target: Target,
+    pub(super) event_type: String,
+    pub(super) body: Bytes,
+    pub(super) log_number: u64,
+    pub(super) fault: Option<DeliveryFault>,
+    pub(super) signing_clock: SigningClock,
+    /// What the log will hold of the attempt. Its result is missing while it is being made.
+    pub(super) record: DeliveryAttempt,
+}
+
+impl StartedAttempt {
+    /// Signs and posts the event, and records the response. The receiver has `timeout` for a complete response.
+    pub(in crate::mock) async fn post(&mut self, timeout: Duration) {
+        let at = self.signing_clock.time(self.record.at.as_unix());
+        let body = self.body.clone();
+        let (signature_problem, response) = self
+            .target
+            .deliver(&self.event_type, at, body, self.fault.as_ref(), timeout)
+            .await;
+        self.record.signature_problem = signature_problem;
+        match response {
+            Ok(status) => self.record.status = Some(status),
+            Err(error) => self.record.error = Some(error),
+        }
+    }
+}
 
 /// Attempts kept. The oldest is dropped first.
 const MAX_ATTEMPTS_KEPT: usize = 10_000;
@@ -45,13 +81,9 @@ impl DeliveryAttempt {
     /// Returns whether the receiver accepted the event: it sent a complete 2xx response in time.
     #[must_use]
     pub fn is_success(&self) -> bool {
-        self.status.is_some_and(is_success)
+        self.status
+            .is_some_and(|status| (200..300).contains(&status))
     }
-}
-
-/// Returns whether a status is 2xx.
-pub(super) fn is_success(status: u16) -> bool {
-    (200..300).contains(&status)
 }
 
 /// The finished attempts, ordered by when they were started.

@@ -1,0 +1,394 @@
+//! The lists of the control plane. With `order=newest`, the lists of what happened are short enough for a page.
+
+use std::num::NonZeroUsize;
+
+use percent_encoding::percent_decode_str;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::{Call, CallResult, ok};
+use crate::mock::delivery::{EventFilter, EventState};
+use crate::mock::recorded_request::RecordedRequest;
+use crate::mock::service::audience::{CONSENTS, ContactFilter};
+use crate::mock::service::refusal::Refusal;
+use crate::mock::service::seed_contact::StoredContact;
+use crate::mock::state::State;
+
+/// Bytes shown of a body in a list that has the newest first.
+const MAX_SHOWN_BODY: usize = 4 * 1024;
+
+/// Bytes of a body in which a text is looked for.
+const MAX_SEARCHED_BODY: usize = 64 * 1024;
+
+/// The query of a list of requests.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct RequestsQuery {
+    order: Order,
+    query: String,
+    #[serde(deserialize_with = "some")]
+    status: Option<RequestStatus>,
+    #[serde(deserialize_with = "limit")]
+    limit: Option<NonZeroUsize>,
+    #[serde(deserialize_with = "after")]
+    after: Option<u64>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Order {
+    #[default]
+    #[serde(skip)]
+    Oldest,
+    Newest,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum RequestStatus {
+    Accepted,
+    Refused,
+}
+
+pub(super) fn requests(call: &Call<'_>) -> CallResult {
+    let query: RequestsQuery = call.query()?;
+    if query.order == Order::Newest {
+        return newest_requests(call, &query);
+    }
+    if !query.query.is_empty() || query.status.is_some() {
+        return Err(Refusal::invalid(
+            "`query` and `status` go only with `order=newest`",
+        ));
+    }
+    if query.limit.is_none() && query.after.is_none() {
+        let requests = call.shared.lock().journal.entries();
+        let data: Vec<_> = requests.iter().map(request_json).collect();
+        return Ok(ok(&json!({"data": data})));
+    }
+    let after = query.after.unwrap_or(0);
+    let (requests, next) = call.shared.lock().journal.page(after, or_max(query.limit));
+    let data: Vec<_> = requests.iter().map(request_json).collect();
+    Ok(ok(&json!({"data": data, "next": next})))
+}
+
+fn newest_requests(call: &Call<'_>, query: &RequestsQuery) -> CallResult {
+    if query.after.is_some() {
+        return Err(Refusal::invalid(
+            "`after` does not go with this list; use `limit`",
+        ));
+    }
+    let text = query.query.to_lowercase();
+    let state = call.shared.lock();
+    let data = state
+        .journal
+        .newest(or_max(query.limit), |number, request| {
+            let is_refused = request.status.is_none_or(|status| status >= 400);
+            let has_status = query
+                .status
+                .is_none_or(|wanted| (wanted == RequestStatus::Refused) == is_refused);
+            let has_text = text.is_empty() || contains(request, &text);
+            (has_status && has_text).then(|| short_json(number, request))
+        });
+    Ok(ok(&json!({"data": data})))
+}
+
+pub(super) fn request(call: &Call<'_>) -> CallResult {
+    let number = call.parameter.parse().ok();
+    let state = call.shared.lock();
+    match number.and_then(|number| state.journal.find(number)) {
+        Some(request) => {
+            let mut json = request_json(request);
+            json["number"] = number.into();
+            Ok(ok(&json))
+        }
+        None => {
+            let number = call.parameter;
+            Err(Refusal::not_found(format!(
+                "there is no request {number:?} any longer"
+            )))
+        }
+    }
+}
+
+/// Returns a recorded request as JSON. The values of a repeated header are joined by `, `, as HTTP allows.
+fn request_json(request: &RecordedRequest) -> Value {
+    let mut headers = Map::new();
+    for (name, value) in &request.headers {
+        match headers.get_mut(name) {
+            Some(Value::String(joined)) => {
+                joined.push_str(", ");
+                joined.push_str(value);
+            }
+            _ => {
+                headers.insert(name.clone(), value.as_str().into());
+            }
+        }
+    }
+    json!({
+        "method": request.method,
+        "path": request.path,
+        "query": request.query,
+        "headers": headers,
+        "body": String::from_utf8_lossy(&request.body),
+        "status": request.status,
+        "reason": request.reason,
+        "at": request.at,
+    })
+}
+
+/// Returns a request as JSON, without the end of a long body. `body_bytes` is the length of the whole body.
+fn short_json(number: u64, request: &RecordedRequest) -> Value {
+    let length = request.body.len();
+    let mut json = if length > MAX_SHOWN_BODY {
+        request_json(&RecordedRequest {
+            body: request.body[..MAX_SHOWN_BODY].to_vec(),
+            ..request.without_body()
+        })
+    } else {
+        request_json(request)
+    };
+    json["number"] = number.into();
+    json["body_bytes"] = length.into();
+    json
+}
+
+/// Returns whether a request contains a lowercase text.
+fn contains(request: &RecordedRequest, text: &str) -> bool {
+    let has = |part: &str| part.to_lowercase().contains(text);
+    let decoded = |part: &str| has(&percent_decode_str(part).decode_utf8_lossy());
+    let body = &request.body[..request.body.len().min(MAX_SEARCHED_BODY)];
+    has(&request.method)
+        || decoded(&request.path)
+        || request.query.as_deref().is_some_and(decoded)
+        || request.reason.as_deref().is_some_and(has)
+        || request
+            .status
+            .is_some_and(|status| status.to_string() == text)
+        || has(&String::from_utf8_lossy(body))
+}
+
+/// The query of the list of mails.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct EmailsQuery {
+    order: Order,
+    query: String,
+    #[serde(deserialize_with = "limit")]
+    limit: Option<NonZeroUsize>,
+}
+
+pub(super) fn emails(call: &Call<'_>) -> CallResult {
+    let EmailsQuery {
+        order,
+        query,
+        limit,
+    } = call.query()?;
+    let audience = &call.shared.lock().audience;
+    Ok(match order {
+        Order::Newest => ok(&json!({"data": audience.newest_mail(&query, or_max(limit))})),
+        Order::Oldest => ok(&json!({"data": audience.sent_mail()})),
+    })
+}
+
+/// The query of the list of events.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct EventsQuery {
+    order: Order,
+    query: String,
+    #[serde(rename = "type")]
+    event_type: String,
+    #[serde(deserialize_with = "some")]
+    state: Option<EventState>,
+    #[serde(deserialize_with = "limit")]
+    limit: Option<NonZeroUsize>,
+}
+
+/// Returns the events that are kept, oldest first unless `order` says otherwise.
+pub(super) fn events(call: &Call<'_>) -> CallResult {
+    let query: EventsQuery = call.query()?;
+    let filter = EventFilter {
+        text: &query.query,
+        event_type: &query.event_type,
+        state: query.state,
+    };
+    let deliveries = &call.shared.lock().deliveries;
+    let is_newest_first = query.order == Order::Newest;
+    let data = deliveries.events_json(&filter, is_newest_first, or_max(query.limit));
+    Ok(ok(&json!({"data": data})))
+}
+
+pub(super) fn attempts(call: &Call<'_>) -> CallResult {
+    let attempts = call.shared.lock().deliveries.attempts();
+    Ok(ok(&json!({"data": attempts})))
+}
+
+/// The query of the list of contacts.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ContactsQuery {
+    query: String,
+    consent: String,
+    segment_id: String,
+    #[serde(deserialize_with = "limit")]
+    limit: Option<NonZeroUsize>,
+    #[serde(deserialize_with = "some")]
+    after: Option<String>,
+}
+
+/// A list of contacts, or a page of it.
+#[derive(Serialize)]
+struct Contacts {
+    data: Vec<StoredContact>,
+    /// The `after` of the following page. Only pages have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+pub(super) fn contacts(call: &Call<'_>) -> CallResult {
+    let query: ContactsQuery = call.query()?;
+    if !query.consent.is_empty() && !CONSENTS.contains(&&*query.consent) {
+        return Err(Refusal::invalid(format!(
+            "`consent` must be one of {}, not {:?}",
+            CONSENTS.join(", "),
+            query.consent
+        )));
+    }
+    let filter = ContactFilter {
+        text: given(&query.query),
+        consent: given(&query.consent),
+        segment_id: given(&query.segment_id),
+    };
+    let is_page = query.limit.is_some() || query.after.is_some();
+    let (after, limit) = (query.after.as_deref(), or_max(query.limit));
+    let now = call.shared.clock.unix();
+    let data = call
+        .shared
+        .lock()
+        .audience
+        .matching_contacts(&filter, after, limit, now)?;
+    let last = data.last().map(|contact| contact.id.clone());
+    let next = is_page.then(|| last.or(query.after).unwrap_or_default());
+    Ok(ok(&Contacts { data, next }))
+}
+
+pub(super) fn topics(call: &Call<'_>) -> CallResult {
+    let state = call.shared.lock();
+    let topics = state.audience.topics();
+    let data: Vec<_> = topics
+        .map(|(name, default)| json!({"name": name, "default": default}))
+        .collect();
+    Ok(ok(&json!({"data": data})))
+}
+
+pub(super) fn segments(call: &Call<'_>) -> CallResult {
+    let segments = call.shared.lock().audience.segments();
+    Ok(ok(&json!({"data": segments})))
+}
+
+pub(super) fn endpoints(call: &Call<'_>) -> CallResult {
+    let endpoints = endpoints_of(&call.shared.lock());
+    Ok(ok(&json!({"data": endpoints})))
+}
+
+pub(super) fn faults(call: &Call<'_>) -> CallResult {
+    Ok(ok(&json!({"data": call.shared.lock().faults})))
+}
+
+pub(super) fn delivery_faults(call: &Call<'_>) -> CallResult {
+    Ok(ok(&json!({"data": call.shared.lock().deliveries.faults})))
+}
+
+/// Returns the endpoints without their secrets.
+pub(super) fn endpoints_of(state: &State) -> Vec<Value> {
+    let endpoints = state.deliveries.endpoints.iter();
+    endpoints
+        .map(|endpoint| json!({"name": endpoint.name, "url": endpoint.target.url()}))
+        .collect()
+}
+
+fn given(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
+}
+
+fn or_max(limit: Option<NonZeroUsize>) -> usize {
+    limit.map_or(usize::MAX, NonZeroUsize::get)
+}
+
+/// Reads a value that is there. Serde reads an `Option` only from a format that can say that there is none.
+fn some<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+fn limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NonZeroUsize>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map(Some).map_err(|_| {
+        D::Error::custom(format_args!(
+            "`limit` must be a whole number and at least 1, not {text:?}"
+        ))
+    })
+}
+
+fn after<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse()
+        .map(Some)
+        .map_err(|_| D::Error::custom(format_args!("`after` must be a whole number, not {text:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::mock::shared::Shared;
+
+    fn parse(shared: &Arc<Shared>, query: &str) -> Result<RequestsQuery, Refusal> {
+        let call = Call {
+            shared,
+            parameter: "",
+            query: Some(query),
+            body: b"",
+        };
+        call.query()
+    }
+
+    #[tokio::test]
+    async fn a_page_is_asked_for_by_limit_or_after() {
+        let shared = crate::mock::server::tests::shared();
+        for (query, after, limit) in [
+            ("", None, usize::MAX),
+            ("limit=5", None, 5),
+            ("after=7", Some(7), usize::MAX),
+            ("after=7&limit=5", Some(7), 5),
+            ("query=&status=", None, usize::MAX),
+        ] {
+            let page = parse(&shared, query).unwrap_or_else(|refusal| panic!("{refusal:?}"));
+
+            assert_eq!((page.after, or_max(page.limit)), (after, limit), "{query}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_invalid_query_is_refused_with_the_reason() {
+        let shared = crate::mock::server::tests::shared();
+        for (query, reason) in [
+            ("limit=0", "at least 1"),
+            ("limit=", "must be a whole number"),
+            ("limit", "must be a whole number"),
+            ("limit=-1", "must be a whole number"),
+            ("after=x", "must be a whole number"),
+            ("after=99999999999999999999", "must be a whole number"),
+            ("after=1&after=2", "duplicate field `after`"),
+            ("page=2", "unknown field `page`"),
+        ] {
+            let refusal = parse(&shared, query).err().expect("the query is invalid");
+
+            assert_eq!(refusal.status, 422, "{query}");
+            assert!(refusal.message.contains(reason), "{query}: {refusal:?}");
+        }
+    }
+}
