@@ -155,16 +155,17 @@ async fn export(client: &Client, arguments: &Arguments) -> Result<ExportReport, 
 
 fn filtered(client: &Client, arguments: &Arguments) -> ListContacts {
     let is = |(name, value): &(String, PropertyValue)| Condition::property(name).is(value.clone());
-    let rule = match arguments.properties.is_empty() {
-        true => None,
-        false => Some(Rule::all(arguments.properties.iter().map(is))),
-    };
-    client
-        .contacts()
-        .list()
-        .segment(arguments.segment.as_deref())
-        .query(arguments.query.as_deref())
-        .rule(rule)
+    let mut list = client.contacts().list();
+    if let Some(segment) = &arguments.segment {
+        list = list.segment(segment);
+    }
+    if let Some(text) = &arguments.query {
+        list = list.query(text);
+    }
+    if !arguments.properties.is_empty() {
+        list = list.rule(Rule::all(arguments.properties.iter().map(is)));
+    }
+    list
 }
 
 /// Returns the format with its columns: those that were given, those of the file to continue, or all that are found.

@@ -1,8 +1,6 @@
 //! Requests to endpoints that this crate has no method for: see [`Client::request`].
 
 use std::fmt;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -10,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::client::{
-    CallOptions, Operation, Request, ResponseFuture, RetrySafety, Started, Success, call_settings,
+    CallOptions, Operation, Request, ResponseFuture, RetrySafety, Success, call_settings,
     is_set_by_http, opaque_debug, wait_for_call,
 };
 use crate::{Client, Error};
@@ -55,23 +53,18 @@ impl Client {
     ) -> RawRequest {
         RawRequest {
             client: self.clone(),
-            request: Some(Request::new(method, segments, RetrySafety::Never)),
+            request: Request::new(method, segments, RetrySafety::Never),
             options: CallOptions::default(),
-            sending: Started::default(),
         }
     }
 }
 
 /// A request to any endpoint, sent by `.await`: see [`Client::request`].
-///
-/// It is a future, as the [other builders](crate::client#a-builder-is-a-future) are.
 #[must_use = "a call is sent only when it is awaited"]
 pub struct RawRequest {
     client: Client,
-    /// `None` after the first poll.
-    request: Option<Result<Request, Error>>,
+    request: Result<Request, Error>,
     options: CallOptions,
-    sending: Started<ResponseFuture<RawResponse>>,
 }
 
 impl RawRequest {
@@ -127,22 +120,23 @@ impl RawRequest {
     /// [`ErrorKind::Input`](crate::ErrorKind::Input) if the value cannot be written as JSON, or if the
     /// path or a header is invalid. If the `Serialize` of the value fails, `source()` has its own text.
     pub fn json(self, body: &(impl Serialize + ?Sized)) -> Result<Self, Error> {
-        let mut changed = self.change(|request| request.json(body));
-        match changed.request.take() {
-            Some(Err(error)) => Err(error.at(OPERATION.name)),
-            request => Ok(Self { request, ..changed }),
-        }
+        let request = self.request.and_then(|request| request.json(body));
+        let request = request.map_err(|error| error.at(OPERATION.name))?;
+        Ok(Self {
+            request: Ok(request),
+            ..self
+        })
     }
 
-    /// Allows retries. Use it if sending the request twice has the same effect as sending it once.
-    /// Default: the request is never retried.
+    /// Allows retries of this request even if an earlier attempt may have been applied. Default: the request is
+    /// never retried.
     pub fn idempotent(mut self) -> Self {
-        self.options.repeatable = true;
+        self.options.idempotent = true;
         self
     }
 
     fn change(mut self, change: impl FnOnce(Request) -> Result<Request, Error>) -> Self {
-        self.request = self.request.map(|request| request.and_then(change));
+        self.request = self.request.and_then(change);
         self
     }
 }
@@ -151,25 +145,18 @@ call_settings!(RawRequest, options);
 wait_for_call!(RawRequest => Result<RawResponse, Error>);
 opaque_debug!(RawRequest);
 
-impl Future for RawRequest {
+impl IntoFuture for RawRequest {
     type Output = Result<RawResponse, Error>;
+    type IntoFuture = ResponseFuture<RawResponse>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+    fn into_future(self) -> Self::IntoFuture {
         let Self {
             client,
             request,
             options,
-            sending,
-        } = self.get_mut();
-        sending.poll(context, || {
-            let request = request
-                .take()
-                .expect("only the first poll takes the request");
-            client
-                .clone()
-                .send(OPERATION, request, options.clone(), |success| {
-                    Ok(RawResponse::new(success))
-                })
+        } = self;
+        client.send(OPERATION, request, options, |success| {
+            Ok(RawResponse::new(success))
         })
     }
 }
@@ -240,7 +227,7 @@ mod tests {
             .request(Method::DELETE, ["contacts", "a/b@x.io"])
             .query("hard", "yes & now");
 
-        let request = raw.request.unwrap().unwrap();
+        let request = raw.request.unwrap();
 
         assert_eq!(
             (request.path.as_str(), request.query.as_str()),
@@ -253,14 +240,10 @@ mod tests {
     fn a_valid_header_is_added_and_an_invalid_one_is_refused() {
         let raw = || client().request(Method::POST, ["emails"]);
 
-        let request = raw()
-            .header("Idempotency-Key", "k 1")
-            .request
-            .unwrap()
-            .unwrap();
+        let request = raw().header("Idempotency-Key", "k 1").request.unwrap();
         assert_eq!(request.headers["idempotency-key"], "k 1");
         for (name, value) in [("no spaces", "x"), ("x", "line\nbreak"), ("", "x")] {
-            let error = raw().header(name, value).request.unwrap().unwrap_err();
+            let error = raw().header(name, value).request.unwrap_err();
 
             assert_eq!(error.kind(), ErrorKind::Input);
         }

@@ -104,7 +104,10 @@ fn polling_a_builder_allocates_its_work_once() {
     let empty = contacts.create_batch(Vec::<audience::contacts::NewContact>::new());
     let mut refused = false;
 
-    let allocations = measure(|| refused = empty.now_or_never().is_some_and(|call| call.is_err()));
+    let allocations = measure(|| {
+        let ended = empty.into_future().now_or_never();
+        refused = ended.is_some_and(|call| call.is_err());
+    });
 
     // The future that sends the request, the error, and its message.
     assert!(refused);

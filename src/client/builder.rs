@@ -246,7 +246,6 @@ impl ClientBuilder {
         let transport = Transport::new(TransportSettings {
             base,
             auth: self.auth.to_header(&self.key)?,
-            key: self.key,
             user_agent: user_agent_header(self.user_agent.as_deref())?,
             body_limit: self.body_limit,
             http_client: self.http_client,

@@ -1,17 +1,15 @@
 //! The parts that every endpoint shares: the [`Endpoint`] trait and the builder around it.
 
-use std::task::{Context, Poll, ready};
-
 use super::full_response::Response;
-use super::future::{ResponseFuture, Started};
-use super::handle::{Client, Received};
+use super::future::ResponseFuture;
+use super::handle::Client;
 use super::options::CallOptions;
 use super::request::{Operation, Request};
 use super::response::Success;
 use crate::Error;
 
 /// One endpoint with the arguments of one call: how its request is built and its response decoded.
-pub(crate) trait Endpoint: Send + Unpin + 'static {
+pub(crate) trait Endpoint: Send + 'static {
     /// The result of a call.
     type Output: Send + 'static;
 
@@ -40,8 +38,6 @@ pub(crate) struct EndpointCall<E> {
     pub(crate) client: Client,
     pub(crate) endpoint: E,
     pub(crate) options: CallOptions,
-    /// Sends the request. The response is decoded outside of it, so the endpoint need not move into it.
-    sending: Started<ResponseFuture<Received>>,
 }
 
 impl<E: Endpoint> EndpointCall<E> {
@@ -51,27 +47,20 @@ impl<E: Endpoint> EndpointCall<E> {
             client: client.clone(),
             endpoint,
             options: CallOptions::default(),
-            sending: Started::default(),
         }
     }
 
-    /// Polls the call. The first poll builds the request.
-    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<E::Output, Error>> {
+    /// Returns the future of the value.
+    pub(crate) fn send(self) -> ResponseFuture<E::Output> {
         let Self {
             client,
             endpoint,
             options,
-            sending,
         } = self;
-        let operation = endpoint.operation();
-        let received = ready!(sending.poll(context, || {
-            let request = endpoint.request();
-            let work = client.clone().receive(operation, request, options.clone());
-            ResponseFuture::new(work)
-        }));
-        Poll::Ready(
-            received.and_then(|received| received.decode(|success| endpoint.decode(success))),
-        )
+        let request = endpoint.request();
+        client.send(endpoint.operation(), request, options, move |success| {
+            endpoint.decode(success)
+        })
     }
 
     /// Returns the future of the value with the status and the headers of its response.
@@ -80,7 +69,6 @@ impl<E: Endpoint> EndpointCall<E> {
             client,
             endpoint,
             options,
-            ..
         } = self;
         let request = endpoint.request();
         client.send(endpoint.operation(), request, options, move |success| {
@@ -90,18 +78,18 @@ impl<E: Endpoint> EndpointCall<E> {
 }
 
 /// Defines the public builder of an [`Endpoint`]: a struct around its [`EndpointCall`] in the field
-/// `call`, with the settings that every call has, and a future. With `repeatable`, it has that
-/// setter too.
+/// `call`, with the settings that every call has. It is sent by `.await`. With `idempotent`, it has
+/// that setter too.
 macro_rules! endpoint_builder {
-    ($(#[$docs:meta])* pub struct $builder:ident($endpoint:ty) -> $output:ty, repeatable;) => {
+    ($(#[$docs:meta])* pub struct $builder:ident($endpoint:ty) -> $output:ty, idempotent;) => {
         crate::client::endpoint_builder! { $(#[$docs])* pub struct $builder($endpoint) -> $output; }
 
         impl $builder {
             /// Allows retries of this call even if an earlier attempt may have been applied.
             /// Default: only retries that are safe for this call; see
             /// [`RetryPolicy`](crate::RetryPolicy).
-            pub fn repeatable(mut self) -> Self {
-                self.call.options.repeatable = true;
+            pub fn idempotent(mut self) -> Self {
+                self.call.options.idempotent = true;
                 self
             }
         }
@@ -143,15 +131,13 @@ macro_rules! endpoint_builder {
 
         crate::client::opaque_debug!($builder);
 
-        /// Sends the call: see [A builder is a future](crate::client#a-builder-is-a-future).
-        impl Future for $builder {
+        impl IntoFuture for $builder {
             type Output = Result<$output, crate::Error>;
+            type IntoFuture = crate::client::ResponseFuture<$output>;
 
-            fn poll(
-                self: std::pin::Pin<&mut Self>,
-                context: &mut std::task::Context<'_>,
-            ) -> std::task::Poll<Self::Output> {
-                self.get_mut().call.poll(context)
+            /// Returns the future that sends the call. `.await` calls this itself.
+            fn into_future(self) -> Self::IntoFuture {
+                self.call.send()
             }
         }
     };

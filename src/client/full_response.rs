@@ -1,5 +1,4 @@
 use std::fmt;
-use std::ops::Deref;
 
 use http::{HeaderMap, StatusCode};
 
@@ -8,8 +7,8 @@ use crate::Error;
 
 /// The result of a call, with the status and the headers of the response and the number of attempts.
 ///
-/// Every builder has a method `response()` that returns it. It dereferences to the value, which
-/// [`into_inner`](Self::into_inner) takes out.
+/// Every builder has a method `response()` that returns it. [`value`](Self::value) is what awaiting
+/// the builder itself would have returned.
 ///
 /// # Example: the request id of a response
 ///
@@ -22,7 +21,7 @@ use crate::Error;
 ///
 /// println!("{} after {} attempts", response.status(), response.attempts());
 /// println!("request id: {:?}", response.headers().get("x-request-id"));
-/// assert_eq!(response.email, "ada@example.com");
+/// assert_eq!(response.value().email, "ada@example.com");
 /// let contact = response.into_inner();
 /// # assert!(!contact.unsubscribed);
 /// # Ok(()) }
@@ -69,18 +68,16 @@ impl<T> Response<T> {
         self.attempts
     }
 
-    /// Returns the value that awaiting the builder itself would have returned.
+    /// Returns the value.
+    #[must_use]
+    pub fn value(&self) -> &T {
+        &self.value
+    }
+
+    /// Returns the value alone: what awaiting the builder itself would have returned.
     #[must_use]
     pub fn into_inner(self) -> T {
         self.value
-    }
-}
-
-impl<T> Deref for Response<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.value
     }
 }
 

@@ -1,23 +1,21 @@
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use crate::Error;
 
-/// A call in progress: the future that `response()` returns.
+/// A call in progress: the future of every builder.
 ///
 /// Nothing is sent before the first poll. Dropping the future cancels the call, but a request that was
 /// already sent may still be applied. Polling it after it has returned its result panics.
 #[must_use = "a call is sent only when it is awaited"]
-// The mutex is never locked. It only makes a `ResponseFuture` `Sync`.
-pub struct ResponseFuture<T>(Mutex<Work<T>>);
+pub struct ResponseFuture<T>(Work<T>);
 
 type Work<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
 
 impl<T> ResponseFuture<T> {
     pub(crate) fn new(work: impl Future<Output = Result<T, Error>> + Send + 'static) -> Self {
-        Self(Mutex::new(Box::pin(work)))
+        Self(Box::pin(work))
     }
 }
 
@@ -44,35 +42,7 @@ impl<T> Future for ResponseFuture<T> {
     type Output = Result<T, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let work = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
-        work.as_mut().poll(context)
-    }
-}
-
-/// The future that a builder has started: `None` before its first poll.
-pub(crate) struct Started<F>(Option<F>);
-
-impl<F: Future + Unpin> Started<F> {
-    /// Polls the future. The first poll starts it.
-    pub(crate) fn poll(
-        &mut self,
-        context: &mut Context<'_>,
-        start: impl FnOnce() -> F,
-    ) -> Poll<F::Output> {
-        Pin::new(self.0.get_or_insert_with(start)).poll(context)
-    }
-}
-
-impl<F> Default for Started<F> {
-    fn default() -> Self {
-        Self(None)
-    }
-}
-
-/// The clone has not started.
-impl<F> Clone for Started<F> {
-    fn clone(&self) -> Self {
-        Self::default()
+        self.0.as_mut().poll(context)
     }
 }
 

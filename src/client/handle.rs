@@ -75,7 +75,7 @@ impl Client {
 
     /// Sends a request, with retries, and returns its 2xx response. An error gets the name of the
     /// operation.
-    pub(super) async fn receive(
+    async fn receive(
         self,
         operation: Operation,
         request: Result<Request, Error>,
@@ -100,7 +100,7 @@ impl Client {
 }
 
 /// A 2xx response that has not been decoded.
-pub(super) struct Received {
+struct Received {
     success: Success,
     span: CallSpan,
 }
@@ -108,10 +108,7 @@ pub(super) struct Received {
 impl Received {
     /// Decodes the response, which ends the call. An error gets the name of the operation, the number of
     /// attempts and the body.
-    pub(super) fn decode<T>(
-        self,
-        decode: impl FnOnce(Success) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+    fn decode<T>(self, decode: impl FnOnce(Success) -> Result<T, Error>) -> Result<T, Error> {
         let Self { success, span } = self;
         let operation = success.operation();
         let (attempts, body) = (success.attempts(), success.body().clone());

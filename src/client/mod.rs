@@ -4,16 +4,12 @@
 //! Default: 30 s. The [`deadline`](ClientBuilder::deadline) limits the whole call, with its retries and
 //! the waits between them. Default: 45 s. [`RetryPolicy`] says which calls are retried and when.
 //!
-//! # A builder is a future
+//! # A builder is sent by `.await`
 //!
-//! Each builder, such as [`CreateContact`](crate::contacts::CreateContact), is the future of its call:
-//! `.await` it, spawn it, join it or select on it. Nothing is sent before the first poll. After it,
-//! - settings no longer change the call;
-//! - dropping the builder cancels the call, but a request that was already sent may still be applied;
-//! - a clone is a new call with the same settings, not yet sent;
-//! - `response()`, and `stream()`, `pages()` and `count()` of a list, cancel the call and return a new one.
-//!
-//! Polling a builder again after it has returned its result panics, as it does for an `async fn`.
+//! Each builder, such as [`CreateContact`](crate::contacts::CreateContact), converts to the future of its call
+//! ([`IntoFuture`]), so `.await` sends it. To spawn a call, join it or select on it, convert it with `.into_future()`:
+//! the result is a [`ResponseFuture`], which is `Send` and `'static`. Nothing is sent before its first poll. Dropping it
+//! cancels the call, but a request that was already sent may still be applied.
 //!
 //! ## Example: at most eight calls at a time
 //!
@@ -25,12 +21,12 @@
 //! use futures_util::{StreamExt, TryStreamExt, stream};
 //!
 //! let addresses = ["ada@example.com", "bob@example.com"];
-//! let calls = addresses.map(|address| contacts.unsubscribe(address));
+//! let calls = addresses.map(|address| contacts.unsubscribe(address).into_future());
 //!
 //! let updated: Vec<_> = stream::iter(calls).buffer_unordered(8).try_collect().await?;
 //! assert!(updated.iter().all(|contact| contact.unsubscribed));
 //!
-//! let spawned = tokio::spawn(contacts.retrieve("ada@example.com"));
+//! let spawned = tokio::spawn(contacts.retrieve("ada@example.com").into_future());
 //! assert!(spawned.await??.unsubscribed);
 //! # Ok(()) }
 //! ```
@@ -38,7 +34,7 @@
 //! # Spans and events
 //!
 //! With the feature `tracing`, each call is a span, with a span for each of its attempts below it. In a
-//! list, each page is a call; in `answers`, each request is. The targets start with `audience::client`.
+//! list, each page is a call; in `set_topics`, each request is. The targets start with `audience::client`.
 //!
 //! | name or message | kind | level | when |
 //! |---|---|---|---|
@@ -78,7 +74,6 @@ mod full_response;
 mod future;
 mod handle;
 mod hold;
-mod location;
 mod options;
 #[cfg(feature = "import")]
 mod patience;
@@ -86,7 +81,6 @@ mod request;
 mod response;
 mod retry;
 mod retry_policy;
-mod running_call;
 mod send;
 mod trace;
 mod transport;
@@ -97,7 +91,6 @@ pub(crate) use decode::{Object, decode_item};
 pub(crate) use endpoint::{Endpoint, EndpointCall, endpoint_builder};
 pub use full_response::Response;
 pub use future::ResponseFuture;
-pub(crate) use future::Started;
 pub use handle::Client;
 #[cfg(feature = "import")]
 pub(crate) use options::AttemptWatch;
@@ -108,6 +101,4 @@ pub(crate) use options::{
 pub(crate) use request::{Operation, Request, RetrySafety, is_set_by_http};
 pub(crate) use response::Success;
 pub use retry_policy::RetryPolicy;
-pub(crate) use running_call::RunningCall;
-#[cfg(feature = "import")]
 pub(crate) use trace::in_current_span;

@@ -16,7 +16,7 @@ pub(crate) struct CallOptions {
     pub(crate) timeout: Option<Duration>,
     pub(crate) deadline: CallDeadline,
     pub(crate) retry: Option<RetryPolicy>,
-    pub(crate) repeatable: bool,
+    pub(crate) idempotent: bool,
     pub(crate) watch: Option<Arc<dyn AttemptWatch>>,
 }
 

@@ -13,8 +13,8 @@ use std::time::Duration;
 /// | subscribe, `answer` with `true` | a failed connection, 429: a late retry could undo an opt-out that the recipient made in the meantime |
 /// | [`Client::request`](crate::Client::request) | nothing, unless `.idempotent()` is set |
 ///
-/// `answers` retrieves the contact, then sends one such request for each answer. `.repeatable()` on a create, a
-/// batch, a subscribe, `answer` or `answers` removes the restriction for that call.
+/// `set_topics` retrieves the contact, then sends one such request for each answer. `.idempotent()` on a create, a
+/// batch, a subscribe, `set_topic` or `set_topics` removes the restriction for that call.
 ///
 /// Waits grow exponentially with full jitter: the wait before retry `n` is a random time between 0 and
 /// `base_delay × 2ⁿ⁻¹`, at most `max_delay`. There is one exception: if the connection of the first

@@ -38,7 +38,7 @@ impl Sender {
         let policy = options.retry.as_ref().unwrap_or(&self.retry);
         let timeout = options.timeout.unwrap_or(self.timeout);
         let deadline = Deadline::after(options.deadline.limit(self.deadline));
-        let safety = if options.repeatable {
+        let safety = if options.idempotent {
             RetrySafety::Safe
         } else {
             request.retry_safety
@@ -144,7 +144,7 @@ impl Sender {
             if response.status.is_success() {
                 Ok(response)
             } else {
-                let location = self.transport.location(&response, request);
+                let location = self.transport.location(&response);
                 Err(FailedAttempt::refused(response, location, request))
             }
         };

@@ -5,17 +5,17 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
+use http::header::{
+    ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, USER_AGENT,
+};
 use http::{HeaderMap, Method};
 use url::Url;
 
 use super::base_url::{LOCALHOST, LOOPBACK, is_loopback};
 use super::failed_attempt::{AttemptLimit, FailedAttempt, Failure};
-use super::location;
 use super::request::Request;
 use super::response::HttpResponse;
 use crate::Error;
-use crate::secret::Secret;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Shorter than the idle timeout of most servers, so the client closes an idle connection first.
@@ -29,7 +29,6 @@ const LONGEST_URL: usize = 65_534;
 pub(super) struct Transport {
     http: reqwest::Client,
     base: Url,
-    key: Secret,
     headers: HeaderMap,
     body_limit: usize,
 }
@@ -37,7 +36,6 @@ pub(super) struct Transport {
 /// The settings of a [`Transport`].
 pub(super) struct TransportSettings {
     pub(super) base: Url,
-    pub(super) key: Secret,
     pub(super) auth: (HeaderName, HeaderValue),
     pub(super) user_agent: HeaderValue,
     pub(super) body_limit: usize,
@@ -53,7 +51,6 @@ impl Transport {
     pub(super) fn new(settings: TransportSettings) -> Result<Self, Error> {
         let TransportSettings {
             base,
-            key,
             auth: (name, value),
             user_agent,
             body_limit,
@@ -65,7 +62,6 @@ impl Transport {
         Ok(Self {
             http,
             base,
-            key,
             headers,
             body_limit,
         })
@@ -76,9 +72,24 @@ impl Transport {
         &self.base
     }
 
-    /// Returns how an error names the target of a redirect.
-    pub(super) fn location(&self, response: &HttpResponse, request: &Request) -> Option<String> {
-        location::target(response, &self.base, request, &self.key)
+    /// Returns how an error names the target of a redirect; `None` if the response is not a redirect to a host.
+    ///
+    /// The service chooses the `Location`, so its host may repeat the key or an address, which must not be printed.
+    /// Only the host of the base URL is named. A relative location is resolved against the base URL.
+    pub(super) fn location(&self, response: &HttpResponse) -> Option<String> {
+        if !response.status.is_redirection() {
+            return None;
+        }
+        let location = response.headers.get(LOCATION)?.to_str().ok()?;
+        let url = self.base.join(location).ok()?;
+        let host = url.host_str()?;
+        Some(if Some(host) == self.base.host_str() {
+            host.to_owned()
+        } else if matches!(url.scheme(), "http" | "https") {
+            format!("another host over {}", url.scheme())
+        } else {
+            "another host".to_owned()
+        })
     }
 
     /// Sends a request once and reads the complete response, with any status.

@@ -38,7 +38,7 @@ impl Contacts {
     /// for batch in rows.chunks(MAX_BATCH) {
     ///     let report = contacts.create_batch(batch).await?;
     ///     for (index, entry) in report.failures() {
-    ///         println!("{}: {}", batch[index].email(), entry.outcome);
+    ///         println!("{}: {}", batch[index].email, entry.outcome);
     ///     }
     /// #   assert_eq!(report.failures().count(), 1);
     /// }
@@ -54,7 +54,7 @@ impl Contacts {
 
 endpoint_builder! {
     /// A batch of contacts to create, sent by `.await`: see [`Contacts::create_batch`].
-    pub struct CreateBatch(Batch) -> BatchReport, repeatable;
+    pub struct CreateBatch(Batch) -> BatchReport, idempotent;
 }
 
 #[derive(Clone)]

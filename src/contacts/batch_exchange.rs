@@ -30,7 +30,7 @@ pub(super) struct SentEntry<'a> {
 impl<'a> From<&'a NewContact> for SentEntry<'a> {
     fn from(contact: &'a NewContact) -> Self {
         Self {
-            email: contact.email(),
+            email: &contact.email,
             fails_on_conflict: contact.fails_on_conflict(),
         }
     }

@@ -49,7 +49,7 @@ impl Contacts {
 
 endpoint_builder! {
     /// A create call, sent by `.await`: see [`Contacts::create`].
-    pub struct CreateContact(Create) -> Created, repeatable;
+    pub struct CreateContact(Create) -> Created, idempotent;
 }
 
 #[derive(Clone)]

@@ -6,11 +6,9 @@ use futures_core::Stream;
 use futures_core::stream::FusedStream;
 
 use super::Contact;
-use super::page_stream::MAX_FAILURES;
+use super::page_stream::{MAX_FAILURES, SpawnedCall};
 use super::stream::ContactStream;
-use crate::client::{
-    CallOptions, ResponseFuture, RunningCall, TakesOptions, opaque_debug, wait_for_items,
-};
+use crate::client::{CallOptions, ResponseFuture, TakesOptions, opaque_debug, wait_for_items};
 use crate::{Client, Error, ErrorKind};
 
 /// The number of contacts retrieved ahead, unless [`FullContactStream::concurrency`] sets it.
@@ -229,12 +227,12 @@ fn fate_of(error: &Error) -> Fate {
 struct Retrieval {
     address: String,
     /// `None` if the call has ended.
-    call: Option<RunningCall<Contact>>,
+    call: Option<SpawnedCall<Contact>>,
 }
 
 impl Retrieval {
     fn start(address: String, retrieve: &RetrieveEach) -> Self {
-        let call = Some(RunningCall::spawn(retrieve.call(&address)));
+        let call = Some(SpawnedCall::new(retrieve.call(&address)));
         Self { address, call }
     }
 
@@ -245,10 +243,9 @@ impl Retrieval {
         context: &mut Context<'_>,
     ) -> Poll<Result<Contact, Error>> {
         loop {
-            let call = self.call.get_or_insert_with(|| {
-                // It makes progress while it is polled, in whatever runtime that is.
-                RunningCall::Polled(retrieve.call(&self.address))
-            });
+            let call = self
+                .call
+                .get_or_insert_with(|| SpawnedCall::new(retrieve.call(&self.address)));
             let ended = ready!(call.poll(context));
             self.call = None;
             if let Some(retrieved) = ended {
@@ -274,6 +271,6 @@ impl RetrieveEach {
 
     fn call(&self, address: &str) -> ResponseFuture<Contact> {
         let retrieve = self.client.contacts().retrieve(address);
-        ResponseFuture::new(retrieve.options(self.options.clone()))
+        retrieve.options(self.options.clone()).into_future()
     }
 }

@@ -1,7 +1,7 @@
 use http::Method;
 
 use super::paging::LIST;
-use super::{Contacts, IntoOption, Page};
+use super::{Contacts, Page};
 use crate::Error;
 use crate::client::{
     Endpoint, EndpointCall, Operation, Request, ResponseFuture, RetrySafety, Success,
@@ -52,15 +52,14 @@ impl Contacts {
 impl ListContacts {
     /// Sets how many contacts a page holds at most. Default: the service's, which is 50.
     ///
-    /// The number is sent as given. The service clamps it to the range 1 to 200. `None` leaves the setting
-    /// as it is.
-    pub fn limit(mut self, contacts: impl Into<Option<u32>>) -> Self {
-        set(&mut self.call.endpoint.limit, contacts.into());
+    /// The number is sent as given. The service clamps it to the range 1 to 200.
+    pub fn limit(mut self, contacts: u32) -> Self {
+        self.call.endpoint.limit = Some(contacts);
         self
     }
 
     /// Starts the list after this cursor: [`Page::cursor`], the `cursor()` of a stream, or the id of a
-    /// contact. Default: the list starts with the newest contact. `None` leaves the setting as it is.
+    /// contact. Default: the list starts with the newest contact.
     ///
     /// # Example: the second page
     ///
@@ -76,13 +75,13 @@ impl ListContacts {
     /// }
     /// # Ok(()) }
     /// ```
-    pub fn after<Kind>(mut self, cursor: impl IntoOption<String, Kind>) -> Self {
-        set(&mut self.call.endpoint.after, cursor.into_option());
+    pub fn after(mut self, cursor: impl Into<String>) -> Self {
+        self.call.endpoint.after = Some(cursor.into());
         self
     }
 
     /// Lists only contacts whose address, first name or last name contains this text. Case is
-    /// ignored. `None` leaves the setting as it is.
+    /// ignored.
     ///
     /// # Example: search
     ///
@@ -96,22 +95,20 @@ impl ListContacts {
     /// assert_eq!(page.data[0].email, "ada@example.com");
     /// # Ok(()) }
     /// ```
-    pub fn query<Kind>(mut self, text: impl IntoOption<String, Kind>) -> Self {
-        set(&mut self.call.endpoint.query, text.into_option());
+    pub fn query(mut self, text: impl Into<String>) -> Self {
+        self.call.endpoint.query = Some(text.into());
         self
     }
 
     /// Lists only contacts in this segment, either a list or a rule. Cannot be combined with
-    /// [`rule`](Self::rule). `None` leaves the setting as it is: without a segment and a rule, the list has
-    /// every contact.
-    pub fn segment<Kind>(mut self, id: impl IntoOption<String, Kind>) -> Self {
-        set(&mut self.call.endpoint.segment, id.into_option());
+    /// [`rule`](Self::rule). Default: without a segment and a rule, the list has every contact.
+    pub fn segment(mut self, id: impl Into<String>) -> Self {
+        self.call.endpoint.segment = Some(id.into());
         self
     }
 
     /// Lists only contacts that match these conditions. Cannot be combined with
-    /// [`segment`](Self::segment). `None` leaves the setting as it is: without a segment and a rule, the list
-    /// has every contact.
+    /// [`segment`](Self::segment). Default: without a segment and a rule, the list has every contact.
     ///
     /// # Example: filters that a caller may leave out
     ///
@@ -127,15 +124,22 @@ impl ListContacts {
     ///     text: Option<&str>,
     ///     rule: Option<Rule>,
     /// ) -> Result<Page, audience::Error> {
-    ///     contacts.list().query(text).rule(rule).await
+    ///     let mut list = contacts.list();
+    ///     if let Some(text) = text {
+    ///         list = list.query(text);
+    ///     }
+    ///     if let Some(rule) = rule {
+    ///         list = list.rule(rule);
+    ///     }
+    ///     list.await
     /// }
     ///
     /// let everyone = search(&contacts, None, None).await?;
     /// # assert!(everyone.data.is_empty());
     /// # Ok(()) }
     /// ```
-    pub fn rule(mut self, rule: impl Into<Option<Rule>>) -> Self {
-        set(&mut self.call.endpoint.rule, rule.into());
+    pub fn rule(mut self, rule: Rule) -> Self {
+        self.call.endpoint.rule = Some(rule);
         self
     }
 
@@ -154,7 +158,6 @@ impl ListContacts {
             client,
             endpoint,
             options,
-            ..
         } = &self.call;
         let mut request = endpoint.request_after(cursor);
         if cursor != endpoint.after.as_deref() {
@@ -213,13 +216,6 @@ pub(super) struct List {
     query: Option<String>,
     segment: Option<String>,
     rule: Option<Rule>,
-}
-
-/// Sets a setting if there is a value, and leaves it as it is otherwise.
-fn set<T>(setting: &mut Option<T>, value: Option<T>) {
-    if value.is_some() {
-        *setting = value;
-    }
 }
 
 impl Endpoint for List {

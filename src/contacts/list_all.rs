@@ -1,15 +1,12 @@
 //! Reading a list past its first page.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
 use super::full::{FullContactStream, RetrieveEach};
 use super::list::LARGEST_PAGE;
 use super::page_items::RawPage;
 use super::paging::{LIST, PageCursor, PageStep};
 use super::{ContactStream, ListContacts, Page, PageStream};
 use crate::Error;
-use crate::client::{ResponseFuture, Started, Success, opaque_debug, wait_for_call};
+use crate::client::{ResponseFuture, Success, opaque_debug, wait_for_call};
 
 impl ListContacts {
     /// Returns a stream of all contacts after the cursor. It fetches one page at a time, when it is
@@ -110,10 +107,7 @@ impl ListContacts {
     /// ```
     pub fn count(mut self) -> CountContacts {
         self.call.endpoint.limit_or_insert(LARGEST_PAGE);
-        CountContacts {
-            list: self,
-            counting: Started::default(),
-        }
+        CountContacts { list: self }
     }
 }
 
@@ -122,18 +116,17 @@ impl ListContacts {
 #[must_use = "a call is sent only when it is awaited"]
 pub struct CountContacts {
     list: ListContacts,
-    counting: Started<ResponseFuture<u64>>,
 }
 
 opaque_debug!(CountContacts);
 wait_for_call!(CountContacts => Result<u64, Error>);
 
-impl Future for CountContacts {
+impl IntoFuture for CountContacts {
     type Output = Result<u64, Error>;
+    type IntoFuture = ResponseFuture<u64>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { list, counting } = self.get_mut();
-        counting.poll(context, || ResponseFuture::new(count_all(list.clone())))
+    fn into_future(self) -> Self::IntoFuture {
+        ResponseFuture::new(count_all(self.list))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Contacts: create, retrieve and list them, and record their consent.
 //!
-//! [`Client::contacts`](crate::Client::contacts) returns the handle. Its methods return builders. A builder is
-//! a future: `.await` sends the call, and `.response().await` returns the status, the headers and the
+//! [`Client::contacts`](crate::Client::contacts) returns the handle. Its methods return builders. `.await`
+//! sends the call, and `.response().await` returns the status, the headers and the
 //! number of attempts with the value. The service shows a contact in three forms, so there are three types:
 //! [`Contact`] from retrieve and the consent calls, [`ContactRecord`] from create, and
 //! [`ContactSummary`] from lists.
@@ -50,22 +50,17 @@ mod retrieve;
 mod list;
 mod list_all;
 
-mod subscribe;
-mod unsubscribe;
+mod consent;
 
-mod answer;
-mod answers;
+mod set_topics;
 
 mod merge;
 
 mod address;
-mod answers_error;
-mod answers_plan;
 mod batch_exchange;
 mod batch_outcome;
 mod batch_report;
 mod full;
-mod into_option;
 #[cfg(feature = "import")]
 mod kept_batch;
 mod model;
@@ -76,23 +71,19 @@ mod page_items;
 mod page_stream;
 mod paging;
 mod reason;
-mod recorded_answers;
 mod short_forms;
 mod stream;
 
 pub use crate::properties::{Properties, PropertyValue};
 pub use address::normalized_address;
-pub use answer::RecordAnswer;
-pub use answers::RecordAnswers;
-pub use answers_error::AnswersError;
 pub use batch::CreateBatch;
 pub use batch_exchange::MAX_BATCH;
 pub use batch_outcome::BatchOutcome;
 pub use batch_report::{BatchEntry, BatchReport};
+pub use consent::{SetTopic, Subscribe, Unsubscribe};
 pub use create::{CreateContact, Created};
 pub use full::FullContactStream;
 pub use handle::Contacts;
-pub use into_option::IntoOption;
 pub use list::ListContacts;
 pub use list_all::CountContacts;
 pub use merge::MergeProperties;
@@ -101,9 +92,7 @@ pub use new_contact::{NewContact, OnConflict};
 pub use page::Page;
 pub use page_stream::PageStream;
 pub use reason::{OptOutReason, UnsubscribeReason};
-pub use recorded_answers::RecordedAnswers;
 pub use retrieve::RetrieveContact;
+pub use set_topics::{RecordedTopics, SetTopics, TopicsError};
 pub use short_forms::{ContactRecord, ContactSummary};
 pub use stream::ContactStream;
-pub use subscribe::Subscribe;
-pub use unsubscribe::Unsubscribe;

@@ -1,6 +1,5 @@
 use serde::{Deserialize, Serialize};
 
-use super::IntoOption;
 use crate::Error;
 use crate::properties::{Properties, PropertyValue};
 
@@ -9,7 +8,7 @@ use crate::properties::{Properties, PropertyValue};
 /// Only members that were set are sent. The address is sent as given; the service trims it and converts
 /// it to lower case, as [`normalized_address`](super::normalized_address) does.
 ///
-/// The setters take a value or an `Option` of it: see [`IntoOption`]. An address alone converts to a
+/// The setters take a value. If you have an `Option`, assign to the field. An address alone converts to a
 /// contact with nothing else set, so [`create`](super::Contacts::create) and
 /// [`create_batch`](super::Contacts::create_batch) take addresses too.
 ///
@@ -24,18 +23,42 @@ use crate::properties::{Properties, PropertyValue};
 ///     .property("seats", 3)
 ///     .on_conflict(OnConflict::Skip);
 /// ```
+///
+/// # Example: the fields of a form, set or not
+///
+/// ```
+/// use audience::contacts::NewContact;
+///
+/// # struct Form { first_name: Option<String>, seats: Option<u32> }
+/// # let form = Form { first_name: Some("Ada".to_owned()), seats: None };
+/// let mut ada = NewContact::new("ada@example.com").property("plan", "pro");
+/// ada.first_name = form.first_name;
+/// if let Some(seats) = form.seats {
+///     ada = ada.property("seats", seats);
+/// }
+///
+/// let json = serde_json::to_string(&ada)?;
+/// assert_eq!(json, r#"{"email":"ada@example.com","first_name":"Ada","properties":{"plan":"pro"}}"#);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[must_use = "a contact is created by `contacts.create`"]
+#[non_exhaustive]
 pub struct NewContact {
-    email: String,
+    /// The address.
+    pub email: String,
+    /// The given name. `None`: it is not sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    first_name: Option<String>,
+    pub first_name: Option<String>,
+    /// The family name. `None`: it is not sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    last_name: Option<String>,
+    pub last_name: Option<String>,
+    /// The merge fields. `None`: they are not sent. An empty map is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    properties: Option<Properties>,
+    pub properties: Option<Properties>,
+    /// What happens if the address already exists. `None`: the service's default, [`OnConflict::Upsert`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    on_conflict: Option<OnConflict>,
+    pub on_conflict: Option<OnConflict>,
 }
 
 impl NewContact {
@@ -62,7 +85,7 @@ impl NewContact {
         }
     }
 
-    /// Sets the given name, which templates show as `{{first_name}}`. `None` leaves it as it is.
+    /// Sets the given name, which templates show as `{{first_name}}`.
     ///
     /// # Example: both names
     ///
@@ -71,18 +94,18 @@ impl NewContact {
     ///
     /// let ada = NewContact::new("ada@example.com").first_name("Ada").last_name("Lovelace");
     /// ```
-    pub fn first_name<Kind>(mut self, name: impl IntoOption<String, Kind>) -> Self {
-        self.first_name = name.into_option().or(self.first_name);
+    pub fn first_name(mut self, name: impl Into<String>) -> Self {
+        self.first_name = Some(name.into());
         self
     }
 
-    /// Sets the family name. `None` leaves it as it is.
-    pub fn last_name<Kind>(mut self, name: impl IntoOption<String, Kind>) -> Self {
-        self.last_name = name.into_option().or(self.last_name);
+    /// Sets the family name.
+    pub fn last_name(mut self, name: impl Into<String>) -> Self {
+        self.last_name = Some(name.into());
         self
     }
 
-    /// Sets one merge field and keeps those set before. `None` leaves it as it is.
+    /// Sets one merge field and keeps those set before.
     ///
     /// On an upsert the service replaces all stored properties and removes those not sent (section
     /// 4.1). Use [`merge_properties`](super::Contacts::merge_properties) to keep them.
@@ -94,21 +117,14 @@ impl NewContact {
     ///
     /// let ada = NewContact::new("ada@example.com").property("plan", "pro").property("seats", 3);
     /// ```
-    pub fn property<Kind>(
-        mut self,
-        name: impl Into<String>,
-        value: impl IntoOption<PropertyValue, Kind>,
-    ) -> Self {
-        if let Some(value) = value.into_option() {
-            self.properties.get_or_insert_default().insert(name, value);
-        }
+    pub fn property(mut self, name: impl Into<String>, value: impl Into<PropertyValue>) -> Self {
+        self.properties.get_or_insert_default().insert(name, value);
         self
     }
 
     /// Sets all merge fields and discards those set before.
     ///
-    /// An empty map is sent too; on an upsert it clears the properties of an existing contact. `None` leaves
-    /// the merge fields as they are.
+    /// An empty map is sent too; on an upsert it clears the properties of an existing contact.
     ///
     /// # Example: properties from pairs
     ///
@@ -117,13 +133,13 @@ impl NewContact {
     ///
     /// let ada = NewContact::new("ada@example.com").properties([("plan", "pro"), ("city", "London")]);
     /// ```
-    pub fn properties<Kind>(mut self, properties: impl IntoOption<Properties, Kind>) -> Self {
-        self.properties = properties.into_option().or(self.properties);
+    pub fn properties(mut self, properties: impl Into<Properties>) -> Self {
+        self.properties = Some(properties.into());
         self
     }
 
     /// Sets what happens if the address already exists. Default: [`OnConflict::Upsert`], which
-    /// the service applies if nothing is sent. `None` leaves the setting as it is.
+    /// the service applies if nothing is sent.
     ///
     /// # Example: leave an existing contact untouched
     ///
@@ -140,15 +156,9 @@ impl NewContact {
     /// assert_eq!(created.contact.first_name.as_deref(), Some("Ada"));
     /// # Ok(()) }
     /// ```
-    pub fn on_conflict(mut self, choice: impl Into<Option<OnConflict>>) -> Self {
-        self.on_conflict = choice.into().or(self.on_conflict);
+    pub fn on_conflict(mut self, choice: OnConflict) -> Self {
+        self.on_conflict = Some(choice);
         self
-    }
-
-    /// Returns the address, as given.
-    #[must_use]
-    pub fn email(&self) -> &str {
-        &self.email
     }
 
     /// Returns what is set beside the address.

@@ -1,12 +1,14 @@
+use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 use futures_core::stream::FusedStream;
+use tokio::task::{JoinError, JoinSet};
 
 use super::page::Page;
 use super::paging::{LIST, PageCursor, PageStep};
-use crate::client::{ResponseFuture, RunningCall, opaque_debug, wait_for_items};
+use crate::client::{ResponseFuture, in_current_span, opaque_debug, wait_for_items};
 use crate::{Error, ErrorKind};
 
 /// All pages of a list, newest contacts first. Each has at least one item.
@@ -62,7 +64,8 @@ pub(super) const MAX_FAILURES: u32 = 3;
 
 enum State {
     Idle,
-    Fetching(RunningCall<Page>),
+    Fetching(ResponseFuture<Page>),
+    FetchingAhead(SpawnedCall<Page>),
     Done,
 }
 
@@ -82,9 +85,10 @@ impl PageStream {
 
     /// Fetches the next page while the caller works on this one.
     ///
-    /// When a page arrives, the request for the next one starts as a task of the tokio runtime, so it is in
-    /// progress even while the stream is not polled. On a runtime with a single thread, that is while the caller
-    /// awaits something else. The stream is at most one page ahead. Dropping it cancels the request.
+    /// When a page arrives, the request for the next one starts as a task of the tokio runtime. It makes progress
+    /// whenever the caller awaits something. A caller that computes without an await gains nothing, unless it is
+    /// outside the runtime, as one that uses `wait` is. The stream is at most one page ahead. Dropping it cancels the
+    /// request.
     ///
     /// Order, cursor, errors and end do not change. In particular, [`cursor`](Self::cursor) is that of the pages
     /// that the stream has returned, and a page that could not be fetched is fetched again only when the stream is
@@ -143,7 +147,7 @@ impl PageStream {
         self.state = match &result {
             _ if is_done => State::Done,
             Ok(_) if self.is_prefetching => {
-                State::Fetching(RunningCall::spawn((self.fetch)(self.cursor.current())))
+                State::FetchingAhead(SpawnedCall::new((self.fetch)(self.cursor.current())))
             }
             _ => State::Idle,
         };
@@ -158,10 +162,13 @@ impl Stream for PageStream {
         loop {
             match &mut self.state {
                 State::Idle => {
-                    let call = (self.fetch)(self.cursor.current());
-                    self.state = State::Fetching(RunningCall::Polled(call));
+                    self.state = State::Fetching((self.fetch)(self.cursor.current()));
                 }
-                State::Fetching(call) => match ready!(call.poll(context)) {
+                State::Fetching(call) => {
+                    let fetched = ready!(Pin::new(call).poll(context));
+                    return Poll::Ready(self.advance(fetched));
+                }
+                State::FetchingAhead(call) => match ready!(call.poll(context)) {
                     Some(fetched) => return Poll::Ready(self.advance(fetched)),
                     // The runtime that fetched ahead has shut down, so this one fetches the page.
                     None => self.state = State::Idle,
@@ -180,3 +187,25 @@ impl FusedStream for PageStream {
 
 wait_for_items!(PageStream);
 opaque_debug!(PageStream);
+
+/// A call that makes progress by itself, as a task of the current runtime. Dropping it cancels the call.
+pub(super) struct SpawnedCall<T>(JoinSet<Result<T, Error>>);
+
+impl<T: Send + 'static> SpawnedCall<T> {
+    pub(super) fn new(call: ResponseFuture<T>) -> Self {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(in_current_span(call));
+        Self(tasks)
+    }
+
+    /// Polls the call. `None` means that the runtime in which it ran has shut down.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, Error>>> {
+        self.0.poll_join_next(context).map(|joined| {
+            match joined?.map_err(JoinError::try_into_panic) {
+                Ok(result) => Some(result),
+                Err(Ok(panic)) => resume_unwind(panic),
+                Err(Err(_)) => None,
+            }
+        })
+    }
+}

@@ -457,12 +457,6 @@ impl Error {
         self
     }
 
-    /// Replaces the outcome by that of a call that sends several requests.
-    pub(crate) fn ending_in(mut self, outcome: Outcome) -> Self {
-        self.0.outcome = outcome;
-        self
-    }
-
     /// Adds the name of the operation that failed.
     pub(crate) fn at(mut self, operation: &'static str) -> Self {
         self.0.operation = Some(operation);

@@ -144,7 +144,10 @@ impl Export {
         if record.finished {
             return Ok(report);
         }
-        let list = self.list.clone().after(record.cursor).large_pages();
+        let mut list = self.list.clone().large_pages();
+        if let Some(cursor) = record.cursor {
+            list = list.after(cursor);
+        }
         let mut parts = match (self.is_full, self.concurrency) {
             (false, _) => Parts::pages(list, self.format.clone()),
             (true, None) => Parts::full(list.full(), self.format.clone()),

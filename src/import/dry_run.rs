@@ -31,14 +31,14 @@ impl DryRun {
             };
             return (outcome, false);
         }
-        let address = row.contact().map(NewContact::email).unwrap_or_default();
+        let address = row.contact().map_or("", |contact| contact.email.as_str());
         let address = AddressHash::new(&normalized_address(address));
         (RowOutcome::Valid, !self.addresses.insert(address))
     }
 }
 
 fn check_contact(contact: &NewContact) -> Option<(&'static str, &'static str)> {
-    if let Err(problem) = check_address(contact.email().trim()) {
+    if let Err(problem) = check_address(contact.email.trim()) {
         return Some(("invalid_address", problem));
     }
     let properties = contact.members().properties;

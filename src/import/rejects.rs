@@ -111,7 +111,7 @@ fn own_cells(row: &ImportRow) -> Vec<String> {
         })
         .collect();
     vec![
-        text(row.contact().map(NewContact::email)),
+        text(row.contact().map(|contact| contact.email.as_str())),
         text(members.first_name),
         text(members.last_name),
         members.properties.map(json).unwrap_or_default(),

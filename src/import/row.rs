@@ -21,7 +21,7 @@ use crate::contacts::{Contact, MAX_BATCH, NewContact, OptOutReason, UnsubscribeR
 ///     .line(7)
 ///     .opt_out(OptOut::Everything(OptOutReason::Preferences));
 ///
-/// assert_eq!(row.contact().map(NewContact::email), Some("ada@example.com"));
+/// assert_eq!(row.contact().map(|contact| &*contact.email), Some("ada@example.com"));
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImportRow {
@@ -215,9 +215,9 @@ impl<T: Into<NewContact>> From<T> for ImportRow {
 /// ```
 impl From<Contact> for ImportRow {
     fn from(contact: Contact) -> Self {
-        let mut new = NewContact::new(contact.email)
-            .first_name(contact.first_name)
-            .last_name(contact.last_name);
+        let mut new = NewContact::new(contact.email);
+        new.first_name = contact.first_name;
+        new.last_name = contact.last_name;
         if !contact.properties.is_empty() {
             new = new.properties(contact.properties);
         }
@@ -250,7 +250,7 @@ pub(super) struct NumberedRow {
 
 impl NumberedRow {
     pub(super) fn new(number: u64, row: ImportRow) -> Self {
-        let address = row.contact().map(NewContact::email).unwrap_or_default();
+        let address = row.contact().map_or("", |contact| contact.email.as_str());
         let address = crate::contacts::normalized_address(address);
         Self {
             number,

@@ -42,12 +42,16 @@ fn every_async_call_has_a_blocking_one() {
     assert_eq!(report.entries[0].outcome, BatchOutcome::Updated);
     let topic = contacts.unsubscribe(ada).topic("news").wait().unwrap();
     assert_eq!((topic.topics["news"], topic.unsubscribed), (false, false));
-    let answered = contacts.answer(ada, "news", true).repeatable().wait();
+    let answered = contacts.set_topic(ada, "news", true).idempotent().wait();
     assert!(answered.unwrap().topics["news"]);
-    let form = contacts.answers(ada, [("news", false)]).record_unchanged();
+    let form = contacts.set_topics(ada, [("news", false)]);
     let recorded = form.deadline(Duration::from_secs(60)).wait().unwrap();
     assert_eq!(recorded.changed.get("news"), Some(&false));
-    let unknown = contacts.answers(ada, [("typo", true)]).wait().unwrap_err();
+    let unknown = contacts
+        .set_topics(ada, [("typo", true)])
+        .only_changed()
+        .wait()
+        .unwrap_err();
     assert_eq!(unknown.failed(), Some(("typo", true)));
     let opt_out = contacts.unsubscribe(ada).reason(OptOutReason::Preferences);
     assert!(opt_out.wait().unwrap().unsubscribed);
@@ -83,7 +87,7 @@ fn a_blocking_call_returns_status_headers_and_attempts_with_its_value() {
     let page = contacts.list().query(ada).response().wait().unwrap();
 
     assert_eq!((created.status().as_u16(), created.attempts()), (201, 1));
-    assert!(created.contact.email == ada && created.is_new());
+    assert!(created.value().contact.email == ada && created.value().is_new());
     assert!(page.headers().contains_key("content-type"));
     assert_eq!(page.into_inner().data.len(), 1);
 }

@@ -67,11 +67,13 @@ fn a_call_in_a_task_panics_at_once_and_sends_nothing() {
 }
 
 #[test]
-fn a_form_of_answers_in_a_task_panics_too() {
+fn a_form_of_topics_in_a_task_panics_too() {
     let (server, contacts) = server();
     let [runtime, _] = runtimes();
 
-    let call = contacts.answers("ada@x.io", [("news", true)]);
+    let call = contacts
+        .set_topics("ada@x.io", [("news", true)])
+        .only_changed();
     runtime.block_on(async { assert_panics(|| call.wait()) });
 
     assert!(server.requests().is_empty());

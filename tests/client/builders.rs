@@ -1,4 +1,4 @@
-//! Builders are futures: they go wherever a future goes, and are sent once.
+//! Builders convert to futures, which go wherever a future goes, and are sent once.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use audience::contacts::NewContact;
 use audience::mock::MockServer;
-use audience::{Client, Error, ErrorKind, Method, RetryPolicy};
+use audience::{Client, Error, ErrorKind, Method};
 use futures_util::future::{join_all, try_join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt, TryStreamExt, iter};
 
-use crate::support::scripted_server::{ScriptedServer, response};
-use crate::support::{ADA, client, contact, in_time, mock_builder};
+use crate::support::{client, in_time, mock_builder};
 
 const ADDRESSES: [&str; 3] = ["ada@x.io", "bob@x.io", "cy@x.io"];
 
@@ -29,19 +28,19 @@ fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 }
 
 #[tokio::test]
-async fn a_builder_is_spawned_joined_selected_and_timed_as_it_is() {
+async fn a_call_is_spawned_joined_selected_and_timed() {
     let (_server, client) = mock().await;
     let contacts = client.contacts();
-    let retrieve = |address: &str| contacts.retrieve(address);
+    let retrieve = |address: &str| contacts.retrieve(address).into_future();
 
     let spawned = tokio::spawn(retrieve("ada@x.io")).await.unwrap().unwrap();
-    let (ada, page) = tokio::join!(retrieve("ada@x.io"), contacts.list());
+    let (ada, page) = tokio::join!(retrieve("ada@x.io"), contacts.list().into_future());
     let timed = tokio::time::timeout(Duration::from_secs(30), contacts.list().count()).await;
     let selected = tokio::select! {
         contact = retrieve("ada@x.io") => contact.unwrap(),
         () = tokio::time::sleep(Duration::from_secs(30)) => panic!("the call hangs"),
     };
-    let raw = tokio::spawn(client.request(Method::GET, ["contacts"]));
+    let raw = tokio::spawn(client.request(Method::GET, ["contacts"]).into_future());
 
     assert_eq!(spawned, ada.unwrap());
     assert_eq!(spawned, selected);
@@ -51,10 +50,10 @@ async fn a_builder_is_spawned_joined_selected_and_timed_as_it_is() {
 }
 
 #[tokio::test]
-async fn many_builders_run_side_by_side() {
+async fn many_calls_run_side_by_side() {
     let (_server, client) = mock().await;
     let contacts = client.contacts();
-    let calls = || ADDRESSES.map(|address| contacts.retrieve(address));
+    let calls = || ADDRESSES.map(|address| contacts.retrieve(address).into_future());
 
     let joined = try_join_all(calls()).await.unwrap();
     let results = join_all(calls()).await;
@@ -73,10 +72,10 @@ async fn many_builders_run_side_by_side() {
 }
 
 #[tokio::test]
-async fn a_builder_sends_nothing_before_its_first_poll_and_one_request_after_many() {
+async fn a_call_sends_nothing_before_its_first_poll_and_one_request_after_many() {
     let (server, client) = mock().await;
     server.clear_requests();
-    let mut call = client.contacts().retrieve("ada@x.io");
+    let mut call = client.contacts().retrieve("ada@x.io").into_future();
     assert!(server.requests().is_empty());
 
     let contact = in_time(poll_fn(|context| Pin::new(&mut call).poll(context))).await;
@@ -86,60 +85,19 @@ async fn a_builder_sends_nothing_before_its_first_poll_and_one_request_after_man
 }
 
 #[tokio::test]
-async fn a_clone_of_a_builder_that_was_sent_is_a_new_call() {
+async fn a_clone_of_a_builder_is_a_call_of_its_own() {
     let (server, client) = mock().await;
-    let mut call = client.contacts().unsubscribe("ada@x.io");
-    let mut count = client.contacts().list().count();
-    assert!(poll_once(&mut call).is_pending() && poll_once(&mut count).is_pending());
+    let call = client.contacts().unsubscribe("ada@x.io");
+    let count = client.contacts().list().count();
+    let (again, count_again) = (call.clone(), count.clone());
     server.clear_requests();
 
-    let (again, count_again) = (call.clone(), count.clone());
-    in_time(&mut call).await.unwrap();
+    in_time(call.into_future()).await.unwrap();
 
-    assert!(in_time(again).await.unwrap().unsubscribed);
-    assert_eq!(in_time(count_again).await.unwrap(), 3);
-    assert_eq!(in_time(count).await.unwrap(), 3);
-}
-
-#[tokio::test]
-async fn a_response_asked_for_after_the_first_poll_is_that_of_a_new_call() {
-    let (_server, client) = mock().await;
-    let mut retrieve = client.contacts().retrieve("ada@x.io");
-    let mut list = client.contacts().list();
-    assert!(poll_once(&mut retrieve).is_pending() && poll_once(&mut list).is_pending());
-
-    let response = in_time(retrieve.response()).await.unwrap();
-
-    assert_eq!(
-        (response.email.as_str(), response.attempts()),
-        ("ada@x.io", 1)
-    );
-    assert_eq!(in_time(list.count()).await.unwrap(), 3);
-}
-
-#[tokio::test]
-async fn a_setting_changed_after_the_first_poll_does_not_change_the_call() {
-    let server = ScriptedServer::start([
-        response(503, ""),
-        response(200, contact().to_string()),
-        response(200, "{}"),
-    ])
-    .await;
-    let client = client(server.url());
-    let mut call = client.contacts().retrieve(ADA);
-    assert!(poll_once(&mut call).is_pending());
-
-    let call = call.retry(RetryPolicy::none()).timeout(Duration::ZERO);
-    in_time(call).await.unwrap();
-
-    let mut raw = client.request(Method::GET, ["topics"]);
-    assert!(poll_once(&mut raw).is_pending());
-    let raw = raw.query("a", "b").header("x-a", "b").json(&1).unwrap();
-    in_time(raw).await.unwrap();
-
-    let last = server.received().pop().unwrap();
-    assert_eq!(last.target, "/topics");
-    assert_eq!(last.header("x-a"), None);
+    assert!(in_time(again.into_future()).await.unwrap().unsubscribed);
+    assert_eq!(in_time(count_again.into_future()).await.unwrap(), 3);
+    assert_eq!(in_time(count.into_future()).await.unwrap(), 3);
+    assert_eq!(server.requests().len(), 6);
 }
 
 #[tokio::test]
@@ -157,8 +115,11 @@ async fn an_argument_that_cannot_be_sent_fails_at_the_first_poll() {
 
 #[tokio::test]
 #[should_panic(expected = "resumed after completion")]
-async fn a_builder_polled_after_its_result_panics_as_an_async_function_does() {
-    let mut call = client("http://localhost:1").contacts().retrieve("");
+async fn a_call_polled_after_its_result_panics_as_an_async_function_does() {
+    let mut call = client("http://localhost:1")
+        .contacts()
+        .retrieve("")
+        .into_future();
     assert!(poll_once(&mut call).is_ready());
 
     let _ = poll_once(&mut call);

@@ -138,8 +138,8 @@ async fn a_decode_error_names_the_operation_and_the_place() {
                 format!(r#"{{"{secret}"#),
                 "the response is not valid JSON, at line 1, column ",
             ),
-            (format!(r#""{secret}""#), "invalid response at $: expected "),
-            ("null".to_owned(), "invalid response at $: expected "),
+            (format!(r#""{secret}""#), "invalid response at $"),
+            ("null".to_owned(), "invalid response at $"),
             (
                 format!(r#"{{"{secret}": "{secret}"}}"#),
                 "invalid response at $",
@@ -163,37 +163,17 @@ async fn a_decode_error_names_the_operation_and_the_place() {
 async fn a_decode_error_has_the_json_path_of_a_wrong_type_and_no_value() {
     let good = crate::support::contact();
     for (member, value, message) in [
-        ("id", json!(7), "$.id: expected a string"),
-        ("email", json!(null), "$.email: expected a string"),
-        ("first_name", json!(["hunter2"]), "$.first_name: expected "),
-        ("last_name", json!({"hunter2": 1}), "$.last_name: expected "),
-        ("properties", json!("hunter2"), "$.properties: expected "),
-        (
-            "unsubscribed",
-            json!("hunter2"),
-            "$.unsubscribed: expected a boolean",
-        ),
-        (
-            "unsubscribe_reason",
-            json!(true),
-            "$.unsubscribe_reason: expected ",
-        ),
-        (
-            "created_at",
-            json!("hunter2"),
-            "$.created_at: expected an integer",
-        ),
-        (
-            "created_at",
-            json!(1.5),
-            "$.created_at: expected an integer",
-        ),
-        ("topics", json!(["hunter2"]), "$.topics: expected an object"),
-        (
-            "topics",
-            json!({"hunter2@x.io": "hunter2"}),
-            "$.topics.*: expected a boolean",
-        ),
+        ("id", json!(7), "$.id"),
+        ("email", json!(null), "$.email"),
+        ("first_name", json!(["hunter2"]), "$.first_name"),
+        ("last_name", json!({"hunter2": 1}), "$.last_name"),
+        ("properties", json!("hunter2"), "$.properties"),
+        ("unsubscribed", json!("hunter2"), "$.unsubscribed"),
+        ("unsubscribe_reason", json!(true), "$.unsubscribe_reason"),
+        ("created_at", json!("hunter2"), "$.created_at"),
+        ("created_at", json!(1.5), "$.created_at"),
+        ("topics", json!(["hunter2"]), "$.topics"),
+        ("topics", json!({"hunter2@x.io": "hunter2"}), "$.topics.*"),
     ] {
         let server = respond_with(ok(with(good.clone(), member, value))).await;
 
@@ -209,7 +189,8 @@ async fn a_decode_error_has_the_json_path_of_a_wrong_type_and_no_value() {
 
         assert_eq!(
             error.to_string(),
-            format!("retrieve: invalid response at $: missing field `{member}`")
+            "retrieve: invalid response at $",
+            "without {member}"
         );
     }
 }
@@ -228,7 +209,7 @@ async fn a_decode_error_has_the_index_of_an_invalid_contact_in_a_page() {
     let (_, error) = page.malformed().next().unwrap();
     assert_eq!(
         error.to_string(),
-        "list: invalid response at $.data[1].created_at: expected an integer"
+        "list: invalid response at $.data[1].created_at"
     );
 }
 

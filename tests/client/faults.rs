@@ -235,7 +235,7 @@ async fn a_service_that_keeps_failing_gets_four_attempts() {
 async fn race_opt_in_with_opt_out(
     topic: Option<&str>,
     fault: Fault,
-    repeatable: bool,
+    idempotent: bool,
 ) -> MockServer {
     let server = MockServer::start().await;
     server.topic("news", true);
@@ -247,16 +247,16 @@ async fn race_opt_in_with_opt_out(
     if let Some(topic) = topic {
         (opt_in, opt_out) = (opt_in.topic(topic), opt_out.topic(topic));
     }
-    if repeatable {
-        opt_in = opt_in.repeatable();
+    if idempotent {
+        opt_in = opt_in.idempotent();
     }
 
-    let opting_in = tokio::spawn(opt_in);
+    let opting_in = tokio::spawn(opt_in.into_future());
     while server.requests().len() < 2 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     opt_out.await.unwrap();
-    assert_eq!(opting_in.await.unwrap().is_ok(), repeatable);
+    assert_eq!(opting_in.await.unwrap().is_ok(), idempotent);
     server
 }
 
@@ -289,7 +289,7 @@ async fn a_failed_opt_in_is_not_retried_and_never_undoes_a_later_opt_out() {
 
 /// The counterpart of the test above: this is why an opt-in is not retried by default.
 #[tokio::test]
-async fn a_repeatable_opt_in_can_undo_a_later_opt_out() {
+async fn an_idempotent_opt_in_can_undo_a_later_opt_out() {
     let server = race_opt_in_with_opt_out(None, Fault::status(503).retry_after(1), true).await;
 
     assert!(!server.contact(ADA).unwrap().unsubscribed);

@@ -48,7 +48,7 @@ async fn every_call_returns_status_headers_and_attempts_with_its_value() {
     assert_eq!(contact.email, ADA);
     let contact = assert_full_response!(Unsubscribe, |contacts| contacts.unsubscribe(ADA));
     assert_eq!(contact.email, ADA);
-    let answer = assert_full_response!(AnswerNo, |contacts| contacts.answer(ADA, "news", false));
+    let answer = assert_full_response!(AnswerNo, |contacts| contacts.set_topic(ADA, "news", false));
     assert_eq!(answer.email, ADA);
     let raw = assert_full_response!(Merge, |contacts| contacts
         .merge_properties(ADA, [("seats", 3)]));
@@ -56,7 +56,7 @@ async fn every_call_returns_status_headers_and_attempts_with_its_value() {
 }
 
 #[tokio::test]
-async fn a_response_dereferences_to_its_value() {
+async fn a_response_lends_its_value() {
     let server = respond_with(ok(Operation::Retrieve.good_response())).await;
 
     let response = contacts(server.uri())
@@ -66,7 +66,10 @@ async fn a_response_dereferences_to_its_value() {
         .unwrap();
 
     assert_eq!(
-        (response.email.as_str(), response.unsubscribed),
+        (
+            response.value().email.as_str(),
+            response.value().unsubscribed
+        ),
         (ADA, true)
     );
 }

@@ -14,7 +14,6 @@
 mod support;
 
 mod addresses;
-mod answers;
 mod batch;
 mod blocking;
 mod blocking_in_async;
@@ -36,7 +35,6 @@ mod list_splits;
 mod listing;
 mod long_urls;
 mod malformed;
-mod optional_settings;
 mod paged_service;
 mod predicates;
 mod prefetch;
@@ -46,6 +44,8 @@ mod retry;
 mod rules;
 mod secrecy;
 mod sending;
+mod settings;
 mod timestamps;
+mod topics;
 mod tracing;
 mod transport;

@@ -50,23 +50,6 @@ async fn the_next_request_arrives_while_the_caller_sleeps_and_does_not_poll() {
     assert_eq!(pages.cursor(), Some(&*server.contacts()[1].id));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_next_request_arrives_while_a_task_computes_and_does_not_yield() {
-    let (server, contacts) = five_contacts();
-
-    let task = tokio::spawn(async move {
-        let mut pages = contacts.list().limit(2).pages().prefetch();
-        pages.try_next().await.unwrap();
-        let start = Instant::now();
-        while server.requests().len() < 2 && start.elapsed() < Duration::from_secs(20) {
-            thread::sleep(Duration::from_millis(1));
-        }
-        server.requests().len()
-    });
-
-    assert_eq!(task.await.unwrap(), 2);
-}
-
 #[test]
 fn a_blocking_list_fetches_ahead_too() {
     let (server, contacts) = five_contacts();

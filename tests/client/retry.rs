@@ -93,7 +93,7 @@ async fn the_timeout_includes_the_body() {
 }
 
 #[tokio::test]
-async fn repeatable_allows_retries_of_that_call() {
+async fn idempotent_allows_retries_of_that_call() {
     let report = json!({"data": [{"email": ADA, "status": "created"}]});
     let server = ScriptedServer::start([
         response(503, ""),
@@ -107,9 +107,9 @@ async fn repeatable_allows_retries_of_that_call() {
     let contacts = client(server.url()).contacts();
     let strict = NewContact::new(ADA).on_conflict(OnConflict::Error);
 
-    contacts.subscribe(ADA).repeatable().await.unwrap();
-    let created = contacts.create(strict.clone()).repeatable().await.unwrap();
-    let report = contacts.create_batch([strict]).repeatable().await.unwrap();
+    contacts.subscribe(ADA).idempotent().await.unwrap();
+    let created = contacts.create(strict.clone()).idempotent().await.unwrap();
+    let report = contacts.create_batch([strict]).idempotent().await.unwrap();
 
     assert_eq!(
         (

@@ -91,7 +91,10 @@ async fn the_attempts_and_the_retries_of_a_call_are_below_its_span() {
     let handler = tracing::info_span!(target: "audience_test", "handler");
 
     let call = client(server.url()).contacts().retrieve(ADA);
-    call.instrument(handler.clone()).await.unwrap();
+    call.into_future()
+        .instrument(handler.clone())
+        .await
+        .unwrap();
 
     let calls = log.spans_named(CALL);
     assert_eq!(

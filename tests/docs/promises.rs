@@ -27,11 +27,16 @@ const fn model<
 }
 /// Compiles only if `T` is an error that can be sent and shared between threads.
 const fn error<T: StdError + Display + Send + Sync + 'static>() {}
-/// Compiles only if `T` is a stream that can be sent and shared between threads.
-const fn stream<T: Stream + FusedStream + Send + Sync + Unpin + 'static>() {}
+/// Compiles only if `T` is a stream that can be sent between threads.
+const fn stream<T: Stream + FusedStream + Send + Unpin + 'static>() {}
 
-/// Compiles only if `B` is the builder of a call: a future that can be spawned, selected on and cloned.
-const fn call<B: Future<Output: Send + 'static> + Clone + Send + Sync + Unpin + Debug + 'static>() {
+/// Compiles only if `B` is the builder of a call: it can be cloned and shared, and its future can be spawned and
+/// selected on.
+const fn call<B>()
+where
+    B: IntoFuture<Output: Send + 'static, IntoFuture: Send + Unpin + 'static>,
+    B: Clone + Send + Sync + Unpin + Debug + 'static,
+{
 }
 
 /// Compiles only if `T` can be sent to another thread and has a `Debug` form.
@@ -58,7 +63,7 @@ const _: () = {
     shared::<NumberOperand>();
     shared::<raw::RawRequest>();
     shared::<raw::RawResponse>();
-    shared::<client::ResponseFuture<Contact>>();
+    sent::<client::ResponseFuture<Contact>>();
     shared::<client::Response<Contact>>();
     shared::<Csv>();
     shared::<JsonLines>();
@@ -103,7 +108,7 @@ const _: () = {
     model::<UnsubscribeReason>();
     model::<Properties>();
     model::<PropertyValue>();
-    model::<RecordedAnswers>();
+    model::<RecordedTopics>();
     model::<Page>();
     model::<BatchEntry>();
     model::<BatchOutcome>();
@@ -119,7 +124,7 @@ const _: () = {
 
 const _: () = {
     error::<Error>();
-    error::<AnswersError>();
+    error::<TopicsError>();
     error::<ExportError>();
     error::<TimestampError>();
     error::<VerifyError>();
@@ -133,14 +138,14 @@ const _: () = {
     call::<CountContacts>();
     call::<Subscribe>();
     call::<Unsubscribe>();
-    call::<RecordAnswer>();
-    call::<RecordAnswers>();
+    call::<SetTopic>();
+    call::<SetTopics>();
     call::<MergeProperties>();
 };
 
 const_assert_eq!(size_of::<Error>(), size_of::<usize>());
 const_assert_eq!(size_of::<Option<Error>>(), size_of::<usize>());
-const_assert_eq!(size_of::<AnswersError>(), size_of::<usize>());
+const_assert_eq!(size_of::<TopicsError>(), size_of::<usize>());
 const_assert_eq!(size_of::<ExportError>(), size_of::<usize>());
 const_assert_eq!(size_of::<Client>(), size_of::<usize>());
 const_assert_eq!(size_of::<Contacts>(), size_of::<usize>());
@@ -193,7 +198,7 @@ async fn a_call_can_be_spawned_and_outlives_its_client_and_address() {
         client.contacts().retrieve(&address)
     };
 
-    let error = tokio::spawn(call).await.unwrap().unwrap_err();
+    let error = tokio::spawn(call.into_future()).await.unwrap().unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Connect);
 }

@@ -170,8 +170,8 @@ impl Operation {
             UnsubscribeTopic => Call::new(contacts.unsubscribe(address).topic("news")),
             Subscribe => Call::new(contacts.subscribe(address)),
             SubscribeTopic => Call::new(contacts.subscribe(address).topic("news")),
-            AnswerNo => Call::new(contacts.answer(address, "news", false)),
-            AnswerYes => Call::new(contacts.answer(address, "news", true)),
+            AnswerNo => Call::new(contacts.set_topic(address, "news", false)),
+            AnswerYes => Call::new(contacts.set_topic(address, "news", true)),
             Merge => Call::new(contacts.merge_properties(address, [("seats", 3)])),
             Request => {
                 let mail = json!({"from": "shop@example.com", "to": address, "subject": "Hello"});

@@ -57,7 +57,7 @@ const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 ///     println!("{name} is {column}"); // "E-Mail is email", …
 /// }
 /// let row = input.rows()?.next().expect("the file has a row");
-/// assert_eq!(row.contact().map(|contact| contact.email()), Some("ada@example.com"));
+/// assert_eq!(row.contact().map(|contact| &*contact.email), Some("ada@example.com"));
 /// assert_eq!(row.line_number(), Some(2));
 /// # Ok::<(), audience::Error>(())
 /// ```

@@ -214,7 +214,8 @@ fn to_row(
     if email.is_empty() {
         return Err("the row has no address".to_owned());
     }
-    let mut contact = NewContact::new(email).on_conflict(on_conflict);
+    let mut contact = NewContact::new(email);
+    contact.on_conflict = on_conflict;
     let mut consent = Consent::default();
     let mut key = None;
     for ((name, column), cell) in mapping.columns().zip(cells) {

@@ -46,7 +46,7 @@ fn blocking_outcomes_are_in_input_order() {
 
     let mut outcomes = contacts.import(numbered(2_500)).outcomes().wait();
     for (n, (row, outcome)) in outcomes.by_ref().enumerate() {
-        assert_eq!(row.contact().unwrap().email(), format!("{n}@x.io"));
+        assert_eq!(row.contact().unwrap().email, format!("{n}@x.io"));
         assert_eq!(outcome, RowOutcome::Created);
     }
 
@@ -72,7 +72,7 @@ fn a_blocking_import_that_stops_returns_its_report() {
 #[test]
 fn a_panic_of_the_iterator_reaches_the_caller_and_the_client_still_works() {
     let (server, contacts) = server();
-    let rows = || numbered(1_000).inspect(|row| assert_ne!(row.email(), "700@x.io"));
+    let rows = || numbered(1_000).inspect(|row| assert_ne!(row.email, "700@x.io"));
 
     let stopped = catch_unwind(AssertUnwindSafe(|| contacts.import(rows()).wait()));
     let mut outcomes = contacts.import(rows()).outcomes().wait();

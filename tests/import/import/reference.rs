@@ -64,7 +64,7 @@ fn apply_row(audience: &mut Audience, row: &ImportRow) -> Option<String> {
     let Some(contact) = row.contact() else {
         return Some("invalid_row".to_owned());
     };
-    let address = contact.email().trim().to_lowercase();
+    let address = contact.email.trim().to_lowercase();
     if !address.contains('@') {
         return Some("validation_error".to_owned());
     }

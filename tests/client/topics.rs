@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::time::Duration;
 
-use audience::contacts::{AnswersError, Contact, Contacts, NewContact, RecordedAnswers};
+use audience::contacts::{Contact, Contacts, NewContact, RecordedTopics, TopicsError};
 use audience::mock::{ConsentForm, Dialect, Fault, MockServer};
-use audience::{Error, ErrorKind, Outcome, RetryPolicy};
+use audience::{ErrorKind, Outcome, RetryPolicy};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -65,7 +65,7 @@ fn stored(server: &MockServer) -> BTreeMap<String, bool> {
 }
 
 /// Every answer of a form is in exactly one of the four places.
-fn assert_complete<const N: usize>(error: &AnswersError, form: [(&str, bool); N]) {
+fn assert_complete<const N: usize>(error: &TopicsError, form: [(&str, bool); N]) {
     let failed = error
         .failed()
         .map(|(topic, answer)| (topic.to_owned(), answer));
@@ -89,7 +89,11 @@ async fn a_form_is_recorded_opt_outs_first_in_every_dialect() {
     for dialect in std::iter::once(Dialect::default()).chain(Dialect::all()) {
         let (server, contacts) = start(dialect).await;
 
-        let recorded = contacts.answers(" Ada@example.com", FORM).await.unwrap();
+        let recorded = contacts
+            .set_topics(" Ada@example.com", FORM)
+            .only_changed()
+            .await
+            .unwrap();
 
         let mut expected = vec!["retrieve".to_owned()];
         expected.extend(IN_ORDER.map(str::to_owned));
@@ -114,10 +118,10 @@ async fn a_form_is_recorded_opt_outs_first_in_every_dialect() {
 #[tokio::test]
 async fn a_form_sent_again_only_retrieves_the_contact() {
     let (server, contacts) = start(Dialect::default()).await;
-    let first = contacts.answers(ADA, FORM).await.unwrap();
+    let first = contacts.set_topics(ADA, FORM).only_changed().await.unwrap();
     server.clear_requests();
 
-    let again = contacts.answers(ADA, FORM).await.unwrap();
+    let again = contacts.set_topics(ADA, FORM).only_changed().await.unwrap();
 
     assert_eq!(sent(&server), ["retrieve"]);
     assert_eq!((again.changed.len(), &again.unchanged), (0, &map(FORM)));
@@ -129,30 +133,27 @@ async fn an_empty_form_only_retrieves_the_contact() {
     let (server, contacts) = start(Dialect::default()).await;
 
     let recorded = contacts
-        .answers(ADA, BTreeMap::<String, bool>::new())
+        .set_topics(ADA, BTreeMap::<String, bool>::new())
+        .only_changed()
         .await
         .unwrap();
 
     assert_eq!(sent(&server), ["retrieve"]);
     assert_eq!(
         recorded,
-        RecordedAnswers::new(contacts.retrieve(ADA).await.unwrap())
+        RecordedTopics::new(contacts.retrieve(ADA).await.unwrap())
     );
 }
 
 #[tokio::test]
-async fn a_no_that_equals_the_default_is_recorded_only_on_request() {
+async fn a_no_that_equals_the_default_is_recorded_unless_only_changes_are() {
     let form = [("c", false), ("a", true)];
     let (server, contacts) = start(Dialect::default()).await;
 
-    contacts.answers(ADA, form).await.unwrap();
+    contacts.set_topics(ADA, form).only_changed().await.unwrap();
     assert!(stored(&server).is_empty());
     server.clear_requests();
-    let recorded = contacts
-        .answers(ADA, form)
-        .record_unchanged()
-        .await
-        .unwrap();
+    let recorded = contacts.set_topics(ADA, form).await.unwrap();
 
     assert_eq!(sent(&server), ["retrieve", "unsubscribe c", "subscribe a"]);
     assert_eq!(stored(&server), map(form));
@@ -168,7 +169,7 @@ async fn the_global_opt_out_is_not_touched() {
     let (server, contacts) = start(Dialect::default()).await;
     contacts.unsubscribe(ADA).await.unwrap();
 
-    let recorded = contacts.answers(ADA, FORM).await.unwrap();
+    let recorded = contacts.set_topics(ADA, FORM).only_changed().await.unwrap();
 
     assert!(recorded.contact.unsubscribed);
     let ada = server.contact(ADA).unwrap();
@@ -178,9 +179,13 @@ async fn the_global_opt_out_is_not_touched() {
 #[tokio::test]
 async fn topics_that_are_not_in_the_form_stay_unchanged() {
     let (server, contacts) = start(Dialect::default()).await;
-    contacts.answer(ADA, "d", true).await.unwrap();
+    contacts.set_topic(ADA, "d", true).await.unwrap();
 
-    contacts.answers(ADA, [("a", false)]).await.unwrap();
+    contacts
+        .set_topics(ADA, [("a", false)])
+        .only_changed()
+        .await
+        .unwrap();
 
     assert_eq!(stored(&server), map([("a", false), ("d", true)]));
 }
@@ -190,22 +195,33 @@ async fn after_a_spam_report_opt_outs_are_recorded_and_opt_ins_refused() {
     let (server, contacts) = start(Dialect::default()).await;
     server.report_spam(ADA);
 
-    let error = contacts.answers(ADA, FORM).await.unwrap_err();
+    let error = contacts
+        .set_topics(ADA, FORM)
+        .only_changed()
+        .await
+        .unwrap_err();
 
-    assert!(error.is_complaint_locked());
+    assert!(error.error().is_complaint_locked());
     assert_eq!(error.recorded(), &map([("a", false), ("b", false)]));
     assert_eq!(error.failed(), Some(("d", true)));
     assert_eq!(error.not_sent(), &map([("c", true)]));
     assert_complete(&error, FORM);
     assert_eq!(stored(&server), map([("a", false), ("b", false)]));
     assert_eq!(
-        (error.outcome(), Error::outcome(&error)),
+        (error.form_outcome(), error.error().outcome()),
         (Outcome::Unknown, Outcome::Refused)
     );
 
-    let only_opt_ins = contacts.answers(ADA, [("c", true)]).await.unwrap_err();
-    assert_eq!(only_opt_ins.outcome(), Outcome::Refused);
-    let only_opt_outs = contacts.answers(ADA, [("c", false), ("a", false)]).await;
+    let only_opt_ins = contacts
+        .set_topics(ADA, [("c", true)])
+        .only_changed()
+        .await
+        .unwrap_err();
+    assert_eq!(only_opt_ins.form_outcome(), Outcome::Refused);
+    let only_opt_outs = contacts
+        .set_topics(ADA, [("c", false), ("a", false)])
+        .only_changed()
+        .await;
     assert!(only_opt_outs.is_ok(), "nothing is left to change");
 }
 
@@ -214,11 +230,15 @@ async fn a_topic_that_does_not_exist_is_named_before_anything_is_sent() {
     let (server, contacts) = start(Dialect::default()).await;
     let form = [("a", false), ("typo", false), ("c", true)];
 
-    let error = contacts.answers(ADA, form).await.unwrap_err();
+    let error = contacts
+        .set_topics(ADA, form)
+        .only_changed()
+        .await
+        .unwrap_err();
 
     assert_eq!(sent(&server), ["retrieve"]);
     assert_eq!(
-        (error.kind(), error.outcome()),
+        (error.error().kind(), error.form_outcome()),
         (ErrorKind::Input, Outcome::NotSent)
     );
     assert_eq!(error.failed(), Some(("typo", false)));
@@ -229,7 +249,7 @@ async fn a_topic_that_does_not_exist_is_named_before_anything_is_sent() {
     );
     assert_eq!(
         error.source().unwrap().to_string(),
-        "answers: the contact shows no topic of this name, so no answer was sent; check its spelling"
+        "set_topics: the contact shows no topic of this name, so no answer was sent; check its spelling"
     );
 }
 
@@ -238,19 +258,24 @@ async fn two_answers_for_a_topic_are_refused_before_anything_is_sent() {
     let (server, contacts) = start(Dialect::default()).await;
 
     let error = contacts
-        .answers(ADA, [("a", false), ("b", false), ("a", true)])
+        .set_topics(ADA, [("a", false), ("b", false), ("a", true)])
+        .only_changed()
         .await
         .unwrap_err();
 
     assert!(server.requests().is_empty());
     assert_eq!(
-        (error.kind(), error.outcome()),
+        (error.error().kind(), error.form_outcome()),
         (ErrorKind::Input, Outcome::NotSent)
     );
     assert_eq!(error.failed(), Some(("a", true)));
     assert_eq!(error.not_sent(), &map([("b", false)]));
     let twice_the_same = [("a", false), ("a", false)];
-    contacts.answers(ADA, twice_the_same).await.unwrap();
+    contacts
+        .set_topics(ADA, twice_the_same)
+        .only_changed()
+        .await
+        .unwrap();
     assert_eq!(sent(&server), ["retrieve", "unsubscribe a"]);
 }
 
@@ -258,13 +283,24 @@ async fn two_answers_for_a_topic_are_refused_before_anything_is_sent() {
 async fn an_unknown_contact_is_not_found_and_nothing_is_recorded() {
     let (server, contacts) = start(Dialect::default()).await;
 
-    let unknown = contacts.answers("bob@example.com", FORM).await.unwrap_err();
-    let invalid = contacts.answers("..", FORM).await.unwrap_err();
+    let unknown = contacts
+        .set_topics("bob@example.com", FORM)
+        .only_changed()
+        .await
+        .unwrap_err();
+    let invalid = contacts
+        .set_topics("..", FORM)
+        .only_changed()
+        .await
+        .unwrap_err();
 
-    assert!(unknown.is_not_found());
-    assert_eq!(invalid.kind(), ErrorKind::Input);
+    assert!(unknown.error().is_not_found());
+    assert_eq!(invalid.error().kind(), ErrorKind::Input);
     for error in [unknown, invalid] {
-        assert_eq!((error.failed(), error.outcome()), (None, Outcome::NotSent));
+        assert_eq!(
+            (error.failed(), error.form_outcome()),
+            (None, Outcome::NotSent)
+        );
         assert_eq!(error.not_sent(), &map(FORM));
         assert_eq!(
             error.to_string(),
@@ -285,7 +321,11 @@ async fn the_error_says_what_was_recorded_before_a_fault_and_the_same_call_recor
         let (server, contacts) = start(Dialect::default()).await;
         server.fault(fault.clone().path(format!("/contacts/*/{verb}")));
 
-        let error = contacts.answers(ADA, FORM).await.unwrap_err();
+        let error = contacts
+            .set_topics(ADA, FORM)
+            .only_changed()
+            .await
+            .unwrap_err();
 
         assert_eq!(
             error.failed().map(|(topic, _)| topic),
@@ -295,7 +335,7 @@ async fn the_error_says_what_was_recorded_before_a_fault_and_the_same_call_recor
         assert_eq!(error.recorded().len(), recorded, "{fault:?}");
         assert_eq!(error.not_sent().len(), not_sent, "{fault:?}");
         assert_eq!(
-            (error.outcome(), error.is_retryable()),
+            (error.form_outcome(), error.error().is_retryable()),
             (Outcome::Unknown, true)
         );
         assert_complete(&error, FORM);
@@ -303,7 +343,7 @@ async fn the_error_says_what_was_recorded_before_a_fault_and_the_same_call_recor
             assert_eq!(stored(&server).get(topic), Some(answer), "{fault:?}");
         }
         server.clear_faults();
-        contacts.answers(ADA, FORM).await.unwrap();
+        contacts.set_topics(ADA, FORM).only_changed().await.unwrap();
         assert_eq!(stored(&server), map(FORM), "{fault:?}");
     }
 }
@@ -318,27 +358,37 @@ async fn an_opt_out_is_retried_and_an_opt_in_only_if_the_caller_says_so() {
     };
 
     server.fault(fault("unsubscribe"));
-    contacts.answers(ADA, [("a", false)]).await.unwrap();
+    contacts
+        .set_topics(ADA, [("a", false)])
+        .only_changed()
+        .await
+        .unwrap();
     server.fault(fault("subscribe"));
-    let refused = contacts.answers(ADA, [("c", true)]).await.unwrap_err();
+    let refused = contacts
+        .set_topics(ADA, [("c", true)])
+        .only_changed()
+        .await
+        .unwrap_err();
     server.fault(fault("subscribe"));
     contacts
-        .answers(ADA, [("d", true)])
-        .repeatable()
+        .set_topics(ADA, [("d", true)])
+        .only_changed()
+        .idempotent()
         .await
         .unwrap();
     server.fault(Fault::status(503).path("/contacts/*"));
     let once = contacts
-        .answers(ADA, [("b", false)])
+        .set_topics(ADA, [("b", false)])
+        .only_changed()
         .retry(RetryPolicy::none())
         .await;
 
     assert_eq!(
-        (refused.attempts(), refused.outcome()),
+        (refused.error().attempts(), refused.form_outcome()),
         (1, Outcome::Unknown)
     );
     assert_eq!(
-        once.unwrap_err().outcome(),
+        once.unwrap_err().form_outcome(),
         Outcome::NotSent,
         "only the retrieve was sent"
     );
@@ -353,21 +403,26 @@ async fn the_deadline_covers_the_whole_form() {
     let (server, contacts) = start(Dialect::default()).await;
     server.fault(Fault::delay(Duration::from_secs(60)).path("/contacts/*/subscribe"));
 
-    let limited = contacts.answers(ADA, FORM).deadline(Duration::from_secs(1));
+    let limited = contacts
+        .set_topics(ADA, FORM)
+        .only_changed()
+        .deadline(Duration::from_secs(1));
     let error = in_time(limited).await.unwrap_err();
 
-    assert!(error.is_timeout());
+    assert!(error.error().is_timeout());
     let expired = contacts
-        .answers(ADA, FORM)
+        .set_topics(ADA, FORM)
+        .only_changed()
         .deadline(Duration::ZERO)
         .await
         .unwrap_err();
     assert_eq!(
-        (expired.kind(), expired.attempts()),
+        (expired.error().kind(), expired.error().attempts()),
         (ErrorKind::Timeout, 0)
     );
     contacts
-        .answers(ADA, [("b", false)])
+        .set_topics(ADA, [("b", false)])
+        .only_changed()
         .deadline(Duration::MAX)
         .await
         .unwrap();
@@ -379,13 +434,13 @@ async fn the_time_that_one_request_takes_is_not_there_for_the_next() {
     let server = respond_with(slow()).await;
     let form = [("news", false), ("offers", true)];
     let call = contacts(server.uri())
-        .answers(ADA, form)
+        .set_topics(ADA, form)
         .deadline(Duration::from_millis(500));
 
     // Each of the three requests alone would end before the deadline.
-    let error = call.record_unchanged().await.unwrap_err();
+    let error = call.await.unwrap_err();
 
-    assert!(error.is_timeout(), "{error:?}");
+    assert!(error.error().is_timeout(), "{error:?}");
 }
 
 #[tokio::test]
@@ -395,7 +450,8 @@ async fn the_contact_is_the_services_last_word_even_if_someone_else_changed_it()
     let server = respond_in_turn([ok(shown), ok(&changed_by_others)]).await;
 
     let recorded = contacts(server.uri())
-        .answers(ADA, [("news", false), ("offers", false)])
+        .set_topics(ADA, [("news", false), ("offers", false)])
+        .only_changed()
         .await
         .unwrap();
 
@@ -414,9 +470,13 @@ async fn a_spam_report_between_retrieve_and_send_refuses_the_opt_in() {
     let server = respond_in_turn([ok(&shown), ok(&shown), status(422).set_body_json(locked)]).await;
 
     let form = [("offers", true), ("news", false)];
-    let error = contacts(server.uri()).answers(ADA, form).await.unwrap_err();
+    let error = contacts(server.uri())
+        .set_topics(ADA, form)
+        .only_changed()
+        .await
+        .unwrap_err();
 
-    assert!(error.is_complaint_locked());
+    assert!(error.error().is_complaint_locked());
     assert_eq!(error.recorded(), &map([("news", false)]));
 }
 
@@ -425,7 +485,8 @@ async fn everything_is_sent_if_the_service_does_not_show_topics() {
     let server = respond_in_turn([ok(record()), ok(record()), ok(record())]).await;
 
     let recorded = contacts(server.uri())
-        .answers(ADA, [("x", true), ("y", false)])
+        .set_topics(ADA, [("x", true), ("y", false)])
+        .only_changed()
         .await
         .unwrap();
 
@@ -439,11 +500,15 @@ async fn a_contact_that_cannot_be_retrieved_afterwards_is_an_error_with_everythi
     let server = respond_in_turn([ok(shown), ok(record()), status(404)]).await;
 
     let error = contacts(server.uri())
-        .answers(ADA, [("news", false)])
+        .set_topics(ADA, [("news", false)])
+        .only_changed()
         .await
         .unwrap_err();
 
-    assert_eq!((error.failed(), error.outcome()), (None, Outcome::Unknown));
+    assert_eq!(
+        (error.failed(), error.form_outcome()),
+        (None, Outcome::Unknown)
+    );
     assert_eq!(error.recorded(), &map([("news", false)]));
     assert_eq!(
         error.to_string(),
@@ -460,7 +525,8 @@ async fn the_contact_has_all_topics_even_if_a_consent_response_leaves_some_out()
         let server = respond_in_turn([ok(&shown), ok(topics(short)), ok(&all)]).await;
 
         let recorded = contacts(server.uri())
-            .answers(ADA, [("news", false)])
+            .set_topics(ADA, [("news", false)])
+            .only_changed()
             .await
             .unwrap();
 
@@ -472,29 +538,6 @@ async fn the_contact_has_all_topics_even_if_a_consent_response_leaves_some_out()
 }
 
 #[tokio::test]
-async fn the_question_mark_converts_the_error_and_keeps_what_matters() {
-    async fn save(contacts: &Contacts) -> Result<(), Error> {
-        contacts.answers(ADA, FORM).await?;
-        Ok(())
-    }
-    let (server, contacts) = start(Dialect::default()).await;
-    server.report_spam(ADA);
-
-    let error = save(&contacts).await.unwrap_err();
-
-    assert!(error.is_complaint_locked());
-    assert_eq!(
-        error.outcome(),
-        Outcome::Unknown,
-        "the opt-outs were recorded"
-    );
-    assert_eq!(
-        error.to_string(),
-        "subscribe: the service responded 422 failed_precondition"
-    );
-}
-
-#[tokio::test]
 async fn no_output_contains_an_address_even_in_place_of_a_topic() {
     let (_server, contacts) = start(Dialect::default()).await;
     let forms = [
@@ -503,8 +546,11 @@ async fn no_output_contains_an_address_even_in_place_of_a_topic() {
         vec![("a", false), ("typo", true), (ADA, true)],
     ];
     for form in forms {
-        let call = contacts.answers(ADA, form);
-        let builder = format!("{call:?} {call:#?} {:?}", contacts.answer(ADA, "a", true));
+        let call = contacts.set_topics(ADA, form).only_changed();
+        let builder = format!(
+            "{call:?} {call:#?} {:?}",
+            contacts.set_topic(ADA, "a", true)
+        );
 
         let error = call.await.unwrap_err();
 
@@ -519,9 +565,14 @@ async fn no_output_contains_an_address_even_in_place_of_a_topic() {
 #[tokio::test]
 async fn a_clone_is_a_new_call_and_a_call_can_be_spawned() {
     let (server, contacts) = start(Dialect::default()).await;
-    let call = contacts.answers(ADA, FORM.map(|(topic, answer)| (topic.to_owned(), answer)));
+    let call = contacts
+        .set_topics(ADA, FORM.map(|(topic, answer)| (topic.to_owned(), answer)))
+        .only_changed();
 
-    let first = tokio::spawn(call.clone()).await.unwrap().unwrap();
+    let first = tokio::spawn(call.clone().into_future())
+        .await
+        .unwrap()
+        .unwrap();
     let second = call.await.unwrap();
 
     assert_eq!(first.changed, second.unchanged);
@@ -546,12 +597,12 @@ proptest! {
                 server.topic(topic, default);
             }
             for (topic, answer) in &before {
-                contacts.answer(ADA, topic, *answer).await.unwrap();
+                contacts.set_topic(ADA, topic, *answer).await.unwrap();
             }
             server.clear_requests();
-            let mut call = contacts.answers(ADA, form.clone()).retry(RetryPolicy::none());
-            if records_unchanged {
-                call = call.record_unchanged();
+            let mut call = contacts.set_topics(ADA, form.clone()).retry(RetryPolicy::none());
+            if !records_unchanged {
+                call = call.only_changed();
             }
 
             // Fail one in three, and call again.

@@ -1,0 +1,369 @@
+use http::Method;
+use serde::Serialize;
+
+use super::{Contact, Contacts, OptOutReason};
+use crate::Error;
+use crate::client::{Endpoint, Operation, Request, RetrySafety, Success, endpoint_builder};
+
+impl Contacts {
+    /// Records an opt-in: clears the global opt-out or, with [`topic`](Subscribe::topic), opts the
+    /// contact into one topic and leaves everything else unchanged (interface sections 3.2 and 4.6).
+    ///
+    /// The call is retried only if it was certainly not applied. A late retry could undo an opt-out
+    /// that the recipient made in the meantime.
+    ///
+    /// The interface document does not show the form of the response:
+    /// [`Contact::shows_topics`] tells whether it has the topics.
+    ///
+    /// # Errors
+    ///
+    /// - `failed_precondition` (422) if the contact reported spam: [`Error::is_complaint_locked`].
+    /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`.
+    ///
+    /// # Example: a contact who reported spam cannot be subscribed
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create(audience::contacts::NewContact::new("ada@example.com")).await?;
+    /// server.report_spam("ada@example.com");
+    ///
+    /// let error = contacts.subscribe("ada@example.com").await.unwrap_err();
+    ///
+    /// assert!(error.is_complaint_locked());
+    /// # Ok(()) }
+    /// ```
+    pub fn subscribe(&self, address: impl Into<String>) -> Subscribe {
+        Subscribe::new(&self.client, Consent::new(Direction::In, address))
+    }
+
+    /// Records an opt-out: of all broadcasts or, with [`topic`](Unsubscribe::topic), only of that
+    /// topic (interface sections 3.2 and 4.5).
+    ///
+    /// An opt-out concerns broadcasts only. Transactional mail, such as a receipt, is still sent to the
+    /// contact (section 1).
+    ///
+    /// The interface document does not show the form of the response:
+    /// [`Contact::shows_topics`] tells whether it has the topics.
+    ///
+    /// # Errors
+    ///
+    /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`.
+    ///
+    /// # Example: from a preferences page
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create(audience::contacts::NewContact::new("ada@example.com")).await?;
+    /// use audience::contacts::OptOutReason;
+    ///
+    /// let contact = contacts.unsubscribe("ada@example.com").reason(OptOutReason::Preferences).await?;
+    ///
+    /// assert!(contact.unsubscribed);
+    /// # Ok(()) }
+    /// ```
+    pub fn unsubscribe(&self, address: impl Into<String>) -> Unsubscribe {
+        Unsubscribe::new(&self.client, Consent::new(Direction::Out, address))
+    }
+
+    /// Records a contact's answer for one topic: `true` subscribes the contact to the topic, `false`
+    /// unsubscribes it from the topic (interface section 3.2). The global opt-out and all other topics stay
+    /// unchanged.
+    ///
+    /// This is [`subscribe`](Self::subscribe) or [`unsubscribe`](Self::unsubscribe) with the topic, and is
+    /// retried as they are: an opt-in only if it was certainly not applied. For a whole form of topics, use
+    /// [`set_topics`](Self::set_topics).
+    ///
+    /// # Errors
+    ///
+    /// - `failed_precondition` (422) if the answer is `true` and the contact reported spam:
+    ///   [`Error::is_complaint_locked`].
+    /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`.
+    ///
+    /// # Example: a checkbox
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # server.topic("news", true);
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create(audience::contacts::NewContact::new("ada@example.com")).await?;
+    /// let is_checked = false;
+    /// let contact = contacts.set_topic("ada@example.com", "news", is_checked).await?;
+    ///
+    /// assert_eq!(contact.topics.get("news"), Some(&false));
+    /// # Ok(()) }
+    /// ```
+    pub fn set_topic(
+        &self,
+        address: impl Into<String>,
+        topic: impl Into<String>,
+        answer: bool,
+    ) -> SetTopic {
+        let direction = if answer {
+            Direction::In
+        } else {
+            Direction::Out
+        };
+        let consent = Consent::new(direction, address).topic(topic);
+        SetTopic::new(&self.client, consent)
+    }
+}
+
+endpoint_builder! {
+    /// An opt-in, sent by `.await`: see [`Contacts::subscribe`].
+    pub struct Subscribe(Consent) -> Contact, idempotent;
+}
+
+impl Subscribe {
+    /// Opts into this topic, and leaves the global opt-out unchanged. Default: no topic, which clears
+    /// the global opt-out.
+    ///
+    /// It takes no `Option`, because leaving out the topic is another request: it would clear a global
+    /// opt-out that the recipient meant to keep.
+    ///
+    /// # Example: one topic
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # server.topic("news", false);
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create(audience::contacts::NewContact::new("ada@example.com")).await?;
+    /// let contact = contacts.subscribe("ada@example.com").topic("news").await?;
+    ///
+    /// assert_eq!(contact.topics.get("news"), Some(&true));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Example: a topic that may be missing does not compile
+    ///
+    /// ```compile_fail,E0277
+    /// # async fn example(contacts: audience::contacts::Contacts, topic: Option<String>) {
+    /// contacts.subscribe("ada@example.com").topic(topic).await;
+    /// # }
+    /// ```
+    pub fn topic(mut self, name: impl Into<String>) -> Self {
+        self.call.endpoint = self.call.endpoint.topic(name);
+        self
+    }
+}
+
+endpoint_builder! {
+    /// An opt-out, sent by `.await`: see [`Contacts::unsubscribe`].
+    pub struct Unsubscribe(Consent) -> Contact;
+}
+
+impl Unsubscribe {
+    /// Opts out of this topic only. Default: no topic, which opts out of all broadcasts.
+    ///
+    /// It takes no `Option`, because leaving out the topic is another request: it opts out of everything.
+    ///
+    /// # Example: one topic
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # server.topic("news", true);
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create(audience::contacts::NewContact::new("ada@example.com")).await?;
+    /// let contact = contacts.unsubscribe("ada@example.com").topic("news").await?;
+    ///
+    /// assert_eq!(contact.topics.get("news"), Some(&false));
+    /// assert!(!contact.unsubscribed);
+    /// # Ok(()) }
+    /// ```
+    pub fn topic(mut self, name: impl Into<String>) -> Self {
+        self.call.endpoint = self.call.endpoint.topic(name);
+        self
+    }
+
+    /// Sets the reason for the opt-out. Default: the service's, [`OptOutReason::Manual`].
+    pub fn reason(mut self, reason: OptOutReason) -> Self {
+        self.call.endpoint.body.reason = Some(reason);
+        self
+    }
+}
+
+endpoint_builder! {
+    /// The answer for one topic, sent by `.await`: see [`Contacts::set_topic`].
+    pub struct SetTopic(Consent) -> Contact, idempotent;
+}
+
+/// A change of a contact's consent: all broadcasts, or one topic.
+#[derive(Clone)]
+pub(super) struct Consent {
+    address: String,
+    direction: Direction,
+    body: Body,
+}
+
+#[derive(Clone, Copy)]
+enum Direction {
+    In,
+    Out,
+}
+
+#[derive(Clone, Default, PartialEq, Serialize)]
+struct Body {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<OptOutReason>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    topic: Option<String>,
+}
+
+impl Consent {
+    fn new(direction: Direction, address: impl Into<String>) -> Self {
+        Self {
+            address: address.into(),
+            direction,
+            body: Body::default(),
+        }
+    }
+
+    fn topic(mut self, name: impl Into<String>) -> Self {
+        self.body.topic = Some(name.into());
+        self
+    }
+}
+
+impl Endpoint for Consent {
+    type Output = Contact;
+
+    fn operation(&self) -> Operation {
+        match self.direction {
+            Direction::In => Operation {
+                name: "subscribe",
+                template: "/contacts/{address}/subscribe",
+            },
+            Direction::Out => Operation {
+                name: "unsubscribe",
+                template: "/contacts/{address}/unsubscribe",
+            },
+        }
+    }
+
+    fn request(&self) -> Result<Request, Error> {
+        let retry_safety = match self.direction {
+            // A late retry could undo an opt-out that the recipient made in the meantime.
+            Direction::In => RetrySafety::OnlyIfNotApplied,
+            Direction::Out => RetrySafety::Safe,
+        };
+        let segments = ["contacts", &self.address, self.operation().name];
+        let request = Request::new(Method::POST, segments, retry_safety)?;
+        // Section 3.2 shows the global opt-in and opt-out without a body.
+        if self.body == Body::default() {
+            return Ok(request);
+        }
+        request.json(&self.body)
+    }
+
+    fn decode(&self, success: Success) -> Result<Contact, Error> {
+        success.object()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Client;
+
+    fn contacts() -> Contacts {
+        Client::new("http://localhost", "key").unwrap().contacts()
+    }
+
+    fn subscribe() -> Subscribe {
+        contacts().subscribe("ada@x.io")
+    }
+
+    fn unsubscribe() -> Unsubscribe {
+        contacts().unsubscribe("ada@x.io")
+    }
+
+    fn opt_in(subscribe: &Subscribe) -> Request {
+        subscribe.call.endpoint.request().unwrap()
+    }
+
+    fn opt_out(unsubscribe: &Unsubscribe) -> Request {
+        unsubscribe.call.endpoint.request().unwrap()
+    }
+
+    #[test]
+    fn a_global_opt_in_has_no_body() {
+        let request = opt_in(&subscribe());
+
+        assert_eq!(
+            (request.path.as_str(), request.body),
+            ("/contacts/ada%40x.io/subscribe", None)
+        );
+    }
+
+    #[test]
+    fn the_topic_of_an_opt_in_is_a_member_of_the_body() {
+        let request = opt_in(&subscribe().topic("news"));
+
+        assert_eq!(request.body.unwrap(), r#"{"topic":"news"}"#);
+    }
+
+    #[test]
+    fn an_opt_in_is_retried_only_if_it_was_not_applied() {
+        for subscribe in [subscribe(), subscribe().topic("news")] {
+            assert_eq!(
+                opt_in(&subscribe).retry_safety,
+                RetrySafety::OnlyIfNotApplied
+            );
+        }
+    }
+
+    #[test]
+    fn a_global_opt_out_without_a_reason_has_no_body() {
+        let request = opt_out(&unsubscribe());
+
+        assert_eq!(
+            (request.path.as_str(), request.body),
+            ("/contacts/ada%40x.io/unsubscribe", None)
+        );
+    }
+
+    #[test]
+    fn topic_and_reason_are_members_of_the_body() {
+        let with_reason = opt_out(&unsubscribe().reason(OptOutReason::Preferences));
+        let with_topic = opt_out(&unsubscribe().topic("news"));
+
+        assert_eq!(with_reason.body.unwrap(), r#"{"reason":"preferences"}"#);
+        assert_eq!(with_topic.body.unwrap(), r#"{"topic":"news"}"#);
+    }
+
+    #[test]
+    fn an_opt_out_is_safe_to_retry() {
+        assert_eq!(opt_out(&unsubscribe()).retry_safety, RetrySafety::Safe);
+    }
+
+    #[test]
+    fn a_yes_subscribes_and_a_no_unsubscribes_with_the_topic() {
+        for (answer, path, retry_safety) in [
+            (
+                true,
+                "/contacts/ada%40x.io/subscribe",
+                RetrySafety::OnlyIfNotApplied,
+            ),
+            (false, "/contacts/ada%40x.io/unsubscribe", RetrySafety::Safe),
+        ] {
+            let call = contacts().set_topic("ada@x.io", "news", answer).call;
+            let request = call.endpoint.request().unwrap();
+
+            assert_eq!(
+                (request.path.as_str(), request.retry_safety),
+                (path, retry_safety)
+            );
+            assert_eq!(request.body.unwrap(), r#"{"topic":"news"}"#);
+            assert!(path.ends_with(call.endpoint.operation().name));
+        }
+    }
+}
