@@ -111,7 +111,7 @@ fn the_minute_of_the_guide_leads_to_a_signed_webhook_also_hours_later() {
         panic!("the guide has two Python programs");
     };
     let seed = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guide-seed.json");
-    fs::write(&seed, with_ports(blocks("json").concat())).unwrap();
+    fs::write(&seed, with_ports(blocks("json").swap_remove(0))).unwrap();
     let mut handler =
         Running::start(Command::new("python3").args(["-I", "-c", &with_ports(handler.clone())]));
     wait_for_listener(&handler_port);
