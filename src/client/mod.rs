@@ -63,42 +63,158 @@
 //!
 //! No field contains an address, a key, a cursor or the text of a body.
 
-mod auth;
-mod base_url;
 mod builder;
-mod decode;
-mod endpoint;
-mod environment;
-mod failed_attempt;
-mod full_response;
-mod future;
-mod handle;
-mod hold;
-mod options;
-#[cfg(feature = "import")]
-mod patience;
+mod call;
 mod request;
 mod response;
 mod retry;
-mod retry_policy;
 mod send;
 mod trace;
 mod transport;
 
-pub use auth::Auth;
-pub use builder::ClientBuilder;
-pub(crate) use decode::{Object, decode_item};
-pub(crate) use endpoint::{Endpoint, EndpointCall, endpoint_builder};
-pub use full_response::Response;
-pub use future::ResponseFuture;
-pub use handle::Client;
+use std::fmt;
+use std::sync::Arc;
+
+use send::Sender;
+use trace::CallSpan;
+
+use crate::{Error, Outcome};
+
+pub use builder::{Auth, ClientBuilder};
 #[cfg(feature = "import")]
-pub(crate) use options::AttemptWatch;
-pub(crate) use options::{
-    CallDeadline, CallOptions, TakesOptions, call_settings, opaque_debug, wait_for_call,
-    wait_for_items,
+pub(crate) use call::AttemptWatch;
+pub(crate) use call::{
+    CallDeadline, CallOptions, Endpoint, EndpointCall, TakesOptions, call_settings,
+    endpoint_builder, opaque_debug, wait_for_call, wait_for_items,
 };
+pub use call::{Response, ResponseFuture};
 pub(crate) use request::{Operation, Request, RetrySafety, is_set_by_http};
-pub(crate) use response::Success;
-pub use retry_policy::RetryPolicy;
+pub(crate) use response::{Object, Success, decode_item};
+pub use retry::RetryPolicy;
 pub(crate) use trace::in_current_span;
+
+/// A client of the service.
+///
+/// Cheap to clone: clones share connections, key and settings, so one client serves thousands of
+/// tasks.
+///
+/// Await calls in a tokio runtime whose time and I/O drivers are enabled. Elsewhere, they panic.
+///
+/// # Example: one call
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let (base_url, key) = (server.url(), server.full_key());
+/// use audience::Client;
+/// use audience::contacts::NewContact;
+///
+/// let client = Client::new(base_url, key)?;
+/// let created = client.contacts().create(NewContact::new("ada@example.com")).await?;
+///
+/// assert!(created.is_new());
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    sender: Arc<Sender>,
+}
+
+impl Client {
+    fn from_sender(sender: Sender) -> Self {
+        Self {
+            sender: Arc::new(sender),
+        }
+    }
+
+    /// Returns the base URL.
+    #[cfg(feature = "import")]
+    pub(crate) fn base_url(&self) -> String {
+        self.sender.transport.base().to_string()
+    }
+
+    /// Starts the deadline of a call that sends several requests: with these options, all end by the same
+    /// instant.
+    pub(crate) fn start_deadline(&self, options: CallOptions) -> CallOptions {
+        let deadline = options.deadline.start(self.sender.deadline);
+        CallOptions {
+            deadline,
+            ..options
+        }
+    }
+
+    /// Sends a request, with retries, and decodes its response.
+    pub(crate) fn send<T: Send + 'static>(
+        self,
+        operation: Operation,
+        request: Result<Request, Error>,
+        options: CallOptions,
+        decode: impl FnOnce(Success) -> Result<T, Error> + Send + 'static,
+    ) -> ResponseFuture<T> {
+        ResponseFuture::new(async move {
+            let received = self.receive(operation, request, options).await?;
+            received.decode(decode)
+        })
+    }
+
+    /// Sends a request, with retries, and returns its 2xx response. An error gets the name of the
+    /// operation.
+    async fn receive(
+        self,
+        operation: Operation,
+        request: Result<Request, Error>,
+        options: CallOptions,
+    ) -> Result<Received, Error> {
+        let span = CallSpan::new(operation);
+        let result = match request {
+            Ok(request) => {
+                span.run(self.sender.send(operation, request, options))
+                    .await
+            }
+            Err(error) => Err(error),
+        };
+        match result {
+            Ok(success) => Ok(Received { success, span }),
+            Err(error) => {
+                span.failed(&error);
+                Err(error.at(operation.name))
+            }
+        }
+    }
+}
+
+/// A 2xx response that has not been decoded.
+struct Received {
+    success: Success,
+    span: CallSpan,
+}
+
+impl Received {
+    /// Decodes the response, which ends the call. An error gets the name of the operation, the number of
+    /// attempts and the body.
+    fn decode<T>(self, decode: impl FnOnce(Success) -> Result<T, Error>) -> Result<T, Error> {
+        let Self { success, span } = self;
+        let operation = success.operation();
+        let (attempts, body) = (success.attempts(), success.body().clone());
+        let decoded = decode(success).map_err(|error| {
+            let error = error.after(attempts, Outcome::NotSent).reading(body);
+            error.at(operation.name)
+        });
+        match &decoded {
+            Ok(_) => span.succeeded(attempts),
+            Err(error) => span.failed(error),
+        }
+        decoded
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("transport", &self.sender.transport)
+            .field("retry", &self.sender.retry)
+            .field("timeout", &self.sender.timeout)
+            .field("deadline", &self.sender.deadline)
+            .finish()
+    }
+}

@@ -6,15 +6,15 @@ use http::StatusCode;
 use tokio::time::Instant;
 use url::Url;
 
-use super::failed_attempt::{AttemptLimit, FailedAttempt, Failure};
-use super::hold::{self, Hold, HoldDecision, HoldState};
-use super::options::CallOptions;
+use super::call::CallOptions;
 use super::request::{Operation, Request, RetrySafety};
 use super::response::{HttpResponse, Success};
+use super::retry::RetryPolicy;
 use super::retry::{self, RetryDecision, RetryState};
-use super::retry_policy::RetryPolicy;
+use super::retry::{Hold, HoldDecision, HoldState};
 use super::trace::{self, AttemptSpan};
 use super::transport::Transport;
+use super::transport::{AttemptLimit, FailedAttempt, Failure};
 use crate::{Error, Outcome};
 
 /// The transport and the settings that all clones of a client share.
@@ -71,7 +71,7 @@ impl Sender {
             self.hold_back_clones(&state);
             options.report_failure(state.failure, failed.error.is_timeout());
             let error = failed.error.after(attempt, worst);
-            match retry::decide(policy, &state, fastrand::f64()) {
+            match retry::decide_retry(policy, &state, fastrand::f64()) {
                 RetryDecision::Retry { wait } if deadline.allows(wait) => {
                     trace::retry(operation, attempt, wait, &error);
                     options.report_retry();
@@ -105,7 +105,7 @@ impl Sender {
                 waited: *waited,
                 deadline: deadline.left(),
             };
-            match hold::decide(policy, &state, fastrand::f64()) {
+            match retry::decide_hold(policy, &state, fastrand::f64()) {
                 HoldDecision::Send if deadline.is_over() => return Err(Error::expired()),
                 HoldDecision::Send => return Ok(()),
                 HoldDecision::Wait(wait) => {

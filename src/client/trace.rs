@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use url::Url;
 
-use super::failed_attempt::FailedAttempt;
 use super::request::{Operation, Request};
 use super::response::HttpResponse;
+use super::transport::FailedAttempt;
 use crate::Error;
 
 /// Makes a future that another task polls belong to the current span.

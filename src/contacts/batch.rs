@@ -1,7 +1,17 @@
-use super::batch_exchange::{self, OPERATION, SentEntry};
-use super::{BatchReport, Contacts, NewContact};
-use crate::Error;
-use crate::client::{Endpoint, Operation, Request, Success, endpoint_builder};
+use std::borrow::{Borrow, Cow};
+use std::fmt;
+
+use http::Method;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use super::Contacts;
+use super::new_contact::{NewContact, OnConflict};
+#[cfg(feature = "import")]
+use crate::client::{CallOptions, ResponseFuture};
+use crate::client::{Endpoint, Object, Operation, Request, RetrySafety, Success, endpoint_builder};
+use crate::properties::PropertyValue;
+use crate::{Error, ErrorCode};
 
 impl Contacts {
     /// Creates 1 to [`MAX_BATCH`] contacts in one request (interface section 4.2).
@@ -58,7 +68,7 @@ endpoint_builder! {
 }
 
 #[derive(Clone)]
-pub(super) struct Batch {
+struct Batch {
     entries: Vec<NewContact>,
 }
 
@@ -70,68 +80,749 @@ impl Endpoint for Batch {
     }
 
     fn request(&self) -> Result<Request, Error> {
-        batch_exchange::request(&self.entries)
+        batch_request(&self.entries)
     }
 
     fn decode(&self, success: Success) -> Result<BatchReport, Error> {
-        batch_exchange::decode(&success, self.entries.iter().map(SentEntry::from))
+        batch_report(&success, self.entries.iter().map(SentEntry::from))
+    }
+}
+
+/// The results of a batch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct BatchReport {
+    /// One result for each entry of the batch, in its order.
+    pub entries: Vec<BatchEntry>,
+    #[serde(default)]
+    attempts: u32,
+}
+
+impl BatchReport {
+    /// Creates the report of a call with one attempt, for example for a unit test.
+    ///
+    /// # Example: in a unit test
+    ///
+    /// ```
+    /// use audience::ErrorCode;
+    /// use audience::contacts::{BatchEntry, BatchOutcome, BatchReport};
+    ///
+    /// let refused = BatchOutcome::Failed { code: ErrorCode::QuotaExceeded, message: None };
+    /// let report = BatchReport::new([
+    ///     BatchEntry::new("ada@example.com", BatchOutcome::Created),
+    ///     BatchEntry::new("bob@example.com", refused),
+    /// ]);
+    ///
+    /// assert!(report.quota_exceeded());
+    /// assert_eq!(report.failures().count(), 1);
+    /// ```
+    pub fn new(entries: impl IntoIterator<Item = BatchEntry>) -> Self {
+        Self {
+            entries: entries.into_iter().collect(),
+            attempts: 1,
+        }
+    }
+
+    /// Sets the number of [attempts](Self::attempts). Default: 1.
+    #[must_use]
+    pub fn after_attempts(mut self, attempts: u32) -> Self {
+        self.attempts = attempts;
+        self
+    }
+
+    /// Returns whether the plan's contact ceiling stopped an entry, and with it every entry after it
+    /// (section 4.2). Further batches fail in the same way until the plan or the audience changes.
+    ///
+    /// # Example: stop an import
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().contact_ceiling(150).start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let addresses: Vec<String> = (0..300).map(|n| format!("{n}@example.com")).collect();
+    /// let mut batches = addresses.chunks(100);
+    ///
+    /// for batch in &mut batches {
+    ///     let report = contacts.create_batch(batch).await?;
+    ///     if report.quota_exceeded() {
+    ///         println!("the plan is full; {} batches were not sent", batches.len());
+    ///         break;
+    ///     }
+    /// }
+    /// # assert_eq!(batches.len(), 1);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn quota_exceeded(&self) -> bool {
+        self.entries.iter().any(|entry| {
+            matches!(&entry.outcome, BatchOutcome::Failed { code, .. } if *code == ErrorCode::QuotaExceeded)
+        })
+    }
+
+    /// Returns the entries that failed or whose outcome is [unknown](BatchOutcome::Unknown), each with
+    /// its index in the batch.
+    ///
+    /// # Example: the slug of each failure
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::ErrorCode;
+    /// use audience::contacts::BatchOutcome;
+    ///
+    /// let report = contacts.create_batch(["no address"]).await?;
+    ///
+    /// for (index, entry) in report.failures() {
+    ///     if let BatchOutcome::Failed { code, message } = &entry.outcome {
+    ///         assert_eq!((index, code), (0, &ErrorCode::ValidationError));
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn failures(&self) -> impl Iterator<Item = (usize, &BatchEntry)> {
+        self.entries
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| entry.outcome.is_failure())
+    }
+
+    /// Returns how many attempts the call made.
+    ///
+    /// If there was more than one, `Updated` or `Skipped` may mean that an earlier attempt created the
+    /// contact.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.attempts
+    }
+}
+
+/// The result of one entry of a batch (interface section 2.5).
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(from = "ResultEntry")]
+#[non_exhaustive]
+pub struct BatchEntry {
+    /// The address of the entry: as in the response or, if the response has none, as it was sent.
+    pub email: String,
+    /// The result of the entry.
+    pub outcome: BatchOutcome,
+    /// Whether the entry was sent with `OnConflict::Error`.
+    fails_on_conflict: bool,
+}
+
+impl BatchEntry {
+    /// Creates the result of an entry, for example for a unit test: see [`BatchReport::new`].
+    pub fn new(email: impl Into<String>, outcome: BatchOutcome) -> Self {
+        Self {
+            email: email.into(),
+            outcome,
+            fails_on_conflict: false,
+        }
+    }
+
+    /// Sets the [`on_conflict`](super::NewContact::on_conflict) that the entry was sent with. Default:
+    /// [`OnConflict::Upsert`].
+    #[must_use]
+    pub fn on_conflict(mut self, choice: OnConflict) -> Self {
+        self.fails_on_conflict = choice == OnConflict::Error;
+        self
+    }
+
+    /// Returns whether sending this entry again, unchanged, can help.
+    ///
+    /// - `false` if the entry was applied, and for every refusal that the interface document names: the
+    ///   entry, the plan or the key must change first.
+    /// - `true` for any other slug, because its cause may be temporary. The entry was not applied.
+    /// - If the outcome is [unknown](BatchOutcome::Unknown): `true`, unless the entry was sent with
+    ///   [`OnConflict::Error`](super::OnConflict::Error), which would then refuse a contact that the first
+    ///   batch created.
+    ///
+    /// # Example: the entries to send again
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::contacts::NewContact;
+    ///
+    /// let batch = ["ada@example.com", "no address"].map(NewContact::new);
+    /// let report = contacts.create_batch(&batch).await?;
+    ///
+    /// let retryable = report.failures().filter(|(_, entry)| entry.is_retryable());
+    /// let again: Vec<&NewContact> = retryable.map(|(index, _)| &batch[index]).collect();
+    /// assert!(again.is_empty(), "an invalid address stays invalid");
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match &self.outcome {
+            BatchOutcome::Created | BatchOutcome::Updated | BatchOutcome::Skipped => false,
+            BatchOutcome::Failed { code, .. } => !ErrorCode::KNOWN.contains(code),
+            BatchOutcome::Unknown => !self.fails_on_conflict,
+        }
+    }
+
+    /// Sets what is known of the entry from sending it.
+    fn sent_as(mut self, email: &str, fails_on_conflict: bool) -> Self {
+        if self.email.is_empty() {
+            email.clone_into(&mut self.email);
+        }
+        self.fails_on_conflict = fails_on_conflict;
+        self
+    }
+}
+
+/// Serializes to the form of section 2.5. An unknown outcome has no status. An entry that was sent with
+/// `OnConflict::Error` has the member `on_conflict` too, so that [`is_retryable`](BatchEntry::is_retryable)
+/// is the same when it is read back.
+impl Serialize for BatchEntry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct StoredEntry<'a> {
+            email: &'a str,
+            #[serde(flatten)]
+            outcome: &'a BatchOutcome,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            on_conflict: Option<OnConflict>,
+        }
+        StoredEntry {
+            email: &self.email,
+            outcome: &self.outcome,
+            on_conflict: self.fails_on_conflict.then_some(OnConflict::Error),
+        }
+        .serialize(serializer)
+    }
+}
+
+impl From<ResultEntry> for BatchEntry {
+    fn from(entry: ResultEntry) -> Self {
+        Self {
+            email: entry.email().to_owned(),
+            fails_on_conflict: entry.fails_on_conflict(),
+            outcome: entry.into(),
+        }
+    }
+}
+
+/// The result of one entry of a batch.
+///
+/// It serializes to the members of section 2.5: `{"status": "created"}`, or
+/// `{"status": "already_exists", "message": "…"}`. An unknown outcome has no status.
+///
+/// `Display` writes the status, and a message after it: `created`, `already_exists: …`, `unknown`. The
+/// message is the service's, so it may name an address.
+///
+/// # Example: a line for each entry
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let contacts = server.client().contacts();
+/// let report = contacts.create_batch(["ada@example.com", "no address"]).await?;
+///
+/// for entry in &report.entries {
+///     println!("{:<20} {}", entry.email, entry.outcome);
+/// }
+/// # assert_eq!(report.entries[0].outcome.to_string(), "created");
+/// # assert!(report.entries[1].outcome.to_string().starts_with("validation_error: "));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "ResultEntry")]
+#[non_exhaustive]
+pub enum BatchOutcome {
+    /// The address was new.
+    Created,
+    /// The address existed and was updated.
+    Updated,
+    /// The address existed and was left unchanged.
+    Skipped,
+    /// The entry was not applied. A status other than the three above is an error slug.
+    Failed {
+        /// The slug, as in the error of a whole request.
+        code: ErrorCode,
+        /// The service's message, if it sent one.
+        message: Option<String>,
+    },
+    /// The service sent no usable status for the entry, so it may have been applied or not.
+    ///
+    /// [`retrieve`](super::Contacts::retrieve) shows which.
+    Unknown,
+}
+
+impl BatchOutcome {
+    /// Returns whether the entry failed, or may have failed because its outcome is
+    /// [unknown](Self::Unknown).
+    #[must_use]
+    pub fn is_failure(&self) -> bool {
+        matches!(self, Self::Failed { .. } | Self::Unknown)
+    }
+
+    /// Reads a status of section 2.5, which is not empty.
+    pub(super) fn read<'a>(status: &str, message: impl FnOnce() -> Option<&'a str>) -> Self {
+        match status {
+            "created" => Self::Created,
+            "updated" => Self::Updated,
+            "skipped" => Self::Skipped,
+            slug => Self::Failed {
+                code: ErrorCode::from_slug(slug),
+                message: message().map(str::to_owned),
+            },
+        }
+    }
+
+    /// Returns the status and the message, as in section 2.5.
+    fn status(&self) -> (Option<&str>, Option<&str>) {
+        match self {
+            Self::Created => (Some("created"), None),
+            Self::Updated => (Some("updated"), None),
+            Self::Skipped => (Some("skipped"), None),
+            Self::Failed { code, message } => (Some(code.as_str()), message.as_deref()),
+            Self::Unknown => (None, None),
+        }
+    }
+}
+
+impl fmt::Display for BatchOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.status() {
+            (Some(status), Some(message)) => f.pad(&format!("{status}: {message}")),
+            (Some(status), None) => f.pad(status),
+            (None, _) => f.pad("unknown"),
+        }
+    }
+}
+
+impl Serialize for BatchOutcome {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct StoredOutcome<'a> {
+            #[serde(skip_serializing_if = "Option::is_none")]
+            status: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            message: Option<&'a str>,
+        }
+        let (status, message) = self.status();
+        StoredOutcome { status, message }.serialize(serializer)
+    }
+}
+
+/// An entry on the wire. Section 2.5 does not show the name of the message field. No member makes the entry
+/// invalid, even if its type is wrong.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ResultEntry {
+    email: Option<PropertyValue>,
+    status: Option<PropertyValue>,
+    message: Option<PropertyValue>,
+    error: Option<PropertyValue>,
+    detail: Option<PropertyValue>,
+    reason: Option<PropertyValue>,
+    /// Only in an entry that was stored: the service does not send it.
+    on_conflict: Option<PropertyValue>,
+}
+
+impl ResultEntry {
+    /// Returns the address; empty if there is none.
+    pub(super) fn email(&self) -> &str {
+        text(self.email.as_ref()).unwrap_or_default()
+    }
+
+    pub(super) fn fails_on_conflict(&self) -> bool {
+        text(self.on_conflict.as_ref()) == Some("error")
+    }
+
+    /// Returns the message, under any of its likely names.
+    fn message(&self) -> Option<&str> {
+        [&self.message, &self.error, &self.detail, &self.reason]
+            .into_iter()
+            .find_map(|member| text(member.as_ref()))
+    }
+}
+
+/// Returns the text of a member, if it is text and not empty.
+fn text(member: Option<&PropertyValue>) -> Option<&str> {
+    member?.as_str().filter(|text| !text.is_empty())
+}
+
+impl From<ResultEntry> for BatchOutcome {
+    fn from(entry: ResultEntry) -> Self {
+        match text(entry.status.as_ref()) {
+            Some(status) => Self::read(status, || entry.message()),
+            None => Self::Unknown,
+        }
+    }
+}
+
+/// The largest number of entries in a batch (interface section 8).
+pub const MAX_BATCH: usize = 100;
+
+const OPERATION: Operation = Operation {
+    name: "create_batch",
+    template: "/contacts/batch",
+};
+
+/// What is known of an entry when its result arrives.
+#[derive(Clone, Copy)]
+struct SentEntry<'a> {
+    pub(super) email: &'a str,
+    pub(super) fails_on_conflict: bool,
+}
+
+impl<'a> From<&'a NewContact> for SentEntry<'a> {
+    fn from(contact: &'a NewContact) -> Self {
+        Self {
+            email: &contact.email,
+            fails_on_conflict: contact.fails_on_conflict(),
+        }
+    }
+}
+
+/// Creates the request.
+///
+/// # Errors
+///
+/// `ErrorKind::Input` if the number of entries or a property is invalid.
+fn batch_request(entries: &[impl Borrow<NewContact> + Serialize]) -> Result<Request, Error> {
+    match entries.len() {
+        0 => {
+            return Err(Error::input(format!(
+                "the batch is empty; send 1 to {MAX_BATCH} entries"
+            )));
+        }
+        1..=MAX_BATCH => {}
+        count => {
+            return Err(Error::input(format!(
+                "the batch has {count} entries; send at most {MAX_BATCH} in one batch"
+            )));
+        }
+    }
+    let mut retry_safety = RetrySafety::Safe;
+    for entry in entries.iter().map(Borrow::borrow) {
+        entry.check()?;
+        if entry.fails_on_conflict() {
+            retry_safety = RetrySafety::OnlyIfNotApplied;
+        }
+    }
+    Request::new(Method::POST, ["contacts", "batch"], retry_safety)?
+        .without_target()
+        .json(entries)
+}
+
+/// Reads the results.
+///
+/// # Errors
+///
+/// `ErrorKind::Decode` if the response does not have one result for each entry.
+fn batch_report<'a>(
+    success: &Success,
+    sent: impl ExactSizeIterator<Item = SentEntry<'a>>,
+) -> Result<BatchReport, Error> {
+    // Nearly every response has the documented form, which is fast to read. Any other is read again, and a
+    // result of any form is accepted.
+    let entries = match success.valid_object() {
+        Some(Results::<Object<DocumentedEntry<'_>>> { data }) => read(data, sent)?,
+        None => {
+            let Object(Results::<&RawValue> { data }) = success.json()?;
+            read(data, sent)?
+        }
+    };
+    Ok(BatchReport::new(entries).after_attempts(success.attempts()))
+}
+
+fn read<'a>(
+    results: Vec<impl Into<BatchEntry>>,
+    sent: impl ExactSizeIterator<Item = SentEntry<'a>>,
+) -> Result<Vec<BatchEntry>, Error> {
+    let (count, sent_count) = (results.len(), sent.len());
+    if count != sent_count {
+        let message = format!("the response has {count} results for {sent_count} entries");
+        return Err(Error::decode(message));
+    }
+    let entries = results.into_iter().map(Into::into).zip(sent);
+    let entries = entries.map(|(entry, sent)| entry.sent_as(sent.email, sent.fails_on_conflict));
+    Ok(entries.collect())
+}
+
+#[derive(Deserialize)]
+struct Results<T> {
+    data: Vec<T>,
+}
+
+/// A result in the form of section 2.5, with the most likely name of the message.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DocumentedEntry<'a> {
+    #[serde(borrow)]
+    email: Cow<'a, str>,
+    #[serde(borrow)]
+    status: Cow<'a, str>,
+    #[serde(borrow, default)]
+    message: Option<Cow<'a, str>>,
+}
+
+impl From<Object<DocumentedEntry<'_>>> for BatchEntry {
+    fn from(Object(entry): Object<DocumentedEntry<'_>>) -> Self {
+        let message = || entry.message.as_deref().filter(|text| !text.is_empty());
+        let outcome = match entry.status.as_ref() {
+            "" => BatchOutcome::Unknown,
+            status => BatchOutcome::read(status, message),
+        };
+        Self::new(entry.email, outcome)
+    }
+}
+
+/// A result that is not an object tells nothing.
+impl From<&RawValue> for BatchEntry {
+    fn from(result: &RawValue) -> Self {
+        let entry = serde_json::from_str(result.get()).map(|Object(entry)| entry);
+        Self::from(entry.unwrap_or_else(|_| ResultEntry::default()))
+    }
+}
+
+#[cfg(feature = "import")]
+impl Contacts {
+    /// Creates contacts like [`create_batch`](Self::create_batch), but does not clone them, because an import
+    /// keeps them. If the service returns no address for an entry, it is empty in the report.
+    pub(crate) fn create_kept_batch(
+        &self,
+        contacts: &[&NewContact],
+        options: CallOptions,
+    ) -> ResponseFuture<BatchReport> {
+        let request = batch_request(contacts);
+        let choices: Vec<bool> = contacts.iter().map(|c| c.fails_on_conflict()).collect();
+        let client = self.client.clone();
+        client.send(OPERATION, request, options, move |success| {
+            let sent = choices.into_iter().map(|fails_on_conflict| SentEntry {
+                email: "",
+                fails_on_conflict,
+            });
+            batch_report(&success, sent)
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use http::Method;
+    mod batch {
+        use http::Method;
 
-    use super::*;
-    use crate::client::RetrySafety;
-    use crate::contacts::OnConflict;
-    use crate::{ErrorKind, Outcome};
+        use super::super::*;
+        use crate::client::RetrySafety;
+        use crate::contacts::OnConflict;
+        use crate::{ErrorKind, Outcome};
 
-    fn request(entries: impl IntoIterator<Item = NewContact>) -> Result<Request, Error> {
-        let entries = entries.into_iter().collect();
-        Batch { entries }.request()
-    }
+        fn request(entries: impl IntoIterator<Item = NewContact>) -> Result<Request, Error> {
+            let entries = entries.into_iter().collect();
+            Batch { entries }.request()
+        }
 
-    fn many(count: usize) -> impl Iterator<Item = NewContact> {
-        (0..count).map(|n| NewContact::new(format!("{n}@x.io")))
-    }
+        fn many(count: usize) -> impl Iterator<Item = NewContact> {
+            (0..count).map(|n| NewContact::new(format!("{n}@x.io")))
+        }
 
-    #[test]
-    fn the_body_is_the_array_of_the_entries() {
-        let request = request(many(2)).unwrap();
-
-        assert_eq!(
-            (request.method, request.path.as_str()),
-            (Method::POST, "/contacts/batch")
-        );
-        assert_eq!(
-            request.body.unwrap(),
-            r#"[{"email":"0@x.io"},{"email":"1@x.io"}]"#
-        );
-    }
-
-    #[test]
-    fn a_batch_has_1_to_100_entries() {
-        assert!(request(many(1)).is_ok());
-        assert!(request(many(100)).is_ok());
-        for count in [0, 101] {
-            let error = request(many(count)).unwrap_err();
+        #[test]
+        fn the_body_is_the_array_of_the_entries() {
+            let request = request(many(2)).unwrap();
 
             assert_eq!(
-                (error.kind(), error.outcome()),
-                (ErrorKind::Input, Outcome::NotSent)
+                (request.method, request.path.as_str()),
+                (Method::POST, "/contacts/batch")
+            );
+            assert_eq!(
+                request.body.unwrap(),
+                r#"[{"email":"0@x.io"},{"email":"1@x.io"}]"#
+            );
+        }
+
+        #[test]
+        fn a_batch_has_1_to_100_entries() {
+            assert!(request(many(1)).is_ok());
+            assert!(request(many(100)).is_ok());
+            for count in [0, 101] {
+                let error = request(many(count)).unwrap_err();
+
+                assert_eq!(
+                    (error.kind(), error.outcome()),
+                    (ErrorKind::Input, Outcome::NotSent)
+                );
+            }
+        }
+
+        #[test]
+        fn one_entry_that_fails_on_conflict_makes_a_retry_of_the_batch_unsafe() {
+            let strict = NewContact::new("s@x.io").on_conflict(OnConflict::Error);
+
+            assert_eq!(request(many(3)).unwrap().retry_safety, RetrySafety::Safe);
+            assert_eq!(
+                request(many(3).chain([strict])).unwrap().retry_safety,
+                RetrySafety::OnlyIfNotApplied
             );
         }
     }
 
-    #[test]
-    fn one_entry_that_fails_on_conflict_makes_a_retry_of_the_batch_unsafe() {
-        let strict = NewContact::new("s@x.io").on_conflict(OnConflict::Error);
+    mod batch_report {
+        use serde_json::json;
 
-        assert_eq!(request(many(3)).unwrap().retry_safety, RetrySafety::Safe);
-        assert_eq!(
-            request(many(3).chain([strict])).unwrap().retry_safety,
-            RetrySafety::OnlyIfNotApplied
-        );
+        use super::super::*;
+
+        #[test]
+        fn an_entry_that_is_stored_and_read_back_is_the_same() {
+            for outcome in [BatchOutcome::Created, BatchOutcome::Unknown] {
+                for choice in [OnConflict::Upsert, OnConflict::Error] {
+                    let entry = BatchEntry::new("a@x.io", outcome.clone()).on_conflict(choice);
+
+                    let text = serde_json::to_string(&entry).unwrap();
+                    let read: BatchEntry = serde_json::from_str(&text).unwrap();
+
+                    assert_eq!(read, entry);
+                    assert_eq!(read.is_retryable(), entry.is_retryable());
+                }
+            }
+            let strict =
+                BatchEntry::new("a@x.io", BatchOutcome::Unknown).on_conflict(OnConflict::Error);
+            assert!(!strict.is_retryable());
+        }
+
+        #[test]
+        fn the_quota_is_exceeded_if_it_stopped_any_entry() {
+            let failed = |code| BatchOutcome::Failed {
+                code,
+                message: None,
+            };
+            let report = |outcomes: [BatchOutcome; 2]| {
+                BatchReport::new(outcomes.map(|outcome| BatchEntry::new("a@x.io", outcome)))
+            };
+
+            let full = report([BatchOutcome::Created, failed(ErrorCode::QuotaExceeded)]);
+            let refused = report([BatchOutcome::Unknown, failed(ErrorCode::ValidationError)]);
+
+            assert!(full.quota_exceeded());
+            assert!(!refused.quota_exceeded());
+        }
+
+        #[test]
+        fn the_message_of_a_failed_entry_is_found_under_any_likely_name() {
+            for name in ["message", "error", "detail", "reason"] {
+                let entry = json!({"email": "a@x.io", "status": "quota_exceeded", name: "full"});
+
+                let entry: BatchEntry = serde_json::from_value(entry).unwrap();
+
+                let message = Some("full".to_owned());
+                assert_eq!(
+                    entry.outcome,
+                    BatchOutcome::Failed {
+                        code: ErrorCode::QuotaExceeded,
+                        message
+                    }
+                );
+            }
+            let bare: BatchEntry =
+                serde_json::from_value(json!({"email": "a@x.io", "status": "new_slug"})).unwrap();
+            assert_eq!(
+                bare.outcome,
+                BatchOutcome::Failed {
+                    code: "new_slug".into(),
+                    message: None
+                }
+            );
+        }
+    }
+
+    mod batch_outcome {
+        use serde_json::json;
+
+        use super::super::*;
+
+        fn failed(message: Option<&str>) -> BatchOutcome {
+            BatchOutcome::Failed {
+                code: ErrorCode::AlreadyExists,
+                message: message.map(str::to_owned),
+            }
+        }
+
+        #[test]
+        fn an_outcome_is_displayed_for_people_and_read_back_from_its_json() {
+            for (outcome, text, json) in [
+                (
+                    BatchOutcome::Created,
+                    "created",
+                    json!({"status": "created"}),
+                ),
+                (
+                    BatchOutcome::Updated,
+                    "updated",
+                    json!({"status": "updated"}),
+                ),
+                (
+                    BatchOutcome::Skipped,
+                    "skipped",
+                    json!({"status": "skipped"}),
+                ),
+                (BatchOutcome::Unknown, "unknown", json!({})),
+                (
+                    failed(None),
+                    "already_exists",
+                    json!({"status": "already_exists"}),
+                ),
+                (
+                    failed(Some("it is there")),
+                    "already_exists: it is there",
+                    json!({"status": "already_exists", "message": "it is there"}),
+                ),
+            ] {
+                assert_eq!(outcome.to_string(), text);
+                assert_eq!(format!("{outcome:>40}|"), format!("{text:>40}|"));
+                assert_eq!(serde_json::to_value(&outcome).unwrap(), json);
+                assert_eq!(
+                    serde_json::from_value::<BatchOutcome>(json).unwrap(),
+                    outcome
+                );
+            }
+        }
+    }
+
+    mod batch_exchange {
+        use super::super::*;
+
+        #[test]
+        fn a_result_in_the_documented_form_is_read_as_any_other_result_is() {
+            for (text, is_documented) in [
+                (r#"{"email": "a@x.io", "status": "created"}"#, true),
+                (r#"{"status": "updated", "email": "\u00e4@x.io"}"#, true),
+                (r#"{"email": "", "status": ""}"#, true),
+                (
+                    r#"{"email": "a@x.io", "status": "Already-Exists", "message": "it is there"}"#,
+                    true,
+                ),
+                (
+                    r#"{"email": "a@x.io", "status": "new_slug", "message": ""}"#,
+                    true,
+                ),
+                (
+                    r#"{"email": "a@x.io", "status": "new_slug", "message": null}"#,
+                    true,
+                ),
+                (
+                    r#"{"email": "a@x.io", "status": "new_slug", "detail": "x"}"#,
+                    false,
+                ),
+                (r#"{"email": "a@x.io", "status": 5}"#, false),
+                (r#"{"status": "created"}"#, false),
+                (r#"["a@x.io", "created"]"#, false),
+                (
+                    r#"{"email": "a@x.io", "status": "created", "status": "skipped"}"#,
+                    false,
+                ),
+            ] {
+                let documented = serde_json::from_str::<Object<DocumentedEntry<'_>>>(text);
+                let any: &RawValue = serde_json::from_str(text).unwrap();
+
+                assert_eq!(documented.is_ok(), is_documented, "{text}");
+                if let Ok(documented) = documented {
+                    assert_eq!(BatchEntry::from(documented), BatchEntry::from(any));
+                }
+            }
+        }
     }
 }

@@ -198,7 +198,7 @@ endpoint_builder! {
 
 /// A change of a contact's consent: all broadcasts, or one topic.
 #[derive(Clone)]
-pub(super) struct Consent {
+struct Consent {
     address: String,
     direction: Direction,
     body: Body,

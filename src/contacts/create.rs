@@ -53,7 +53,7 @@ endpoint_builder! {
 }
 
 #[derive(Clone)]
-pub(super) struct Create {
+struct Create {
     contact: NewContact,
 }
 

@@ -6,8 +6,8 @@ use futures_core::Stream;
 use futures_core::stream::FusedStream;
 
 use super::Contact;
-use super::page_stream::{MAX_FAILURES, SpawnedCall};
-use super::stream::ContactStream;
+use super::pages::ContactStream;
+use super::pages::{MAX_FAILURES, SpawnedCall};
 use crate::client::{CallOptions, ResponseFuture, TakesOptions, opaque_debug, wait_for_items};
 use crate::{Client, Error, ErrorKind};
 

@@ -52,7 +52,7 @@ endpoint_builder! {
 }
 
 #[derive(Clone)]
-pub(super) struct Merge {
+struct Merge {
     address: String,
     properties: Properties,
 }

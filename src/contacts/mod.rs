@@ -37,8 +37,6 @@
 //! # Ok(()) }
 //! ```
 
-mod handle;
-
 // The endpoints, in the order of their methods on the documentation page of `Contacts`. The empty lines
 // keep rustfmt from sorting them.
 mod create;
@@ -48,7 +46,6 @@ mod batch;
 mod retrieve;
 
 mod list;
-mod list_all;
 
 mod consent;
 
@@ -56,43 +53,73 @@ mod set_topics;
 
 mod merge;
 
-mod address;
-mod batch_exchange;
-mod batch_outcome;
-mod batch_report;
 mod full;
-#[cfg(feature = "import")]
-mod kept_batch;
 mod model;
 mod new_contact;
-mod optional_text;
-mod page;
-mod page_items;
-mod page_stream;
-mod paging;
-mod reason;
-mod short_forms;
-mod stream;
+mod pages;
+
+use crate::Client;
+#[cfg(feature = "import")]
+use crate::client::CallOptions;
 
 pub use crate::properties::{Properties, PropertyValue};
-pub use address::normalized_address;
-pub use batch::CreateBatch;
-pub use batch_exchange::MAX_BATCH;
-pub use batch_outcome::BatchOutcome;
-pub use batch_report::{BatchEntry, BatchReport};
+pub use batch::{BatchEntry, BatchOutcome, BatchReport, CreateBatch, MAX_BATCH};
 pub use consent::{SetTopic, Subscribe, Unsubscribe};
 pub use create::{CreateContact, Created};
 pub use full::FullContactStream;
-pub use handle::Contacts;
-pub use list::ListContacts;
-pub use list_all::CountContacts;
+pub use list::{CountContacts, ListContacts};
 pub use merge::MergeProperties;
-pub use model::Contact;
+pub use model::{
+    Contact, ContactRecord, ContactSummary, OptOutReason, UnsubscribeReason, normalized_address,
+};
 pub use new_contact::{NewContact, OnConflict};
-pub use page::Page;
-pub use page_stream::PageStream;
-pub use reason::{OptOutReason, UnsubscribeReason};
+pub use pages::{ContactStream, Page, PageStream};
 pub use retrieve::RetrieveContact;
 pub use set_topics::{RecordedTopics, SetTopics, TopicsError};
-pub use short_forms::{ContactRecord, ContactSummary};
-pub use stream::ContactStream;
+
+/// The contacts of a sender: see [`Client::contacts`].
+///
+/// Owned and cheap to clone, like the client.
+///
+/// # Example: create and retrieve
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let client = server.client();
+/// use audience::contacts::NewContact;
+///
+/// let contacts = client.contacts();
+/// contacts.create(NewContact::new("ada@example.com")).await?;
+///
+/// let ada = contacts.retrieve("ada@example.com").await?;
+/// assert!(!ada.unsubscribed);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Contacts {
+    client: Client,
+}
+
+#[cfg(feature = "import")]
+impl Contacts {
+    /// Returns the base URL of the service.
+    pub(crate) fn base_url(&self) -> String {
+        self.client.base_url()
+    }
+
+    /// Returns these options with more patience, unless the call or the client has settings of its own.
+    pub(crate) fn patient(&self, options: CallOptions) -> CallOptions {
+        self.client.patient(options)
+    }
+}
+
+impl Client {
+    /// Returns the handle to the contacts endpoints (interface section 4).
+    #[must_use]
+    pub fn contacts(&self) -> Contacts {
+        Contacts {
+            client: self.clone(),
+        }
+    }
+}

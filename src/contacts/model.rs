@@ -2,11 +2,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::optional_text;
-use super::reason::UnsubscribeReason;
-use super::short_forms::{ContactRecord, null_as_default};
 use crate::Timestamp;
 use crate::properties::Properties;
+use crate::string_enum::string_enum;
 
 /// A contact in its full form, as retrieve and the consent calls return it (interface section 2.1).
 ///
@@ -215,73 +213,365 @@ impl Serialize for Contact {
     }
 }
 
+/// A contact as create returns it (interface section 2.2): without the topics and the reason of an
+/// opt-out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ContactRecord {
+    /// The id that the service assigned. Lists take it as a cursor.
+    pub id: String,
+    /// The address, trimmed and in lower case.
+    pub email: String,
+    /// The given name, if known.
+    #[serde(default, with = "optional_text")]
+    pub first_name: Option<String>,
+    /// The family name, if known.
+    #[serde(default, with = "optional_text")]
+    pub last_name: Option<String>,
+    /// The merge fields.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub properties: Properties,
+    /// The global opt-out. If true, no broadcast reaches the contact.
+    pub unsubscribed: bool,
+    /// When the contact was created.
+    pub created_at: Timestamp,
+}
+
+impl ContactRecord {
+    /// Creates a contact, for example for a unit test. All other fields are empty, `created_at` is the Unix
+    /// epoch, and the contact is not opted out. Assign to the fields to change them.
+    ///
+    /// # Example: in a unit test
+    ///
+    /// ```
+    /// use audience::contacts::{ContactRecord, Created};
+    ///
+    /// let mut ada = ContactRecord::new("c_1", "ada@example.com");
+    /// ada.first_name = Some("Ada".to_owned());
+    ///
+    /// let created = Created::new(ada, true);
+    /// assert!(created.is_new());
+    /// ```
+    pub fn new(id: impl Into<String>, email: impl Into<String>) -> Self {
+        Self {
+            id: id.into(),
+            email: email.into(),
+            first_name: None,
+            last_name: None,
+            properties: Properties::new(),
+            unsubscribed: false,
+            created_at: Timestamp::from_unix(0),
+        }
+    }
+}
+
+/// A contact as lists return it (interface section 2.3): without the family name, the topics and the
+/// reason of an opt-out.
+///
+/// [`retrieve`](super::Contacts::retrieve) returns them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ContactSummary {
+    /// The id that the service assigned. As a cursor, it continues the list after this contact.
+    pub id: String,
+    /// The address, trimmed and in lower case.
+    pub email: String,
+    /// The given name, if known.
+    #[serde(default, with = "optional_text")]
+    pub first_name: Option<String>,
+    /// The merge fields.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub properties: Properties,
+    /// The global opt-out. If true, no broadcast reaches the contact.
+    pub unsubscribed: bool,
+    /// When the contact was created.
+    pub created_at: Timestamp,
+}
+
+impl ContactSummary {
+    /// Creates a contact, for example for a unit test. All other fields are empty, `created_at` is the Unix
+    /// epoch, and the contact is not opted out. Assign to the fields to change them.
+    ///
+    /// # Example: in a unit test
+    ///
+    /// ```
+    /// use audience::contacts::{ContactSummary, Page};
+    ///
+    /// let mut ada = ContactSummary::new("c_1", "ada@example.com");
+    /// ada.properties.insert("plan", "pro");
+    ///
+    /// let page = Page::new([ada]);
+    /// assert_eq!(page.cursor(), Some("c_1"));
+    /// ```
+    pub fn new(id: impl Into<String>, email: impl Into<String>) -> Self {
+        Self {
+            id: id.into(),
+            email: email.into(),
+            first_name: None,
+            properties: Properties::new(),
+            unsubscribed: false,
+            created_at: Timestamp::from_unix(0),
+        }
+    }
+}
+
+/// Reads `null` as the default value.
+fn null_as_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+string_enum! {
+    /// Why a contact is opted out of all broadcasts, as read from the service (interface section 3.1).
+    ///
+    /// A reason that this version of the crate does not know is kept verbatim as
+    /// [`UnsubscribeReason::Other`]. The reason that a sender gives is an [`OptOutReason`].
+    ///
+    /// # Example: reasons and variants
+    ///
+    /// ```
+    /// use audience::contacts::UnsubscribeReason;
+    ///
+    /// assert_eq!(UnsubscribeReason::from("complaint"), UnsubscribeReason::Complaint);
+    /// assert_eq!(UnsubscribeReason::Manual.as_str(), "manual");
+    /// assert_eq!(UnsubscribeReason::from("moved_away").as_str(), "moved_away");
+    /// ```
+    pub enum UnsubscribeReason {
+        /// `manual`: the sender recorded it.
+        Manual = "manual",
+        /// `preferences`: the recipient chose it, for example on a preferences page.
+        Preferences = "preferences",
+        /// `complaint`: a mailbox provider reported spam. The contact cannot be subscribed again
+        /// through the service, and the address is suppressed.
+        Complaint = "complaint",
+    }
+}
+
+/// The reason that a sender may give with an opt-out (interface section 4.5).
+///
+/// It has no complaint: only the service records one.
+///
+/// # Example: a complaint cannot be declared
+///
+/// ```compile_fail,E0599
+/// use audience::contacts::OptOutReason;
+///
+/// let reason = OptOutReason::Complaint;
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OptOutReason {
+    /// The sender records it. This is the service's default.
+    #[default]
+    Manual,
+    /// The recipient chose it, for example on a preferences page.
+    Preferences,
+}
+
+impl From<OptOutReason> for UnsubscribeReason {
+    fn from(reason: OptOutReason) -> Self {
+        match reason {
+            OptOutReason::Manual => Self::Manual,
+            OptOutReason::Preferences => Self::Preferences,
+        }
+    }
+}
+
+/// Returns an address as the service stores it: trimmed, then in lower case (interface section 2.1).
+///
+/// Use it to find the row of a contact or of an event in your own database, where the address may be
+/// written in another way. The calls of this crate send addresses as given, because the service normalizes
+/// them itself.
+///
+/// White space and lower case are those of Unicode: `str::trim` and `str::to_lowercase`. The interface
+/// document does not say how the service treats letters outside ASCII; for an address in ASCII there is only
+/// one reading. Nothing else is changed: neither tags (`ada+news@`) nor dots, and invalid addresses stay
+/// invalid.
+///
+/// # Example: the key of a contact
+///
+/// ```
+/// use audience::contacts::normalized_address;
+///
+/// assert_eq!(normalized_address(" Ada@Example.com\n"), "ada@example.com");
+/// assert_eq!(normalized_address("Ada.L+News@x.io"), "ada.l+news@x.io");
+/// ```
+#[must_use]
+pub fn normalized_address(address: &str) -> String {
+    address.trim().to_lowercase()
+}
+
+/// Reads `""` and `null` as `None`, and writes `None` as `""`. Use with `#[serde(default, with = "optional_text")]`,
+/// so that a missing member is `None` too.
+pub(super) mod optional_text {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(in crate::contacts) fn serialize<S: Serializer, T: Serialize>(
+        value: &Option<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => value.serialize(serializer),
+            None => serializer.serialize_str(""),
+        }
+    }
+
+    pub(in crate::contacts) fn deserialize<'de, D: Deserializer<'de>, T: From<String>>(
+        deserializer: D,
+    ) -> Result<Option<T>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        Ok(text.filter(|text| !text.is_empty()).map(T::from))
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    mod model {
+        use serde_json::json;
 
-    use super::*;
+        use super::super::*;
 
-    #[test]
-    fn members_that_are_missing_null_or_empty_are_none_or_empty() {
-        let base = json!({"id": "c1", "email": "a@x.io", "unsubscribed": false, "created_at": 5});
-        for absent in [
-            json!({}),
-            json!({"first_name": null, "last_name": null, "unsubscribe_reason": null, "properties": null, "topics": null}),
-            json!({"first_name": "", "last_name": "", "unsubscribe_reason": "", "properties": {}, "topics": {}}),
-        ] {
-            let mut value = base.clone();
-            value
-                .as_object_mut()
-                .unwrap()
-                .extend(absent.as_object().unwrap().clone());
+        #[test]
+        fn members_that_are_missing_null_or_empty_are_none_or_empty() {
+            let base =
+                json!({"id": "c1", "email": "a@x.io", "unsubscribed": false, "created_at": 5});
+            for absent in [
+                json!({}),
+                json!({"first_name": null, "last_name": null, "unsubscribe_reason": null, "properties": null, "topics": null}),
+                json!({"first_name": "", "last_name": "", "unsubscribe_reason": "", "properties": {}, "topics": {}}),
+            ] {
+                let mut value = base.clone();
+                value
+                    .as_object_mut()
+                    .unwrap()
+                    .extend(absent.as_object().unwrap().clone());
+
+                let contact: Contact = serde_json::from_value(value).unwrap();
+
+                assert_eq!(
+                    (
+                        contact.first_name,
+                        contact.last_name,
+                        contact.unsubscribe_reason
+                    ),
+                    (None, None, None)
+                );
+                assert!(contact.properties.is_empty() && contact.topics.is_empty());
+            }
+        }
+
+        #[test]
+        fn unknown_reasons_and_members_are_accepted() {
+            let value = json!({"id": "c1", "email": "a@x.io", "unsubscribed": true, "unsubscribe_reason": "moved",
+            "created_at": -1, "topics": {"news": false}, "brand_new": [1]});
 
             let contact: Contact = serde_json::from_value(value).unwrap();
 
             assert_eq!(
-                (
-                    contact.first_name,
-                    contact.last_name,
-                    contact.unsubscribe_reason
-                ),
-                (None, None, None)
+                contact.unsubscribe_reason,
+                Some(UnsubscribeReason::Other("moved".into()))
             );
-            assert!(contact.properties.is_empty() && contact.topics.is_empty());
+            assert_eq!(contact.topics.get("news"), Some(&false));
+        }
+
+        #[test]
+        fn a_contact_made_in_a_test_equals_the_one_that_the_service_sends() {
+            let json = json!({"id": "c1", "email": "a@x.io", "first_name": "", "last_name": "", "properties": {},
+            "unsubscribed": false, "unsubscribe_reason": "", "created_at": 0, "topics": {"news": true}});
+
+            let mut contact = Contact::new("c1", "a@x.io");
+            contact.topics.insert("news".to_owned(), true);
+
+            assert_eq!(serde_json::to_value(&contact).unwrap(), json);
+            assert_eq!(serde_json::from_value::<Contact>(json).unwrap(), contact);
+        }
+
+        #[test]
+        fn only_a_full_contact_shows_that_it_has_no_topics_and_no_reason() {
+            let full = Contact::new("c1", "a@x.io");
+            let short = Contact::from(ContactRecord::new("c1", "a@x.io"));
+
+            assert!(full.shows_topics() && full.shows_unsubscribe_reason());
+            assert!(!short.shows_topics() && !short.shows_unsubscribe_reason());
+            assert_eq!(short.email, full.email);
         }
     }
 
-    #[test]
-    fn unknown_reasons_and_members_are_accepted() {
-        let value = json!({"id": "c1", "email": "a@x.io", "unsubscribed": true, "unsubscribe_reason": "moved",
-            "created_at": -1, "topics": {"news": false}, "brand_new": [1]});
+    mod short_forms {
+        use serde_json::json;
 
-        let contact: Contact = serde_json::from_value(value).unwrap();
+        use super::super::*;
 
-        assert_eq!(
-            contact.unsubscribe_reason,
-            Some(UnsubscribeReason::Other("moved".into()))
-        );
-        assert_eq!(contact.topics.get("news"), Some(&false));
+        #[test]
+        fn a_contact_without_the_unsubscribed_flag_is_an_error() {
+            let error = serde_json::from_value::<ContactSummary>(
+                json!({"id": "c1", "email": "a@x.io", "created_at": 5}),
+            )
+            .unwrap_err();
+
+            assert!(error.to_string().contains("unsubscribed"));
+        }
     }
 
-    #[test]
-    fn a_contact_made_in_a_test_equals_the_one_that_the_service_sends() {
-        let json = json!({"id": "c1", "email": "a@x.io", "first_name": "", "last_name": "", "properties": {},
-            "unsubscribed": false, "unsubscribe_reason": "", "created_at": 0, "topics": {"news": true}});
+    mod reason {
+        use super::super::*;
 
-        let mut contact = Contact::new("c1", "a@x.io");
-        contact.topics.insert("news".to_owned(), true);
+        #[test]
+        fn a_reason_to_send_serializes_like_the_reason_to_read() {
+            for reason in [OptOutReason::Manual, OptOutReason::Preferences] {
+                let written = serde_json::to_value(reason).unwrap();
 
-        assert_eq!(serde_json::to_value(&contact).unwrap(), json);
-        assert_eq!(serde_json::from_value::<Contact>(json).unwrap(), contact);
+                assert_eq!(written, UnsubscribeReason::from(reason).as_str());
+            }
+        }
     }
 
-    #[test]
-    fn only_a_full_contact_shows_that_it_has_no_topics_and_no_reason() {
-        let full = Contact::new("c1", "a@x.io");
-        let short = Contact::from(ContactRecord::new("c1", "a@x.io"));
+    mod address {
+        use super::super::*;
 
-        assert!(full.shows_topics() && full.shows_unsubscribe_reason());
-        assert!(!short.shows_topics() && !short.shows_unsubscribe_reason());
-        assert_eq!(short.email, full.email);
+        #[test]
+        fn an_address_is_trimmed_and_in_lower_case_also_outside_ascii() {
+            for (given, stored) in [
+                ("ada@x.io", "ada@x.io"),
+                ("\t ADA@X.IO\r\n", "ada@x.io"),
+                ("\u{a0}ÄDA@BÜCHER.example\u{3000}", "äda@bücher.example"),
+                ("a b@x.io", "a b@x.io"),
+                ("", ""),
+            ] {
+                assert_eq!(normalized_address(given), stored);
+            }
+        }
+
+        #[test]
+        fn a_normalized_address_stays_as_it_is() {
+            for letter in '\0'..=char::MAX {
+                let once = normalized_address(&format!("{letter}@x.io{letter}"));
+
+                assert_eq!(normalized_address(&once), once, "{letter:?}");
+            }
+        }
+    }
+
+    mod optional_text_values {
+        use serde_json::json;
+
+        use super::super::*;
+
+        #[derive(Serialize, Deserialize)]
+        struct Named {
+            #[serde(default, with = "optional_text")]
+            name: Option<String>,
+        }
+
+        #[test]
+        fn a_missing_null_or_empty_text_is_none_and_none_is_written_as_empty_text() {
+            for absent in [json!({}), json!({"name": null}), json!({"name": ""})] {
+                let named: Named = serde_json::from_value(absent).unwrap();
+
+                assert_eq!(named.name, None);
+                assert_eq!(serde_json::to_value(named).unwrap(), json!({"name": ""}));
+            }
+        }
     }
 }

@@ -38,7 +38,7 @@ endpoint_builder! {
 }
 
 #[derive(Clone)]
-pub(super) struct Retrieve {
+struct Retrieve {
     address: String,
 }
 

@@ -1,0 +1,833 @@
+use std::iter::Peekable;
+use std::panic::resume_unwind;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::{fmt, vec};
+
+use bytes::Bytes;
+use futures_core::Stream;
+use futures_core::stream::FusedStream;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio::task::{JoinError, JoinSet};
+
+use super::model::ContactSummary;
+use super::model::optional_text;
+use crate::client::{
+    Object, Operation, ResponseFuture, Success, decode_item, in_current_span, opaque_debug,
+    wait_for_items,
+};
+use crate::properties::PropertyValue;
+use crate::{Error, ErrorKind, Outcome};
+
+/// All contacts of a list, newest first.
+///
+/// Created by [`ListContacts::stream`](super::ListContacts::stream). It holds one page at most, and
+/// fetches the next page when that one is used up, or [ahead](Self::prefetch). [`PageStream`] documents
+/// its errors and its end.
+///
+/// A malformed item, which does not have the form of section 2.3, is an error in its place:
+/// [`ErrorKind::Decode`](crate::ErrorKind::Decode), and [`Error::body`] has the JSON of the item. The next
+/// poll continues after it. Malformed items never end the stream.
+///
+/// # Example: count the contacts that opted out
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let contacts = server.client().contacts();
+/// # contacts.create(audience::contacts::NewContact::new("ada@example.com")).await?;
+/// # contacts.unsubscribe("ada@example.com").await?;
+/// use futures_util::TryStreamExt;
+///
+/// let mut opted_out = 0;
+/// let mut stream = contacts.list().stream();
+/// while let Some(contact) = stream.try_next().await? {
+///     opted_out += u32::from(contact.unsubscribed);
+/// }
+/// # assert_eq!(opted_out, 1);
+/// # Ok(()) }
+/// ```
+#[must_use = "a stream fetches nothing unless polled"]
+pub struct ContactStream {
+    pages: PageStream,
+    page: PageItems,
+    /// The cursor within the page, while it has items left.
+    within: Option<String>,
+}
+
+impl ContactStream {
+    pub(super) fn new(pages: PageStream) -> Self {
+        Self {
+            pages,
+            page: PageItems::new(Vec::new(), Vec::new()),
+            within: None,
+        }
+    }
+
+    /// Fetches the next page while the caller works on this one: see [`PageStream::prefetch`].
+    ///
+    /// Order, cursor and errors do not change. The stream then holds two pages at most.
+    ///
+    /// # Example: a page ahead
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create("ada@example.com").await?;
+    /// # async fn work_on(_: audience::contacts::ContactSummary) {}
+    /// use futures_util::TryStreamExt;
+    ///
+    /// let mut stream = contacts.list().limit(200).stream().prefetch();
+    /// while let Some(contact) = stream.try_next().await? {
+    ///     work_on(contact).await;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn prefetch(mut self) -> Self {
+        self.pages = self.pages.prefetch();
+        self
+    }
+
+    /// Returns the cursor after the last contact that the stream returned.
+    ///
+    /// Pass it to [`after`](super::ListContacts::after) to continue later. `None` before the first
+    /// contact, unless the list started after a cursor.
+    ///
+    /// # Example: continue after the first contact
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create_batch(["ada@example.com", "bob@example.com"]).await?;
+    /// use futures_util::TryStreamExt;
+    ///
+    /// let mut stream = contacts.list().stream();
+    /// let newest = stream.try_next().await?.expect("the audience has two contacts");
+    /// let cursor = stream.cursor().expect("a contact was returned").to_owned();
+    ///
+    /// let older = contacts.list().after(cursor).await?;
+    /// assert_ne!(older.data[0].email, newest.email);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn cursor(&self) -> Option<&str> {
+        match self.page.len() {
+            0 => self.pages.cursor(),
+            _ => self.within.as_deref(),
+        }
+    }
+
+    /// Polls for the next item of a page, without its id. The error of a malformed item is in the item; any
+    /// other is that of a page.
+    pub(super) fn poll_item(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<PageItem, Error>>> {
+        loop {
+            if let Some(mut item) = self.page.next() {
+                // An item without an id has no cursor, so the cursor stays before it.
+                self.within = item.id.take().or(self.within.take());
+                return Poll::Ready(Some(Ok(item)));
+            }
+            let start = self.pages.cursor().map(str::to_owned);
+            match ready!(Pin::new(&mut self.pages).poll_next(context)) {
+                Some(Ok(page)) => {
+                    self.page = page.into_items();
+                    self.within = start;
+                }
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            }
+        }
+    }
+}
+
+impl Stream for ContactStream {
+    type Item = Result<ContactSummary, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let item = ready!(self.poll_item(context));
+        Poll::Ready(item.map(|item| item.and_then(|item| item.contact)))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let buffered = self.page.len();
+        (buffered, self.is_terminated().then_some(buffered))
+    }
+}
+
+impl FusedStream for ContactStream {
+    fn is_terminated(&self) -> bool {
+        self.page.len() == 0 && self.pages.is_terminated()
+    }
+}
+
+wait_for_items!(ContactStream);
+opaque_debug!(ContactStream);
+
+/// All pages of a list, newest contacts first. Each has at least one item.
+///
+/// Created by [`ListContacts::pages`](super::ListContacts::pages). Each poll fetches the next page if
+/// none is being fetched. Timeout, deadline and retries apply to each page.
+///
+/// # Errors
+///
+/// An item is an error if its page could not be fetched. The next poll then fetches the same page
+/// again, so no contact is lost or returned twice.
+///
+/// # End
+///
+/// The stream ends when the service responds with an empty page. It also ends
+///
+/// - after [`ErrorKind::Pagination`] or [`ErrorKind::Input`], which another request cannot fix;
+/// - after the third failure in a row, of any kind. A service that is down, for example, does not
+///   make an endless loop. To try longer, set a patient [`retry`](super::ListContacts::retry) policy, or
+///   start a new list [`after`](super::ListContacts::after) the [`cursor`](Self::cursor).
+///
+/// # Example: one page at a time
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let contacts = server.client().contacts();
+/// # contacts.create_batch(["ada@example.com", "bob@example.com"]).await?;
+/// use futures_util::TryStreamExt;
+///
+/// let mut pages = contacts.list().limit(200).pages();
+/// while let Some(page) = pages.try_next().await? {
+///     println!("{} contacts", page.data.len());
+/// #   assert_eq!(page.data.len(), 2);
+/// }
+/// # Ok(()) }
+/// ```
+#[must_use = "a stream fetches nothing unless polled"]
+pub struct PageStream {
+    fetch: FetchPage,
+    cursor: PageCursor,
+    state: State,
+    /// Failures since the last page.
+    failures: u32,
+    is_prefetching: bool,
+}
+
+/// Starts to fetch the page after a cursor.
+type FetchPage = Box<dyn Fn(Option<&str>) -> ResponseFuture<Page> + Send + Sync>;
+
+/// The stream ends after this many failures in a row.
+pub(super) const MAX_FAILURES: u32 = 3;
+
+enum State {
+    Idle,
+    Fetching(ResponseFuture<Page>),
+    FetchingAhead(SpawnedCall<Page>),
+    Done,
+}
+
+impl PageStream {
+    pub(super) fn new(
+        after: Option<String>,
+        fetch: impl Fn(Option<&str>) -> ResponseFuture<Page> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            fetch: Box::new(fetch),
+            cursor: PageCursor::new(after),
+            state: State::Idle,
+            failures: 0,
+            is_prefetching: false,
+        }
+    }
+
+    /// Fetches the next page while the caller works on this one.
+    ///
+    /// When a page arrives, the request for the next one starts as a task of the tokio runtime. It makes progress
+    /// whenever the caller awaits something. A caller that computes without an await gains nothing, unless it is
+    /// outside the runtime, as one that uses `wait` is. The stream is at most one page ahead. Dropping it cancels the
+    /// request.
+    ///
+    /// Order, cursor, errors and end do not change. In particular, [`cursor`](Self::cursor) is that of the pages
+    /// that the stream has returned, and a page that could not be fetched is fetched again only when the stream is
+    /// polled after the error. If the caller stops early, one request more was sent.
+    ///
+    /// # Example: a page ahead
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create("ada@example.com").await?;
+    /// # async fn store(_: audience::contacts::Page) {}
+    /// use futures_util::TryStreamExt;
+    ///
+    /// let mut pages = contacts.list().limit(200).pages().prefetch();
+    /// while let Some(page) = pages.try_next().await? {
+    ///     store(page).await;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn prefetch(mut self) -> Self {
+        self.is_prefetching = true;
+        self
+    }
+
+    /// Returns the cursor after the last page that the stream returned.
+    ///
+    /// Pass it to [`after`](super::ListContacts::after) to continue later. `None` before the first page,
+    /// unless the list started after a cursor.
+    #[must_use]
+    pub fn cursor(&self) -> Option<&str> {
+        self.cursor.current()
+    }
+
+    /// Moves past a fetched page, and returns the item of the stream.
+    fn advance(&mut self, fetched: Result<Page, Error>) -> Option<Result<Page, Error>> {
+        let result = fetched.and_then(|page| {
+            match self.cursor.advance(page.last_id(), page.next.as_deref()) {
+                PageStep::Page => Ok(Some(page)),
+                PageStep::End => Ok(None),
+                PageStep::Cycle => Err(Error::pagination().at(LIST.name)),
+            }
+        });
+        self.failures = match &result {
+            Ok(_) => 0,
+            Err(_) => self.failures + 1,
+        };
+        let is_done = match &result {
+            Ok(page) => page.is_none(),
+            Err(error) => {
+                matches!(error.kind(), ErrorKind::Pagination | ErrorKind::Input)
+                    || self.failures == MAX_FAILURES
+            }
+        };
+        self.state = match &result {
+            _ if is_done => State::Done,
+            Ok(_) if self.is_prefetching => {
+                State::FetchingAhead(SpawnedCall::new((self.fetch)(self.cursor.current())))
+            }
+            _ => State::Idle,
+        };
+        result.transpose()
+    }
+}
+
+impl Stream for PageStream {
+    type Item = Result<Page, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            match &mut self.state {
+                State::Idle => {
+                    self.state = State::Fetching((self.fetch)(self.cursor.current()));
+                }
+                State::Fetching(call) => {
+                    let fetched = ready!(Pin::new(call).poll(context));
+                    return Poll::Ready(self.advance(fetched));
+                }
+                State::FetchingAhead(call) => match ready!(call.poll(context)) {
+                    Some(fetched) => return Poll::Ready(self.advance(fetched)),
+                    // The runtime that fetched ahead has shut down, so this one fetches the page.
+                    None => self.state = State::Idle,
+                },
+                State::Done => return Poll::Ready(None),
+            }
+        }
+    }
+}
+
+impl FusedStream for PageStream {
+    fn is_terminated(&self) -> bool {
+        matches!(self.state, State::Done)
+    }
+}
+
+wait_for_items!(PageStream);
+opaque_debug!(PageStream);
+
+/// A call that makes progress by itself, as a task of the current runtime. Dropping it cancels the call.
+pub(super) struct SpawnedCall<T>(JoinSet<Result<T, Error>>);
+
+impl<T: Send + 'static> SpawnedCall<T> {
+    pub(super) fn new(call: ResponseFuture<T>) -> Self {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(in_current_span(call));
+        Self(tasks)
+    }
+
+    /// Polls the call. `None` means that the runtime in which it ran has shut down.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, Error>>> {
+        self.0.poll_join_next(context).map(|joined| {
+            match joined?.map_err(JoinError::try_into_panic) {
+                Ok(result) => Some(result),
+                Err(Ok(panic)) => resume_unwind(panic),
+                Err(Err(_)) => None,
+            }
+        })
+    }
+}
+
+/// The operation of every request for a page.
+pub(super) const LIST: Operation = Operation {
+    name: "list",
+    template: "/contacts",
+};
+
+/// The position in a list, updated with each page. It holds two cursors, however long the list is.
+#[derive(Clone, Debug)]
+pub(super) struct PageCursor {
+    current: Option<String>,
+    cycle: CycleDetector,
+}
+
+/// The next step after a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PageStep {
+    /// Return the page; another may follow.
+    Page,
+    /// The page is empty: the list has ended.
+    End,
+    /// The service repeated a cursor.
+    Cycle,
+}
+
+impl PageCursor {
+    pub(super) fn new(after: Option<String>) -> Self {
+        Self {
+            cycle: CycleDetector::new(after.clone()),
+            current: after,
+        }
+    }
+
+    /// Returns the value to send as `after`.
+    pub(super) fn current(&self) -> Option<&str> {
+        self.current.as_deref()
+    }
+
+    /// Moves past a page, given its last id and its `next`.
+    pub(super) fn advance(&mut self, last_id: Option<&str>, next: Option<&str>) -> PageStep {
+        let Some(next) = cursor_after(last_id, next) else {
+            return PageStep::End;
+        };
+        if self.current() == Some(next) || self.cycle.is_repeated(next) {
+            return PageStep::Cycle;
+        }
+        self.current = Some(next.to_owned());
+        PageStep::Page
+    }
+}
+
+/// Returns the cursor that follows a page, or `None` if the page is empty.
+///
+/// Only an empty page ends a list (interface section 4.4); a short page does not. If `next` is missing or
+/// empty, the last id is the cursor, because `after` takes the last id of the previous page.
+fn cursor_after<'a>(last_id: Option<&'a str>, next: Option<&'a str>) -> Option<&'a str> {
+    let last_id = last_id?;
+    Some(next.filter(|next| !next.is_empty()).unwrap_or(last_id))
+}
+
+/// Brent's cycle detection. It compares each cursor with a checkpoint, which moves to the current cursor
+/// after 1, 2, 4, 8, … steps. It finds a cycle of any length, wherever the cycle starts.
+#[derive(Clone, Debug)]
+struct CycleDetector {
+    checkpoint: Option<String>,
+    /// Steps since the checkpoint moved.
+    steps: u64,
+    /// Steps after which the checkpoint moves.
+    interval: u64,
+}
+
+impl CycleDetector {
+    fn new(start: Option<String>) -> Self {
+        Self {
+            checkpoint: start,
+            steps: 0,
+            interval: 1,
+        }
+    }
+
+    /// Takes the next cursor and returns whether it equals the checkpoint.
+    fn is_repeated(&mut self, cursor: &str) -> bool {
+        if self.checkpoint.as_deref() == Some(cursor) {
+            return true;
+        }
+        self.steps += 1;
+        if self.steps == self.interval {
+            self.checkpoint = Some(cursor.to_owned());
+            self.steps = 0;
+            self.interval = self.interval.saturating_mul(2);
+        }
+        false
+    }
+}
+
+/// A page of contacts, newest first.
+///
+/// An item is malformed if it does not have the form of section 2.3. It does not make the page fail:
+/// [`malformed`](Self::malformed) returns it, and the other items are in [`data`](Self::data).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Page {
+    /// The contacts. Empty if the list has ended, or if every item is malformed.
+    pub data: Vec<ContactSummary>,
+    /// The cursor that the service sent, or `None` if it sent none or an empty one.
+    ///
+    /// `None` does not mean the end; only an empty page does. Continue with [`cursor`](Page::cursor).
+    #[serde(default, with = "optional_text")]
+    pub next: Option<String>,
+    #[serde(skip)]
+    malformed: Vec<MalformedItem>,
+    /// The cursor that follows a page with malformed items.
+    #[serde(skip)]
+    cursor: Option<String>,
+}
+
+/// A page on the wire.
+#[derive(Deserialize)]
+struct WirePage {
+    data: Vec<Object<ContactSummary>>,
+    #[serde(default, deserialize_with = "optional_text::deserialize")]
+    next: Option<String>,
+}
+
+impl Page {
+    /// Creates a page without `next`, for example for a unit test. Assign to [`next`](Self::next) to set it.
+    ///
+    /// # Example: in a unit test
+    ///
+    /// ```
+    /// use audience::contacts::{ContactSummary, Page};
+    ///
+    /// let mut page = Page::new([ContactSummary::new("c_1", "ada@example.com")]);
+    /// page.next = Some("c_1".to_owned());
+    ///
+    /// assert_eq!(page.data[0].email, "ada@example.com");
+    /// ```
+    pub fn new(data: impl IntoIterator<Item = ContactSummary>) -> Self {
+        Self {
+            data: data.into_iter().collect(),
+            next: None,
+            malformed: Vec::new(),
+            cursor: None,
+        }
+    }
+
+    /// Returns the cursor for the following page, to pass to
+    /// [`after`](super::ListContacts::after): [`next`](Page::next), or else the id of the last contact.
+    ///
+    /// `None` if the page has no items, because the list has ended.
+    ///
+    /// # Example: read page by page
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create(audience::contacts::NewContact::new("ada@example.com")).await?;
+    /// let mut page = contacts.list().await?;
+    /// while let Some(cursor) = page.cursor() {
+    ///     for contact in &page.data {
+    ///         println!("{}", contact.email);
+    ///     }
+    ///     page = contacts.list().after(cursor).await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn cursor(&self) -> Option<&str> {
+        cursor_after(self.last_id(), self.next.as_deref())
+    }
+
+    /// Returns the items that could not be decoded, each with its index in the page and its error.
+    ///
+    /// [`Error::body`] of such an error is the JSON of the item. A page that is serialized and read back
+    /// does not have them.
+    ///
+    /// # Example: report what was left out
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// let page = contacts.list().await?;
+    ///
+    /// for (index, error) in page.malformed() {
+    ///     eprintln!("item {index} was left out: {error}");
+    /// }
+    /// # assert_eq!(page.malformed().count(), 0);
+    /// # Ok(()) }
+    /// ```
+    pub fn malformed(&self) -> impl ExactSizeIterator<Item = (usize, Error)> {
+        self.malformed.iter().map(MalformedItem::error)
+    }
+
+    /// Reads a page from a response, without its malformed items.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Decode` if the response is not a page, or if it has items and no cursor.
+    pub(super) fn read(success: &Success) -> Result<Self, Error> {
+        // Decoding the items one by one takes longer, so only a page that fails is read that way.
+        if let Some(page) = success.valid_object() {
+            return Ok(Self::from_wire(page));
+        }
+        let page = RawPage::read(success)?;
+        let (data, malformed) = decode_items(success, &page.data);
+        Ok(Self {
+            data,
+            malformed,
+            cursor: page.cursor()?,
+            next: page.next,
+        })
+    }
+
+    fn from_wire(WirePage { data, next }: WirePage) -> Self {
+        let data = data.into_iter().map(|Object(contact)| contact);
+        Self {
+            next,
+            ..Self::new(data)
+        }
+    }
+
+    fn into_items(self) -> PageItems {
+        PageItems::new(self.data, self.malformed)
+    }
+
+    /// Returns the cursor after the last item. `None` if the page has no items.
+    fn last_id(&self) -> Option<&str> {
+        let last = || self.data.last().map(|contact| contact.id.as_str());
+        self.cursor.as_deref().or_else(last)
+    }
+}
+
+/// A page whose items are not decoded yet.
+#[derive(Deserialize)]
+pub(super) struct RawPage<'a> {
+    #[serde(borrow)]
+    pub(super) data: Vec<&'a RawValue>,
+    #[serde(default, deserialize_with = "optional_text::deserialize")]
+    pub(super) next: Option<String>,
+}
+
+impl<'a> RawPage<'a> {
+    /// Reads a page from a response.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Decode` if the response is not a page. Its items are not read.
+    pub(super) fn read(success: &'a Success) -> Result<Self, Error> {
+        success.json().map(|Object(page)| page)
+    }
+
+    /// Returns the cursor that follows the page: `next`, or else the id of the last item. `None` if the page
+    /// is empty, because the list has ended.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Decode` if there is neither: the list can neither continue nor end here.
+    pub(super) fn cursor(&self) -> Result<Option<String>, Error> {
+        let Some(last) = self.data.last() else {
+            return Ok(None);
+        };
+        let cursor = self.next.clone().or_else(|| id_of(last));
+        let cursor = cursor.map(Some);
+        cursor.ok_or_else(|| {
+            Error::decode("the page has no cursor: `next` is missing, and its last item has no id")
+        })
+    }
+}
+
+/// Returns the id of an item, even if the item is malformed.
+fn id_of(item: &RawValue) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Identified {
+        id: PropertyValue,
+    }
+
+    let Object(Identified { id }) = serde_json::from_str(item.get()).ok()?;
+    let is_id = match &id {
+        PropertyValue::String(text) => !text.is_empty(),
+        PropertyValue::Integer(_) | PropertyValue::Unsigned(_) => true,
+        _ => false,
+    };
+    is_id.then(|| id.to_string())
+}
+
+/// An item that could not be decoded.
+#[derive(Clone, PartialEq)]
+struct MalformedItem {
+    index: usize,
+    id: Option<String>,
+    message: String,
+    attempts: u32,
+    json: Bytes,
+}
+
+impl MalformedItem {
+    /// Returns the index of the item in its page, and why it could not be decoded.
+    pub(super) fn error(&self) -> (usize, Error) {
+        let error = Error::decode(self.message.clone())
+            .at(LIST.name)
+            .after(self.attempts, Outcome::NotSent)
+            .reading(self.json.clone());
+        (self.index, error)
+    }
+}
+
+/// Prints neither the JSON nor the id of the item.
+impl fmt::Debug for MalformedItem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MalformedItem")
+            .field("index", &self.index)
+            .field("message", &self.message)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Decodes the items of a page one by one.
+fn decode_items(
+    success: &Success,
+    items: &[&RawValue],
+) -> (Vec<ContactSummary>, Vec<MalformedItem>) {
+    let (mut contacts, mut malformed) = (Vec::with_capacity(items.len()), Vec::new());
+    for (index, item) in items.iter().enumerate() {
+        match decode_item(item, &format!("$.data[{index}]")) {
+            Ok(contact) => contacts.push(contact),
+            Err(message) => malformed.push(MalformedItem {
+                index,
+                id: id_of(item),
+                message,
+                attempts: success.attempts(),
+                json: Bytes::copy_from_slice(item.get().as_bytes()),
+            }),
+        }
+    }
+    (contacts, malformed)
+}
+
+/// The items of a page in the order of the response: a contact, or the error of a malformed item.
+struct PageItems {
+    contacts: vec::IntoIter<ContactSummary>,
+    malformed: Peekable<vec::IntoIter<MalformedItem>>,
+    index: usize,
+}
+
+/// An item of a page.
+pub(super) struct PageItem {
+    /// The id; of a malformed item only if it can be read.
+    pub(super) id: Option<String>,
+    pub(super) contact: Result<ContactSummary, Error>,
+}
+
+impl PageItems {
+    pub(super) fn new(contacts: Vec<ContactSummary>, malformed: Vec<MalformedItem>) -> Self {
+        Self {
+            contacts: contacts.into_iter(),
+            malformed: malformed.into_iter().peekable(),
+            index: 0,
+        }
+    }
+
+    /// Returns how many items are left.
+    pub(super) fn len(&self) -> usize {
+        self.contacts.len() + self.malformed.len()
+    }
+}
+
+impl Iterator for PageItems {
+    type Item = PageItem;
+
+    fn next(&mut self) -> Option<PageItem> {
+        let index = self.index;
+        self.index += 1;
+        if let Some(item) = self.malformed.next_if(|item| item.index == index) {
+            let (_, error) = item.error();
+            return Some(PageItem {
+                id: item.id,
+                contact: Err(error),
+            });
+        }
+        self.contacts.next().map(|contact| PageItem {
+            id: Some(contact.id.clone()),
+            contact: Ok(contact),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    mod paging {
+        use super::super::*;
+
+        #[test]
+        fn only_an_empty_page_ends_a_list() {
+            let mut cursor = PageCursor::new(None);
+
+            assert_eq!(cursor.advance(Some("c9"), Some("c9")), PageStep::Page);
+            assert_eq!(cursor.current(), Some("c9"));
+            assert_eq!(cursor.advance(None, Some("c1")), PageStep::End);
+        }
+
+        #[test]
+        fn if_next_is_missing_or_empty_the_last_id_is_the_cursor() {
+            for next in [None, Some("")] {
+                let mut cursor = PageCursor::new(None);
+
+                assert_eq!(cursor.advance(Some("c7"), next), PageStep::Page);
+                assert_eq!(cursor.current(), Some("c7"));
+            }
+        }
+
+        #[test]
+        fn a_cursor_equal_to_the_one_sent_is_a_cycle_at_once() {
+            let mut cursor = PageCursor::new(Some("c5".to_owned()));
+            assert_eq!(cursor.advance(Some("c5"), Some("c5")), PageStep::Cycle);
+
+            let mut cursor = PageCursor::new(None);
+            for n in 0..1_000 {
+                assert_eq!(
+                    cursor.advance(Some("x"), Some(&n.to_string())),
+                    PageStep::Page
+                );
+            }
+            assert_eq!(cursor.advance(Some("x"), Some("999")), PageStep::Cycle);
+        }
+
+        #[test]
+        fn a_cycle_of_any_length_is_found_wherever_it_starts() {
+            for tail in [0_usize, 1, 2, 7, 100] {
+                for length in [1_usize, 2, 3, 10, 64, 333] {
+                    let mut cursor = PageCursor::new(None);
+                    let sent = (0..).map(|n| {
+                        if n < tail {
+                            n
+                        } else {
+                            tail + (n - tail) % length
+                        }
+                    });
+
+                    let found = sent.take(4 * (tail + length) + 4).position(|next| {
+                        cursor.advance(Some("x"), Some(&next.to_string())) == PageStep::Cycle
+                    });
+
+                    assert!(found.is_some(), "tail {tail}, length {length}");
+                }
+            }
+        }
+    }
+
+    mod page {
+        use super::super::*;
+
+        #[test]
+        fn a_missing_null_or_empty_next_is_none() {
+            for text in [
+                r#"{"data": []}"#,
+                r#"{"data": [], "next": null}"#,
+                r#"{"data": [], "next": ""}"#,
+            ] {
+                assert_eq!(serde_json::from_str::<Page>(text).unwrap().next, None);
+            }
+        }
+    }
+}
