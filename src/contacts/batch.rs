@@ -21,7 +21,7 @@ impl Contacts {
     /// The call succeeds even if entries fail. The [`BatchReport`] has one result for each entry, in
     /// the order of the entries. Once the plan's contact ceiling is crossed, every remaining entry
     /// reports `quota_exceeded`. If the service sends no usable result for an entry, its outcome is
-    /// [`BatchOutcome::Unknown`](super::BatchOutcome::Unknown).
+    /// [`BatchOutcome::Unknown`].
     ///
     /// If any entry has `OnConflict::Error`, the batch is retried only if it was certainly not
     /// applied.
