@@ -1,13 +1,13 @@
 //! Events accepted by one process and handled by another, over one Postgres.
 //!
 //! ```text
-//! cargo run --example inbox_worker
+//! cargo run -p audience-receivers --example inbox_worker
 //!     accepts and handles a few events in memory, and exits
-//! AUDIENCE_WEBHOOK_SECRET=… cargo run --example inbox_worker -- receive --port 8080 --postgres URL
+//! AUDIENCE_WEBHOOK_SECRET=… cargo run -p audience-receivers --example inbox_worker -- receive --port 8080 --postgres URL
 //!     accepts events until Ctrl-C: a response takes as long as one insert
-//! cargo run --example inbox_worker -- work --postgres URL
+//! cargo run -p audience-receivers --example inbox_worker -- work --postgres URL
 //!     handles them until Ctrl-C; run as many as you like, on as many machines
-//! cargo run --example inbox_worker -- parked --postgres URL [--replay]
+//! cargo run -p audience-receivers --example inbox_worker -- parked --postgres URL [--replay]
 //!     lists the events that failed too often, and hands them to the workers again
 //! ```
 #![expect(clippy::print_stdout, reason = "an example prints what it does")]

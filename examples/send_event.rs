@@ -1,9 +1,9 @@
 //! Signs an event and posts it to a webhook endpoint, as the service does.
 //!
 //! ```text
-//! cargo run --example send_event -- http://127.0.0.1:8080/hook "$SECRET" email.bounced
-//! cargo run --example send_event -- --help
-//! cargo run --example send_event
+//! cargo run -p audience-receivers --example send_event -- http://127.0.0.1:8080/hook "$SECRET" email.bounced
+//! cargo run -p audience-receivers --example send_event -- --help
+//! cargo run -p audience-receivers --example send_event
 //!     starts an endpoint, sends it one event of each type, and exits
 //! ```
 //!

@@ -1,9 +1,9 @@
 //! A webhook endpoint with actix-web, as a starting point for your own.
 //!
 //! ```text
-//! cargo run --example webhook_actix
+//! cargo run -p audience-receivers --example webhook_actix
 //!     starts the endpoint, sends it three deliveries (one of them forged), and exits
-//! AUDIENCE_WEBHOOK_SECRET=… cargo run --example webhook_actix -- --port 8080
+//! AUDIENCE_WEBHOOK_SECRET=… cargo run -p audience-receivers --example webhook_actix -- --port 8080
 //!     runs the endpoint until it is stopped; use the example `send_event` to post to it
 //! ```
 //!

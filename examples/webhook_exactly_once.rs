@@ -1,9 +1,9 @@
 //! A webhook endpoint that marks bounces and complaints in a SQLite database, exactly once each.
 //!
 //! ```text
-//! cargo run --example webhook_exactly_once
+//! cargo run -p audience-receivers --example webhook_exactly_once
 //!     starts the endpoint with a database in memory, sends it some deliveries, and exits
-//! AUDIENCE_WEBHOOK_SECRET=… cargo run --example webhook_exactly_once -- --port 8080 --database mail.db
+//! AUDIENCE_WEBHOOK_SECRET=… cargo run -p audience-receivers --example webhook_exactly_once -- --port 8080 --database mail.db
 //!     runs the endpoint until it is stopped; use the example `send_event` to post to it
 //! ```
 //!

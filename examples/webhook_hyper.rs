@@ -1,9 +1,9 @@
 //! A webhook endpoint with bare hyper, as a starting point for your own.
 //!
 //! ```text
-//! cargo run --example webhook_hyper
+//! cargo run -p audience-receivers --example webhook_hyper
 //!     starts the endpoint, sends it three deliveries (one of them forged), and exits
-//! AUDIENCE_WEBHOOK_SECRET=… cargo run --example webhook_hyper -- --port 8080
+//! AUDIENCE_WEBHOOK_SECRET=… cargo run -p audience-receivers --example webhook_hyper -- --port 8080
 //!     runs the endpoint until Ctrl-C; use the example `send_event` to post to it
 //! ```
 //!

@@ -1,7 +1,7 @@
 //! A webhook endpoint as an AWS Lambda function, as a starting point for your own.
 //!
 //! ```text
-//! cargo run --example webhook_lambda
+//! cargo run -p audience-receivers --example webhook_lambda
 //!     calls the function with three deliveries (one of them forged) as API Gateway would, and exits
 //! ```
 //!

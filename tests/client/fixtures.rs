@@ -35,7 +35,7 @@ const FIXTURES: [&str; 14] = [
 ];
 
 fn directory() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("fixtures")
 }
 
 fn fixture(name: &str) -> Value {

@@ -116,7 +116,7 @@ fn the_minute_of_the_guide_leads_to_a_signed_webhook_also_hours_later() {
         Running::start(Command::new("python3").args(["-I", "-c", &with_ports(handler.clone())]));
     wait_for_listener(&handler_port);
     let mut mock = Running::start(
-        Command::new(env!("CARGO_BIN_EXE_audience-mock"))
+        Command::new(crate::support::examples::program("audience-mock"))
             .args(["--signing-clock", "wall", "--port", &mock_port, "--seed"])
             .arg(&seed),
     );
@@ -145,7 +145,7 @@ fn the_minute_of_the_guide_leads_to_a_signed_webhook_also_hours_later() {
                 "genuine: email.sent to ada@example.com"
             ]
         );
-        let advanced = Command::new(env!("CARGO_BIN_EXE_audience-mock"))
+        let advanced = Command::new(crate::support::examples::program("audience-mock"))
             .args(["clock", "advance", "5h", "--url", &url])
             .output()
             .unwrap();
@@ -305,5 +305,5 @@ fn read(file: &str) -> String {
 }
 
 fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }

@@ -65,7 +65,7 @@ fn yes() -> bool {
 }
 
 pub(crate) fn fixtures(directory: &str) -> Vec<PathBuf> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR"))
+    let directory = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
         .join("fixtures")
         .join(directory);
     let mut files: Vec<PathBuf> = fs::read_dir(directory)

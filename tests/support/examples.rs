@@ -1,4 +1,4 @@
-//! The programs in `examples/`, and `audience-mock`.
+//! The programs: those in `examples/`, and `audience-mock`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,16 +7,15 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-const MOCK: &str = env!("CARGO_BIN_EXE_audience-mock");
-
-/// The programs by name. Cargo builds them if a single test was asked for.
+/// The programs by name. Cargo builds those that are not built yet.
 pub(crate) static EXAMPLES: LazyLock<BTreeMap<String, PathBuf>> = LazyLock::new(|| {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    // Of the whole workspace, so that the features are those that the tests were built with.
     let build = Command::new(env!("CARGO"))
-        .args(["build", "--locked", "--quiet", "--examples"])
+        .args(["build", "--locked", "--quiet", "--workspace", "--bins", "--examples"])
         .args(["--message-format", "json", "--target-dir"])
         .arg(target)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
         .output()
         .unwrap();
     let messages = String::from_utf8(build.stdout).unwrap();
@@ -24,12 +23,15 @@ pub(crate) static EXAMPLES: LazyLock<BTreeMap<String, PathBuf>> = LazyLock::new(
     messages
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap())
-        .filter(|message| message["target"]["kind"][0] == "example")
         .filter_map(|message| {
             let name = message["target"]["name"].as_str()?;
             let executable = message["executable"].as_str()?;
             Some((name.to_owned(), executable.into()))
         })
-        .chain([("audience-mock".to_owned(), MOCK.into())])
         .collect()
 });
+
+/// The path of a program.
+pub(crate) fn program(name: &str) -> &'static Path {
+    &EXAMPLES[name]
+}

@@ -16,7 +16,7 @@ fn the_verifier_on_wasm_under_node_has_the_expected_verdict_for_every_delivery_o
     if !target_is_installed() {
         return skip("the verifier on wasm: the target wasm32-unknown-unknown is not installed");
     }
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wasm");
+    let directory = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("tests/wasm");
     if !directory.is_dir() {
         return skip("the verifier on wasm: the published package does not contain tests/wasm");
     }

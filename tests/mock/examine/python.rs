@@ -18,7 +18,7 @@ pub(super) struct PythonReceiver {
 impl PythonReceiver {
     /// Returns `None`, and says so, if Python is not installed.
     pub(super) fn start() -> Option<Self> {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+        let file = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
             .join("examples/other-languages/python/receiver.py");
         let process = Command::new("python3")
             .arg(file)

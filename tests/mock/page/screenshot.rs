@@ -1,5 +1,5 @@
 //! Takes the screenshot in `docs/screenshots`. Run it after a change of the page:
-//! `cargo test --test mock page::screenshot -- --ignored`.
+//! `cargo test -p audience-tests --test mock page::screenshot -- --ignored`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -29,7 +29,7 @@ fn the_page_with_realistic_data() {
     };
 
     let folder = std::env::var_os("AUDIENCE_SCREENSHOTS").map(PathBuf::from);
-    let docs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/screenshots/mock-page.png");
+    let docs = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("docs/screenshots/mock-page.png");
     page.go("");
     take(&mut page, &docs);
     let Some(folder) = folder else {

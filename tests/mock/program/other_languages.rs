@@ -40,8 +40,8 @@ fn the_sample_tests_in_javascript_pass() {
 fn passes(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program)
         .args(arguments)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .env("AUDIENCE_MOCK_PROGRAM", env!("CARGO_BIN_EXE_audience-mock"))
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .env("AUDIENCE_MOCK_PROGRAM", crate::support::examples::program("audience-mock"))
         .env("no_proxy", "*")
         .stdin(Stdio::null())
         .output()

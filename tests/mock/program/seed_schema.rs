@@ -41,7 +41,7 @@ fn the_schema_is_valid_and_the_program_prints_it() {
 
 #[test]
 fn the_sample_file_is_accepted_by_the_schema_and_the_program() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/mock/seed.json");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/mock/seed.json");
 
     let mock = RunningMock::start(&["--seed", path]);
 
