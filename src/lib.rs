@@ -76,6 +76,7 @@
 //! | `inbox-sqlite`, `inbox-postgres`, `inbox-redis` | | its stores in SQLite, Postgres and Redis |
 //! | `inbox-conformance` | | the cases that every store must pass, for tests of a store of your own |
 //! | `mock` | | the service as a server in your tests |
+//! | `examine` | | `mock::examine`: examines a receiver of webhooks |
 //! | `mock-server` | | `audience-mock`: the mock as a program |
 //! | `wiremock` | | the same service, mounted in a `wiremock` server |
 //! | `tracing` | | spans and events with the OpenTelemetry names for HTTP clients |
@@ -116,7 +117,7 @@ pub mod export;
     feature = "inbox-sqlite",
     feature = "inbox-postgres",
     feature = "inbox-redis",
-    feature = "mock"
+    feature = "examine"
 ))]
 pub mod guides;
 #[cfg(feature = "import")]

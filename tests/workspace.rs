@@ -5,7 +5,15 @@
 
 use std::process::{Command, ExitCode};
 
-const BINARIES: [&str; 7] = ["allocations", "client", "docs", "import", "inbox", "mock", "webhooks"];
+const BINARIES: [&str; 7] = [
+    "allocations",
+    "client",
+    "docs",
+    "import",
+    "inbox",
+    "mock",
+    "webhooks",
+];
 
 fn main() -> ExitCode {
     let binaries = BINARIES.iter().flat_map(|name| ["--test", name]);

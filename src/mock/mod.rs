@@ -94,7 +94,7 @@
 //! With a stopped clock, an endpoint receives one event at a time, in the same order on every run. With a running
 //! clock, it receives up to 16 at once, and all endpoints together up to 64.
 //!
-//! [`examine`](examine()) does the opposite: it sends a receiver deliveries that it has to accept and others that it
+//! [`examine`](examine()), with the feature of that name, does the opposite: it sends a receiver deliveries that it has to accept and others that it
 //! has to refuse, and says what is wrong with it.
 //!
 //! # Mail
@@ -131,6 +131,7 @@ mod clock;
 mod control;
 mod delivery;
 mod description;
+#[cfg(feature = "examine")]
 mod examine;
 mod faults;
 mod http;
@@ -151,6 +152,7 @@ mod wiremock;
 pub use builder::MockServerBuilder;
 pub use clock::MockClock;
 pub use delivery::{DeliveryAttempt, DeliveryFault, SigningClock};
+#[cfg(feature = "examine")]
 pub use examine::{
     Check, CheckReport, Examination, ExamineReceiver, Finding, UnknownCheck, Verdict, examine,
 };

@@ -12,7 +12,14 @@ pub(crate) static EXAMPLES: LazyLock<BTreeMap<String, PathBuf>> = LazyLock::new(
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     // Of the whole workspace, so that the features are those that the tests were built with.
     let build = Command::new(env!("CARGO"))
-        .args(["build", "--locked", "--quiet", "--workspace", "--bins", "--examples"])
+        .args([
+            "build",
+            "--locked",
+            "--quiet",
+            "--workspace",
+            "--bins",
+            "--examples",
+        ])
         .args(["--message-format", "json", "--target-dir"])
         .arg(target)
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! audience-mock --seed seed.json
-//! audience-mock trigger email.bounced --to ada@example.com
+//! audience-mock send-event email.bounced --to ada@example.com
 //! ```
 //!
 //! Without a subcommand, it prints `listening on http://127.0.0.1:4010` and serves until it is interrupted. The

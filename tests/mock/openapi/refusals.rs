@@ -219,7 +219,8 @@ fn each_refusal_in_the_code_of_the_mock_is_described() {
         )
         .collect();
 
-    let written = refusals_in(&Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("src/mock"));
+    let written =
+        refusals_in(&Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("src/mock"));
 
     assert!(written.len() >= 8, "the code is read wrongly: {written:?}");
     let unknown: Vec<_> = written

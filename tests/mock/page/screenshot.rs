@@ -29,7 +29,8 @@ fn the_page_with_realistic_data() {
     };
 
     let folder = std::env::var_os("AUDIENCE_SCREENSHOTS").map(PathBuf::from);
-    let docs = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("docs/screenshots/mock-page.png");
+    let docs = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .join("docs/screenshots/mock-page.png");
     page.go("");
     take(&mut page, &docs);
     let Some(folder) = folder else {

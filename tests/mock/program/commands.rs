@@ -10,13 +10,13 @@ use crate::support::closed_url;
 const KEY: &str = "mock-full-access-key";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn trigger_delivers_a_signed_event_and_shows_the_attempt() {
+async fn send_event_delivers_a_signed_event_and_shows_the_attempt() {
     let receiver = Receiver::start([200]).await;
     let webhook = format!("{}={SECRET}", receiver.url);
     let mock = RunningMock::start(&["--webhook", &webhook]);
 
     let arguments = [
-        "trigger",
+        "send-event",
         "email.bounced",
         "--to",
         "ada@example.com",
@@ -43,7 +43,7 @@ async fn trigger_delivers_a_signed_event_and_shows_the_attempt() {
 }
 
 #[tokio::test]
-async fn trigger_with_the_id_of_a_mail_happens_to_that_mail() {
+async fn send_event_with_the_id_of_a_mail_happens_to_that_mail() {
     let mock = RunningMock::start(&[]);
     let mail = reqwest::Client::new()
         .post(format!("{}/emails", mock.url))
@@ -52,7 +52,7 @@ async fn trigger_with_the_id_of_a_mail_happens_to_that_mail() {
     let mail: Value = mail.send().await.unwrap().json().await.unwrap();
     let id = mail["id"].as_str().unwrap();
 
-    let text = mock.command(&["trigger", "email.bounced", "--email-id", id]);
+    let text = mock.command(&["send-event", "email.bounced", "--email-id", id]);
 
     assert!(text.contains("was sent to no endpoint"), "{text}");
     let events = mock.json(&["events"]);
@@ -70,7 +70,7 @@ async fn trigger_with_the_id_of_a_mail_happens_to_that_mail() {
 fn the_recipient_of_received_mail_is_a_list() {
     let mock = RunningMock::start(&[]);
 
-    mock.command(&["trigger", "email.received", "--to", "inbox@example.com"]);
+    mock.command(&["send-event", "email.received", "--to", "inbox@example.com"]);
 
     assert_eq!(
         mock.json(&["events"])["data"][0]["data"]["to"],
@@ -180,7 +180,7 @@ fn reset_and_seed_change_what_is_stored() {
     let seed = seed.to_str().unwrap();
 
     assert_eq!(mock.command(&["seed", seed]), "the mock has the seed\n");
-    let events = mock.json(&["trigger", "email.sent"]);
+    let events = mock.json(&["send-event", "email.sent"]);
     assert_eq!(events["id"], "evt_1");
     assert_eq!(mock.json(&["reset"]), json!({}));
 
@@ -206,9 +206,12 @@ fn a_refusal_of_the_mock_is_the_message_of_the_error() {
             &["seed", "no-such-file.json"],
             "could not read the seed \"no-such-file.json\"",
         ),
-        (&["trigger", "a\nb"], "characters that a header cannot hold"),
         (
-            &["trigger", "email.bounced", "--email-id", "eml_7"],
+            &["send-event", "a\nb"],
+            "characters that a header cannot hold",
+        ),
+        (
+            &["send-event", "email.bounced", "--email-id", "eml_7"],
             "eml_7",
         ),
         (
@@ -272,7 +275,7 @@ fn the_url_can_be_a_variable_and_must_be_one() {
 fn what_was_sent_cannot_control_the_terminal() {
     let mock = RunningMock::start(&[]);
 
-    mock.command(&["trigger", "email.sent", "--to", "\u{1b}[2J\nx"]);
+    mock.command(&["send-event", "email.sent", "--to", "\u{1b}[2J\nx"]);
 
     let text = mock.command(&["events"]);
     assert_eq!(text.lines().count(), 2, "{text}");

@@ -41,7 +41,10 @@ fn passes(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program)
         .args(arguments)
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
-        .env("AUDIENCE_MOCK_PROGRAM", crate::support::examples::program("audience-mock"))
+        .env(
+            "AUDIENCE_MOCK_PROGRAM",
+            crate::support::examples::program("audience-mock"),
+        )
         .env("no_proxy", "*")
         .stdin(Stdio::null())
         .output()

@@ -118,7 +118,7 @@ async fn every_option_can_be_a_variable() {
         .header("host", "mock.test");
     assert_eq!(health.send().await.unwrap().status(), 200);
     assert_eq!(
-        mock.json(&["trigger", "email.sent"])["attempts"][0]["endpoint"],
+        mock.json(&["send-event", "email.sent"])["attempts"][0]["endpoint"],
         "http://127.0.0.1:9/hook"
     );
 }
@@ -138,8 +138,8 @@ fn no_help_and_no_error_shows_a_key_or_a_secret_of_a_variable() {
         &["-h"],
         &["--port", "x"],
         &["--port", "0"],
-        &["trigger"],
-        &["help", "trigger"],
+        &["send-event"],
+        &["help", "send-event"],
     ] {
         let output = program()
             .args(arguments)

@@ -5,7 +5,7 @@ mod fault;
 mod lists;
 mod output;
 mod seed;
-mod trigger;
+mod send_event;
 
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ use crate::examine::{ExamineOptions, examine};
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Send an event to every endpoint, and show how each responded
-    Trigger(trigger::TriggerOptions),
+    SendEvent(send_event::SendEventOptions),
     /// Show the clock, or move it
     Clock(clock::ClockOptions),
     /// Let the next requests to the mock fail
@@ -64,7 +64,7 @@ pub(crate) struct Target {
 /// Fails if no mock listens, if it refuses the call, or if the result cannot be printed.
 pub(crate) async fn run(command: Command) -> Result<ExitCode, String> {
     match command {
-        Command::Trigger(options) => trigger::trigger(options).await?,
+        Command::SendEvent(options) => send_event::send_event(options).await?,
         Command::Clock(options) => clock::clock(options).await?,
         Command::Fault(options) => fault::fault(options).await?,
         Command::Events(target) => lists::events(&target).await?,

@@ -10,7 +10,7 @@ use super::lists::attempts_table;
 use super::output::Output;
 
 #[derive(Args)]
-pub(crate) struct TriggerOptions {
+pub(crate) struct SendEventOptions {
     /// Type of the event, such as email.bounced
     #[arg(value_name = "TYPE")]
     event_type: String,
@@ -28,7 +28,7 @@ pub(crate) struct TriggerOptions {
 }
 
 /// Sends an event, and prints its first attempts.
-pub(super) async fn trigger(options: TriggerOptions) -> Result<(), String> {
+pub(super) async fn send_event(options: SendEventOptions) -> Result<(), String> {
     let url = &options.target.url;
     let (path, body) = options.call();
     let sent = url
@@ -51,7 +51,7 @@ pub(super) async fn trigger(options: TriggerOptions) -> Result<(), String> {
     })
 }
 
-impl TriggerOptions {
+impl SendEventOptions {
     /// Returns the path and the body of the call.
     fn call(&self) -> (String, Value) {
         let mut data = self.data.clone().unwrap_or_default();
