@@ -6,11 +6,14 @@ use std::time::Duration;
 use http::StatusCode;
 use tokio::time::Instant;
 
-use super::Client;
-use super::builder::DEFAULT_DEADLINE;
-use super::call::{CallDeadline, CallOptions};
 use super::request::RetrySafety;
 use super::transport::Failure;
+#[cfg(feature = "import")]
+use super::{
+    Client,
+    builder::DEFAULT_DEADLINE,
+    call::{CallDeadline, CallOptions},
+};
 use crate::error::is_transient;
 
 /// When and how often a failed call is retried.
@@ -20,10 +23,10 @@ use crate::error::is_transient;
 ///
 /// | operation | retried after |
 /// |---|---|
-/// | retrieve, list, unsubscribe, `answer` with `false`, `merge_properties` | a failed or broken connection, a timeout, 408, 429, 500, 502, 503, 504 |
+/// | retrieve, list, unsubscribe, `set_topic` with `false`, `merge_properties` | a failed or broken connection, a timeout, 408, 429, 500, 502, 503, 504 |
 /// | create and `create_batch` with upsert or skip | the same |
 /// | create and `create_batch` with any `on_conflict: error` | a failed connection, 429: if a 201 was lost, a retry would return 409 |
-/// | subscribe, `answer` with `true` | a failed connection, 429: a late retry could undo an opt-out that the recipient made in the meantime |
+/// | subscribe, `set_topic` with `true` | a failed connection, 429: a late retry could undo an opt-out that the recipient made in the meantime |
 /// | [`Client::request`](crate::Client::request) | nothing, unless `.idempotent()` is set |
 ///
 /// `set_topics` retrieves the contact, then sends one such request for each answer. `.idempotent()` on a create, a
@@ -275,8 +278,8 @@ pub(super) fn decide_hold(policy: &RetryPolicy, state: &HoldState, jitter: f64) 
     HoldDecision::Wait(wait.min(latest))
 }
 
-#[cfg(feature = "import")]
 /// The time for one request of an import, with its retries and waits.
+#[cfg(feature = "import")]
 const PATIENT_DEADLINE: Duration = Duration::from_secs(300);
 
 #[cfg(feature = "import")]

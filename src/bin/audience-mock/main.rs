@@ -10,13 +10,9 @@
 
 mod commands;
 mod control_plane;
-mod duration;
 mod examine;
 mod options;
-mod request_log;
 mod serve;
-mod table;
-mod webhook;
 
 use std::io::Write as _;
 use std::process::ExitCode;
