@@ -2,17 +2,9 @@
 
 mod attempt;
 mod endpoint;
-pub(super) mod event;
+mod event;
 mod fault;
 mod queue;
-
-// The examiner still names these by their former paths.
-pub(super) mod endpoint_url {
-    pub(in crate::mock) use crate::mock::http::HttpUrl as EndpointUrl;
-}
-pub(super) mod post {
-    pub(in crate::mock) use crate::mock::http::error_chain;
-}
 
 use std::collections::HashMap;
 

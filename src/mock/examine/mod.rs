@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use self::report::{Effect, Grade};
 use self::run::{Outcome, Outgoing, Run, describe_skew};
 use self::sample_events::Spelling;
-use crate::mock::delivery::endpoint_url::EndpointUrl;
+use crate::mock::http::HttpUrl;
 use crate::webhooks::{EventType, Signer};
 
 pub use report::{Check, CheckReport, Examination, Finding, UnknownCheck, Verdict};
@@ -240,12 +240,12 @@ async fn make(settings: Settings) -> Examination {
     report(&settings, grades)
 }
 
-fn prepare(settings: &Settings) -> Result<(Run, Option<EndpointUrl>), String> {
-    let url = EndpointUrl::parse(&settings.url)?;
+fn prepare(settings: &Settings) -> Result<(Run, Option<HttpUrl>), String> {
+    let url = HttpUrl::parse(&settings.url)?;
     let probe = settings
         .probe
         .as_deref()
-        .map(EndpointUrl::parse)
+        .map(HttpUrl::parse)
         .transpose()
         .map_err(|problem| format!("the probe: {problem}"))?;
     let secret = &settings.secret;

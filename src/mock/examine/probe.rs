@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::checks::{VERIFY_FIRST, acted_again};
 use super::report::{Check, Effect, Expectation, Finding, Grade};
 use super::run::{self, Outcome, Outgoing};
-use crate::mock::delivery::endpoint_url::EndpointUrl;
+use crate::mock::http::HttpUrl;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an application may take to act on what it accepted.
@@ -32,7 +32,7 @@ struct Answer {
 }
 
 /// Asks for each expectation of each grade and adds what is wrong to it. Returns the grade of [`Check::Probe`].
-pub(super) async fn ask(url: &EndpointUrl, grades: &mut [(Check, Grade)]) -> Grade {
+pub(super) async fn ask(url: &HttpUrl, grades: &mut [(Check, Grade)]) -> Grade {
     let asked = tokio::time::timeout(TIME_LIMIT, ask_all(url, grades)).await;
     asked.unwrap_or_else(|_| {
         unusable(format!(
@@ -41,7 +41,7 @@ pub(super) async fn ask(url: &EndpointUrl, grades: &mut [(Check, Grade)]) -> Gra
     })
 }
 
-async fn ask_all(url: &EndpointUrl, grades: &mut [(Check, Grade)]) -> Grade {
+async fn ask_all(url: &HttpUrl, grades: &mut [(Check, Grade)]) -> Grade {
     // An application may act after it has responded: wait for what is missing, then for what is too much.
     let until = Instant::now() + SETTLING;
     for (_, grade) in grades.iter() {
@@ -156,7 +156,7 @@ fn unusable(problem: String) -> Grade {
     )
 }
 
-async fn answer(url: &EndpointUrl, event_id: &str) -> Result<Answer, String> {
+async fn answer(url: &HttpUrl, event_id: &str) -> Result<Answer, String> {
     let mut url = url.clone();
     let separator = if url.path_and_query.contains('?') {
         '&'

@@ -23,8 +23,7 @@ use tokio::time::{Instant, Sleep};
 use super::report::{Effect, Expectation};
 use super::sample_events::SampleEvent;
 use crate::Timestamp;
-use crate::mock::delivery::endpoint_url::EndpointUrl;
-use crate::mock::delivery::post::error_chain;
+use crate::mock::http::{HttpUrl, error_chain};
 use crate::webhooks::{EventType, Signer};
 
 /// After this many responses that did not arrive, the rest is not examined.
@@ -39,7 +38,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// An examination while it runs.
 pub(super) struct Run {
-    pub(super) url: EndpointUrl,
+    pub(super) url: HttpUrl,
     pub(super) secret: String,
     pub(super) signer: Signer,
     /// The signer of a stranger.
@@ -63,7 +62,7 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) fn new(
-        url: EndpointUrl,
+        url: HttpUrl,
         secret: &str,
         signer: Signer,
         other_signer: Signer,
@@ -312,7 +311,7 @@ impl Outgoing {
 }
 
 /// Sends a request. The connection and the response each have `timeout`.
-pub(super) async fn send(url: &EndpointUrl, request: Outgoing, timeout: Duration) -> Outcome {
+pub(super) async fn send(url: &HttpUrl, request: Outgoing, timeout: Duration) -> Outcome {
     let connect = TcpStream::connect((url.host.as_str(), url.port));
     let stream = match tokio::time::timeout(timeout, connect).await {
         Ok(Ok(stream)) => stream,
@@ -340,11 +339,7 @@ pub(super) async fn send(url: &EndpointUrl, request: Outgoing, timeout: Duration
     }
 }
 
-async fn exchange(
-    url: &EndpointUrl,
-    stream: TcpStream,
-    request: Outgoing,
-) -> Result<Received, String> {
+async fn exchange(url: &HttpUrl, stream: TcpStream, request: Outgoing) -> Result<Received, String> {
     let text = |error: hyper::Error| error_chain(&error);
     // Without it, the pieces of a slow body would be joined. It is not important enough to fail.
     let _ = stream.set_nodelay(true);
@@ -397,7 +392,7 @@ async fn read(mut body: Incoming) -> Result<Bytes, String> {
     Ok(bytes.into())
 }
 
-fn http_request(url: &EndpointUrl, outgoing: Outgoing) -> Result<Request<PacedBody>, http::Error> {
+fn http_request(url: &HttpUrl, outgoing: Outgoing) -> Result<Request<PacedBody>, http::Error> {
     let mut request = Request::builder()
         .method(outgoing.method.clone())
         .uri(&url.path_and_query)

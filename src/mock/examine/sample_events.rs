@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 use sha2::Sha256;
 
-use crate::mock::delivery::event::NewEvent;
+use crate::mock::delivery::NewEvent;
 use crate::webhooks::{EVENT_HEADER, EventType, SIGNATURE_HEADER, TIMESTAMP_HEADER};
 
 /// An event to deliver. Its mail is between addresses that no mail reaches.
