@@ -30,8 +30,8 @@ impl Contacts {
     ///
     /// # Errors
     ///
-    /// [`ImportError`](crate::import::ImportError) if the import stopped before its end. It has the report so far,
-    /// and an [`Error`](crate::Error) that says why:
+    /// [`ImportError`] if the import stopped before its end. It has the report so far,
+    /// and an [`Error`] that says why:
     ///
     /// - `unauthorized` (401) or `key_not_permitted` (403): the key was refused.
     /// - [`ErrorKind::Config`](crate::ErrorKind::Config): the journal could not be written, or another import
@@ -42,7 +42,7 @@ impl Contacts {
     /// - The error of the first batch that failed, with [`stop_on_failure`](Import::stop_on_failure).
     ///
     /// Refused rows, failed batches and the plan's ceiling are not errors: the
-    /// [`ImportReport`](crate::import::ImportReport) counts them.
+    /// [`ImportReport`] counts them.
     ///
     /// # Example: import a list of addresses
     ///
