@@ -24,37 +24,37 @@ use indicatif::{ProgressBar, ProgressStyle};
 #[derive(Parser)]
 #[command(name = "export_csv", after_help = AFTER_HELP)]
 struct Arguments {
-    /// File to write; its cursor file is FILE.cursor
+    /// Write to this file; the position is saved in FILE.cursor
     #[arg(default_value_os_t = env::temp_dir().join("audience-export.csv"), hide_default_value = true)]
     file: PathBuf,
-    /// Only contacts in this segment
+    /// Export only contacts in this segment
     #[arg(long, value_name = "ID", conflicts_with = "properties")]
     segment: Option<String>,
-    /// Only contacts with this text in the address or a name
+    /// Export only contacts with this text in the address or a name
     #[arg(long, value_name = "TEXT")]
     query: Option<String>,
-    /// Only contacts with this property; can be repeated, and then all must match
+    /// Export only contacts with this property; if given several times, all must match
     #[arg(long = "property", value_name = "NAME=VALUE", value_parser = property)]
     properties: Vec<(String, PropertyValue)>,
-    /// Retrieve each contact, for family names, reasons and topics
+    /// Retrieve each contact, to export last names, reasons and topics too
     #[arg(long)]
     full: bool,
-    /// Format [default: jsonl if FILE ends so, otherwise csv]
+    /// Set the format [default: from FILE's extension, otherwise csv]
     #[arg(long, value_name = "FORMAT", value_enum)]
     format: Option<Kind>,
-    /// Columns of the CSV, such as `email,first_name,topic:news,plan` [default: all that are found]
+    /// Write these CSV columns, such as `email,first_name,topic:news,plan` [default: all that are found]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     columns: Vec<String>,
-    /// Escape text that a spreadsheet would take for a formula
+    /// Escape text that a spreadsheet would read as a formula
     #[arg(long)]
     escape_formulas: bool,
-    /// Continue FILE where an earlier export stopped
+    /// Resume an export that was interrupted
     #[arg(long)]
     resume: bool,
-    /// Number of contacts in the embedded mock
+    /// Create N contacts in the embedded mock
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     generate: u32,
-    /// Port of the embedded mock; 0 takes any free port
+    /// Set the port of the embedded mock; 0 chooses a free port
     #[arg(long, value_name = "N", default_value_t = 0)]
     port: u16,
 }
@@ -71,7 +71,8 @@ Environment:
   AUDIENCE_KEY  Full-access key
 
 Without the two variables, the example uses the embedded mock. Without FILE, it writes to the folder for temporary files.
-It exits with 0 if all contacts were written, 2 if some are malformed, and 1 if it could not finish.";
+
+Exit status: 0 if all contacts were written, 2 if some are malformed, 1 if the export could not finish.";
 
 #[tokio::main]
 async fn main() -> ExitCode {

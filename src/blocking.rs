@@ -1,8 +1,8 @@
-//! The same calls for programs without an async runtime.
+//! Sends the same calls from programs without an async runtime.
 //!
 //! With the feature `blocking`, every call has a method `wait`, which sends it and blocks the current thread
-//! until it ends. Every stream has one too, which turns it into an iterator. Everything else is the same: the
-//! [`Client`](crate::Client), the builders, their settings and their errors.
+//! until it ends. Every stream has a method `wait` too, which turns it into an iterator. The
+//! [`Client`](crate::Client), the builders, their settings and their errors stay the same.
 //!
 //! The first `wait` of a program starts one thread, named `audience`. It runs the connections of all clients, so they
 //! stay open between calls. Any number of threads may wait simultaneously.
@@ -48,10 +48,10 @@ use futures_core::Stream;
 use futures_core::stream::FusedStream;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// An iterator over the items of a stream, created by the stream's method `wait`.
+/// Iterates over the items of a stream. The stream's method `wait` creates it.
 ///
-/// Each call of `next` blocks the current thread until the stream returns its next item. Errors, order and end are
-/// those of the stream.
+/// Each call of `next` blocks the current thread until the stream returns its next item. The iterator returns the same
+/// items and errors as the stream, in the same order, and ends with it.
 ///
 /// # Example: continue a list later
 ///
@@ -77,12 +77,41 @@ impl<S> Iter<S> {
     }
 
     /// Returns the stream, for example to look at its cursor.
+    ///
+    /// # Example: how far a loop has come
+    ///
+    /// ```
+    /// # fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start_blocking();
+    /// # let contacts = server.client().contacts();
+    /// let mut iter = contacts.list().stream().wait();
+    /// assert_eq!(iter.stream().cursor(), None, "the loop has not started");
+    ///
+    /// let newest = iter.next().expect("the audience has a contact")?;
+    /// assert_eq!(iter.stream().cursor(), Some(newest.id.as_str()));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn stream(&self) -> &S {
         &self.0
     }
 
-    /// Returns the stream itself, from the item after the last one that was returned.
+    /// Returns the stream itself, which continues after the last item that the iterator returned.
+    ///
+    /// # Example: change how the rest of a list is read
+    ///
+    /// ```
+    /// # fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder()
+    /// #     .seed_contact("ada@example.com").seed_contact("bob@example.com").start_blocking();
+    /// # let contacts = server.client().contacts();
+    /// let mut iter = contacts.list().limit(1).stream().wait();
+    /// iter.next().expect("the audience has two contacts")?;
+    ///
+    /// let rest = iter.into_stream().prefetch().wait();
+    /// assert_eq!(rest.count(), 1);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn into_stream(self) -> S {
         self.0

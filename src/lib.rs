@@ -1,10 +1,11 @@
-//! A client for the contacts API of a mail-sending service, a verifier for its webhooks, and a mock of
-//! the whole service for your tests.
+//! A client for the contacts API of a mail-sending service, a verifier and an inbox for its webhooks, and a mock of
+//! the whole service for your tests. The page [`interface`] describes the service and explains its words, such as
+//! contact, topic, answer, broadcast, segment, engagement and opt-out.
 //!
 //! # Contacts
 //!
-//! A [`Client`] holds the service's base URL and an API key. [`Client::contacts`] returns a handle whose
-//! methods build requests; `.await` sends a request.
+//! Create one [`Client`] when your program starts. It holds the service's base URL and an API key, and clones share
+//! its connections. [`Client::contacts`] has a method for each call, and `.await` sends the call.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
@@ -13,52 +14,61 @@
 //! use audience::Client;
 //! use audience::contacts::NewContact;
 //!
-//! let contacts = Client::new(base_url, key)?.contacts();
+//! let contacts = Client::new(base_url, key)?.contacts(); // or Client::from_env()?
 //!
 //! contacts.create(NewContact::new("ada@example.com").first_name("Ada")).await?;
-//! let ada = contacts.retrieve("ada@example.com").await?;
-//! assert!(!ada.unsubscribed);
+//! match contacts.retrieve("ada@example.com").await {
+//!     Ok(ada) => println!("Ada opted out: {}", ada.unsubscribed),
+//!     Err(error) if error.is_not_found() => println!("Ada is not a contact"),
+//!     Err(error) => return Err(error),
+//! }
 //! # Ok(()) }
 //! ```
 //!
-//! - [`contacts`]: create, retrieve, list, subscribe, unsubscribe, and streams over all pages.
-//! - [`rule`]: conditions that filter a list.
-//! - [`Error`]: what went wrong, and whether a write may have been applied anyway.
-//! - [`RetryPolicy`]: which requests are retried, and when.
-//! - [`Client::request`]: raw requests, for endpoints that the interface document only mentions.
-//! - `blocking`: the same calls without an async runtime.
+//! - [`contacts`]: create, retrieve, list, subscribe and unsubscribe contacts, and stream all pages of a list.
+//! - [`rule`]: filter a list by properties and engagement.
+//! - [`Error`]: find out what went wrong, and whether a change may have been made anyway.
+//! - [`RetryPolicy`]: set how often and how long requests are retried.
+//! - [`Client::request`]: send raw requests to endpoints that have no method.
+//! - [`blocking`]: wait for any call without an async runtime.
 //!
-//! # A whole audience
+//! # Import and export
 //!
-//! With the feature `import`, `contacts.import(rows)` sends any number of contacts in batches, several at once, and
-//! goes on after a crash by its journal. `contacts.list().export(file, format)` writes a list to a file.
+//! With the feature `import`, [`contacts.import(rows)`][`import`] sends any number of contacts, several batches in parallel,
+//! and resumes from its journal after a crash. [`contacts.list().export(file, format)`][`export`] writes a list to CSV or
+//! JSON lines.
 //!
 //! # Webhooks
 //!
-//! A [`Verifier`](webhooks::Verifier) checks the headers and the raw body of a delivery and returns an
-//! [`Event`](webhooks::Event), or an error that says why the delivery is refused. The [`webhooks`] module
-//! explains what a handler must do.
+//! A [`Verifier`](webhooks::Verifier) checks the headers and the raw body of a delivery. It returns an
+//! [`Event`](webhooks::Event), or an error that says why the delivery is rejected. The module [`webhooks`] explains
+//! what a handler must do, and has extractors for axum and actix-web and a layer for tower.
 //!
-//! With the feature `inbox`, an `Inbox` handles every event once, though the service delivers it several times, to several
-//! machines, and in any order. It remembers events in memory, SQLite, Postgres or Redis.
+//! The service may deliver an event several times, to several machines and in any order. With the feature `inbox`, an
+//! [`Inbox`] drops the duplicates. It stores the ids of events in SQLite, Postgres or Redis, or in memory for tests. An
+//! event is handled again in two cases: your handler failed, or its success was not recorded because the process died
+//! or the store failed. [Webhooks in production] shows how to exclude the second case.
 //!
 //! # A mock of the service
 //!
-//! With the feature `mock`, `MockServer` runs the service inside your tests. It enforces the service's
-//! rules, injects connection faults, has a clock that you control, and delivers webhooks with retries. The feature
-//! `mock-server` adds `audience-mock`, the same as a program with a page to look at.
+//! With the feature `mock`, a [`MockServer`] runs the service inside a test. It applies the service's rules, injects
+//! faults, has a clock that you control, and delivers webhooks with retries. The feature `mock-server` adds the program
+//! `audience-mock`, the same server with a web page.
 //!
 //! # Guides
 //!
-//! - [First steps]: a client, the first contact, and what each error means.
-//! - [Double opt-in]: sign people up without a moment in which an unconfirmed person gets a broadcast.
-//! - [A preference page]: topics, the global opt-out, one-click unsubscribe.
-//! - [Moving a list here]: a CSV file from another service, with the consent of everybody in it.
-//! - [Receiving webhooks]: each event once, on which store, behind which server.
-//! - [Testing your application]: contacts in any state, faults, five hours in a second.
-//! - [Examine your receiver]: deliveries, genuine and forged, for a receiver in any language.
-//! - [Errors and retries]: what a failed call means, and what to do in a web handler.
-//! - [Other languages]: the mock server from a shell and from Python.
+//! - [First steps]: create, retrieve and list contacts, and read an error.
+//! - [Double opt-in]: sign people up with no broadcast before they confirm.
+//! - [A preference page]: show a contact's topics, record the form, unsubscribe with one click.
+//! - [Importing a list]: import a CSV file from another service and keep every opt-out in it.
+//! - [Errors and retries]: what to do after a failed call, in a web handler and in a job.
+//! - [Receiving webhooks]: verify each delivery and drop duplicates.
+//! - [Webhooks in production]: choose a store, connect to Postgres, handle an event exactly once, shut down.
+//! - [Examine your receiver]: find the mistakes of a webhook receiver in any language.
+//! - [Testing your application]: start the mock server in a test, cause failures, move the clock.
+//! - [The mock in other languages]: test an application in Python, JavaScript or a shell.
+//! - [Verifying webhooks in other languages]: the rules, and a verifier in Python.
+//! - [The mock over HTTP]: the program `audience-mock`, its seed files and its HTTP calls.
 //!
 //! # Features
 //!
@@ -67,33 +77,79 @@
 //! | `client` | yes | [`Client`], [`contacts`], [`rule`] |
 //! | `rustls` | yes | TLS for the client with rustls and the system's root certificates |
 //! | `webhooks` | yes | [`webhooks`]; needs no HTTP client and no async runtime |
-//! | `native-tls` | | TLS with the system's own library; if both are on, `rustls` is used |
-//! | `blocking` | | `wait` on every call and stream, for programs without an async runtime |
-//! | `import` | | `import` and `export`: a whole audience at a time |
+//! | `native-tls` | | TLS with the system's own library (OpenSSL on Linux); if both are on, `rustls` is used |
+//! | `blocking` | | [`blocking`]: `.wait()` on every call and stream, for programs without an async runtime |
+//! | `import` | | [`import`] and [`export`]: any number of contacts, with a journal to resume from |
 //! | `axum`, `actix` | | webhook extractors for axum 0.8 and actix-web 4 |
-//! | `tower` | | a layer that verifies webhooks, for hyper, AWS Lambda and all that speaks tower |
-//! | `inbox` | | `inbox`: every webhook event handled once, with a store in memory |
-//! | `inbox-sqlite`, `inbox-postgres`, `inbox-redis` | | its stores in SQLite, Postgres and Redis |
-//! | `inbox-conformance` | | the cases that every store must pass, for tests of a store of your own |
-//! | `mock` | | the service as a server in your tests |
-//! | `examine` | | `mock::examine`: examines a receiver of webhooks |
+//! | `tower` | | a layer that verifies webhooks for hyper, AWS Lambda and any other tower server |
+//! | `inbox` | | [`Inbox`]: drops duplicate webhook events, with a store in memory |
+//! | `inbox-sqlite` | | stores events in a SQLite file; compiles SQLite in with rusqlite 0.40, and conflicts with sqlx and with other versions of rusqlite |
+//! | `inbox-postgres` | | stores events in Postgres 13 or newer, with tokio-postgres and deadpool |
+//! | `inbox-redis` | | stores events in Redis 5 or newer or in Valkey, on one server or a cluster |
+//! | `inbox-conformance` | | test cases for a store of your own |
+//! | `mock` | | [`MockServer`]: the service as a server in your tests |
+//! | `examine` | | `mock::examine`: checks a webhook receiver |
 //! | `mock-server` | | `audience-mock`: the mock as a program |
-//! | `wiremock` | | the same service, mounted in a `wiremock` server |
-//! | `tracing` | | spans and events with the OpenTelemetry names for HTTP clients |
+//! | `wiremock` | | a responder for the crate `wiremock`, which responds as the mock does |
+//! | `tracing` | | a span for each call and each attempt, with the OpenTelemetry names for HTTP clients; events of the verifier and the inbox |
 //!
-//! "The interface document" is the service's own document. A fact that comes from it is given with its
-//! section. The README lists the questions that the document leaves open, and what this crate does about
-//! each.
+//! Features are additive. To verify webhooks only, use `default-features = false, features = ["webhooks"]`.
 //!
+//! # Crates in the public API
+//!
+//! Public signatures name types of these crates, and of no others. Four crates are re-exported:
+//! `audience::client::reqwest`, and `rusqlite`, `deadpool_postgres` and `redis` in `audience::inbox`. If you need
+//! another one, add it to your `Cargo.toml` in the release that the table names.
+//! If we move to a breaking release of one of them, that is a breaking release of `audience` as well: a new minor version
+//! before 1.0, a new major version after it. A test compares this table with the public signatures.
+//!
+//! | crate | release | used by |
+//! |---|---|---|
+//! | `http`, `bytes`, `serde`, `serde_json` | 1 | models, raw requests, webhooks |
+//! | `futures-core` | 0.3 | streams of contacts and of import rows |
+//! | `reqwest` | 0.13 | `ClientBuilder::http_client` |
+//! | `axum-core` | 0.5 | the feature `axum` |
+//! | `actix-web`, `actix-http` | 4, 3 | the feature `actix` |
+//! | `http-body`, `tower-layer`, `tower-service` | 1, 0.3, 0.3 | the feature `tower` |
+//! | `rusqlite` | 0.40 | the feature `inbox-sqlite` |
+//! | `deadpool-postgres`, `tokio-postgres` | 0.14, 0.7 | the feature `inbox-postgres` |
+//! | `redis` | 1 | the feature `inbox-redis` |
+//! | `wiremock` | 0.6 | the feature `wiremock` |
+//!
+//! # The interface
+//!
+//! The service has one document. We call it the interface document. The page [`interface`] retells
+//! it in our own words, with the same section numbers. It also lists the questions that the document leaves open, and
+//! how the client and the mock handle each of them.
+//!
+// rustdoc uses the first definition of a label, and checks these paths. Without the features, the links lead to docs.rs.
+#![cfg_attr(
+    all(
+        feature = "blocking",
+        feature = "import",
+        feature = "inbox",
+        feature = "mock"
+    ),
+    doc = "[`blocking`]: crate::blocking\n[`export`]: crate::export\n[`import`]: crate::import",
+    doc = "[`Inbox`]: crate::inbox::Inbox\n[`MockServer`]: crate::mock::MockServer"
+)]
+//! [`blocking`]: https://docs.rs/audience/latest/audience/blocking/index.html
+//! [`export`]: https://docs.rs/audience/latest/audience/export/index.html
+//! [`import`]: https://docs.rs/audience/latest/audience/import/index.html
+//! [`Inbox`]: https://docs.rs/audience/latest/audience/inbox/struct.Inbox.html
+//! [`MockServer`]: https://docs.rs/audience/latest/audience/mock/struct.MockServer.html
 //! [First steps]: https://docs.rs/audience/latest/audience/guides/first_steps/index.html
 //! [Double opt-in]: https://docs.rs/audience/latest/audience/guides/double_opt_in/index.html
 //! [A preference page]: https://docs.rs/audience/latest/audience/guides/preference_page/index.html
-//! [Moving a list here]: https://docs.rs/audience/latest/audience/guides/moving_a_list/index.html
+//! [Importing a list]: https://docs.rs/audience/latest/audience/guides/moving_a_list/index.html
 //! [Receiving webhooks]: https://docs.rs/audience/latest/audience/guides/receiving_webhooks/index.html
 //! [Testing your application]: https://docs.rs/audience/latest/audience/guides/testing/index.html
+//! [Webhooks in production]: https://docs.rs/audience/latest/audience/guides/webhooks_in_production/index.html
 //! [Examine your receiver]: https://docs.rs/audience/latest/audience/guides/examine/index.html
 //! [Errors and retries]: https://docs.rs/audience/latest/audience/guides/errors/index.html
-//! [Other languages]: https://docs.rs/audience/latest/audience/guides/other_languages/index.html
+//! [The mock in other languages]: https://docs.rs/audience/latest/audience/guides/other_languages/index.html
+//! [Verifying webhooks in other languages]: https://docs.rs/audience/latest/audience/guides/verifying_webhooks/index.html
+//! [The mock over HTTP]: https://docs.rs/audience/latest/audience/guides/mock_over_http/index.html
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -126,12 +182,14 @@ pub mod import;
 #[cfg(feature = "inbox")]
 #[cfg_attr(docsrs, doc(cfg(feature = "inbox")))]
 pub mod inbox;
+// The documentation of every feature cites it.
+#[cfg(doc)]
+#[doc = include_str!("../docs/interface.md")]
+pub mod interface {}
 #[cfg(feature = "mock")]
 pub mod mock;
 #[cfg(feature = "client")]
 mod properties;
-#[cfg(feature = "client")]
-pub mod raw;
 #[cfg(feature = "client")]
 pub mod rule;
 #[cfg(any(feature = "client", feature = "webhooks"))]
@@ -144,8 +202,9 @@ mod timestamp;
 pub mod webhooks;
 
 #[cfg(feature = "client")]
-#[doc(inline)]
-pub use client::{Auth, Client, ClientBuilder, RetryPolicy};
+pub use client::builder::{Auth, Client, ClientBuilder};
+#[cfg(feature = "client")]
+pub use client::retry::RetryPolicy;
 #[cfg(feature = "client")]
 pub use error::{ApiError, Error, ErrorCode, ErrorKind, Outcome};
 #[cfg(feature = "client")]
@@ -155,7 +214,7 @@ pub use secret::ConfigError;
 #[cfg(any(feature = "client", feature = "webhooks"))]
 pub use timestamp::{Timestamp, TimestampError};
 
-/// Runs the README's examples as doctests.
-#[cfg(doctest)]
+/// Compiles the README's programs as they are printed, and runs its test.
+#[cfg(all(doctest, feature = "axum", feature = "inbox-sqlite", feature = "mock"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -8,7 +8,8 @@ use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Number, Value};
 
-/// The merge fields of a contact (interface section 2.1), sorted by name.
+/// The properties of a contact, sorted by name: text and numbers that the sender stores with it
+/// ([interface section 2.1](crate::interface#2.1)).
 ///
 /// # Example: set and read properties
 ///
@@ -26,8 +27,24 @@ use serde_json::{Number, Value};
 pub struct Properties(BTreeMap<String, PropertyValue>);
 
 impl Properties {
-    /// Creates an empty map. Sent with an upsert, it clears the properties of an existing contact
-    /// (section 2.4).
+    /// Creates an empty map. An upsert that sends it clears the properties of an existing contact
+    /// ([section 2.4](crate::interface#2.4)).
+    ///
+    /// # Example: remove all properties of a contact
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create(audience::contacts::NewContact::new("ada@example.com").property("plan", "pro")).await?;
+    /// use audience::contacts::{NewContact, Properties};
+    ///
+    /// let ada = NewContact::new("ada@example.com").properties(Properties::new());
+    /// let updated = contacts.create(ada).await?.contact;
+    ///
+    /// assert!(updated.properties.is_empty());
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -56,6 +73,27 @@ impl Properties {
     }
 
     /// Removes a property and returns its value, if there was one.
+    ///
+    /// # Example: remove one property of a contact
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let ada = audience::contacts::NewContact::new("ada@example.com").property("plan", "pro").property("seats", 3);
+    /// # contacts.create(ada).await?;
+    /// use audience::contacts::NewContact;
+    ///
+    /// let mut properties = contacts.retrieve("ada@example.com").await?.properties;
+    /// let removed = properties.remove("seats");
+    /// assert_eq!(removed.unwrap(), 3);
+    ///
+    /// // An upsert replaces all stored properties.
+    /// let ada = NewContact::new("ada@example.com").properties(properties);
+    /// let updated = contacts.create(ada).await?.contact;
+    /// assert_eq!(updated.properties.get("seats"), None);
+    /// # Ok(()) }
+    /// ```
     pub fn remove(&mut self, name: &str) -> Option<PropertyValue> {
         self.0.remove(name)
     }
@@ -90,7 +128,18 @@ impl Properties {
         self.0.is_empty()
     }
 
-    /// Iterates over names and values, sorted by name.
+    /// Returns an iterator over names and values, sorted by name.
+    ///
+    /// # Example: print all properties
+    ///
+    /// ```
+    /// use audience::contacts::Properties;
+    ///
+    /// let properties = Properties::from([("plan", "pro"), ("city", "London")]);
+    ///
+    /// let lines: Vec<String> = properties.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    /// assert_eq!(lines, ["city=London", "plan=pro"]);
+    /// ```
     #[must_use]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &PropertyValue)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
@@ -172,16 +221,16 @@ impl IntoIterator for Properties {
     }
 }
 
-/// The value of a property: text or a number (interface section 2.1). Any other JSON that the service
-/// sends is kept.
+/// The value of a property: text or a number ([interface section 2.1](crate::interface#2.1)). Any other JSON that the
+/// service sends is kept.
 ///
-/// Whole numbers of up to 64 bits are exact, and `3` and `3.0` stay apart as in JSON. Any other number is
+/// Whole numbers of up to 64 bits are exact, and `3` and `3.0` differ as in JSON. Any other number is
 /// rounded to the nearest `f64`. A number too large for an `f64`, such as `1e400`, cannot be read.
 ///
 /// It converts from text, from integers of up to 64 bits, from `f32` and `f64`, and from `serde_json`'s
 /// `Value` and `Number`.
 ///
-/// A number must be finite. JSON cannot represent infinity and NaN, so calls that would send them fail
+/// A number must be finite. JSON cannot represent infinity and NaN, so a call with such a number fails
 /// with [`ErrorKind::Input`](crate::ErrorKind::Input).
 ///
 /// # Example: from Rust values, and back
@@ -206,12 +255,21 @@ pub enum PropertyValue {
     Unsigned(u64),
     /// A number with a fraction or an exponent, or a whole number beyond 64 bits.
     Float(f64),
-    /// JSON that section 2.1 does not mention.
+    /// JSON that [section 2.1](crate::interface#2.1) does not mention.
     Other(Value),
 }
 
 impl PropertyValue {
     /// Returns the text, if the value is text.
+    ///
+    /// # Example: a property that may be a number
+    ///
+    /// ```
+    /// use audience::contacts::PropertyValue;
+    ///
+    /// assert_eq!(PropertyValue::from("pro").as_str(), Some("pro"));
+    /// assert_eq!(PropertyValue::from(3).as_str(), None);
+    /// ```
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match self {
@@ -221,6 +279,15 @@ impl PropertyValue {
     }
 
     /// Returns the number, if the value is a whole number in the range of `i64`.
+    ///
+    /// # Example: whole numbers only
+    ///
+    /// ```
+    /// use audience::contacts::PropertyValue;
+    ///
+    /// assert_eq!(PropertyValue::from(-3).as_i64(), Some(-3));
+    /// assert_eq!(PropertyValue::from(2.5).as_i64(), None);
+    /// ```
     #[must_use]
     pub fn as_i64(&self) -> Option<i64> {
         match self {
@@ -231,6 +298,15 @@ impl PropertyValue {
     }
 
     /// Returns the number, if the value is a whole number in the range of `u64`.
+    ///
+    /// # Example: a count is never negative
+    ///
+    /// ```
+    /// use audience::contacts::PropertyValue;
+    ///
+    /// assert_eq!(PropertyValue::from(u64::MAX).as_u64(), Some(u64::MAX));
+    /// assert_eq!(PropertyValue::from(-3).as_u64(), None);
+    /// ```
     #[must_use]
     pub fn as_u64(&self) -> Option<u64> {
         match self {
@@ -241,6 +317,19 @@ impl PropertyValue {
     }
 
     /// Returns the number, whole or not, rounded to the nearest `f64`.
+    ///
+    /// # Example: add up numbers of both kinds
+    ///
+    /// ```
+    /// use audience::contacts::{Properties, PropertyValue};
+    ///
+    /// let mut prices = Properties::new();
+    /// prices.insert("base", 10);
+    /// prices.insert("tax", 1.5);
+    ///
+    /// let total: f64 = prices.iter().filter_map(|(_, price)| price.as_f64()).sum();
+    /// assert_eq!(total, 11.5);
+    /// ```
     #[must_use]
     pub fn as_f64(&self) -> Option<f64> {
         match self {
@@ -342,6 +431,7 @@ impl<'de> Visitor<'de> for ValueVisitor {
         deserializer.deserialize_any(self)
     }
 
+    // The service documents only text and numbers, but a property of any other type must not make a contact unreadable.
     fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<PropertyValue, A::Error> {
         Value::deserialize(SeqAccessDeserializer::new(items)).map(PropertyValue::from)
     }
@@ -356,6 +446,7 @@ impl From<Number> for PropertyValue {
     fn from(number: Number) -> Self {
         if let Some(number) = number.as_i64() {
             Self::Integer(number)
+        // Not through `f64`, which would round numbers above 2^53.
         } else if let Some(number) = number.as_u64() {
             Self::Unsigned(number)
         } else {

@@ -1,8 +1,25 @@
-//! Conditions on contacts (interface section 2.8). An incomplete condition does not compile.
+//! Selects contacts by conditions ([interface section 2.8](crate::interface#2.8)). An incomplete condition does not
+//! compile.
 //!
 //! The same conditions filter a list, define a segment and choose the audience of a broadcast.
 //!
-//! # Example: every kind of condition, and back from JSON
+//! # Example: list the contacts that match a rule
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+//! # let server = audience::mock::MockServer::start().await;
+//! # let contacts = server.client().contacts();
+//! # contacts.create(audience::contacts::NewContact::new("ada@example.com").property("plan", "pro")).await?;
+//! use audience::rule::{Condition, Rule};
+//!
+//! let on_pro = Rule::all([Condition::property("plan").is("pro")]);
+//! let page = contacts.list().rule(on_pro).await?;
+//!
+//! assert_eq!(page.data[0].email, "ada@example.com");
+//! # Ok(()) }
+//! ```
+//!
+//! # Example: every kind of condition, to JSON and back
 //!
 //! ```
 //! use audience::rule::{Condition, Engagement, Rule};
@@ -33,19 +50,31 @@ use crate::properties::PropertyValue;
 ///
 /// # Rules without conditions
 ///
-/// A program that collects conditions may find none. So that it does not choose every contact by accident,
-/// the rule that matches every contact has a name, [`Rule::everyone`]. Any other rule without conditions is
-/// [`ErrorKind::Input`](crate::ErrorKind::Input) when it is sent.
+/// A program that collects conditions may end up with an empty list. It must not select every contact by accident, so
+/// the rule that matches every contact has a name, [`Rule::everyone`]. A call with any other rule without conditions
+/// fails with [`ErrorKind::Input`](crate::ErrorKind::Input).
 ///
 /// | rule | its JSON | when sent |
 /// |---|---|---|
 /// | `Rule::everyone()` | `all` without conditions | matches every contact |
-/// | `Rule::all([])` | none: serializing it is an error, because its JSON would be that of `everyone` | refused |
-/// | `Rule::any([])` | `any` without conditions | refused; it would match nobody |
+/// | `Rule::all([])` | serializing it is an error, because `everyone` has the same JSON | the call fails |
+/// | `Rule::any([])` | `any` without conditions | the call fails, because the rule would match no contact |
 ///
-/// A rule read from JSON equals the rule that was written. So `all` without conditions is read as
-/// `Rule::everyone()`. The exception: a [raw](Condition::raw) condition that section 2.8 does show is read as the
-/// typed one.
+/// A rule that is written as JSON and read back stays equal. So `all` without conditions is read as `Rule::everyone()`.
+/// There is one exception: a [raw](Condition::raw) condition is read as a typed condition if
+/// [section 2.8](crate::interface#2.8) shows its form.
+///
+/// # Example: a rule from a file of settings
+///
+/// ```
+/// use audience::rule::{Condition, Rule};
+///
+/// let json = r#"{"match_": "any", "conditions": [{"field": "joined_within_days", "days": 7}]}"#;
+///
+/// let rule: Rule = serde_json::from_str(json)?;
+/// assert_eq!(rule, Rule::any([Condition::joined_within_days(7)]));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(from = "WireRule")]
 pub struct Rule {
@@ -55,7 +84,6 @@ pub struct Rule {
     is_everyone: bool,
 }
 
-/// A rule on the wire.
 #[derive(Deserialize)]
 #[serde(rename = "Rule", deny_unknown_fields)]
 struct WireRule {
@@ -110,7 +138,7 @@ impl Rule {
 
     /// Creates a rule that matches a contact if at least one condition is true.
     ///
-    /// # Example: contacts who opened or clicked lately
+    /// # Example: contacts who opened or clicked in the last 30 days
     ///
     /// ```
     /// use audience::rule::{Condition, Engagement, Rule};
@@ -119,6 +147,9 @@ impl Rule {
     ///     Condition::engagement(Engagement::Opened).within_days(30),
     ///     Condition::engagement(Engagement::Clicked).within_days(30),
     /// ]);
+    ///
+    /// assert_eq!(serde_json::to_value(&rule)?["match_"], "any");
+    /// # Ok::<(), serde_json::Error>(())
     /// ```
     pub fn any(conditions: impl IntoIterator<Item = Condition>) -> Self {
         Self::new(MatchMode::Any, conditions)
@@ -126,7 +157,7 @@ impl Rule {
 
     /// Creates the rule that matches every contact: `all` without conditions.
     ///
-    /// With [`push`](Self::push) it matches the contacts for which every condition is true.
+    /// If you [`push`](Self::push) conditions, it matches the contacts for which every condition is true.
     ///
     /// # Example: filters that may all be absent
     ///
@@ -153,7 +184,7 @@ impl Rule {
 
     /// Adds a condition after the others. [`extend`](Extend::extend) adds several.
     ///
-    /// # Example: a condition more
+    /// # Example: one more condition
     ///
     /// ```
     /// use audience::rule::{Condition, Rule};
@@ -169,6 +200,14 @@ impl Rule {
     }
 
     /// Returns the conditions, in the order given.
+    ///
+    /// # Example: an empty filter
+    ///
+    /// ```
+    /// use audience::rule::Rule;
+    ///
+    /// assert!(Rule::everyone().conditions().is_empty());
+    /// ```
     #[must_use]
     pub fn conditions(&self) -> &[Condition] {
         &self.conditions
@@ -185,6 +224,7 @@ impl Rule {
         if self.conditions.is_empty() && !self.is_everyone {
             return Err(Error::input(NO_CONDITIONS));
         }
+        // The interface leaves 0 days open: they could mean today or never.
         if self.conditions.iter().any(Condition::has_zero_days) {
             return Err(Error::input(
                 "a condition is on 0 days; use 1 or more, or `ever` or `never` for an engagement at any time",
@@ -207,7 +247,7 @@ impl Rule {
         }
     }
 
-    /// Returns whether its JSON would be that of `everyone`, though nobody asked for that.
+    /// Returns whether it would be serialized like `everyone` although it was not created as such.
     fn is_everyone_by_accident(&self) -> bool {
         self.match_mode == MatchMode::All && self.conditions.is_empty() && !self.is_everyone
     }
@@ -219,15 +259,18 @@ const NO_CONDITIONS: &str =
 /// Adds conditions after the others.
 impl Extend<Condition> for Rule {
     fn extend<I: IntoIterator<Item = Condition>>(&mut self, conditions: I) {
+        // `push` also records that the rule has conditions on purpose.
         for condition in conditions {
             self.push(condition);
         }
     }
 }
 
-/// Serializes to the form of section 2.8. Fails for `Rule::all([])`: use [`Rule::everyone`].
+/// Serializes to the form of [section 2.8](crate::interface#2.8). Fails for `Rule::all([])`; use [`Rule::everyone`] to
+/// match every contact.
 impl Serialize for Rule {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // Read back, this rule would match every contact.
         if self.is_everyone_by_accident() {
             return Err(S::Error::custom(NO_CONDITIONS));
         }
@@ -240,7 +283,21 @@ impl Serialize for Rule {
 
 /// One condition of a [`Rule`].
 ///
-/// The functions below create it. Its JSON, by serde, is that of section 2.8.
+/// The functions below create it. It converts to and from the JSON of [section 2.8](crate::interface#2.8) with serde.
+///
+/// # Example: the JSON of a condition
+///
+/// ```
+/// use audience::rule::Condition;
+///
+/// let condition = Condition::property("plan").is("pro");
+///
+/// assert_eq!(
+///     serde_json::to_string(&condition)?,
+///     r#"{"field":"property","key":"plan","op":"is","value":"pro"}"#,
+/// );
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition(Test);
 
@@ -282,7 +339,7 @@ impl Condition {
     /// Starts a condition on an engagement. A method of the result, such as
     /// [`within_days`](EngagementCondition::within_days), completes it.
     ///
-    /// # Example: delivered, but not opened lately
+    /// # Example: mail arrived, but was not opened for 90 days
     ///
     /// ```
     /// use audience::rule::{Condition, Engagement, Rule};
@@ -296,27 +353,55 @@ impl Condition {
         EngagementCondition { what }
     }
 
-    /// Creates a condition for contacts created within the last `days` days, 1 or more. A list with 0 days
-    /// is [`ErrorKind::Input`](crate::ErrorKind::Input).
+    /// Creates a condition that selects contacts created within the last `days` days. With 0 days, the list call fails
+    /// with [`ErrorKind::Input`](crate::ErrorKind::Input).
     ///
-    /// The interface document does not show how the day count is sent (section 4.4). This crate sends
-    /// it as `days`; use [`raw`](Condition::raw) for any other form.
+    /// The interface document does not show how the day count is sent ([section 4.4](crate::interface#4.4)). This crate
+    /// sends it as `days`; use [`raw`](Condition::raw) for any other form.
     ///
     /// # Example: contacts of the last week
     ///
     /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create("ada@example.com").await?;
     /// use audience::rule::{Condition, Rule};
     ///
-    /// let rule = Rule::all([Condition::joined_within_days(7)]);
+    /// let this_week = Rule::all([Condition::joined_within_days(7)]);
+    ///
+    /// assert_eq!(contacts.list().rule(this_week).count().await?, 1);
+    /// # Ok(()) }
     /// ```
     #[must_use]
     pub fn joined_within_days(days: u32) -> Self {
         Self(Test::JoinedWithinDays(days))
     }
 
-    /// Creates a condition for contacts created more than `days` days ago, 1 or more.
+    /// Creates a condition that selects contacts created more than `days` days ago. With 0 days, the list call fails
+    /// with [`ErrorKind::Input`](crate::ErrorKind::Input).
     ///
     /// The day count is sent as for [`joined_within_days`](Condition::joined_within_days).
+    ///
+    /// # Example: a contact who joined a year ago
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use std::time::Duration;
+    /// use audience::Timestamp;
+    /// use audience::mock::SeedContact;
+    /// use audience::rule::{Condition, Rule};
+    ///
+    /// let a_year_ago = Timestamp::now() - Duration::from_secs(365 * 86_400);
+    /// server.seed_contact(SeedContact::new("ada@example.com").created_at(a_year_ago));
+    /// contacts.create("bob@example.com").await?;
+    ///
+    /// let page = contacts.list().rule(Rule::all([Condition::joined_before_days(30)])).await?;
+    /// assert_eq!((page.data.len(), page.data[0].email.as_str()), (1, "ada@example.com"));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn joined_before_days(days: u32) -> Self {
         Self(Test::JoinedBeforeDays(days))
@@ -375,30 +460,95 @@ pub struct PropertyCondition {
 
 impl PropertyCondition {
     /// Requires that the value equals this one.
+    ///
+    /// # Example: text and numbers
+    ///
+    /// ```
+    /// use audience::rule::{Condition, Rule};
+    ///
+    /// let rule = Rule::all([Condition::property("plan").is("pro"), Condition::property("seats").is(3)]);
+    /// # assert_eq!(rule.conditions().len(), 2);
+    /// ```
     #[must_use]
     pub fn is(self, value: impl Into<PropertyValue>) -> Condition {
         self.test(PropertyTest::Is(value.into()))
     }
 
     /// Requires that the value does not equal this one.
+    ///
+    /// # Example: everyone who is not on a plan
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let ada = audience::contacts::NewContact::new("ada@example.com").property("plan", "pro");
+    /// # let bob = audience::contacts::NewContact::new("bob@example.com").property("plan", "free");
+    /// # contacts.create_batch([ada, bob]).await?;
+    /// use audience::rule::{Condition, Rule};
+    ///
+    /// let not_pro = Rule::all([Condition::property("plan").is_not("pro")]);
+    /// let page = contacts.list().rule(not_pro).await?;
+    ///
+    /// assert_eq!((page.data.len(), page.data[0].email.as_str()), (1, "bob@example.com"));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn is_not(self, value: impl Into<PropertyValue>) -> Condition {
         self.test(PropertyTest::IsNot(value.into()))
     }
 
     /// Requires that the value contains this text.
+    ///
+    /// # Example: contacts in one city
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create(audience::contacts::NewContact::new("ada@example.com").property("city", "London N1")).await?;
+    /// use audience::rule::{Condition, Rule};
+    ///
+    /// let in_london = Rule::all([Condition::property("city").contains("London")]);
+    ///
+    /// assert_eq!(contacts.list().rule(in_london).count().await?, 1);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn contains(self, text: impl Into<String>) -> Condition {
         self.test(PropertyTest::Contains(text.into()))
     }
 
     /// Requires that the property has a value.
+    ///
+    /// # Example: companies with a tax number
+    ///
+    /// ```
+    /// use audience::rule::{Condition, Rule};
+    ///
+    /// let companies = Rule::all([Condition::property("vat_id").is_set()]);
+    /// # assert_eq!(serde_json::to_value(&companies).unwrap()["conditions"][0]["op"], "is_set");
+    /// ```
     #[must_use]
     pub fn is_set(self) -> Condition {
         self.test(PropertyTest::IsSet)
     }
 
     /// Requires that the property has no value.
+    ///
+    /// # Example: contacts without a plan
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::rule::{Condition, Rule};
+    ///
+    /// let without_plan = Rule::all([Condition::property("plan").is_not_set()]);
+    ///
+    /// assert_eq!(contacts.list().rule(without_plan).count().await?, 1);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn is_not_set(self) -> Condition {
         self.test(PropertyTest::IsNotSet)
@@ -406,6 +556,18 @@ impl PropertyCondition {
 
     /// Requires that the value is a number above this one. It takes every type of number that
     /// [`is`](Self::is) takes.
+    ///
+    /// # Example: a number from a variable
+    ///
+    /// ```
+    /// use audience::rule::Condition;
+    ///
+    /// let most_seats: u32 = 10;
+    ///
+    /// let condition = Condition::property("seats").greater_than(most_seats);
+    /// assert_eq!(serde_json::to_value(&condition)?["value"], 10);
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
     #[must_use]
     pub fn greater_than(self, number: impl Into<NumberOperand>) -> Condition {
         self.test(PropertyTest::GreaterThan(number.into()))
@@ -413,6 +575,24 @@ impl PropertyCondition {
 
     /// Requires that the value is a number below this one. It takes every type of number that
     /// [`is`](Self::is) takes.
+    ///
+    /// # Example: a range of numbers
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create(audience::contacts::NewContact::new("ada@example.com").property("seats", 3)).await?;
+    /// use audience::rule::{Condition, Rule};
+    ///
+    /// let small_teams = Rule::all([
+    ///     Condition::property("seats").greater_than(1),
+    ///     Condition::property("seats").less_than(10),
+    /// ]);
+    ///
+    /// assert_eq!(contacts.list().rule(small_teams).count().await?, 1);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn less_than(self, number: impl Into<NumberOperand>) -> Condition {
         self.test(PropertyTest::LessThan(number.into()))
@@ -443,26 +623,77 @@ pub struct EngagementCondition {
 
 impl EngagementCondition {
     /// Requires that it happened at any time.
+    ///
+    /// # Example: everyone who ever clicked a link
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::mock::EngagementKind;
+    /// use audience::rule::{Condition, Engagement, Rule};
+    ///
+    /// server.record_engagement("ada@example.com", EngagementKind::Clicked, 1_700_000_000);
+    ///
+    /// let clicked = Rule::all([Condition::engagement(Engagement::Clicked).ever()]);
+    /// assert_eq!(contacts.list().rule(clicked).count().await?, 1);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn ever(self) -> Condition {
         self.test(EngagementTest::Ever)
     }
 
     /// Requires that it never happened.
+    ///
+    /// # Example: contacts whose mail never bounced
+    ///
+    /// ```
+    /// use audience::rule::{Condition, Engagement, Rule};
+    ///
+    /// let reachable = Rule::all([Condition::engagement(Engagement::Bounced).never()]);
+    /// # assert_eq!(serde_json::to_value(&reachable).unwrap()["conditions"][0]["op"], "never");
+    /// ```
     #[must_use]
     pub fn never(self) -> Condition {
         self.test(EngagementTest::Never)
     }
 
-    /// Requires that it happened within the last `days` days, 1 or more. A list with 0 days is
+    /// Requires that it happened within the last `days` days. With 0 days, the list call fails with
     /// [`ErrorKind::Input`](crate::ErrorKind::Input).
+    ///
+    /// # Example: readers of the last month
+    ///
+    /// ```
+    /// use audience::rule::{Condition, Engagement};
+    ///
+    /// let readers = Condition::engagement(Engagement::Opened).within_days(30);
+    ///
+    /// assert_eq!(
+    ///     serde_json::to_string(&readers)?,
+    ///     r#"{"field":"engagement","what":"opened","op":"within_days","days":30}"#,
+    /// );
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
     #[must_use]
     pub fn within_days(self, days: u32) -> Condition {
         self.test(EngagementTest::WithinDays(days))
     }
 
-    /// Requires that it did not happen within the last `days` days, 1 or more. Use [`never`](Self::never)
-    /// for any time.
+    /// Requires that it did not happen within the last `days` days. With 0 days, the list call fails with
+    /// [`ErrorKind::Input`](crate::ErrorKind::Input); use [`never`](Self::never) for any time.
+    ///
+    /// # Example: win back contacts who stopped reading
+    ///
+    /// ```
+    /// use audience::rule::{Condition, Engagement, Rule};
+    ///
+    /// let win_back = Rule::all([
+    ///     Condition::engagement(Engagement::Opened).ever(),
+    ///     Condition::engagement(Engagement::Opened).not_within_days(180),
+    /// ]);
+    /// # assert_eq!(win_back.conditions().len(), 2);
+    /// ```
     #[must_use]
     pub fn not_within_days(self, days: u32) -> Condition {
         self.test(EngagementTest::NotWithinDays(days))
@@ -476,7 +707,7 @@ impl EngagementCondition {
     }
 }
 
-/// An event of mail that was sent to a contact.
+/// Something that happened to mail that was sent to a contact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -497,7 +728,7 @@ pub enum Engagement {
 /// never text.
 ///
 /// It converts from Rust's number types, so `greater_than(2)` needs no conversion. A [`PropertyValue`] may
-/// be text, so `try_from` converts it.
+/// be text, so convert it with `try_from`.
 ///
 /// # Example: a number read at run time
 ///
@@ -661,6 +892,7 @@ impl<'de> Deserialize<'de> for Condition {
         let documented = value
             .as_object()
             .and_then(documented_condition)
+            // An extra member, for example, would get lost in a typed condition.
             .filter(|condition| json!(condition) == value);
         Ok(documented.unwrap_or(Self(Test::Raw(value))))
     }
@@ -668,6 +900,7 @@ impl<'de> Deserialize<'de> for Condition {
 
 fn documented_condition(members: &Map<String, Value>) -> Option<Condition> {
     let text = |name| members.get(name)?.as_str();
+    // A day count that is no `u32`, such as 1.5, makes the condition a raw one.
     let days = || u32::read(members.get("days")?);
     let test = match text("field")? {
         "property" => Test::Property {

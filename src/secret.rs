@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// A setting that cannot be used, such as an empty signing secret.
+/// The error of a setting that cannot be used, such as an empty signing secret.
 ///
 /// The text says which setting is invalid and what to do about it. It never contains a secret. The
 /// `Debug` text contains the same sentence, for a `main` that returns the error.
@@ -47,8 +47,8 @@ impl std::error::Error for ConfigError {}
 
 /// Refuses a key or signing secret that was never filled in. `what` names it in the error's text.
 pub(crate) fn check_secret(what: &str, secret: &[u8]) -> Result<(), ConfigError> {
-    // Control characters are what a badly read file leaves behind: newlines and NULs. HMAC pads a secret
-    // with NULs, so a secret of NULs is the empty secret. In bytes that are not text, any value is right.
+    // A file that was read badly leaves control characters behind: newlines and NULs. HMAC pads a secret with NULs, so
+    // a secret of NULs equals the empty secret. If the bytes are not text, every value is allowed.
     let Ok(text) = str::from_utf8(secret) else {
         return Ok(());
     };

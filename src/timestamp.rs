@@ -7,11 +7,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use chrono::{DateTime, Datelike, SecondsFormat};
 use serde::{Deserialize, Serialize};
 
-/// A moment in whole Unix seconds, as the service writes it (interface sections 2.1 and 6.2).
+/// A moment in whole Unix seconds, as the service writes it (interface sections [2.1](crate::interface#2.1) and
+/// [6.2](crate::interface#6.2)).
 ///
 /// Any `i64` is a valid `Timestamp`. A value that the service sends is kept unchanged, even if no
-/// calendar or operating system can represent it. In JSON it is the number of seconds; its text, by
-/// `Display` and `FromStr`, is that of RFC 3339.
+/// calendar or operating system can represent it. In JSON, it is the number of seconds. As text, it has the form of
+/// RFC 3339: `Display` writes it, and `FromStr` reads it.
 ///
 /// # Other crates
 ///
@@ -40,24 +41,56 @@ pub struct Timestamp(i64);
 
 impl Timestamp {
     /// Creates the moment `seconds` after 1970-01-01T00:00:00Z, or before it if negative.
+    ///
+    /// # Example: a constant moment
+    ///
+    /// ```
+    /// use audience::Timestamp;
+    ///
+    /// const LAUNCH: Timestamp = Timestamp::from_unix(1_700_000_000);
+    ///
+    /// assert_eq!(LAUNCH.to_string(), "2023-11-14T22:13:20Z");
+    /// ```
     #[must_use]
     pub const fn from_unix(seconds: i64) -> Self {
         Self(seconds)
     }
 
     /// Returns the current time of the system clock, rounded down to the second.
+    ///
+    /// # Example: the moment a week ago
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use audience::Timestamp;
+    ///
+    /// let a_week_ago = Timestamp::now() - Duration::from_secs(7 * 86_400);
+    ///
+    /// assert!(a_week_ago < Timestamp::now());
+    /// ```
     #[must_use]
     pub fn now() -> Self {
         system_time().into()
     }
 
     /// Returns the seconds since 1970-01-01T00:00:00Z, negative for a moment before it.
+    ///
+    /// # Example: a column of Unix seconds
+    ///
+    /// ```
+    /// use audience::Timestamp;
+    ///
+    /// let joined: Timestamp = "2023-11-14T23:13:20+01:00".parse()?;
+    ///
+    /// assert_eq!(joined.as_unix(), 1_700_000_000);
+    /// # Ok::<(), audience::TimestampError>(())
+    /// ```
     #[must_use]
     pub const fn as_unix(self) -> i64 {
         self.0
     }
 
-    /// Returns the time from an earlier moment to this one. Zero if the other moment is the later one.
+    /// Returns the time from an earlier moment to this one. Zero if the other moment is later than this one.
     ///
     /// # Example: the age of a contact
     ///
@@ -183,13 +216,14 @@ impl Sub<Duration> for Timestamp {
     type Output = Self;
 
     fn sub(self, earlier: Duration) -> Self {
+        // Rounding down: any part of a second leads into the second before.
         let part = i64::from(earlier.subsec_nanos() > 0);
         let whole = self.as_unix().saturating_sub_unsigned(earlier.as_secs());
         Self::from_unix(whole.saturating_sub(part))
     }
 }
 
-/// Why a text is not a [`Timestamp`], or why a [`SystemTime`] cannot represent one.
+/// The error of a text that is not a [`Timestamp`], or of a moment that a [`SystemTime`] cannot represent.
 ///
 /// # Example: a date that does not exist
 ///
@@ -200,7 +234,7 @@ impl Sub<Duration> for Timestamp {
 ///
 /// assert_eq!(
 ///     error.to_string(),
-///     "this is not an RFC 3339 time such as `2023-11-14T22:13:20Z`, or there is no such date or time of day",
+///     "the text is not an RFC 3339 time such as `2023-11-14T22:13:20Z`, or there is no such date or time of day",
 /// );
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,7 +242,7 @@ pub struct TimestampError(&'static str);
 
 impl TimestampError {
     const NOT_RFC_3339: Self = Self(
-        "this is not an RFC 3339 time such as `2023-11-14T22:13:20Z`, or there is no such date or time of day",
+        "the text is not an RFC 3339 time such as `2023-11-14T22:13:20Z`, or there is no such date or time of day",
     );
     const OUT_OF_RANGE: Self =
         Self("`SystemTime` cannot represent this moment on this platform: it is too far from 1970");

@@ -3,22 +3,18 @@
 //!
 //! Cargo would build every feature for `cargo run --example quickstart` if these packages were default members.
 
+use std::env;
 use std::process::{Command, ExitCode};
 
-const BINARIES: [&str; 7] = [
-    "allocations",
-    "client",
-    "docs",
-    "import",
-    "inbox",
-    "mock",
-    "webhooks",
-];
+/// Set for the Cargo that this test runs, since this is one of the tests of the workspace.
+const INNER: &str = "AUDIENCE_INNER_CARGO_TEST";
 
 fn main() -> ExitCode {
-    let binaries = BINARIES.iter().flat_map(|name| ["--test", name]);
-    let tests: Vec<_> = ["--lib", "--bins"].into_iter().chain(binaries).collect();
-    let passed = cargo_test(&tests) & cargo_test(&["--doc"]);
+    if env::var_os(INNER).is_some() {
+        return ExitCode::SUCCESS;
+    }
+    // Cargo prints the name of each binary before it runs.
+    let passed = cargo_test(&["--lib", "--bins", "--tests"]) & cargo_test(&["--doc"]);
     if passed {
         ExitCode::SUCCESS
     } else {
@@ -31,7 +27,8 @@ fn cargo_test(targets: &[&str]) -> bool {
         .args(["test", "--locked", "--workspace", "--no-fail-fast"])
         .args(targets)
         .arg("--")
-        .args(std::env::args_os().skip(1))
+        .args(env::args_os().skip(1))
+        .env(INNER, "")
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status();
     status.is_ok_and(|status| status.success())

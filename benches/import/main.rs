@@ -23,7 +23,7 @@
 //! of every figure, and `--plot FILE` draws the imports as an SVG:
 //!
 //! ```text
-//! cargo bench --bench import -- import-delay import --plot docs/plots/import.svg
+//! cargo bench --bench import -- import-delay import --plot ../docs/plots/import.svg
 //! ```
 #![expect(clippy::print_stdout, reason = "a benchmark prints what it measured")]
 

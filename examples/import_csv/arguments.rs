@@ -6,30 +6,31 @@ use audience::Error;
 use audience::import::Column;
 use clap::{Parser, ValueEnum};
 
-/// Imports the contacts of a CSV file
+/// Imports contacts from a CSV file
 #[derive(Parser)]
 #[command(name = "import_csv", after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// CSV file whose first line names the columns
+    /// Read this CSV file; its first line names the columns
     pub(crate) file: Option<PathBuf>,
-    /// Go on where the journal ends
+    /// Resume from the journal
     #[arg(long)]
     pub(crate) resume: bool,
-    /// File that records what is finished [default: FILE.journal; none if FILE is a pipe]
+    /// Record the finished rows in this file [default: FILE.journal; no journal for a pipe, for the sample file and with
+    /// the mock]
     #[arg(long, value_name = "FILE")]
     pub(crate) journal: Option<PathBuf>,
-    /// Write the rows that were not applied to this CSV file, to mend and import it
+    /// Write the rows that were not applied to this CSV file, so that you can fix and import them
     #[arg(long, value_name = "FILE")]
     pub(crate) rejects: Option<PathBuf>,
-    /// Check every row and send nothing
+    /// Check every row without sending anything
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[arg(long, value_name = "COLUMN=MEMBER", value_parser = parse_map, help = MAP_HELP)]
     pub(crate) map: Vec<(String, Column)>,
-    /// Batches in flight at the most
+    /// Send at most N batches concurrently
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub(crate) concurrency: usize,
-    /// What happens if an address already exists [default: upsert]
+    /// Choose what happens if an address already exists [default: upsert]
     #[arg(long)]
     pub(crate) on_conflict: Option<Choice>,
     /// Import N generated contacts instead of a file
@@ -38,7 +39,7 @@ pub(crate) struct Arguments {
 }
 
 const MAP_HELP: &str = "\
-Set what a column means: email, first_name, last_name, property:NAME, properties, unsubscribed, subscribed, \
+Map a column to email, first_name, last_name, property:NAME, properties, unsubscribed, subscribed, \
 unsubscribe_reason, topic:NAME, topics, on_conflict, key or ignore";
 
 const AFTER_HELP: &str = "\
@@ -46,10 +47,9 @@ Environment:
   AUDIENCE_URL  Base URL of the service
   AUDIENCE_KEY  Full-access key
 
-Without FILE, the example uses fixtures/contacts.csv. Without the two variables, it uses the embedded mock. In either
-case it writes a journal only for --journal.
+Without FILE, the example imports the sample fixtures/contacts.csv. Without the two variables, it uses the embedded mock.
 
-Exit status: 0 if every row was applied, 2 if some were refused, 1 if the import could not begin or finish.";
+Exit status: 0 if every row was applied, 2 if some were rejected, 1 if the import could not start or finish.";
 
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Choice {

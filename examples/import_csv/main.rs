@@ -1,7 +1,7 @@
-//! Imports the contacts of a CSV file, however many: `cargo run --example import_csv [-- FILE]`.
+//! Imports contacts from a CSV file of any size: `cargo run --example import_csv [-- FILE]`.
 //!
-//! Shows first what the columns mean, then a progress bar. The last line is the summary. The exit status is 0 if
-//! every row was applied, 2 if some were refused, and 1 if the import could not finish; then `--resume` goes on.
+//! It prints the meaning of each column, then a progress bar, then a summary. The exit status is 0 if every row was
+//! applied, 2 if some were rejected, and 1 if the import could not finish. In that case, continue it with `--resume`.
 //!
 //! Set `AUDIENCE_URL` and `AUDIENCE_KEY` to use a service. Without them, the example uses the embedded mock.
 #![expect(clippy::print_stderr, reason = "a program prints its errors")]

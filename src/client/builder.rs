@@ -1,31 +1,59 @@
 use std::env::VarError;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderValue;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, USER_AGENT};
+use http::{HeaderMap, HeaderValue};
 use url::{Host, Url};
 
-use super::Client;
-use super::request::is_set_by_http;
-use super::retry::Hold;
+use super::exchange::is_set_by_http;
 use super::retry::RetryPolicy;
-use super::send::Sender;
-use super::transport::{Transport, TransportSettings};
+use super::send::Hold;
+use super::{DEFAULT_DEADLINE, Shared};
 use crate::Error;
 use crate::secret::{ConfigError, Secret, check_secret, trim};
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
-pub(super) const DEFAULT_DEADLINE: Duration = Duration::from_secs(45);
 const DEFAULT_BODY_LIMIT: usize = 32 * 1024 * 1024;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Shorter than the idle timeout of most servers, so the client closes an idle connection first.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(50);
 const CRATE_USER_AGENT: &str = concat!("audience/", env!("CARGO_PKG_VERSION"));
 
+/// Sends calls to the service.
+///
+/// Create one client and clone it. Clones share connections, key and settings, so one client serves thousands of
+/// tasks.
+///
+/// Await calls in a tokio runtime whose time and I/O drivers are enabled. Outside such a runtime, they panic.
+///
+/// # Example: one call
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let (base_url, key) = (server.url(), server.full_key());
+/// use audience::Client;
+/// use audience::contacts::NewContact;
+///
+/// let client = Client::new(base_url, key)?;
+/// let created = client.contacts().create(NewContact::new("ada@example.com")).await?;
+///
+/// assert!(created.is_new());
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    pub(super) shared: Arc<Shared>,
+}
+
 impl Client {
-    /// Creates a client with default settings; [`ClientBuilder`] lists them.
+    /// Creates a client with the default settings, which [`ClientBuilder`] lists.
     ///
-    /// `base_url` is the service's base address. A path in it is kept. `key` is a full-access key
-    /// (interface section 5).
+    /// `base_url` is the address that all paths of the service start with. It may include a path. `key` is a
+    /// full-access key ([interface section 5](crate::interface#5)).
     ///
     /// # Errors
     ///
@@ -59,9 +87,28 @@ impl Client {
     pub fn builder(base_url: impl AsRef<str>, key: impl Into<String>) -> ClientBuilder {
         ClientBuilder::new(base_url.as_ref(), key.into())
     }
+
+    #[cfg(feature = "import")]
+    pub(crate) fn base_url(&self) -> String {
+        self.shared.base.to_string()
+    }
 }
 
-/// A builder for a [`Client`] with settings other than the defaults: see [`Client::builder`].
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("base_url", &self.shared.base.as_str())
+            .field("body_limit", &self.shared.body_limit)
+            .field("retry", &self.shared.retry)
+            .field("timeout", &self.shared.timeout)
+            .field("deadline", &self.shared.deadline)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Builds a [`Client`] with settings other than the defaults.
+///
+/// [`Client::builder`] creates it.
 ///
 /// # Example: every setting
 ///
@@ -109,7 +156,21 @@ impl ClientBuilder {
         }
     }
 
-    /// Sets how the key is presented. Default: [`Auth::bearer`].
+    /// Sets the header that the key is sent in. Default: [`Auth::bearer`].
+    ///
+    /// # Example: the key in the header `x-api-key`
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().auth_header("x-api-key").start().await;
+    /// # let (base_url, key) = (server.url(), server.full_key());
+    /// use audience::{Auth, Client};
+    ///
+    /// let client = Client::builder(base_url, key).auth(Auth::header("x-api-key")).build()?;
+    ///
+    /// assert!(client.contacts().list().await.is_ok());
+    /// # Ok(()) }
+    /// ```
     pub fn auth(mut self, auth: Auth) -> Self {
         self.auth = auth;
         self
@@ -119,6 +180,19 @@ impl ClientBuilder {
     ///
     /// The [`deadline`](Self::deadline) of the whole call still applies. Connecting alone may take 10 s at
     /// most, unless an [`http_client`](Self::http_client) is set.
+    ///
+    /// # Example: three short attempts instead of a long one
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use audience::{Client, RetryPolicy};
+    ///
+    /// let client = Client::builder("https://api.example.com/v1", "key")
+    ///     .timeout(Duration::from_secs(3))
+    ///     .retry(RetryPolicy::exponential().max_attempts(3))
+    ///     .build()?;
+    /// # Ok::<(), audience::Error>(())
+    /// ```
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = limit;
         self
@@ -128,10 +202,10 @@ impl ClientBuilder {
     ///
     /// The default suits a web handler. Most gateways and load balancers give up on a handler after 60 s,
     /// so a call fails while the handler still has time to respond. For a job that may wait longer, set a
-    /// longer deadline or [`no_deadline`](Self::no_deadline). In a list, it applies to each page.
+    /// longer deadline or [`no_deadline`](Self::no_deadline). In a list, the deadline applies to each page.
     ///
-    /// If the wait before a retry would not end before the deadline, the call fails at once with the
-    /// error of the last attempt.
+    /// If the wait before a retry would last beyond the deadline, the call does not wait. It fails immediately with
+    /// the error of the last attempt.
     ///
     /// # Example: at most ten seconds, with all retries
     ///
@@ -149,10 +223,10 @@ impl ClientBuilder {
         self
     }
 
-    /// Lifts the deadline: a call ends when it succeeds or when its retries are used up.
+    /// Removes the deadline: a call ends when it succeeds or when its retries are used up.
     ///
     /// With the default policy and timeout, a call may then take two minutes, and several more if the
-    /// service asks for long waits. Each call can lift its deadline with a `no_deadline` of its own.
+    /// service asks for long waits. Each call also has a method `no_deadline`, which removes its own deadline only.
     ///
     /// # Example: a job in the background
     ///
@@ -168,13 +242,45 @@ impl ClientBuilder {
     }
 
     /// Sets when and how often a failed call is retried. Default: [`RetryPolicy::exponential`].
+    ///
+    /// # Example: two attempts at most
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # server.fault(audience::mock::Fault::close_before());
+    /// # let (base_url, key) = (server.url(), server.full_key());
+    /// use audience::{Client, RetryPolicy};
+    ///
+    /// let policy = RetryPolicy::exponential().max_attempts(2);
+    /// let client = Client::builder(base_url, key).retry(policy).build()?;
+    ///
+    /// // The server closes every connection without a response.
+    /// let error = client.contacts().retrieve("ada@example.com").await.unwrap_err();
+    /// assert_eq!(error.attempts(), 2);
+    /// # Ok(()) }
+    /// ```
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = policy;
         self
     }
 
-    /// Sets the name of your program, which precedes the crate's own in `User-Agent`. Default: only
-    /// the crate's own.
+    /// Sets the name of your program in the `User-Agent` header, in front of the name of this crate. Default: only the
+    /// name of this crate.
+    ///
+    /// # Example: a program that the service can recognize
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// let client = server.client_builder().user_agent("shop/2.1").build()?;
+    /// client.contacts().list().await?;
+    ///
+    /// let requests = server.requests();
+    /// let user_agent = requests[0].header("user-agent").unwrap_or_default();
+    /// assert!(user_agent.starts_with("shop/2.1 audience/"));
+    /// # Ok(()) }
+    /// ```
     pub fn user_agent(mut self, name: impl Into<String>) -> Self {
         self.user_agent = Some(name.into());
         self
@@ -182,28 +288,57 @@ impl ClientBuilder {
 
     /// Sets the longest response body that is read, in bytes after decompression. Default: 32 MiB.
     ///
-    /// A longer body of a 2xx response is an error of [`ErrorKind::Decode`](crate::ErrorKind::Decode). With
-    /// any other status, a longer body is dropped.
+    /// If the body of a 2xx response is longer, the call fails with
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode). If the response has another status, its body is dropped, and
+    /// the error keeps the status.
+    ///
+    /// # Example: a response that is too long
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+    /// use audience::ErrorKind;
+    ///
+    /// let client = server.client_builder().body_limit(64).build()?;
+    ///
+    /// let error = client.contacts().retrieve("ada@example.com").await.unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Decode);
+    /// # Ok(()) }
+    /// ```
     pub fn body_limit(mut self, bytes: usize) -> Self {
         self.body_limit = bytes;
         self
     }
 
-    /// Accepts an `http` base URL whose host is not this machine. Default: such a URL is refused.
-    ///
-    /// This machine is `localhost`, which the client connects to 127.0.0.1 or `::1` without asking DNS,
-    /// or a loopback address. Another name under `.localhost` is not: DNS may resolve it to any machine.
+    /// Accepts an `http` base URL even if its host is another machine. Default: the client cannot be built with such a
+    /// URL.
     ///
     /// The key then travels in clear text. Use this only in a network where something else encrypts.
+    ///
+    /// `localhost` and loopback addresses are this machine and need no permission. The client connects `localhost` to
+    /// 127.0.0.1 or `::1` without asking DNS. Any other name, such as `a.localhost`, counts as another machine, because
+    /// DNS may resolve it to one.
+    ///
+    /// # Example: behind a proxy that encrypts
+    ///
+    /// ```
+    /// use audience::Client;
+    ///
+    /// let sidecar = "http://mail-proxy.internal:8080";
+    ///
+    /// assert!(Client::new(sidecar, "key").is_err());
+    /// assert!(Client::builder(sidecar, "key").allow_http().build().is_ok());
+    /// ```
     pub fn allow_http(mut self) -> Self {
         self.allow_http = true;
         self
     }
 
-    /// Sets the HTTP client to use, for proxies, custom root certificates or mutual TLS. The timeouts
-    /// of this builder still apply. Default: a client of this crate.
+    /// Sets the HTTP client to use, for proxies, custom root certificates or mutual TLS. Default: this crate builds
+    /// one.
     ///
-    /// It resolves host names itself, `localhost` too.
+    /// The timeout and the deadline of this builder still apply. The HTTP client resolves all host names itself, even
+    /// `localhost`.
     ///
     /// Build it with `redirect(reqwest::redirect::Policy::none())`. A client that follows redirects
     /// can turn a POST into a GET, and may send the key to another host.
@@ -212,6 +347,8 @@ impl ClientBuilder {
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use audience::client::reqwest;
+    ///
     /// let http_client = reqwest::Client::builder()
     ///     .proxy(reqwest::Proxy::all("http://proxy.example.com:3128")?)
     ///     .redirect(reqwest::redirect::Policy::none())
@@ -240,25 +377,41 @@ impl ClientBuilder {
     ///   valid in a header;
     /// - the base URL is `https` and neither feature `rustls` nor `native-tls` is on (unless an
     ///   [`http_client`](Self::http_client) is set), or TLS cannot be set up.
+    ///
+    /// # Example: a key that was never filled in
+    ///
+    /// ```
+    /// use audience::{Client, ErrorKind};
+    ///
+    /// let error = Client::builder("https://api.example.com/v1", "<API_KEY>").build().unwrap_err();
+    ///
+    /// assert_eq!(error.kind(), ErrorKind::Config);
+    /// assert_eq!(error.to_string(), "the key is a placeholder; replace it with the real one");
+    /// ```
     pub fn build(self) -> Result<Client, Error> {
         let base = parse_base_url(&self.base_url, self.allow_http)?;
         if self.http_client.is_none() {
             check_tls_feature(&base)?;
         }
-        let transport = Transport::new(TransportSettings {
+        let (name, key) = self.auth.to_header(&self.key)?;
+        let user_agent = user_agent_header(self.user_agent.as_deref())?;
+        let json = HeaderValue::from_static("application/json");
+        let http = self
+            .http_client
+            .map_or_else(|| http_client_for(&base), Ok)?;
+        let shared = Shared {
+            http,
             base,
-            auth: self.auth.to_header(&self.key)?,
-            user_agent: user_agent_header(self.user_agent.as_deref())?,
+            headers: HeaderMap::from_iter([(ACCEPT, json), (USER_AGENT, user_agent), (name, key)]),
             body_limit: self.body_limit,
-            http_client: self.http_client,
-        })?;
-        Ok(Client::from_sender(Sender {
-            transport,
             retry: self.retry,
             timeout: self.timeout,
             deadline: self.deadline,
             hold: Hold::default(),
-        }))
+        };
+        Ok(Client {
+            shared: Arc::new(shared),
+        })
     }
 }
 
@@ -269,6 +422,35 @@ fn check_tls_feature(base: &Url) -> Result<(), Error> {
         ));
     }
     Ok(())
+}
+
+/// Creates the HTTP client that is used unless the builder was given one.
+fn http_client_for(base: &Url) -> Result<reqwest::Client, Error> {
+    let mut builder = reqwest::Client::builder()
+        // A redirect can turn a POST into a GET, and may send the key to another host.
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(CONNECT_TIMEOUT)
+        .pool_idle_timeout(IDLE_TIMEOUT)
+        // DNS might resolve `localhost` to another machine, which would then get the key.
+        .resolve_to_addrs(LOCALHOST, &LOOPBACK)
+        .referer(false);
+    if is_loopback(base) {
+        // A proxy from the environment would get the key in clear text, and it cannot reach this machine by a loopback
+        // address.
+        builder = builder.no_proxy();
+    }
+    #[cfg(feature = "rustls")]
+    {
+        builder = builder.tls_backend_rustls();
+    }
+    // Without https there is no certificate to verify, so the system's roots need not be read or exist.
+    #[cfg(any(feature = "rustls", feature = "native-tls"))]
+    if base.scheme() == "http" {
+        builder = builder.tls_certs_only([]);
+    }
+    builder.build().map_err(|error| {
+        Error::config("could not set up the HTTP client").caused_by(error.without_url())
+    })
 }
 
 fn user_agent_header(program: Option<&str>) -> Result<HeaderValue, Error> {
@@ -297,9 +479,12 @@ impl fmt::Debug for ClientBuilder {
     }
 }
 
-/// How the key is presented on each request. The interface document does not say how (section 5).
+/// Names the header that the key is sent in.
 ///
-/// # Example: the key in another header
+/// The interface document does not say how a request presents its key ([section 5](crate::interface#5)). Use
+/// [`header`](Self::header) if the service responds 401 to a key that you know is right.
+///
+/// # Example: choose the header for every request
 ///
 /// ```
 /// use audience::{Auth, Client};
@@ -318,15 +503,36 @@ enum Scheme {
 
 impl Auth {
     /// Sends the key as `Authorization: Bearer <key>`. This is the default.
+    ///
+    /// # Example: the default of every client
+    ///
+    /// ```
+    /// use audience::Auth;
+    ///
+    /// assert_eq!(Auth::default(), Auth::bearer());
+    /// ```
     #[must_use]
     pub fn bearer() -> Self {
         Self(Scheme::Bearer)
     }
 
-    /// Sends the bare key in the header with this name.
+    /// Sends the key, and nothing else, in the header with this name.
     ///
-    /// If the name is not a valid header name, or one such as `content-length` or `host` that HTTP itself
-    /// needs, building the client fails with [`ErrorKind::Config`](crate::ErrorKind::Config).
+    /// Building the client fails with [`ErrorKind::Config`](crate::ErrorKind::Config) if this is not a valid header
+    /// name, or if HTTP itself needs the header, as it needs `content-length` and `host`.
+    ///
+    /// # Example: a header that cannot hold a key
+    ///
+    /// ```
+    /// use audience::{Auth, Client};
+    ///
+    /// let with_header = |name| {
+    ///     Client::builder("https://api.example.com/v1", "key").auth(Auth::header(name)).build()
+    /// };
+    ///
+    /// assert!(with_header("x-api-key").is_ok());
+    /// assert!(with_header("host").is_err());
+    /// ```
     pub fn header(name: impl Into<String>) -> Self {
         Self(Scheme::Header(name.into()))
     }
@@ -353,13 +559,15 @@ impl Auth {
         let mut value = HeaderValue::from_str(value.expose()).map_err(|_| {
             Error::config("the key contains characters that are not valid in a header")
         })?;
+        // Keeps the key out of `Debug` texts and out of the header table of HTTP/2.
         value.set_sensitive(true);
         Ok((name, value))
     }
 }
 
-/// Refuses text that cannot be a real key, and says why. The service would respond 401.
+/// Refuses text that cannot be a real key, and says why. Without this check, the service would respond 401.
 fn check_key(key: &str) -> Result<(), ConfigError> {
+    // A key that was copied with its scheme would be sent as `Bearer Bearer …`.
     let starts_with_bearer = key
         .split_once(char::is_whitespace)
         .is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
@@ -383,10 +591,10 @@ impl Default for Auth {
 }
 
 /// The one host name that always is this machine.
-pub(super) const LOCALHOST: &str = "localhost";
+const LOCALHOST: &str = "localhost";
 
-/// The addresses of [`LOCALHOST`]. Port 0 stands for the port of the URL.
-pub(super) const LOOPBACK: [SocketAddr; 2] = [
+/// The addresses of [`LOCALHOST`]. Port 0 means the port of the URL.
+const LOOPBACK: [SocketAddr; 2] = [
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
     SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 0),
 ];
@@ -431,7 +639,7 @@ fn parse_base_url(text: &str, allow_http: bool) -> Result<Url, Error> {
 ///
 /// Only `localhost` itself counts, because the HTTP client connects it to [`LOOPBACK`]. DNS may resolve
 /// any other name, such as `a.localhost`, to another machine.
-pub(super) fn is_loopback(url: &Url) -> bool {
+fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == LOCALHOST,
         Some(Host::Ipv4(ip)) => ip.is_loopback(),
@@ -444,8 +652,8 @@ const BASE_URL: &str = "AUDIENCE_URL";
 const KEY: &str = "AUDIENCE_KEY";
 
 impl Client {
-    /// Creates a client with default settings from two environment variables: `AUDIENCE_URL`, the base
-    /// URL, and `AUDIENCE_KEY`, the API key.
+    /// Creates a client with the default settings from two environment variables. `AUDIENCE_URL` has the base URL, and
+    /// `AUDIENCE_KEY` has the API key.
     ///
     /// For other settings, see [`ClientBuilder::from_env`].
     ///
@@ -475,8 +683,8 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if one of them is not set, empty or not valid
-    /// Unicode. The error names the variable and never contains its value.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if one of them is not set, is empty or is not valid Unicode.
+    /// The error names the variable and never contains its value.
     ///
     /// # Example: a shorter timeout
     ///
@@ -513,191 +721,172 @@ impl ClientBuilder {
 
 #[cfg(test)]
 mod tests {
-    mod builder {
-        use super::super::*;
-        use crate::ErrorKind;
+    use super::*;
+    use crate::ErrorKind;
 
-        #[test]
-        fn an_http_base_url_of_another_host_requires_allow_http() {
-            let builder = || Client::builder("http://api.example.com", "key");
+    #[test]
+    fn an_http_base_url_of_another_host_requires_allow_http() {
+        let builder = || Client::builder("http://api.example.com", "key");
 
-            assert_eq!(builder().build().unwrap_err().kind(), ErrorKind::Config);
-            assert!(builder().allow_http().build().is_ok());
-        }
+        assert_eq!(builder().build().unwrap_err().kind(), ErrorKind::Config);
+        assert!(builder().allow_http().build().is_ok());
+    }
 
-        #[test]
-        fn the_key_is_not_printed() {
-            let builder = Client::builder("https://api.example.com", "hunter2");
+    #[test]
+    fn the_key_is_not_printed() {
+        let builder = Client::builder("https://api.example.com", "hunter2");
 
-            let printed = format!("{builder:?}") + &format!("{:?}", builder.build().unwrap());
+        let printed = format!("{builder:?}") + &format!("{:?}", builder.build().unwrap());
 
-            assert!(!printed.contains("hunter2"), "{printed}");
-        }
+        assert!(!printed.contains("hunter2"), "{printed}");
+    }
 
-        #[test]
-        fn a_program_name_that_is_not_valid_in_a_header_is_refused() {
-            let error = Client::builder("https://api.example.com", "key")
-                .user_agent("my\napp")
-                .build()
-                .unwrap_err();
+    #[test]
+    fn a_program_name_that_is_not_valid_in_a_header_is_refused() {
+        let error = Client::builder("https://api.example.com", "key")
+            .user_agent("my\napp")
+            .build()
+            .unwrap_err();
+
+        assert_eq!(error.kind(), ErrorKind::Config);
+    }
+
+    #[test]
+    fn the_key_is_in_the_header_of_its_scheme() {
+        let key = Secret::new("k-1");
+
+        let (name, value) = Auth::default().to_header(&key).unwrap();
+        assert_eq!(
+            (name.as_str(), value.to_str().unwrap()),
+            ("authorization", "Bearer k-1")
+        );
+
+        let (name, value) = Auth::header("X-Api-Key").to_header(&key).unwrap();
+        assert_eq!(
+            (name.as_str(), value.to_str().unwrap()),
+            ("x-api-key", "k-1")
+        );
+        assert!(!format!("{value:?}").contains("k-1"));
+    }
+
+    #[test]
+    fn an_invalid_key_or_header_name_is_refused_and_not_printed() {
+        for key in ["", "  ", "k-1\n", " k-1", "k\u{0}1", "k\n1"] {
+            let error = Auth::bearer().to_header(&Secret::new(key)).unwrap_err();
 
             assert_eq!(error.kind(), ErrorKind::Config);
+            assert!(!format!("{error:?}").contains("k-1"));
+        }
+        assert!(
+            Auth::header("no spaces")
+                .to_header(&Secret::new("k"))
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn a_header_that_http_itself_needs_cannot_hold_the_key() {
+        for name in [
+            "Content-Length",
+            "host",
+            "content-type",
+            "transfer-encoding",
+        ] {
+            let error = Auth::header(name)
+                .to_header(&Secret::new("k-1"))
+                .unwrap_err();
+
+            assert_eq!(error.kind(), ErrorKind::Config, "{name}");
         }
     }
 
-    mod auth {
-        use super::super::*;
+    #[test]
+    fn an_unusable_base_url_is_refused_without_being_quoted() {
+        for url in [
+            "",
+            "api.example.com",
+            "ftp://api.example.com",
+            "mailto:hunter2@example.com",
+            "https://user:hunter2@api.example.com",
+            "https://hunter2@api.example.com",
+            "https://api.example.com/?hunter2",
+            "https://api.example.com/#hunter2",
+            "http://api.example.com/hunter2",
+            "http://10.0.0.1",
+            "http://localhost.example.com",
+            "http://a.localhost",
+            "http://localhost.",
+        ] {
+            let error = parse_base_url(url, false).unwrap_err();
 
-        #[test]
-        fn the_key_is_in_the_header_of_its_scheme() {
-            let key = Secret::new("k-1");
+            assert_eq!(error.kind(), ErrorKind::Config, "{url}");
+            assert!(!format!("{error} {error:?}").contains("hunter2"), "{url}");
+        }
+    }
 
-            let (name, value) = Auth::default().to_header(&key).unwrap();
+    #[test]
+    fn http_is_accepted_for_loopback_hosts_or_if_allowed() {
+        for url in [
+            "http://localhost:1",
+            "http://127.0.0.9",
+            "http://[::1]:80/",
+            "http://[::ffff:127.0.0.1]",
+            "http://LOCALHOST",
+        ] {
+            assert!(parse_base_url(url, false).is_ok(), "{url}");
+        }
+        assert!(parse_base_url("http://api.example.com", true).is_ok());
+    }
+
+    /// The client of a process with these variables.
+    fn client(url: &Result<&str, VarError>, key: &Result<&str, VarError>) -> Result<Client, Error> {
+        let read = |name| match name {
+            BASE_URL => url.clone().map(str::to_owned),
+            KEY => key.clone().map(str::to_owned),
+            other => panic!("{other} is read"),
+        };
+        ClientBuilder::from_variables(read)?.build()
+    }
+
+    #[test]
+    fn both_variables_are_read() {
+        assert!(client(&Ok("https://api.example.com/v1"), &Ok("key")).is_ok());
+    }
+
+    #[test]
+    fn an_error_names_the_variable_and_says_what_is_wrong_with_it() {
+        let url = Ok("https://api.example.com");
+        let missing = || Err(VarError::NotPresent);
+        let odd = || Err(VarError::NotUnicode("hunter2".into()));
+        for (url, key, expected) in [
+            (missing(), missing(), "`AUDIENCE_URL` is not set"),
+            (Ok(""), Ok("hunter2"), "`AUDIENCE_URL` is empty"),
+            (odd(), Ok("hunter2"), "`AUDIENCE_URL` is not valid Unicode"),
+            (url.clone(), missing(), "`AUDIENCE_KEY` is not set"),
+            (url.clone(), Ok(" \n"), "`AUDIENCE_KEY` is empty"),
+            (url, odd(), "`AUDIENCE_KEY` is not valid Unicode"),
+        ] {
+            let error = client(&url, &key).unwrap_err();
+
+            assert_eq!(error.kind(), ErrorKind::Config);
             assert_eq!(
-                (name.as_str(), value.to_str().unwrap()),
-                ("authorization", "Bearer k-1")
+                error.to_string(),
+                format!("the environment variable {expected}")
             );
-
-            let (name, value) = Auth::header("X-Api-Key").to_header(&key).unwrap();
-            assert_eq!(
-                (name.as_str(), value.to_str().unwrap()),
-                ("x-api-key", "k-1")
-            );
-            assert!(!format!("{value:?}").contains("k-1"));
-        }
-
-        #[test]
-        fn an_invalid_key_or_header_name_is_refused_and_not_printed() {
-            for key in ["", "  ", "k-1\n", " k-1", "k\u{0}1", "k\n1"] {
-                let error = Auth::bearer().to_header(&Secret::new(key)).unwrap_err();
-
-                assert_eq!(error.kind(), crate::ErrorKind::Config);
-                assert!(!format!("{error:?}").contains("k-1"));
-            }
-            assert!(
-                Auth::header("no spaces")
-                    .to_header(&Secret::new("k"))
-                    .is_err()
-            );
-        }
-
-        #[test]
-        fn a_header_that_http_itself_needs_cannot_hold_the_key() {
-            for name in [
-                "Content-Length",
-                "host",
-                "content-type",
-                "transfer-encoding",
-            ] {
-                let error = Auth::header(name)
-                    .to_header(&Secret::new("k-1"))
-                    .unwrap_err();
-
-                assert_eq!(error.kind(), crate::ErrorKind::Config, "{name}");
-            }
+            assert!(!format!("{error:?}").contains("hunter2"));
         }
     }
 
-    mod base_url {
-        use super::super::*;
-        use crate::ErrorKind;
+    #[test]
+    fn a_value_that_is_invalid_is_refused_as_for_any_other_client() {
+        for (url, key) in [
+            ("not a url", "hunter2"),
+            ("https://api.example.com", "hunter2\n"),
+        ] {
+            let error = client(&Ok(url), &Ok(key)).unwrap_err();
 
-        #[test]
-        fn an_unusable_base_url_is_refused_without_being_quoted() {
-            for url in [
-                "",
-                "api.example.com",
-                "ftp://api.example.com",
-                "mailto:hunter2@example.com",
-                "https://user:hunter2@api.example.com",
-                "https://hunter2@api.example.com",
-                "https://api.example.com/?hunter2",
-                "https://api.example.com/#hunter2",
-                "http://api.example.com/hunter2",
-                "http://10.0.0.1",
-                "http://localhost.example.com",
-                "http://a.localhost",
-                "http://localhost.",
-            ] {
-                let error = parse_base_url(url, false).unwrap_err();
-
-                assert_eq!(error.kind(), ErrorKind::Config, "{url}");
-                assert!(!format!("{error} {error:?}").contains("hunter2"), "{url}");
-            }
-        }
-
-        #[test]
-        fn http_is_accepted_for_loopback_hosts_or_if_allowed() {
-            for url in [
-                "http://localhost:1",
-                "http://127.0.0.9",
-                "http://[::1]:80/",
-                "http://[::ffff:127.0.0.1]",
-                "http://LOCALHOST",
-            ] {
-                assert!(parse_base_url(url, false).is_ok(), "{url}");
-            }
-            assert!(parse_base_url("http://api.example.com", true).is_ok());
-        }
-    }
-
-    mod environment {
-        use super::super::*;
-        use crate::ErrorKind;
-
-        /// The client of a process with these variables.
-        fn client(
-            url: &Result<&str, VarError>,
-            key: &Result<&str, VarError>,
-        ) -> Result<Client, Error> {
-            let read = |name| match name {
-                BASE_URL => url.clone().map(str::to_owned),
-                KEY => key.clone().map(str::to_owned),
-                other => panic!("{other} is read"),
-            };
-            ClientBuilder::from_variables(read)?.build()
-        }
-
-        #[test]
-        fn both_variables_are_read() {
-            assert!(client(&Ok("https://api.example.com/v1"), &Ok("key")).is_ok());
-        }
-
-        #[test]
-        fn an_error_names_the_variable_and_says_what_is_wrong_with_it() {
-            let url = Ok("https://api.example.com");
-            let missing = || Err(VarError::NotPresent);
-            let odd = || Err(VarError::NotUnicode("hunter2".into()));
-            for (url, key, expected) in [
-                (missing(), missing(), "`AUDIENCE_URL` is not set"),
-                (Ok(""), Ok("hunter2"), "`AUDIENCE_URL` is empty"),
-                (odd(), Ok("hunter2"), "`AUDIENCE_URL` is not valid Unicode"),
-                (url.clone(), missing(), "`AUDIENCE_KEY` is not set"),
-                (url.clone(), Ok(" \n"), "`AUDIENCE_KEY` is empty"),
-                (url, odd(), "`AUDIENCE_KEY` is not valid Unicode"),
-            ] {
-                let error = client(&url, &key).unwrap_err();
-
-                assert_eq!(error.kind(), ErrorKind::Config);
-                assert_eq!(
-                    error.to_string(),
-                    format!("the environment variable {expected}")
-                );
-                assert!(!format!("{error:?}").contains("hunter2"));
-            }
-        }
-
-        #[test]
-        fn a_value_that_is_invalid_is_refused_as_for_any_other_client() {
-            for (url, key) in [
-                ("not a url", "hunter2"),
-                ("https://api.example.com", "hunter2\n"),
-            ] {
-                let error = client(&Ok(url), &Ok(key)).unwrap_err();
-
-                assert_eq!(error.kind(), ErrorKind::Config);
-                assert!(!format!("{error:?}").contains("hunter2"));
-            }
+            assert_eq!(error.kind(), ErrorKind::Config);
+            assert!(!format!("{error:?}").contains("hunter2"));
         }
     }
 }

@@ -7,12 +7,9 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
 
-use super::Client;
-use super::request::{Operation, Request};
-use super::response::Success;
+use super::exchange::{Operation, Request, Success};
 use super::retry::RetryPolicy;
-use super::transport::Failure;
-use crate::Error;
+use crate::{Client, Error};
 
 /// One endpoint with the arguments of one call: how its request is built and its response decoded.
 pub(crate) trait Endpoint: Send + 'static {
@@ -38,64 +35,71 @@ pub(crate) trait Endpoint: Send + 'static {
     fn decode(&self, success: Success) -> Result<Self::Output, Error>;
 }
 
-/// A call of an endpoint, ready to be sent: the core of every builder.
-#[derive(Clone)]
-pub(crate) struct EndpointCall<E> {
-    pub(crate) client: Client,
-    pub(crate) endpoint: E,
-    pub(crate) options: CallOptions,
-}
-
-impl<E: Endpoint> EndpointCall<E> {
-    /// Creates a call with the settings of the client.
-    pub(crate) fn new(client: &Client, endpoint: E) -> Self {
-        Self {
-            client: client.clone(),
-            endpoint,
-            options: CallOptions::default(),
-        }
-    }
-
-    /// Returns the future of the value.
-    pub(crate) fn send(self) -> ResponseFuture<E::Output> {
-        let Self {
-            client,
-            endpoint,
-            options,
-        } = self;
+impl Client {
+    /// Returns the future of the value of an endpoint.
+    pub(crate) fn call<E: Endpoint>(
+        self,
+        endpoint: E,
+        options: CallOptions,
+    ) -> ResponseFuture<E::Output> {
+        // An invalid argument is an error of the awaited call, like every other failure.
         let request = endpoint.request();
-        client.send(endpoint.operation(), request, options, move |success| {
+        self.send(endpoint.operation(), request, options, move |success| {
             endpoint.decode(success)
         })
     }
 
     /// Returns the future of the value with the status and the headers of its response.
-    pub(crate) fn response(self) -> ResponseFuture<Response<E::Output>> {
-        let Self {
-            client,
-            endpoint,
-            options,
-        } = self;
+    pub(crate) fn call_for_response<E: Endpoint>(
+        self,
+        endpoint: E,
+        options: CallOptions,
+    ) -> ResponseFuture<Response<E::Output>> {
         let request = endpoint.request();
-        client.send(endpoint.operation(), request, options, move |success| {
+        self.send(endpoint.operation(), request, options, move |success| {
             Response::read(success, |success| endpoint.decode(success))
         })
     }
+
+    /// Starts the deadline of a call that sends several requests: with these options, all end by the same
+    /// instant.
+    pub(crate) fn start_deadline(&self, options: CallOptions) -> CallOptions {
+        let deadline = options.deadline.start(self.shared.deadline);
+        CallOptions {
+            deadline,
+            ..options
+        }
+    }
 }
 
-/// Defines the public builder of an [`Endpoint`]: a struct around its [`EndpointCall`] in the field
-/// `call`, with the settings that every call has. It is sent by `.await`. With `idempotent`, it has
-/// that setter too.
+/// Defines the public builder of an [`Endpoint`]: a client, the endpoint and the settings that every call has. With
+/// `idempotent`, the builder has that setter too.
 macro_rules! endpoint_builder {
     ($(#[$docs:meta])* pub struct $builder:ident($endpoint:ty) -> $output:ty, idempotent;) => {
         crate::client::endpoint_builder! { $(#[$docs])* pub struct $builder($endpoint) -> $output; }
 
         impl $builder {
-            /// Allows retries of this call even if an earlier attempt may have been applied.
-            /// Default: only retries that are safe for this call; see
-            /// [`RetryPolicy`](crate::RetryPolicy).
+            /// Allows retries of this call even if an earlier attempt may have been applied. Default: only retries that
+            /// are safe, as [`RetryPolicy`](crate::RetryPolicy) lists them.
+            ///
+            /// # Example: a contact that must be new
+            ///
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+            /// # let server = audience::mock::MockServer::start().await;
+            /// # server.fault(audience::mock::Fault::close_before().times(1));
+            /// # let contacts = server.client().contacts();
+            /// use audience::contacts::{NewContact, OnConflict};
+            ///
+            /// // Without `idempotent`, the connection that breaks here would end the call.
+            /// let ada = NewContact::new("ada@example.com").on_conflict(OnConflict::Error);
+            /// let created = contacts.create(ada).idempotent().await?;
+            ///
+            /// assert_eq!(created.attempts(), 2);
+            /// # Ok(()) }
+            /// ```
             pub fn idempotent(mut self) -> Self {
-                self.call.options.idempotent = true;
+                self.options.idempotent = true;
                 self
             }
         }
@@ -105,30 +109,49 @@ macro_rules! endpoint_builder {
         #[derive(Clone)]
         #[must_use = "a call is sent only when it is awaited"]
         pub struct $builder {
-            call: crate::client::EndpointCall<$endpoint>,
+            client: crate::Client,
+            endpoint: $endpoint,
+            options: crate::client::CallOptions,
         }
 
         impl $builder {
             fn new(client: &crate::Client, endpoint: $endpoint) -> Self {
-                let call = crate::client::EndpointCall::new(client, endpoint);
-                Self { call }
+                Self {
+                    client: client.clone(),
+                    endpoint,
+                    options: crate::client::CallOptions::default(),
+                }
             }
 
-            /// Returns a future that sends the call and returns the value in a
-            /// [`Response`](crate::client::Response), with the status and the headers of the response
-            /// and the number of attempts. Set everything else first.
+            /// Returns a future that sends the call and also returns the status and the headers of the response and the
+            /// number of attempts.
+            ///
+            /// Call the setters first: the future has none. See [`Response`](crate::client::Response).
+            ///
+            /// # Example: status and value
+            ///
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+            /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+            /// # let contacts = server.client().contacts();
+            /// let response = contacts.retrieve("ada@example.com").response().await?;
+            ///
+            /// assert_eq!(response.status(), 200);
+            /// assert_eq!(response.into_inner().email, "ada@example.com");
+            /// # Ok(()) }
+            /// ```
             pub fn response(
                 self,
             ) -> crate::client::ResponseFuture<crate::client::Response<$output>> {
-                self.call.response()
+                self.client.call_for_response(self.endpoint, self.options)
             }
         }
 
-        crate::client::call_settings!($builder, call.options);
+        crate::client::call_settings!($builder);
 
         impl crate::client::TakesOptions for $builder {
             fn options(mut self, options: crate::client::CallOptions) -> Self {
-                self.call.options = options;
+                self.options = options;
                 self
             }
         }
@@ -143,13 +166,11 @@ macro_rules! endpoint_builder {
 
             /// Returns the future that sends the call. `.await` calls this itself.
             fn into_future(self) -> Self::IntoFuture {
-                self.call.send()
+                self.client.call(self.endpoint, self.options)
             }
         }
     };
 }
-
-pub(crate) use endpoint_builder;
 
 /// The settings of one call that differ from its client's.
 #[derive(Clone, Debug, Default)]
@@ -179,48 +200,7 @@ pub(crate) trait AttemptWatch: fmt::Debug + Send + Sync {
     fn gives_up(&self) -> bool;
 }
 
-/// How long a wait may go on after its watch has given up.
-const LONGEST_SLEEP: Duration = Duration::from_millis(100);
-
-impl CallOptions {
-    /// Tells the watch about a failed attempt.
-    pub(super) fn report_failure(&self, failure: Failure, is_timeout: bool) {
-        let is_congestion = is_timeout
-            || matches!(
-                failure,
-                Failure::Status(StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
-            );
-        if let Some(watch) = &self.watch {
-            watch.failed(is_congestion);
-        }
-    }
-
-    /// Tells the watch about a retry.
-    pub(super) fn report_retry(&self) {
-        if let Some(watch) = &self.watch {
-            watch.retries();
-        }
-    }
-
-    /// Waits before the next attempt, and tells the watch so. Returns whether to make the attempt: `false` if the
-    /// watch has given up.
-    pub(super) async fn wait(&self, time: Duration) -> bool {
-        let Some(watch) = &self.watch else {
-            tokio::time::sleep(time).await;
-            return true;
-        };
-        watch.waits();
-        let end = Instant::now() + time;
-        let left = || end.saturating_duration_since(Instant::now());
-        while !left().is_zero() && !watch.gives_up() {
-            tokio::time::sleep(left().min(LONGEST_SLEEP)).await;
-        }
-        watch.resumes();
-        !watch.gives_up()
-    }
-}
-
-/// A builder whose settings can be replaced at once, by a call that sends others.
+/// A builder that takes all settings of another call, which sends it.
 pub(crate) trait TakesOptions {
     /// Replaces all settings that every call has.
     fn options(self, options: CallOptions) -> Self;
@@ -253,7 +233,8 @@ impl CallDeadline {
 
     /// Starts the deadline, so that all calls with the result end by the same instant. A limit too large to
     /// represent means no deadline.
-    pub(super) fn start(self, client: Option<Duration>) -> Self {
+    fn start(self, client: Option<Duration>) -> Self {
+        // An instant, because a duration would start again with each request.
         let end = self
             .limit(client)
             .and_then(|limit| Instant::now().checked_add(limit));
@@ -261,42 +242,101 @@ impl CallDeadline {
     }
 }
 
-/// Adds the setters that every call has to a builder. `$options` is the path to its [`CallOptions`].
+/// Adds the setters that every call has to a builder. Its [`CallOptions`] are in the field `options`.
 macro_rules! call_settings {
-    ($builder:ty, $($options:ident).+) => {
+    ($builder:ty) => {
         impl $builder {
             /// Limits one attempt of this call, from connecting to the last byte of the response.
             /// Default: the client's [`timeout`](crate::ClientBuilder::timeout).
+            ///
+            /// # Example: a short timeout for one call
+            ///
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+            /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+            /// # let contacts = server.client().contacts();
+            /// use std::time::Duration;
+            ///
+            /// let ada = contacts.retrieve("ada@example.com").timeout(Duration::from_secs(5)).await?;
+            /// # assert_eq!(ada.email, "ada@example.com");
+            /// # Ok(()) }
+            /// ```
             pub fn timeout(mut self, limit: std::time::Duration) -> Self {
-                self.$($options).+.timeout = Some(limit);
+                self.options.timeout = Some(limit);
                 self
             }
 
             /// Limits this whole call, with its retries and waits. Default: the client's
             /// [`deadline`](crate::ClientBuilder::deadline).
+            ///
+            /// # Example: no wait beyond five seconds
+            ///
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+            /// # let server = audience::mock::MockServer::start().await;
+            /// # server.fault(audience::mock::Fault::status(503).retry_after(30));
+            /// # let contacts = server.client().contacts();
+            /// use std::time::Duration;
+            ///
+            /// let call = contacts.retrieve("ada@example.com").deadline(Duration::from_secs(5));
+            /// let error = call.await.unwrap_err();
+            ///
+            /// // The service asked to wait for 30 seconds, so the call failed without a second attempt.
+            /// assert_eq!(error.attempts(), 1);
+            /// # }
+            /// ```
             pub fn deadline(mut self, limit: std::time::Duration) -> Self {
-                self.$($options).+.deadline = crate::client::CallDeadline::After(limit);
+                self.options.deadline = crate::client::CallDeadline::After(limit);
                 self
             }
 
-            /// Lifts the deadline of this call, even if the client has one. The timeout of each attempt
+            /// Removes the deadline of this call, even if the client has one. The timeout of each attempt
             /// still applies.
+            ///
+            /// # Example: a job that can wait
+            ///
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+            /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+            /// # let contacts = server.client().contacts();
+            /// use audience::RetryPolicy;
+            ///
+            /// let patient = RetryPolicy::exponential().max_attempts(20);
+            /// let ada = contacts.retrieve("ada@example.com").retry(patient).no_deadline().await?;
+            /// # assert_eq!(ada.email, "ada@example.com");
+            /// # Ok(()) }
+            /// ```
             pub fn no_deadline(mut self) -> Self {
-                self.$($options).+.deadline = crate::client::CallDeadline::Lifted;
+                self.options.deadline = crate::client::CallDeadline::Lifted;
                 self
             }
 
             /// Sets the retry policy of this call. Default: the client's
             /// [`retry`](crate::ClientBuilder::retry).
+            ///
+            /// # Example: one attempt only
+            ///
+            /// ```
+            /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+            /// # let server = audience::mock::MockServer::start().await;
+            /// # server.fault(audience::mock::Fault::status(503));
+            /// # let contacts = server.client().contacts();
+            /// use audience::RetryPolicy;
+            ///
+            /// // The service responds 503, which would be retried by default.
+            /// let call = contacts.retrieve("ada@example.com").retry(RetryPolicy::none());
+            /// let error = call.await.unwrap_err();
+            ///
+            /// assert_eq!(error.attempts(), 1);
+            /// # }
+            /// ```
             pub fn retry(mut self, policy: crate::RetryPolicy) -> Self {
-                self.$($options).+.retry = Some(policy);
+                self.options.retry = Some(policy);
                 self
             }
         }
     };
 }
-
-pub(crate) use call_settings;
 
 /// Adds `wait` to a call, with the feature `blocking`.
 macro_rules! wait_for_call {
@@ -309,11 +349,23 @@ macro_rules! wait_for_call {
             ///
             /// # Errors
             ///
-            /// The errors of the call.
+            /// Fails with the errors of the call.
             ///
             /// # Panics
             ///
-            /// In async code: use `.await` there.
+            /// Panics in async code: use `.await` there.
+            ///
+            /// # Example: a call in a plain `main`
+            ///
+            /// ```
+            /// # fn main() -> Result<(), audience::Error> {
+            /// # let server = audience::mock::MockServer::builder().start_blocking();
+            /// # let contacts = server.client().contacts();
+            /// let created = contacts.create("ada@example.com").wait()?;
+            ///
+            /// assert!(created.is_new());
+            /// # Ok(()) }
+            /// ```
             #[track_caller]
             pub fn wait(self) -> $output {
                 crate::blocking::wait(self)
@@ -321,8 +373,6 @@ macro_rules! wait_for_call {
         }
     };
 }
-
-pub(crate) use wait_for_call;
 
 /// Adds `wait` to a stream, with the feature `blocking`.
 macro_rules! wait_for_items {
@@ -332,14 +382,24 @@ macro_rules! wait_for_items {
         impl $stream {
             /// Returns an iterator over the items, for programs without an async runtime: see
             /// [`blocking`](crate::blocking). In async code, its `next` panics.
+            ///
+            /// # Example: a `for` loop over a list
+            ///
+            /// ```
+            /// # fn main() -> Result<(), audience::Error> {
+            /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start_blocking();
+            /// # let contacts = server.client().contacts();
+            /// for contact in contacts.list().stream().wait() {
+            ///     assert_eq!(contact?.email, "ada@example.com");
+            /// }
+            /// # Ok(()) }
+            /// ```
             pub fn wait(self) -> crate::blocking::Iter<Self> {
                 crate::blocking::Iter::new(self)
             }
         }
     };
 }
-
-pub(crate) use wait_for_items;
 
 /// Implements `Debug` for a builder or stream without its fields: they may hold an address.
 macro_rules! opaque_debug {
@@ -352,12 +412,25 @@ macro_rules! opaque_debug {
     };
 }
 
-pub(crate) use opaque_debug;
+pub(crate) use {call_settings, endpoint_builder, opaque_debug, wait_for_call, wait_for_items};
 
-/// A call in progress: the future of every builder.
+/// Sends a call when it is polled: the future that every builder converts to.
 ///
 /// Nothing is sent before the first poll. Dropping the future cancels the call, but a request that was
 /// already sent may still be applied. Polling it after it has returned its result panics.
+///
+/// # Example: two calls in parallel
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let contacts = server.client().contacts();
+/// let ada = tokio::spawn(contacts.create("ada@example.com").into_future());
+/// let bob = tokio::spawn(contacts.create("bob@example.com").into_future());
+///
+/// assert!(ada.await??.is_new() && bob.await??.is_new());
+/// # Ok(()) }
+/// ```
 #[must_use = "a call is sent only when it is awaited"]
 pub struct ResponseFuture<T>(Work<T>);
 
@@ -377,11 +450,23 @@ impl<T> ResponseFuture<T> {
     ///
     /// # Errors
     ///
-    /// The errors of the call.
+    /// Fails with the errors of the call.
     ///
     /// # Panics
     ///
-    /// In async code: use `.await` there.
+    /// Panics in async code: use `.await` there.
+    ///
+    /// # Example: the status of a response in a plain `main`
+    ///
+    /// ```
+    /// # fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().start_blocking();
+    /// # let contacts = server.client().contacts();
+    /// let response = contacts.create("ada@example.com").response().wait()?;
+    ///
+    /// assert_eq!(response.status(), 201);
+    /// # Ok(()) }
+    /// ```
     #[track_caller]
     pub fn wait(self) -> Result<T, Error> {
         crate::blocking::wait(self)
@@ -404,8 +489,8 @@ impl<T> fmt::Debug for ResponseFuture<T> {
 
 /// The result of a call, with the status and the headers of the response and the number of attempts.
 ///
-/// Every builder has a method `response()` that returns it. [`value`](Self::value) is what awaiting
-/// the builder itself would have returned.
+/// The builders of single requests, such as retrieve and create, have a method `response()` that returns it.
+/// [`value`](Self::value) is the result alone, as `.await` without `response()` returns it.
 ///
 /// # Example: the request id of a response
 ///
@@ -433,12 +518,12 @@ pub struct Response<T> {
 
 impl<T> Response<T> {
     /// Decodes a response and keeps its status and headers.
-    pub(super) fn read(
+    fn read(
         success: Success,
         decode: impl FnOnce(Success) -> Result<T, Error>,
     ) -> Result<Self, Error> {
-        let (status, headers) = (success.status(), success.headers().clone());
-        let attempts = success.attempts();
+        let status = success.response.status();
+        let (headers, attempts) = (success.response.headers().clone(), success.attempts);
         Ok(Self {
             value: decode(success)?,
             status,
@@ -448,37 +533,87 @@ impl<T> Response<T> {
     }
 
     /// Returns the HTTP status, which is 2xx.
+    ///
+    /// # Example: an existing contact
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// let response = contacts.create("ada@example.com").response().await?;
+    ///
+    /// assert_eq!(response.status(), 200); // 201 if the contact were new
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// Returns the headers.
+    /// Returns the headers of the response.
+    ///
+    /// # Example: the type of the body
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// let response = contacts.list().response().await?;
+    ///
+    /// assert_eq!(response.headers()["content-type"], "application/json");
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn headers(&self) -> &HeaderMap {
         &self.headers
     }
 
     /// Returns how many attempts the call made.
+    ///
+    /// # Example: a call that was retried
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # server.fault(audience::mock::Fault::close_before().times(1));
+    /// // The server closes the first connection without a response.
+    /// let response = contacts.list().response().await?;
+    ///
+    /// assert_eq!(response.attempts(), 2);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.attempts
     }
 
-    /// Returns the value.
+    /// Returns the result of the call: a contact, a page or a report.
+    ///
+    /// # Example: look at the result and keep the response
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// let response = contacts.list().response().await?;
+    ///
+    /// assert_eq!(response.value().data.len(), 1);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn value(&self) -> &T {
         &self.value
     }
 
-    /// Returns the value alone: what awaiting the builder itself would have returned.
+    /// Returns the result of the call alone, without the status and the headers.
     #[must_use]
     pub fn into_inner(self) -> T {
         self.value
     }
 }
 
-/// Does not print the headers, which may hold a secret.
+/// Prints no headers, because they may hold a secret.
 impl<T: fmt::Debug> fmt::Debug for Response<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Response")

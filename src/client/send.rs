@@ -1,35 +1,96 @@
-//! The send loop: attempts, and the waits between them.
+//! Sends a request: the attempts, the waits between them, and the spans and events about both. Only this file and the
+//! builder name reqwest. The docs of the module `client` have a table of the spans and events.
 
+use std::error::Error as StdError;
+use std::io;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use http::StatusCode;
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, LOCATION};
+use http::{Method, StatusCode};
 use tokio::time::Instant;
-use url::Url;
+use url::{Position, Url};
 
-use super::call::CallOptions;
-use super::request::{Operation, Request, RetrySafety};
-use super::response::{HttpResponse, Success};
-use super::retry::RetryPolicy;
-use super::retry::{self, RetryDecision, RetryState};
-use super::retry::{Hold, HoldDecision, HoldState};
-use super::trace::{self, AttemptSpan};
-use super::transport::Transport;
-use super::transport::{AttemptLimit, FailedAttempt, Failure};
-use crate::{Error, Outcome};
+use super::Shared;
+use super::call::{CallOptions, ResponseFuture};
+use super::exchange::{Operation, Request, RetrySafety, Success};
+use super::retry::{Failure, RetryPolicy};
+use crate::{Client, Error, ErrorKind, Outcome};
 
-/// The transport and the settings that all clones of a client share.
-pub(super) struct Sender {
-    pub(super) transport: Transport,
-    pub(super) retry: RetryPolicy,
-    pub(super) timeout: Duration,
-    pub(super) deadline: Option<Duration>,
-    pub(super) hold: Hold,
+/// The length of the longest URL that the crate `http` accepts, in bytes.
+const LONGEST_URL: usize = 65_534;
+
+impl Client {
+    /// Sends a request, with retries, and decodes its response.
+    pub(crate) fn send<T: Send + 'static>(
+        self,
+        operation: Operation,
+        request: Result<Request, Error>,
+        options: CallOptions,
+        decode: impl FnOnce(Success) -> Result<T, Error> + Send + 'static,
+    ) -> ResponseFuture<T> {
+        ResponseFuture::new(async move {
+            let received = self.receive(operation, request, options).await?;
+            received.decode(decode)
+        })
+    }
+
+    /// Sends a request, with retries, and returns its 2xx response. An error gets the name of the
+    /// operation.
+    async fn receive(
+        self,
+        operation: Operation,
+        request: Result<Request, Error>,
+        options: CallOptions,
+    ) -> Result<Received, Error> {
+        let span = CallSpan::new(operation);
+        let result = match request {
+            Ok(request) => {
+                span.run(self.shared.send_with_retries(operation, request, options))
+                    .await
+            }
+            Err(error) => Err(error),
+        };
+        match result {
+            Ok(success) => Ok(Received { success, span }),
+            Err(error) => {
+                span.failed(&error);
+                Err(error.at(operation.name))
+            }
+        }
+    }
 }
 
-impl Sender {
+/// A 2xx response that has not been decoded.
+struct Received {
+    success: Success,
+    span: CallSpan,
+}
+
+impl Received {
+    /// Decodes the response, which ends the call. An error gets the name of the operation, the number of
+    /// attempts and the body.
+    fn decode<T>(self, decode: impl FnOnce(Success) -> Result<T, Error>) -> Result<T, Error> {
+        let Self { success, span } = self;
+        let operation = success.operation;
+        let (attempts, body) = (success.attempts, success.response.body().clone());
+        let decoded = decode(success).map_err(|error| {
+            let error = error.after(attempts, Outcome::NotSent).reading(body);
+            error.at(operation.name)
+        });
+        match &decoded {
+            Ok(_) => span.succeeded(attempts),
+            Err(error) => span.failed(error),
+        }
+        decoded
+    }
+}
+
+impl Shared {
     /// Sends a request until the service responds with a 2xx status, or until the retry policy, the
     /// operation or the deadline forbids another attempt.
-    pub(super) async fn send(
+    async fn send_with_retries(
         &self,
         operation: Operation,
         request: Request,
@@ -43,14 +104,17 @@ impl Sender {
         } else {
             request.retry_safety
         };
-        let url = self.transport.url(&request)?;
+        // Built once: all attempts send the same URL.
+        let url = self.url(&request)?;
         let mut attempt = 1;
+        // The outcome covers all attempts: the first may have been applied without a response, even if the last was refused.
         let mut worst = Outcome::NotSent;
         let mut waited = Duration::ZERO;
         let mut last_error = None;
         loop {
             let waiting = self.wait_for_hold(policy, deadline, &mut waited, operation, &options);
             if let Err(not_sent) = waiting.await {
+                // The error of the last attempt says more than that the call was held back.
                 return Err(last_error.unwrap_or(not_sent));
             }
             let limit = deadline.limit_attempt(timeout);
@@ -58,28 +122,31 @@ impl Sender {
                 .attempt(operation, &request, &url, limit, attempt)
                 .await
             {
-                Ok(response) => return Ok(Success::new(operation, response, attempt)),
+                Ok(response) => {
+                    return Ok(Success {
+                        operation,
+                        response,
+                        attempts: attempt,
+                    });
+                }
                 Err(failed) => failed,
             };
             worst = worst.max(failed.error.outcome());
-            let state = RetryState {
-                attempt,
-                safety,
-                failure: failed.failure,
-                retry_after: failed.error.retry_after(),
-            };
-            self.hold_back_clones(&state);
-            options.report_failure(state.failure, failed.error.is_timeout());
+            let (failure, retry_after) = (failed.failure, failed.error.retry_after());
+            // First of all, so that other calls wait even if this one fails now.
+            self.hold_back_clones(failure, retry_after);
+            options.report_failure(failure, failed.error.is_timeout());
             let error = failed.error.after(attempt, worst);
-            match retry::decide_retry(policy, &state, fastrand::f64()) {
-                RetryDecision::Retry { wait } if deadline.allows(wait) => {
-                    trace::retry(operation, attempt, wait, &error);
-                    options.report_retry();
-                    if !options.wait(wait).await {
-                        return Err(error);
-                    }
-                }
-                RetryDecision::Retry { .. } | RetryDecision::Stop => return Err(error),
+            let jitter = fastrand::f64();
+            let wait = policy.wait_before_retry(attempt, safety, failure, retry_after, jitter);
+            // A wait beyond the deadline would only delay the same error.
+            let Some(wait) = wait.filter(|wait| deadline.allows(*wait)) else {
+                return Err(error);
+            };
+            report_retry(operation, attempt, wait, &error);
+            options.report_retry();
+            if !options.wait(wait).await {
+                return Err(error);
             }
             last_error = Some(error);
             attempt += 1;
@@ -100,30 +167,31 @@ impl Sender {
         options: &CallOptions,
     ) -> Result<(), Error> {
         loop {
-            let state = HoldState {
-                left: self.hold.left(Instant::now()),
-                waited: *waited,
-                deadline: deadline.left(),
-            };
-            match retry::decide_hold(policy, &state, fastrand::f64()) {
-                HoldDecision::Send if deadline.is_over() => return Err(Error::expired()),
-                HoldDecision::Send => return Ok(()),
-                HoldDecision::Wait(wait) => {
-                    trace::hold(operation, wait);
-                    if !options.wait(wait).await {
-                        return Err(Error::held_back(state.left));
-                    }
-                    *waited = waited.saturating_add(state.left);
+            let left = self.hold.left(Instant::now());
+            match policy.wait_for_hold(left, *waited, deadline.left(), fastrand::f64()) {
+                None => return Err(Error::held_back(left)),
+                // An attempt without any time left would count as sent, with an unknown outcome.
+                Some(Duration::ZERO) if deadline.is_over() => {
+                    let message = "the deadline passed before the request was sent";
+                    return Err(Error::new(ErrorKind::Timeout, Outcome::NotSent, message));
                 }
-                HoldDecision::Fail => return Err(Error::held_back(state.left)),
+                Some(Duration::ZERO) => return Ok(()),
+                Some(wait) => {
+                    report_hold(operation, wait);
+                    if !options.wait(wait).await {
+                        return Err(Error::held_back(left));
+                    }
+                    // Another call may have extended the hold in the meantime, so the loop looks again.
+                    *waited = waited.saturating_add(left);
+                }
             }
         }
     }
 
     /// Holds back all clones of the client after a 429 that asks for a wait.
-    fn hold_back_clones(&self, state: &RetryState) {
+    fn hold_back_clones(&self, failure: Failure, retry_after: Option<Duration>) {
         if let (Failure::Status(StatusCode::TOO_MANY_REQUESTS), Some(asked)) =
-            (state.failure, state.retry_after)
+            (failure, retry_after)
         {
             self.hold.extend(Instant::now(), asked);
         }
@@ -137,21 +205,181 @@ impl Sender {
         url: &Url,
         limit: AttemptLimit,
         attempt: u32,
-    ) -> Result<HttpResponse, FailedAttempt> {
-        let base = self.transport.base();
+    ) -> Result<http::Response<Bytes>, FailedAttempt> {
         let work = async {
-            let response = self.transport.send(request, url, limit).await?;
-            if response.status.is_success() {
+            let response = self.send_once(request, url, limit).await?;
+            if response.status().is_success() {
                 Ok(response)
             } else {
-                let location = self.transport.location(&response);
-                Err(FailedAttempt::refused(response, location, request))
+                let redirected_to = self.location(&response);
+                Err(FailedAttempt::refused(response, redirected_to, request))
             }
         };
-        let span = AttemptSpan::new(base, operation, request, attempt);
+        let span = AttemptSpan::new(&self.base, operation, request, attempt);
         let result = span.run(work).await;
         span.ended(&result);
         result
+    }
+
+    /// Returns how an error names the target of a redirect; `None` if the response is not a redirect to a host.
+    ///
+    /// The service chooses the `Location`, so its host may repeat the key or an address, which must not be printed.
+    /// Only the host of the base URL is named. A relative location is resolved against the base URL.
+    fn location(&self, response: &http::Response<Bytes>) -> Option<String> {
+        if !response.status().is_redirection() {
+            return None;
+        }
+        let location = response.headers().get(LOCATION)?.to_str().ok()?;
+        let url = self.base.join(location).ok()?;
+        // A relative location has the host of the base URL by now.
+        let host = url.host_str()?;
+        Some(if Some(host) == self.base.host_str() {
+            host.to_owned()
+        } else if matches!(url.scheme(), "http" | "https") {
+            format!("another host over {}", url.scheme())
+        } else {
+            "another host".to_owned()
+        })
+    }
+
+    /// Sends a request once and reads the complete response, with any status.
+    async fn send_once(
+        &self,
+        request: &Request,
+        url: &Url,
+        limit: AttemptLimit,
+    ) -> Result<http::Response<Bytes>, FailedAttempt> {
+        let mut response = self
+            .http
+            .execute(self.http_request(request, url, limit))
+            .await
+            .map_err(|error| FailedAttempt::while_sending(error, url, limit))?;
+        // An `http_client` may follow redirects, which can turn a POST into a GET.
+        if response.url() != url {
+            return Err(FailedAttempt::followed_redirect());
+        }
+        let (status, headers) = (response.status(), std::mem::take(response.headers_mut()));
+        let body = match self.read_body(response, limit).await {
+            // The body does not decompress or is too long. The status still counts.
+            Err(failed) if !status.is_success() && failed.failure == Failure::Permanent => {
+                Bytes::new()
+            }
+            body => body?,
+        };
+        let mut complete = http::Response::new(body);
+        *complete.status_mut() = status;
+        *complete.headers_mut() = headers;
+        Ok(complete)
+    }
+
+    /// Returns the request as reqwest sends it. A builder would copy the headers one by one.
+    fn http_request(&self, request: &Request, url: &Url, limit: AttemptLimit) -> reqwest::Request {
+        let mut headers = self.headers.clone();
+        for (name, value) in &request.headers {
+            // A raw request cannot replace the key or another header of the client.
+            if !self.headers.contains_key(name) {
+                headers.append(name, value.clone());
+            }
+        }
+        let mut http = reqwest::Request::new(request.method.clone(), url.clone());
+        if let Some(body) = &request.body {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            *http.body_mut() = Some(body.clone().into());
+        } else if matches!(request.method, Method::POST | Method::PUT | Method::PATCH) {
+            // Some servers respond 411 if these methods have no length, even without a body.
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
+        *http.headers_mut() = headers;
+        *http.timeout_mut() = Some(limit.time());
+        http
+    }
+
+    /// Returns the full URL of a request.
+    ///
+    /// # Errors
+    ///
+    /// If the URL is too long, `ErrorKind::Pagination` if the service's cursor made it so, and
+    /// `ErrorKind::Input` otherwise.
+    fn url(&self, request: &Request) -> Result<Url, Error> {
+        let mut url = self.base.clone();
+        url.set_path(&format!(
+            "{}{}",
+            self.base.path().trim_end_matches('/'),
+            request.path
+        ));
+        url.set_query(Some(request.query.as_str()).filter(|query| !query.is_empty()));
+        let length = url.as_str().len();
+        if length <= LONGEST_URL {
+            return Ok(url);
+        }
+        let message =
+            format!("the URL would have {length} bytes; at most {LONGEST_URL} can be sent");
+        Err(if request.has_service_cursor {
+            let message = format!("the service sent a cursor that is too long: {message}");
+            Error::new(ErrorKind::Pagination, Outcome::NotSent, message)
+        } else {
+            Error::input(message)
+        })
+    }
+
+    /// Reads a body up to the limit. Memory is not reserved for a `Content-Length`, which may be wrong.
+    async fn read_body(
+        &self,
+        mut response: reqwest::Response,
+        limit: AttemptLimit,
+    ) -> Result<Bytes, FailedAttempt> {
+        let mut next = async || {
+            response
+                .chunk()
+                .await
+                .map_err(|error| FailedAttempt::while_reading(error, limit))
+        };
+        // Most bodies arrive as one chunk, which is not copied.
+        let first = next().await?.unwrap_or_default();
+        self.check_limit(first.len())?;
+        let Some(second) = next().await? else {
+            return Ok(first);
+        };
+        let mut body = BytesMut::from(&first[..]);
+        let mut chunk = Some(second);
+        while let Some(more) = chunk {
+            self.check_limit(body.len() + more.len())?;
+            body.extend_from_slice(&more);
+            chunk = next().await?;
+        }
+        Ok(body.freeze())
+    }
+
+    fn check_limit(&self, length: usize) -> Result<(), FailedAttempt> {
+        if length <= self.body_limit {
+            Ok(())
+        } else {
+            Err(FailedAttempt::body_too_long(self.body_limit))
+        }
+    }
+}
+
+/// The longest hold, so that one absurd `Retry-After` does not silence a client for good.
+const LONGEST_HOLD: Duration = Duration::from_secs(3_600);
+
+/// When the service allows the next request. All clones of a client share it.
+#[derive(Debug, Default)]
+pub(super) struct Hold(Mutex<Option<Instant>>);
+
+impl Hold {
+    /// Holds back requests for this long from `now`, at most an hour, unless a hold that ends later is
+    /// already set.
+    fn extend(&self, now: Instant, wait: Duration) {
+        let end = now + wait.min(LONGEST_HOLD);
+        // A panic cannot leave one instant half written, so a poisoned lock is fine.
+        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *current = (*current).max(Some(end));
+    }
+
+    /// Returns the time from `now` to the end of the hold; zero if there is none.
+    fn left(&self, now: Instant) -> Duration {
+        let end = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        end.map_or(Duration::ZERO, |end| end.saturating_duration_since(now))
     }
 }
 
@@ -186,5 +414,451 @@ impl Deadline {
             Some(left) if left < timeout => AttemptLimit::Deadline(left),
             _ => AttemptLimit::Timeout(timeout),
         }
+    }
+}
+
+#[derive(Debug)]
+struct FailedAttempt {
+    error: Error,
+    failure: Failure,
+}
+
+/// How long one attempt may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AttemptLimit {
+    /// Its timeout.
+    Timeout(Duration),
+    /// The rest of the call, which is less than the timeout.
+    Deadline(Duration),
+}
+
+impl AttemptLimit {
+    fn time(self) -> Duration {
+        let (Self::Timeout(time) | Self::Deadline(time)) = self;
+        time
+    }
+
+    /// Returns the message for an attempt that reached this limit.
+    fn message(self) -> String {
+        match self {
+            Self::Timeout(time) => {
+                format!("timed out after {time:?} waiting for the full response")
+            }
+            Self::Deadline(left) => {
+                let left =
+                    Duration::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
+                format!("the deadline passed after waiting {left:?} for the full response")
+            }
+        }
+    }
+}
+
+impl FailedAttempt {
+    /// Creates the failure for a response with a status other than 2xx. `redirected_to` names the
+    /// target of a redirect.
+    fn refused(
+        response: http::Response<Bytes>,
+        redirected_to: Option<String>,
+        request: &Request,
+    ) -> Self {
+        Self {
+            failure: Failure::Status(response.status()),
+            error: Error::from_response(
+                response,
+                &request.method,
+                redirected_to,
+                request.has_target,
+            ),
+        }
+    }
+
+    /// Creates the failure for an error while sending the request or waiting for the response.
+    fn while_sending(error: reqwest::Error, url: &Url, limit: AttemptLimit) -> Self {
+        // A client that follows redirects may fail to connect to the redirect's target. The request
+        // itself was sent by then.
+        if error.is_connect() && error.url().is_none_or(|reached| reached == url) {
+            let host = &url[Position::BeforeHost..Position::AfterPort];
+            let message =
+                format!("could not connect to {host}; check the base URL and the network");
+            return Self {
+                error: Error::new(ErrorKind::Connect, Outcome::NotSent, message)
+                    .caused_by(error.without_url()),
+                failure: Failure::NotSent,
+            };
+        }
+        if error.is_builder() {
+            return Self::permanent(
+                Error::input("could not build the request").caused_by(error.without_url()),
+            );
+        }
+        if error.is_redirect() {
+            return Self::followed_redirect();
+        }
+        let failure = if closed_before_response(&error) {
+            Failure::ClosedBeforeResponse
+        } else {
+            Failure::NoResponse
+        };
+        let message = if is_not_http(&error) {
+            "the response is not valid HTTP; check the base URL"
+        } else {
+            "the connection broke before the response arrived"
+        };
+        Self::no_response(error, limit, failure, message)
+    }
+
+    /// Creates the failure for an error while reading the response body.
+    ///
+    /// reqwest reports every error inside a body as a decode error. Only a complete body that does not
+    /// decompress is one; all others are faults of the connection.
+    fn while_reading(error: reqwest::Error, limit: AttemptLimit) -> Self {
+        if !error.is_timeout() && is_decompression_error(&error) {
+            let message = "could not decompress the response body";
+            return Self::permanent(Error::decode(message).caused_by(error.without_url()));
+        }
+        let message = "the connection broke while reading the response";
+        Self::no_response(error, limit, Failure::NoResponse, message)
+    }
+
+    /// Creates the failure for a response body over the limit.
+    fn body_too_long(limit: usize) -> Self {
+        let message = format!("the response body exceeds the limit of {limit} bytes");
+        Self::permanent(Error::decode(message))
+    }
+
+    /// Creates the failure for a redirect that was followed. Only a client passed to `http_client` does
+    /// this. The response belongs to another request, so it is not used.
+    fn followed_redirect() -> Self {
+        Self::permanent(Error::transport(
+            "the HTTP client followed a redirect; build it with `redirect::Policy::none()`",
+        ))
+    }
+
+    /// Creates the failure for a request that was sent but has no complete response.
+    fn no_response(
+        error: reqwest::Error,
+        limit: AttemptLimit,
+        failure: Failure,
+        message: &'static str,
+    ) -> Self {
+        if error.is_timeout() {
+            return Self {
+                error: Error::new(ErrorKind::Timeout, Outcome::Unknown, limit.message())
+                    .caused_by(error.without_url()),
+                failure: Failure::NoResponse,
+            };
+        }
+        Self {
+            error: Error::transport(message).caused_by(error.without_url()),
+            failure,
+        }
+    }
+
+    /// Creates a failure that a retry cannot fix.
+    fn permanent(error: Error) -> Self {
+        Self {
+            error: error.not_retryable(),
+            failure: Failure::Permanent,
+        }
+    }
+}
+
+/// Returns whether the connection was closed or reset before the head of a response was complete.
+fn closed_before_response(error: &reqwest::Error) -> bool {
+    causes(error).any(|cause| {
+        // If the server closes the connection, hyper reports it. If the server resets it, the operating system does.
+        let closed = cause
+            .downcast_ref::<hyper::Error>()
+            .is_some_and(hyper::Error::is_incomplete_message);
+        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        closed
+            || matches!(
+                kind,
+                Some(io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
+            )
+    })
+}
+
+/// Returns whether bytes arrived that are not the head of an HTTP response.
+fn is_not_http(error: &reqwest::Error) -> bool {
+    causes(error)
+        .filter_map(|cause| cause.downcast_ref::<hyper::Error>())
+        .any(hyper::Error::is_parse)
+}
+
+/// Returns whether a complete body does not decompress. A malformed chunk is invalid data too, but then
+/// an error of hyper is among the causes.
+fn is_decompression_error(error: &reqwest::Error) -> bool {
+    // hyper reports bad framing of the body; the decoder of gzip is not part of hyper.
+    let framing = causes(error).any(<dyn StdError>::is::<hyper::Error>);
+    !framing
+        && causes(error).any(|cause| {
+            let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+            matches!(
+                kind,
+                Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput)
+            )
+        })
+}
+
+type Cause<'a> = &'a (dyn StdError + 'static);
+
+/// Returns the error and all its sources.
+fn causes<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = Cause<'a>> {
+    std::iter::successors(
+        Some(error as Cause<'a>),
+        |error: &Cause<'a>| -> Option<Cause<'a>> { (*error).source() },
+    )
+}
+
+/// The longest time for which a wait continues after its watch has given up.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+
+impl CallOptions {
+    fn report_failure(&self, failure: Failure, is_timeout: bool) {
+        let is_congestion = is_timeout
+            || matches!(
+                failure,
+                Failure::Status(StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
+            );
+        if let Some(watch) = &self.watch {
+            watch.failed(is_congestion);
+        }
+    }
+
+    fn report_retry(&self) {
+        if let Some(watch) = &self.watch {
+            watch.retries();
+        }
+    }
+
+    /// Waits before the next attempt, and tells the watch so. Returns whether to make the attempt: `false` if the
+    /// watch has given up.
+    async fn wait(&self, time: Duration) -> bool {
+        let Some(watch) = &self.watch else {
+            tokio::time::sleep(time).await;
+            return true;
+        };
+        watch.waits();
+        let end = Instant::now() + time;
+        let left = || end.saturating_duration_since(Instant::now());
+        // In short steps, because the watch cannot wake a call that sleeps.
+        while !left().is_zero() && !watch.gives_up() {
+            tokio::time::sleep(left().min(LONGEST_SLEEP)).await;
+        }
+        watch.resumes();
+        !watch.gives_up()
+    }
+}
+
+/// Makes a future that another task polls belong to the current span.
+pub(crate) fn in_current_span<F: Future>(work: F) -> impl Future<Output = F::Output> {
+    #[cfg(feature = "tracing")]
+    let work = {
+        use tracing::instrument::{Instrument, WithSubscriber};
+
+        // The thread that runs the task may have another subscriber.
+        work.in_current_span().with_current_subscriber()
+    };
+    work
+}
+
+/// The span of a whole call, with the spans of its attempts below it. Empty without the feature `tracing`.
+struct CallSpan {
+    #[cfg(feature = "tracing")]
+    span: tracing::Span,
+}
+
+impl CallSpan {
+    #[cfg(feature = "tracing")]
+    fn new(operation: Operation) -> Self {
+        use tracing::field::Empty;
+
+        let span = tracing::info_span!(
+            "audience.call",
+            otel.name = format_args!("audience.{}", operation.name),
+            otel.status_code = Empty,
+            operation = operation.name,
+            url.template = operation.template,
+            attempts = Empty,
+            outcome = Empty,
+            error.type = Empty,
+        );
+        Self { span }
+    }
+
+    #[cfg(not(feature = "tracing"))]
+    fn new(_: Operation) -> Self {
+        Self {}
+    }
+
+    /// Runs the attempts of the call in the span.
+    ///
+    /// This is no `async fn`, whose future would have room for `attempts` twice.
+    fn run<T>(&self, attempts: impl Future<Output = T>) -> impl Future<Output = T> {
+        #[cfg(feature = "tracing")]
+        let attempts = tracing::Instrument::instrument(attempts, self.span.clone());
+        attempts
+    }
+
+    fn succeeded(&self, attempts: u32) {
+        #[cfg(feature = "tracing")]
+        self.span
+            .record("attempts", attempts)
+            .record("outcome", "ok");
+        #[cfg(not(feature = "tracing"))]
+        let _ = attempts;
+    }
+
+    fn failed(&self, error: &Error) {
+        #[cfg(feature = "tracing")]
+        {
+            let outcome = match error.outcome() {
+                Outcome::NotSent => "not_sent",
+                Outcome::Refused => "refused",
+                Outcome::Unknown => "unknown",
+            };
+            self.span
+                .record("attempts", error.attempts())
+                .record("outcome", outcome);
+            record_error(&self.span, error);
+        }
+        #[cfg(not(feature = "tracing"))]
+        let _ = error;
+    }
+}
+
+/// The span of one attempt. It contains the path only as a template, because an address is personal data.
+struct AttemptSpan {
+    #[cfg(feature = "tracing")]
+    span: tracing::Span,
+}
+
+impl AttemptSpan {
+    #[cfg(feature = "tracing")]
+    fn new(base: &Url, operation: Operation, request: &Request, attempt: u32) -> Self {
+        use tracing::field::Empty;
+
+        let span = tracing::info_span!(
+            "http.client.request",
+            otel.name = format_args!("{} {}", request.method, operation.template),
+            otel.kind = "client",
+            otel.status_code = Empty,
+            http.request.method = request.method.as_str(),
+            http.request.resend_count = (attempt > 1).then(|| attempt - 1),
+            http.response.status_code = Empty,
+            url.template = operation.template,
+            server.address = base.host_str(),
+            server.port = base.port_or_known_default(),
+            error.type = Empty,
+        );
+        Self { span }
+    }
+
+    #[cfg(not(feature = "tracing"))]
+    fn new(_: &Url, _: Operation, _: &Request, _attempt: u32) -> Self {
+        Self {}
+    }
+
+    fn run<T>(&self, work: impl Future<Output = T>) -> impl Future<Output = T> {
+        #[cfg(feature = "tracing")]
+        let work = tracing::Instrument::instrument(work, self.span.clone());
+        work
+    }
+
+    /// Records the status or the failure.
+    fn ended(&self, result: &Result<http::Response<Bytes>, FailedAttempt>) {
+        #[cfg(feature = "tracing")]
+        {
+            let status = match result {
+                Ok(response) => Some(response.status()),
+                Err(failed) => failed.error.status(),
+            };
+            if let Some(status) = status {
+                self.span
+                    .record("http.response.status_code", status.as_u16());
+            }
+            if let Err(failed) = result {
+                record_error(&self.span, &failed.error);
+            }
+        }
+        #[cfg(not(feature = "tracing"))]
+        let _ = result;
+    }
+}
+
+/// Emits an event for a failed attempt that is retried.
+fn report_retry(operation: Operation, attempt: u32, wait: Duration, error: &Error) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        operation = operation.name,
+        attempt,
+        error.type = %ErrorType(error),
+        http.response.status_code = error.status().map(|status| status.as_u16()),
+        error = %error,
+        wait_ms = milliseconds(wait),
+        "the attempt failed and will be retried"
+    );
+    #[cfg(not(feature = "tracing"))]
+    let _ = (operation, attempt, wait, error);
+}
+
+/// Emits an event for a call that waits because a 429 holds back the client.
+fn report_hold(operation: Operation, wait: Duration) {
+    #[cfg(feature = "tracing")]
+    tracing::info!(
+        operation = operation.name,
+        wait_ms = milliseconds(wait),
+        "the service has asked to wait, so the request is not sent yet"
+    );
+    #[cfg(not(feature = "tracing"))]
+    let _ = (operation, wait);
+}
+
+#[cfg(feature = "tracing")]
+fn record_error(span: &tracing::Span, error: &Error) {
+    span.record("otel.status_code", "ERROR")
+        .record("error.type", tracing::field::display(ErrorType(error)));
+}
+
+/// Writes the status of the response or, without one, the kind of the error.
+#[cfg(feature = "tracing")]
+struct ErrorType<'a>(&'a Error);
+
+#[cfg(feature = "tracing")]
+impl std::fmt::Display for ErrorType<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0.status() {
+            Some(status) => f.write_str(status.as_str()),
+            None => self.0.kind().fmt(f),
+        }
+    }
+}
+
+#[cfg(feature = "tracing")]
+fn milliseconds(wait: Duration) -> u64 {
+    u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hold_is_only_ever_extended() {
+        let (hold, now) = (Hold::default(), Instant::now());
+        assert_eq!(hold.left(now), Duration::ZERO);
+
+        hold.extend(now, Duration::from_secs(9));
+        hold.extend(now, Duration::from_secs(2));
+
+        assert_eq!(hold.left(now), Duration::from_secs(9));
+        assert_eq!(
+            hold.left(now + Duration::from_secs(8)),
+            Duration::from_secs(1)
+        );
+        assert_eq!(hold.left(now + Duration::from_secs(10)), Duration::ZERO);
+        hold.extend(now, Duration::MAX);
+        assert_eq!(hold.left(now), LONGEST_HOLD);
     }
 }

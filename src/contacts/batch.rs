@@ -14,12 +14,12 @@ use crate::properties::PropertyValue;
 use crate::{Error, ErrorCode};
 
 impl Contacts {
-    /// Creates 1 to [`MAX_BATCH`] contacts in one request (interface section 4.2).
+    /// Creates 1 to [`MAX_BATCH`] contacts in one request ([interface section 4.2](crate::interface#4.2)).
     ///
     /// It takes [`NewContact`]s, references to them, or addresses.
     ///
     /// The call succeeds even if entries fail. The [`BatchReport`] has one result for each entry, in
-    /// the order of the entries. Once the plan's contact ceiling is crossed, every remaining entry
+    /// the order of the entries. After the first entry that exceeds the plan's contact ceiling, every remaining entry
     /// reports `quota_exceeded`. If the service sends no usable result for an entry, its outcome is
     /// [`BatchOutcome::Unknown`].
     ///
@@ -63,7 +63,7 @@ impl Contacts {
 }
 
 endpoint_builder! {
-    /// A batch of contacts to create, sent by `.await`: see [`Contacts::create_batch`].
+    /// Creates a batch of contacts when it is awaited: see [`Contacts::create_batch`].
     pub struct CreateBatch(Batch) -> BatchReport, idempotent;
 }
 
@@ -124,14 +124,26 @@ impl BatchReport {
     }
 
     /// Sets the number of [attempts](Self::attempts). Default: 1.
+    ///
+    /// # Example: a report of a batch that was retried, in a unit test
+    ///
+    /// ```
+    /// use audience::contacts::{BatchEntry, BatchOutcome, BatchReport};
+    ///
+    /// let updated = BatchEntry::new("ada@example.com", BatchOutcome::Updated);
+    /// let report = BatchReport::new([updated]).after_attempts(2);
+    ///
+    /// assert_eq!(report.attempts(), 2);
+    /// ```
     #[must_use]
     pub fn after_attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts;
         self
     }
 
-    /// Returns whether the plan's contact ceiling stopped an entry, and with it every entry after it
-    /// (section 4.2). Further batches fail in the same way until the plan or the audience changes.
+    /// Returns whether an entry exceeded the plan's contact ceiling. Then every entry after it failed too
+    /// ([section 4.2](crate::interface#4.2)), and further batches fail in the same way until the plan or the audience
+    /// changes.
     ///
     /// # Example: stop an import
     ///
@@ -191,18 +203,35 @@ impl BatchReport {
     ///
     /// If there was more than one, `Updated` or `Skipped` may mean that an earlier attempt created the
     /// contact.
+    ///
+    /// # Example: a batch that was applied twice
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # server.fault(audience::mock::Fault::close_after().times(1));
+    /// use audience::contacts::BatchOutcome;
+    ///
+    /// // The service applies the batch, but the connection closes before the response arrives.
+    /// let report = contacts.create_batch(["ada@example.com"]).await?;
+    ///
+    /// assert_eq!(report.attempts(), 2);
+    /// assert_eq!(report.entries[0].outcome, BatchOutcome::Updated);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.attempts
     }
 }
 
-/// The result of one entry of a batch (interface section 2.5).
+/// The result of one entry of a batch ([interface section 2.5](crate::interface#2.5)).
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(from = "ResultEntry")]
 #[non_exhaustive]
 pub struct BatchEntry {
-    /// The address of the entry: as in the response or, if the response has none, as it was sent.
+    /// The address of the entry as the response has it. If the response has none, the address as it was sent.
     pub email: String,
     /// The result of the entry.
     pub outcome: BatchOutcome,
@@ -212,6 +241,19 @@ pub struct BatchEntry {
 
 impl BatchEntry {
     /// Creates the result of an entry, for example for a unit test: see [`BatchReport::new`].
+    ///
+    /// # Example: an entry that the service refused
+    ///
+    /// ```
+    /// use audience::ErrorCode;
+    /// use audience::contacts::{BatchEntry, BatchOutcome};
+    ///
+    /// let message = Some("not an email address".to_owned());
+    /// let refused = BatchOutcome::Failed { code: ErrorCode::ValidationError, message };
+    /// let entry = BatchEntry::new("ada", refused);
+    ///
+    /// assert!(entry.outcome.is_failure() && !entry.is_retryable());
+    /// ```
     pub fn new(email: impl Into<String>, outcome: BatchOutcome) -> Self {
         Self {
             email: email.into(),
@@ -222,22 +264,34 @@ impl BatchEntry {
 
     /// Sets the [`on_conflict`](super::NewContact::on_conflict) that the entry was sent with. Default:
     /// [`OnConflict::Upsert`].
+    ///
+    /// # Example: an entry that must not be sent twice
+    ///
+    /// ```
+    /// use audience::contacts::{BatchEntry, BatchOutcome, OnConflict};
+    ///
+    /// let entry = BatchEntry::new("ada@example.com", BatchOutcome::Unknown);
+    /// assert!(entry.is_retryable());
+    ///
+    /// let must_be_new = entry.on_conflict(OnConflict::Error);
+    /// assert!(!must_be_new.is_retryable());
+    /// ```
     #[must_use]
     pub fn on_conflict(mut self, choice: OnConflict) -> Self {
         self.fails_on_conflict = choice == OnConflict::Error;
         self
     }
 
-    /// Returns whether sending this entry again, unchanged, can help.
+    /// Returns whether the entry may succeed if you send it once more, unchanged.
     ///
     /// - `false` if the entry was applied, and for every refusal that the interface document names: the
     ///   entry, the plan or the key must change first.
     /// - `true` for any other slug, because its cause may be temporary. The entry was not applied.
-    /// - If the outcome is [unknown](BatchOutcome::Unknown): `true`, unless the entry was sent with
-    ///   [`OnConflict::Error`](super::OnConflict::Error), which would then refuse a contact that the first
-    ///   batch created.
+    /// - `true` if the outcome is [unknown](BatchOutcome::Unknown). But it is `false` if the entry was also sent with
+    ///   [`OnConflict::Error`](super::OnConflict::Error): if the first batch did create the contact, the service would
+    ///   refuse the second.
     ///
-    /// # Example: the entries to send again
+    /// # Example: the entries to retry
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
@@ -262,7 +316,7 @@ impl BatchEntry {
         }
     }
 
-    /// Sets what is known of the entry from sending it.
+    /// Adds the parts of the entry as it was sent.
     fn sent_as(mut self, email: &str, fails_on_conflict: bool) -> Self {
         if self.email.is_empty() {
             email.clone_into(&mut self.email);
@@ -272,8 +326,8 @@ impl BatchEntry {
     }
 }
 
-/// Serializes to the form of section 2.5. An unknown outcome has no status. An entry that was sent with
-/// `OnConflict::Error` has the member `on_conflict` too, so that [`is_retryable`](BatchEntry::is_retryable)
+/// Serializes to the form of [section 2.5](crate::interface#2.5). An unknown outcome has no status. An entry that was
+/// sent with `OnConflict::Error` has the member `on_conflict` too, so that [`is_retryable`](BatchEntry::is_retryable)
 /// is the same when it is read back.
 impl Serialize for BatchEntry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -306,11 +360,11 @@ impl From<ResultEntry> for BatchEntry {
 
 /// The result of one entry of a batch.
 ///
-/// It serializes to the members of section 2.5: `{"status": "created"}`, or
+/// It serializes to the members of [section 2.5](crate::interface#2.5): `{"status": "created"}`, or
 /// `{"status": "already_exists", "message": "…"}`. An unknown outcome has no status.
 ///
-/// `Display` writes the status, and a message after it: `created`, `already_exists: …`, `unknown`. The
-/// message is the service's, so it may name an address.
+/// `Display` writes the status and, if there is one, the message: `created`, `already_exists: …`, `unknown`. The
+/// message comes from the service, so it may name an address.
 ///
 /// # Example: a line for each entry
 ///
@@ -337,7 +391,7 @@ pub enum BatchOutcome {
     Updated,
     /// The address existed and was left unchanged.
     Skipped,
-    /// The entry was not applied. A status other than the three above is an error slug.
+    /// The entry was not applied. The service sent the slug of a refusal as its status.
     Failed {
         /// The slug, as in the error of a whole request.
         code: ErrorCode,
@@ -346,13 +400,22 @@ pub enum BatchOutcome {
     },
     /// The service sent no usable status for the entry, so it may have been applied or not.
     ///
-    /// [`retrieve`](super::Contacts::retrieve) shows which.
+    /// [`retrieve`](super::Contacts::retrieve) the contact to find out.
     Unknown,
 }
 
 impl BatchOutcome {
     /// Returns whether the entry failed, or may have failed because its outcome is
     /// [unknown](Self::Unknown).
+    ///
+    /// # Example: outcomes that need attention
+    ///
+    /// ```
+    /// use audience::contacts::BatchOutcome;
+    ///
+    /// assert!(BatchOutcome::Unknown.is_failure());
+    /// assert!(!BatchOutcome::Skipped.is_failure());
+    /// ```
     #[must_use]
     pub fn is_failure(&self) -> bool {
         matches!(self, Self::Failed { .. } | Self::Unknown)
@@ -454,7 +517,7 @@ impl From<ResultEntry> for BatchOutcome {
     }
 }
 
-/// The largest number of entries in a batch (interface section 8).
+/// The largest number of entries in a batch ([interface section 8](crate::interface#8)).
 pub const MAX_BATCH: usize = 100;
 
 const OPERATION: Operation = Operation {
@@ -462,7 +525,7 @@ const OPERATION: Operation = Operation {
     template: "/contacts/batch",
 };
 
-/// What is known of an entry when its result arrives.
+/// The parts of an entry as it was sent, which complete its result.
 #[derive(Clone, Copy)]
 struct SentEntry<'a> {
     pub(super) email: &'a str,
@@ -500,6 +563,7 @@ fn batch_request(entries: &[impl Borrow<NewContact> + Serialize]) -> Result<Requ
     let mut retry_safety = RetrySafety::Safe;
     for entry in entries.iter().map(Borrow::borrow) {
         entry.check()?;
+        // A retry would report `already_exists` for every entry that the first attempt created.
         if entry.fails_on_conflict() {
             retry_safety = RetrySafety::OnlyIfNotApplied;
         }
@@ -527,7 +591,7 @@ fn batch_report<'a>(
             read(data, sent)?
         }
     };
-    Ok(BatchReport::new(entries).after_attempts(success.attempts()))
+    Ok(BatchReport::new(entries).after_attempts(success.attempts))
 }
 
 fn read<'a>(
@@ -535,6 +599,7 @@ fn read<'a>(
     sent: impl ExactSizeIterator<Item = SentEntry<'a>>,
 ) -> Result<Vec<BatchEntry>, Error> {
     let (count, sent_count) = (results.len(), sent.len());
+    // Results belong to entries by their order, so a missing result would shift the others.
     if count != sent_count {
         let message = format!("the response has {count} results for {sent_count} entries");
         return Err(Error::decode(message));
@@ -566,13 +631,14 @@ impl From<Object<DocumentedEntry<'_>>> for BatchEntry {
         let message = || entry.message.as_deref().filter(|text| !text.is_empty());
         let outcome = match entry.status.as_ref() {
             "" => BatchOutcome::Unknown,
+            // Any other status is a slug, even one that this version does not know.
             status => BatchOutcome::read(status, message),
         };
         Self::new(entry.email, outcome)
     }
 }
 
-/// A result that is not an object tells nothing.
+/// Reads a result of any form. If it is not an object, its address is empty and its outcome unknown.
 impl From<&RawValue> for BatchEntry {
     fn from(result: &RawValue) -> Self {
         let entry = serde_json::from_str(result.get()).map(|Object(entry)| entry);
@@ -590,6 +656,7 @@ impl Contacts {
         options: CallOptions,
     ) -> ResponseFuture<BatchReport> {
         let request = batch_request(contacts);
+        // The future outlives the borrowed contacts, so it takes the one property that the report needs.
         let choices: Vec<bool> = contacts.iter().map(|c| c.fails_on_conflict()).collect();
         let client = self.client.clone();
         client.send(OPERATION, request, options, move |success| {
@@ -604,224 +671,204 @@ impl Contacts {
 
 #[cfg(test)]
 mod tests {
-    mod batch {
-        use http::Method;
+    use serde_json::json;
 
-        use super::super::*;
-        use crate::client::RetrySafety;
-        use crate::contacts::OnConflict;
-        use crate::{ErrorKind, Outcome};
+    use super::*;
+    use crate::{ErrorKind, Outcome};
 
-        fn request(entries: impl IntoIterator<Item = NewContact>) -> Result<Request, Error> {
-            let entries = entries.into_iter().collect();
-            Batch { entries }.request()
-        }
+    fn request(entries: impl IntoIterator<Item = NewContact>) -> Result<Request, Error> {
+        let entries = entries.into_iter().collect();
+        Batch { entries }.request()
+    }
 
-        fn many(count: usize) -> impl Iterator<Item = NewContact> {
-            (0..count).map(|n| NewContact::new(format!("{n}@x.io")))
-        }
+    fn many(count: usize) -> impl Iterator<Item = NewContact> {
+        (0..count).map(|n| NewContact::new(format!("{n}@x.io")))
+    }
 
-        #[test]
-        fn the_body_is_the_array_of_the_entries() {
-            let request = request(many(2)).unwrap();
+    #[test]
+    fn the_body_is_the_array_of_the_entries() {
+        let request = request(many(2)).unwrap();
+
+        assert_eq!(
+            (request.method, request.path.as_str()),
+            (Method::POST, "/contacts/batch")
+        );
+        assert_eq!(
+            request.body.unwrap(),
+            r#"[{"email":"0@x.io"},{"email":"1@x.io"}]"#
+        );
+    }
+
+    #[test]
+    fn a_batch_has_1_to_100_entries() {
+        assert!(request(many(1)).is_ok());
+        assert!(request(many(100)).is_ok());
+        for count in [0, 101] {
+            let error = request(many(count)).unwrap_err();
 
             assert_eq!(
-                (request.method, request.path.as_str()),
-                (Method::POST, "/contacts/batch")
-            );
-            assert_eq!(
-                request.body.unwrap(),
-                r#"[{"email":"0@x.io"},{"email":"1@x.io"}]"#
-            );
-        }
-
-        #[test]
-        fn a_batch_has_1_to_100_entries() {
-            assert!(request(many(1)).is_ok());
-            assert!(request(many(100)).is_ok());
-            for count in [0, 101] {
-                let error = request(many(count)).unwrap_err();
-
-                assert_eq!(
-                    (error.kind(), error.outcome()),
-                    (ErrorKind::Input, Outcome::NotSent)
-                );
-            }
-        }
-
-        #[test]
-        fn one_entry_that_fails_on_conflict_makes_a_retry_of_the_batch_unsafe() {
-            let strict = NewContact::new("s@x.io").on_conflict(OnConflict::Error);
-
-            assert_eq!(request(many(3)).unwrap().retry_safety, RetrySafety::Safe);
-            assert_eq!(
-                request(many(3).chain([strict])).unwrap().retry_safety,
-                RetrySafety::OnlyIfNotApplied
+                (error.kind(), error.outcome()),
+                (ErrorKind::Input, Outcome::NotSent)
             );
         }
     }
 
-    mod batch_report {
-        use serde_json::json;
+    #[test]
+    fn one_entry_that_fails_on_conflict_makes_a_retry_of_the_batch_unsafe() {
+        let strict = NewContact::new("s@x.io").on_conflict(OnConflict::Error);
 
-        use super::super::*;
+        assert_eq!(request(many(3)).unwrap().retry_safety, RetrySafety::Safe);
+        assert_eq!(
+            request(many(3).chain([strict])).unwrap().retry_safety,
+            RetrySafety::OnlyIfNotApplied
+        );
+    }
 
-        #[test]
-        fn an_entry_that_is_stored_and_read_back_is_the_same() {
-            for outcome in [BatchOutcome::Created, BatchOutcome::Unknown] {
-                for choice in [OnConflict::Upsert, OnConflict::Error] {
-                    let entry = BatchEntry::new("a@x.io", outcome.clone()).on_conflict(choice);
+    #[test]
+    fn an_entry_that_is_stored_and_read_back_is_the_same() {
+        for outcome in [BatchOutcome::Created, BatchOutcome::Unknown] {
+            for choice in [OnConflict::Upsert, OnConflict::Error] {
+                let entry = BatchEntry::new("a@x.io", outcome.clone()).on_conflict(choice);
 
-                    let text = serde_json::to_string(&entry).unwrap();
-                    let read: BatchEntry = serde_json::from_str(&text).unwrap();
+                let text = serde_json::to_string(&entry).unwrap();
+                let read: BatchEntry = serde_json::from_str(&text).unwrap();
 
-                    assert_eq!(read, entry);
-                    assert_eq!(read.is_retryable(), entry.is_retryable());
-                }
+                assert_eq!(read, entry);
+                assert_eq!(read.is_retryable(), entry.is_retryable());
             }
-            let strict =
-                BatchEntry::new("a@x.io", BatchOutcome::Unknown).on_conflict(OnConflict::Error);
-            assert!(!strict.is_retryable());
         }
+        let strict =
+            BatchEntry::new("a@x.io", BatchOutcome::Unknown).on_conflict(OnConflict::Error);
+        assert!(!strict.is_retryable());
+    }
 
-        #[test]
-        fn the_quota_is_exceeded_if_it_stopped_any_entry() {
-            let failed = |code| BatchOutcome::Failed {
-                code,
-                message: None,
-            };
-            let report = |outcomes: [BatchOutcome; 2]| {
-                BatchReport::new(outcomes.map(|outcome| BatchEntry::new("a@x.io", outcome)))
-            };
+    #[test]
+    fn the_quota_is_exceeded_if_it_stopped_any_entry() {
+        let failed = |code| BatchOutcome::Failed {
+            code,
+            message: None,
+        };
+        let report = |outcomes: [BatchOutcome; 2]| {
+            BatchReport::new(outcomes.map(|outcome| BatchEntry::new("a@x.io", outcome)))
+        };
 
-            let full = report([BatchOutcome::Created, failed(ErrorCode::QuotaExceeded)]);
-            let refused = report([BatchOutcome::Unknown, failed(ErrorCode::ValidationError)]);
+        let full = report([BatchOutcome::Created, failed(ErrorCode::QuotaExceeded)]);
+        let refused = report([BatchOutcome::Unknown, failed(ErrorCode::ValidationError)]);
 
-            assert!(full.quota_exceeded());
-            assert!(!refused.quota_exceeded());
-        }
+        assert!(full.quota_exceeded());
+        assert!(!refused.quota_exceeded());
+    }
 
-        #[test]
-        fn the_message_of_a_failed_entry_is_found_under_any_likely_name() {
-            for name in ["message", "error", "detail", "reason"] {
-                let entry = json!({"email": "a@x.io", "status": "quota_exceeded", name: "full"});
+    #[test]
+    fn the_message_of_a_failed_entry_is_found_under_any_likely_name() {
+        for name in ["message", "error", "detail", "reason"] {
+            let entry = json!({"email": "a@x.io", "status": "quota_exceeded", name: "full"});
 
-                let entry: BatchEntry = serde_json::from_value(entry).unwrap();
+            let entry: BatchEntry = serde_json::from_value(entry).unwrap();
 
-                let message = Some("full".to_owned());
-                assert_eq!(
-                    entry.outcome,
-                    BatchOutcome::Failed {
-                        code: ErrorCode::QuotaExceeded,
-                        message
-                    }
-                );
-            }
-            let bare: BatchEntry =
-                serde_json::from_value(json!({"email": "a@x.io", "status": "new_slug"})).unwrap();
+            let message = Some("full".to_owned());
             assert_eq!(
-                bare.outcome,
+                entry.outcome,
                 BatchOutcome::Failed {
-                    code: "new_slug".into(),
-                    message: None
+                    code: ErrorCode::QuotaExceeded,
+                    message
                 }
+            );
+        }
+        let bare: BatchEntry =
+            serde_json::from_value(json!({"email": "a@x.io", "status": "new_slug"})).unwrap();
+        assert_eq!(
+            bare.outcome,
+            BatchOutcome::Failed {
+                code: "new_slug".into(),
+                message: None
+            }
+        );
+    }
+
+    fn failed(message: Option<&str>) -> BatchOutcome {
+        BatchOutcome::Failed {
+            code: ErrorCode::AlreadyExists,
+            message: message.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn an_outcome_is_displayed_for_people_and_read_back_from_its_json() {
+        for (outcome, text, json) in [
+            (
+                BatchOutcome::Created,
+                "created",
+                json!({"status": "created"}),
+            ),
+            (
+                BatchOutcome::Updated,
+                "updated",
+                json!({"status": "updated"}),
+            ),
+            (
+                BatchOutcome::Skipped,
+                "skipped",
+                json!({"status": "skipped"}),
+            ),
+            (BatchOutcome::Unknown, "unknown", json!({})),
+            (
+                failed(None),
+                "already_exists",
+                json!({"status": "already_exists"}),
+            ),
+            (
+                failed(Some("it is there")),
+                "already_exists: it is there",
+                json!({"status": "already_exists", "message": "it is there"}),
+            ),
+        ] {
+            assert_eq!(outcome.to_string(), text);
+            assert_eq!(format!("{outcome:>40}|"), format!("{text:>40}|"));
+            assert_eq!(serde_json::to_value(&outcome).unwrap(), json);
+            assert_eq!(
+                serde_json::from_value::<BatchOutcome>(json).unwrap(),
+                outcome
             );
         }
     }
 
-    mod batch_outcome {
-        use serde_json::json;
+    #[test]
+    fn a_result_in_the_documented_form_is_read_as_any_other_result_is() {
+        for (text, is_documented) in [
+            (r#"{"email": "a@x.io", "status": "created"}"#, true),
+            (r#"{"status": "updated", "email": "\u00e4@x.io"}"#, true),
+            (r#"{"email": "", "status": ""}"#, true),
+            (
+                r#"{"email": "a@x.io", "status": "Already-Exists", "message": "it is there"}"#,
+                true,
+            ),
+            (
+                r#"{"email": "a@x.io", "status": "new_slug", "message": ""}"#,
+                true,
+            ),
+            (
+                r#"{"email": "a@x.io", "status": "new_slug", "message": null}"#,
+                true,
+            ),
+            (
+                r#"{"email": "a@x.io", "status": "new_slug", "detail": "x"}"#,
+                false,
+            ),
+            (r#"{"email": "a@x.io", "status": 5}"#, false),
+            (r#"{"status": "created"}"#, false),
+            (r#"["a@x.io", "created"]"#, false),
+            (
+                r#"{"email": "a@x.io", "status": "created", "status": "skipped"}"#,
+                false,
+            ),
+        ] {
+            let documented = serde_json::from_str::<Object<DocumentedEntry<'_>>>(text);
+            let any: &RawValue = serde_json::from_str(text).unwrap();
 
-        use super::super::*;
-
-        fn failed(message: Option<&str>) -> BatchOutcome {
-            BatchOutcome::Failed {
-                code: ErrorCode::AlreadyExists,
-                message: message.map(str::to_owned),
-            }
-        }
-
-        #[test]
-        fn an_outcome_is_displayed_for_people_and_read_back_from_its_json() {
-            for (outcome, text, json) in [
-                (
-                    BatchOutcome::Created,
-                    "created",
-                    json!({"status": "created"}),
-                ),
-                (
-                    BatchOutcome::Updated,
-                    "updated",
-                    json!({"status": "updated"}),
-                ),
-                (
-                    BatchOutcome::Skipped,
-                    "skipped",
-                    json!({"status": "skipped"}),
-                ),
-                (BatchOutcome::Unknown, "unknown", json!({})),
-                (
-                    failed(None),
-                    "already_exists",
-                    json!({"status": "already_exists"}),
-                ),
-                (
-                    failed(Some("it is there")),
-                    "already_exists: it is there",
-                    json!({"status": "already_exists", "message": "it is there"}),
-                ),
-            ] {
-                assert_eq!(outcome.to_string(), text);
-                assert_eq!(format!("{outcome:>40}|"), format!("{text:>40}|"));
-                assert_eq!(serde_json::to_value(&outcome).unwrap(), json);
-                assert_eq!(
-                    serde_json::from_value::<BatchOutcome>(json).unwrap(),
-                    outcome
-                );
-            }
-        }
-    }
-
-    mod batch_exchange {
-        use super::super::*;
-
-        #[test]
-        fn a_result_in_the_documented_form_is_read_as_any_other_result_is() {
-            for (text, is_documented) in [
-                (r#"{"email": "a@x.io", "status": "created"}"#, true),
-                (r#"{"status": "updated", "email": "\u00e4@x.io"}"#, true),
-                (r#"{"email": "", "status": ""}"#, true),
-                (
-                    r#"{"email": "a@x.io", "status": "Already-Exists", "message": "it is there"}"#,
-                    true,
-                ),
-                (
-                    r#"{"email": "a@x.io", "status": "new_slug", "message": ""}"#,
-                    true,
-                ),
-                (
-                    r#"{"email": "a@x.io", "status": "new_slug", "message": null}"#,
-                    true,
-                ),
-                (
-                    r#"{"email": "a@x.io", "status": "new_slug", "detail": "x"}"#,
-                    false,
-                ),
-                (r#"{"email": "a@x.io", "status": 5}"#, false),
-                (r#"{"status": "created"}"#, false),
-                (r#"["a@x.io", "created"]"#, false),
-                (
-                    r#"{"email": "a@x.io", "status": "created", "status": "skipped"}"#,
-                    false,
-                ),
-            ] {
-                let documented = serde_json::from_str::<Object<DocumentedEntry<'_>>>(text);
-                let any: &RawValue = serde_json::from_str(text).unwrap();
-
-                assert_eq!(documented.is_ok(), is_documented, "{text}");
-                if let Ok(documented) = documented {
-                    assert_eq!(BatchEntry::from(documented), BatchEntry::from(any));
-                }
+            assert_eq!(documented.is_ok(), is_documented, "{text}");
+            if let Ok(documented) = documented {
+                assert_eq!(BatchEntry::from(documented), BatchEntry::from(any));
             }
         }
     }

@@ -6,14 +6,15 @@ use crate::Error;
 use crate::client::{Endpoint, Operation, Request, RetrySafety, Success, endpoint_builder};
 
 impl Contacts {
-    /// Records an opt-in: clears the global opt-out or, with [`topic`](Subscribe::topic), opts the
-    /// contact into one topic and leaves everything else unchanged (interface sections 3.2 and 4.6).
+    /// Records an opt-in: clears the global opt-out or, with [`topic`](Subscribe::topic), opts the contact into one
+    /// topic and leaves everything else unchanged (interface sections [3.2](crate::interface#3.2) and
+    /// [4.6](crate::interface#4.6)).
     ///
     /// The call is retried only if it was certainly not applied. A late retry could undo an opt-out
     /// that the recipient made in the meantime.
     ///
-    /// The interface document does not show the form of the response:
-    /// [`Contact::shows_topics`] tells whether it has the topics.
+    /// The interface document does not show the form of the response. [`Contact::shows_topics`] returns whether it has
+    /// the topics.
     ///
     /// # Errors
     ///
@@ -39,14 +40,14 @@ impl Contacts {
         Subscribe::new(&self.client, Consent::new(Direction::In, address))
     }
 
-    /// Records an opt-out: of all broadcasts or, with [`topic`](Unsubscribe::topic), only of that
-    /// topic (interface sections 3.2 and 4.5).
+    /// Records an opt-out: of all broadcasts or, with [`topic`](Unsubscribe::topic), only of that topic (interface
+    /// sections [3.2](crate::interface#3.2) and [4.5](crate::interface#4.5)).
     ///
-    /// An opt-out concerns broadcasts only. Transactional mail, such as a receipt, is still sent to the
-    /// contact (section 1).
+    /// An opt-out concerns broadcasts only. Transactional mail, such as a receipt, is still sent to the contact
+    /// ([section 1](crate::interface#1)).
     ///
-    /// The interface document does not show the form of the response:
-    /// [`Contact::shows_topics`] tells whether it has the topics.
+    /// The interface document does not show the form of the response. [`Contact::shows_topics`] returns whether it has
+    /// the topics.
     ///
     /// # Errors
     ///
@@ -71,12 +72,12 @@ impl Contacts {
         Unsubscribe::new(&self.client, Consent::new(Direction::Out, address))
     }
 
-    /// Records a contact's answer for one topic: `true` subscribes the contact to the topic, `false`
-    /// unsubscribes it from the topic (interface section 3.2). The global opt-out and all other topics stay
+    /// Records a contact's answer for one topic: `true` subscribes the contact to the topic, `false` unsubscribes it
+    /// from the topic ([interface section 3.2](crate::interface#3.2)). The global opt-out and all other topics stay
     /// unchanged.
     ///
-    /// This is [`subscribe`](Self::subscribe) or [`unsubscribe`](Self::unsubscribe) with the topic, and is
-    /// retried as they are: an opt-in only if it was certainly not applied. For a whole form of topics, use
+    /// It sends [`subscribe`](Self::subscribe) or [`unsubscribe`](Self::unsubscribe) with the topic, and follows their
+    /// rules for retries: an opt-in is retried only if it was certainly not applied. For a whole form of topics, use
     /// [`set_topics`](Self::set_topics).
     ///
     /// # Errors
@@ -117,7 +118,7 @@ impl Contacts {
 }
 
 endpoint_builder! {
-    /// An opt-in, sent by `.await`: see [`Contacts::subscribe`].
+    /// Records an opt-in when it is awaited: see [`Contacts::subscribe`].
     pub struct Subscribe(Consent) -> Contact, idempotent;
 }
 
@@ -125,8 +126,8 @@ impl Subscribe {
     /// Opts into this topic, and leaves the global opt-out unchanged. Default: no topic, which clears
     /// the global opt-out.
     ///
-    /// It takes no `Option`, because leaving out the topic is another request: it would clear a global
-    /// opt-out that the recipient meant to keep.
+    /// It takes no `Option`. A call without a topic is another request: it would clear a global opt-out that the
+    /// recipient meant to keep.
     ///
     /// # Example: one topic
     ///
@@ -150,20 +151,20 @@ impl Subscribe {
     /// # }
     /// ```
     pub fn topic(mut self, name: impl Into<String>) -> Self {
-        self.call.endpoint = self.call.endpoint.topic(name);
+        self.endpoint = self.endpoint.topic(name);
         self
     }
 }
 
 endpoint_builder! {
-    /// An opt-out, sent by `.await`: see [`Contacts::unsubscribe`].
+    /// Records an opt-out when it is awaited: see [`Contacts::unsubscribe`].
     pub struct Unsubscribe(Consent) -> Contact;
 }
 
 impl Unsubscribe {
     /// Opts out of this topic only. Default: no topic, which opts out of all broadcasts.
     ///
-    /// It takes no `Option`, because leaving out the topic is another request: it opts out of everything.
+    /// It takes no `Option`. A call without a topic is another request, which opts out of everything.
     ///
     /// # Example: one topic
     ///
@@ -180,19 +181,34 @@ impl Unsubscribe {
     /// # Ok(()) }
     /// ```
     pub fn topic(mut self, name: impl Into<String>) -> Self {
-        self.call.endpoint = self.call.endpoint.topic(name);
+        self.endpoint = self.endpoint.topic(name);
         self
     }
 
-    /// Sets the reason for the opt-out. Default: the service's, [`OptOutReason::Manual`].
+    /// Sets the reason for the opt-out. Default: [`OptOutReason::Manual`], which the service records if nothing is
+    /// sent.
+    ///
+    /// # Example: the recipient chose it
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::contacts::{OptOutReason, UnsubscribeReason};
+    ///
+    /// let ada = contacts.unsubscribe("ada@example.com").reason(OptOutReason::Preferences).await?;
+    ///
+    /// assert_eq!(ada.unsubscribe_reason, Some(UnsubscribeReason::Preferences));
+    /// # Ok(()) }
+    /// ```
     pub fn reason(mut self, reason: OptOutReason) -> Self {
-        self.call.endpoint.body.reason = Some(reason);
+        self.endpoint.body.reason = Some(reason);
         self
     }
 }
 
 endpoint_builder! {
-    /// The answer for one topic, sent by `.await`: see [`Contacts::set_topic`].
+    /// Records the answer for one topic when it is awaited: see [`Contacts::set_topic`].
     pub struct SetTopic(Consent) -> Contact, idempotent;
 }
 
@@ -253,6 +269,7 @@ impl Endpoint for Consent {
         let retry_safety = match self.direction {
             // A late retry could undo an opt-out that the recipient made in the meantime.
             Direction::In => RetrySafety::OnlyIfNotApplied,
+            // An opt-out that arrives twice, or late, is still the wish of the recipient.
             Direction::Out => RetrySafety::Safe,
         };
         let segments = ["contacts", &self.address, self.operation().name];
@@ -287,11 +304,11 @@ mod tests {
     }
 
     fn opt_in(subscribe: &Subscribe) -> Request {
-        subscribe.call.endpoint.request().unwrap()
+        subscribe.endpoint.request().unwrap()
     }
 
     fn opt_out(unsubscribe: &Unsubscribe) -> Request {
-        unsubscribe.call.endpoint.request().unwrap()
+        unsubscribe.endpoint.request().unwrap()
     }
 
     #[test]
@@ -355,7 +372,7 @@ mod tests {
             ),
             (false, "/contacts/ada%40x.io/unsubscribe", RetrySafety::Safe),
         ] {
-            let call = contacts().set_topic("ada@x.io", "news", answer).call;
+            let call = contacts().set_topic("ada@x.io", "news", answer);
             let request = call.endpoint.request().unwrap();
 
             assert_eq!(

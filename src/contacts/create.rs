@@ -6,23 +6,23 @@ use crate::Error;
 use crate::client::{Endpoint, Operation, Request, RetrySafety, Success, endpoint_builder};
 
 impl Contacts {
-    /// Creates a contact. If the address already exists,
-    /// [`on_conflict`](NewContact::on_conflict) decides what happens (interface section 4.1).
+    /// Creates a contact. If the address already exists, [`on_conflict`](NewContact::on_conflict) decides what happens
+    /// ([interface section 4.1](crate::interface#4.1)).
     ///
     /// It takes a [`NewContact`], a reference to one, or an address alone.
     ///
-    /// A new contact is reachable by broadcasts at once, with the default answer of every topic (section 3.1).
-    /// If they have yet to confirm, create the contact after the confirmation: the guide *Double opt-in*
-    /// shows how.
+    /// Broadcasts reach a new contact immediately, with the default answer of every topic
+    /// ([section 3.1](crate::interface#3.1)). If the person has yet to confirm, create the contact after the
+    /// confirmation: the guide *Double opt-in* shows how.
     ///
     /// With [`OnConflict::Error`](super::OnConflict::Error), the call is retried only if it was
-    /// certainly not applied: if a 201 was lost, a retry would return 409.
+    /// certainly not applied. If a 201 was lost, a retry would return 409.
     ///
     /// # Errors
     ///
     /// - `validation_error` (422) if the address is not an email address.
     /// - `already_exists` (409) if the address exists, with `OnConflict::Error`.
-    /// - `quota_exceeded` (402) if the plan's contact ceiling would be crossed.
+    /// - `quota_exceeded` (402) if the plan's contact ceiling would be exceeded.
     /// - `key_not_permitted` (403) if the key is a sending-access key.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if a property is a number that JSON cannot
     ///   represent.
@@ -48,7 +48,7 @@ impl Contacts {
 }
 
 endpoint_builder! {
-    /// A create call, sent by `.await`: see [`Contacts::create`].
+    /// Creates a contact when it is awaited: see [`Contacts::create`].
     pub struct CreateContact(Create) -> Created, idempotent;
 }
 
@@ -69,6 +69,7 @@ impl Endpoint for Create {
 
     fn request(&self) -> Result<Request, Error> {
         self.contact.check()?;
+        // If the first attempt created the contact and its response was lost, a retry would return 409.
         let retry_safety = if self.contact.fails_on_conflict() {
             RetrySafety::OnlyIfNotApplied
         } else {
@@ -80,8 +81,8 @@ impl Endpoint for Create {
     }
 
     fn decode(&self, success: Success) -> Result<Created, Error> {
-        let is_new = success.status() == StatusCode::CREATED;
-        Ok(Created::new(success.object()?, is_new).after_attempts(success.attempts()))
+        let is_new = success.response.status() == StatusCode::CREATED;
+        Ok(Created::new(success.object()?, is_new).after_attempts(success.attempts))
     }
 }
 
@@ -120,6 +121,16 @@ impl Created {
     }
 
     /// Sets the number of [attempts](Self::attempts). Default: 1.
+    ///
+    /// # Example: a test of code that looks at the attempts
+    ///
+    /// ```
+    /// use audience::contacts::{ContactRecord, Created};
+    ///
+    /// let created = Created::new(ContactRecord::new("c_1", "ada@example.com"), true).after_attempts(3);
+    ///
+    /// assert_eq!(created.attempts(), 3);
+    /// ```
     #[must_use]
     pub fn after_attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts;
@@ -130,12 +141,41 @@ impl Created {
     ///
     /// If the call made more than one [attempt](Self::attempts), `false` may mean that an earlier
     /// attempt created the contact.
+    ///
+    /// # Example: greet new contacts only
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// let ada = contacts.create("ada@example.com").await?;
+    /// let bob = contacts.create("bob@example.com").await?;
+    ///
+    /// assert!(!ada.is_new(), "ada was a contact before");
+    /// assert!(bob.is_new());
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.is_new
     }
 
     /// Returns how many attempts the call made.
+    ///
+    /// # Example: a contact that may be new after all
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # server.fault(audience::mock::Fault::close_after().times(1));
+    /// // The service creates the contact, but the connection closes before the response arrives.
+    /// let created = contacts.create("ada@example.com").await?;
+    ///
+    /// let may_be_new = created.is_new() || created.attempts() > 1;
+    /// assert!(!created.is_new() && may_be_new);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.attempts

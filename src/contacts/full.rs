@@ -14,34 +14,51 @@ use crate::{Client, Error, ErrorKind};
 /// The number of contacts retrieved ahead, unless [`FullContactStream::concurrency`] sets it.
 const DEFAULT_MAX_IN_FLIGHT: usize = 8;
 
-/// All contacts of a list in full, newest first.
+/// Returns all contacts of a list in full, newest first.
 ///
-/// Created by [`ListContacts::full`](super::ListContacts::full). It reads the list
-/// [a page ahead](super::PageStream::prefetch), and retrieves several contacts at once, as tasks of the tokio
-/// runtime: they make progress while the caller works on a contact. Dropping the stream cancels them. Timeout,
-/// deadline and retries of the list apply to each page and to each retrieve call.
+/// [`ListContacts::full`](super::ListContacts::full) creates it. The stream reads the list
+/// [a page ahead](super::PageStream::prefetch). It retrieves several contacts simultaneously, as tasks of the tokio
+/// runtime, so they make progress while the caller works on a contact. Dropping the stream cancels them. The list's
+/// timeout, deadline and retries apply to each page and to each retrieve call.
 ///
 /// # Contacts that vanish
 ///
-/// A contact that the list has and that no longer exists when it is retrieved (`not_found`) is skipped, as if it
-/// had vanished before it was listed. [`vanished`](Self::vanished) counts such contacts.
+/// A listed contact may no longer exist when the stream retrieves it (`not_found`). The stream skips it, as if it had
+/// vanished before it was listed. [`vanished`](Self::vanished) counts such contacts.
 ///
 /// # Errors
 ///
-/// An error is in the place of the contact or the page that it is about, and the order never changes.
+/// Each error takes the place of the contact or the page that it is about, and the order never changes.
 ///
-/// - A page that could not be fetched, or a contact that could not be retrieved: the next poll tries again, so no
-///   contact is lost or returned twice. The stream ends after three such failures in a row: see
+/// - If a page could not be fetched, or a contact could not be retrieved, the next poll retries it. So no contact is
+///   lost or returned twice. The stream ends after three such failures in a row: see
 ///   [`PageStream`](super::PageStream#end).
-/// - A malformed contact, in the list or when retrieved, is [`ErrorKind::Decode`]. One with an address that cannot
-///   be retrieved, such as `.`, is [`ErrorKind::Input`]. The next poll continues after it, and such errors
-///   never end the stream. [`malformed`](Self::malformed) counts them.
+/// - If a contact is malformed, in the list or when retrieved, the error is [`ErrorKind::Decode`]. If its address
+///   cannot be sent, such as `.`, the error is [`ErrorKind::Input`]. The next poll continues after the contact. Such
+///   errors never end the stream, and [`malformed`](Self::malformed) counts them.
+///
+/// # Example: the family names, which lists do not have
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let contacts = server.client().contacts();
+/// # contacts.create(audience::contacts::NewContact::new("ada@example.com").last_name("Lovelace")).await?;
+/// use futures_util::TryStreamExt;
+///
+/// let mut stream = contacts.list().full();
+/// while let Some(contact) = stream.try_next().await? {
+///     println!("{} {:?}", contact.email, contact.last_name);
+/// #   assert_eq!(contact.last_name.as_deref(), Some("Lovelace"));
+/// }
+/// # Ok(()) }
+/// ```
 #[must_use = "a stream fetches nothing unless polled"]
 pub struct FullContactStream {
     list: ContactStream,
     retrieve: RetrieveEach,
     max_in_flight: usize,
-    /// What follows in the list, in its order.
+    /// The items of the list that come next, in its order.
     ahead: VecDeque<Ahead>,
     cursor: Option<String>,
     /// Failed retrieve calls since the last contact.
@@ -80,8 +97,25 @@ impl FullContactStream {
         }
     }
 
-    /// Sets how many contacts are retrieved at once at the most; they are held until their turn comes. 0 means 1.
-    /// Default: 8.
+    /// Sets how many contacts are retrieved simultaneously at most. 0 counts as 1. Default: 8.
+    ///
+    /// The stream keeps them in memory until it returns them in the order of the list.
+    ///
+    /// # Example: a large list over a fast connection
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create_batch(["ada@example.com", "bob@example.com"]).await?;
+    /// use futures_util::TryStreamExt;
+    ///
+    /// let stream = contacts.list().limit(200).full().concurrency(32);
+    /// let all: Vec<_> = stream.try_collect().await?;
+    ///
+    /// assert_eq!(all.len(), 2);
+    /// # Ok(()) }
+    /// ```
     pub fn concurrency(mut self, contacts: usize) -> Self {
         self.max_in_flight = contacts;
         self
@@ -89,8 +123,26 @@ impl FullContactStream {
 
     /// Returns the cursor after the last contact that the stream returned.
     ///
-    /// Pass it to [`after`](super::ListContacts::after) to continue later. Contacts that were retrieved ahead are
-    /// after the cursor. `None` before the first contact, unless the list started after a cursor.
+    /// Pass it to [`after`](super::ListContacts::after) to continue later. A later list then returns the contacts that
+    /// this stream has retrieved ahead. `None` before the first contact, unless the list started after a cursor.
+    ///
+    /// # Example: stop after the first contact and continue later
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create_batch(["ada@example.com", "bob@example.com"]).await?;
+    /// use futures_util::TryStreamExt;
+    ///
+    /// let mut stream = contacts.list().full();
+    /// let newest = stream.try_next().await?.expect("the audience has two contacts");
+    /// let stored = stream.cursor().expect("a contact was returned").to_owned();
+    ///
+    /// let rest: Vec<_> = contacts.list().after(stored).full().try_collect().await?;
+    /// assert_eq!((newest.email.as_str(), rest[0].email.as_str()), ("bob@example.com", "ada@example.com"));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn cursor(&self) -> Option<&str> {
         self.cursor.as_deref()
@@ -102,7 +154,24 @@ impl FullContactStream {
         self.vanished
     }
 
-    /// Returns how many of the errors were about malformed contacts.
+    /// Returns how many errors of the stream were about malformed contacts.
+    ///
+    /// # Example: an item without an address
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::mock::Fault;
+    /// use futures_util::TryStreamExt;
+    ///
+    /// server.fault(Fault::wrong_body(r#"{"data": [{"id": "c_1"}], "next": "c_1"}"#));
+    ///
+    /// let mut stream = contacts.list().full();
+    /// assert!(stream.try_next().await.is_err());
+    /// assert_eq!(stream.malformed(), 1);
+    /// # }
+    /// ```
     #[must_use]
     pub fn malformed(&self) -> u64 {
         self.malformed
@@ -110,6 +179,7 @@ impl FullContactStream {
 
     /// Reads the list and starts to retrieve its contacts, as far ahead as is allowed.
     fn read_ahead(&mut self, context: &mut Context<'_>) {
+        // The limit counts contacts that wait to be returned, too, so memory is bounded.
         while self.ahead.len() < self.max_in_flight.max(1) {
             // The caller learns of an error before more is fetched.
             if matches!(
@@ -146,6 +216,7 @@ impl FullContactStream {
         if fate == Fate::NotRetrieved {
             self.failures += 1;
             self.has_failed = self.failures == MAX_FAILURES;
+            // The contact stays first, so that the order does not change.
             let item = Item::Contact(retrieval);
             self.ahead.push_front(Ahead { cursor, item });
             return Some(retrieved);
@@ -171,6 +242,7 @@ impl Stream for FullContactStream {
             let Some(Ahead { cursor, item }) = this.ahead.pop_front() else {
                 match this.list.is_terminated() {
                     true => break,
+                    // `read_ahead` has polled the list, which wakes this task.
                     false => return Poll::Pending,
                 }
             };
@@ -205,13 +277,13 @@ impl FusedStream for FullContactStream {
 wait_for_items!(FullContactStream);
 opaque_debug!(FullContactStream);
 
-/// What becomes of a contact of the list.
+/// The result of retrieving a listed contact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Returned,
     Vanished,
     Malformed,
-    /// It may be retrieved by another call.
+    /// A retry may retrieve it.
     NotRetrieved,
 }
 

@@ -2,20 +2,20 @@ use http::Method;
 
 use super::full::{FullContactStream, RetrieveEach};
 use super::pages::RawPage;
-use super::pages::{LIST, PageCursor, PageStep};
+use super::pages::{LIST, PageCursor, PageStep, repeated_cursor};
 use super::{ContactStream, Contacts, Page, PageStream};
 use crate::Error;
 use crate::client::{
-    Endpoint, EndpointCall, Operation, Request, ResponseFuture, RetrySafety, Success,
-    endpoint_builder, opaque_debug, wait_for_call,
+    Endpoint, Operation, Request, ResponseFuture, RetrySafety, Success, endpoint_builder,
+    opaque_debug, wait_for_call,
 };
 use crate::rule::Rule;
 
-/// The largest page the service returns (interface section 8).
+/// The largest page that the service returns (interface section 8).
 const LARGEST_PAGE: u32 = 200;
 
 impl Contacts {
-    /// Lists contacts, newest first (interface section 4.4).
+    /// Lists contacts, newest first ([interface section 4.4](crate::interface#4.4)).
     ///
     /// Awaiting the call returns one [`Page`]. [`stream`](ListContacts::stream) returns all contacts,
     /// [`pages`](ListContacts::pages) all pages, and [`count`](ListContacts::count) their number.
@@ -52,11 +52,25 @@ impl Contacts {
 }
 
 impl ListContacts {
-    /// Sets how many contacts a page holds at most. Default: the service's, which is 50.
+    /// Sets how many contacts a page holds at most. Default: 50, which the service applies if nothing is sent.
     ///
     /// The number is sent as given. The service clamps it to the range 1 to 200.
+    ///
+    /// # Example: the newest contact
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create_batch(["ada@example.com", "bob@example.com"]).await?;
+    /// let page = contacts.list().limit(1).await?;
+    ///
+    /// assert_eq!(page.data.len(), 1);
+    /// assert_eq!(page.data[0].email, "bob@example.com");
+    /// # Ok(()) }
+    /// ```
     pub fn limit(mut self, contacts: u32) -> Self {
-        self.call.endpoint.limit = Some(contacts);
+        self.endpoint.limit = Some(contacts);
         self
     }
 
@@ -78,7 +92,7 @@ impl ListContacts {
     /// # Ok(()) }
     /// ```
     pub fn after(mut self, cursor: impl Into<String>) -> Self {
-        self.call.endpoint.after = Some(cursor.into());
+        self.endpoint.after = Some(cursor.into());
         self
     }
 
@@ -98,19 +112,35 @@ impl ListContacts {
     /// # Ok(()) }
     /// ```
     pub fn query(mut self, text: impl Into<String>) -> Self {
-        self.call.endpoint.query = Some(text.into());
+        self.endpoint.query = Some(text.into());
         self
     }
 
-    /// Lists only contacts in this segment, either a list or a rule. Cannot be combined with
-    /// [`rule`](Self::rule). Default: without a segment and a rule, the list has every contact.
+    /// Lists only the contacts of this segment, which is a list or a rule that the service has stored. It cannot be
+    /// combined with [`rule`](Self::rule). Default: the list has every contact.
+    ///
+    /// # Example: the contacts of a stored list
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create_batch(["ada@example.com", "bob@example.com"]).await?;
+    /// use audience::mock::SegmentKind;
+    ///
+    /// server.segment("seg_team", SegmentKind::Contacts(vec!["ada@example.com".to_owned()]));
+    ///
+    /// let page = contacts.list().segment("seg_team").await?;
+    /// assert_eq!(page.data.len(), 1);
+    /// # Ok(()) }
+    /// ```
     pub fn segment(mut self, id: impl Into<String>) -> Self {
-        self.call.endpoint.segment = Some(id.into());
+        self.endpoint.segment = Some(id.into());
         self
     }
 
-    /// Lists only contacts that match these conditions. Cannot be combined with
-    /// [`segment`](Self::segment). Default: without a segment and a rule, the list has every contact.
+    /// Lists only the contacts that match these conditions. It cannot be combined with
+    /// [`segment`](Self::segment). Default: the list has every contact.
     ///
     /// # Example: filters that a caller may leave out
     ///
@@ -141,13 +171,13 @@ impl ListContacts {
     /// # Ok(()) }
     /// ```
     pub fn rule(mut self, rule: Rule) -> Self {
-        self.call.endpoint.rule = Some(rule);
+        self.endpoint.rule = Some(rule);
         self
     }
 
     /// Returns the cursor that the list starts after.
     pub(crate) fn start(&self) -> Option<String> {
-        self.call.endpoint.after.clone()
+        self.endpoint.after.clone()
     }
 
     /// Fetches the page after `cursor`, and reads it with `read`.
@@ -156,15 +186,17 @@ impl ListContacts {
         cursor: Option<&str>,
         read: fn(&Success) -> Result<T, Error>,
     ) -> ResponseFuture<T> {
-        let EndpointCall {
+        let Self {
             client,
             endpoint,
             options,
-        } = &self.call;
-        let mut request = endpoint.request_after(cursor);
-        if cursor != endpoint.after.as_deref() {
-            request = request.map(Request::with_service_cursor);
-        }
+        } = self;
+        // If the URL is too long, the cursor decides whose fault it is.
+        let has_service_cursor = cursor != endpoint.after.as_deref();
+        let request = endpoint.request_after(cursor).map(|request| Request {
+            has_service_cursor,
+            ..request
+        });
         client
             .clone()
             .send(LIST, request, options.clone(), move |success| {
@@ -175,9 +207,8 @@ impl ListContacts {
 
 #[cfg(feature = "import")]
 impl ListContacts {
-    /// Returns the base URL of the service.
     pub(crate) fn base_url(&self) -> String {
-        self.call.client.base_url()
+        self.client.base_url()
     }
 
     /// Returns the part of the query string that says which contacts the list has.
@@ -189,25 +220,25 @@ impl ListContacts {
         let filters = List {
             limit: None,
             after: None,
-            ..self.call.endpoint.clone()
+            ..self.endpoint.clone()
         };
         filters.request().map(|request| request.query)
     }
 
     /// Sets the largest page if no limit is set.
     pub(crate) fn large_pages(mut self) -> Self {
-        self.call.endpoint.limit_or_insert(LARGEST_PAGE);
+        self.endpoint.limit_or_insert(LARGEST_PAGE);
         self
     }
 
     /// Returns the contacts of the same service.
     pub(crate) fn contacts(&self) -> Contacts {
-        self.call.client.contacts()
+        self.client.contacts()
     }
 }
 
 endpoint_builder! {
-    /// A list call, sent by `.await` for one page: see [`Contacts::list`].
+    /// Lists contacts. `.await` fetches one page: see [`Contacts::list`].
     pub struct ListContacts(List) -> Page;
 }
 
@@ -264,13 +295,13 @@ impl List {
 }
 
 impl ListContacts {
-    /// Returns a stream of all contacts after the cursor. It fetches one page at a time, when it is
+    /// Returns a stream of all contacts, from the newest or from the cursor. It fetches one page at a time, when it is
     /// polled.
     ///
-    /// A page that cannot be fetched is an error, and the next poll fetches it again. The stream ends
-    /// after three failures in a row, of any kind: see [`PageStream`].
-    /// A malformed item is one error, in its place; the contacts after it follow. It does not count as a
-    /// failure.
+    /// If a page cannot be fetched, the stream returns an error, and the next poll fetches the page again. After three
+    /// failures in a row, of any kind, the stream ends: see [`PageStream`].
+    /// If an item is malformed, the stream returns one error in its place and continues with the next contact. This
+    /// does not count as a failure.
     ///
     /// # Example: every address
     ///
@@ -291,17 +322,36 @@ impl ListContacts {
         ContactStream::new(self.pages())
     }
 
-    /// Returns a stream of all pages after the cursor. Each has at least one item; [`Page::malformed`] has
-    /// those that are not contacts.
+    /// Returns a stream of all pages, from the newest contact or from the cursor. Each page has at least one item;
+    /// [`Page::malformed`] returns the items that are not contacts.
     ///
-    /// A page that cannot be fetched is an error, and the next poll fetches it again. The stream ends
-    /// after three failures in a row, of any kind: see [`PageStream`].
+    /// If a page cannot be fetched, the stream returns an error, and the next poll fetches the page again. After three
+    /// failures in a row, of any kind, the stream ends: see [`PageStream`].
+    ///
+    /// # Example: one database transaction for each page
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create_batch(["ada@example.com", "bob@example.com", "cem@example.com"]).await?;
+    /// # let mut sizes = Vec::new();
+    /// # let mut store_in_one_transaction = |rows: Vec<audience::contacts::ContactSummary>| sizes.push(rows.len());
+    /// use futures_util::TryStreamExt;
+    ///
+    /// let mut pages = contacts.list().limit(2).pages();
+    /// while let Some(page) = pages.try_next().await? {
+    ///     store_in_one_transaction(page.data);
+    /// }
+    /// # assert_eq!(sizes, [2, 1]);
+    /// # Ok(()) }
+    /// ```
     pub fn pages(self) -> PageStream {
         PageStream::new(self.start(), move |cursor| self.fetch(cursor, Page::read))
     }
 
-    /// Returns a stream of all contacts after the cursor in full: with family name, reason and topics, which
-    /// lists lack (interface section 2.3).
+    /// Returns a stream of all contacts in full: with family name, reason and topics, which a list does not include
+    /// ([interface section 2.3](crate::interface#2.3)).
     ///
     /// Each contact of the list is retrieved, 8 at a time, and returned in the order of the list: see
     /// [`FullContactStream`].
@@ -327,18 +377,17 @@ impl ListContacts {
     /// # Ok(()) }
     /// ```
     pub fn full(self) -> FullContactStream {
-        let call = &self.call;
-        let retrieve = RetrieveEach::new(&call.client, &call.options);
+        let retrieve = RetrieveEach::new(&self.client, &self.options);
         FullContactStream::new(self.stream(), retrieve)
     }
 
-    /// Counts the contacts that match, opted-out and malformed ones included.
+    /// Counts the contacts that match, including those who have opted out and malformed ones.
     ///
-    /// It fetches all pages, of 200 contacts unless a [`limit`](Self::limit) is set. Timeout, deadline
+    /// It fetches all pages, with 200 contacts each unless a [`limit`](Self::limit) is set. Timeout, deadline
     /// and retries apply to each page.
     ///
-    /// The number equals the audience of a broadcast to the same conditions (section 1). Such a
-    /// broadcast then leaves out the contacts that have opted out.
+    /// A broadcast with the same conditions selects the same number of contacts ([section 1](crate::interface#1)). It
+    /// then leaves out the contacts that have opted out.
     ///
     /// # Errors
     ///
@@ -361,12 +410,12 @@ impl ListContacts {
     /// # Ok(()) }
     /// ```
     pub fn count(mut self) -> CountContacts {
-        self.call.endpoint.limit_or_insert(LARGEST_PAGE);
+        self.endpoint.limit_or_insert(LARGEST_PAGE);
         CountContacts { list: self }
     }
 }
 
-/// A count, sent by `.await`: see [`ListContacts::count`].
+/// Counts contacts when it is awaited: see [`ListContacts::count`].
 #[derive(Clone)]
 #[must_use = "a call is sent only when it is awaited"]
 pub struct CountContacts {
@@ -391,9 +440,10 @@ async fn count_all(list: ListContacts) -> Result<u64, Error> {
     loop {
         let page = list.fetch(cursor.current(), CountedPage::read).await?;
         match cursor.advance(page.cursor.as_deref(), None) {
+            // The items are not decoded, so a malformed contact counts, too.
             PageStep::Page => total += page.items,
             PageStep::End => return Ok(total),
-            PageStep::Cycle => return Err(Error::pagination().at(LIST.name)),
+            PageStep::Cycle => return Err(repeated_cursor()),
         }
     }
 }
@@ -426,7 +476,7 @@ mod tests {
     }
 
     fn query_string(list: &ListContacts) -> String {
-        list.call.endpoint.request().unwrap().query
+        list.endpoint.request().unwrap().query
     }
 
     #[test]
@@ -454,7 +504,7 @@ mod tests {
     fn a_segment_and_a_rule_together_are_refused_and_nothing_is_sent() {
         let list = list().segment("seg_1").rule(Rule::everyone());
 
-        let error = list.call.endpoint.request().unwrap_err();
+        let error = list.endpoint.request().unwrap_err();
 
         assert_eq!(
             (error.kind(), error.outcome()),

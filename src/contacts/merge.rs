@@ -3,14 +3,15 @@ use serde::Serialize;
 
 use super::{Contacts, Properties, new_contact};
 use crate::Error;
-use crate::client::{Endpoint, Operation, Request, RetrySafety, Success, endpoint_builder};
-use crate::raw::RawResponse;
+use crate::client::{
+    Endpoint, Operation, RawResponse, Request, RetrySafety, Success, endpoint_builder,
+};
 
 impl Contacts {
-    /// Merges properties into those of a contact. An upsert, by contrast, replaces them all.
+    /// Adds properties to a contact, or changes some, and keeps all others. An upsert, by contrast, replaces them all.
     ///
-    /// The interface document says that `PATCH /contacts/{address}` does this, but shows neither body
-    /// nor response (section 4.7). The client sends `{"properties": {…}}` and returns the response
+    /// The interface document says that `PATCH /contacts/{address}` does this, but shows neither body nor response
+    /// ([section 4.7](crate::interface#4.7)). The client sends `{"properties": {…}}` and returns the response
     /// unchanged.
     ///
     /// # Errors
@@ -47,7 +48,7 @@ impl Contacts {
 }
 
 endpoint_builder! {
-    /// A merge of properties, sent by `.await`: see [`Contacts::merge_properties`].
+    /// Merges properties into a contact when it is awaited: see [`Contacts::merge_properties`].
     pub struct MergeProperties(Merge) -> RawResponse;
 }
 
@@ -80,7 +81,7 @@ impl Endpoint for Merge {
     }
 
     fn decode(&self, success: Success) -> Result<RawResponse, Error> {
-        Ok(RawResponse::new(success))
+        Ok(success.into())
     }
 }
 

@@ -1,19 +1,19 @@
-//! Contacts: create, retrieve and list them, and record their consent.
+//! Creates, retrieves and lists contacts, and records their consent.
 //!
-//! [`Client::contacts`](crate::Client::contacts) returns the handle. Its methods return builders. `.await`
-//! sends the call, and `.response().await` returns the status, the headers and the
-//! number of attempts with the value. The service shows a contact in three forms, so there are three types:
-//! [`Contact`] from retrieve and the consent calls, [`ContactRecord`] from create, and
-//! [`ContactSummary`] from lists.
+//! [`Client::contacts`](crate::Client::contacts) returns the handle [`Contacts`]. Each of its methods returns a builder.
+//! `.await` sends the call. `.response().await` also returns the status, the headers and the number of attempts.
+//!
+//! The service shows a contact in three forms, so there are three types: [`Contact`] from retrieve and the consent
+//! calls, [`ContactRecord`] from create, and [`ContactSummary`] from lists.
 //!
 //! # Models in unit tests
 //!
-//! Each of these types, and [`Page`], [`Created`], [`BatchReport`] and [`BatchEntry`], has a function `new`
-//! that takes what is required; the rest are public fields to assign to. A refusal is made from an
-//! [`ApiError`](crate::ApiError::new). The mock makes everything else, such as a timeout or a response that
-//! is cut short.
+//! You can build each of these types without a server, and also [`Page`], [`Created`], [`BatchReport`] and
+//! [`BatchEntry`]. The function `new` takes the required values; assign to the public fields to set the others. Build an
+//! error of the service with [`ApiError::new`](crate::ApiError::new). For any other failure, such as a timeout, use the
+//! faults of the mock.
 //!
-//! `Debug` of a model prints what is in it, addresses too. `Debug` of a builder does not, nor does that of an
+//! `Debug` prints the content of a model, including its address. It never prints the content of a builder or an
 //! [`Error`](crate::Error).
 //!
 //! # Example: from a new contact to an opt-out
@@ -77,9 +77,9 @@ pub use pages::{ContactStream, Page, PageStream};
 pub use retrieve::RetrieveContact;
 pub use set_topics::{RecordedTopics, SetTopics, TopicsError};
 
-/// The contacts of a sender: see [`Client::contacts`].
+/// Calls the contacts endpoints. [`Client::contacts`] returns it.
 ///
-/// Owned and cheap to clone, like the client.
+/// It is owned and cheap to clone, like the client.
 ///
 /// # Example: create and retrieve
 ///
@@ -103,7 +103,6 @@ pub struct Contacts {
 
 #[cfg(feature = "import")]
 impl Contacts {
-    /// Returns the base URL of the service.
     pub(crate) fn base_url(&self) -> String {
         self.client.base_url()
     }
@@ -115,7 +114,20 @@ impl Contacts {
 }
 
 impl Client {
-    /// Returns the handle to the contacts endpoints (interface section 4).
+    /// Returns the handle to the contacts endpoints ([interface section 4](crate::interface#4)).
+    ///
+    /// # Example: one handle for a program
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let client = server.client();
+    /// let contacts = client.contacts();
+    /// contacts.create("ada@example.com").await?;
+    ///
+    /// assert_eq!(contacts.list().count().await?, 1);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn contacts(&self) -> Contacts {
         Contacts {

@@ -3,16 +3,16 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::properties::{Properties, PropertyValue};
 
-/// A contact to create, or to update if the address already exists (interface section 2.4).
+/// A contact to create, or to update if the address already exists ([interface section 2.4](crate::interface#2.4)).
 ///
-/// Only members that were set are sent. The address is sent as given; the service trims it and converts
+/// Only the members that you set are sent. The address is sent as given; the service trims it and converts
 /// it to lower case, as [`normalized_address`](super::normalized_address) does.
 ///
 /// The setters take a value. If you have an `Option`, assign to the field. An address alone converts to a
 /// contact with nothing else set, so [`create`](super::Contacts::create) and
 /// [`create_batch`](super::Contacts::create_batch) take addresses too.
 ///
-/// # Example: a contact with merge fields
+/// # Example: a contact with properties
 ///
 /// ```
 /// use audience::contacts::{NewContact, OnConflict};
@@ -47,16 +47,17 @@ use crate::properties::{Properties, PropertyValue};
 pub struct NewContact {
     /// The address.
     pub email: String,
-    /// The given name. `None`: it is not sent.
+    /// The given name. `None` is not sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_name: Option<String>,
-    /// The family name. `None`: it is not sent.
+    /// The family name. `None` is not sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_name: Option<String>,
-    /// The merge fields. `None`: they are not sent. An empty map is sent.
+    /// The properties. `None` is not sent, but an empty map is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub properties: Option<Properties>,
-    /// What happens if the address already exists. `None`: the service's default, [`OnConflict::Upsert`].
+    /// The rule for an address that already exists. `None` is not sent; the service then applies
+    /// [`OnConflict::Upsert`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_conflict: Option<OnConflict>,
 }
@@ -85,30 +86,47 @@ impl NewContact {
         }
     }
 
-    /// Sets the given name, which templates show as `{{first_name}}`.
+    /// Sets the given name, which templates insert for `{{first_name}}`.
     ///
-    /// # Example: both names
+    /// # Example: a name for templates
     ///
     /// ```
     /// use audience::contacts::NewContact;
     ///
-    /// let ada = NewContact::new("ada@example.com").first_name("Ada").last_name("Lovelace");
+    /// let ada = NewContact::new("ada@example.com").first_name("Ada");
+    ///
+    /// assert_eq!(ada.first_name.as_deref(), Some("Ada"));
     /// ```
     pub fn first_name(mut self, name: impl Into<String>) -> Self {
         self.first_name = Some(name.into());
         self
     }
 
-    /// Sets the family name.
+    /// Sets the family name. Lists do not show it, but retrieve does.
+    ///
+    /// # Example: read the name back
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::contacts::NewContact;
+    ///
+    /// contacts.create(NewContact::new("ada@example.com").last_name("Lovelace")).await?;
+    ///
+    /// let ada = contacts.retrieve("ada@example.com").await?;
+    /// assert_eq!(ada.last_name.as_deref(), Some("Lovelace"));
+    /// # Ok(()) }
+    /// ```
     pub fn last_name(mut self, name: impl Into<String>) -> Self {
         self.last_name = Some(name.into());
         self
     }
 
-    /// Sets one merge field and keeps those set before.
+    /// Sets one property and keeps the properties that were set before.
     ///
-    /// On an upsert the service replaces all stored properties and removes those not sent (section
-    /// 4.1). Use [`merge_properties`](super::Contacts::merge_properties) to keep them.
+    /// On an upsert, the service replaces all stored properties and removes those that are not sent
+    /// ([section 4.1](crate::interface#4.1)). Use [`merge_properties`](super::Contacts::merge_properties) to keep them.
     ///
     /// # Example: text and a number
     ///
@@ -118,13 +136,14 @@ impl NewContact {
     /// let ada = NewContact::new("ada@example.com").property("plan", "pro").property("seats", 3);
     /// ```
     pub fn property(mut self, name: impl Into<String>, value: impl Into<PropertyValue>) -> Self {
+        // Without any property, the member is not sent: an empty map would clear the stored properties.
         self.properties.get_or_insert_default().insert(name, value);
         self
     }
 
-    /// Sets all merge fields and discards those set before.
+    /// Sets all properties and discards the properties that were set before.
     ///
-    /// An empty map is sent too; on an upsert it clears the properties of an existing contact.
+    /// An empty map is sent too; on an upsert, it clears the properties of an existing contact.
     ///
     /// # Example: properties from pairs
     ///
@@ -138,8 +157,8 @@ impl NewContact {
         self
     }
 
-    /// Sets what happens if the address already exists. Default: [`OnConflict::Upsert`], which
-    /// the service applies if nothing is sent.
+    /// Sets whether an existing contact is updated, left alone or an error. Default: [`OnConflict::Upsert`], which the
+    /// service applies if nothing is sent.
     ///
     /// # Example: leave an existing contact untouched
     ///
@@ -161,7 +180,7 @@ impl NewContact {
         self
     }
 
-    /// Returns what is set beside the address.
+    /// Returns the members besides the address.
     #[cfg(feature = "import")]
     pub(crate) fn members(&self) -> Members<'_> {
         Members {
@@ -183,7 +202,7 @@ impl NewContact {
     }
 }
 
-/// The members of a [`NewContact`] beside the address.
+/// The members of a [`NewContact`] besides the address.
 #[cfg(feature = "import")]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Members<'a> {
@@ -243,7 +262,26 @@ pub(super) fn check(properties: &Properties) -> Result<(), Error> {
     }
 }
 
-/// The action of the service if the address of a new contact already exists (interface section 2.4).
+/// The action of the service if the address of a new contact already exists
+/// ([interface section 2.4](crate::interface#2.4)).
+///
+/// # Example: an update without properties keeps the stored ones
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let contacts = server.client().contacts();
+/// use audience::contacts::{NewContact, OnConflict};
+///
+/// contacts.create(NewContact::new("ada@example.com").property("plan", "pro")).await?;
+///
+/// let update = NewContact::new("ada@example.com").first_name("Ada").on_conflict(OnConflict::Upsert);
+/// let updated = contacts.create(update).await?.contact;
+///
+/// assert_eq!(updated.first_name.as_deref(), Some("Ada"));
+/// assert_eq!(updated.properties["plan"], "pro");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

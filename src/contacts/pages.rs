@@ -20,15 +20,15 @@ use crate::client::{
 use crate::properties::PropertyValue;
 use crate::{Error, ErrorKind, Outcome};
 
-/// All contacts of a list, newest first.
+/// Returns all contacts of a list, newest first.
 ///
-/// Created by [`ListContacts::stream`](super::ListContacts::stream). It holds one page at most, and
-/// fetches the next page when that one is used up, or [ahead](Self::prefetch). [`PageStream`] documents
+/// [`ListContacts::stream`](super::ListContacts::stream) creates it. The stream holds one page at most. It fetches the
+/// next page when the caller has taken all contacts of this one, or [ahead](Self::prefetch). [`PageStream`] documents
 /// its errors and its end.
 ///
-/// A malformed item, which does not have the form of section 2.3, is an error in its place:
-/// [`ErrorKind::Decode`](crate::ErrorKind::Decode), and [`Error::body`] has the JSON of the item. The next
-/// poll continues after it. Malformed items never end the stream.
+/// If an item is malformed, which means that it does not have the form of [section 2.3](crate::interface#2.3), the
+/// stream returns an [`ErrorKind::Decode`](crate::ErrorKind::Decode) in its place. [`Error::body`] has the JSON of the
+/// item. The next poll continues after it. Malformed items never end the stream.
 ///
 /// # Example: count the contacts that opted out
 ///
@@ -69,7 +69,7 @@ impl ContactStream {
     ///
     /// Order, cursor and errors do not change. The stream then holds two pages at most.
     ///
-    /// # Example: a page ahead
+    /// # Example: slow work on each contact
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
@@ -121,7 +121,7 @@ impl ContactStream {
     }
 
     /// Polls for the next item of a page, without its id. The error of a malformed item is in the item; any
-    /// other is that of a page.
+    /// other error is about a page.
     pub(super) fn poll_item(
         &mut self,
         context: &mut Context<'_>,
@@ -168,24 +168,24 @@ impl FusedStream for ContactStream {
 wait_for_items!(ContactStream);
 opaque_debug!(ContactStream);
 
-/// All pages of a list, newest contacts first. Each has at least one item.
+/// Returns all pages of a list, newest contacts first. Each page has at least one item.
 ///
-/// Created by [`ListContacts::pages`](super::ListContacts::pages). Each poll fetches the next page if
-/// none is being fetched. Timeout, deadline and retries apply to each page.
+/// [`ListContacts::pages`](super::ListContacts::pages) creates it. A poll starts to fetch the next page unless the
+/// stream is already fetching it. Timeout, deadline and retries apply to each page.
 ///
 /// # Errors
 ///
-/// An item is an error if its page could not be fetched. The next poll then fetches the same page
-/// again, so no contact is lost or returned twice.
+/// If a page could not be fetched, the stream returns an error. The next poll then fetches the same page again, so no
+/// contact is lost or returned twice.
 ///
 /// # End
 ///
 /// The stream ends when the service responds with an empty page. It also ends
 ///
 /// - after [`ErrorKind::Pagination`] or [`ErrorKind::Input`], which another request cannot fix;
-/// - after the third failure in a row, of any kind. A service that is down, for example, does not
-///   make an endless loop. To try longer, set a patient [`retry`](super::ListContacts::retry) policy, or
-///   start a new list [`after`](super::ListContacts::after) the [`cursor`](Self::cursor).
+/// - after the third failure in a row, of any kind, so that a service that is down causes no endless loop. To retry for
+///   longer, set a patient [`retry`](super::ListContacts::retry) policy, or start a new list
+///   [`after`](super::ListContacts::after) the [`cursor`](Self::cursor).
 ///
 /// # Example: one page at a time
 ///
@@ -243,15 +243,15 @@ impl PageStream {
     /// Fetches the next page while the caller works on this one.
     ///
     /// When a page arrives, the request for the next one starts as a task of the tokio runtime. It makes progress
-    /// whenever the caller awaits something. A caller that computes without an await gains nothing, unless it is
-    /// outside the runtime, as one that uses `wait` is. The stream is at most one page ahead. Dropping it cancels the
-    /// request.
+    /// whenever the caller awaits something. If the caller computes without an `.await`, it gains nothing. This does
+    /// not concern a caller outside the runtime, which uses `wait`. The stream is at most one page ahead. Dropping it
+    /// cancels the request.
     ///
-    /// Order, cursor, errors and end do not change. In particular, [`cursor`](Self::cursor) is that of the pages
-    /// that the stream has returned, and a page that could not be fetched is fetched again only when the stream is
-    /// polled after the error. If the caller stops early, one request more was sent.
+    /// Order, cursor, errors and end do not change. In particular, [`cursor`](Self::cursor) counts only the pages that
+    /// the stream has returned. If a page could not be fetched, the stream returns the error and fetches the page again
+    /// at the next poll. If the caller stops early, the stream has sent one extra request.
     ///
-    /// # Example: a page ahead
+    /// # Example: store each page while the next one arrives
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
@@ -276,6 +276,24 @@ impl PageStream {
     ///
     /// Pass it to [`after`](super::ListContacts::after) to continue later. `None` before the first page,
     /// unless the list started after a cursor.
+    ///
+    /// # Example: continue after the first page
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create_batch(["ada@example.com", "bob@example.com"]).await?;
+    /// use futures_util::TryStreamExt;
+    ///
+    /// let mut pages = contacts.list().limit(1).pages();
+    /// pages.try_next().await?;
+    /// let stored = pages.cursor().expect("a page was returned").to_owned();
+    ///
+    /// let rest = contacts.list().after(stored).await?;
+    /// assert_eq!(rest.data[0].email, "ada@example.com");
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn cursor(&self) -> Option<&str> {
         self.cursor.current()
@@ -287,13 +305,14 @@ impl PageStream {
             match self.cursor.advance(page.last_id(), page.next.as_deref()) {
                 PageStep::Page => Ok(Some(page)),
                 PageStep::End => Ok(None),
-                PageStep::Cycle => Err(Error::pagination().at(LIST.name)),
+                PageStep::Cycle => Err(repeated_cursor()),
             }
         });
         self.failures = match &result {
             Ok(_) => 0,
             Err(_) => self.failures + 1,
         };
+        // A loop that ignores errors must end, too, if the service stays down.
         let is_done = match &result {
             Ok(page) => page.is_none(),
             Err(error) => {
@@ -351,6 +370,7 @@ pub(super) struct SpawnedCall<T>(JoinSet<Result<T, Error>>);
 impl<T: Send + 'static> SpawnedCall<T> {
     pub(super) fn new(call: ResponseFuture<T>) -> Self {
         let mut tasks = JoinSet::new();
+        // A `JoinSet` cancels its tasks when it is dropped; a `JoinHandle` does not.
         tasks.spawn(in_current_span(call));
         Self(tasks)
     }
@@ -360,6 +380,7 @@ impl<T: Send + 'static> SpawnedCall<T> {
         self.0.poll_join_next(context).map(|joined| {
             match joined?.map_err(JoinError::try_into_panic) {
                 Ok(result) => Some(result),
+                // A panic in the task must reach the caller, as it would without a task.
                 Err(Ok(panic)) => resume_unwind(panic),
                 Err(Err(_)) => None,
             }
@@ -417,6 +438,12 @@ impl PageCursor {
     }
 }
 
+/// Creates the error for a cursor that the service repeated.
+pub(super) fn repeated_cursor() -> Error {
+    let message = "the service repeated a cursor; listing stopped to avoid an endless loop";
+    Error::new(ErrorKind::Pagination, Outcome::Unknown, message).at(LIST.name)
+}
+
 /// Returns the cursor that follows a page, or `None` if the page is empty.
 ///
 /// Only an empty page ends a list (interface section 4.4); a short page does not. If `next` is missing or
@@ -463,8 +490,22 @@ impl CycleDetector {
 
 /// A page of contacts, newest first.
 ///
-/// An item is malformed if it does not have the form of section 2.3. It does not make the page fail:
-/// [`malformed`](Self::malformed) returns it, and the other items are in [`data`](Self::data).
+/// An item is malformed if it does not have the form of [section 2.3](crate::interface#2.3). It does not make the page
+/// fail: [`malformed`](Self::malformed) returns it, and the other items are in [`data`](Self::data).
+///
+/// # Example: the newest contacts
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let contacts = server.client().contacts();
+/// # contacts.create_batch(["ada@example.com", "bob@example.com"]).await?;
+/// let page = contacts.list().await?;
+///
+/// let addresses: Vec<&str> = page.data.iter().map(|contact| contact.email.as_str()).collect();
+/// assert_eq!(addresses, ["bob@example.com", "ada@example.com"]);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Page {
@@ -472,7 +513,7 @@ pub struct Page {
     pub data: Vec<ContactSummary>,
     /// The cursor that the service sent, or `None` if it sent none or an empty one.
     ///
-    /// `None` does not mean the end; only an empty page does. Continue with [`cursor`](Page::cursor).
+    /// `None` does not mean that the list has ended; only an empty page does. Continue with [`cursor`](Page::cursor).
     #[serde(default, with = "optional_text")]
     pub next: Option<String>,
     #[serde(skip)]
@@ -512,8 +553,8 @@ impl Page {
         }
     }
 
-    /// Returns the cursor for the following page, to pass to
-    /// [`after`](super::ListContacts::after): [`next`](Page::next), or else the id of the last contact.
+    /// Returns the cursor of the following page, to pass to [`after`](super::ListContacts::after). It is
+    /// [`next`](Page::next) or, if the service sent none, the id of the last contact.
     ///
     /// `None` if the page has no items, because the list has ended.
     ///
@@ -540,21 +581,23 @@ impl Page {
 
     /// Returns the items that could not be decoded, each with its index in the page and its error.
     ///
-    /// [`Error::body`] of such an error is the JSON of the item. A page that is serialized and read back
-    /// does not have them.
+    /// [`Error::body`] has the JSON of the item. Serializing a page drops these items.
     ///
-    /// # Example: report what was left out
+    /// # Example: report the items that were left out
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
+    /// # server.fault(audience::mock::Fault::wrong_body(r#"{"data": [{"id": "c_1"}], "next": "c_1"}"#));
     /// let page = contacts.list().await?;
     ///
     /// for (index, error) in page.malformed() {
-    ///     eprintln!("item {index} was left out: {error}");
+    ///     println!("item {index} was left out: {error}");
+    ///     // item 0 was left out: list: invalid response at $.data[0]
+    /// #   assert_eq!((index, error.to_string().as_str()), (0, "list: invalid response at $.data[0]"));
     /// }
-    /// # assert_eq!(page.malformed().count(), 0);
+    /// # assert_eq!(page.malformed().count(), 1);
     /// # Ok(()) }
     /// ```
     pub fn malformed(&self) -> impl ExactSizeIterator<Item = (usize, Error)> {
@@ -647,6 +690,7 @@ fn id_of(item: &RawValue) -> Option<String> {
     let Object(Identified { id }) = serde_json::from_str(item.get()).ok()?;
     let is_id = match &id {
         PropertyValue::String(text) => !text.is_empty(),
+        // An id that is a number works as a cursor, too.
         PropertyValue::Integer(_) | PropertyValue::Unsigned(_) => true,
         _ => false,
     };
@@ -697,7 +741,8 @@ fn decode_items(
                 index,
                 id: id_of(item),
                 message,
-                attempts: success.attempts(),
+                attempts: success.attempts,
+                // A copy, so that an error that is kept does not keep the whole page in memory.
                 json: Bytes::copy_from_slice(item.get().as_bytes()),
             }),
         }
@@ -712,7 +757,6 @@ struct PageItems {
     index: usize,
 }
 
-/// An item of a page.
 pub(super) struct PageItem {
     /// The id; of a malformed item only if it can be read.
     pub(super) id: Option<String>,
@@ -740,6 +784,7 @@ impl Iterator for PageItems {
     fn next(&mut self) -> Option<PageItem> {
         let index = self.index;
         self.index += 1;
+        // Both lists are in the order of the response, so the index alone says which one has the next item.
         if let Some(item) = self.malformed.next_if(|item| item.index == index) {
             let (_, error) = item.error();
             return Some(PageItem {
@@ -756,78 +801,72 @@ impl Iterator for PageItems {
 
 #[cfg(test)]
 mod tests {
-    mod paging {
-        use super::super::*;
+    use super::*;
 
-        #[test]
-        fn only_an_empty_page_ends_a_list() {
+    #[test]
+    fn only_an_empty_page_ends_a_list() {
+        let mut cursor = PageCursor::new(None);
+
+        assert_eq!(cursor.advance(Some("c9"), Some("c9")), PageStep::Page);
+        assert_eq!(cursor.current(), Some("c9"));
+        assert_eq!(cursor.advance(None, Some("c1")), PageStep::End);
+    }
+
+    #[test]
+    fn if_next_is_missing_or_empty_the_last_id_is_the_cursor() {
+        for next in [None, Some("")] {
             let mut cursor = PageCursor::new(None);
 
-            assert_eq!(cursor.advance(Some("c9"), Some("c9")), PageStep::Page);
-            assert_eq!(cursor.current(), Some("c9"));
-            assert_eq!(cursor.advance(None, Some("c1")), PageStep::End);
+            assert_eq!(cursor.advance(Some("c7"), next), PageStep::Page);
+            assert_eq!(cursor.current(), Some("c7"));
         }
+    }
 
-        #[test]
-        fn if_next_is_missing_or_empty_the_last_id_is_the_cursor() {
-            for next in [None, Some("")] {
+    #[test]
+    fn a_cursor_equal_to_the_one_sent_is_a_cycle_at_once() {
+        let mut cursor = PageCursor::new(Some("c5".to_owned()));
+        assert_eq!(cursor.advance(Some("c5"), Some("c5")), PageStep::Cycle);
+
+        let mut cursor = PageCursor::new(None);
+        for n in 0..1_000 {
+            assert_eq!(
+                cursor.advance(Some("x"), Some(&n.to_string())),
+                PageStep::Page
+            );
+        }
+        assert_eq!(cursor.advance(Some("x"), Some("999")), PageStep::Cycle);
+    }
+
+    #[test]
+    fn a_cycle_of_any_length_is_found_wherever_it_starts() {
+        for tail in [0_usize, 1, 2, 7, 100] {
+            for length in [1_usize, 2, 3, 10, 64, 333] {
                 let mut cursor = PageCursor::new(None);
+                let sent = (0..).map(|n| {
+                    if n < tail {
+                        n
+                    } else {
+                        tail + (n - tail) % length
+                    }
+                });
 
-                assert_eq!(cursor.advance(Some("c7"), next), PageStep::Page);
-                assert_eq!(cursor.current(), Some("c7"));
-            }
-        }
+                let found = sent.take(4 * (tail + length) + 4).position(|next| {
+                    cursor.advance(Some("x"), Some(&next.to_string())) == PageStep::Cycle
+                });
 
-        #[test]
-        fn a_cursor_equal_to_the_one_sent_is_a_cycle_at_once() {
-            let mut cursor = PageCursor::new(Some("c5".to_owned()));
-            assert_eq!(cursor.advance(Some("c5"), Some("c5")), PageStep::Cycle);
-
-            let mut cursor = PageCursor::new(None);
-            for n in 0..1_000 {
-                assert_eq!(
-                    cursor.advance(Some("x"), Some(&n.to_string())),
-                    PageStep::Page
-                );
-            }
-            assert_eq!(cursor.advance(Some("x"), Some("999")), PageStep::Cycle);
-        }
-
-        #[test]
-        fn a_cycle_of_any_length_is_found_wherever_it_starts() {
-            for tail in [0_usize, 1, 2, 7, 100] {
-                for length in [1_usize, 2, 3, 10, 64, 333] {
-                    let mut cursor = PageCursor::new(None);
-                    let sent = (0..).map(|n| {
-                        if n < tail {
-                            n
-                        } else {
-                            tail + (n - tail) % length
-                        }
-                    });
-
-                    let found = sent.take(4 * (tail + length) + 4).position(|next| {
-                        cursor.advance(Some("x"), Some(&next.to_string())) == PageStep::Cycle
-                    });
-
-                    assert!(found.is_some(), "tail {tail}, length {length}");
-                }
+                assert!(found.is_some(), "tail {tail}, length {length}");
             }
         }
     }
 
-    mod page {
-        use super::super::*;
-
-        #[test]
-        fn a_missing_null_or_empty_next_is_none() {
-            for text in [
-                r#"{"data": []}"#,
-                r#"{"data": [], "next": null}"#,
-                r#"{"data": [], "next": ""}"#,
-            ] {
-                assert_eq!(serde_json::from_str::<Page>(text).unwrap().next, None);
-            }
+    #[test]
+    fn a_missing_null_or_empty_next_is_none() {
+        for text in [
+            r#"{"data": []}"#,
+            r#"{"data": [], "next": null}"#,
+            r#"{"data": [], "next": ""}"#,
+        ] {
+            assert_eq!(serde_json::from_str::<Page>(text).unwrap().next, None);
         }
     }
 }

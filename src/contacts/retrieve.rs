@@ -5,14 +5,14 @@ use crate::Error;
 use crate::client::{Endpoint, Operation, Request, RetrySafety, Success, endpoint_builder};
 
 impl Contacts {
-    /// Retrieves one contact in full, with its topics (interface section 4.3).
+    /// Retrieves one contact in full, with its topics ([interface section 4.3](crate::interface#4.3)).
     ///
     /// # Errors
     ///
     /// - `not_found` (404) if the address is not one of your contacts: [`Error::is_not_found`].
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`.
     ///
-    /// # Example: whether a topic may be sent
+    /// # Example: whether a broadcast on a topic reaches the contact
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
@@ -33,7 +33,7 @@ impl Contacts {
 }
 
 endpoint_builder! {
-    /// A retrieve call, sent by `.await`: see [`Contacts::retrieve`].
+    /// Retrieves a contact when it is awaited: see [`Contacts::retrieve`].
     pub struct RetrieveContact(Retrieve) -> Contact;
 }
 
@@ -76,7 +76,7 @@ mod tests {
     fn the_address_is_one_path_segment() {
         let retrieve = retrieve("ada+a/b@example.com");
 
-        let request = retrieve.call.endpoint.request().unwrap();
+        let request = retrieve.endpoint.request().unwrap();
 
         assert_eq!(
             (request.method, request.path.as_str()),

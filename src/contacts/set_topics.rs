@@ -10,21 +10,21 @@ use crate::client::{CallOptions, TakesOptions, call_settings, opaque_debug, wait
 use crate::{Error, Outcome};
 
 impl Contacts {
-    /// Records a contact's answers for several topics: the whole form of a preference page.
+    /// Records a contact's answers for several topics, such as the whole form of a preference page.
     ///
-    /// Retrieves the contact, then sends one request for each topic of the form. All opt-outs are sent before the
+    /// It retrieves the contact and then sends one request for each topic of the form. All opt-outs are sent before the
     /// first opt-in. Topics that are not in the form stay unchanged, and so does the global opt-out: while
     /// [`Contact::unsubscribed`] is true, no broadcast of any topic arrives. With an empty form, the contact is only
     /// retrieved.
     ///
-    /// An answer is sent even if the contact shows it already, because what is shown may be the topic's default
-    /// (section 2.1): a "no" that is not recorded is lost if the default becomes "yes" later.
-    /// [`only_changed`](SetTopics::only_changed) sends fewer requests.
+    /// An answer is sent even if the contact shows it already, because the contact may show the topic's default
+    /// ([section 2.1](crate::interface#2.1)). If a "no" were not recorded, it would be lost when the default becomes
+    /// "yes". [`only_changed`](SetTopics::only_changed) sends fewer requests.
     ///
     /// # Errors
     ///
     /// [`TopicsError`] says which topic failed, which answers were recorded before it, and which were not
-    /// sent. To recover, call again with the same form.
+    /// sent. To recover, send the same form once more.
     ///
     /// - `not_found` (404) if the address is not one of your contacts: [`Error::is_not_found`].
     /// - `failed_precondition` (422) if the contact reported spam: [`Error::is_complaint_locked`]. All
@@ -69,11 +69,11 @@ impl Contacts {
     }
 }
 
-/// The answers for several topics, sent by `.await`: see [`Contacts::set_topics`].
+/// Records the answers for several topics when it is awaited: see [`Contacts::set_topics`].
 ///
 /// The timeout and the retry policy apply to each request, the deadline to the whole form.
 ///
-/// Dropping the future cancels the rest of the form, but not what was already sent.
+/// Dropping the future cancels the rest of the form, but not the requests that were already sent.
 #[derive(Clone)]
 #[must_use = "a call is sent only when it is awaited"]
 pub struct SetTopics {
@@ -85,10 +85,10 @@ pub struct SetTopics {
 }
 
 impl SetTopics {
-    /// Sends only the answers that differ from those that the contact shows. Default: every answer is sent.
+    /// Sends only the answers that differ from the answers that the contact shows. Default: every answer is sent.
     ///
-    /// For a topic that the contact never answered, the topic's default is shown. An answer that equals the default
-    /// is then not recorded, and changes with the default.
+    /// For a topic that the contact never answered, the contact shows the topic's default. An answer that equals this
+    /// default is not recorded, so it changes when the default changes.
     ///
     /// # Example: an answer that follows the topic's default
     ///
@@ -111,13 +111,28 @@ impl SetTopics {
     }
 
     /// Allows retries of an opt-in even if an earlier attempt may have been applied. Default: only retries
-    /// that are safe; see [`RetryPolicy`](crate::RetryPolicy).
+    /// that are safe, as [`RetryPolicy`](crate::RetryPolicy) lists them.
+    ///
+    /// # Example: opt in although the connection breaks
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::builder().topic("news", false).seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// # server.fault(audience::mock::Fault::close_before().path("*/subscribe").times(1));
+    /// // The server closes the connection of the first opt-in without a response.
+    /// let saved = contacts.set_topics("ada@example.com", [("news", true)]).idempotent().await?;
+    ///
+    /// assert_eq!(saved.contact.topics.get("news"), Some(&true));
+    /// # Ok(()) }
+    /// ```
     pub fn idempotent(mut self) -> Self {
         self.options.idempotent = true;
         self
     }
 
     async fn record(mut self) -> Result<RecordedTopics, TopicsError> {
+        // All requests of the form share one deadline.
         self.options = self.contacts.client.start_deadline(self.options);
         let form = self.form.clone().map_err(TopicsError::invalid)?;
         let retrieved = self
@@ -138,6 +153,7 @@ impl SetTopics {
     async fn send(&self, plan: &Plan, retrieved: Contact) -> Result<Contact, TopicsError> {
         let mut recorded = BTreeMap::new();
         let mut last = None;
+        // One request after the other, so that a failure leaves no doubt about the answers before it.
         let mut rest = plan.to_send.iter();
         while let Some((topic, answer)) = rest.next() {
             match self.answer(topic, *answer).await {
@@ -172,7 +188,7 @@ impl SetTopics {
     }
 }
 
-/// Returns whether a response leaves out what retrieve shows. Section 4 does not say which form the consent
+/// Returns whether a response leaves out members that retrieve shows. Section 4 does not say which form the consent
 /// calls return.
 fn shows_less(response: &Contact, retrieved: &Contact) -> bool {
     let is_left_out = |topic: &String| !response.topics.contains_key(topic);
@@ -181,7 +197,7 @@ fn shows_less(response: &Contact, retrieved: &Contact) -> bool {
         || retrieved.shows_unsubscribe_reason() && !response.shows_unsubscribe_reason()
 }
 
-call_settings!(SetTopics, options);
+call_settings!(SetTopics);
 wait_for_call!(SetTopics => Result<RecordedTopics, TopicsError>);
 opaque_debug!(SetTopics);
 
@@ -194,14 +210,30 @@ impl IntoFuture for SetTopics {
     }
 }
 
-/// The result of [`Contacts::set_topics`]: each answer of the form, by whether it
-/// changed what the contact shows.
+/// The result of [`Contacts::set_topics`]: the contact, and the answers of the form, which either changed or confirmed
+/// an answer that the contact showed.
+///
+/// # Example: confirm the changes to the visitor
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = audience::mock::MockServer::builder()
+/// #     .topic("news", true).topic("offers", false).seed_contact("ada@example.com").start().await;
+/// # let contacts = server.client().contacts();
+/// let saved = contacts.set_topics("ada@example.com", [("news", false), ("offers", false)]).await?;
+///
+/// for (topic, answer) in &saved.changed {
+///     println!("{topic}: {}", if *answer { "subscribed" } else { "unsubscribed" });
+/// }
+/// # assert_eq!(saved.changed.len(), 1);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RecordedTopics {
-    /// The contact after the last answer was recorded. If nothing was sent, the contact as it was retrieved.
+    /// The contact after the last answer was recorded. If no answer was sent, the contact as it was retrieved.
     pub contact: Contact,
-    /// The answers that differed from those shown, and were recorded.
+    /// The answers that differed from the shown ones. They were recorded.
     #[serde(default)]
     pub changed: BTreeMap<String, bool>,
     /// The answers that the contact showed already. They were recorded too, unless
@@ -211,7 +243,18 @@ pub struct RecordedTopics {
 }
 
 impl RecordedTopics {
-    /// Creates a result without answers, for unit tests of your own. Assign to the other fields.
+    /// Creates a result without answers, for example for a unit test. Assign to the other fields.
+    ///
+    /// # Example: in a unit test
+    ///
+    /// ```
+    /// use audience::contacts::{Contact, RecordedTopics};
+    ///
+    /// let mut saved = RecordedTopics::new(Contact::new("c_1", "ada@example.com"));
+    /// saved.changed.insert("news".to_owned(), false);
+    ///
+    /// assert!(saved.unchanged.is_empty());
+    /// ```
     #[must_use]
     pub fn new(contact: Contact) -> Self {
         Self {
@@ -222,15 +265,14 @@ impl RecordedTopics {
     }
 }
 
-/// Why [`Contacts::set_topics`] failed, and how far it got.
+/// The error of [`Contacts::set_topics`]: it says why the form failed, and which answers were recorded before.
 ///
-/// Each answer of the form is in one place: [`recorded`](Self::recorded), [`failed`](Self::failed),
+/// Each answer of the form is in one of four places: [`recorded`](Self::recorded), [`failed`](Self::failed),
 /// [`not_sent`](Self::not_sent) or [`unchanged`](Self::unchanged).
 ///
-/// [`error`](Self::error) is the error of the request that failed, which is also its
-/// [`source`](StdError::source).
+/// [`error`](Self::error) is the error of the request that failed. [`source`](StdError::source) returns it too.
 ///
-/// `Display` and `Debug` print names of topics, unless one contains `@`, but no address.
+/// `Display` and `Debug` print the names of topics, unless a name contains `@`. They never print the contact's address.
 ///
 /// # Example: say what was saved
 ///
@@ -273,6 +315,18 @@ impl TopicsError {
     /// whether it may have been recorded anyway.
     ///
     /// `None` if the contact could not be retrieved, before the first answer or after the last.
+    ///
+    /// # Example: the misspelled topic of a form
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::builder().topic("news", true).seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// let error = contacts.set_topics("ada@example.com", [("nwes", false)]).await.unwrap_err();
+    ///
+    /// assert_eq!(error.failed(), Some(("nwes", false)));
+    /// # }
+    /// ```
     #[must_use]
     pub fn failed(&self) -> Option<(&str, bool)> {
         let failed = self.0.failed.as_ref();
@@ -280,12 +334,47 @@ impl TopicsError {
     }
 
     /// Returns the answers that were recorded before the failure.
+    ///
+    /// # Example: an outage in the middle of a form
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::builder()
+    /// #     .topic("news", true).topic("offers", true).seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::RetryPolicy;
+    /// use audience::mock::Fault;
+    ///
+    /// // The first opt-out is recorded, and then the service is down.
+    /// server.fault(Fault::status(503).path("*/unsubscribe").after(1));
+    ///
+    /// let form = [("news", false), ("offers", false)];
+    /// let call = contacts.set_topics("ada@example.com", form).retry(RetryPolicy::none());
+    /// let error = call.await.unwrap_err();
+    ///
+    /// assert_eq!(error.recorded().get("news"), Some(&false));
+    /// assert_eq!(error.failed(), Some(("offers", false)));
+    /// # }
+    /// ```
     #[must_use]
     pub fn recorded(&self) -> &BTreeMap<String, bool> {
         &self.0.recorded
     }
 
     /// Returns the answers that were not sent because of the failure.
+    ///
+    /// # Example: nothing is sent for an unknown contact
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// let error = contacts.set_topics("nobody@example.com", [("news", false)]).await.unwrap_err();
+    ///
+    /// assert!(error.error().is_not_found());
+    /// assert_eq!(error.not_sent().get("news"), Some(&false));
+    /// # }
+    /// ```
     #[must_use]
     pub fn not_sent(&self) -> &BTreeMap<String, bool> {
         &self.0.not_sent
@@ -298,9 +387,27 @@ impl TopicsError {
         &self.0.unchanged
     }
 
-    /// Returns whether any part of the form may have been recorded:
-    /// [`NotSent`](Outcome::NotSent) and [`Refused`](Outcome::Refused) mean that none was,
-    /// [`Unknown`](Outcome::Unknown) that some answers were recorded, or may have been.
+    /// Returns whether any answer of the form may have been recorded.
+    ///
+    /// [`NotSent`](Outcome::NotSent) and [`Refused`](Outcome::Refused) mean that no answer was recorded.
+    /// [`Unknown`](Outcome::Unknown) means that some answers were recorded, or may have been.
+    ///
+    /// # Example: nothing was saved
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::Outcome;
+    ///
+    /// let error = contacts.set_topics("nobody@example.com", [("news", false)]).await.unwrap_err();
+    ///
+    /// if error.form_outcome() != Outcome::Unknown {
+    ///     println!("Nothing was saved. Please send the form again.");
+    /// }
+    /// # assert_eq!(error.form_outcome(), Outcome::NotSent);
+    /// # }
+    /// ```
     #[must_use]
     pub fn form_outcome(&self) -> Outcome {
         self.0.outcome
@@ -312,7 +419,24 @@ impl TopicsError {
         &self.0.error
     }
 
-    /// Returns the error of the request that failed. What the form has recorded is lost.
+    /// Returns the error of the request that failed, and drops the four lists of answers.
+    ///
+    /// # Example: one error type for a program
+    ///
+    /// ```
+    /// use audience::contacts::{Contact, Contacts, TopicsError};
+    ///
+    /// async fn opt_out(contacts: &Contacts, address: &str) -> Result<Contact, audience::Error> {
+    ///     let saved = contacts.set_topics(address, [("news", false)]).await;
+    ///     Ok(saved.map_err(TopicsError::into_error)?.contact)
+    /// }
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    /// # runtime.block_on(async {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # assert!(opt_out(&contacts, "nobody@example.com").await.unwrap_err().is_not_found());
+    /// # });
+    /// ```
     #[must_use]
     pub fn into_error(self) -> Error {
         self.0.error
@@ -341,6 +465,7 @@ impl TopicsError {
     /// Creates the error for a contact that could not be retrieved before anything was sent.
     fn unread(error: Error, not_sent: BTreeMap<String, bool>) -> Self {
         let mut unread = Self::before(error);
+        // A retrieve changes nothing, even if its own outcome is unknown.
         unread.0.outcome = Outcome::NotSent;
         unread.0.not_sent = not_sent;
         unread
@@ -362,7 +487,7 @@ impl TopicsError {
         partial
     }
 
-    /// Adds the answers that were not sent because of the failure, and those that were not to be sent.
+    /// Adds the answers that were not sent because of the failure, and the answers that the plan left out.
     fn leaving(
         mut self,
         not_sent: BTreeMap<String, bool>,
@@ -463,6 +588,7 @@ impl AnswerForm {
     /// If the form has two different answers for a topic.
     fn new(answers: impl IntoIterator<Item = (String, bool)>) -> Result<Self, InvalidForm> {
         let (mut form, mut conflict) = (Vec::new(), None);
+        // A form sent twice by a browser, or a hidden field beside a checkbox, may have a topic twice.
         let mut seen = BTreeMap::new();
         for (topic, answer) in answers {
             match seen.insert(topic.clone(), answer) {
@@ -494,10 +620,11 @@ impl AnswerForm {
         let shows_topics = contact.shows_topics();
         let is_unknown =
             |(topic, _): &&(String, bool)| shows_topics && !contact.topics.contains_key(topic);
+        // Checked before anything is sent: a misspelled topic must not leave half of a form recorded.
         if let Some(unknown) = self.0.iter().find(is_unknown).cloned() {
             return Err(self.invalid(
                 unknown,
-                "the contact shows no topic of this name, so no answer was sent; check its spelling",
+                "the contact shows no topic of this name, so no answer was sent; check the spelling",
             ));
         }
         let is_shown = |(topic, answer): &(String, bool)| contact.topics.get(topic) == Some(answer);
@@ -527,12 +654,12 @@ impl AnswerForm {
     }
 }
 
-/// What is to be sent of a form.
+/// The answers of a form, by whether and in which order to send them.
 #[derive(Clone, Debug, PartialEq)]
 struct Plan {
     /// All opt-outs, then all opt-ins, each in the order of the form.
     to_send: Vec<(String, bool)>,
-    /// The answers that differ from those shown.
+    /// The answers that differ from the shown ones.
     changed: BTreeMap<String, bool>,
     /// The answers that were shown already.
     unchanged: BTreeMap<String, bool>,

@@ -1,14 +1,18 @@
 use std::error::Error as StdError;
+use std::ffi::OsString;
 use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_core::stream::FusedStream;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::columns::next;
 use super::csv::Format;
-use super::output::{CursorFile, Output, OutputWriter, Record, Settings};
 use crate::Error;
 use crate::client::wait_for_call;
 use crate::contacts::{FullContactStream, ListContacts, PageStream};
@@ -53,29 +57,31 @@ impl ListContacts {
     }
 }
 
-/// An export of a list to a file, run by `.await`, or by `.wait()` with the feature `blocking`: see [`ListContacts::export`].
+/// An export of a list to a file, created by [`ListContacts::export`].
+///
+/// It is run by `.await`, or by `.wait()` with the feature `blocking`.
 ///
 /// # The cursor file
 ///
-/// Beside the file, the export keeps a cursor file. After each page it appends the contacts, syncs the file, and then
-/// replaces the cursor file as a whole: the cursor, the length of the file, and the counts. An export that is
-/// [resumed](Self::resume) cuts off what is after that length and continues the list after that cursor. So whenever
-/// the program or the machine stops, the finished file has every contact exactly once.
+/// The export keeps a cursor file beside the file. After each page, it appends the contacts, syncs the file, and then
+/// replaces the cursor file, which holds the cursor, the length of the file, and the counts. A
+/// [resumed](Self::resume) export truncates the file to that length and continues the list after that cursor. So the
+/// finished file has every contact exactly once, even if the program or the machine stops at any moment.
 ///
-/// Keep both files until the export has finished. The cursor file has no contacts in it. Use a file for one export at
+/// Keep both files until the export has finished. The cursor file contains no contacts. Use a file for one export at
 /// a time.
 ///
-/// A list is not a snapshot. Contacts that were created after the export began are newer than its start and not in
-/// the file; run another export for them.
+/// A list is not a snapshot. Contacts that are created after the export began are not in the file; run another
+/// export for them.
 ///
 /// # Errors
 ///
-/// [`ExportError`], with what was written until then:
+/// [`ExportError`], with the report up to the stop and one of these errors:
 ///
-/// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the filters, or the columns of a [`Csv`](super::Csv), are invalid.
-/// - [`ErrorKind::Config`](crate::ErrorKind::Config) if a file cannot be written, or if the file to continue is that of
+/// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the filters or the columns of a [`Csv`](super::Csv) are invalid.
+/// - [`ErrorKind::Config`](crate::ErrorKind::Config) if a file cannot be written, or if the file to resume belongs to
 ///   another export.
-/// - The error of the list, or of a retrieve call, after three failures in a row.
+/// - The error of the list or of a retrieve call, if it fails three times in a row.
 ///
 /// A malformed contact does not stop the export: see [`on_malformed`](Self::on_malformed).
 #[must_use = "an export runs only when it is awaited or waited for"]
@@ -97,41 +103,164 @@ type OnMalformed = Box<dyn FnMut(&Error) + Send>;
 impl Export {
     /// Retrieves each contact, so that the export has the family names, the reasons of opt-outs and the topics.
     /// Default: contacts as lists return them.
+    ///
+    /// # Example: the answers to a topic
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # server.topic("news", true);
+    /// # contacts.create("ada@example.com").await?;
+    /// # let path = std::env::temp_dir().join(format!("audience-full-{}", std::process::id()));
+    /// use audience::export::Csv;
+    ///
+    /// contacts.list().export(&path, Csv::new(["email", "topic:news"])).full().await?;
+    ///
+    /// assert_eq!(std::fs::read_to_string(&path)?, "email,topic:news\nada@example.com,true\n");
+    /// # std::fs::remove_file(path.with_extension("cursor"))?;
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
     pub fn full(mut self) -> Self {
         self.is_full = true;
         self
     }
 
     /// Sets how many contacts a full export retrieves simultaneously at most; 0 counts as 1. Default: 8.
+    ///
+    /// # Example: leave room for other callers of the service
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create_batch(["ada@example.com", "bob@example.com"]).await?;
+    /// # let path = std::env::temp_dir().join(format!("audience-two-{}", std::process::id()));
+    /// use audience::export::JsonLines;
+    ///
+    /// let report = contacts.list().export(&path, JsonLines).full().concurrency(2).await?;
+    ///
+    /// assert_eq!(report.contacts(), 2);
+    /// # std::fs::remove_file(path.with_extension("cursor"))?;
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
     pub fn concurrency(mut self, contacts: usize) -> Self {
         self.concurrency = Some(contacts);
         self
     }
 
-    /// Continues the file where its cursor file says that it ends. Without a cursor file, the export begins at the
-    /// beginning. If the export has finished, nothing is sent, and the report is the same.
-    /// Default: the export begins anew, and overwrites the file.
+    /// Resumes from the cursor file. Default: the export starts from the beginning and overwrites the file.
     ///
-    /// The list, the format and the service must be the same as before.
+    /// If there is no cursor file, the export starts from the beginning. If the export has finished, it sends nothing
+    /// and returns the same counts. The list, the format and the service must be the same as before.
+    ///
+    /// # Example: continue after an outage
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create_batch(["ada@example.com", "bob@example.com", "eve@example.com"]).await?;
+    /// # let path = std::env::temp_dir().join(format!("audience-outage-{}", std::process::id()));
+    /// # server.fault(audience::mock::Fault::status(500).after(1));
+    /// use audience::RetryPolicy;
+    /// use audience::export::JsonLines;
+    ///
+    /// let list = contacts.list().limit(1).retry(RetryPolicy::none());
+    /// let export = || list.clone().export(&path, JsonLines).resume();
+    /// let stopped = export().await.unwrap_err();
+    /// assert_eq!(stopped.report().contacts(), 1);
+    /// # server.clear_faults();
+    ///
+    /// // Later, for example when the program is started again:
+    /// let report = export().await?;
+    /// assert_eq!((report.contacts(), report.resumed()), (3, 1));
+    /// # std::fs::remove_file(path.with_extension("cursor"))?;
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
     pub fn resume(mut self) -> Self {
         self.resumes = true;
         self
     }
 
     /// Sets the path of the cursor file. Default: the path of the file, with `.cursor` appended.
+    ///
+    /// # Example: a file that other programs pick up from its folder
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let path = std::env::temp_dir().join(format!("audience-picked-{}", std::process::id()));
+    /// use audience::export::JsonLines;
+    ///
+    /// let cursor = std::env::temp_dir().join(format!("audience-cursor-{}", std::process::id()));
+    /// contacts.list().export(&path, JsonLines).cursor_file(&cursor).await?;
+    ///
+    /// assert!(cursor.exists());
+    /// # std::fs::remove_file(cursor)?;
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
     pub fn cursor_file(mut self, path: impl AsRef<Path>) -> Self {
         self.cursor_path = path.as_ref().to_owned();
         self
     }
 
-    /// Sets a function to call whenever contacts were written and recorded.
+    /// Sets a function to call after each part of the list was written and recorded. Default: none.
+    ///
+    /// # Example: a line for each page
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create_batch(["ada@example.com", "bob@example.com"]).await?;
+    /// # let path = std::env::temp_dir().join(format!("audience-progress-{}", std::process::id()));
+    /// use audience::export::JsonLines;
+    ///
+    /// let list = contacts.list().limit(1);
+    /// let export = list.export(&path, JsonLines);
+    /// export.on_progress(|report| println!("{} contacts", report.contacts())).await?;
+    /// # std::fs::remove_file(path.with_extension("cursor"))?;
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
     pub fn on_progress(mut self, show: impl FnMut(&ExportReport) + Send + 'static) -> Self {
         self.on_progress = Some(Box::new(show));
         self
     }
 
-    /// Sets a function to call for each contact that is malformed and therefore left out. [`Error::body`] has its
-    /// JSON. Default: [`ExportReport::malformed`] counts them.
+    /// Sets a function to call for each malformed contact, which is left out of the file. [`Error::body`] returns its
+    /// JSON. Default: malformed contacts are only [counted](ExportReport::malformed).
+    ///
+    /// # Example: keep the JSON of contacts that cannot be read
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # server.seed_contact(audience::mock::SeedContact::new("ada@example.com").id("c_1"));
+    /// # server.fault(audience::mock::Fault::wrong_body(r#"{"data": [{"id": "c_1"}], "next": ""}"#).times(1));
+    /// # let path = std::env::temp_dir().join(format!("audience-malformed-{}", std::process::id()));
+    /// use audience::export::JsonLines;
+    ///
+    /// let export = contacts.list().export(&path, JsonLines);
+    /// let export = export.on_malformed(|error| {
+    ///     let json = String::from_utf8_lossy(error.body().unwrap_or_default());
+    ///     eprintln!("{error}: {json}");
+    /// });
+    /// let report = export.await?;
+    ///
+    /// assert_eq!(report.malformed(), 1);
+    /// assert!(!report.is_complete());
+    /// # std::fs::remove_file(path.with_extension("cursor"))?;
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
     pub fn on_malformed(mut self, keep: impl FnMut(&Error) + Send + 'static) -> Self {
         self.on_malformed = Some(Box::new(keep));
         self
@@ -144,6 +273,7 @@ impl Export {
         if record.finished {
             return Ok(report);
         }
+        // Fewer requests for the whole list, unless the caller has set the length of a page.
         let mut list = self.list.clone().large_pages();
         if let Some(cursor) = record.cursor {
             list = list.after(cursor);
@@ -156,9 +286,11 @@ impl Export {
         while let Some(part) = parts.next().await {
             let part = match part {
                 Ok(part) => part,
+                // The list itself ends after three failures in a row. Until then, the next call tries again.
                 Err(error) if parts.has_ended() => return Err(ExportError::new(report, error)),
                 Err(_) => continue,
             };
+            // Counted before the write, because the record on disk contains the report.
             let next = self.counted(report, &part);
             let written = output.append(part.lines, part.cursor, next).await;
             written.map_err(|error| ExportError::new(report, error))?;
@@ -174,6 +306,7 @@ impl Export {
 
     /// Begins or continues the file.
     async fn open(&mut self, output: &OutputWriter) -> Result<Record, Error> {
+        // Before the file is opened: settings that are invalid must not truncate an earlier export.
         self.format.check(self.is_full)?;
         let settings = Settings::new(&self.list, self.format.description(), self.is_full)?;
         let (path, header) = (self.path.clone(), self.format.header());
@@ -226,27 +359,65 @@ impl fmt::Debug for Export {
     }
 }
 
-/// How far an export is, or what it has written.
+/// The progress or the result of an export.
 ///
-/// Of a resumed export, it counts the contacts of the earlier runs too.
+/// The counts of a resumed export include its earlier runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ExportReport {
-    pub(super) contacts: u64,
-    pub(super) vanished: u64,
-    pub(super) malformed: u64,
+    contacts: u64,
+    vanished: u64,
+    malformed: u64,
     #[serde(skip)]
-    pub(super) resumed: u64,
+    resumed: u64,
 }
 
 impl ExportReport {
     /// Returns how many contacts are in the file.
+    ///
+    /// # Example: log the result
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create("ada@example.com").await?;
+    /// # let path = std::env::temp_dir().join(format!("audience-log-{}", std::process::id()));
+    /// use audience::export::Csv;
+    ///
+    /// let report = contacts.list().export(&path, Csv::new(["email"])).await?;
+    ///
+    /// println!("{} contacts, {} vanished", report.contacts(), report.vanished());
+    /// # assert_eq!((report.contacts(), report.vanished()), (1, 0));
+    /// # std::fs::remove_file(path.with_extension("cursor"))?;
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn contacts(&self) -> u64 {
         self.contacts
     }
 
-    /// Returns how many of them were there when this run began.
+    /// Returns how many contacts were in the file when this run began.
+    ///
+    /// # Example: an export that had finished
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create("ada@example.com").await?;
+    /// # let path = std::env::temp_dir().join(format!("audience-again-{}", std::process::id()));
+    /// use audience::export::JsonLines;
+    ///
+    /// contacts.list().export(&path, JsonLines).await?;
+    /// let again = contacts.list().export(&path, JsonLines).resume().await?;
+    ///
+    /// assert_eq!((again.contacts(), again.resumed()), (1, 1));
+    /// # std::fs::remove_file(path.with_extension("cursor"))?;
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn resumed(&self) -> u64 {
         self.resumed
@@ -266,17 +437,35 @@ impl ExportReport {
         self.malformed
     }
 
-    /// Returns whether every contact that exists was written: none is malformed.
+    /// Returns whether every existing contact was written. Otherwise, some were malformed.
+    ///
+    /// # Example: check an export before the source is deleted
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create("ada@example.com").await?;
+    /// # let path = std::env::temp_dir().join(format!("audience-complete-{}", std::process::id()));
+    /// use audience::export::JsonLines;
+    ///
+    /// let report = contacts.list().export(&path, JsonLines).full().await?;
+    ///
+    /// assert!(report.is_complete());
+    /// # std::fs::remove_file(path.with_extension("cursor"))?;
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.malformed == 0
     }
 }
 
-/// An export that stopped before its end, with what it has written.
+/// An export that stopped before its end, with its report and the error that stopped it.
 ///
-/// The file and the cursor file are those of an export in progress: [`resume`](super::Export::resume) continues it.
-/// It does not convert to an [`Error`], which has no place for the report: return it as it is, or as a
+/// The file and the cursor file stay, so that an export with [`resume`](super::Export::resume) can continue.
+/// It does not convert to an [`Error`], because an `Error` cannot hold the report. Return it unchanged, or as a
 /// `Box<dyn std::error::Error>`.
 pub struct ExportError(Box<Inner>);
 
@@ -290,18 +479,49 @@ impl ExportError {
         Self(Box::new(Inner { report, error }))
     }
 
-    /// An export that could not begin.
     fn not_started(error: Error) -> Self {
         Self::new(ExportReport::default(), error)
     }
 
-    /// Returns what the export had written when it stopped.
+    /// Returns the report up to the stop.
+    ///
+    /// # Example: a file that cannot be written
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::export::JsonLines;
+    ///
+    /// let folder = std::env::temp_dir();
+    /// let stopped = contacts.list().export(&folder, JsonLines).await.unwrap_err();
+    ///
+    /// assert_eq!(stopped.report().contacts(), 0);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn report(&self) -> &ExportReport {
         &self.0.report
     }
 
-    /// Returns why it stopped.
+    /// Returns the error that stopped the export.
+    ///
+    /// # Example: a column that only a full export has
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::ErrorKind;
+    /// use audience::export::Csv;
+    ///
+    /// let export = contacts.list().export("contacts.csv", Csv::new(["email", "topic:news"]));
+    /// let stopped = export.await.unwrap_err();
+    ///
+    /// assert_eq!(stopped.error().kind(), ErrorKind::Input);
+    /// assert!(stopped.error().to_string().contains("`full()`"));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn error(&self) -> &Error {
         &self.0.error
@@ -344,11 +564,9 @@ struct Part {
     cursor: Option<String>,
     contacts: u64,
     vanished: u64,
-    /// The errors of malformed contacts.
     malformed: Vec<Error>,
 }
 
-/// The parts of a list.
 struct Parts {
     source: Source,
     format: Format,
@@ -362,7 +580,6 @@ enum Source {
 }
 
 impl Parts {
-    /// Reads a list page by page.
     fn pages(list: ListContacts, format: Format) -> Self {
         Self {
             source: Source::Pages(list.pages().prefetch()),
@@ -371,7 +588,6 @@ impl Parts {
         }
     }
 
-    /// Reads contacts in full.
     fn full(contacts: FullContactStream, format: Format) -> Self {
         Self {
             source: Source::Full(Box::new(contacts)),
@@ -385,6 +601,7 @@ impl Parts {
     async fn next(&mut self) -> Option<Result<Part, Error>> {
         match &mut self.source {
             Source::Pages(pages) => next_page(pages, &self.format).await,
+            // The contacts before the failure were handed out as a separate part, so that they are on disk.
             Source::Full(stream) => match self.failed.take() {
                 Some(error) => Some(Err(error)),
                 None => next_full(stream, &self.format, &mut self.failed).await,
@@ -392,7 +609,6 @@ impl Parts {
         }
     }
 
-    /// Returns whether there are no more parts.
     fn has_ended(&self) -> bool {
         match &self.source {
             Source::Pages(pages) => pages.is_terminated(),
@@ -433,6 +649,7 @@ async fn next_full(
                 part.lines.push_str(&format.line(&contact));
                 part.contacts += 1;
             }
+            // A malformed contact is left out. Any other error is tried again at the same place.
             Some(Err(error)) if stream.malformed() > malformed => part.malformed.push(error),
             Some(Err(error)) => {
                 *failed = Some(error);
@@ -446,6 +663,334 @@ async fn next_full(
     let is_empty = part.contacts == 0 && part.vanished == 0 && part.malformed.is_empty();
     match is_empty {
         false => Some(Ok(part)),
+        // Nothing was read before the failure, so it is the result of this call.
         true => failed.take().map(Err),
     }
+}
+
+/// The file, and the record of how far it is.
+#[derive(Debug)]
+struct Output {
+    file: File,
+    cursor_file: CursorFile,
+    record: Record,
+}
+
+impl Output {
+    /// Begins a file, with this header and the cursor that the list starts after.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Config` if a file cannot be written.
+    fn begin(
+        path: &Path,
+        cursor_file: CursorFile,
+        settings: Settings,
+        header: &str,
+        start: Option<String>,
+    ) -> Result<Self, Error> {
+        let record = Record {
+            export: settings,
+            cursor: start,
+            length: header.len() as u64,
+            finished: false,
+            report: ExportReport::default(),
+        };
+        check_regular(path)?;
+        // The old record is removed first: it must not describe the new file.
+        let begun = cursor_file.remove().and_then(|()| {
+            let mut file = File::create(path)?;
+            file.write_all(header.as_bytes())?;
+            file.sync_all()?;
+            sync_folder(path)?;
+            cursor_file.write(&record)?;
+            Ok(file)
+        });
+        Ok(Self {
+            file: begun.map_err(unwritable)?,
+            cursor_file,
+            record,
+        })
+    }
+
+    /// Continues a file, without what a crash has left after its recorded end.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Config` if the file is missing, shorter than recorded, or cannot be written.
+    fn resume(path: &Path, cursor_file: CursorFile, mut record: Record) -> Result<Self, Error> {
+        check_regular(path)?;
+        record.report.resumed = record.report.contacts;
+        let opened = OpenOptions::new().write(true).open(path);
+        let mut file = opened.map_err(|error| {
+            let message =
+                "could not open the file of the export; to start from the beginning, export without `resume`";
+            Error::config(message).caused_by(error)
+        })?;
+        let length = file.metadata().map_err(unwritable)?.len();
+        if length < record.length {
+            return Err(Error::config(
+                "the file is shorter than its cursor file says; to start from the beginning, export without `resume`",
+            ));
+        }
+        if !record.finished {
+            // These lines were written, but a crash came before their record. Their page is listed again.
+            file.set_len(record.length).map_err(unwritable)?;
+        }
+        file.seek(SeekFrom::Start(record.length))
+            .map_err(unwritable)?;
+        Ok(Self {
+            file,
+            cursor_file,
+            record,
+        })
+    }
+
+    /// Appends lines, and records the cursor after them. The lines are on disk before the record is.
+    fn append(
+        &mut self,
+        lines: &str,
+        cursor: Option<String>,
+        report: ExportReport,
+    ) -> io::Result<()> {
+        self.file.write_all(lines.as_bytes())?;
+        // Lines before the record: a crash in between leaves lines that the next run cuts off and writes again.
+        self.file.sync_data()?;
+        self.record.length += lines.len() as u64;
+        self.record.cursor = cursor;
+        self.record.report = report;
+        self.cursor_file.write(&self.record)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.record.finished = true;
+        self.cursor_file.write(&self.record)
+    }
+}
+
+/// Refuses a path that exists and is not a file. Opening a named pipe could wait forever.
+fn check_regular(path: &Path) -> Result<(), Error> {
+    match fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() => Err(Error::config(
+            "the path of the export is not a regular file; choose another path",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn unwritable(error: io::Error) -> Error {
+    Error::config("could not write the export").caused_by(error)
+}
+
+/// An output that is written on the threads for blocking work.
+///
+/// Dropping it waits until a write in progress has ended. So nothing writes to the file any more when a canceled
+/// export is resumed.
+#[derive(Default)]
+struct OutputWriter(Arc<Mutex<Slot>>);
+
+#[derive(Default)]
+struct Slot {
+    output: Option<Output>,
+    is_closed: bool,
+}
+
+impl OutputWriter {
+    /// Opens the output, and returns its record.
+    async fn open(
+        &self,
+        open: impl FnOnce() -> Result<Output, Error> + Send + 'static,
+    ) -> Result<Record, Error> {
+        let opened =
+            self.run(|slot| open().map(|output| slot.output.insert(output).record.clone()));
+        opened.await
+    }
+
+    /// Appends lines, and records the cursor after them.
+    async fn append(
+        &self,
+        lines: String,
+        cursor: Option<String>,
+        report: ExportReport,
+    ) -> Result<(), Error> {
+        self.write(move |output| output.append(&lines, cursor, report))
+            .await
+    }
+
+    /// Records that the list has ended.
+    async fn finish(&self) -> Result<(), Error> {
+        self.write(Output::finish).await
+    }
+
+    async fn write(
+        &self,
+        work: impl FnOnce(&mut Output) -> io::Result<()> + Send + 'static,
+    ) -> Result<(), Error> {
+        self.run(|slot| match &mut slot.output {
+            Some(output) => work(output).map_err(unwritable),
+            None => Ok(()),
+        })
+        .await
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Slot) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let slot = Arc::clone(&self.0);
+        // The sync of each page waits for the disk, which must not hold up the runtime.
+        let task = tokio::task::spawn_blocking(move || {
+            let mut slot = lock(&slot);
+            match slot.is_closed {
+                true => Err(unwritable(io::Error::other("the export was canceled"))),
+                false => work(&mut slot),
+            }
+        });
+        task.await
+            .unwrap_or_else(|error| Err(unwritable(error.into())))
+    }
+}
+
+impl Drop for OutputWriter {
+    fn drop(&mut self) {
+        // The lock waits for a write in progress. A task that starts later finds the flag.
+        lock(&self.0).is_closed = true;
+    }
+}
+
+fn lock(slot: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The settings that an export must share with the one that it continues.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Settings {
+    service: String,
+    /// A hash of the filters, which may contain an address.
+    list: u64,
+    format: String,
+    full: bool,
+}
+
+impl Settings {
+    /// # Errors
+    ///
+    /// `ErrorKind::Input` if the filters of the list cannot be sent.
+    fn new(list: &ListContacts, format: String, full: bool) -> Result<Self, Error> {
+        // The start belongs to it: the same filters from another cursor are another list.
+        let filters = (list.filters()?, list.start());
+        let digest = Sha256::digest(format!("{filters:?}"));
+        let mut first = [0; 8];
+        first.copy_from_slice(&digest[..8]);
+        Ok(Self {
+            service: list.base_url(),
+            list: u64::from_le_bytes(first),
+            format,
+            full,
+        })
+    }
+
+    /// Says what an export with these settings would change. `None` if it can continue the other.
+    fn mismatch(&self, other: &Self) -> Option<&'static str> {
+        match () {
+            () if self.service != other.service => Some("from another service"),
+            () if self.list != other.list => Some("from another list"),
+            () if self.format != other.format => Some("in another format or with other columns"),
+            () if self.full != other.full => Some("in the other form, summary or full"),
+            () => None,
+        }
+    }
+}
+
+/// The contents of a cursor file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Record {
+    export: Settings,
+    /// The cursor after the last contact in the file.
+    cursor: Option<String>,
+    /// The length of the file in bytes. Bytes after it are left from a crash.
+    length: u64,
+    finished: bool,
+    #[serde(flatten)]
+    report: ExportReport,
+}
+
+/// The cursor file. It contains no contact: a cursor, a length and counts.
+#[derive(Clone, Debug)]
+struct CursorFile {
+    path: PathBuf,
+}
+
+impl CursorFile {
+    fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// Returns the path of the cursor file for this output: `.cursor` is appended.
+    fn path_for(output: &Path) -> PathBuf {
+        with_suffix(output, ".cursor")
+    }
+
+    /// Reads the record. `None` if there is no file.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Config` if the file cannot be read, is not a cursor file or belongs to another export.
+    fn read(&self, settings: &Settings) -> Result<Option<Record>, Error> {
+        let json = match fs::read(&self.path) {
+            Ok(json) => json,
+            // The export was never begun, or its cursor file was removed: both start from the beginning.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => {
+                return Err(Error::config("could not read the cursor file").caused_by(error));
+            }
+        };
+        let record: Record = serde_json::from_slice(&json).map_err(|error| {
+            Error::config(
+                "the cursor file does not belong to an export; choose another path for it, or export without `resume`",
+            )
+            .caused_by(error)
+        })?;
+        match record.export.mismatch(settings) {
+            None => Ok(Some(record)),
+            Some(other) => Err(Error::config(format!(
+                "the file cannot be continued: it was exported {other}; export to another file, or without `resume`"
+            ))),
+        }
+    }
+
+    /// Replaces the record. After a crash at any moment, the file holds either the old record or the new one.
+    fn write(&self, record: &Record) -> io::Result<()> {
+        let temporary = with_suffix(&self.path, ".new");
+        let mut file = File::create(&temporary)?;
+        file.write_all(&serde_json::to_vec(record)?)?;
+        file.sync_data()?;
+        // A rename replaces the file in one step. Writing into it could leave half a record.
+        fs::rename(temporary, &self.path)
+    }
+
+    /// Removes the file, if there is one. When this returns, a crash does not bring it back.
+    fn remove(&self) -> io::Result<()> {
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            removed => removed?,
+        }
+        sync_folder(&self.path)
+    }
+}
+
+/// Makes the creation or removal of a file durable.
+fn sync_folder(file: &Path) -> io::Result<()> {
+    // Only on Unix can a program open a folder.
+    if cfg!(unix) {
+        let parent = file.parent().filter(|path| !path.as_os_str().is_empty());
+        return File::open(parent.unwrap_or(Path::new(".")))?.sync_all();
+    }
+    Ok(())
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut text = OsString::from(path);
+    text.push(suffix);
+    text.into()
 }

@@ -13,11 +13,10 @@ use crate::import::is_property_name;
 
 /// A column of a CSV export.
 ///
-/// It converts from its name in the header, such as `"email"` or `"topic:news"`. Any other name is that of a
-/// property.
+/// It converts from its name in the header, such as `"email"` or `"topic:news"`. Any other name becomes a property.
 ///
-/// The header has a property as `property:NAME` if its name alone would be read as another column, here or by
-/// [`CsvRows`](crate::import::CsvRows): for example `email`, `Surname` or `Status`.
+/// If a property has a name that would be read as another column, here or by
+/// [`CsvRows`](crate::import::CsvRows), such as `email`, `Surname` or `Status`, the header names it `property:NAME`.
 ///
 /// # Example: names of columns
 ///
@@ -42,7 +41,7 @@ pub enum ExportColumn {
     LastName,
     /// `unsubscribed`: `true` if the contact opted out of all broadcasts, otherwise `false`.
     Unsubscribed,
-    /// `unsubscribe_reason`: empty without an opt-out. Only in a full export.
+    /// `unsubscribe_reason`: empty if the contact did not opt out. Only in a full export.
     UnsubscribeReason,
     /// `created_at`: in the form of RFC 3339, in UTC. An import ignores it.
     CreatedAt,
@@ -85,6 +84,7 @@ impl ExportColumn {
 
 impl From<&str> for ExportColumn {
     fn from(name: &str) -> Self {
+        // A property with a fixed name is written as `property:NAME`, so the bare name is the fixed column.
         if let Some((_, column)) = FIXED.iter().find(|(fixed, _)| *fixed == name) {
             return column.clone();
         }
@@ -128,13 +128,13 @@ impl fmt::Display for ExportColumn {
 }
 
 impl Csv {
-    /// Finds the columns of a list: those that lists have, and one for each property.
+    /// Finds the columns of a list: the fixed columns that lists include, and one for each property.
     ///
-    /// It reads the whole list once. A property that is new after that has no column.
+    /// It reads the whole list once. A property that is added later has no column.
     ///
     /// # Errors
     ///
-    /// The error of the list, after three failures in a row.
+    /// Returns the error of the list if it fails three times in a row.
     ///
     /// # Example: every property of a list
     ///
@@ -170,15 +170,37 @@ impl Csv {
         ))
     }
 
-    /// Finds the columns of a list in full: like [`find_columns`](Self::find_columns), and the family name, the
-    /// reason of an opt-out and a column for each topic.
+    /// Finds the columns of a full export: the columns of [`find_columns`](Self::find_columns), the family name, the
+    /// reason for an opt-out, and one for each topic.
     ///
-    /// The topics are those of the newest contact of the list, which has them all: a full contact has every topic,
-    /// those that it never answered too (interface section 2.1).
+    /// To find the topics, it retrieves the newest contact of the list. A full contact has every topic, even if it
+    /// never answered ([interface section 2.1](crate::interface#2.1)).
     ///
     /// # Errors
     ///
-    /// The error of the list, after three failures in a row, or of the retrieve call.
+    /// Returns the error of the list if it fails three times in a row, or the error of the retrieve call.
+    ///
+    /// # Example: everything that can be carried over
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # server.topic("news", true);
+    /// # contacts.create(audience::contacts::NewContact::new("ada@example.com").property("plan", "pro")).await?;
+    /// # let path = std::env::temp_dir().join(format!("audience-columns-{}", std::process::id()));
+    /// use audience::export::Csv;
+    ///
+    /// let csv = Csv::find_full_columns(contacts.list()).await?;
+    /// contacts.list().export(&path, csv).full().await?;
+    ///
+    /// let file = std::fs::read_to_string(&path)?;
+    /// let header = file.lines().next().unwrap_or_default();
+    /// assert!(header.ends_with("unsubscribe_reason,created_at,topic:news,plan"));
+    /// # std::fs::remove_file(path.with_extension("cursor"))?;
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
     pub async fn find_full_columns(list: ListContacts) -> Result<Self, Error> {
         let contacts = list.contacts();
         let found = Found::read(list).await?;
@@ -189,6 +211,7 @@ impl Csv {
                     topics = contact.topics.into_keys().collect();
                     break;
                 }
+                // The contact was deleted since it was listed. The next one has the same topics.
                 Err(error) if error.is_not_found() => {}
                 Err(error) => return Err(error),
             }
@@ -238,6 +261,7 @@ impl Found {
             self.newest.push(contact.email.clone());
         }
         for (name, _) in &contact.properties {
+            // A list has few names and many contacts, so the name is cloned only once.
             if !self.properties.contains(name) {
                 self.properties.insert(name.clone());
             }
@@ -245,7 +269,6 @@ impl Found {
     }
 }
 
-/// Returns the next item of a stream.
 pub(super) async fn next<S: Stream + Unpin>(stream: &mut S) -> Option<S::Item> {
     poll_fn(|context| Pin::new(&mut *stream).poll_next(context)).await
 }

@@ -12,24 +12,23 @@ use crate::{Error, Timestamp};
 ///
 /// # The text
 ///
-/// It is UTF-8 without a byte-order mark, separated by commas, and lines end with a line feed (`\n`). A cell is in
-/// quotes if it has a comma, a quote, a line break, a space at its start or end, or another delimiter that an import
-/// recognizes; a quote in it is doubled. A
-/// missing value is an empty cell, as is an empty text. A number looks like a text with the same digits:
-/// [`JsonLines`](super::JsonLines) keep them apart.
+/// The text is UTF-8 without a byte-order mark. Commas separate the cells, and lines end with a line feed (`\n`). A
+/// cell is in quotes if it has a comma, a quote, a line break, a space at its start or end, or another delimiter that
+/// an import recognizes; a quote in it is doubled. A missing value and an empty text are both an empty cell, and a
+/// number looks like a text with the same digits. [`JsonLines`](super::JsonLines) keep them apart.
 ///
 /// # Spreadsheets
 ///
-/// A spreadsheet takes a cell that starts with `=`, `+`, `-`, `@`, a tab or a line break for a formula, even if it
-/// comes from a name that a stranger has entered. By default each cell is the exact text, so that an import restores
-/// it. If people will open the file in a spreadsheet, use [`escape_formulas`](Self::escape_formulas).
+/// A spreadsheet may run a cell that starts with `=`, `+`, `-`, `@`, a tab or a line break as a formula, even if a
+/// stranger entered it as a name. By default, each cell is the exact text, so that an import restores it. If people
+/// will open the file in a spreadsheet, use [`escape_formulas`](Self::escape_formulas).
 ///
 /// # Import
 ///
-/// [`CsvRows`](crate::import::CsvRows) reads the file as it is: names, properties, opt-outs and topics are restored,
-/// `id` and `created_at` are ignored, and nobody is subscribed. Three things are lost in a column for one property: text
-/// with the digits of a number becomes a number, white space around text is removed, and empty text is left out. The
-/// column `properties` ([`ExportColumn::OtherProperties`]) is exact, as JSON lines are. Do not import a file with
+/// [`CsvRows`](crate::import::CsvRows) reads the file: it restores names, properties and opt-outs, and ignores `id`
+/// and `created_at`. It subscribes no contact. In the column of a property, text with the digits of a number becomes a
+/// number, white space around text is removed, and empty text is left out. The column `properties`
+/// ([`ExportColumn::OtherProperties`]) is exact, as JSON lines are. Do not import a file with
 /// [escaped formulas](Self::escape_formulas): the apostrophes would become part of the text.
 ///
 /// # Example: one line for each contact
@@ -54,7 +53,20 @@ pub struct Csv {
 }
 
 impl Csv {
-    /// Creates the format with these columns, in this order. Properties and topics without a column are left out.
+    /// Creates a format with these columns, in this order. Properties and topics without a column are left out.
+    ///
+    /// # Example: names and columns
+    ///
+    /// ```
+    /// use audience::export::{Csv, ExportColumn};
+    ///
+    /// let csv = Csv::new(["email", "topic:news", "plan"]);
+    /// assert_eq!(csv.columns()[2], ExportColumn::Property("plan".to_owned()));
+    ///
+    /// // A property whose name is also the name of another column:
+    /// let csv = Csv::new([ExportColumn::Email, ExportColumn::Property("email".to_owned())]);
+    /// assert_eq!(csv.header(), "email,property:email\n");
+    /// ```
     pub fn new(columns: impl IntoIterator<Item = impl Into<ExportColumn>>) -> Self {
         Self {
             columns: columns.into_iter().map(Into::into).collect(),
@@ -84,15 +96,37 @@ impl Csv {
     }
 
     /// Returns the columns.
+    ///
+    /// # Example: decide whether the export must be full
+    ///
+    /// ```
+    /// use audience::export::{Csv, ExportColumn};
+    ///
+    /// let csv = Csv::new(["email", "topic:news"]);
+    /// let has_topics = csv.columns().iter().any(|column| matches!(column, ExportColumn::Topic(_)));
+    ///
+    /// assert!(has_topics);
+    /// ```
     #[must_use]
     pub fn columns(&self) -> &[ExportColumn] {
         &self.columns
     }
 
     /// Returns the first line, with the names of the columns.
+    ///
+    /// # Example: columns that are chosen at run time
+    ///
+    /// ```
+    /// use audience::export::Csv;
+    ///
+    /// let chosen = vec!["email".to_owned(), "plan".to_owned()];
+    ///
+    /// assert_eq!(Csv::new(chosen).header(), "email,plan\n");
+    /// ```
     #[must_use]
     pub fn header(&self) -> String {
         line(self.columns.iter().map(|column| {
+            // A property may have a name that is a formula.
             let name = column.to_string();
             match self.escape_formulas {
                 true => escape(&name).into_owned(),
@@ -102,6 +136,23 @@ impl Csv {
     }
 
     /// Returns the line of a contact.
+    ///
+    /// # Example: write the file yourself
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create(audience::contacts::NewContact::new("ada@example.com").property("plan", "pro")).await?;
+    /// use audience::export::Csv;
+    /// use futures_util::TryStreamExt;
+    ///
+    /// let csv = Csv::new(["email", "plan"]);
+    /// let lines: String = contacts.list().stream().map_ok(|contact| csv.line(&contact)).try_collect().await?;
+    ///
+    /// assert_eq!(csv.header() + &lines, "email,plan\nada@example.com,pro\n");
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn line<'a>(&self, contact: impl Into<ExportedContact<'a>>) -> String {
         let contact = contact.into();
@@ -153,7 +204,7 @@ impl Csv {
 
 /// Contacts as JSON lines: a JSON object on each line, in the form of the interface document.
 ///
-/// serde reads a line of a full export into a [`Contact`](crate::contacts::Contact), and one of any other export into
+/// serde reads a line of a full export as a [`Contact`](crate::contacts::Contact), and a line of any other export as
 /// a [`ContactSummary`](crate::contacts::ContactSummary). Nothing is lost. A `Contact` converts to an
 /// [`ImportRow`](crate::import::ImportRow), so the file can be imported again, opt-outs included.
 ///
@@ -176,6 +227,18 @@ pub struct JsonLines;
 
 impl JsonLines {
     /// Returns the line of a contact.
+    ///
+    /// # Example: a contact for another program
+    ///
+    /// ```
+    /// use audience::contacts::ContactSummary;
+    /// use audience::export::JsonLines;
+    ///
+    /// let line = JsonLines.line(&ContactSummary::new("c_1", "ada@example.com"));
+    ///
+    /// assert!(line.contains(r#""email":"ada@example.com""#));
+    /// assert!(line.ends_with("}\n"));
+    /// ```
     #[must_use]
     pub fn line<'a>(self, contact: impl Into<ExportedContact<'a>>) -> String {
         let mut line = json(&contact.into());
@@ -211,7 +274,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Returns the first line. Empty if the format has none.
+    /// Returns the first line. It is empty if the format has no header.
     #[must_use]
     pub fn header(&self) -> String {
         match self {
@@ -260,14 +323,14 @@ impl From<JsonLines> for Format {
 
 /// A contact to export: in full, or as lists return it.
 ///
-/// Methods that take one take a reference to either.
+/// Pass `&Contact` or `&ContactSummary` to methods that take one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 #[non_exhaustive]
 pub enum ExportedContact<'a> {
-    /// In full (interface section 2.1).
+    /// In full ([interface section 2.1](crate::interface#2.1)).
     Full(&'a Contact),
-    /// As lists return it (section 2.3).
+    /// As lists return it ([interface section 2.3](crate::interface#2.3)).
     Summary(&'a ContactSummary),
 }
 
@@ -288,6 +351,7 @@ impl<'a> ExportedContact<'a> {
             },
             ExportColumn::OtherTopics => self.other_topics(columns).into(),
             ExportColumn::Property(name) => match self.properties().get(name) {
+                // Without the quotes that JSON would put around text.
                 Some(PropertyValue::String(text)) => text.as_str().into(),
                 Some(value) => value.to_string().into(),
                 None => "".into(),
@@ -392,6 +456,7 @@ impl<'a> ExportedContact<'a> {
 
 /// Writes a JSON object. Empty if it has no members.
 fn object<'a, V: Serialize + 'a>(members: impl Iterator<Item = (&'a String, &'a V)>) -> String {
+    // Sorted, so that two exports of the same contact are the same text.
     let members: BTreeMap<_, _> = members.collect();
     if members.is_empty() {
         return String::new();

@@ -1,8 +1,8 @@
-//! Export contacts to a file, as CSV or as JSON lines, with a cursor file to resume by.
+//! Exports contacts to a file, as CSV or as JSON lines, with a cursor file for resuming.
 //!
-//! [`ListContacts::export`] writes a list to a file, page by page, and records after each page how far it is. A
-//! crash at any moment neither loses nor repeats a contact: see [`Export`]. The formats, [`Csv`] and [`JsonLines`],
-//! also work by themselves: they turn one contact into one line of text.
+//! [`ListContacts::export`] writes a list to a file, page by page, and saves its position after each page. So
+//! a resumed export neither loses nor repeats a contact: see [`Export`]. The formats, [`Csv`] and [`JsonLines`],
+//! can also be used alone: each turns one contact into one line of text.
 //!
 //! # Which format
 //!
@@ -11,11 +11,11 @@
 //! [`contacts.import`](crate::contacts::Contacts::import) takes both: see [`ImportRow`](crate::import::ImportRow) and
 //! [`Csv`].
 //!
-//! # In short or in full
+//! # Summary or full
 //!
-//! Lists lack the family name, the reason of an opt-out and the topics (interface section 2.3).
-//! [`Export::full`] retrieves each contact, so its export has them and takes a request for each contact. Consent can
-//! be carried over only from a full export.
+//! Lists do not include the family name, the reason for an opt-out, or the topics
+//! ([interface section 2.3](crate::interface#2.3)). [`Export::full`] retrieves each contact to get them, which takes
+//! one request for each contact. Only a full export can carry the opt-outs of topics over to another account.
 //!
 //! # Example: the paying contacts, as CSV
 //!
@@ -44,7 +44,6 @@
 mod builder;
 mod columns;
 mod csv;
-mod output;
 
 pub use builder::{Export, ExportError, ExportReport};
 pub use columns::ExportColumn;

@@ -1,14 +1,20 @@
-//! Guides: one task each, from the first call to tests and other languages.
+//! Guides, one task each.
 //!
-//! - [First steps][first_steps]: the dependency, a client, create, retrieve and list, and what each error means.
-//! - [Double opt-in][double_opt_in]: sign people up so that nobody gets a broadcast before the confirmation.
+//! - [First steps][first_steps]: create, retrieve and list contacts, and read an error.
+//! - [Double opt-in][double_opt_in]: sign people up with no broadcast before they confirm.
 //! - [A preference page][preference_page]: show a contact's topics, record the form, unsubscribe with one click.
-//! - [Moving a list here][moving_a_list]: a CSV file from another service, with the consent of everybody in it.
-//! - [Receiving webhooks in production][receiving_webhooks]: each event once, on which store, behind which server.
-//! - [Testing your application][testing]: contacts in any state, faults, hours that pass at once, deliveries.
-//! - [Examine your receiver][examine]: what is wrong with a receiver of webhooks, in any language.
-//! - [Errors and retries][errors]: what a failed call means, and the settings for a web handler.
-//! - [Other languages][other_languages]: the mock server from a shell and from Python.
+//! - [Importing a list][moving_a_list]: import a CSV file from another service and keep every opt-out in it.
+//! - [Errors and retries][errors]: what to do after a failed call, in a web handler and in a job.
+//! - [Receiving webhooks][receiving_webhooks]: verify each delivery and drop duplicates.
+//! - [Webhooks in production][webhooks_in_production]: choose a store, connect to Postgres, handle an event exactly
+//!   once, shut down.
+//! - [Examine your receiver][examine]: find the mistakes of a webhook receiver in any language.
+//! - [Testing your application][testing]: start the mock server in a test, cause failures, move the clock.
+//! - [The mock in other languages][other_languages]: test an application in Python, JavaScript or a shell.
+//! - [Verifying webhooks in other languages][verifying_webhooks]: the rules, and a verifier in Python.
+//! - [The mock over HTTP][mock_over_http]: the program `audience-mock`, its seed files and its HTTP calls.
+//!
+//! [The interface of the service][crate::interface] has every field, status and limit that the guides rely on.
 //!
 //! The sources are in the folder `docs` of the package. This module exists only in the documentation.
 
@@ -32,9 +38,12 @@ guides! {
     double_opt_in: "double-opt-in.md",
     preference_page: "preference-page.md",
     moving_a_list: "moving-a-list.md",
-    receiving_webhooks: "receiving-webhooks.md",
-    testing: "testing.md",
-    examine: "examine.md",
     errors: "errors.md",
+    receiving_webhooks: "receiving-webhooks.md",
+    webhooks_in_production: "webhooks-in-production.md",
+    examine: "examine.md",
+    testing: "testing.md",
     other_languages: "other-languages.md",
+    verifying_webhooks: "verifying-webhooks.md",
+    mock_over_http: "mock-over-http.md",
 }

@@ -11,7 +11,7 @@ use crate::client::{CallOptions, TakesOptions};
 use crate::contacts::{BatchEntry, BatchOutcome, Contacts, NewContact};
 use crate::{Error, ErrorCode, Outcome};
 
-/// What all batches of an import share.
+/// The parts that all batches of an import share.
 #[derive(Clone, Debug)]
 pub(super) struct Sender {
     contacts: Contacts,
@@ -23,14 +23,15 @@ pub(super) struct Sender {
 #[derive(Clone, Debug)]
 struct Retries {
     patient: CallOptions,
-    /// Those while the service is down: one batch after another would otherwise wait for it in vain.
+    /// The options while the service is down: otherwise one batch after another would wait in vain.
     when_down: CallOptions,
 }
 
 impl Retries {
-    /// Makes these options patient. A retry policy that somebody has set is used for every request.
+    /// Makes these options patient. A retry policy that the caller has set is used for every request.
     fn new(contacts: &Contacts, options: CallOptions) -> Self {
         let patient = contacts.patient(options.clone());
+        // Equal policies mean that the caller has set one: it then applies to every request.
         let when_down = match patient.retry == options.retry {
             true => patient.clone(),
             false => options,
@@ -39,7 +40,6 @@ impl Retries {
     }
 }
 
-/// A batch that has ended.
 #[derive(Debug)]
 pub(super) struct SentBatch {
     /// One outcome for each row, in the order of the rows.
@@ -72,10 +72,13 @@ impl Sender {
 
     /// Sends the rows and their opt-outs, and records the outcomes in the journal.
     pub(super) async fn send(&self, rows: &[NumberedRow], watch: &Arc<Watch>) -> SentBatch {
+        // On disk before the request: after a crash, a row with `OnConflict::Error` that may have been applied must not
+        // be sent again, because it would be refused as a duplicate of itself.
         if let Err(error) = self.record_start(rows).await {
             return SentBatch::stopped(rows, RowOutcome::NotSent, unwritable(error));
         }
         let mut sent = self.create(rows, watch).await;
+        // Before the record: a row is finished only if its opt-outs are. A crash in between sends the row again.
         self.opt_out(rows, &mut sent, watch).await;
         if let Err(error) = self.record_end(rows, &sent).await {
             // The journal could not restore these outcomes, so they are not told.
@@ -90,6 +93,7 @@ impl Sender {
     }
 
     fn options(&self, watch: &Arc<Watch>) -> CallOptions {
+        // Asked for each request: another batch may have found out since that the service is back.
         let options = match watch.is_down() {
             true => &self.retries.when_down,
             false => &self.retries.patient,
@@ -103,6 +107,7 @@ impl Sender {
     async fn create(&self, rows: &[NumberedRow], watch: &Arc<Watch>) -> SentBatch {
         let batch: Vec<_> = rows.iter().filter_map(|row| row.row.contact()).collect();
         let call = self.contacts.create_kept_batch(&batch, self.options(watch));
+        // Until the contacts exist, an import that is asked to stop may give up the request.
         watch.set_repeated_later(true);
         let result = call.await;
         // An opt-out is not given up: a resumed import does not send it again.
@@ -111,6 +116,7 @@ impl Sender {
         match result {
             Ok(report) => {
                 let outcomes: Vec<_> = report.entries.into_iter().map(outcome_of).collect();
+                // One refused entry is enough: every later row would be refused, too.
                 let is_quota = outcomes.iter().any(is_quota_exceeded);
                 SentBatch {
                     outcomes,
@@ -129,11 +135,13 @@ impl Sender {
     async fn opt_out(&self, rows: &[NumberedRow], sent: &mut SentBatch, watch: &Arc<Watch>) {
         let mut refused_key = None;
         for (row, outcome) in rows.iter().zip(&mut sent.outcomes) {
+            // Otherwise the contact may not exist, and its opt-out would be refused.
             if !outcome.is_applied() {
                 continue;
             }
             for opt_out in row.row.opt_outs() {
                 let recorded = match refused_key.take() {
+                    // Another request with a refused key would be refused, too.
                     Some(error) => Err(error),
                     None => self.record_opt_out(&row.address, opt_out, watch).await,
                 };
@@ -191,6 +199,7 @@ impl Sender {
             .zip(&sent.outcomes)
             .partition(|(row, outcome)| is_final(row, outcome, sent.stop.as_ref()));
         let open = open.into_iter().map(|(row, _)| row);
+        // Otherwise a resumed import would report these rows as unknown instead of sending them.
         let not_applied = open.filter(|row| fails_on_conflict(row));
         journal
             .record_not_applied(not_applied.map(|row| row.number).collect())
@@ -215,7 +224,7 @@ pub(super) enum Stop {
     Asked,
     /// Nothing more can be done: the key was refused, or the journal cannot be used.
     Fatal(Error),
-    /// A batch failed for good. It stops the import only if that was asked for.
+    /// A batch failed permanently. It stops the import only if that was asked for.
     Failure(Error),
 }
 
@@ -238,6 +247,7 @@ fn outcome_of(entry: BatchEntry) -> RowOutcome {
 /// Returns what a batch that failed as a whole means for each of its rows.
 fn outcome_of_failure(error: &Error) -> RowOutcome {
     match error.outcome() {
+        // The key was refused, not the rows: with another key they can be sent.
         Outcome::Refused if is_refused_key(error) => RowOutcome::NotSent,
         Outcome::NotSent => RowOutcome::NotSent,
         Outcome::Unknown => RowOutcome::Unknown,
@@ -268,7 +278,6 @@ fn is_quota_exceeded(outcome: &RowOutcome) -> bool {
     matches!(outcome, RowOutcome::Refused { code, .. } if *code == ErrorCode::QuotaExceeded)
 }
 
-/// Returns the outcome of a row whose opt-out failed.
 fn opt_out_failed(opt_out: &OptOut, error: &Error) -> RowOutcome {
     let what = match opt_out {
         OptOut::Everything(_) => "the opt-out of everything".to_owned(),
@@ -292,6 +301,8 @@ pub(super) fn is_final(row: &NumberedRow, outcome: &RowOutcome, stop: Option<&St
     match outcome {
         RowOutcome::Created | RowOutcome::Updated | RowOutcome::Skipped => true,
         RowOutcome::NotSent | RowOutcome::Valid => false,
+        // Sending an upsert or a skip twice does no harm. A strict row would be refused because of its own first
+        // attempt.
         RowOutcome::Unknown => fails_on_conflict(row),
         // A batch that was refused as a whole, for example by a rate limit.
         RowOutcome::Refused {
@@ -305,7 +316,7 @@ pub(super) fn is_final(row: &NumberedRow, outcome: &RowOutcome, stop: Option<&St
     }
 }
 
-/// Returns the slug of a refusal, or a word for any other failure.
+/// Returns the code of a refusal, or a word for any other failure.
 fn code_of(error: &Error) -> ErrorCode {
     match (error.code(), error.status()) {
         (Some(code), _) => code.clone(),

@@ -1,6 +1,6 @@
 use std::fmt;
 use std::future::poll_fn;
-use std::io::Write;
+use std::io::{self, BufWriter, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -9,33 +9,33 @@ use futures_core::Stream;
 use futures_core::stream::FusedStream;
 
 use super::batch::Sender;
+use super::csv::{LEADING_COLUMNS, escape, line};
 use super::engine::{Keep, Progress, Run, Settings};
 use super::journal::Journal;
-use super::rejects::Rejects;
 use super::report::{ImportError, ImportReport, RowOutcome};
-use super::row::{ImportRow, Source};
+use super::row::{ImportRow, OptOut, Source};
 use crate::client::{CallDeadline, CallOptions, wait_for_call, wait_for_items};
-use crate::contacts::Contacts;
+use crate::contacts::{Contacts, NewContact};
 use crate::{Error, RetryPolicy};
 
 impl Contacts {
-    /// Imports contacts, however many: in batches of 100, several simultaneously.
+    /// Imports any number of contacts, in batches of 100 that run in parallel.
     ///
-    /// It takes any iterator of [`NewContact`](crate::contacts::NewContact)s, addresses or [`ImportRow`]s, and
-    /// reads it as it goes. The [module](crate::import) says what an import does about duplicates, failures,
-    /// opt-outs and crashes.
+    /// It takes any iterator of [`NewContact`]s, addresses or [`ImportRow`]s, and
+    /// reads rows only as it needs them. The [module](crate::import) describes duplicates, failures, opt-outs and
+    /// crashes.
     ///
     /// Dropping the future cancels the import. Batches in flight may still be applied; with a
-    /// [`journal`](Import::journal), the next import finds out.
+    /// [`journal`](Import::journal), the next import resumes after the last batch that was recorded.
     ///
     /// # Errors
     ///
-    /// [`ImportError`] if the import stopped before its end. It has the report so far,
-    /// and an [`Error`] that says why:
+    /// [`ImportError`] if the import stopped before its end. It holds the report so far and the [`Error`]
+    /// that stopped the import:
     ///
     /// - `unauthorized` (401) or `key_not_permitted` (403): the key was refused.
-    /// - [`ErrorKind::Config`](crate::ErrorKind::Config): the journal could not be written, or another import
-    ///   uses it; or the [`rejects`](Import::rejects) could not be written. Rows that the journal could not record
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config): the journal could not be written, another import uses
+    ///   the journal, or the [`rejects`](Import::rejects) could not be written. Rows that the journal could not record
     ///   are reported as unknown.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input): the journal belongs to other rows or to another service, or
     ///   a CSV file could not be read to its end.
@@ -64,12 +64,12 @@ impl Contacts {
 
     /// Imports contacts like [`import`](Self::import), from a stream.
     ///
-    /// A batch is sent when it is full, or when no other is in flight and the stream has no more rows for
-    /// now. So a slow stream does not keep back the rows that it has already given.
+    /// A batch is sent when it is full. If no batch is in flight and the stream has no further row yet, the rows so far
+    /// are sent. So a slow stream does not delay the rows that have already arrived.
     ///
     /// # Errors
     ///
-    /// Those of [`import`](Self::import).
+    /// Returns the same errors as [`import`](Self::import).
     ///
     /// # Example: rows from a database or a channel
     ///
@@ -127,19 +127,34 @@ impl Import {
 
     /// Sets how many batches may be in flight at most; 0 counts as 1. Default: 16.
     ///
-    /// How many are in flight adapts to the service: see the [module](crate::import).
+    /// The actual number adapts to the service: see the [module](crate::import).
+    ///
+    /// # Example: leave room for other callers of the service
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// let rows = (0..300).map(|n| format!("{n}@example.com"));
+    ///
+    /// let import = contacts.import(rows).concurrency(1);
+    /// let report = import.on_progress(|progress| assert!(progress.in_flight() <= 1)).await?;
+    ///
+    /// assert_eq!(report.created(), 300);
+    /// # Ok(()) }
+    /// ```
     pub fn concurrency(mut self, batches: usize) -> Self {
         self.settings.concurrency = batches;
         self
     }
 
-    /// Stops the import at the first batch that fails for good. Default: the import continues with the next batch.
+    /// Stops the import at the first batch that fails permanently. Default: the import continues with the next batch.
     ///
     /// The rows after it are reported as not sent, and the result is an [`ImportError`] with the error of the
-    /// batch. Refused rows are no failure of their batch.
+    /// batch. A batch with refused rows has not failed.
     ///
-    /// Use it for rows with [`OnConflict::Error`](crate::contacts::OnConflict::Error): those with an unknown outcome
-    /// are not sent by a resumed import, so a long outage should not reach many of them.
+    /// Use it for rows with [`OnConflict::Error`](crate::contacts::OnConflict::Error): a resumed import
+    /// does not send such a row again if its outcome is unknown, so a long outage should not affect many of them.
     ///
     /// # Example: stop when the service is down
     ///
@@ -160,29 +175,34 @@ impl Import {
         self
     }
 
-    /// Stops the import when this future is ready, for example because somebody pressed Ctrl-C: no further batch
-    /// is started, those in flight are finished, and the report counts all other rows as not sent. With a
-    /// journal, the same import continues there. Default: it runs to its end.
+    /// Stops the import when this future is ready, for example after Ctrl-C. Default: the import runs to its end.
     ///
-    /// The rest of the rows is still read, so that the report and the rejects have them. Rows that never end must be
-    /// made to end by the same signal, for example with `take_until` of the crate `futures-util`.
+    /// The import starts no further batch, finishes the batches in flight, and reports all other rows as not sent. With
+    /// a journal, the next import resumes there.
     ///
-    /// A batch that waits for a retry is not retried: its rows are reported as not sent or unknown. Opt-outs of rows
-    /// that were applied are still retried, which can take minutes if the service is down: see
-    /// [`retry`](Self::retry). To stop immediately, drop the import. The outcome of the batches in flight is then
+    /// The remaining rows are still read, so that the report and the rejects include them. If the rows never end, end
+    /// them with the same signal, for example with `take_until` of the crate `futures-util`.
+    ///
+    /// A batch that waits for a retry is not retried: its rows are reported as not sent or unknown. But opt-outs of
+    /// rows that were applied are still retried, which can take minutes if the service is down: see
+    /// [`retry`](Self::retry). To stop immediately, drop the import. Then the outcome of the batches in flight is
     /// unknown; with a journal, the next run sends them again.
     ///
-    /// # Example: stop after a minute
+    /// # Example: stop when another part of the program says so
     ///
-    /// ```no_run
-    /// # async fn run(contacts: audience::contacts::Contacts) -> Result<(), Box<dyn std::error::Error>> {
-    /// use std::time::Duration;
+    /// The signal of this example comes before the first batch, so nothing is sent.
     ///
-    /// use audience::import::CsvRows;
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// let (stop, asked) = tokio::sync::oneshot::channel();
+    /// stop.send(()).unwrap(); // for example in a handler of SIGTERM
     ///
-    /// let rows = CsvRows::open("contacts.csv")?;
-    /// let report = contacts.import(rows).stop_when(tokio::time::sleep(Duration::from_secs(60))).await?;
-    /// println!("{} rows were not sent", report.not_sent());
+    /// let rows = (0..1_000).map(|n| format!("{n}@example.com"));
+    /// let report = contacts.import(rows).stop_when(async { asked.await.unwrap_or(()) }).await?;
+    ///
+    /// assert_eq!((report.created(), report.not_sent()), (0, 1_000));
     /// # Ok(()) }
     /// ```
     pub fn stop_when(mut self, signal: impl Future<Output = ()> + Send + 'static) -> Self {
@@ -192,27 +212,27 @@ impl Import {
 
     /// Checks all rows and sends nothing. A journal is neither read nor written.
     ///
-    /// A row with an unusual address that the service might take is valid. A row that is certainly wrong is refused,
-    /// with one of these codes:
+    /// An unusual address that the service might accept is valid. A row that the service certainly refuses is reported
+    /// as refused, with one of these codes:
     ///
     /// - `invalid_row`: the row could not be read.
     /// - `invalid_address`: no `@`, nothing before or after it, white space, two addresses in one, a character
     ///   that no address or domain has, an empty part of the domain, or more than 254 bytes.
     /// - `invalid_property`: a name that is empty, has white space around it or a control character in it, or a
-    ///   value that is neither text nor a number (interface section 2.1).
+    ///   value that is neither text nor a number ([interface section 2.1](crate::interface#2.1)).
     ///
     /// The report counts the other rows as [valid](ImportReport::valid), and among them the
-    /// [duplicates](ImportReport::duplicates): rows whose address, compared as
-    /// [`normalized_address`](crate::contacts::normalized_address) returns it, is that of an earlier row. For
-    /// that, it keeps a few bytes for each address.
+    /// [duplicates](ImportReport::duplicates): rows with the same
+    /// [normalized address](crate::contacts::normalized_address) as an earlier row. To find them, the dry run keeps a
+    /// few bytes for each address.
     ///
-    /// # Example: look before an import
+    /// # Example: check a list before the import
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
-    /// let rows = ["ada@example.com", "ADA@example.com", "ada at example.com"].map(audience::contacts::NewContact::new);
+    /// let rows = ["ada@example.com", "ADA@example.com", "ada at example.com"];
     ///
     /// let report = contacts.import(rows).dry_run().await?;
     ///
@@ -226,16 +246,55 @@ impl Import {
         self
     }
 
-    /// Sets how many rows there are, for [`Progress::total`]. Default: what the iterator says, if it knows.
+    /// Sets the number of rows, for [`Progress::total`]. Default: the size hint of the iterator, if it is exact.
+    ///
+    /// # Example: a CSV file, which is read twice to count its rows
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::import::CsvRows;
+    ///
+    /// let file = "email\nada@example.com\nbob@example.com\n";
+    /// let count = CsvRows::new(file.as_bytes())?.count();
+    ///
+    /// let import = contacts.import(CsvRows::new(file.as_bytes())?).total(count as u64);
+    /// import.on_progress(|progress| assert_eq!(progress.total(), Some(2))).await?;
+    /// # Ok(()) }
+    /// ```
     pub fn total(mut self, rows: u64) -> Self {
         self.settings.total = Some(rows);
         self
     }
 
-    /// Records each finished batch in this journal, and continues after its last record. Default: nothing is recorded.
+    /// Records each finished batch in this journal, and resumes after its last record. Default: nothing is recorded.
     ///
-    /// To continue, the import needs the same rows in the same order. The first 100 rows are compared before
-    /// anything is sent, and those of each finished batch as they are read.
+    /// To resume, the import needs the same rows in the same order. It compares the first 100 rows before it sends
+    /// anything, and the rows of each recorded batch as it reads them.
+    ///
+    /// # Example: continue after an outage
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let path = std::env::temp_dir().join(format!("audience-outage-{}.journal", std::process::id()));
+    /// # server.fault(audience::mock::Fault::status(501).after(1).times(1));
+    /// use audience::import::Journal;
+    ///
+    /// let rows = || (0..300).map(|n| format!("{n}@example.com"));
+    /// let import = || contacts.import(rows()).concurrency(1);
+    ///
+    /// let stopped = import().journal(Journal::open(&path)?).stop_on_failure().await.unwrap_err();
+    /// assert_eq!(stopped.report().created(), 100);
+    ///
+    /// let report = import().journal(Journal::open(&path)?).await?;
+    /// assert_eq!(report.created(), 300);
+    /// # assert_eq!(server.requests().len(), 4);
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
     pub fn journal(mut self, journal: Journal) -> Self {
         self.journal = Some(journal);
         self
@@ -244,17 +303,16 @@ impl Import {
     /// Writes every row that was not applied in full to this file, as CSV in UTF-8, in input order. Default: no
     /// rejects are written.
     ///
-    /// The first line names the columns: `line`, `code`, `message` and `retryable`, then those of the input under
-    /// their own names. So the mended file can be imported again: [`CsvRows`](super::CsvRows) leaves out the first
-    /// four. Rows that are not from CSV have the columns `email`, `first_name`, `last_name`, `properties`,
-    /// `on_conflict`, `unsubscribed`, `unsubscribe_reason`, `topics` and `import_key`, which it reads, too. The file
-    /// is empty if every row was applied.
+    /// The first line names the columns: `line`, `code`, `message` and `retryable`, then the columns of the input. You
+    /// can fix the file and import it again, because [`CsvRows`](super::CsvRows) ignores the first four. Rows that are
+    /// not from CSV have the columns `email`, `first_name`, `last_name`, `properties`, `on_conflict`, `unsubscribed`,
+    /// `unsubscribe_reason`, `topics` and `import_key`, which `CsvRows` also reads. The file is empty if every row was
+    /// applied.
     ///
     /// A cell that begins with `=`, `+`, `-`, `@`, a tab or a line break, and is not a number, gets an apostrophe in
-    /// front: otherwise a spreadsheet would run it as a formula. `CsvRows` removes it from rejects, and from no
-    /// other file.
+    /// front, because a spreadsheet would run it as a formula. `CsvRows` removes the apostrophe from rejects only.
     ///
-    /// # Example: mend a row
+    /// # Example: fix a row
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -283,8 +341,8 @@ impl Import {
         self
     }
 
-    /// Sets a function to call whenever a batch has ended, a request waits, or rows of a journal were read.
-    /// Default: none.
+    /// Sets a function to call when a batch has ended, when a request starts or ends a wait, and when rows were settled
+    /// without a request, for example from a journal. Default: none.
     ///
     /// # Example: a line for each step
     ///
@@ -310,6 +368,20 @@ impl Import {
 
     /// Limits one attempt of each request, from connecting to the last byte of the response. Default: the
     /// client's [`timeout`](crate::ClientBuilder::timeout).
+    ///
+    /// # Example: a service that is slow on large batches
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use std::time::Duration;
+    ///
+    /// let import = contacts.import(["ada@example.com"]).timeout(Duration::from_secs(60));
+    ///
+    /// assert_eq!(import.await?.created(), 1);
+    /// # Ok(()) }
+    /// ```
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.options.timeout = Some(limit);
         self
@@ -317,6 +389,22 @@ impl Import {
 
     /// Limits each request with its retries and waits, not the import as a whole. Default: the client's
     /// [`deadline`](crate::ClientBuilder::deadline) or, if the client has the default deadline, 5 minutes.
+    ///
+    /// # Example: try each batch for half an hour
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use std::time::Duration;
+    /// use audience::RetryPolicy;
+    ///
+    /// let import = contacts.import(["ada@example.com"]).deadline(Duration::from_secs(1_800));
+    /// let import = import.retry(RetryPolicy::exponential().max_attempts(100));
+    ///
+    /// assert_eq!(import.await?.created(), 1);
+    /// # Ok(()) }
+    /// ```
     pub fn deadline(mut self, limit: Duration) -> Self {
         self.options.deadline = CallDeadline::After(limit);
         self
@@ -324,19 +412,35 @@ impl Import {
 
     /// Lifts the deadline of the requests, even if the client has one. The timeout of each attempt still
     /// applies.
+    ///
+    /// # Example: a job at night, with the client of a web application
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use std::time::Duration;
+    ///
+    /// // A visitor waits no longer than 5 seconds, but the job has time.
+    /// let client = server.client_builder().deadline(Duration::from_secs(5)).build()?;
+    /// let report = client.contacts().import(["ada@example.com"]).no_deadline().await?;
+    ///
+    /// assert_eq!(report.created(), 1);
+    /// # Ok(()) }
+    /// ```
     pub fn no_deadline(mut self) -> Self {
         self.options.deadline = CallDeadline::Lifted;
         self
     }
 
     /// Sets the retry policy of each request. Default: the client's [`retry`](crate::ClientBuilder::retry) or, if
-    /// the client has the default policy, up to 20 attempts, which wait out an outage of a minute or two and a
-    /// `Retry-After` of up to 5 minutes. Once a request has failed for good nevertheless, the service counts
-    /// as down: until one succeeds or is refused, the policy and the deadline of the client apply.
+    /// the client has the default policy, up to 20 attempts.
     ///
-    /// The [`deadline`](Self::deadline) ends the retries, too.
+    /// The 20 attempts cover an outage of a minute or two and a `Retry-After` of up to 5 minutes. If a request fails
+    /// permanently in spite of them, the client's own policy and deadline apply until a request gets a response.
+    /// The [`deadline`](Self::deadline) also ends the retries.
     ///
-    /// # Example: wait out an outage of some minutes
+    /// # Example: be patient for 20 minutes
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -361,7 +465,23 @@ impl Import {
     /// Returns a stream of all rows with their outcomes, in input order. The import runs while the stream is
     /// polled.
     ///
-    /// [`rejects`](Self::rejects) are not written then.
+    /// The stream writes no [`rejects`](Self::rejects).
+    ///
+    /// # Example: the outcome of every row
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::import::RowOutcome;
+    /// use futures_util::StreamExt;
+    ///
+    /// let rows = ["ada@example.com", "ada@example.com"];
+    /// let outcomes: Vec<_> = contacts.import(rows).outcomes().map(|(_, outcome)| outcome).collect().await;
+    ///
+    /// assert_eq!(outcomes, [RowOutcome::Created, RowOutcome::Updated]);
+    /// # Ok(()) }
+    /// ```
     pub fn outcomes(self) -> Outcomes {
         Outcomes(OutcomesState::Starting(Box::pin(self.start(Keep::All))))
     }
@@ -385,6 +505,7 @@ impl Import {
                 }
             }
         }
+        // Flushed even if the import has failed: the rejects then list the rows up to the stop.
         let written = rejects.map_or(Ok(()), Rejects::finish);
         let report = run.finish()?;
         match written {
@@ -400,6 +521,7 @@ impl Import {
     async fn start(mut self, keep: Keep) -> Result<Run, ImportError> {
         let mut settings = self.settings;
         settings.total = settings.total.or_else(|| self.source.total());
+        // A dry run must not mark a row as finished.
         let journal = self.journal.filter(|_| !settings.dry_run);
         let (resumed, journal) = match journal {
             None => (None, None),
@@ -437,9 +559,9 @@ impl fmt::Debug for Import {
 
 /// All rows of an import with their outcomes, in input order.
 ///
-/// Created by [`Import::outcomes`](super::Import::outcomes). Batches are started while the stream is polled: a
-/// slow reader slows the import down, and at most 10,000 rows with an outcome wait for it. The stream ends
-/// when every row has an outcome, or when the import stops; [`finish`](Self::finish) tells which.
+/// Created by [`Import::outcomes`](super::Import::outcomes). Batches are started while the stream is polled. A
+/// slow reader slows the import down: at most 10,000 rows with an outcome wait for it. The stream ends when
+/// every row has an outcome, or when the import stops; [`finish`](Self::finish) returns the report or the error.
 ///
 /// # Example: react to each row
 ///
@@ -469,12 +591,32 @@ enum OutcomesState {
 }
 
 impl Outcomes {
-    /// Returns the report. If the stream has not ended, the import is canceled, and its report counts what was
-    /// done so far.
+    /// Returns the report. If the stream has not ended, this cancels the import, and the report counts the rows so
+    /// far.
     ///
     /// # Errors
     ///
     /// [`ImportError`] if the import stopped before its end.
+    ///
+    /// # Example: stop at the first row that was not applied
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use futures_util::StreamExt;
+    ///
+    /// let rows = ["ada@example.com", "no address", "bob@example.com"];
+    /// let mut outcomes = contacts.import(rows).outcomes();
+    /// while let Some((_, outcome)) = outcomes.next().await {
+    ///     if outcome.is_reject() {
+    ///         break;
+    ///     }
+    /// }
+    ///
+    /// assert_eq!(outcomes.finish()?.refused(), 1);
+    /// # Ok(()) }
+    /// ```
     pub fn finish(self) -> Result<ImportReport, ImportError> {
         match self.0 {
             OutcomesState::Starting(_) => Ok(ImportReport::default()),
@@ -502,6 +644,7 @@ impl Stream for Outcomes {
                     };
                 }
                 OutcomesState::Running { run, has_ended } => {
+                    // All settled rows first: `poll_change` expects that none is left.
                     if let Some(settled) = run.next_settled() {
                         return Poll::Ready(Some(settled));
                     }
@@ -530,4 +673,138 @@ impl fmt::Debug for Outcomes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Outcomes").finish_non_exhaustive()
     }
+}
+
+/// The columns of rows that are not from CSV, in the text form of [`Column`](super::Column).
+const OWN_COLUMNS: [&str; 9] = [
+    "email",
+    "first_name",
+    "last_name",
+    "properties",
+    "on_conflict",
+    "unsubscribed",
+    "unsubscribe_reason",
+    "topics",
+    "import_key",
+];
+
+/// Writes rejects: `line, code, message, retryable`, then the columns of the input.
+struct Rejects {
+    file: BufWriter<Box<dyn Write + Send>>,
+    /// The columns after the leading ones; `None` before the first row.
+    columns: Option<Vec<String>>,
+    result: io::Result<()>,
+}
+
+impl Rejects {
+    fn new(file: Box<dyn Write + Send>) -> Self {
+        Self {
+            file: BufWriter::new(file),
+            columns: None,
+            result: Ok(()),
+        }
+    }
+
+    fn write(&mut self, row: &ImportRow, outcome: &RowOutcome) {
+        if outcome.is_reject() && self.result.is_ok() {
+            self.result = self.try_write(row, outcome);
+        }
+    }
+
+    fn try_write(&mut self, row: &ImportRow, outcome: &RowOutcome) -> io::Result<()> {
+        let (columns, mut cells) = layout(row);
+        let header = match &mut self.columns {
+            Some(header) => header,
+            header @ None => {
+                let leading = LEADING_COLUMNS.map(str::to_owned).to_vec();
+                write_line(&mut self.file, &[leading, columns.clone()].concat())?;
+                header.insert(columns.clone())
+            }
+        };
+        // Rows of two inputs in one import: this one must not be read under the other's columns.
+        if *header != columns && header.len() == cells.len() {
+            cells.push(String::new());
+        }
+        let number = row.line_number().map(|number| number.to_string());
+        let retryable = outcome.is_retryable().to_string();
+        let leading = vec![
+            number.unwrap_or_default(),
+            outcome.code().to_owned(),
+            outcome.message().unwrap_or_default().to_owned(),
+            retryable,
+        ];
+        write_line(&mut self.file, &[leading, cells].concat())
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        self.result?;
+        self.file.flush()
+    }
+}
+
+fn write_line(file: &mut impl Write, cells: &[String]) -> io::Result<()> {
+    let text = line(cells.iter().map(|cell| escape(cell)));
+    file.write_all(text.as_bytes())
+}
+
+fn layout(row: &ImportRow) -> (Vec<String>, Vec<String>) {
+    match row.input_cells() {
+        Some(cells) => {
+            let columns = row.input_column_names().map(<[String]>::to_vec);
+            let numbered = || {
+                (1..=cells.len())
+                    .map(|number| format!("column {number}"))
+                    .collect()
+            };
+            (columns.unwrap_or_else(numbered), cells.to_vec())
+        }
+        None => (OWN_COLUMNS.map(str::to_owned).to_vec(), own_cells(row)),
+    }
+}
+
+fn own_cells(row: &ImportRow) -> Vec<String> {
+    let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
+    let members = row.contact().map(NewContact::members).unwrap_or_default();
+    let everything = row.opt_outs().iter().find_map(|opt_out| match opt_out {
+        OptOut::Everything(reason) => Some(*reason),
+        OptOut::Topic(_) => None,
+    });
+    let topics: serde_json::Map<_, _> = row
+        .opt_outs()
+        .iter()
+        .filter_map(|opt_out| match opt_out {
+            OptOut::Topic(name) => Some((name.clone(), false.into())),
+            OptOut::Everything(_) => None,
+        })
+        .collect();
+    vec![
+        text(row.contact().map(|contact| contact.email.as_str())),
+        text(members.first_name),
+        text(members.last_name),
+        members.properties.map(json).unwrap_or_default(),
+        members
+            .on_conflict
+            .map(|choice| unquoted(&choice))
+            .unwrap_or_default(),
+        everything.map(|_| "true".to_owned()).unwrap_or_default(),
+        everything
+            .map(|reason| unquoted(&reason))
+            .unwrap_or_default(),
+        match topics.is_empty() {
+            true => String::new(),
+            false => json(&topics),
+        },
+        text(row.key_text()),
+    ]
+}
+
+/// Returns a value as JSON. A number that JSON cannot represent leaves the cell empty; the message of the
+/// reject says so.
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+/// Returns the text of a value that serializes as text.
+fn unquoted(value: &impl serde::Serialize) -> String {
+    json(value).trim_matches('"').to_owned()
 }

@@ -1,6 +1,7 @@
 //! Runs an import: reads rows, sends batches, and passes on the outcomes in input order.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -10,13 +11,12 @@ use tokio::task::{self, JoinError, JoinSet};
 use tokio::time::Instant;
 
 use super::batch::{Sender, SentBatch, Stop, is_final};
-use super::dry_run::DryRun;
-use super::grouping::Grouping;
 use super::journal::{Resumed, ResumedRow, fingerprint_of};
 use super::pace::{Pace, Watch};
 use super::report::{ImportError, ImportReport, RowOutcome};
 use super::row::{ImportRow, NumberedRow, Source};
 use crate::client::in_current_span;
+use crate::contacts::{MAX_BATCH, NewContact, PropertyValue, normalized_address};
 use crate::{Error, ErrorCode};
 
 /// The rows to read at one go before other tasks get a turn.
@@ -35,7 +35,7 @@ pub(super) struct Settings {
 
 type OnProgress = Box<dyn FnMut(&Progress) + Send>;
 
-/// How far an import is: enough to draw a progress bar.
+/// The progress of an import, for a progress bar or a log: see [`Import::on_progress`](super::Import::on_progress).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Progress {
@@ -50,19 +50,52 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Returns how many rows have an outcome, those of a resumed journal included.
+    /// Returns how many rows have an outcome, including the rows that were finished in an earlier run.
+    ///
+    /// # Example: a percentage
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// let rows = (0..300).map(|n| format!("{n}@example.com"));
+    ///
+    /// let import = contacts.import(rows).on_progress(|progress| {
+    ///     let total = progress.total().expect("the length of this iterator is known");
+    ///     println!("{} %", 100 * progress.finished() / total);
+    /// });
+    /// import.await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn finished(&self) -> u64 {
         self.finished
     }
 
-    /// Returns how many of the finished rows come from the journal of an earlier run.
+    /// Returns how many of the finished rows were finished in an earlier run, by the journal.
+    ///
+    /// # Example: say how much an earlier run has done
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let path = std::env::temp_dir().join(format!("audience-resumed-{}.journal", std::process::id()));
+    /// use audience::import::Journal;
+    ///
+    /// let import = contacts.import(["ada@example.com"]).journal(Journal::open(&path)?);
+    /// import
+    ///     .on_progress(|progress| println!("{} rows were finished before", progress.resumed()))
+    ///     .await?;
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn resumed(&self) -> u64 {
         self.resumed
     }
 
-    /// Returns how many rows there are, if the iterator or [`total`](super::Import::total) says so.
+    /// Returns the number of rows, if [`total`](super::Import::total) was set or the iterator knows its length.
     #[must_use]
     pub fn total(&self) -> Option<u64> {
         self.total
@@ -80,8 +113,24 @@ impl Progress {
         }
     }
 
-    /// Returns how long the rest takes at this rate. `None` if the total is not known, or before this run has
+    /// Returns how long the remaining rows take at this rate. `None` if the total is unknown, or before this run has
     /// finished a row.
+    ///
+    /// # Example: when the import will end
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// let rows = (0..300).map(|n| format!("{n}@example.com"));
+    ///
+    /// let import = contacts.import(rows).on_progress(|progress| match progress.remaining() {
+    ///     Some(time) => println!("{} s left", time.as_secs()),
+    ///     None => println!("starting"),
+    /// });
+    /// import.await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "an estimate is not exact")]
     pub fn remaining(&self) -> Option<Duration> {
@@ -101,26 +150,71 @@ impl Progress {
         self.in_flight
     }
 
-    /// Returns how many batches may be in flight now. It follows what the service can take.
+    /// Returns how many batches may be in flight now. The number adapts to the service.
+    ///
+    /// # Example: see how the import adapts
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// let rows = (0..1_000).map(|n| format!("{n}@example.com"));
+    ///
+    /// let import = contacts.import(rows).concurrency(4).on_progress(|progress| {
+    ///     println!("{} of at most {} batches in flight", progress.in_flight(), progress.limit());
+    ///     assert!(progress.limit() <= 4);
+    /// });
+    /// import.await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn limit(&self) -> usize {
         self.limit
     }
 
     /// Returns how many requests were retried.
+    ///
+    /// # Example: notice a service in trouble
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// let import = contacts.import(["ada@example.com"]).on_progress(|progress| {
+    ///     if progress.retries() > 0 {
+    ///         eprintln!("{} retries, {} requests are waiting", progress.retries(), progress.waiting());
+    ///     }
+    /// });
+    /// import.await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn retries(&self) -> u64 {
         self.retries
     }
 
-    /// Returns how many requests are waiting before their next attempt, because the service asked for it or failed.
+    /// Returns how many requests wait for their next attempt, because the service failed or asked for a delay.
+    ///
+    /// # Example: tell people why nothing happens
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// let import = contacts.import(["ada@example.com"]).on_progress(|progress| {
+    ///     if progress.waiting() > 0 && progress.waiting() == progress.in_flight() {
+    ///         println!("waiting for the service");
+    ///     }
+    /// });
+    /// import.await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 }
 
-/// An import that is running.
 pub(super) struct Run {
     settings: Settings,
     source: Source,
@@ -172,6 +266,7 @@ impl Run {
     /// Take all [settled](Self::next_settled) rows before the next call.
     pub(super) fn poll_change(&mut self, context: &mut Context<'_>) -> Poll<bool> {
         let has_more = ready!(self.poll_step(context));
+        // Taken out for the call, because the progress borrows the whole run.
         if let Some(mut show) = self.settings.on_progress.take() {
             show(&self.progress());
             self.settings.on_progress = Some(show);
@@ -180,15 +275,21 @@ impl Run {
     }
 
     fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<bool> {
+        // Rows that are always ready would otherwise keep the thread for as long as there are any.
         if std::mem::take(&mut self.yields) {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
+        // First of all: a request that begins to wait from here on wakes the import.
         self.pace.set_waker(context.waker());
+        // Before new batches: a signal that is ready already starts none.
         self.poll_stop_signal(context);
+        // Before ended batches are looked for: without a batch in flight, that registers no waker, and the import would
+        // sleep for ever.
         self.start_batches(context);
         match self.batches.poll_ended(context) {
             Poll::Ready(Some((rows, sent))) => self.settle_batch(rows, sent),
+            // Not while a batch is in flight: the rest could not be handed out before its rows, and would pile up.
             Poll::Ready(None) if self.stop.is_some() => self.read_rest(context),
             Poll::Ready(None) | Poll::Pending => {}
         }
@@ -207,6 +308,7 @@ impl Run {
             && signal.as_mut().poll(context).is_ready()
         {
             self.settings.stop_signal = None;
+            // Requests that wait for a retry give up. Otherwise the stop would wait for their delays.
             self.pace.stop_waiting();
             self.stop(Stop::Asked);
         }
@@ -241,6 +343,7 @@ impl Run {
     }
 
     fn can_start(&self) -> bool {
+        // Asked anew for each batch: congestion may have lowered it since the last one.
         let limit = self.pace.limit();
         self.stop.is_none() && self.batches.len() < limit
     }
@@ -248,9 +351,11 @@ impl Run {
     /// Reads rows until a batch is full, or no more rows can be read now.
     fn read(&mut self, context: &mut Context<'_>) -> Reading {
         for _ in 0..MAX_READ {
+            // The stop is looked at for each row: `accept` stops the import if the journal belongs to other rows.
             if !self.grouping.needs_rows() || self.stop.is_some() {
                 return Reading::Done;
             }
+            // Rejects and outcomes are handed out in input order, so one slow batch keeps back all rows after it.
             if self.settled.is_full() {
                 return Reading::Blocked;
             }
@@ -273,7 +378,7 @@ impl Run {
         }
     }
 
-    /// Lets the caller hand out what is settled, and other tasks run, before the next step.
+    /// Gives the caller a chance to hand out settled rows, and other tasks a turn, before the next step.
     fn pause(&mut self) {
         self.has_changed = true;
         self.yields = true;
@@ -282,6 +387,7 @@ impl Run {
     fn accept(&mut self, row: ImportRow) {
         let number = self.next_number;
         self.next_number += 1;
+        // Before the checks, which may settle the row: the import must end with an error in any case.
         self.is_cut_off |= row.is_cut_off();
         match self.checks.check(number, &row, self.stop.is_some()) {
             Verdict::Send => {}
@@ -296,6 +402,7 @@ impl Run {
             }
         }
         let row = NumberedRow::new(number, row);
+        // An earlier row of the address may be sent again, and would then overwrite this one.
         match self.grouping.is_given_up(&row) {
             true => self.settle(number, row.row, RowOutcome::NotSent),
             false => self.grouping.push(row),
@@ -307,6 +414,7 @@ impl Run {
         self.grouping
             .finish(rows.iter().map(|row| row.address.as_str()));
         for (row, outcome) in rows.into_iter().zip(outcomes) {
+            // A resumed import may send this row again. Later rows of its address must not be applied before it.
             if !is_final(&row, &outcome, stop.as_ref()) {
                 for later in self.grouping.give_up(&row.address) {
                     self.settle(later.number, later.row, RowOutcome::NotSent);
@@ -331,6 +439,7 @@ impl Run {
                 return;
             }
         }
+        // The first reason counts, but after a refused key or a foreign journal nothing more may be read.
         if self.stop.is_none() || matches!(stop, Stop::Fatal(_)) && !self.is_fatal() {
             self.stop = Some(stop);
         }
@@ -338,6 +447,7 @@ impl Run {
 
     /// Gives the rows after a stop their outcome.
     fn read_rest(&mut self, context: &mut Context<'_>) {
+        // Rows that were read before the stop come first, in input order.
         self.give_pending_back();
         for _ in 0..MAX_READ {
             if self.is_fatal() || self.settled.is_full() {
@@ -371,6 +481,7 @@ impl Run {
 
     /// Returns the next row in input order, if it has an outcome.
     pub(super) fn next_settled(&mut self) -> Option<(ImportRow, RowOutcome)> {
+        // Rows after the first open one wait, so that outcomes and rejects keep the order of the input.
         let end = self.first_unsettled();
         self.settled.take_first(end)
     }
@@ -380,6 +491,7 @@ impl Run {
     }
 
     fn progress(&self) -> Progress {
+        // The size hint covers the rows that are left, so the rows that were read are added.
         let left = || Some(self.next_number.saturating_add(self.source.total()?));
         Progress {
             finished: self.settled.report.total(),
@@ -396,10 +508,13 @@ impl Run {
     /// Returns the report: of the whole import, or of what was done so far.
     pub(super) fn finish(self) -> Result<ImportReport, ImportError> {
         let has_ended = self.source.has_ended() && self.stop.is_none();
+        // Only at the real end of the input: an import that stopped early has unread rows for another reason.
         let is_shorter = has_ended && self.checks.has_unread_rows();
         let error = match self.stop {
             Some(Stop::Fatal(error) | Stop::Failure(error)) => Some(error),
+            // The report says it: these stops are results that the caller expects.
             Some(Stop::Quota | Stop::Asked) => None,
+            // Last: the error of a batch explains more than the end of the file.
             None if self.is_cut_off => Some(cut_off()),
             None => is_shorter.then(other_rows),
         };
@@ -423,17 +538,17 @@ enum Reading {
 
 fn cut_off() -> Error {
     Error::input(
-        "the input could not be read to its end, so the rows after the last reject are missing; mend the input and import it again",
+        "the input could not be read to its end, so the rows after the last reject are missing; fix the input and import it again",
     )
 }
 
 fn other_rows() -> Error {
     Error::input(
-        "the journal belongs to other rows; give the import the same rows, or choose another file for the journal",
+        "the journal belongs to other rows; pass the same rows, or choose another file for the journal",
     )
 }
 
-/// How many rows may be kept before no more are read.
+/// How many rows may be kept before no more are read. A row that waits for long keeps back all rows after it.
 const MAX_KEPT: usize = 10_000;
 
 /// Which rows to hand out with their outcomes.
@@ -461,7 +576,6 @@ impl Settled {
         }
     }
 
-    /// Adds the outcome of a row.
     fn add(&mut self, number: u64, row: ImportRow, outcome: RowOutcome) {
         self.report.add(&outcome);
         let keeps = match self.keep {
@@ -490,7 +604,7 @@ impl Settled {
     }
 }
 
-/// What decides about rows: the journal of an earlier run, or the checks of a dry run.
+/// Decides about rows, by the journal of an earlier run or the checks of a dry run.
 #[derive(Debug)]
 struct Checks {
     resumed: Option<Resumed>,
@@ -498,7 +612,7 @@ struct Checks {
     dry_run: Option<DryRun>,
 }
 
-/// What happens to a row.
+/// The decision about a row.
 #[derive(Debug)]
 enum Verdict {
     /// It is sent.
@@ -522,6 +636,7 @@ impl Checks {
 
     /// Decides about the next row. A dry run that has stopped checks no more rows.
     fn check(&mut self, number: u64, row: &ImportRow, has_stopped: bool) -> Verdict {
+        // First: a dry run neither reads the journal nor sends the row.
         if let Some(dry_run) = self.dry_run.as_mut().filter(|_| !has_stopped) {
             return match dry_run.check(row) {
                 (_, true) => Verdict::Duplicate,
@@ -538,17 +653,18 @@ impl Checks {
                 ResumedRow::Mismatch => return Verdict::Mismatch,
             }
         }
+        // Last: a row that an earlier run finished keeps its outcome, even if the row is invalid.
         match row.problem() {
             None => Verdict::Send,
             Some(message) => Verdict::Settle(RowOutcome::Refused {
                 code: ErrorCode::from("invalid_row"),
                 message: Some(message),
+                // The same row would be refused again, so the rejects say that a retry is useless.
                 retryable: false,
             }),
         }
     }
 
-    /// Returns how many rows the journal knew.
     fn resumed_rows(&self) -> u64 {
         self.resumed_rows
     }
@@ -559,7 +675,6 @@ impl Checks {
     }
 }
 
-/// The batches in flight.
 #[derive(Default)]
 struct InFlightBatches {
     tasks: JoinSet<SentBatch>,
@@ -579,14 +694,13 @@ impl InFlightBatches {
         self.tasks.len()
     }
 
-    /// Returns the number of the first row in flight.
     fn first_row(&self) -> Option<u64> {
         self.first_rows.first().copied()
     }
 
-    /// Starts to send a batch.
     fn start(&mut self, sender: &Sender, pace: &Arc<Pace>, batch: Vec<NumberedRow>) {
         self.first_rows.extend(batch.first().map(|row| row.number));
+        // Shared with the task, so that the rows survive its panic.
         let rows = Arc::new(batch);
         let watch = Arc::new(Watch::new(pace.clone()));
         let (sender, task_rows, task_watch) = (sender.clone(), rows.clone(), watch.clone());
@@ -608,6 +722,7 @@ impl InFlightBatches {
                 Ok((id, sent)) => (id, Ok(sent)),
                 Err(error) => (error.id(), Err(error)),
             };
+            // By the id of the task, because a task that panicked returns no rows.
             let Some(Batch { rows, watch }) = self.batches.remove(&id) else {
                 continue;
             };
@@ -628,5 +743,424 @@ fn lost(rows: &[NumberedRow], error: JoinError) -> SentBatch {
         false => "the runtime stopped during the import",
     };
     let error = Error::transport(message).caused_by(error);
+    // The request may have been sent before the task ended.
     SentBatch::stopped(rows, RowOutcome::Unknown, error)
+}
+
+/// The rows that may wait for an address before no more are read.
+const MAX_WAITING: usize = 2 * MAX_BATCH;
+
+/// Which rows go into the next batch: the rows that are read but not sent, and the addresses that are in flight. Pure.
+///
+/// Rows with the same address apply in input order: a batch applies its entries in order (interface section 4.2), and a
+/// row waits while another batch with its address is in flight. A row that was not sent, or whose outcome is unknown,
+/// may be sent again later. Then later rows with its address are not sent, because the earlier row would overwrite
+/// them.
+#[derive(Debug, Default)]
+struct Grouping {
+    /// In input order.
+    pending: VecDeque<(AddressHash, NumberedRow)>,
+    /// How many of the pending rows have an address in flight.
+    waiting: usize,
+    /// The addresses of the batches in flight. No two of them share one.
+    in_flight: AddressSet,
+    /// The addresses whose rows are not sent.
+    given_up: AddressSet,
+}
+
+impl Grouping {
+    /// Returns whether another row should be read before the next batch is taken.
+    fn needs_rows(&self) -> bool {
+        // Without the second limit, a file with the same address in each row would be read into memory as a whole while
+        // its first batch is in flight.
+        self.sendable() < MAX_BATCH && self.waiting < MAX_WAITING
+    }
+
+    fn sendable(&self) -> usize {
+        self.pending.len() - self.waiting
+    }
+
+    /// Returns how many rows are read but not sent.
+    fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Returns the number of the first row that is not sent.
+    fn first_pending(&self) -> Option<u64> {
+        self.pending.front().map(|(_, row)| row.number)
+    }
+
+    /// Returns whether a row is not to be sent, because of an earlier row of its address.
+    fn is_given_up(&self, row: &NumberedRow) -> bool {
+        // The hash is only computed if it is needed: most imports give up no address.
+        !self.given_up.is_empty() && self.given_up.contains(&AddressHash::new(&row.address))
+    }
+
+    /// Gives up an address, and removes its rows that are not sent.
+    fn give_up(&mut self, address: &str) -> Vec<NumberedRow> {
+        // For rows that are read later. The rows that wait already are taken out below.
+        self.given_up.insert(AddressHash::new(address));
+        let (removed, left) = std::mem::take(&mut self.pending)
+            .into_iter()
+            // By the text, not by the hash: a collision must not take out the rows of another address.
+            .partition::<VecDeque<_>, _>(|(_, row)| row.address == address);
+        self.pending = left;
+        self.count_waiting();
+        removed.into_iter().map(|(_, row)| row).collect()
+    }
+
+    fn push(&mut self, row: NumberedRow) {
+        let address = AddressHash::new(&row.address);
+        self.waiting += usize::from(self.in_flight.contains(&address));
+        self.pending.push_back((address, row));
+    }
+
+    /// Takes the rows of the next batch, and marks their addresses as in flight. Empty if every row has
+    /// to wait.
+    fn take_batch(&mut self) -> Vec<NumberedRow> {
+        let mut batch = Vec::with_capacity(self.sendable().min(MAX_BATCH));
+        let mut addresses = Vec::with_capacity(batch.capacity());
+        let mut waiting = Vec::new();
+        while batch.len() < MAX_BATCH
+            && let Some((address, row)) = self.pending.pop_front()
+        {
+            if self.in_flight.contains(&address) {
+                waiting.push((address, row));
+            } else {
+                batch.push(row);
+                addresses.push(address);
+            }
+        }
+        // Back to the front, the last one first: they stay in input order.
+        for row in waiting.into_iter().rev() {
+            self.pending.push_front(row);
+        }
+        // Rows of one address in one batch are one entry here: the batch applies them in order.
+        self.in_flight.extend(addresses);
+        self.count_waiting();
+        batch
+    }
+
+    /// Marks the addresses of a batch as no longer in flight.
+    fn finish<'a>(&mut self, addresses: impl IntoIterator<Item = &'a str>) {
+        for address in addresses {
+            self.in_flight.remove(&AddressHash::new(address));
+        }
+        self.count_waiting();
+    }
+
+    /// Takes all rows that are not sent, in input order.
+    fn take_pending(&mut self) -> impl Iterator<Item = NumberedRow> {
+        self.waiting = 0;
+        let pending = std::mem::take(&mut self.pending);
+        pending.into_iter().map(|(_, row)| row)
+    }
+
+    fn count_waiting(&mut self) {
+        let addresses = self.pending.iter().map(|(address, _)| address);
+        self.waiting = addresses
+            .filter(|address| self.in_flight.contains(address))
+            .count();
+    }
+}
+
+/// Addresses, each as a hash, which takes less memory and time than the text.
+///
+/// Two addresses with the same hash count as the same. Among ten million addresses, the odds that this happens
+/// by chance are 1 in 300,000. Then a row waits without need, is reported as not sent after the other address
+/// has failed, or is counted as a duplicate in a dry run. It is never lost, nor sent out of order.
+type AddressSet = HashSet<AddressHash, BuildHasherDefault<NoHasher>>;
+
+/// The hash of an address as the service normalizes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct AddressHash(u64);
+
+impl AddressHash {
+    fn new(normalized_address: &str) -> Self {
+        // Unkeyed: whoever finds a collision only gains a row that waits, or is reported as not sent.
+        let mut hasher = DefaultHasher::new();
+        hasher.write(normalized_address.as_bytes());
+        Self(hasher.finish())
+    }
+}
+
+impl Hash for AddressHash {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        hasher.write_u64(self.0);
+    }
+}
+
+/// Takes a hash as it is.
+#[derive(Debug, Default)]
+struct NoHasher(u64);
+
+impl Hasher for NoHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            // Never called for an `AddressHash`, which writes a `u64`, but the trait demands it.
+            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+/// The longest address that mail servers take (RFC 5321, section 4.5.3.1.3).
+const MAX_ADDRESS: usize = 254;
+
+#[derive(Debug, Default)]
+struct DryRun {
+    /// The addresses of the valid rows so far.
+    addresses: AddressSet,
+}
+
+impl DryRun {
+    /// Returns the outcome of a row, and whether it is valid and an earlier valid row has its address.
+    fn check(&mut self, row: &ImportRow) -> (RowOutcome, bool) {
+        let refusal = match row.contact() {
+            None => Some(("invalid_row", row.unreadable_reason().unwrap_or_default())),
+            Some(contact) => check_contact(contact),
+        };
+        if let Some((code, message)) = refusal {
+            let outcome = RowOutcome::Refused {
+                code: ErrorCode::from(code),
+                message: Some(message.to_owned()),
+                retryable: false,
+            };
+            return (outcome, false);
+        }
+        let address = row.contact().map_or("", |contact| contact.email.as_str());
+        let address = AddressHash::new(&normalized_address(address));
+        (RowOutcome::Valid, !self.addresses.insert(address))
+    }
+}
+
+fn check_contact(contact: &NewContact) -> Option<(&'static str, &'static str)> {
+    if let Err(problem) = check_address(contact.email.trim()) {
+        return Some(("invalid_address", problem));
+    }
+    let properties = contact.members().properties;
+    let problem = properties
+        .into_iter()
+        .flatten()
+        .find_map(|(name, value)| check_property(name, value).err());
+    problem.map(|problem| ("invalid_property", problem))
+}
+
+/// Refuses only what is certainly not an address. The service decides about the rest.
+fn check_address(address: &str) -> Result<(), &'static str> {
+    if address.is_empty() {
+        return Err("the row has no address");
+    }
+    if address.len() > MAX_ADDRESS {
+        return Err("the address is longer than 254 bytes");
+    }
+    let (local, domain) = address.rsplit_once('@').ok_or("the address has no @")?;
+    if local.is_empty() || domain.is_empty() {
+        return Err("nothing is before or after the @ of the address");
+    }
+    if address.chars().any(char::is_control) {
+        return Err("the address has a control character in it");
+    }
+    let is_quoted = local.len() > 1 && local.starts_with('"') && local.ends_with('"');
+    if !is_quoted && local.contains('@') {
+        return Err("the address has two @");
+    }
+    if !is_quoted && local.chars().any(char::is_whitespace) || domain.contains(char::is_whitespace)
+    {
+        return Err("the address has white space in it");
+    }
+    if !is_quoted && local.contains(['(', ')', '<', '>', '[', ']', ':', ';', ',', '\\', '"']) {
+        return Err("the part before the @ has a character that no address has");
+    }
+    check_domain(domain)
+}
+
+fn check_domain(domain: &str) -> Result<(), &'static str> {
+    if domain.starts_with('[') && domain.ends_with(']') {
+        return Ok(());
+    }
+    if domain.split('.').any(str::is_empty) {
+        return Err("a part of the domain is empty");
+    }
+    let is_valid = |letter: char| {
+        !letter.is_ascii() || letter.is_ascii_alphanumeric() || "-._".contains(letter)
+    };
+    match domain.chars().all(is_valid) {
+        true => Ok(()),
+        false => Err("the part after the @ has a character that no domain has"),
+    }
+}
+
+fn check_property(name: &str, value: &PropertyValue) -> Result<(), &'static str> {
+    if name.is_empty() {
+        return Err("a property has no name");
+    }
+    if name.trim() != name || name.chars().any(char::is_control) {
+        return Err(
+            "the name of a property has white space around it or a control character in it",
+        );
+    }
+    if !value.is_valid_json() {
+        return Err("a property is an infinite number or NaN, which JSON cannot represent");
+    }
+    match value {
+        PropertyValue::Other(_) => Err("a property is neither text nor a number"),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::import::ImportRow;
+    use serde_json::json;
+
+    fn row(number: u64, address: &str) -> NumberedRow {
+        NumberedRow::new(number, ImportRow::new(NewContact::new(address)))
+    }
+
+    fn numbers(batch: &[NumberedRow]) -> Vec<u64> {
+        batch.iter().map(|row| row.number).collect()
+    }
+
+    fn grouping(rows: impl IntoIterator<Item = (u64, &'static str)>) -> Grouping {
+        let mut grouping = Grouping::default();
+        for (number, address) in rows {
+            grouping.push(row(number, address));
+        }
+        grouping
+    }
+
+    #[test]
+    fn a_batch_has_at_most_100_rows_in_input_order() {
+        let mut grouping = Grouping::default();
+        for number in 0..150 {
+            grouping.push(row(number, &format!("{number}@x.io")));
+        }
+
+        assert_eq!(
+            numbers(&grouping.take_batch()),
+            (0..100).collect::<Vec<_>>()
+        );
+        assert_eq!(
+            numbers(&grouping.take_batch()),
+            (100..150).collect::<Vec<_>>()
+        );
+        assert!(grouping.take_batch().is_empty());
+    }
+
+    #[test]
+    fn a_row_waits_while_its_address_is_in_flight_in_any_spelling() {
+        let mut grouping = grouping([(0, "a@x.io")]);
+        assert_eq!(numbers(&grouping.take_batch()), [0]);
+        grouping.push(row(1, " A@X.io "));
+        grouping.push(row(2, "b@x.io"));
+        grouping.push(row(3, "a@x.io"));
+
+        assert_eq!(numbers(&grouping.take_batch()), [2]);
+        assert!(grouping.take_batch().is_empty());
+
+        grouping.finish(["a@x.io"]);
+        assert_eq!(numbers(&grouping.take_batch()), [1, 3]);
+    }
+
+    #[test]
+    fn the_same_address_twice_may_be_in_one_batch() {
+        let mut grouping = grouping([(0, "a@x.io"), (1, "A@x.io")]);
+
+        assert_eq!(numbers(&grouping.take_batch()), [0, 1]);
+    }
+
+    #[test]
+    fn the_rows_of_an_address_that_was_given_up_are_taken_out() {
+        let mut grouping = grouping([(0, "a@x.io")]);
+        grouping.take_batch();
+        grouping.push(row(1, "A@x.io"));
+        grouping.push(row(2, "b@x.io"));
+
+        grouping.finish(["a@x.io"]);
+        let removed = grouping.give_up("a@x.io");
+
+        assert_eq!(numbers(&removed), [1]);
+        assert!(grouping.is_given_up(&row(3, "a@X.io")));
+        assert!(!grouping.is_given_up(&row(4, "b@x.io")));
+        assert_eq!(numbers(&grouping.take_batch()), [2]);
+    }
+
+    #[test]
+    fn reading_stops_when_too_many_rows_wait_for_one_address() {
+        let mut grouping = grouping([(0, "a@x.io")]);
+        grouping.take_batch();
+        let mut number = 0;
+
+        while grouping.needs_rows() {
+            number += 1;
+            grouping.push(row(number, "a@x.io"));
+        }
+
+        assert_eq!((grouping.sendable(), grouping.pending()), (0, MAX_WAITING));
+    }
+
+    #[test]
+    fn only_what_is_certainly_not_an_address_is_refused() {
+        for address in [
+            "ada@example.com",
+            " Ada@Example.COM ",
+            "a..b.@docomo.ne.jp",
+            "o'neill+news/x=y@x.io",
+            "\"ada lovelace@home\"@x.io",
+            "ada@localhost",
+            "ada@[192.0.2.1]",
+            "äda@bücher.example",
+            "ada@xn--bcher-kva.example",
+        ] {
+            assert_eq!(check_address(address.trim()), Ok(()), "{address}");
+        }
+        let long = format!("{}@x.io", "a".repeat(250));
+        for address in [
+            "",
+            "ada",
+            "@x.io",
+            "ada@",
+            "ada@x..io",
+            "ada@x.io.",
+            "ada@x.io,",
+            "ada @x.io",
+            "ada@x.io;grace@x.io",
+            "ada@x.io grace@x.io",
+            "Ada <ada@x.io>",
+            "<ada@x.io>",
+            "mailto:ada@x.io",
+            "ada@x.io/news",
+            "ada\0@x.io",
+            &long,
+        ] {
+            assert!(check_address(address).is_err(), "{address}");
+        }
+    }
+
+    #[test]
+    fn a_property_is_text_or_a_number_and_has_a_name() {
+        let row = |name: &str, value: PropertyValue| {
+            DryRun::default().check(&NewContact::new("a@x.io").property(name, value).into())
+        };
+
+        for value in [json!("pro"), json!(3), json!(0.5)] {
+            assert_eq!(row("plan", value.into()).0, RowOutcome::Valid);
+        }
+        for value in [json!(true), json!(null), json!([1]), json!({"a": 1})] {
+            assert_eq!(row("plan", value.into()).0.code(), "invalid_property");
+        }
+        assert_eq!(row("plan", f64::NAN.into()).0.code(), "invalid_property");
+        for name in ["", " plan", "pl\nan"] {
+            assert_eq!(row(name, "pro".into()).0.code(), "invalid_property");
+        }
+    }
 }

@@ -17,13 +17,13 @@ use super::row::{ImportRow, OptOut, Source};
 use crate::contacts::{MAX_BATCH, NewContact, OptOutReason};
 use crate::{Error, ErrorCode};
 
-/// A file in which an import records each batch that it has finished, so that the import can continue after a crash.
+/// A file in which an import records each finished batch, so that it can resume after a crash.
 ///
 /// The file has one JSON object on each line, and is only appended to. A record is synced to disk before
-/// its rows count as finished. It contains no contact: row numbers, a fingerprint of the rows, their
-/// outcomes, and the service's messages about refused rows. A message may quote an address.
+/// its rows count as finished. It contains no contacts, only row numbers, a fingerprint of the
+/// rows, their outcomes, and the service's messages about refused rows. A message may quote an address.
 ///
-/// An import with a journal that has records continues after them. It needs the same rows in the same
+/// If a journal has records, an import with it resumes after them. It needs the same rows in the same
 /// order: see [`Import::journal`](crate::import::Import::journal).
 ///
 /// # Example: an import that can be resumed
@@ -58,26 +58,45 @@ pub struct Journal {
 #[derive(Debug)]
 struct Contents {
     resumed: Resumed,
-    /// The length of the records in bytes. What follows was only partly written.
+    /// The length of the records in bytes. A record after that length was only partly written.
     records: u64,
-    /// The length of the file.
     length: u64,
 }
 
 impl Journal {
     /// Opens a journal, or creates it if the file does not exist.
     ///
-    /// A crash can leave a partly written line at the end of the file. It is ignored here, and removed when an
-    /// import starts with the journal.
+    /// A crash can leave a partly written line at the end of the file. This call ignores it, and the next import with
+    /// the journal removes it.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the file cannot be opened or read, or if it is not
-    /// a journal. A file that is not a journal is left as it is.
+    /// a journal. Such a file is not changed.
+    ///
+    /// # Example: a file for each list
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let path = std::env::temp_dir().join(format!("audience-list-{}.journal", std::process::id()));
+    /// use audience::import::Journal;
+    ///
+    /// let journal = Journal::open(&path)?;
+    /// let report = contacts.import(["ada@example.com"]).journal(journal).await?;
+    ///
+    /// assert_eq!(report.created(), 1);
+    /// // The file belongs to these rows now. Another list needs another file.
+    /// assert!(contacts.import(["bob@example.com"]).journal(Journal::open(&path)?).await.is_err());
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let failed = |error| Error::config("could not open the journal").caused_by(error);
         let mut file = OpenOptions::new()
             .read(true)
+            // Appended records cannot overwrite what another process has written in between.
             .append(true)
             .create(true)
             .open(&path)
@@ -88,19 +107,46 @@ impl Journal {
         }
         let contents = read(&mut file)?;
         Ok(Self {
+            // One file may have several paths. Two imports must find out that they use the same one.
             path: path.as_ref().canonicalize().map_err(failed)?,
             file,
             contents,
         })
     }
 
-    /// Returns whether the journal has no records: an import with it begins at the beginning.
+    /// Returns whether the journal has no records, so that an import with it starts with the first row.
+    ///
+    /// # Example: say whether an import begins or continues
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("audience-empty-{}.journal", std::process::id()));
+    /// use audience::import::Journal;
+    ///
+    /// let journal = Journal::open(&path)?;
+    /// println!("{}", if journal.is_empty() { "importing" } else { "continuing" });
+    /// # assert!(journal.is_empty());
+    /// # std::fs::remove_file(path).unwrap();
+    /// # Ok::<(), audience::Error>(())
+    /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.contents.resumed.is_empty()
     }
 
     /// Returns the path of the file, in its canonical form.
+    ///
+    /// # Example: remove the file after the import
+    ///
+    /// ```
+    /// # let path = std::env::temp_dir().join(format!("audience-path-{}.journal", std::process::id()));
+    /// use audience::import::Journal;
+    ///
+    /// let file = Journal::open(&path)?.path().to_owned();
+    /// // Import, and look at the report. Then:
+    /// std::fs::remove_file(file)?;
+    /// # assert!(!path.exists());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -114,8 +160,11 @@ impl Journal {
     ) -> Result<(Resumed, JournalWriter), Error> {
         let (resumed, journal) = self.claim().await?;
         let first_rows = resumed.header.as_ref().map(|header| header.first_rows);
+        // As many rows as the header covers. For a new journal that number is not known yet, and a slow stream is not
+        // waited for.
         let head = source.read_head(first_rows).await;
         let header = Header::new(service, &head);
+        // The same rows are imported afterwards.
         source.put_back(head);
         match resumed.header.as_ref().map(|found| found.mismatch(&header)) {
             None => {
@@ -143,6 +192,7 @@ impl Journal {
         };
         let failed = |error| Error::config("could not write the journal").caused_by(error);
         let length = self.file.metadata().map_err(failed)?.len();
+        // Another import may have written to the file between `open` and here.
         if length != self.contents.length {
             self.contents = read(&mut self.file)?;
         }
@@ -151,6 +201,7 @@ impl Journal {
             records,
             length,
         } = self.contents;
+        // A record after half a line would make both unreadable.
         if records < length {
             self.file.set_len(records).map_err(failed)?;
         }
@@ -169,7 +220,6 @@ fn sync_directory(path: &Path) {
     let _ = directory.map(|directory| directory.sync_all());
 }
 
-/// Reads all records.
 fn read(file: &mut File) -> Result<Contents, Error> {
     let failed = |error: io::Error| Error::config("could not read the journal").caused_by(error);
     let mut resumed = Resumed::default();
@@ -190,6 +240,7 @@ fn read(file: &mut File) -> Result<Contents, Error> {
                 length,
             });
         }
+        // A complete line that is no record was not left by a crash: the file is something else, or damaged.
         let added = serde_json::from_slice::<Record>(&line)
             .map_err(|_| "it is not a record")
             .and_then(|record| resumed.add(record));
@@ -217,6 +268,7 @@ fn is_partly_written(line: &[u8], is_first: bool) -> bool {
     is_start
         && match serde_json::from_slice::<IgnoredAny>(line) {
             Ok(_) => serde_json::from_slice::<Record>(line).is_ok(),
+            // A prefix of a record ends too early. Anything else was never a record.
             Err(error) => error.is_eof(),
         }
 }
@@ -246,7 +298,6 @@ struct Output {
 }
 
 impl JournalWriter {
-    /// Starts the thread.
     fn start(file: File, length: u64, claim: Claim) -> io::Result<Self> {
         let (sender, appends) = mpsc::channel();
         let output = Output {
@@ -307,6 +358,7 @@ impl JournalWriter {
 impl Output {
     fn run(mut self, appends: &mpsc::Receiver<Append>) {
         while let Ok(first) = appends.recv() {
+            // A sync takes milliseconds, and many batches end meanwhile: their records share the next one.
             let group: Vec<Append> = std::iter::once(first).chain(appends.try_iter()).collect();
             let lines: Vec<u8> = group
                 .iter()
@@ -327,6 +379,7 @@ impl Output {
     }
 
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        // A file of another length has records of another process. Both imports would send the same rows.
         if self.file.metadata()?.len() != self.length {
             return Err(io::Error::other("another program has changed the file"));
         }
@@ -337,9 +390,10 @@ impl Output {
     }
 }
 
+// Only for this process. Another process is noticed by the length of the file: see `Output::write`.
 static CLAIMED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-/// How long to wait for a journal. An import that was dropped needs a moment to let go of it.
+/// How long to wait for a journal. An import that was dropped releases it a moment later.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const INTERVAL: Duration = Duration::from_millis(2);
@@ -378,7 +432,6 @@ impl Drop for Claim {
     }
 }
 
-/// The version of the format.
 const VERSION: u32 = 1;
 
 /// One line of a journal.
@@ -444,6 +497,7 @@ impl RowNumbers {
 
     /// Returns how many rows there are; `None` if a range is invalid or they are not in order.
     fn count(&self) -> Option<u64> {
+        // A range that overlaps another would give one row two outcomes.
         let is_ordered = self.0.windows(2).all(|pair| pair[0].1 < pair[1].0);
         let count = self.0.iter().try_fold(0_u64, |sum, (first, last)| {
             let length = last.checked_sub(*first)?.checked_add(1)?;
@@ -474,7 +528,7 @@ struct Finished {
     fingerprint: Fingerprint,
     /// One letter for each row, in the order of the rows.
     outcomes: String,
-    /// What the letter alone does not say, by the place of the row in the batch.
+    /// More than the letter alone says, by the place of the row in the batch.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     details: BTreeMap<usize, Detail>,
 }
@@ -498,6 +552,7 @@ impl Finished {
         let mut fingerprint: Fingerprint = 0;
         for (index, (number, row, outcome)) in rows.into_iter().enumerate() {
             numbers.push(number);
+            // A sum, because a resumed import reads the rows of a batch one by one and mixed with others.
             fingerprint = fingerprint.wrapping_add(fingerprint_of([(number, row)]));
             let (letter, detail) = write(outcome);
             outcomes.push(letter);
@@ -606,11 +661,13 @@ fn fingerprint(number: u64, row: &ImportRow) -> Fingerprint {
         }
     }
     let mut hash = Sha256::new();
+    // The place is part of it: the same rows in another order are another import.
     hash.update(number.to_le_bytes());
     // A number that JSON cannot represent is refused before this, and then the row is not sent.
     hash.update(serde_json::to_vec(&content).unwrap_or_default());
     let digest = hash.finalize();
     let mut first = [0; 8];
+    // Eight bytes are enough against mistakes. A forger could write the journal as well.
     first.copy_from_slice(&digest[..8]);
     u64::from_le_bytes(first)
 }
@@ -650,7 +707,7 @@ pub(super) enum ResumedRow {
     ToSend,
     /// The row is finished.
     Finished(RowOutcome),
-    /// The journal belongs to another input: the rows of this batch are not those that it recorded.
+    /// The journal belongs to another input: it recorded other rows for this batch.
     Mismatch,
 }
 
@@ -659,10 +716,11 @@ impl Resumed {
     ///
     /// # Errors
     ///
-    /// What is wrong, if the record does not fit those before it.
+    /// The mistake, if the record does not fit the records before it.
     fn add(&mut self, record: Record) -> Result<(), &'static str> {
         match record {
             Record::Import(_) if self.header.is_some() => Err("it has two headers"),
+            // A damaged header must not make the import read the whole input into memory.
             Record::Import(header) if header.first_rows > MAX_BATCH => Err("the header is invalid"),
             Record::Import(header) => {
                 self.header = Some(header);
@@ -745,6 +803,7 @@ impl Resumed {
         let batch = &mut self.batches[span.batch];
         batch.read = batch.read.wrapping_add(fingerprint());
         batch.rows_left = batch.rows_left.saturating_sub(1);
+        // Only a complete batch can be compared, so its last row reports the mismatch.
         if batch.rows_left == 0 && batch.read != batch.finished.fingerprint {
             return ResumedRow::Mismatch;
         }
@@ -760,10 +819,10 @@ impl Resumed {
     }
 }
 
-/// Returns the numbers of a record's rows.
 fn numbers(rows: &RowNumbers) -> Result<impl Iterator<Item = u64>, &'static str> {
     match rows.count() {
         None => Err("a range of rows is invalid"),
+        // A damaged range would otherwise be expanded into billions of numbers.
         Some(count) if count > MAX_BATCH as u64 => Err("a batch has too many rows"),
         Some(_) => Ok(rows
             .ranges()

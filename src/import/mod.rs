@@ -1,9 +1,9 @@
-//! Imports a whole audience: any number of contacts, in batches, several simultaneously.
+//! Imports any number of contacts, in batches that run in parallel.
 //!
 //! [`Contacts::import`] takes an iterator of rows and [`Contacts::import_stream`] a stream. Rows are read as
-//! they are needed, so memory is bounded whatever the size of the input. A row is a
-//! [`NewContact`](crate::contacts::NewContact), an address alone, or an [`ImportRow`] with what the import
-//! should know beside the contact.
+//! they are needed, so memory use does not grow with the input. A row is a
+//! [`NewContact`](crate::contacts::NewContact), an address alone, or an [`ImportRow`], which can also
+//! hold opt-outs and your own key.
 //!
 //! # Example: import, resume and report
 //!
@@ -33,25 +33,25 @@
 //!
 //! # What an import does
 //!
-//! - **Order.** Rows of one address apply in input order, in whatever spelling. All others may run in parallel.
-//! - **Pace.** It starts with 2 simultaneous batches, and adds one after each round without trouble, up to
+//! - **Order.** Rows with the same normalized address apply in input order. All others may run in parallel.
+//! - **Pace.** It starts with 2 simultaneous batches, and adds one after each round without errors, up to
 //!   [`concurrency`](Import::concurrency). A 429, a 503 or a timeout halves the number. A `Retry-After`
 //!   holds back all batches.
-//! - **Consent.** It never subscribes anybody: an existing opt-out stays. The [opt-outs](ImportRow::opt_out) of
+//! - **Consent.** It never subscribes a contact: an existing opt-out stays. The [opt-outs](ImportRow::opt_out) of
 //!   a row are recorded right after its contact was created or updated. If that fails, the row is reported as
 //!   [`OptOutFailed`](RowOutcome::OptOutFailed).
 //! - **Failures.** Each request is retried, by default for longer than other calls: see
-//!   [`retry`](Import::retry). If a batch fails for good, its rows are reported as refused, not sent or unknown,
-//!   and the import continues; see [`stop_on_failure`](Import::stop_on_failure). Later rows of these addresses are not sent, because a
-//!   second try of the earlier row would undo them.
-//! - **The plan's ceiling.** After a `quota_exceeded` no further batch is started. The rest of the rows is read
-//!   to its end and reported as not sent. Such an import returns its report, not an error: see [`ImportReport::quota_exceeded`].
+//!   [`retry`](Import::retry). If a batch fails permanently, its rows are reported as refused, not sent or unknown,
+//!   and the import continues; see [`stop_on_failure`](Import::stop_on_failure). Later rows with the
+//!   address of such a row are not sent, because a retry of the earlier row would overwrite them.
+//! - **The plan's ceiling.** After a `quota_exceeded`, the import starts no further batch. It reads the remaining rows
+//!   and reports them as not sent. It returns its report, not an error: see [`ImportReport::quota_exceeded`].
 //! - **A refused key** stops the import immediately, with an [`ImportError`].
 //!
 //! # After a crash
 //!
-//! With a [`Journal`], an import that was killed, dropped or stopped continues where it was. Give it the same
-//! rows in the same order, and the same file. The report then covers all rows, also those of earlier runs.
+//! With a [`Journal`], an import that was killed, dropped or stopped resumes. Give it the same rows in
+//! the same order, and the same file. The report then covers all rows, including the rows of earlier runs.
 //!
 //! | the row was | a resumed import |
 //! |---|---|
@@ -59,22 +59,20 @@
 //! | refused by the plan's ceiling or, with its whole batch, by a rate limit | sends it |
 //! | not sent | sends it |
 //! | sent, with an unknown outcome | sends it again |
-//! | the same, with [`OnConflict::Error`](crate::contacts::OnConflict::Error) | does not send it, and reports it as unknown |
+//! | sent, with an unknown outcome and [`OnConflict::Error`] | does not send it, and reports it as unknown |
 //!
-//! A row that is sent again may be reported as updated or skipped although the import created it.
+//! If a row is sent again, it may be reported as updated or skipped, although an earlier attempt created the contact.
 //!
+//! [`OnConflict::Error`]: crate::contacts::OnConflict::Error
 //! [`Contacts::import`]: crate::contacts::Contacts::import
 //! [`Contacts::import_stream`]: crate::contacts::Contacts::import_stream
 
 mod batch;
 mod builder;
 mod csv;
-mod dry_run;
 mod engine;
-mod grouping;
 mod journal;
 mod pace;
-mod rejects;
 mod report;
 mod row;
 

@@ -1,4 +1,4 @@
-//! How many batches run at once, and what their requests tell the import while they run.
+//! The pace of an import: how many batches run simultaneously, and what their requests report.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,18 +17,18 @@ struct State {
     retries: u64,
     /// How many requests wait for their next attempt.
     waiting: usize,
-    /// Whether the last request that ended, of any batch, failed for good because the service could not be reached or
-    /// could not respond.
+    /// Whether the last request of any batch that ended failed permanently, because the service could not be reached
+    /// or could not respond.
     is_down: bool,
-    /// Whether somebody has asked the import to stop.
+    /// Whether the caller has asked the import to stop.
     is_stopping: bool,
-    /// Whether a request has started or ended a wait since somebody asked.
+    /// Whether a request has started or ended a wait since the last `take_changed`.
     has_changed: bool,
     waker: Option<Waker>,
 }
 
 impl Pace {
-    /// Allows at most this many batches at once, which counts as 1 if it is 0.
+    /// Allows at most this many simultaneous batches, which counts as 1 if it is 0.
     pub(super) fn new(ceiling: usize) -> Self {
         Self(Mutex::new(State {
             limit: InFlightLimit::new(ceiling),
@@ -65,6 +65,7 @@ impl Pace {
     /// Sets who is woken when a request starts or ends a wait.
     pub(super) fn set_waker(&self, waker: &Waker) {
         self.with(|state| match &mut state.waker {
+            // `clone_from` does nothing if both wake the same task, which is the usual case.
             Some(current) => current.clone_from(waker),
             None => state.waker = Some(waker.clone()),
         });
@@ -75,13 +76,13 @@ impl Pace {
         self.with(|state| state.is_stopping = true);
     }
 
-    /// Changes how many requests wait, and wakes the import.
     fn change_waiting(&self, change: impl FnOnce(usize) -> usize) {
         let waker = self.with(|state| {
             state.waiting = change(state.waiting);
             state.has_changed = true;
             state.waker.take()
         });
+        // After the lock is released: a waker runs code of the executor.
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -124,8 +125,10 @@ impl Watch {
         self.pace.with(|state| state.is_down = is_down);
     }
 
-    /// Records that the batch has ended. One that has failed does not show that more can be in flight.
+    /// Records that the batch has ended. A batch that has failed or met congestion does not show that the service can
+    /// take more.
     pub(super) fn finish(&self, has_failed: bool) {
+        // A retry may hide a 429 from the result, so the attempts are watched as well.
         if !has_failed && !self.is_congested.load(Ordering::Relaxed) {
             self.pace.with(|state| state.limit.record_clean(self.round));
         }
@@ -161,9 +164,9 @@ impl AttemptWatch for Watch {
 /// The number of batches to start with.
 const START: usize = 2;
 
-/// The number of batches that may run at once: one more after each clean round, half after congestion.
+/// The number of batches that may run simultaneously: one more after each clean round, half after congestion.
 ///
-/// A round is as many batches as may run at once. Several requests that fail together are one congestion:
+/// A round is as many batches as may run simultaneously. Several requests that fail together are one congestion:
 /// only a batch that was started after the last halving can cause the next one.
 #[derive(Clone, Debug)]
 struct InFlightLimit {
@@ -194,7 +197,6 @@ impl InFlightLimit {
         }
     }
 
-    /// Returns how many batches may run at once now.
     fn current(&self) -> usize {
         self.limit
     }
@@ -206,6 +208,7 @@ impl InFlightLimit {
 
     /// Records that a batch ended, and that none of its requests met congestion.
     fn record_clean(&mut self, started: Round) {
+        // It ran under another limit, so it says nothing about this one.
         if started.0 < self.round {
             return;
         }
@@ -260,7 +263,7 @@ mod tests {
         assert!(!first.is_down());
     }
 
-    /// Ends as many batches cleanly as may run at once.
+    /// Ends as many batches cleanly as may run simultaneously.
     fn clean_round(limit: &mut InFlightLimit) {
         let round = limit.round();
         for _ in 0..limit.current() {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, ErrorCode};
 
-/// The counts of an import. Each row is in one of them.
+/// Counts the rows of an import by outcome.
 ///
 /// Its `Display` is the summary line: `3 created, 1 updated, 0 skipped, 1 refused, 0 not sent, 0 unknown`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +29,19 @@ pub struct ImportReport {
 
 impl ImportReport {
     /// Returns how many contacts were created.
+    ///
+    /// # Example: contacts that are new, and contacts that existed
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create("ada@example.com").await?;
+    /// let report = contacts.import(["ada@example.com", "bob@example.com"]).await?;
+    ///
+    /// assert_eq!((report.created(), report.updated()), (1, 1));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn created(&self) -> u64 {
         self.created
@@ -41,40 +54,126 @@ impl ImportReport {
     }
 
     /// Returns how many contacts existed and were left unchanged.
+    ///
+    /// # Example: keep contacts that exist
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create("ada@example.com").await?;
+    /// use audience::contacts::{NewContact, OnConflict};
+    ///
+    /// let ada = NewContact::new("ada@example.com").first_name("Ada").on_conflict(OnConflict::Skip);
+    /// let report = contacts.import([ada]).await?;
+    ///
+    /// assert_eq!(report.skipped(), 1);
+    /// assert_eq!(contacts.retrieve("ada@example.com").await?.first_name, None);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// Returns how many rows were refused, rows that could not be read included, and rows whose opt-out was
-    /// not recorded.
+    /// Returns how many rows were refused. They include rows that could not be read, and rows whose opt-out was not
+    /// recorded.
+    ///
+    /// # Example: fail a job if rows were refused
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// let report = contacts.import(["ada@example.com", "no address"]).await?;
+    ///
+    /// let succeeded = report.is_complete() && report.refused() == 0;
+    /// assert!(!succeeded);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.values().sum::<u64>() + self.opt_out_failed
     }
 
-    /// Returns how many rows were refused for each slug.
+    /// Returns how many rows were refused, for each code.
+    ///
+    /// # Example: count the reasons
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// let report = contacts.import(["ada@example.com", "grace at example.com"]).await?;
+    ///
+    /// let reasons: Vec<_> = report.refused_by_code().collect();
+    /// assert_eq!(reasons, [("validation_error", 1)]);
+    /// # Ok(()) }
+    /// ```
     pub fn refused_by_code(&self) -> impl Iterator<Item = (&str, u64)> {
         self.refused
             .iter()
             .map(|(code, count)| (code.as_str(), *count))
     }
 
-    /// Returns how many rows were applied without one of their opt-outs.
+    /// Returns how many rows were applied, but without all of their opt-outs.
+    ///
+    /// # Example: a topic that the service does not have
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::import::{ImportRow, OptOut};
+    ///
+    /// let row = ImportRow::from("ada@example.com").opt_out(OptOut::Topic("nwes".to_owned()));
+    /// let report = contacts.import([row]).await?;
+    ///
+    /// // The contact exists, and may get mail that it opted out of: fix the row, and import it again.
+    /// assert_eq!(report.opt_out_failed(), 1);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn opt_out_failed(&self) -> u64 {
         self.opt_out_failed
     }
 
-    /// Returns how many rows were not sent: because the import stopped before them, or because it was a dry
-    /// run.
+    /// Returns how many rows were not sent, for example because the import stopped before them or was a dry run.
+    ///
+    /// # Example: the plan allows fewer contacts than the list has
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # server.set_ceiling(Some(100));
+    /// let rows = (0..300).map(|n| format!("{n}@example.com"));
+    /// let report = contacts.import(rows).concurrency(1).await?;
+    ///
+    /// assert!(report.quota_exceeded());
+    /// assert_eq!((report.created(), report.not_sent()), (100, 100));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn not_sent(&self) -> u64 {
         self.not_sent + self.valid
     }
 
-    /// Returns how many rows a [dry run](super::Import::dry_run) found nothing wrong with. They are among those
-    /// not sent.
+    /// Returns how many rows of a [dry run](super::Import::dry_run) are valid. [`not_sent`](Self::not_sent)
+    /// includes them.
+    ///
+    /// # Example: how many rows an import would send
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// let report = contacts.import(["ada@example.com", "no address"]).dry_run().await?;
+    ///
+    /// assert_eq!(report.valid(), 1);
+    /// assert!(server.requests().is_empty());
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn valid(&self) -> u64 {
         self.valid
@@ -82,36 +181,107 @@ impl ImportReport {
 
     /// Returns how many of the valid rows of a [dry run](super::Import::dry_run) have the address of an earlier
     /// row. An import applies such rows in their order.
+    ///
+    /// # Example: an address that occurs twice
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// let report = contacts.import(["ada@example.com", "Ada@Example.com"]).dry_run().await?;
+    ///
+    /// assert_eq!((report.valid(), report.duplicates()), (2, 1));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn duplicates(&self) -> u64 {
         self.duplicates
     }
 
-    /// Returns how many rows may have been applied or not.
+    /// Returns how many rows have an unknown outcome: they were sent, and may have been applied or not.
+    ///
+    /// # Example: a connection that breaks before the response
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # server.fault(audience::mock::Fault::close_after());
+    /// use audience::RetryPolicy;
+    ///
+    /// let report = contacts.import(["ada@example.com"]).retry(RetryPolicy::none()).await?;
+    ///
+    /// assert_eq!(report.unknown(), 1);
+    /// assert!(!report.is_complete());
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn unknown(&self) -> u64 {
         self.unknown
     }
 
-    /// Returns how many rows there were.
+    /// Returns how many rows have an outcome.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.created + self.updated + self.skipped + self.refused() + self.not_sent() + self.unknown
     }
 
-    /// Returns whether every row was sent and its result is known. Rows may have been refused.
+    /// Returns whether every row was sent and has a known outcome. Some of them may have been refused.
+    ///
+    /// # Example: decide whether to run the import again
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// let report = contacts.import(["ada@example.com", "no address"]).await?;
+    ///
+    /// // A refused row is refused again, so a second run would change nothing.
+    /// assert!(report.is_complete());
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.not_sent() == 0 && self.unknown == 0
     }
 
-    /// Returns whether the plan's contact ceiling stopped the import.
+    /// Returns whether the plan's ceiling stopped the import.
+    ///
+    /// # Example: ask for a larger plan
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # server.set_ceiling(Some(1));
+    /// let report = contacts.import(["ada@example.com", "bob@example.com"]).await?;
+    ///
+    /// if report.quota_exceeded() {
+    ///     println!("{} contacts fit into the plan", report.created());
+    /// }
+    /// # assert_eq!((report.quota_exceeded(), report.created()), (true, 1));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn quota_exceeded(&self) -> bool {
         self.refused.contains_key("quota_exceeded")
     }
 
     /// Returns the error of the first batch that failed as a whole, as text.
+    ///
+    /// # Example: why a batch failed
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # server.fault(audience::mock::Fault::status(501));
+    /// let report = contacts.import(["ada@example.com"]).await?;
+    ///
+    /// let failure = report.first_failure().expect("the only batch failed");
+    /// assert!(failure.contains("501"));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn first_failure(&self) -> Option<&str> {
         self.first_failure.as_deref()
@@ -171,9 +341,9 @@ pub enum RowOutcome {
     Skipped,
     /// The row was not applied, and neither were its opt-outs.
     Refused {
-        /// The slug of the refusal. `invalid_row` if the row could not be sent.
+        /// The code of the refusal. `invalid_row` if the row could not be sent.
         code: ErrorCode,
-        /// What was wrong, if that is known.
+        /// The reason, if it is known.
         message: Option<String>,
         /// Whether importing the same row again can help.
         retryable: bool,
@@ -181,11 +351,11 @@ pub enum RowOutcome {
     /// The contact was created, updated or skipped, but an opt-out of the row was not recorded. Until it
     /// is, the contact may get broadcasts that it opted out of.
     ///
-    /// A resumed import does not record it either, unless the key was refused. Import the row again with upsert or
+    /// A resumed import records it only if the key was refused before. Otherwise, import the row again with upsert or
     /// skip: with [`OnConflict::Error`](crate::contacts::OnConflict::Error) it would be refused, because the
     /// contact exists.
     OptOutFailed {
-        /// The slug of the refusal, or what kind of failure it was.
+        /// The code of the refusal, `http_` and a status, or `no_response`.
         code: ErrorCode,
         /// Which opt-out failed, and why.
         message: Option<String>,
@@ -202,19 +372,51 @@ pub enum RowOutcome {
 
 impl RowOutcome {
     /// Returns whether the row was applied in full.
+    ///
+    /// # Example: mark rows as done
+    ///
+    /// ```
+    /// use audience::import::RowOutcome;
+    ///
+    /// assert!(RowOutcome::Skipped.is_applied());
+    /// assert!(!RowOutcome::Unknown.is_applied());
+    /// ```
     #[must_use]
     pub fn is_applied(&self) -> bool {
         matches!(self, Self::Created | Self::Updated | Self::Skipped)
     }
 
-    /// Returns whether the row belongs to the rejects: it was neither applied nor, in a dry run, found to be
-    /// valid.
+    /// Returns whether the row belongs in the rejects: it was not applied in full, and it is not a valid row of a dry
+    /// run.
+    ///
+    /// # Example: rows to look at after a dry run
+    ///
+    /// ```
+    /// use audience::import::RowOutcome;
+    ///
+    /// let outcomes = [RowOutcome::Valid, RowOutcome::NotSent];
+    /// let rejects: Vec<_> = outcomes.iter().filter(|outcome| outcome.is_reject()).collect();
+    ///
+    /// assert_eq!(rejects, [&RowOutcome::NotSent]);
+    /// ```
     #[must_use]
     pub fn is_reject(&self) -> bool {
         !matches!(self, Self::Valid) && !self.is_applied()
     }
 
     /// Returns whether importing the same row again can help.
+    ///
+    /// # Example: tell mistakes from bad luck
+    ///
+    /// ```
+    /// use audience::ErrorCode;
+    /// use audience::import::RowOutcome;
+    ///
+    /// let invalid = RowOutcome::Refused { code: ErrorCode::ValidationError, message: None, retryable: false };
+    ///
+    /// assert!(!invalid.is_retryable());
+    /// assert!(RowOutcome::NotSent.is_retryable());
+    /// ```
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -224,7 +426,19 @@ impl RowOutcome {
         }
     }
 
-    /// Returns the slug for the rejects, or the name of the outcome.
+    /// Returns the code of a refusal, or the name of any other outcome. The rejects show it.
+    ///
+    /// # Example: a column of your own report
+    ///
+    /// ```
+    /// use audience::ErrorCode;
+    /// use audience::import::RowOutcome;
+    ///
+    /// let refused = RowOutcome::Refused { code: ErrorCode::QuotaExceeded, message: None, retryable: false };
+    ///
+    /// assert_eq!(refused.code(), "quota_exceeded");
+    /// assert_eq!(RowOutcome::NotSent.code(), "not_sent");
+    /// ```
     #[must_use]
     pub fn code(&self) -> &str {
         match self {
@@ -240,6 +454,23 @@ impl RowOutcome {
     }
 
     /// Returns the message, if there is one.
+    ///
+    /// # Example: show why a row could not be read
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::import::ImportRow;
+    /// use futures_util::StreamExt;
+    ///
+    /// let row = ImportRow::unreadable("the date is missing");
+    /// let mut outcomes = contacts.import([row]).outcomes();
+    ///
+    /// let (_, outcome) = outcomes.next().await.expect("there is a row");
+    /// assert_eq!(outcome.message(), Some("the date is missing"));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn message(&self) -> Option<&str> {
         match self {
@@ -262,9 +493,9 @@ impl fmt::Display for RowOutcome {
     }
 }
 
-/// An import that stopped before its end, with what it had done until then.
+/// An import that stopped before its end, with its report and the error that stopped it.
 ///
-/// It does not convert to an [`Error`], which has no place for the report: return it as it is, or as a
+/// It does not convert to an [`Error`], because an `Error` cannot hold the report. Return it unchanged, or as a
 /// `Box<dyn std::error::Error>`.
 #[derive(Debug)]
 pub struct ImportError {
@@ -283,18 +514,46 @@ impl ImportError {
         Self { inner }
     }
 
-    /// An import that could not start.
     pub(crate) fn not_started(error: Error) -> Self {
         Self::new(ImportReport::default(), error)
     }
 
-    /// Returns what the import had done when it stopped.
+    /// Returns the report up to the stop.
+    ///
+    /// # Example: a key that is refused in the middle
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # server.fault(audience::mock::Fault::status(401).after(1));
+    /// let rows = (0..300).map(|n| format!("{n}@example.com"));
+    ///
+    /// let stopped = contacts.import(rows).concurrency(1).await.unwrap_err();
+    ///
+    /// assert_eq!(stopped.report().created(), 100);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn report(&self) -> &ImportReport {
         &self.inner.report
     }
 
-    /// Returns why it stopped.
+    /// Returns the error that stopped the import.
+    ///
+    /// # Example: a client with the wrong key
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// let client = audience::Client::builder(server.url(), "another-key").allow_http().build()?;
+    ///
+    /// let stopped = client.contacts().import(["ada@example.com"]).await.unwrap_err();
+    ///
+    /// assert!(stopped.error().is_unauthorized());
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn error(&self) -> &Error {
         &self.inner.error

@@ -7,9 +7,9 @@ use futures_core::Stream;
 
 use crate::contacts::{Contact, MAX_BATCH, NewContact, OptOutReason, UnsubscribeReason};
 
-/// One row of an import: a contact, and what the import should know beside it.
+/// One row of an import: a contact with its opt-outs, and where it came from.
 ///
-/// A [`NewContact`] is a row by itself.
+/// A [`NewContact`] or an address converts to a row.
 ///
 /// # Example: a row that carries an opt-out over
 ///
@@ -44,7 +44,7 @@ enum Content {
 
 /// An opt-out that an import records after the contact exists.
 ///
-/// There is no opt-in: an import does not subscribe anybody.
+/// There is no opt-in: an import does not subscribe a contact.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OptOut {
@@ -56,20 +56,47 @@ pub enum OptOut {
 
 impl ImportRow {
     /// Creates a row from a contact.
+    ///
+    /// # Example: a row with more than the address
+    ///
+    /// ```
+    /// use audience::contacts::NewContact;
+    /// use audience::import::ImportRow;
+    ///
+    /// let contact = NewContact::new("ada@example.com").first_name("Ada").property("plan", "pro");
+    /// let row = ImportRow::new(contact).key("customer-7");
+    ///
+    /// assert_eq!(row.key_text(), Some("customer-7"));
+    /// ```
     #[must_use]
     pub fn new(contact: NewContact) -> Self {
         Self::with(Content::Contact(contact))
     }
 
-    /// Creates a row that could not be read. It is reported as refused for this reason, and nothing is
-    /// sent for it.
+    /// Creates a row that could not be read. The import sends nothing for it and reports it as refused, for this
+    /// reason.
+    ///
+    /// # Example: a record that your own reader does not understand
+    ///
+    /// ```
+    /// use audience::import::ImportRow;
+    ///
+    /// fn row(record: &str) -> ImportRow {
+    ///     match record.split_once('\t') {
+    ///         Some((address, _)) => ImportRow::from(address),
+    ///         None => ImportRow::unreadable("the record has only one field"),
+    ///     }
+    /// }
+    ///
+    /// assert!(row("ada@example.com").contact().is_none());
+    /// ```
     #[must_use]
     pub fn unreadable(reason: impl Into<String>) -> Self {
         Self::with(Content::Unreadable(reason.into()))
     }
 
-    /// Creates the last row of an input that could not be read to its end. The import ends with an error, after
-    /// the rows before it.
+    /// Creates the last row of an input that could not be read to its end. The import applies the rows before it
+    /// and then ends with an error.
     pub(super) fn cut_off(reason: impl Into<String>) -> Self {
         Self::with(Content::CutOff(reason.into()))
     }
@@ -85,14 +112,45 @@ impl ImportRow {
         }
     }
 
-    /// Sets the line of the input on which the row starts, counted from 1. Rejects and outcomes show it.
+    /// Sets the line of the input on which the row starts, counted from 1. Rejects, outcomes and error messages show
+    /// it.
+    ///
+    /// # Example: rows with the lines of a file
+    ///
+    /// ```
+    /// use audience::import::ImportRow;
+    ///
+    /// let file = "ada@example.com\nbob@example.com";
+    /// let rows = (1..).zip(file.lines()).map(|(number, line)| ImportRow::from(line).line(number));
+    ///
+    /// assert_eq!(rows.last().and_then(|row| row.line_number()), Some(2));
+    /// ```
     #[must_use]
     pub fn line(mut self, line: u64) -> Self {
         self.line = Some(line);
         self
     }
 
-    /// Sets a key of your own, such as a primary key. Outcomes show it.
+    /// Sets your own key, such as a primary key. Outcomes and rejects show it.
+    ///
+    /// # Example: find the record of a row again
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::import::ImportRow;
+    /// use futures_util::StreamExt;
+    ///
+    /// let records = [(7, "ada@example.com"), (8, "no address")];
+    /// let rows = records.map(|(id, address)| ImportRow::from(address).key(id.to_string()));
+    ///
+    /// let mut outcomes = contacts.import(rows).outcomes();
+    /// while let Some((row, outcome)) = outcomes.next().await {
+    ///     println!("UPDATE customers SET import = '{}' WHERE id = {:?}", outcome.code(), row.key_text());
+    /// }
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
@@ -100,22 +158,78 @@ impl ImportRow {
     }
 
     /// Adds an opt-out to record after the contact exists.
+    ///
+    /// # Example: everything, or one topic
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::contacts::OptOutReason;
+    /// use audience::import::{ImportRow, OptOut};
+    ///
+    /// # server.topic("news", true);
+    /// let rows = [
+    ///     ImportRow::from("ada@example.com").opt_out(OptOut::Everything(OptOutReason::Preferences)),
+    ///     ImportRow::from("bob@example.com").opt_out(OptOut::Topic("news".to_owned())),
+    /// ];
+    /// contacts.import(rows).await?;
+    ///
+    /// assert!(contacts.retrieve("ada@example.com").await?.unsubscribed);
+    /// assert!(!contacts.retrieve("bob@example.com").await?.topics["news"]);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn opt_out(mut self, opt_out: OptOut) -> Self {
         self.opt_outs.push(opt_out);
         self
     }
 
-    /// Sets the cells of the input that the row was read from. The rejects show them, so that they can be
-    /// mended and imported again.
+    /// Sets the cells of the input that the row was read from. The rejects contain them, so that you can fix the
+    /// cells and import them again.
+    ///
+    /// # Example: rejects that look like the file they come from
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let path = std::env::temp_dir().join(format!("audience-cells-{}.csv", std::process::id()));
+    /// use std::fs::{self, File};
+    ///
+    /// use audience::import::ImportRow;
+    ///
+    /// let columns: Vec<_> = ["mail", "city"].map(str::to_owned).into();
+    /// let row = ImportRow::from("no address").input(["no address", "Bonn"]).input_columns(columns);
+    /// contacts.import([row]).rejects(File::create(&path)?).await?;
+    ///
+    /// let rejects = fs::read_to_string(&path)?;
+    /// assert!(rejects.starts_with("line,code,message,retryable,mail,city\n"));
+    /// assert!(rejects.ends_with(",no address,Bonn\n"));
+    /// # fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn input(mut self, cells: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.input = Some(cells.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Sets the names of the columns of the input. All rows of an input share them; the rejects have them as
-    /// their header.
+    /// Sets the column names of the input, which become the header of the rejects. All rows of an input share
+    /// them.
+    ///
+    /// # Example: share the names between all rows
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use audience::import::ImportRow;
+    ///
+    /// let columns: Arc<[String]> = Arc::from(["mail".to_owned(), "city".to_owned()]);
+    /// let row = ImportRow::from("ada@example.com").input_columns(columns.clone());
+    ///
+    /// assert_eq!(row.input_column_names(), Some(&*columns));
+    /// ```
     #[must_use]
     pub fn input_columns(mut self, names: impl Into<Arc<[String]>>) -> Self {
         self.input_columns = Some(names.into());
@@ -123,6 +237,18 @@ impl ImportRow {
     }
 
     /// Returns the contact; `None` if the row could not be read.
+    ///
+    /// # Example: count the rows with a first name
+    ///
+    /// ```
+    /// use audience::import::CsvRows;
+    ///
+    /// let rows = CsvRows::new("email,first_name\nada@example.com,Ada\nbob@example.com,\n".as_bytes())?;
+    ///
+    /// let named = rows.filter(|row| row.contact().is_some_and(|contact| contact.first_name.is_some()));
+    /// assert_eq!(named.count(), 1);
+    /// # Ok::<(), audience::Error>(())
+    /// ```
     #[must_use]
     pub fn contact(&self) -> Option<&NewContact> {
         match &self.content {
@@ -132,6 +258,18 @@ impl ImportRow {
     }
 
     /// Returns why the row could not be read; `None` if it was read.
+    ///
+    /// # Example: look for unreadable rows before an import
+    ///
+    /// ```
+    /// use audience::import::CsvRows;
+    ///
+    /// let rows = CsvRows::new("email,plan\nada@example.com,pro\nbob@example.com\n".as_bytes())?;
+    /// let unreadable = rows.filter(|row| row.unreadable_reason().is_some());
+    ///
+    /// assert_eq!(unreadable.map(|row| row.line_number()).collect::<Vec<_>>(), [Some(3)]);
+    /// # Ok::<(), audience::Error>(())
+    /// ```
     #[must_use]
     pub fn unreadable_reason(&self) -> Option<&str> {
         match &self.content {
@@ -145,7 +283,7 @@ impl ImportRow {
         matches!(self.content, Content::CutOff(_))
     }
 
-    /// Returns the line, if one was set.
+    /// Returns the line of the input, if it was set.
     #[must_use]
     pub fn line_number(&self) -> Option<u64> {
         self.line
@@ -158,6 +296,17 @@ impl ImportRow {
     }
 
     /// Returns the opt-outs to record, in the order they were added.
+    ///
+    /// # Example: count the opt-outs of a file
+    ///
+    /// ```
+    /// use audience::import::CsvRows;
+    ///
+    /// let rows = CsvRows::new("email,unsubscribed\nada@example.com,yes\nbob@example.com,no\n".as_bytes())?;
+    ///
+    /// assert_eq!(rows.filter(|row| !row.opt_outs().is_empty()).count(), 1);
+    /// # Ok::<(), audience::Error>(())
+    /// ```
     #[must_use]
     pub fn opt_outs(&self) -> &[OptOut] {
         &self.opt_outs
@@ -169,7 +318,7 @@ impl ImportRow {
         self.input.as_deref()
     }
 
-    /// Returns the names of the columns of the input, if they were set.
+    /// Returns the column names of the input, if they were set.
     #[must_use]
     pub fn input_column_names(&self) -> Option<&[String]> {
         self.input_columns.as_deref()
@@ -195,10 +344,11 @@ impl<T: Into<NewContact>> From<T> for ImportRow {
 
 /// Converts a contact of a full export to a row that creates it elsewhere.
 ///
-/// Names and properties are those of the contact. An opt-out becomes an [`OptOut::Everything`]: `preferences` stays, and
-/// any other reason becomes `manual`, because a sender cannot declare a complaint (interface section 4.5). Each topic
-/// that is `false` becomes an [`OptOut::Topic`], whether the contact answered or it is the topic's default. Nobody is
-/// subscribed.
+/// The row has the contact's names and properties. An opt-out becomes an [`OptOut::Everything`]: the reason
+/// `preferences` is kept, and any other reason becomes `manual`, because a sender cannot declare a complaint
+/// ([interface section 4.5](crate::interface#4.5)). Each topic that is `false` becomes an [`OptOut::Topic`], whether it
+/// is the contact's answer or the topic's default. A topic that is `true` is left out: an import does not subscribe a
+/// contact.
 ///
 /// # Example: the lines of an export
 ///
@@ -225,6 +375,7 @@ impl From<Contact> for ImportRow {
         if contact.unsubscribed {
             let reason = match contact.unsubscribe_reason {
                 Some(UnsubscribeReason::Preferences) => OptOutReason::Preferences,
+                // `manual`, a complaint, or no reason: see the docs of the conversion.
                 _ => OptOutReason::Manual,
             };
             row = row.opt_out(OptOut::Everything(reason));
@@ -260,7 +411,7 @@ impl NumberedRow {
     }
 }
 
-/// Where the rows come from.
+/// The source of the rows.
 pub(super) struct Source {
     rows: Rows,
     /// Rows that were read in advance, to be read again.
@@ -302,8 +453,8 @@ impl Source {
         self.head = head.into_iter();
     }
 
-    /// Reads as many of the first rows as are wanted. If nothing is said, that is as many as a batch has at
-    /// most, or those that are there without waiting for more.
+    /// Reads this many of the first rows. Without a number, it reads at most a batch, and does not wait for further
+    /// rows if there is one.
     pub(super) async fn read_head(&mut self, wanted: Option<usize>) -> Vec<ImportRow> {
         let mut head = Vec::new();
         poll_fn(|context| {
@@ -311,6 +462,7 @@ impl Source {
                 match self.poll_next(context) {
                     Poll::Ready(Some(row)) => head.push(row),
                     Poll::Ready(None) => break,
+                    // A slow stream may give its next row in an hour. A new journal needs only the rows that are there.
                     Poll::Pending if wanted.is_none() && !head.is_empty() => break,
                     Poll::Pending => return Poll::Pending,
                 }

@@ -37,7 +37,6 @@ pub(super) enum State {
 }
 
 impl<B> Entry<B> {
-    /// Creates an entry that was never claimed.
     pub(super) fn new(now: SystemTime) -> Self {
         Self {
             state: State::Open {
@@ -80,12 +79,14 @@ impl<B> Entry<B> {
         if self.conflicts_with(claim.fingerprint) {
             return ClaimState::Conflict;
         }
+        // The fingerprint was compared first: another body is a conflict even if the event is done.
         match &self.state {
             State::Done { .. } => ClaimState::Done,
             State::Parked { .. } => ClaimState::Parked,
             State::Open {
                 due, is_claimed, ..
             } => match remaining(*due, now) {
+                // The caller lost the response to its claim, and asks again.
                 Some(_) if *is_claimed && self.token == Some(claim.token) => ClaimState::Fresh {
                     attempt: self.attempts,
                 },
@@ -98,7 +99,6 @@ impl<B> Entry<B> {
         }
     }
 
-    /// Makes the next claim.
     pub(super) fn start(
         &mut self,
         token: Token,
@@ -112,6 +112,7 @@ impl<B> Entry<B> {
         self.state = State::Open {
             due,
             is_claimed: true,
+            // Counted from the end of the lease: no entry is forgotten while its claim lasts.
             forget_at: later(due, retention),
         };
         ClaimState::Fresh {
@@ -131,8 +132,9 @@ impl<B> Entry<B> {
         }
         let due = match self.state {
             State::Open { due, .. } if self.body.is_none() => due,
-            _ => return Some(AcceptState::Repeated),
+            _ => return Some(AcceptState::Duplicate),
         };
+        // To accept ends a claim, since `wait` forgets its token. That must not happen beside its holder.
         if let Some(remaining) = remaining(due, now) {
             return Some(AcceptState::InProgress { remaining });
         }
@@ -142,12 +144,12 @@ impl<B> Entry<B> {
         Some(AcceptState::Accepted)
     }
 
-    /// Lets the lease end this long from now.
     pub(super) fn extend(&mut self, token: Token, lease: Duration, now: SystemTime) -> bool {
         let is_open = self.is_held(token);
         if let State::Open { due, forget_at, .. } = &mut self.state
             && is_open
         {
+            // The retention moves with the lease, or a long handler would outlive its entry.
             let retention = forget_at.duration_since(*due).unwrap_or_default();
             *due = later(now, lease);
             *forget_at = later(*due, retention);
@@ -157,6 +159,7 @@ impl<B> Entry<B> {
 
     pub(super) fn complete(&mut self, token: Token, retention: Duration, now: SystemTime) -> bool {
         if matches!(self.state, State::Done { .. }) {
+            // The holder lost the response to its call, and completes again.
             return self.token == Some(token);
         }
         let is_held = self.is_held(token);
@@ -183,6 +186,7 @@ impl<B> Entry<B> {
     pub(super) fn park(&mut self, token: Token, reason: &str, now: SystemTime) -> bool {
         let is_held = self.is_held(token);
         if is_held {
+            // Without a token, the old holder cannot complete the event after it was discarded.
             self.token = None;
             self.state = State::Parked {
                 since: now,
@@ -192,7 +196,6 @@ impl<B> Entry<B> {
         is_held
     }
 
-    /// Makes a parked event due now.
     pub(super) fn replay(&mut self, now: SystemTime) -> bool {
         let is_parked = matches!(self.state, State::Parked { .. });
         if is_parked {
@@ -202,7 +205,6 @@ impl<B> Entry<B> {
         is_parked
     }
 
-    /// Marks a parked event as done.
     pub(super) fn discard(&mut self, retention: Duration, now: SystemTime) -> bool {
         let is_parked = matches!(self.state, State::Parked { .. });
         if is_parked {
@@ -212,6 +214,7 @@ impl<B> Entry<B> {
     }
 
     fn is_held(&self, token: Token) -> bool {
+        // The token decides, not the time: after its lease, a holder may still complete if there was no other claim since.
         matches!(
             self.state,
             State::Open {

@@ -1,7 +1,7 @@
 use std::error::Error;
 use std::fmt::Write;
 
-/// Why a call of the inbox failed.
+/// The error of an inbox call.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InboxError {
@@ -15,13 +15,28 @@ pub enum InboxError {
     /// The event is being handled, so its claim cannot be part of a transaction now.
     #[error("another attempt is handling the event")]
     InProgress,
-    /// The store could not do what it was asked.
+    /// A call of the store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// A store could not do what it was asked. [`kind`](Self::kind) tells whether a later call may succeed, and
-/// `source()` has the error of the database.
+/// The error of a store call. [`kind`](Self::kind) tells whether a later call may succeed, and `source()` is
+/// the error of the database.
+///
+/// # Example: print the cause, too
+///
+/// ```
+/// use std::error::Error;
+///
+/// use audience::inbox::StoreError;
+///
+/// let error = StoreError::unusable("the table `audience_inbox` is missing");
+///
+/// assert_eq!(error.to_string(), "the store of the inbox cannot be used as it is set up");
+/// let cause = error.source().ok_or("every error of a store has a cause")?;
+/// assert_eq!(cause.to_string(), "the table `audience_inbox` is missing");
+/// # Ok::<(), Box<dyn Error>>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[error("{}", kind.text())]
 pub struct StoreError {
@@ -38,7 +53,7 @@ pub enum StoreErrorKind {
     /// The store has no room for another event. A later call may succeed.
     Full,
     /// The store cannot be used as it is: a table is missing, a permission or a version is wrong. No later
-    /// call succeeds until somebody fixes it.
+    /// call succeeds until that is fixed.
     Unusable,
 }
 
@@ -54,16 +69,55 @@ impl StoreErrorKind {
 
 impl StoreError {
     /// Creates an error for a store that cannot be reached.
+    ///
+    /// # Example: a store whose server does not respond
+    ///
+    /// ```
+    /// use std::io;
+    ///
+    /// use audience::inbox::StoreError;
+    ///
+    /// fn read() -> io::Result<u64> {
+    ///     Err(io::ErrorKind::ConnectionReset.into())
+    /// }
+    ///
+    /// let error = read().map_err(StoreError::unavailable).unwrap_err();
+    ///
+    /// assert!(error.is_temporary());
+    /// ```
     pub fn unavailable(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::new(StoreErrorKind::Unavailable, source.into())
     }
 
     /// Creates an error for a store that has no room.
+    ///
+    /// # Example: a store with a quota
+    ///
+    /// ```
+    /// use audience::inbox::{StoreError, StoreErrorKind};
+    ///
+    /// fn reserve(events: usize) -> Result<(), StoreError> {
+    ///     if events < 1_000 { Ok(()) } else { Err(StoreError::full("it holds 1,000 events")) }
+    /// }
+    ///
+    /// assert_eq!(reserve(1_000).unwrap_err().kind(), StoreErrorKind::Full);
+    /// ```
     pub fn full(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::new(StoreErrorKind::Full, source.into())
     }
 
     /// Creates an error for a store that is set up wrongly.
+    ///
+    /// # Example: a store that finds tables of another version
+    ///
+    /// ```
+    /// use audience::inbox::StoreError;
+    ///
+    /// let version = 3;
+    /// let error = StoreError::unusable(format!("the tables have version {version}, expected 2"));
+    ///
+    /// assert!(!error.is_temporary());
+    /// ```
     pub fn unusable(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::new(StoreErrorKind::Unusable, source.into())
     }
@@ -73,12 +127,43 @@ impl StoreError {
     }
 
     /// Returns what kind of failure this is.
+    ///
+    /// # Example: tell a full store from one that is down
+    ///
+    /// ```
+    /// use audience::inbox::{StoreError, StoreErrorKind};
+    ///
+    /// fn advice(error: &StoreError) -> &'static str {
+    ///     match error.kind() {
+    ///         StoreErrorKind::Full => "make room",
+    ///         StoreErrorKind::Unavailable => "wait",
+    ///         _ => "fix the setup",
+    ///     }
+    /// }
+    ///
+    /// assert_eq!(advice(&StoreError::full("the disk is full")), "make room");
+    /// ```
     #[must_use]
     pub fn kind(&self) -> StoreErrorKind {
         self.kind
     }
 
-    /// Returns whether a later call may succeed without anybody doing anything.
+    /// Returns whether a later call may succeed without a change of the setup.
+    ///
+    /// # Example: stop a job that cannot succeed
+    ///
+    /// ```
+    /// use audience::inbox::{Inbox, InboxError, MemoryStore};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), InboxError> {
+    /// # let inbox = Inbox::builder(MemoryStore::new()).build().expect("the defaults are valid");
+    /// match inbox.backlog().await {
+    ///     Ok(backlog) => println!("{} events wait", backlog.waiting),
+    ///     Err(InboxError::Store(error)) if error.is_temporary() => println!("later: {error}"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         self.kind != StoreErrorKind::Unusable

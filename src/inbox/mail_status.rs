@@ -3,10 +3,10 @@ use serde::{Deserialize, Serialize};
 use crate::Timestamp;
 use crate::webhooks::{Event, EventData};
 
-/// What the events of one message to one recipient say about it, whatever their order.
+/// The state of one message to one recipient, from its events in any order.
 ///
-/// Events arrive out of order and more than once. This keeps, for each kind of event, the earliest time it
-/// happened, so the result is the same for every order and every repetition. Keep one for each pair of
+/// Events arrive out of order and more than once. A status keeps the earliest time of each kind of event, so the
+/// result is the same in every order, with or without duplicates. Keep one for each pair of
 /// [`email_id`](crate::webhooks::MailEvent::email_id) and [`to`](crate::webhooks::MailEvent::to), in any
 /// store: it is plain data.
 ///
@@ -95,6 +95,22 @@ impl MailStatus {
     /// nothing.
     ///
     /// The event must be about the same message and recipient as the events before.
+    ///
+    /// # Example: the first of two opens counts
+    ///
+    /// ```
+    /// use audience::inbox::MailStatus;
+    ///
+    /// # use audience::Timestamp;
+    /// # use audience::webhooks::{Event, EventData, EventId, MailEvent};
+    /// # let mail = MailEvent::new("em_1", "us@example.com", "ada@example.com", "Hi");
+    /// # let event = |at, data| Ok::<_, audience::webhooks::InvalidEventId>(Event::new(EventId::try_from("evt_1")?, Timestamp::from_unix(at), data));
+    /// # let (opened, opened_again) = (event(60, EventData::Opened(mail.clone()))?, event(90, EventData::Opened(mail))?);
+    /// let status = MailStatus::default().with(&opened_again).with(&opened);
+    ///
+    /// assert_eq!(status.opened_at, Some(opened.created_at));
+    /// # Ok::<(), audience::webhooks::InvalidEventId>(())
+    /// ```
     #[must_use]
     pub fn with(mut self, event: &Event) -> Self {
         if let Some(time) = self.time_of(event) {
@@ -103,9 +119,29 @@ impl MailStatus {
         self
     }
 
-    /// Returns the status that has the events of both.
+    /// Returns the status after the events of both.
+    ///
+    /// # Example: two workers that each saw a part
+    ///
+    /// ```
+    /// use audience::inbox::{MailState, MailStatus};
+    ///
+    /// # use audience::Timestamp;
+    /// # use audience::webhooks::{Event, EventData, EventId, MailEvent};
+    /// # let mail = MailEvent::new("em_1", "us@example.com", "ada@example.com", "Hi");
+    /// # let event = |at, data| Ok::<_, audience::webhooks::InvalidEventId>(Event::new(EventId::try_from("evt_1")?, Timestamp::from_unix(at), data));
+    /// # let (sent, delivered) = (event(1, EventData::Sent(mail.clone()))?, event(9, EventData::Delivered(mail))?);
+    /// let (one, other) = (MailStatus::default().with(&sent), MailStatus::default().with(&delivered));
+    ///
+    /// let status = one.merge(other);
+    ///
+    /// assert_eq!(status, other.merge(one));
+    /// assert_eq!(status.state(), Some(MailState::Delivered));
+    /// # Ok::<(), audience::webhooks::InvalidEventId>(())
+    /// ```
     #[must_use]
     pub fn merge(mut self, mut other: Self) -> Self {
+        // Both have the same order, so each time is compared with the time of its own kind.
         for (time, other) in self.times().into_iter().zip(other.times()) {
             *time.1 = earliest(*time.1, *other.1);
         }
@@ -113,13 +149,45 @@ impl MailStatus {
     }
 
     /// Returns the strongest state that the events show. `None` if there was no event.
+    ///
+    /// # Example: a click says more than an open
+    ///
+    /// ```
+    /// use audience::inbox::{MailState, MailStatus};
+    ///
+    /// # use audience::Timestamp;
+    /// # use audience::webhooks::{Event, EventData, EventId, MailEvent};
+    /// # let mail = MailEvent::new("em_1", "us@example.com", "ada@example.com", "Hi");
+    /// # let event = |at, data| Ok::<_, audience::webhooks::InvalidEventId>(Event::new(EventId::try_from("evt_1")?, Timestamp::from_unix(at), data));
+    /// # let (opened, clicked) = (event(80, EventData::Opened(mail.clone()))?, event(70, EventData::Clicked(mail))?);
+    /// assert_eq!(MailStatus::default().state(), None);
+    /// assert_eq!(MailStatus::default().with(&clicked).with(&opened).state(), Some(MailState::Clicked));
+    /// # Ok::<(), audience::webhooks::InvalidEventId>(())
+    /// ```
     #[must_use]
     pub fn state(mut self) -> Option<MailState> {
         let shown = self.times().into_iter().filter(|(_, time)| time.is_some());
         shown.map(|(state, _)| state).max()
     }
 
-    /// Returns whether no more mail should be sent to this recipient: a spam report or a permanent bounce.
+    /// Returns whether to send no more mail to this recipient, because of a spam report or a permanent bounce.
+    ///
+    /// # Example: stop after a spam report
+    ///
+    /// ```
+    /// use audience::inbox::MailStatus;
+    ///
+    /// # use audience::Timestamp;
+    /// # use audience::webhooks::{Event, EventData, EventId, MailEvent};
+    /// # let mail = MailEvent::new("em_1", "us@example.com", "ada@example.com", "Hi");
+    /// # let event = |at, data| Ok::<_, audience::webhooks::InvalidEventId>(Event::new(EventId::try_from("evt_1")?, Timestamp::from_unix(at), data));
+    /// # let (delivered, complained) = (event(5, EventData::Delivered(mail.clone()))?, event(7, EventData::Complained(mail))?);
+    /// let status = MailStatus::default().with(&delivered);
+    /// assert!(!status.should_suppress());
+    ///
+    /// assert!(status.with(&complained).should_suppress());
+    /// # Ok::<(), audience::webhooks::InvalidEventId>(())
+    /// ```
     #[must_use]
     pub fn should_suppress(&self) -> bool {
         self.complained_at.is_some() || self.permanently_bounced_at.is_some()
@@ -129,6 +197,7 @@ impl MailStatus {
         Some(match &event.data {
             EventData::Sent(_) => &mut self.sent_at,
             EventData::DeliveryDelayed(_) => &mut self.delayed_at,
+            // Before the next arm, which matches every bounce.
             EventData::Bounced(mail) if mail.is_permanent_bounce() => {
                 &mut self.permanently_bounced_at
             }

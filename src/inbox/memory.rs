@@ -21,10 +21,10 @@ const DEFAULT_BODY_MEMORY: usize = 256 * 1024 * 1024;
 /// How many forgotten entries each call deletes on the way, at most.
 const PURGED_PER_CALL: usize = 2;
 
-/// A store in memory, for tests and for receivers that may forget.
+/// A store in memory, for tests and for receivers that tolerate the loss of data.
 ///
-/// It is lost when the process ends: an event that is delivered again afterwards is handled again. Clones
-/// share their entries.
+/// Its entries are lost when the process ends. An event that is delivered again afterwards is handled again.
+/// Clones share their entries.
 ///
 /// # Example: a small store in a mock's time
 ///
@@ -71,12 +71,42 @@ impl Default for MemoryStore {
 
 impl MemoryStore {
     /// Creates an empty store.
+    ///
+    /// # Example: clones share their entries
+    ///
+    /// ```
+    /// use audience::inbox::{Claim, Inbox, MemoryStore};
+    /// # use audience::webhooks::EventId;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let id = EventId::try_from("evt_1")?;
+    /// let store = MemoryStore::new();
+    /// let one = Inbox::builder(store.clone()).build()?;
+    /// let other = Inbox::builder(store).build()?;
+    ///
+    /// let Claim::Fresh(_lease) = one.claim(&id).await? else { panic!("it is new") };
+    ///
+    /// assert!(matches!(other.claim(&id).await?, Claim::InProgress { .. }));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build()
     }
 
     /// Starts building an empty store.
+    ///
+    /// # Example: a store for a quiet endpoint
+    ///
+    /// ```
+    /// use audience::inbox::{Inbox, MemoryStore};
+    ///
+    /// let store = MemoryStore::builder().capacity(1_000).body_memory(1024 * 1024).build();
+    /// let inbox = Inbox::builder(store).build()?;
+    ///
+    /// assert_eq!(inbox.metrics().accepted, 0);
+    /// # Ok::<(), audience::ConfigError>(())
+    /// ```
     pub fn builder() -> MemoryStoreBuilder {
         MemoryStoreBuilder {
             capacity: DEFAULT_CAPACITY,
@@ -91,6 +121,7 @@ impl MemoryStore {
         key: EventKey<'_>,
         change: impl FnOnce(&mut Entry<Bytes>, SystemTime) -> bool,
     ) -> bool {
+        // Before the lock: the clock is the caller's code, and it may use the store.
         let now = self.settings.clock.now();
         self.contents()
             .change(key, |entry| change(entry, now))
@@ -105,8 +136,10 @@ impl MemoryStore {
     ) -> Result<T, StoreError> {
         let now = self.settings.clock.now();
         let mut contents = self.contents();
+        // A call adds one entry at most, so two for each call keep up without an inbox that purges.
         contents.purge(PURGED_PER_CALL, key.endpoint, now);
         if contents.entries >= self.settings.capacity && !contents.has(key) {
+            // Of all endpoints, before an event is refused. It takes longer, so not in each call.
             contents.purge_all(now);
             if contents.entries >= self.settings.capacity {
                 return Err(StoreError::full(format!(
@@ -126,21 +159,56 @@ impl MemoryStore {
     }
 
     fn contents(&self) -> MutexGuard<'_, Contents> {
+        // No code of a caller runs under the lock, so a panic cannot have left it half changed.
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl MemoryStoreBuilder {
-    /// Sets how many events are remembered at the most. Default: 100,000.
+    /// Sets the largest number of remembered events. Default: 100,000.
     ///
-    /// An event beyond that is refused with [`StoreErrorKind::Full`](crate::inbox::StoreErrorKind::Full): nothing
-    /// is forgotten before its time. An entry takes about 300 bytes, and its body as long as it waits.
+    /// A full store refuses new events with [`StoreErrorKind::Full`](crate::inbox::StoreErrorKind::Full): it
+    /// forgets no event before its time. An entry takes about 300 bytes, plus its body while the event waits.
+    ///
+    /// # Example: a full store
+    ///
+    /// ```
+    /// use audience::inbox::{Inbox, InboxError, MemoryStore, StoreErrorKind};
+    /// # use audience::webhooks::EventId;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (one, other) = (EventId::try_from("evt_1")?, EventId::try_from("evt_2")?);
+    /// let store = MemoryStore::builder().capacity(1).build();
+    /// let inbox = Inbox::builder(store).build()?;
+    /// let _lease = inbox.claim(&one).await?;
+    ///
+    /// let Err(InboxError::Store(error)) = inbox.claim(&other).await else { panic!("it is full") };
+    /// assert_eq!(error.kind(), StoreErrorKind::Full);
+    /// # Ok(()) }
+    /// ```
     pub fn capacity(mut self, events: usize) -> Self {
         self.capacity = events;
         self
     }
 
     /// Sets how many bytes all accepted bodies may take together. Default: 256 MiB.
+    ///
+    /// # Example: a body that does not fit
+    ///
+    /// ```
+    /// # use audience::inbox::{Inbox, MemoryStore, Receipt};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
+    /// let store = MemoryStore::builder().body_memory(64).build();
+    /// let inbox = Inbox::builder(store).build()?;
+    ///
+    /// assert!(delivery.body().len() > 64);
+    /// assert_eq!(inbox.accept(delivery).await, Receipt::Full);
+    /// # Ok(()) }
+    /// ```
     pub fn body_memory(mut self, bytes: usize) -> Self {
         self.body_memory = bytes;
         self
@@ -149,6 +217,29 @@ impl MemoryStoreBuilder {
     /// Sets the clock that leases and retention follow. Default: a monotonic clock.
     ///
     /// Any closure that returns a [`SystemTime`] is a clock, and so is `MockServer::clock()`.
+    ///
+    /// # Example: a lease that ends without waiting
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use audience::inbox::{Claim, Inbox, MemoryStore};
+    /// use audience::mock::MockServer;
+    /// # use audience::webhooks::EventId;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let id = EventId::try_from("evt_1")?;
+    /// let server = MockServer::start().await;
+    /// let store = MemoryStore::builder().clock(server.clock()).build();
+    /// let inbox = Inbox::builder(store).build()?;
+    /// let _abandoned = inbox.claim(&id).await?;
+    ///
+    /// server.advance(Duration::from_secs(61)).await;
+    ///
+    /// let Claim::Fresh(lease) = inbox.claim(&id).await? else { panic!("the lease is over") };
+    /// assert_eq!(lease.attempt(), 2);
+    /// # Ok(()) }
+    /// ```
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.clock = Arc::new(clock);
         self
@@ -196,6 +287,7 @@ impl Store for MemoryStore {
             fingerprint,
         } = delivery;
         let accepted = self.change_or_insert(key, |entry, Moment { now, room }| {
+            // Copied only if the event is new: a duplicate needs no room.
             let stored = || (body.len() <= room).then(|| Bytes::copy_from_slice(body));
             entry.accept(stored, fingerprint, now)
         })?;
@@ -310,6 +402,7 @@ impl Contents {
         now: SystemTime,
         change: impl FnOnce(&mut Entry<Bytes>) -> T,
     ) -> T {
+        // Not by `entry`, which would copy the name for each call.
         if !self.shelves.contains_key(key.endpoint) {
             self.shelves.insert(key.endpoint.into(), Shelf::default());
         }
@@ -345,7 +438,7 @@ struct BodyChange {
     after: usize,
 }
 
-/// Changes an entry and returns what became of its body, too.
+/// Changes an entry, and also returns how the length of its body changed.
 fn weighed<T>(
     change: impl FnOnce(&mut Entry<Bytes>) -> T,
 ) -> impl FnOnce(&mut Entry<Bytes>) -> (T, BodyChange) {
@@ -364,7 +457,7 @@ struct Shelf {
     entries: HashMap<EventId, Entry<Bytes>>,
     /// The accepted events by the time at which a worker may take them.
     due: BTreeSet<(SystemTime, EventId)>,
-    /// The events that may be forgotten, by the time from which on.
+    /// The events that may be forgotten, by the time from which they may be.
     forget: BTreeSet<(SystemTime, EventId)>,
 }
 
@@ -384,6 +477,7 @@ impl Shelf {
         change: impl FnOnce(&mut Entry<Bytes>) -> T,
     ) -> Option<T> {
         let entry = self.entries.get_mut(id)?;
+        // Read before the change: both indexes find an id by its old time only.
         let (due, forget_at) = (entry.due(), entry.forget_at());
         let result = change(entry);
         reorder(&mut self.due, id, due, entry.due());
@@ -413,7 +507,7 @@ impl Shelf {
     }
 
     fn take(&mut self, take: &Take<'_>, now: SystemTime) -> Vec<TakenEvent> {
-        // All are chosen first: a lease of zero makes an event due again at once.
+        // All are chosen first: a lease of zero makes an event due again immediately.
         let due: Vec<_> = self
             .due
             .iter()
@@ -478,6 +572,7 @@ impl Shelf {
     }
 
     fn backlog(&self, now: SystemTime) -> Backlog {
+        // Looks at all entries, as `parked` does: people and metrics ask for this, deliveries do not.
         let mut backlog = Backlog::default();
         for entry in self.entries.values() {
             match &entry.state {
@@ -701,8 +796,8 @@ mod tests {
         let error = accept(&store, &two, b"123").await.unwrap_err();
 
         assert_eq!(error.kind(), StoreErrorKind::Full);
-        let repeated = accept(&store, &one, b"12345678").await.unwrap();
-        assert_eq!(repeated, AcceptState::Repeated);
+        let duplicate = accept(&store, &one, b"12345678").await.unwrap();
+        assert_eq!(duplicate, AcceptState::Duplicate);
         let conflict = accept(&store, &one, b"12345679").await.unwrap();
         assert_eq!(conflict, AcceptState::Conflict);
         assert_eq!(

@@ -1,20 +1,20 @@
-//! Every webhook event handled once (feature `inbox`).
+//! Handles every webhook event once (feature `inbox`).
 //!
 //! The service delivers each event at least once: up to ten attempts over about five hours, in no particular
-//! order, and it waits ten seconds for each response (interface section 6.5). An [`Inbox`] turns that into one
-//! run of your handler for each event. It remembers the ids in a store, so repeats are dropped after a restart
-//! and on every machine that shares the store.
+//! order, and it waits ten seconds for each response ([interface section 6.5](crate::interface#6.5)). An [`Inbox`]
+//! turns that into one run of your handler for each event. It remembers the ids in a store, so duplicates are
+//! dropped even after a restart or on another machine that shares the store.
 //!
 //! # Three modes
 //!
 //! | | use | how often an event is handled |
 //! |---|---|---|
-//! | handle | [`Inbox::handle`] runs your handler before the response | once, or again if the process or the store fails after the handler's effect and before its completion |
+//! | handle | [`Inbox::handle`] runs your handler before the response | once, or again if the process or the store fails before its success is recorded, or if it blocks its thread for longer than the lease |
 //! | accept | [`Inbox::accept`] stores the delivery and responds immediately; a [`Worker`] calls your handler | the same |
-//! | in your transaction | `claim_in` of the SQLite or Postgres store; the claim and the effect commit together | exactly once |
+//! | in your transaction | `claim_in` of the SQLite or Postgres store; the claim and the effect commit together | exactly once, until the id is forgotten after 72 hours |
 //!
-//! Use `claim_in` if the effect is a write to that database. Use `accept` if the work takes longer than the service
-//! waits, or if events must be received while something that the work needs is down. Otherwise use `handle`.
+//! Use `claim_in` if the effect is a write to that database. Use `accept` if the work can take longer
+//! than 8 s, or if events must be received while something that the work needs is down. Otherwise use `handle`.
 //!
 //! # Example: an endpoint with axum
 //!
@@ -70,7 +70,7 @@
 //! |---|---|---|
 //! | absent | [`Inbox::handle`], [`Inbox::claim`] | in progress |
 //! | absent | [`Inbox::accept`] | waiting |
-//! | waiting | a worker if it was accepted, else the next delivery | in progress |
+//! | waiting | with `accept`: a worker; with `handle` or `claim`: the next delivery | in progress |
 //! | in progress | success | done |
 //! | in progress | an error, or the end of the lease | waiting |
 //! | in progress | an error of a worker's last attempt | parked |
@@ -91,8 +91,9 @@
 //! # Shutting down
 //!
 //! Stop accepting connections, then wait for [`Inbox::wait_idle`]: a handler that [`Inbox::handle`] started continues
-//! when its connection is closed. [`Worker::run_until`] waits for its handlers itself. Handlers that are cut off by
-//! the end of the runtime or of the process are called again when their lease is over.
+//! when its connection is closed. [`Worker::run_until`] waits for its handlers itself. If the end of
+//! the process cuts a handler off, a worker calls it again when the lease is over. With [`Inbox::handle`], it is called
+//! again only if the service delivers the event after that.
 //!
 //! # Stores
 //!
@@ -107,14 +108,14 @@
 //!
 //! # Personal data
 //!
-//! Only [`Inbox::accept`] stores bodies, with the addresses in them. A body is deleted when its event was handled
+//! Only [`Inbox::accept`] stores bodies, with the addresses in them. A body is deleted when its event is handled
 //! or discarded, and kept while the event waits or is parked. The reason for a parked event is the text of your
 //! handler's error. No `Debug` text and no log contains a body.
 //!
 //! # Tracing
 //!
 //! With the feature `tracing`, an inbox emits events with the target `audience::inbox`. They contain no event id,
-//! address or body. [`Inbox::metrics`] returns counters, and [`Inbox::backlog`] counts the pending events.
+//! address or body, unless the text of your handler's error does. [`Inbox::metrics`] returns counters, and [`Inbox::backlog`] counts the pending events.
 //!
 //! | message | level | fields |
 //! |---|---|---|
@@ -125,15 +126,16 @@
 //! | `webhook event id received with another body` | ERROR | `endpoint` |
 //! | `inbox store failed` | ERROR | `operation`, `error`, `cause` |
 
-mod claim;
+#![cfg_attr(
+    not(feature = "tracing"),
+    expect(unused_variables, reason = "only tracing reads them")
+)]
+
 #[cfg(feature = "inbox-conformance")]
 #[cfg_attr(docsrs, doc(cfg(feature = "inbox-conformance")))]
 pub mod conformance;
 mod entry;
 mod error;
-mod handle;
-#[expect(clippy::module_inception, reason = "the file is named after its type")]
-mod inbox;
 mod mail_status;
 mod memory;
 #[cfg(feature = "inbox-postgres")]
@@ -141,16 +143,12 @@ mod postgres;
 mod receipt;
 #[cfg(feature = "inbox-redis")]
 mod redis_store;
-mod shared;
 #[cfg(feature = "inbox-sqlite")]
 mod sqlite;
 mod store;
 mod worker;
 
-pub use claim::{Claim, ClaimTarget, Lease};
 pub use error::{InboxError, StoreError, StoreErrorKind};
-pub use handle::Attempt;
-pub use inbox::{Inbox, InboxBuilder};
 pub use mail_status::{MailState, MailStatus};
 pub use memory::{MemoryStore, MemoryStoreBuilder};
 #[cfg(feature = "inbox-postgres")]
@@ -160,7 +158,6 @@ pub use receipt::Receipt;
 #[cfg(feature = "inbox-redis")]
 #[cfg_attr(docsrs, doc(cfg(feature = "inbox-redis")))]
 pub use redis_store::{RedisStore, RedisStoreBuilder, redis};
-pub use shared::InboxMetrics;
 #[cfg(feature = "inbox-sqlite")]
 #[cfg_attr(docsrs, doc(cfg(feature = "inbox-sqlite")))]
 pub use sqlite::{SqliteStore, SqliteStoreBuilder, Synchronous, TransactionError, rusqlite};
@@ -169,3 +166,1670 @@ pub use store::{
     ParkedEvent, Release, Store, Take, TakenEvent, Token,
 };
 pub use worker::{Worker, WorkerReport};
+
+use std::error::Error;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use self::error::Failure;
+use self::store::DynStore;
+use crate::ConfigError;
+use crate::webhooks::{Event, EventId, VerifiedEvent};
+
+macro_rules! report {
+    ($level:ident, $($field:tt)*) => {
+        #[cfg(feature = "tracing")]
+        tracing::$level!(target: "audience::inbox", $($field)*);
+    };
+}
+
+/// How many parked events one call returns.
+const PAGE: usize = 100;
+
+/// Handles every event of an endpoint once. Cheap to clone; clones share their store and their metrics.
+///
+/// # Example: a handler
+///
+/// ```
+/// use audience::inbox::{Inbox, MemoryStore, Receipt};
+/// use audience::webhooks::{EventData, VerifiedEvent};
+///
+/// async fn receive(inbox: &Inbox, delivery: VerifiedEvent) -> Receipt {
+///     inbox
+///         .handle(delivery, |event, _attempt| async move {
+///             if let EventData::Bounced(mail) = &event.data {
+///                 println!("stop sending to {}", mail.to);
+///             }
+///             Ok::<_, std::io::Error>(())
+///         })
+///         .await
+/// }
+///
+/// let inbox = Inbox::builder(MemoryStore::new()).endpoint("main").build()?;
+/// # let _ = (inbox, receive);
+/// # Ok::<(), audience::ConfigError>(())
+/// ```
+#[derive(Clone)]
+pub struct Inbox(Arc<Shared>);
+
+impl Inbox {
+    /// Starts building an inbox that remembers its events in this store.
+    ///
+    /// # Example: an inbox for the tests of a program
+    ///
+    /// ```
+    /// use audience::inbox::{Inbox, MemoryStore};
+    ///
+    /// let inbox = Inbox::builder(MemoryStore::new()).build()?;
+    ///
+    /// assert_eq!(inbox.endpoint(), "main");
+    /// # Ok::<(), audience::ConfigError>(())
+    /// ```
+    pub fn builder(store: impl Store) -> InboxBuilder {
+        InboxBuilder {
+            store: Arc::new(store),
+            settings: Settings::default(),
+        }
+    }
+
+    /// Claims an event, runs the handler, and returns the response.
+    ///
+    /// The handler runs in a task of its own, so it is not cut off if the sender disconnects. Its lease is
+    /// extended while it waits, but not while it blocks its thread: run long blocking work in
+    /// `tokio::task::spawn_blocking`, or the event may be handled a second time.
+    ///
+    /// If it has not ended [`respond_within`](InboxBuilder::respond_within) after the delivery arrived, the
+    /// receipt is [`StillRunning`](Receipt::StillRunning) and the handler continues. Call this in the request
+    /// handler: the time that a delivery waits in a queue of yours counts.
+    ///
+    /// Each event is handled at least once, and duplicates are dropped. The handler runs a second time if the process
+    /// or the store failed between the handler's effect and its completion, if the handler blocked its thread for longer
+    /// than the lease, or if the event arrives again after the retention. For exactly once, make the claim part of your
+    /// transaction: `claim_in` of the SQLite and Postgres stores.
+    ///
+    /// An error or a panic of the handler is a failed attempt: the receipt is [`Failed`](Receipt::Failed), and
+    /// the service retries. After the tenth attempt it gives up, and the event is lost; [`accept`](Self::accept)
+    /// keeps it.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
+    ///
+    /// # Example: only an event that was handled is acknowledged
+    ///
+    /// ```
+    /// # use audience::inbox::{Inbox, MemoryStore, Receipt};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
+    /// let inbox = Inbox::builder(MemoryStore::new()).build()?;
+    ///
+    /// let first = inbox.handle(delivery.clone(), |_, _| async { Err("the database is down") }).await;
+    /// let second = inbox.handle(delivery.clone(), |_, _| async { Ok::<_, String>(()) }).await;
+    /// let third = inbox.handle(delivery, |_, _| async { Ok::<_, String>(()) }).await;
+    ///
+    /// assert_eq!([first, second, third], [Receipt::Failed, Receipt::Handled, Receipt::Duplicate]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn handle<F, Fut, E>(&self, delivery: VerifiedEvent, handler: F) -> Receipt
+    where
+        F: FnOnce(Event, Attempt) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>> + Send,
+    {
+        let shared = &self.0;
+        let respond_by = shared.respond_by(&delivery);
+        // Counted before the task is spawned: `wait_idle` must not miss a handler between the spawn and its first poll.
+        let running = shared.start_handler();
+        let task_shared = Arc::clone(shared);
+        // A task of its own: the framework drops this future when the sender disconnects, and that must not cut off a
+        // handler in the middle of its effect.
+        let task = tokio::spawn(async move {
+            let _running = running;
+            task_shared.purge_if_due();
+            task_shared.claim_and_run(delivery, handler).await
+        });
+        let receipt = match tokio::time::timeout_at(respond_by, task).await {
+            Ok(Ok(receipt)) => receipt,
+            // A panic of the handler is caught where it runs, so this one came from the store.
+            Ok(Err(error)) if error.is_panic() => {
+                let error = StoreError::unavailable("the store panicked");
+                shared.receipt_of_store_error("handle", &error)
+            }
+            // The runtime is shutting down.
+            Ok(Err(_)) => Receipt::Unavailable,
+            // The task continues: dropping its handle does not end it.
+            Err(_) => Receipt::StillRunning,
+        };
+        report_receipt(&shared.settings.endpoint, receipt);
+        receipt
+    }
+
+    /// Stores a delivery for a [worker](Self::worker), and returns the response.
+    ///
+    /// The body is stored as it was signed. Once it is stored, the service need not deliver the event again,
+    /// even if this process crashes. The body is deleted when the event is done.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
+    ///
+    /// # Example: accept now, handle later
+    ///
+    /// ```
+    /// # use audience::inbox::{Inbox, MemoryStore, Receipt};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
+    /// let inbox = Inbox::builder(MemoryStore::new()).build()?;
+    ///
+    /// assert_eq!(inbox.accept(delivery.clone()).await, Receipt::Accepted);
+    /// assert_eq!(inbox.accept(delivery).await, Receipt::Duplicate);
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn accept(&self, delivery: VerifiedEvent) -> Receipt {
+        let shared = &self.0;
+        let respond_by = shared.respond_by(&delivery);
+        let accepted = shared.store.accept(NewDelivery {
+            key: shared.key(&delivery.id),
+            body: delivery.body(),
+            fingerprint: Fingerprint::of(delivery.body()),
+        });
+        shared.purge_if_due();
+        let receipt = match tokio::time::timeout_at(respond_by, accepted).await {
+            Ok(Ok(state)) => shared.counted(Receipt::of_accept(state)),
+            Ok(Err(error)) => shared.receipt_of_store_error("accept", &error),
+            Err(_) => {
+                // The event may be stored all the same: then the next delivery of it is a duplicate.
+                let error = StoreError::unavailable("it did not respond in time");
+                shared.receipt_of_store_error("accept", &error)
+            }
+        };
+        // A worker of this process takes the event now instead of at its next poll.
+        if receipt == Receipt::Accepted {
+            shared.accepted.notify_one();
+        }
+        report_receipt(&shared.settings.endpoint, receipt);
+        receipt
+    }
+
+    /// Starts building a worker that calls this handler for each accepted event.
+    ///
+    /// If the handler returns `Ok`, the event is done and its body is deleted.
+    ///
+    /// The lease of an event is extended while its handler waits, but not while it blocks its thread: run long
+    /// blocking work in `tokio::task::spawn_blocking`, or the event may be handled a second time.
+    ///
+    /// # Example: receive in one place, handle in another
+    ///
+    /// ```
+    /// # use audience::inbox::{Inbox, MemoryStore};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
+    /// let inbox = Inbox::builder(MemoryStore::new()).build()?;
+    /// inbox.accept(delivery).await; // in the web server
+    ///
+    /// let worker = inbox.worker(|event, _attempt| async move {
+    ///     println!("{} at {}", event.event_type(), event.created_at);
+    ///     Ok::<_, std::io::Error>(())
+    /// });
+    ///
+    /// assert_eq!(worker.run_until_idle().await?.handled, 1); // in the worker
+    /// # Ok(()) }
+    /// ```
+    pub fn worker<F, Fut, E>(&self, handler: F) -> Worker<F>
+    where
+        F: Fn(Event, Attempt) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>> + Send,
+    {
+        Worker::new(Arc::clone(&self.0), handler)
+    }
+
+    /// Claims an event for code of your own.
+    ///
+    /// Claim only after the delivery was verified. [`handle`](Self::handle) claims and completes by itself, and
+    /// extends the lease while the handler runs.
+    ///
+    /// # Errors
+    ///
+    /// - [`InboxError::Store`] if the store failed. Respond with 503.
+    /// - [`InboxError::Conflict`] if the id was received before with another body, which is noticed if you
+    ///   claim with a [`VerifiedEvent`].
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
+    ///
+    /// # Example: claim, handle, complete
+    ///
+    /// ```
+    /// use audience::inbox::{Claim, Inbox, InboxError};
+    /// use audience::webhooks::Event;
+    /// use http::StatusCode;
+    ///
+    /// async fn receive(inbox: &Inbox, event: Event) -> Result<StatusCode, InboxError> {
+    ///     match inbox.claim(&event.id).await? {
+    ///         Claim::Fresh(lease) => {
+    ///             println!("handling {}", event.id);
+    ///             lease.complete().await?;
+    ///             Ok(StatusCode::OK)
+    ///         }
+    ///         Claim::InProgress { .. } => Ok(StatusCode::SERVICE_UNAVAILABLE),
+    ///         Claim::Done => Ok(StatusCode::OK),
+    ///     }
+    /// }
+    /// ```
+    pub async fn claim<'a>(&self, event: impl Into<ClaimTarget<'a>>) -> Result<Claim, InboxError> {
+        let ClaimTarget { id, fingerprint } = event.into();
+        let shared = &self.0;
+        shared.purge_if_due();
+        let held = HeldClaim {
+            key: shared.key(id),
+            token: Token::random(),
+        };
+        match shared.claim(held, fingerprint).await? {
+            Ok(attempt) => Ok(Claim::Fresh(Lease {
+                shared: Arc::clone(shared),
+                id: id.clone(),
+                token: held.token,
+                attempt,
+                is_counted: AtomicBool::new(false),
+            })),
+            Err(Receipt::InProgress { retry_after }) => {
+                let now = SystemTime::now();
+                let until = now.checked_add(retry_after).unwrap_or(now);
+                Ok(Claim::InProgress { until })
+            }
+            Err(Receipt::Conflict) => Err(InboxError::Conflict),
+            // A parked event is done for a caller, too: only `replay` brings it back.
+            Err(_) => Ok(Claim::Done),
+        }
+    }
+
+    /// Returns the parked events, at most 100, ordered by the bytes of their ids.
+    ///
+    /// [`parked_after`](Self::parked_after) returns the next ones.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InboxError::Store`] if the store failed.
+    ///
+    /// # Example: list the events that need a person
+    ///
+    /// ```
+    /// # use audience::inbox::{Inbox, MemoryStore};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
+    /// # let inbox = Inbox::builder(MemoryStore::new()).build()?;
+    /// # inbox.accept(delivery.clone()).await;
+    /// # inbox.worker(|_, _| async { Err("no such table") }).max_attempts(1).run_until_idle().await?;
+    /// let parked = inbox.parked().await?;
+    ///
+    /// for event in &parked {
+    ///     println!("{} failed {} times: {}", event.id, event.attempts, event.reason);
+    /// }
+    /// assert_eq!(parked[0].reason, "no such table");
+    /// # Ok(()) }
+    /// ```
+    pub async fn parked(&self) -> Result<Vec<ParkedEvent>, InboxError> {
+        self.parked_page(None).await
+    }
+
+    /// Returns the parked events that come after this id, at most 100.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InboxError::Store`] if the store failed.
+    ///
+    /// # Example: read page after page
+    ///
+    /// ```
+    /// # use audience::inbox::{Inbox, MemoryStore};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
+    /// # let inbox = Inbox::builder(MemoryStore::new()).build()?;
+    /// # inbox.accept(delivery.clone()).await;
+    /// # inbox.worker(|_, _| async { Err("no such table") }).max_attempts(1).run_until_idle().await?;
+    /// let mut count = 0;
+    /// let mut page = inbox.parked().await?;
+    /// while let Some(last) = page.last() {
+    ///     count += page.len();
+    ///     page = inbox.parked_after(&last.id).await?;
+    /// }
+    ///
+    /// assert_eq!(count, 1);
+    /// # Ok(()) }
+    /// ```
+    pub async fn parked_after(&self, id: &EventId) -> Result<Vec<ParkedEvent>, InboxError> {
+        self.parked_page(Some(id)).await
+    }
+
+    /// Hands a parked event to the workers again, as attempt 1. Returns whether it was parked.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InboxError::Store`] if the store failed.
+    ///
+    /// # Example: retry an event after its cause is fixed
+    ///
+    /// ```
+    /// # use audience::inbox::{Inbox, MemoryStore};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
+    /// # let inbox = Inbox::builder(MemoryStore::new()).build()?;
+    /// # inbox.accept(delivery.clone()).await;
+    /// # inbox.worker(|_, _| async { Err("no such table") }).max_attempts(1).run_until_idle().await?;
+    /// for event in inbox.parked().await? {
+    ///     inbox.replay(&event.id).await?;
+    /// }
+    ///
+    /// let worker = inbox.worker(|_, _| async { Ok::<_, std::io::Error>(()) });
+    /// assert_eq!(worker.run_until_idle().await?.handled, 1);
+    /// # Ok(()) }
+    /// ```
+    pub async fn replay(&self, id: &EventId) -> Result<bool, InboxError> {
+        let shared = &self.0;
+        let replayed = shared.store.replay(shared.key(id)).await;
+        let replayed = replayed.inspect_err(|error| shared.store_failed("replay", error))?;
+        if replayed {
+            shared.accepted.notify_one();
+        }
+        Ok(replayed)
+    }
+
+    /// Gives up a parked event: it is done, and its body is deleted. Returns whether it was parked.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InboxError::Store`] if the store failed.
+    ///
+    /// # Example: an event that no retry can save
+    ///
+    /// ```
+    /// # use audience::inbox::{Inbox, MemoryStore, Receipt};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
+    /// # let inbox = Inbox::builder(MemoryStore::new()).build()?;
+    /// # inbox.accept(delivery.clone()).await;
+    /// # inbox.worker(|_, _| async { Err("no such table") }).max_attempts(1).run_until_idle().await?;
+    /// for event in inbox.parked().await? {
+    ///     inbox.discard(&event.id).await?;
+    /// }
+    ///
+    /// assert!(inbox.parked().await?.is_empty());
+    /// assert_eq!(inbox.accept(delivery).await, Receipt::Duplicate);
+    /// # Ok(()) }
+    /// ```
+    pub async fn discard(&self, id: &EventId) -> Result<bool, InboxError> {
+        let shared = &self.0;
+        let discarded = shared
+            .store
+            .discard(shared.key(id), shared.settings.retention)
+            .await;
+        Ok(discarded.inspect_err(|error| shared.store_failed("discard", error))?)
+    }
+
+    /// Counts the accepted events of this endpoint that are not done, on all machines.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InboxError::Store`] if the store failed.
+    ///
+    /// # Example: notice that workers fall behind
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # use audience::inbox::{Inbox, MemoryStore};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
+    /// # let inbox = Inbox::builder(MemoryStore::new()).build()?;
+    ///
+    /// inbox.accept(delivery).await;
+    /// let backlog = inbox.backlog().await?;
+    ///
+    /// assert_eq!(backlog.waiting, 1);
+    /// assert!(backlog.lag < Duration::from_secs(60), "start more workers");
+    /// # Ok(()) }
+    /// ```
+    pub async fn backlog(&self) -> Result<Backlog, InboxError> {
+        let shared = &self.0;
+        let backlog = shared.store.backlog(self.endpoint()).await;
+        Ok(backlog.inspect_err(|error| shared.store_failed("backlog", error))?)
+    }
+
+    /// Deletes the entries of all endpoints whose retention is over, 500 at a time. Returns how many were deleted.
+    ///
+    /// An inbox does this by itself every minute while it receives events or its workers run. Call it in a process that
+    /// ends sooner.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InboxError::Store`] if the store failed. Some entries may have been deleted.
+    ///
+    /// # Example: delete events after three days
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use audience::inbox::{Claim, Inbox, MemoryStore};
+    /// use audience::mock::MockServer;
+    /// # use audience::webhooks::EventId;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let id = EventId::try_from("evt_1")?;
+    /// let server = MockServer::start().await;
+    /// let store = MemoryStore::builder().clock(server.clock()).build();
+    /// let inbox = Inbox::builder(store).build()?;
+    /// if let Claim::Fresh(lease) = inbox.claim(&id).await? {
+    ///     lease.complete().await?;
+    /// }
+    ///
+    /// assert_eq!(inbox.purge().await?, 0);
+    /// server.advance(Duration::from_secs(73 * 3_600)).await;
+    /// assert_eq!(inbox.purge().await?, 1);
+    /// # Ok(()) }
+    /// ```
+    pub async fn purge(&self) -> Result<u64, InboxError> {
+        Ok(self.0.purge().await?)
+    }
+
+    /// Returns the counters of this inbox since it was built, in this process.
+    ///
+    /// # Example: count duplicates
+    ///
+    /// ```
+    /// # use audience::inbox::{Inbox, MemoryStore};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
+    /// # let inbox = Inbox::builder(MemoryStore::new()).build()?;
+    /// for _ in 0..3 {
+    ///     inbox.handle(delivery.clone(), |_, _| async { Ok::<_, std::io::Error>(()) }).await;
+    /// }
+    ///
+    /// let metrics = inbox.metrics();
+    /// assert_eq!((metrics.handled, metrics.duplicates), (1, 2));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn metrics(&self) -> InboxMetrics {
+        *self.0.lock_metrics()
+    }
+
+    /// Returns the name of the endpoint.
+    #[must_use]
+    pub fn endpoint(&self) -> &str {
+        &self.0.settings.endpoint
+    }
+
+    /// Waits until all handlers that [`handle`](Self::handle) started have finished.
+    ///
+    /// Such a handler continues when its connection is closed. Before a program exits, stop accepting connections,
+    /// then call this. A [`Worker`] waits for its handlers itself.
+    ///
+    /// # Example: exit without cutting a handler off
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # use audience::inbox::{Inbox, MemoryStore};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
+    /// # let inbox = Inbox::builder(MemoryStore::new()).build()?;
+    /// let response = inbox.handle(delivery, |_, _| async { Ok::<_, std::io::Error>(()) });
+    /// // The connection is closed before the response.
+    /// let _ = tokio::time::timeout(Duration::ZERO, response).await;
+    ///
+    /// inbox.wait_idle().await;
+    ///
+    /// assert_eq!(inbox.metrics().handled, 1);
+    /// # Ok(()) }
+    /// ```
+    pub async fn wait_idle(&self) {
+        let running = &self.0.running;
+        loop {
+            // Created before the count is read: otherwise, a handler that ends in between would wake no caller.
+            let ended = running.ended.notified();
+            if running.count.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    async fn parked_page(&self, after: Option<&EventId>) -> Result<Vec<ParkedEvent>, InboxError> {
+        let shared = &self.0;
+        let parked = shared.store.parked(self.endpoint(), after, PAGE).await;
+        Ok(parked.inspect_err(|error| shared.store_failed("parked", error))?)
+    }
+}
+
+impl fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inbox")
+            .field("settings", &self.0.settings)
+            .field("metrics", &self.metrics())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Builds an [`Inbox`].
+///
+/// # Example: a longer lease for an endpoint with slow handlers
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use audience::inbox::{Inbox, MemoryStore};
+///
+/// let inbox = Inbox::builder(MemoryStore::new())
+///     .endpoint("billing")
+///     .lease(Duration::from_secs(300))
+///     .build()?;
+///
+/// assert_eq!(inbox.endpoint(), "billing");
+/// # Ok::<(), audience::ConfigError>(())
+/// ```
+#[must_use = "a builder does nothing until its inbox is built"]
+pub struct InboxBuilder {
+    store: Arc<dyn DynStore>,
+    settings: Settings,
+}
+
+impl InboxBuilder {
+    /// Sets the name of the endpoint that receives the events. Default: `main`.
+    ///
+    /// If two endpoints receive the same events, each of them handles each event once. All receivers of one endpoint
+    /// use the same name.
+    ///
+    /// # Example: two endpoints in one store
+    ///
+    /// ```
+    /// # use audience::inbox::{Inbox, MemoryStore, Receipt};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
+    /// let store = MemoryStore::new();
+    /// let billing = Inbox::builder(store.clone()).endpoint("billing").build()?;
+    /// let support = Inbox::builder(store).endpoint("support").build()?;
+    ///
+    /// assert_eq!(billing.accept(delivery.clone()).await, Receipt::Accepted);
+    /// assert_eq!(support.accept(delivery).await, Receipt::Accepted);
+    /// # Ok(()) }
+    /// ```
+    pub fn endpoint(mut self, name: impl Into<String>) -> Self {
+        self.settings.endpoint = name.into();
+        self
+    }
+
+    /// Sets how long a claim lasts if it is not extended, 1 second to 1 hour. Default: 60 s.
+    ///
+    /// It is extended while its handler runs. If the process dies, the event may be claimed again after this
+    /// time.
+    ///
+    /// # Example: how long a dead process keeps an event
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    ///
+    /// use audience::inbox::{Claim, Inbox, MemoryStore};
+    /// # use audience::webhooks::EventId;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let id = EventId::try_from("evt_1")?;
+    /// let five_minutes = Duration::from_secs(300);
+    /// let inbox = Inbox::builder(MemoryStore::new()).lease(five_minutes).build()?;
+    /// drop(inbox.claim(&id).await?); // the process dies
+    ///
+    /// let Claim::InProgress { until } = inbox.claim(&id).await? else { panic!("it is claimed") };
+    /// assert!(until <= SystemTime::now() + five_minutes);
+    /// # Ok(()) }
+    /// ```
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.settings.lease = lease;
+        self
+    }
+
+    /// Sets how long a done event is remembered, at least 6 hours. Default: 72 h.
+    ///
+    /// The service retries for about five hours ([interface section 6.5](crate::interface#6.5)). Deliveries that you
+    /// replay from the dashboard after this time are handled again.
+    ///
+    /// # Example: a week, and too short a time
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use audience::inbox::{Inbox, MemoryStore};
+    ///
+    /// let inbox = |hours: u64| Inbox::builder(MemoryStore::new()).retention(Duration::from_secs(hours * 3_600)).build();
+    ///
+    /// assert!(inbox(7 * 24).is_ok());
+    /// assert!(inbox(5).is_err()); // the service may deliver the event again after that
+    /// ```
+    pub fn retention(mut self, retention: Duration) -> Self {
+        self.settings.retention = retention;
+        self
+    }
+
+    /// Sets the response deadline, counted from the arrival of a delivery: less than 10 s. Default: 8 s.
+    ///
+    /// # Example: a handler that takes too long
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # use audience::inbox::{Inbox, MemoryStore, Receipt};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
+    /// let inbox = Inbox::builder(MemoryStore::new()).respond_within(Duration::from_millis(1)).build()?;
+    ///
+    /// let receipt = inbox.handle(delivery, |_, _| std::future::pending::<Result<(), std::io::Error>>()).await;
+    ///
+    /// assert_eq!(receipt, Receipt::StillRunning);
+    /// assert_eq!(receipt.status(), 503);
+    /// # Ok(()) }
+    /// ```
+    pub fn respond_within(mut self, limit: Duration) -> Self {
+        self.settings.respond_within = limit;
+        self
+    }
+
+    /// Builds the inbox.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ConfigError`] if a setting is out of its range.
+    ///
+    /// # Example: a setting that is refused
+    ///
+    /// ```
+    /// use audience::inbox::{Inbox, MemoryStore};
+    ///
+    /// let error = Inbox::builder(MemoryStore::new()).endpoint("").build().unwrap_err();
+    ///
+    /// assert_eq!(error.to_string(), "an endpoint must be 1 to 255 bytes of text without control characters");
+    /// ```
+    pub fn build(self) -> Result<Inbox, ConfigError> {
+        self.settings.check()?;
+        Ok(Inbox(Arc::new(Shared::new(self.store, self.settings))))
+    }
+}
+
+impl fmt::Debug for InboxBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InboxBuilder")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+// The settings, and their limits.
+
+#[derive(Clone, Debug)]
+struct Settings {
+    endpoint: String,
+    lease: Duration,
+    retention: Duration,
+    respond_within: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            endpoint: "main".to_owned(),
+            lease: Duration::from_secs(60),
+            retention: Duration::from_secs(72 * 3_600),
+            respond_within: Duration::from_secs(8),
+        }
+    }
+}
+
+impl Settings {
+    fn check(&self) -> Result<(), ConfigError> {
+        let Self {
+            ref endpoint,
+            lease,
+            retention,
+            respond_within,
+        } = *self;
+        if endpoint.is_empty() || endpoint.len() > 255 || endpoint.contains(char::is_control) {
+            return Err(ConfigError::new(
+                "an endpoint must be 1 to 255 bytes of text without control characters",
+            ));
+        }
+        if !(Duration::from_secs(1)..=Duration::from_secs(3_600)).contains(&lease) {
+            return Err(ConfigError::new(format!(
+                "a lease must last 1 second to 1 hour, not {} ms: a shorter lease may end while its handler runs, \
+                 and a longer one blocks the retries for too long after a crash",
+                lease.as_millis()
+            )));
+        }
+        if retention < Duration::from_secs(6 * 3_600) {
+            return Err(ConfigError::new(format!(
+                "done events must be remembered for at least 6 hours, not {} s: the service retries an event for about \
+                 five hours, and a delivery may be 5 minutes old",
+                retention.as_secs()
+            )));
+        }
+        if respond_within.is_zero() || respond_within >= Duration::from_secs(10) {
+            return Err(ConfigError::new(format!(
+                "the time to respond must be more than 0 and less than 10 seconds, not {} ms: the service waits 10 seconds",
+                respond_within.as_millis()
+            )));
+        }
+        Ok(())
+    }
+}
+
+// Claims for code that does the work itself.
+
+/// The result of [`Inbox::claim`](Inbox::claim).
+#[derive(Debug)]
+pub enum Claim {
+    /// The caller may handle the event until the lease ends.
+    Fresh(Lease),
+    /// Another attempt is handling the event. Respond with 503, so that the service delivers it again.
+    InProgress {
+        /// When the claim ends if it is not extended, by this machine's clock.
+        until: SystemTime,
+    },
+    /// The event was handled before, or is parked. Respond with a success.
+    Done,
+}
+
+/// The right to handle an event, for a time.
+///
+/// Dropping a lease does not end the claim: the claim expires, as it would if the process died.
+///
+/// # Example: renew the lease between two steps
+///
+/// ```
+/// use audience::inbox::{Claim, Inbox, MemoryStore};
+/// use audience::webhooks::EventId;
+///
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// let inbox = Inbox::builder(MemoryStore::new()).build()?;
+/// let id = EventId::try_from("evt_1")?;
+///
+/// if let Claim::Fresh(lease) = inbox.claim(&id).await? {
+///     println!("first step of {}, attempt {}", lease.id(), lease.attempt());
+///     lease.extend().await?;
+///     println!("second step");
+///     lease.complete().await?;
+/// }
+///
+/// assert!(matches!(inbox.claim(&id).await?, Claim::Done));
+/// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Lease {
+    // It has no `Drop`: that could not wait for the store, and a crash skips it anyway. An abandoned claim always
+    // ends in the same way, by its time.
+    shared: Arc<Shared>,
+    id: EventId,
+    token: Token,
+    attempt: u32,
+    /// Whether its end, by completion or by loss, is in the metrics.
+    is_counted: AtomicBool,
+}
+
+/// The event to claim. An [`EventId`] claims by the id alone; a [`VerifiedEvent`] also detects a duplicate of the id
+/// with another body.
+#[derive(Clone, Copy, Debug)]
+pub struct ClaimTarget<'a> {
+    id: &'a EventId,
+    fingerprint: Option<Fingerprint>,
+}
+
+impl<'a> From<&'a EventId> for ClaimTarget<'a> {
+    fn from(id: &'a EventId) -> Self {
+        Self {
+            id,
+            fingerprint: None,
+        }
+    }
+}
+
+impl<'a> From<&'a VerifiedEvent> for ClaimTarget<'a> {
+    fn from(delivery: &'a VerifiedEvent) -> Self {
+        Self {
+            id: &delivery.id,
+            fingerprint: Some(Fingerprint::of(delivery.body())),
+        }
+    }
+}
+
+impl Lease {
+    /// Returns the id of the event.
+    #[must_use]
+    pub fn id(&self) -> &EventId {
+        &self.id
+    }
+
+    /// Returns the number of this claim of the event. The first is 1.
+    ///
+    /// # Example: give up after three attempts
+    ///
+    /// ```
+    /// use audience::inbox::{Claim, Inbox, MemoryStore};
+    /// # use audience::webhooks::EventId;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let inbox = Inbox::builder(MemoryStore::new()).build()?;
+    /// # let id = EventId::try_from("evt_1")?;
+    /// let mut attempts = 0;
+    /// while let Claim::Fresh(lease) = inbox.claim(&id).await? {
+    ///     attempts = lease.attempt();
+    ///     if attempts < 3 { lease.release().await? } else { lease.complete().await? }
+    /// }
+    ///
+    /// assert_eq!(attempts, 3);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Marks the event as done. Later deliveries are duplicates.
+    ///
+    /// Calling it again has no effect.
+    ///
+    /// # Errors
+    ///
+    /// - [`InboxError::LeaseLost`] if the claim was released, or the lease ended and the event was claimed or
+    ///   accepted since.
+    /// - [`InboxError::Store`] if the store failed. Call it again; the lease may still be held.
+    ///
+    /// # Example: two deliveries, one effect
+    ///
+    /// ```
+    /// # use audience::inbox::{Claim, Inbox, MemoryStore};
+    /// # use audience::webhooks::EventId;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let inbox = Inbox::builder(MemoryStore::new()).build()?;
+    /// # let id = EventId::try_from("evt_1")?;
+    /// let mut suppressed = Vec::new();
+    ///
+    /// for _delivery in 1..=2 {
+    ///     if let Claim::Fresh(lease) = inbox.claim(&id).await? {
+    ///         suppressed.push("ada@example.com");
+    ///         lease.complete().await?;
+    ///     }
+    /// }
+    ///
+    /// assert_eq!(suppressed, ["ada@example.com"]);
+    /// # Ok(()) }
+    /// ```
+    pub async fn complete(&self) -> Result<(), InboxError> {
+        let shared = &self.shared;
+        let is_held = shared
+            .store
+            .complete(self.held(), shared.settings.retention)
+            .await;
+        // A crash before this line leaves an event whose effect has happened and that is handled again.
+        self.held_or_lost("complete", is_held)?;
+        if self.counts_now() {
+            shared.count(|metrics| metrics.handled += 1);
+        }
+        Ok(())
+    }
+
+    /// Ends the claim without success: the event may be claimed again immediately.
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`complete`](Self::complete).
+    ///
+    /// # Example: hand an event back
+    ///
+    /// ```
+    /// # use audience::inbox::{Claim, Inbox, MemoryStore};
+    /// # use audience::webhooks::EventId;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let inbox = Inbox::builder(MemoryStore::new()).build()?;
+    /// # let id = EventId::try_from("evt_1")?;
+    /// let Claim::Fresh(first) = inbox.claim(&id).await? else { panic!("it is new") };
+    /// first.release().await?;
+    ///
+    /// let Claim::Fresh(second) = inbox.claim(&id).await? else { panic!("it was released") };
+    /// assert_eq!(second.attempt(), 2);
+    /// # Ok(()) }
+    /// ```
+    pub async fn release(&self) -> Result<(), InboxError> {
+        let release = Release {
+            delay: Duration::ZERO,
+            retention: self.shared.settings.retention,
+            reason: "released",
+        };
+        let is_held = self.shared.store.release(self.held(), release).await;
+        self.held_or_lost("release", is_held)
+    }
+
+    /// Renews the lease: it ends one [lease](InboxBuilder::lease) from now.
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`complete`](Self::complete).
+    ///
+    /// # Example: stop when another attempt has the event
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use audience::inbox::{Claim, Inbox, InboxError, MemoryStore};
+    /// # use audience::webhooks::EventId;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let id = EventId::try_from("evt_1")?;
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let inbox = Inbox::builder(MemoryStore::builder().clock(server.clock()).build()).build()?;
+    /// let Claim::Fresh(slow) = inbox.claim(&id).await? else { panic!("it is new") };
+    /// slow.extend().await?;
+    ///
+    /// server.advance(Duration::from_secs(61)).await;
+    /// let Claim::Fresh(_fast) = inbox.claim(&id).await? else { panic!("the lease is over") };
+    ///
+    /// assert!(matches!(slow.extend().await, Err(InboxError::LeaseLost)));
+    /// # Ok(()) }
+    /// ```
+    pub async fn extend(&self) -> Result<(), InboxError> {
+        let lease = self.shared.settings.lease;
+        let is_held = self.shared.store.extend(self.held(), lease).await;
+        self.held_or_lost("extend", is_held)
+    }
+
+    fn held(&self) -> HeldClaim<'_> {
+        HeldClaim {
+            key: self.shared.key(&self.id),
+            token: self.token,
+        }
+    }
+
+    fn held_or_lost(
+        &self,
+        operation: &'static str,
+        is_held: Result<bool, StoreError>,
+    ) -> Result<(), InboxError> {
+        let is_held = is_held.inspect_err(|error| self.shared.store_failed(operation, error))?;
+        if is_held {
+            return Ok(());
+        }
+        if self.counts_now() {
+            self.shared.lease_lost();
+        }
+        Err(InboxError::LeaseLost)
+    }
+
+    /// Returns `true` the first time.
+    fn counts_now(&self) -> bool {
+        !self.is_counted.swap(true, Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("id", &self.id)
+            .field("attempt", &self.attempt)
+            .finish_non_exhaustive()
+    }
+}
+
+// The number of an attempt, and the counters.
+
+/// How many attempts the service makes (interface section 6.5).
+const ATTEMPTS_OF_THE_SERVICE: u32 = 10;
+
+/// The attempt at an event that a handler is running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    number: u32,
+    limit: u32,
+}
+
+impl Attempt {
+    /// Creates an attempt, for a test of your own handler.
+    ///
+    /// # Example: a test of a handler that does more on its last attempt
+    ///
+    /// ```
+    /// use audience::inbox::Attempt;
+    ///
+    /// fn subject(attempt: Attempt) -> Option<&'static str> {
+    ///     attempt.is_last().then_some("an event could not be handled")
+    /// }
+    ///
+    /// assert_eq!(subject(Attempt::new(1, 10)), None);
+    /// assert!(subject(Attempt::new(10, 10)).is_some());
+    /// ```
+    #[must_use]
+    pub fn new(number: u32, limit: u32) -> Self {
+        Self { number, limit }
+    }
+
+    /// Returns the number of the attempt. The first is 1.
+    ///
+    /// Attempts that ended with their process count, too.
+    ///
+    /// # Example: a retry that first looks for half-done work
+    ///
+    /// ```
+    /// # use audience::inbox::{Inbox, MemoryStore};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
+    /// # let inbox = Inbox::builder(MemoryStore::new()).build()?;
+    /// inbox.handle(delivery.clone(), |_, _| async { Err("the connection broke") }).await;
+    ///
+    /// inbox.handle(delivery, |_, attempt| async move {
+    ///     if attempt.number() > 1 {
+    ///         println!("is half of the work done?");
+    ///     }
+    /// #   assert_eq!(attempt.number(), 2);
+    ///     Ok::<_, std::io::Error>(())
+    /// }).await;
+    /// assert_eq!(inbox.metrics().handled, 1);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Returns how many attempts follow if this one fails.
+    ///
+    /// In [`handle`](Inbox::handle) this is an estimate: the service makes ten attempts
+    /// ([interface section 6.5](crate::interface#6.5)), but a delivery that never reached the inbox is not counted.
+    ///
+    /// # Example: a warning before it is too late
+    ///
+    /// ```
+    /// use audience::inbox::Attempt;
+    ///
+    /// let attempt = Attempt::new(8, 10);
+    ///
+    /// assert_eq!(attempt.remaining(), 2);
+    /// ```
+    #[must_use]
+    pub fn remaining(&self) -> u32 {
+        self.limit.saturating_sub(self.number)
+    }
+
+    /// Returns whether no attempt follows if this one fails.
+    ///
+    /// # Example: the tenth attempt of ten
+    ///
+    /// ```
+    /// use audience::inbox::Attempt;
+    ///
+    /// assert!(!Attempt::new(9, 10).is_last());
+    /// assert!(Attempt::new(10, 10).is_last());
+    /// ```
+    #[must_use]
+    pub fn is_last(&self) -> bool {
+        self.remaining() == 0
+    }
+}
+
+/// The counters of an inbox since it was built, in this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InboxMetrics {
+    /// Events stored for a worker.
+    pub accepted: u64,
+    /// Events whose handler succeeded.
+    pub handled: u64,
+    /// Deliveries that are duplicates.
+    pub duplicates: u64,
+    /// Deliveries of an event that another attempt was handling.
+    pub in_progress: u64,
+    /// Attempts that returned an error or panicked.
+    pub failed: u64,
+    /// Events parked.
+    pub parked: u64,
+    /// Deliveries whose id was received before with another body.
+    pub conflicts: u64,
+    /// Handlers that ended after their lease was lost, and [`Lease`]s that turned out to be lost.
+    pub leases_lost: u64,
+    /// Calls of the store that failed or timed out.
+    pub store_errors: u64,
+    /// How long the newest taken event had been due. It is not updated while the workers are idle;
+    /// [`Inbox::backlog`](Inbox::backlog) has the current lag.
+    pub lag: Duration,
+}
+
+// The part of an inbox that its clones, its workers and its leases share: claiming, running, completing.
+
+/// The parts of an inbox that its clones and its workers share.
+struct Shared {
+    store: Arc<dyn DynStore>,
+    settings: Settings,
+    metrics: Mutex<InboxMetrics>,
+    running: Arc<Running>,
+    purge_timer: PurgeTimer,
+    /// Wakes the workers of this process when an event was accepted.
+    accepted: Notify,
+}
+
+impl Shared {
+    fn new(store: Arc<dyn DynStore>, settings: Settings) -> Self {
+        Self {
+            store,
+            settings,
+            metrics: Mutex::default(),
+            running: Arc::default(),
+            purge_timer: PurgeTimer::start(),
+            accepted: Notify::new(),
+        }
+    }
+
+    fn key<'a>(&'a self, id: &'a EventId) -> EventKey<'a> {
+        EventKey {
+            endpoint: &self.settings.endpoint,
+            id,
+        }
+    }
+
+    /// Deletes forgotten entries now and then, in a task of its own.
+    fn purge_if_due(self: &Arc<Self>) {
+        if self.purge_timer.is_due() {
+            let shared = Arc::clone(self);
+            tokio::spawn(async move { shared.purge().await });
+        }
+    }
+
+    async fn purge(&self) -> Result<u64, StoreError> {
+        let mut purged = 0;
+        // In portions: to delete a million entries in one step would keep claims waiting.
+        loop {
+            let portion = self.store.purge(PORTION).await;
+            let portion = portion.inspect_err(|error| self.store_failed("purge", error))?;
+            purged += portion as u64;
+            if portion < PORTION {
+                return Ok(purged);
+            }
+        }
+    }
+
+    /// Claims an event. Returns the number of the attempt if the claim is the caller's, else the counted receipt.
+    async fn claim(
+        &self,
+        held: HeldClaim<'_>,
+        fingerprint: Option<Fingerprint>,
+    ) -> Result<Result<u32, Receipt>, StoreError> {
+        let claimed = self.store.claim(NewClaim {
+            key: held.key,
+            token: held.token,
+            lease: self.settings.lease,
+            retention: self.settings.retention,
+            fingerprint,
+        });
+        let claimed = claimed.await;
+        let state = claimed.inspect_err(|error| self.store_failed("claim", error))?;
+        Ok(Receipt::of_claim(state).map_err(|receipt| self.counted(receipt)))
+    }
+
+    /// Counts the receipt of a delivery for which no handler was run.
+    fn counted(&self, receipt: Receipt) -> Receipt {
+        match receipt {
+            Receipt::Accepted => self.count(|metrics| metrics.accepted += 1),
+            Receipt::Duplicate => self.count(|metrics| metrics.duplicates += 1),
+            Receipt::InProgress { .. } => self.count(|metrics| metrics.in_progress += 1),
+            Receipt::Conflict => {
+                self.count(|metrics| metrics.conflicts += 1);
+                report_conflict(&self.settings.endpoint);
+            }
+            _ => {}
+        }
+        receipt
+    }
+
+    fn lease_lost(&self) {
+        self.count(|metrics| metrics.leases_lost += 1);
+        report_lost_lease(&self.settings.endpoint);
+    }
+
+    fn store_failed(&self, operation: &'static str, error: &StoreError) {
+        self.count(|metrics| metrics.store_errors += 1);
+        report_store_failure(operation, error);
+    }
+
+    fn handler_failed(&self, number: u32, remaining: u32, failure: &Failure) {
+        self.count(|metrics| metrics.failed += 1);
+        report!(
+            warn,
+            endpoint = self.settings.endpoint,
+            attempt = number,
+            remaining,
+            error = failure.reason(),
+            "handler of a webhook event failed"
+        );
+    }
+
+    fn parked(&self) {
+        self.count(|metrics| metrics.parked += 1);
+        report!(
+            error,
+            endpoint = self.settings.endpoint,
+            "webhook event parked"
+        );
+    }
+
+    fn count(&self, change: impl FnOnce(&mut InboxMetrics)) {
+        change(&mut self.lock_metrics());
+    }
+
+    fn lock_metrics(&self) -> MutexGuard<'_, InboxMetrics> {
+        self.metrics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a handler as running until the guard is dropped.
+    fn start_handler(&self) -> RunningGuard {
+        self.running.count.fetch_add(1, Ordering::SeqCst);
+        RunningGuard(Arc::clone(&self.running))
+    }
+
+    async fn claim_and_run<F, Fut, E>(&self, delivery: VerifiedEvent, handler: F) -> Receipt
+    where
+        F: FnOnce(Event, Attempt) -> Fut,
+        Fut: Future<Output = Result<(), E>>,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let id = delivery.id.clone();
+        let held = HeldClaim {
+            key: self.key(&id),
+            token: Token::random(),
+        };
+        // Without it, another event with the same id would be dropped as a duplicate.
+        let fingerprint = Fingerprint::of(delivery.body());
+        let attempt = match self.claim(held, Some(fingerprint)).await {
+            Ok(Ok(attempt)) => Attempt::new(attempt, ATTEMPTS_OF_THE_SERVICE),
+            Ok(Err(receipt)) => return receipt,
+            Err(error) => return Receipt::of_store_error(&error),
+        };
+
+        let event = delivery.into_event();
+        let handler = async move { handler(event, attempt).await };
+        match self.run(held, handler).await {
+            Ok(()) => self.finish_success(held).await,
+            Err(failure) => self.finish_failure(held, attempt, &failure).await,
+        }
+    }
+
+    async fn finish_success(&self, held: HeldClaim<'_>) -> Receipt {
+        match self.complete(held).await {
+            Ok(true) => {
+                self.count(|metrics| metrics.handled += 1);
+                Receipt::Handled
+            }
+            Ok(false) => {
+                // Another attempt may have the event now. A success would end the retries, and lose it if that attempt fails.
+                self.lease_lost();
+                Receipt::InProgress {
+                    retry_after: self.settings.lease,
+                }
+            }
+            // The effect has happened and is not recorded. The lease ends by itself, and the event is handled again.
+            Err(error) => Receipt::of_store_error(&error),
+        }
+    }
+
+    async fn finish_failure(
+        &self,
+        held: HeldClaim<'_>,
+        attempt: Attempt,
+        failure: &Failure,
+    ) -> Receipt {
+        self.handler_failed(attempt.number(), attempt.remaining(), failure);
+        let release = Release {
+            // No delay: the service has its own schedule, and its next delivery must not find the event in progress.
+            delay: Duration::ZERO,
+            retention: self.settings.retention,
+            reason: failure.reason(),
+        };
+        match self.store.release(held, release).await {
+            Ok(true) => {}
+            Ok(false) => self.lease_lost(),
+            // The claim ends with its lease. A retry would keep the sender waiting for nothing.
+            Err(error) => self.store_failed("release", &error),
+        }
+        Receipt::Failed
+    }
+
+    /// Runs a handler to its end and extends its lease meanwhile. A panic is a failure.
+    async fn run<E>(
+        &self,
+        held: HeldClaim<'_>,
+        handler: impl Future<Output = Result<(), E>>,
+    ) -> Result<(), Failure>
+    where
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let mut handler = pin!(handler);
+        let mut lease = pin!(self.keep_extended(held, Instant::now()));
+        let mut is_extended = false;
+        std::future::poll_fn(|context| {
+            // The lease has no result. A handler that is ready immediately needs no timer for it.
+            if is_extended {
+                let _: Poll<()> = lease.as_mut().poll(context);
+            }
+            // After a panic the handler is not polled again. The text of its error is made by its code, too.
+            let polled = catch_unwind(AssertUnwindSafe(|| {
+                let handled = handler.as_mut().poll(context);
+                handled.map_err(|error| Failure::of_error(error.into().as_ref()))
+            }));
+            let polled =
+                polled.unwrap_or_else(|panic| Poll::Ready(Err(Failure::of_panic(panic.as_ref()))));
+            if polled.is_pending() && !is_extended {
+                is_extended = true;
+                let _: Poll<()> = lease.as_mut().poll(context);
+            }
+            polled
+        })
+        .await
+    }
+
+    /// Extends a lease for as long as it is polled. Never ends.
+    async fn keep_extended(&self, held: HeldClaim<'_>, claimed_at: Instant) {
+        let lease = self.settings.lease;
+        let mut extended_at = claimed_at;
+        loop {
+            // A third: if one extension fails, there is time for another before the lease ends.
+            tokio::time::sleep_until(extended_at + lease / 3).await;
+            let extended = self.store.extend(held, lease).await;
+            // Counted from the response, so that a slow store is not asked without a pause.
+            extended_at = Instant::now();
+            match extended {
+                Ok(true) => {}
+                Ok(false) => {
+                    report_lost_lease(&self.settings.endpoint);
+                    // The handler is not cut off in the middle of its effect. Its token can no longer complete the event.
+                    return std::future::pending().await;
+                }
+                Err(error) => self.store_failed("extend", &error),
+            }
+        }
+    }
+
+    /// Marks an event as done. Retries while the store is down, for as long as a lease.
+    ///
+    /// Returns whether the claim was held.
+    async fn complete(&self, held: HeldClaim<'_>) -> Result<bool, StoreError> {
+        // The effect has happened. Each failure to record it makes the event run again, so retries are worth a lease.
+        let end = Instant::now() + self.settings.lease;
+        let mut delay = FIRST_DELAY;
+        loop {
+            let error = match self.store.complete(held, self.settings.retention).await {
+                Ok(is_held) => return Ok(is_held),
+                Err(error) => error,
+            };
+            self.store_failed("complete", &error);
+            if !error.is_temporary() || Instant::now() + delay > end {
+                return Err(error);
+            }
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(LONGEST_DELAY);
+        }
+    }
+
+    fn respond_by(&self, delivery: &VerifiedEvent) -> Instant {
+        delivery.arrived_at().unwrap_or_else(Instant::now) + self.settings.respond_within
+    }
+
+    fn receipt_of_store_error(&self, operation: &'static str, error: &StoreError) -> Receipt {
+        self.store_failed(operation, error);
+        Receipt::of_store_error(error)
+    }
+}
+
+// Handlers that still run, the timer of the purge, and the messages for `tracing`.
+
+const FIRST_DELAY: Duration = Duration::from_millis(50);
+const LONGEST_DELAY: Duration = Duration::from_secs(2);
+
+#[derive(Default)]
+struct Running {
+    count: AtomicUsize,
+    ended: Notify,
+}
+
+struct RunningGuard(Arc<Running>);
+
+impl Drop for RunningGuard {
+    fn drop(&mut self) {
+        if self.0.count.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.0.ended.notify_waiters();
+        }
+    }
+}
+
+/// How often each process deletes forgotten entries.
+const INTERVAL: Duration = Duration::from_secs(60);
+/// How many entries are deleted in one step.
+const PORTION: usize = 500;
+
+struct PurgeTimer {
+    start: Instant,
+    /// Seconds after `start`.
+    next: AtomicU64,
+}
+
+impl PurgeTimer {
+    fn start() -> Self {
+        Self {
+            start: Instant::now(),
+            next: AtomicU64::new(INTERVAL.as_secs()),
+        }
+    }
+
+    /// Returns `true` once per interval.
+    fn is_due(&self) -> bool {
+        // Of several callers for whom it is due, only the one whose exchange succeeds purges.
+        let now = self.start.elapsed().as_secs();
+        let next = self.next.load(Ordering::Relaxed);
+        let following = now.saturating_add(INTERVAL.as_secs());
+        next <= now
+            && self
+                .next
+                .compare_exchange(next, following, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+}
+
+fn report_receipt(endpoint: &str, receipt: Receipt) {
+    report!(
+        debug,
+        endpoint,
+        status = receipt.status().as_u16(),
+        receipt = receipt.name(),
+        "webhook event received"
+    );
+}
+
+#[cfg(feature = "inbox-sqlite")]
+fn report_rollback(endpoint: &str, failure: &Failure) {
+    report!(
+        warn,
+        endpoint,
+        error = failure.reason(),
+        "transaction of a webhook event rolled back"
+    );
+}
+
+fn report_conflict(endpoint: &str) {
+    report!(
+        error,
+        endpoint,
+        "webhook event id received with another body"
+    );
+}
+
+fn report_lost_lease(endpoint: &str) {
+    report!(warn, endpoint, "lease of a webhook event lost");
+}
+
+fn report_store_failure(operation: &'static str, error: &StoreError) {
+    report!(error, operation, %error, cause = Error::source(error), "inbox store failed");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(settings: &Settings) -> String {
+        settings.check().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_defaults_are_valid() {
+        assert!(Settings::default().check().is_ok());
+    }
+
+    #[test]
+    fn an_endpoint_must_have_a_name_of_1_to_255_bytes() {
+        for name in ["", &"x".repeat(256), &"\u{e9}".repeat(128), "a\nb", "\0"] {
+            let endpoint = name.to_owned();
+            let settings = Settings {
+                endpoint,
+                ..Settings::default()
+            };
+
+            assert!(error(&settings).contains("1 to 255 bytes"), "{name:?}");
+        }
+        for name in ["a", &"x".repeat(255), "with space", "\u{1f4e7}"] {
+            let endpoint = name.to_owned();
+            let settings = Settings {
+                endpoint,
+                ..Settings::default()
+            };
+
+            assert!(settings.check().is_ok(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_lease_must_last_1_second_to_1_hour() {
+        for milliseconds in [0, 999, 3_600_001] {
+            let lease = Duration::from_millis(milliseconds);
+            let settings = Settings {
+                lease,
+                ..Settings::default()
+            };
+
+            let text = error(&settings);
+            assert!(
+                text.contains(&format!("not {milliseconds} ms: a shorter lease may end")),
+                "{text}"
+            );
+        }
+        for milliseconds in [1_000, 3_600_000] {
+            let lease = Duration::from_millis(milliseconds);
+            assert!(
+                Settings {
+                    lease,
+                    ..Settings::default()
+                }
+                .check()
+                .is_ok()
+            );
+        }
+    }
+
+    #[test]
+    fn done_events_must_be_remembered_for_6_hours() {
+        let retention = Duration::from_secs(6 * 3_600 - 1);
+        let settings = Settings {
+            retention,
+            ..Settings::default()
+        };
+        let text = error(&settings);
+        assert!(
+            text.contains("at least 6 hours, not 21599 s: the service retries"),
+            "{text}"
+        );
+
+        for retention in [Duration::from_secs(6 * 3_600), Duration::MAX] {
+            assert!(
+                Settings {
+                    retention,
+                    ..Settings::default()
+                }
+                .check()
+                .is_ok()
+            );
+        }
+    }
+
+    #[test]
+    fn the_time_to_respond_must_be_shorter_than_the_service_waits() {
+        for milliseconds in [0, 10_000, 60_000] {
+            let respond_within = Duration::from_millis(milliseconds);
+            let settings = Settings {
+                respond_within,
+                ..Settings::default()
+            };
+
+            let text = error(&settings);
+            assert!(
+                text.contains(&format!("not {milliseconds} ms: the service waits")),
+                "{text}"
+            );
+        }
+        let respond_within = Duration::from_millis(9_999);
+        assert!(
+            Settings {
+                respond_within,
+                ..Settings::default()
+            }
+            .check()
+            .is_ok()
+        );
+    }
+}

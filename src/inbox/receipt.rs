@@ -7,8 +7,8 @@ use super::store::{AcceptState, ClaimState};
 
 /// The outcome of a delivery, and the status to respond with.
 ///
-/// It is a response of axum, actix-web and tower (features `axum`, `actix`, `tower`), with an empty body and, if
-/// it has one, a `Retry-After` header.
+/// With axum, actix-web and tower (features `axum`, `actix`, `tower`), a receipt is a response. Its body is empty,
+/// and it has a `Retry-After` header if [`retry_after`](Self::retry_after) returns a value.
 ///
 /// # Example: a response of any other server
 ///
@@ -37,16 +37,16 @@ pub enum Receipt {
     Handled,
     /// The event was stored for a worker: 200.
     Accepted,
-    /// The delivery is a duplicate: its event is done, stored or parked. 200.
-    Repeated,
+    /// The delivery is a duplicate, since its event is done, stored or parked: 200.
+    Duplicate,
     /// Another attempt is handling the event: 503. A success would lose the event if that attempt died.
     #[non_exhaustive]
     InProgress {
-        /// How long the other attempt's claim lasts at the most if it is not extended.
+        /// The longest time until the other attempt's claim ends, if it is not extended.
         retry_after: Duration,
     },
     /// The handler, or its claim, is still running at the deadline: 503. It continues, and the next
-    /// delivery of the event is [`Repeated`](Self::Repeated) if it succeeds.
+    /// delivery of the event is [`Duplicate`](Self::Duplicate) if it succeeds.
     StillRunning,
     /// The handler returned an error or panicked: 500. The event may be claimed again.
     Failed,
@@ -60,11 +60,23 @@ pub enum Receipt {
 
 impl Receipt {
     /// Returns the status to respond with. It is never a redirect and never 410.
+    ///
+    /// # Example: which responses end the retries
+    ///
+    /// ```
+    /// use audience::inbox::Receipt;
+    /// use http::StatusCode;
+    ///
+    /// assert_eq!(Receipt::Duplicate.status(), StatusCode::OK);
+    /// assert_eq!(Receipt::Failed.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    /// assert_eq!(Receipt::Full.status(), StatusCode::SERVICE_UNAVAILABLE);
+    /// ```
     #[must_use]
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::Handled | Self::Accepted | Self::Repeated => StatusCode::OK,
+            Self::Handled | Self::Accepted | Self::Duplicate => StatusCode::OK,
             Self::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+            // Not a success: one of the two events would be lost, and the dashboard would not show it.
             Self::Conflict => StatusCode::CONFLICT,
             Self::InProgress { .. } | Self::StillRunning | Self::Unavailable | Self::Full => {
                 StatusCode::SERVICE_UNAVAILABLE
@@ -73,18 +85,47 @@ impl Receipt {
     }
 
     /// Returns whether the service should regard the event as delivered.
+    ///
+    /// # Example: log only the deliveries that come again
+    ///
+    /// ```
+    /// use audience::inbox::Receipt;
+    ///
+    /// for receipt in [Receipt::Handled, Receipt::Conflict] {
+    ///     if !receipt.is_success() {
+    ///         eprintln!("{} {}", receipt.status(), receipt.name());
+    ///     }
+    /// #   assert_eq!(receipt.is_success(), receipt == Receipt::Handled);
+    /// }
+    /// ```
     #[must_use]
     pub fn is_success(&self) -> bool {
         self.status().is_success()
     }
 
     /// Returns the name of the variant in `snake_case`, for logs.
+    ///
+    /// # Example: a label of a metric
+    ///
+    /// ```
+    /// use std::collections::HashMap;
+    ///
+    /// use audience::inbox::Receipt;
+    ///
+    /// let mut counts = HashMap::new();
+    /// for receipt in [Receipt::Handled, Receipt::StillRunning, Receipt::Handled] {
+    ///     *counts.entry(receipt.name()).or_insert(0) += 1;
+    /// }
+    ///
+    /// assert_eq!(counts["handled"], 2);
+    /// assert_eq!(counts["still_running"], 1);
+    /// ```
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
             Self::Handled => "handled",
             Self::Accepted => "accepted",
-            Self::Repeated => "repeated",
+            Self::Duplicate => "duplicate",
             Self::InProgress { .. } => "in_progress",
             Self::StillRunning => "still_running",
             Self::Failed => "failed",
@@ -94,8 +135,19 @@ impl Receipt {
         }
     }
 
-    /// Returns when the service should deliver the event again, in whole seconds and at least 1 s: the value of a
-    /// `Retry-After` header. `None` for a receipt whose response has no such header.
+    /// Returns how long the service should wait before it delivers the event again: the value of the `Retry-After`
+    /// header, in whole seconds and at least 1 s. `None` if the response has no such header.
+    ///
+    /// # Example: no header after a success
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use audience::inbox::Receipt;
+    ///
+    /// assert_eq!(Receipt::Handled.retry_after(), None);
+    /// assert_eq!(Receipt::Unavailable.retry_after(), Some(Duration::from_secs(10)));
+    /// ```
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -114,7 +166,7 @@ impl Receipt {
         Err(match state {
             ClaimState::Fresh { attempt } => return Ok(attempt),
             ClaimState::InProgress { remaining } => Self::in_progress_for(remaining),
-            ClaimState::Done | ClaimState::Parked => Self::Repeated,
+            ClaimState::Done | ClaimState::Parked => Self::Duplicate,
             ClaimState::Conflict => Self::Conflict,
         })
     }
@@ -122,7 +174,7 @@ impl Receipt {
     pub(super) fn of_accept(state: AcceptState) -> Self {
         match state {
             AcceptState::Accepted => Self::Accepted,
-            AcceptState::Repeated => Self::Repeated,
+            AcceptState::Duplicate => Self::Duplicate,
             AcceptState::InProgress { remaining } => Self::in_progress_for(remaining),
             AcceptState::Conflict => Self::Conflict,
         }
@@ -229,7 +281,7 @@ mod tests {
         [
             Receipt::Handled,
             Receipt::Accepted,
-            Receipt::Repeated,
+            Receipt::Duplicate,
             in_progress(500),
             Receipt::StillRunning,
             Receipt::Failed,
@@ -261,7 +313,7 @@ mod tests {
     fn only_a_receipt_that_will_not_be_lost_is_a_success() {
         let successes = all().into_iter().filter(Receipt::is_success);
 
-        let expected = [Receipt::Handled, Receipt::Accepted, Receipt::Repeated];
+        let expected = [Receipt::Handled, Receipt::Accepted, Receipt::Duplicate];
         assert!(successes.eq(expected));
     }
 

@@ -1,4 +1,4 @@
-//! The trait of stores, with what they are asked and what they respond.
+//! The trait of stores, with the arguments and the results of its methods.
 
 use std::fmt;
 use std::future::ready;
@@ -12,45 +12,46 @@ use sha2::{Digest, Sha256};
 use super::error::StoreError;
 use crate::webhooks::EventId;
 
-/// What an inbox remembers its events in.
+/// Storage for an inbox.
 ///
 /// A store keeps one entry for each pair of endpoint and event id. An entry is open (claimed, or waiting to
-/// be claimed), done, or parked. **Every method is one atomic step**: of any number of callers at once, on
-/// any number of machines, one wins. All times are the store's own; no method is given a time, only
-/// durations. A method does not panic, and ends by itself: with an error if its database does not respond.
+/// be claimed), done, or parked. **Every method is one atomic step**: of any number of concurrent callers,
+/// on any number of machines, one wins. All times are the store's own; no method is given a time, only
+/// durations. No method panics. If its database does not respond, a method ends with an error.
 ///
-/// Implement it to use another database, and prove the implementation with the suite of `inbox::conformance`
-/// (feature `inbox-conformance`). An `async fn` implements a method if its future is `Send`.
+/// Implement it to use another database, and test it with the suite of `inbox::conformance`
+/// (feature `inbox-conformance`), whose page has a small, complete store as an example. An `async fn` implements
+/// a method if its future is `Send`.
 ///
-/// # What an entry holds
+/// # An entry
 ///
-/// The state, the [`Token`](crate::inbox::Token) of the newest claim, the number of claims so far, when the lease ends or the
-/// entry is due, when the entry may be forgotten, the [`Fingerprint`](crate::inbox::Fingerprint) of the body if it is known, the body if
-/// it was accepted, and the reason if it is parked or was released with one.
+/// An entry holds its state, the [`Token`] of the newest claim, the number of claims so far, the time at which its
+/// lease ends or it is due, and the time from which it may be forgotten. It also holds the [`Fingerprint`] of the
+/// body if that is known, the body if the event was accepted, and the reason if the event is parked.
 ///
 /// # The states
 ///
 /// | entry | `claim` | `accept` | `take` |
 /// |---|---|---|---|
 /// | absent, or done and past its retention | fresh, attempt 1 | accepted | |
-/// | open, lease or delay not over | in progress | in progress; `Repeated` if it has a body | not taken |
-/// | open, lease or delay over | fresh, attempt + 1 | accepted; `Repeated` if it has a body | taken, attempt + 1, if it has a body |
-/// | done, within its retention | done | repeated | |
-/// | parked | parked | repeated | |
+/// | open, lease or delay not over | in progress | in progress; `Duplicate` if it has a body | not taken |
+/// | open, lease or delay over | fresh, attempt + 1 | accepted; `Duplicate` if it has a body | taken, attempt + 1, if it has a body |
+/// | done, within its retention | done | duplicate | |
+/// | parked | parked | duplicate | |
 /// | another fingerprint than the one given | conflict | conflict | |
 ///
-/// The row about the fingerprint is first, for an entry that exists.
+/// For an entry that exists, the fingerprint is compared first.
 pub trait Store: Send + Sync + 'static {
     /// Claims an event.
     ///
-    /// A claim that shows the token of the newest claim again, while its lease lasts, is fresh with the same
-    /// attempt: a caller that lost the response may ask once more.
+    /// Retrying with the same token is idempotent: while the lease of the newest claim lasts, a claim with its
+    /// token is fresh with the same attempt.
     fn claim(
         &self,
         claim: NewClaim<'_>,
     ) -> impl Future<Output = Result<ClaimState, StoreError>> + Send;
 
-    /// Lets a lease end this long from now. Returns whether the claim was held.
+    /// Renews a lease, which then ends this long from now. Returns whether the claim was held.
     fn extend(
         &self,
         held: HeldClaim<'_>,
@@ -84,20 +85,20 @@ pub trait Store: Send + Sync + 'static {
         reason: &str,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Stores the body of an event, to be taken by a worker. It is due at once.
+    /// Stores the body of an event, to be taken by a worker. It is due immediately.
     fn accept(
         &self,
         delivery: NewDelivery<'_>,
     ) -> impl Future<Output = Result<AcceptState, StoreError>> + Send;
 
-    /// Claims up to `limit` accepted events of an endpoint that are due, those that are due longest first.
+    /// Claims up to `limit` accepted events of an endpoint that are due, the oldest due time first.
     fn take(
         &self,
         take: Take<'_>,
     ) -> impl Future<Output = Result<Vec<TakenEvent>, StoreError>> + Send;
 
     /// Returns up to `limit` parked events of an endpoint, ordered by the bytes of their ids, that come after
-    /// this id. Unless it is implemented, it is an error.
+    /// this id. The default implementation returns an error.
     fn parked(
         &self,
         endpoint: &str,
@@ -108,15 +109,15 @@ pub trait Store: Send + Sync + 'static {
         ready(Err(unsupported("parked")))
     }
 
-    /// Makes a parked event due now, with no attempts made. Returns whether it was parked. An event that was
-    /// parked without a body becomes claimable. Unless it is implemented, it is an error.
+    /// Makes a parked event due now, and sets its attempts to zero. Returns whether it was parked. An event that
+    /// was parked without a body becomes claimable. The default implementation returns an error.
     fn replay(&self, key: EventKey<'_>) -> impl Future<Output = Result<bool, StoreError>> + Send {
         let _ = key;
         ready(Err(unsupported("replay")))
     }
 
     /// Makes a parked event done, deletes its body, and remembers its id for this long. Returns whether it was
-    /// parked. Unless it is implemented, it is an error.
+    /// parked. The default implementation returns an error.
     fn discard(
         &self,
         key: EventKey<'_>,
@@ -126,15 +127,15 @@ pub trait Store: Send + Sync + 'static {
         ready(Err(unsupported("discard")))
     }
 
-    /// Deletes up to `limit` entries that may be forgotten, of all endpoints: done ones, and open ones without
-    /// a body. Returns how many were deleted; fewer than `limit` means that none is left.
-    /// Unless it is implemented, it deletes nothing, for a store whose entries expire by themselves.
+    /// Deletes up to `limit` entries of all endpoints that may be forgotten: done ones, and open ones without a
+    /// body. Returns how many were deleted; if it is less than `limit`, no such entry is left.
+    /// The default implementation deletes nothing, for a store whose entries expire by themselves.
     fn purge(&self, limit: usize) -> impl Future<Output = Result<usize, StoreError>> + Send {
         let _ = limit;
         ready(Ok(0))
     }
 
-    /// Counts the accepted events of an endpoint that are not done. Unless it is implemented, it is an error.
+    /// Counts the accepted events of an endpoint that are not done. The default implementation returns an error.
     fn backlog(&self, endpoint: &str) -> impl Future<Output = Result<Backlog, StoreError>> + Send {
         let _ = endpoint;
         ready(Err(unsupported("backlog")))
@@ -157,6 +158,17 @@ pub struct EventKey<'a> {
 
 impl<'a> EventKey<'a> {
     /// Names the entry of an event that this endpoint received.
+    ///
+    /// # Example: two events of one endpoint
+    ///
+    /// ```
+    /// use audience::inbox::EventKey;
+    /// # use audience::webhooks::EventId;
+    ///
+    /// # let (upper, lower) = (EventId::try_from("evt_A")?, EventId::try_from("evt_a")?);
+    /// assert_ne!(EventKey::new("main", &upper), EventKey::new("main", &lower));
+    /// # Ok::<(), audience::webhooks::InvalidEventId>(())
+    /// ```
     #[must_use]
     pub fn new(endpoint: &'a str, id: &'a EventId) -> Self {
         Self { endpoint, id }
@@ -173,7 +185,7 @@ pub struct NewClaim<'a> {
     pub token: Token,
     /// How long the claim lasts.
     pub lease: Duration,
-    /// How long an entry is remembered that is neither claimed again nor completed, from the end of the lease on.
+    /// How long after the end of the lease the entry is remembered if it is neither completed nor claimed again.
     pub retention: Duration,
     /// The fingerprint of the body, if the caller has the body.
     pub fingerprint: Option<Fingerprint>,
@@ -181,6 +193,24 @@ pub struct NewClaim<'a> {
 
 impl<'a> NewClaim<'a> {
     /// Creates a claim of an event whose body is not known.
+    ///
+    /// # Example: a lost response does not lose the claim
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # use audience::inbox::{ClaimState, EventKey, MemoryStore, NewClaim, Store, Token};
+    /// # use audience::webhooks::EventId;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let id = EventId::try_from("evt_1")?;
+    /// # let (minute, day) = (Duration::from_secs(60), Duration::from_secs(86_400));
+    /// let claim = NewClaim::new(EventKey::new("main", &id), Token::random(), minute, day);
+    ///
+    /// assert_eq!(store.claim(claim).await?, ClaimState::Fresh { attempt: 1 });
+    /// assert_eq!(store.claim(claim).await?, ClaimState::Fresh { attempt: 1 }); // with the same token
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn new(key: EventKey<'a>, token: Token, lease: Duration, retention: Duration) -> Self {
         Self {
@@ -193,6 +223,27 @@ impl<'a> NewClaim<'a> {
     }
 
     /// Sets the fingerprint of the body.
+    ///
+    /// # Example: one id, two bodies
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # use audience::inbox::{ClaimState, EventKey, Fingerprint, MemoryStore, NewClaim, Store, Token};
+    /// # use audience::webhooks::EventId;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let id = EventId::try_from("evt_1")?;
+    /// # let (minute, day) = (Duration::from_secs(60), Duration::from_secs(86_400));
+    /// let claim = |body| {
+    ///     NewClaim::new(EventKey::new("main", &id), Token::random(), minute, day)
+    ///         .fingerprint(Fingerprint::of(body))
+    /// };
+    /// store.claim(claim(b"one")).await?;
+    ///
+    /// assert_eq!(store.claim(claim(b"another")).await?, ClaimState::Conflict);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn fingerprint(mut self, fingerprint: Fingerprint) -> Self {
         self.fingerprint = Some(fingerprint);
@@ -212,6 +263,25 @@ pub struct HeldClaim<'a> {
 
 impl<'a> HeldClaim<'a> {
     /// Names the claim of an event by its token.
+    ///
+    /// # Example: only the holder completes
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # use audience::inbox::{EventKey, HeldClaim, MemoryStore, NewClaim, Store, Token};
+    /// # use audience::webhooks::EventId;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let id = EventId::try_from("evt_1")?;
+    /// # let (minute, day) = (Duration::from_secs(60), Duration::from_secs(86_400));
+    /// let (key, token) = (EventKey::new("main", &id), Token::random());
+    /// store.claim(NewClaim::new(key, token, minute, day)).await?;
+    ///
+    /// assert!(!store.complete(HeldClaim::new(key, Token::random()), day).await?);
+    /// assert!(store.complete(HeldClaim::new(key, token), day).await?);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn new(key: EventKey<'a>, token: Token) -> Self {
         Self { key, token }
@@ -222,16 +292,37 @@ impl<'a> HeldClaim<'a> {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Release<'a> {
-    /// How long the event may not be claimed. Zero: it may be claimed at once.
+    /// How long the event cannot be claimed. Zero means that it can be claimed immediately.
     pub delay: Duration,
     /// How long an entry without a body is remembered.
     pub retention: Duration,
-    /// Why the attempt failed, for a body that is kept.
+    /// Why the attempt failed. A store may keep it with the body.
     pub reason: &'a str,
 }
 
 impl<'a> Release<'a> {
     /// Creates the end of a claim.
+    ///
+    /// # Example: a claim that ends with a delay
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # use audience::inbox::{ClaimState, EventKey, HeldClaim, MemoryStore, NewClaim, Release, Store, Token};
+    /// # use audience::webhooks::EventId;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let id = EventId::try_from("evt_1")?;
+    /// # let (minute, day) = (Duration::from_secs(60), Duration::from_secs(86_400));
+    /// let (key, token) = (EventKey::new("main", &id), Token::random());
+    /// let claim = NewClaim::new(key, token, minute, day);
+    /// store.claim(claim).await?;
+    ///
+    /// store.release(HeldClaim::new(key, token), Release::new(minute, day, "no connection")).await?;
+    ///
+    /// assert!(matches!(store.claim(claim).await?, ClaimState::InProgress { .. }));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn new(delay: Duration, retention: Duration, reason: &'a str) -> Self {
         Self {
@@ -256,6 +347,26 @@ pub struct NewDelivery<'a> {
 
 impl<'a> NewDelivery<'a> {
     /// Creates a delivery with the fingerprint of its body.
+    ///
+    /// # Example: a store that is given an event twice
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # use audience::inbox::{AcceptState, EventKey, Fingerprint, MemoryStore, NewDelivery, Store};
+    /// # use audience::webhooks::EventId;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let id = EventId::try_from("evt_1")?;
+    /// # let (minute, day) = (Duration::from_secs(60), Duration::from_secs(86_400));
+    /// # let _ = (minute, day);
+    /// let body = b"{}";
+    /// let delivery = NewDelivery::new(EventKey::new("main", &id), body, Fingerprint::of(body));
+    ///
+    /// assert_eq!(store.accept(delivery).await?, AcceptState::Accepted);
+    /// assert_eq!(store.accept(delivery).await?, AcceptState::Duplicate);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn new(key: EventKey<'a>, body: &'a [u8], fingerprint: Fingerprint) -> Self {
         Self {
@@ -268,6 +379,7 @@ impl<'a> NewDelivery<'a> {
 
 impl fmt::Debug for NewDelivery<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the body, here and below: it has addresses, and `Debug` output ends up in logs.
         f.debug_struct("NewDelivery")
             .field("key", &self.key)
             .field("body_length", &self.body.len())
@@ -285,12 +397,33 @@ pub struct Take<'a> {
     pub token: Token,
     /// How long each claim lasts.
     pub lease: Duration,
-    /// The most events to take.
+    /// The largest number of events to take.
     pub limit: usize,
 }
 
 impl<'a> Take<'a> {
     /// Creates a request for the events of this endpoint.
+    ///
+    /// # Example: take up to ten events
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # use audience::inbox::{EventKey, Fingerprint, MemoryStore, NewDelivery, Store, Take, Token};
+    /// # use audience::webhooks::EventId;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let id = EventId::try_from("evt_1")?;
+    /// # let (minute, day) = (Duration::from_secs(60), Duration::from_secs(86_400));
+    /// # let _ = day;
+    /// let body = b"{}";
+    /// store.accept(NewDelivery::new(EventKey::new("main", &id), body, Fingerprint::of(body))).await?;
+    ///
+    /// let taken = store.take(Take::new("main", Token::random(), minute, 10)).await?;
+    ///
+    /// assert_eq!((&taken[0].id, &taken[0].body[..]), (&id, &body[..]));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn new(endpoint: &'a str, token: Token, lease: Duration, limit: usize) -> Self {
         Self {
@@ -302,7 +435,7 @@ impl<'a> Take<'a> {
     }
 }
 
-/// What became of a claim.
+/// The result of [`Store::claim`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClaimState {
@@ -313,7 +446,7 @@ pub enum ClaimState {
     },
     /// Another claim lasts, or the event waits for its next attempt.
     InProgress {
-        /// How long the claim or the wait lasts at the most if it is not extended.
+        /// The longest time until the claim or the wait ends, if it is not extended.
         remaining: Duration,
     },
     /// The event is done.
@@ -324,17 +457,17 @@ pub enum ClaimState {
     Conflict,
 }
 
-/// What became of a delivery to be accepted.
+/// The result of [`Store::accept`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AcceptState {
-    /// It was stored.
+    /// The event was stored.
     Accepted,
-    /// It was stored before: it waits, is being handled, is done, or is parked.
-    Repeated,
+    /// The event was stored before: it waits, is being handled, is done, or is parked.
+    Duplicate,
     /// The event has no stored body and is claimed. Nothing changed.
     InProgress {
-        /// How long the claim lasts at the most if it is not extended.
+        /// The longest time until the claim ends, if it is not extended.
         remaining: Duration,
     },
     /// The event is stored with another fingerprint. Nothing changed.
@@ -351,7 +484,7 @@ pub struct TakenEvent {
     pub body: Bytes,
     /// How many claims of this event were made, this one included.
     pub attempt: u32,
-    /// How long ago it was due.
+    /// How long the event had been due when it was taken.
     pub overdue: Duration,
 }
 
@@ -397,6 +530,24 @@ pub struct ParkedEvent {
 
 impl ParkedEvent {
     /// Creates a parked event, for a store to return.
+    ///
+    /// # Example: the debug output has no personal data
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use audience::inbox::ParkedEvent;
+    /// # use audience::webhooks::EventId;
+    ///
+    /// # let id = EventId::try_from("evt_1")?;
+    /// let body = br#"{"to": "ada@example.com"}"#.to_vec();
+    /// let event = ParkedEvent::new(id, Some(body.into()), 10, "no such customer", Duration::ZERO);
+    ///
+    /// let text = format!("{event:?}");
+    ///
+    /// assert!(text.contains("no such customer") && !text.contains("ada@example.com"));
+    /// # Ok::<(), audience::webhooks::InvalidEventId>(())
+    /// ```
     #[must_use]
     pub fn new(
         id: EventId,
@@ -437,7 +588,7 @@ pub struct Backlog {
     pub in_progress: u64,
     /// Events that are parked.
     pub parked: u64,
-    /// How long the event that is due longest has been due. Zero if none is.
+    /// How long the oldest due event has been due. Zero if no event is due.
     pub lag: Duration,
 }
 
@@ -456,8 +607,8 @@ impl Backlog {
 
 /// The proof that a caller holds a claim: 16 random bytes, new for each claim.
 ///
-/// A store keeps the token of the newest claim of an event. A caller with another token no longer holds the
-/// claim. It is not a secret.
+/// A store keeps the token of the newest claim of an event. A caller with another token does not hold the
+/// claim. A token is not a secret.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token([u8; 16]);
 
@@ -465,10 +616,24 @@ impl Token {
     /// Returns a new random token.
     #[must_use]
     pub fn random() -> Self {
+        // It need not be hard to guess, only different from all others: a caller never chooses a token.
         Self(fastrand::u128(..).to_be_bytes())
     }
 
     /// Returns the token that has these bytes.
+    ///
+    /// # Example: a token in a column of a table
+    ///
+    /// ```
+    /// use audience::inbox::Token;
+    ///
+    /// let token = Token::random();
+    /// let column: Vec<u8> = token.as_bytes().to_vec();
+    ///
+    /// let bytes: [u8; 16] = column.try_into().map_err(|_| "the column has no token")?;
+    /// assert_eq!(Token::from_bytes(bytes), token);
+    /// # Ok::<(), &'static str>(())
+    /// ```
     #[must_use]
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
@@ -489,15 +654,25 @@ impl fmt::Debug for Token {
 
 /// The fingerprint of a body: the first 16 bytes of its SHA-256.
 ///
-/// A store keeps it to notice an event id that comes back with another body. It holds nothing of the body.
+/// A store keeps it to notice an event id that arrives again with another body. It contains no part of the body.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 16]);
 
 impl Fingerprint {
     /// Returns the fingerprint of a body.
+    ///
+    /// # Example: a space makes another body
+    ///
+    /// ```
+    /// use audience::inbox::Fingerprint;
+    ///
+    /// assert_eq!(Fingerprint::of(b"{}"), Fingerprint::of(b"{}"));
+    /// assert_ne!(Fingerprint::of(b"{}"), Fingerprint::of(b"{ }"));
+    /// ```
     #[must_use]
     pub fn of(body: &[u8]) -> Self {
         let digest: [u8; 32] = Sha256::digest(body).into();
+        // Half of it keeps entries small. Only a sender that has the secret could search for a collision.
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&digest[..16]);
         Self(bytes)
@@ -522,7 +697,7 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// Hands all methods of a store to a macro, with this lifetime of what they borrow.
+/// Hands all methods of a store to a macro. The lifetime is the one of their borrowed arguments.
 macro_rules! for_each_method {
     ($macro:ident, $a:lifetime) => {
         $macro! { $a:
@@ -547,6 +722,7 @@ macro_rules! share_methods {
         /// A store that is shared.
         impl<S: Store> Store for Arc<S> {
             $(fn $method(&self, $($name: $type),*) -> impl Future<Output = Result<$output, StoreError>> + Send {
+                // Through both pointers: on `self`, this would call itself.
                 (**self).$method($($name),*)
             })+
         }

@@ -8,9 +8,8 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
 use super::error::{Failure, InboxError, StoreError};
-use super::handle::{self, Attempt};
-use super::shared::Shared;
 use super::store::{HeldClaim, Release, Take, TakenEvent, Token};
+use super::{Attempt, Shared};
 use crate::webhooks::Event;
 
 /// Zero would ask the store without a pause, and the longest duration overflows a clock.
@@ -21,12 +20,12 @@ const STORE_DELAY: Duration = Duration::from_secs(1);
 
 /// Handles the events that [`Inbox::accept`](crate::inbox::Inbox::accept) stored.
 ///
-/// Any number of workers, on any number of machines, share the events of one endpoint: each event is with one
-/// worker at a time. If a worker's process dies, its events are taken again after their
+/// Any number of workers, on any number of machines, share the events of one endpoint: one worker at a time has
+/// an event. If a worker's process dies, its events are taken again after their
 /// [lease](crate::inbox::InboxBuilder::lease).
 ///
-/// A handler that fails is called again, after 5 s at first, twice as long each time, and up to an hour. After
-/// ten attempts the event is parked with the text of the last error.
+/// If a handler fails, it is called again after 5 s, then after twice as long each time, up to an hour. After ten
+/// attempts the event is parked with the text of the last error.
 ///
 /// # Example: drain until Ctrl-C
 ///
@@ -61,6 +60,34 @@ impl<F> Worker<F> {
     }
 
     /// Sets how many handlers may run simultaneously. Default: 8. 0 counts as 1.
+    ///
+    /// # Example: one event at a time
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicUsize, Ordering};
+    ///
+    /// static RUNNING: AtomicUsize = AtomicUsize::new(0);
+    ///
+    /// # use audience::inbox::{Inbox, MemoryStore};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
+    /// # let inbox = Inbox::builder(MemoryStore::new()).build()?;
+    /// # inbox.accept(delivery).await;
+    /// let worker = inbox.worker(|_, _| async {
+    ///     let others = RUNNING.fetch_add(1, Ordering::SeqCst);
+    ///     tokio::task::yield_now().await; // the work
+    ///     RUNNING.fetch_sub(1, Ordering::SeqCst);
+    ///     if others == 0 { Ok(()) } else { Err("two handlers ran simultaneously") }
+    /// });
+    ///
+    /// let report = worker.concurrency(1).run_until_idle().await?;
+    ///
+    /// assert_eq!(report.failed, 0);
+    /// # Ok(()) }
+    /// ```
     pub fn concurrency(mut self, handlers: usize) -> Self {
         self.settings.concurrency = handlers.max(1);
         self
@@ -68,8 +95,29 @@ impl<F> Worker<F> {
 
     /// Sets how many attempts are made before an event is parked. Default: 10. 0 counts as 1.
     ///
-    /// An attempt that ended with its process counts, too, so an event that kills the process is parked in
-    /// the end.
+    /// An attempt counts even if its process dies, so an event that kills the process is eventually parked.
+    ///
+    /// # Example: park an event after its second failure
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # use audience::inbox::{Inbox, MemoryStore};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
+    /// # let inbox = Inbox::builder(MemoryStore::new()).build()?;
+    /// # inbox.accept(delivery).await;
+    /// let worker = inbox.worker(|_, _| async { Err("unknown customer") }).max_attempts(2);
+    ///
+    /// let report = worker.backoff(Duration::ZERO, Duration::ZERO).run_until_idle().await?;
+    ///
+    /// assert_eq!((report.failed, report.parked), (1, 1));
+    /// assert_eq!(inbox.parked().await?[0].attempts, 2);
+    /// # Ok(()) }
+    /// ```
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.settings.max_attempts = attempts.max(1);
         self
@@ -78,16 +126,70 @@ impl<F> Worker<F> {
     /// Sets how long an event waits after its first failed attempt, and the longest wait. Default: 5 s and 1 h.
     ///
     /// The wait doubles with each attempt, and is shortened at random by up to a quarter.
+    ///
+    /// # Example: retry without waiting, in a test
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # use audience::inbox::{Inbox, MemoryStore};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
+    /// # let inbox = Inbox::builder(MemoryStore::new()).build()?;
+    /// # inbox.accept(delivery).await;
+    /// let worker = inbox.worker(|_, attempt| async move {
+    ///     if attempt.number() == 3 { Ok(()) } else { Err("not yet") }
+    /// });
+    ///
+    /// let report = worker.backoff(Duration::ZERO, Duration::ZERO).run_until_idle().await?;
+    ///
+    /// assert_eq!((report.failed, report.handled), (2, 1));
+    /// # Ok(()) }
+    /// ```
     pub fn backoff(mut self, first: Duration, longest: Duration) -> Self {
         self.settings.backoff.first = first;
         self.settings.backoff.longest = longest;
         self
     }
 
-    /// Sets how often the store is asked for events while none is due, 1 ms to 1 hour. Default: 1 s. Values
-    /// outside count as the nearest of these.
+    /// Sets how long to wait before the store is asked again if no event is due. Default: 1 s. Less than 1 ms
+    /// counts as 1 ms, more than 1 hour as 1 hour.
     ///
-    /// An event that was accepted by the same process, through a clone of the same inbox, is taken immediately.
+    /// An event that the same process accepts, through a clone of the same inbox, is taken immediately.
+    ///
+    /// # Example: find the events of another process sooner
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    ///
+    /// use tokio::sync::Notify;
+    /// # use audience::inbox::{Inbox, MemoryStore};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
+    /// let store = MemoryStore::new();
+    /// let receiver = Inbox::builder(store.clone()).build()?;
+    /// let inbox = Inbox::builder(store).build()?;
+    /// let found = Arc::new(Notify::new());
+    ///
+    /// let finder = Arc::clone(&found);
+    /// let worker = inbox.worker(move |_, _| {
+    ///     finder.notify_one();
+    ///     async { Ok::<_, std::io::Error>(()) }
+    /// });
+    /// let worker = worker.poll_interval(Duration::from_millis(5)).run_until(found.notified());
+    /// let (report, _) = tokio::join!(worker, receiver.accept(delivery));
+    ///
+    /// assert_eq!(report?.handled, 1);
+    /// # Ok(()) }
+    /// ```
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.settings.poll_interval = interval.clamp(SHORTEST_POLL, LONGEST_POLL);
         self
@@ -100,19 +202,47 @@ where
     Fut: Future<Output = Result<(), E>> + Send + 'static,
     E: Into<Box<dyn Error + Send + Sync>> + Send,
 {
-    /// Handles events until `shutdown` is ready, then takes no more and waits for the handlers that run.
+    /// Handles events until `shutdown` is ready, then takes no more events and waits for the running handlers.
     ///
-    /// A store that is down for a while does not end the worker. Dropping the future cuts the handlers off;
-    /// their events are taken again after their lease.
+    /// The worker continues if the store is down for a while. Dropping the future cuts the handlers off; their
+    /// events are taken again after their lease.
     ///
     /// # Errors
     ///
-    /// Returns [`InboxError::Store`] if the store cannot be used until somebody fixes it, for example because
-    /// a table is missing.
+    /// Returns [`InboxError::Store`] if the store cannot be used as it is set up, for example because a table is
+    /// missing.
     ///
     /// # Panics
     ///
     /// Panics outside a tokio runtime.
+    ///
+    /// # Example: stop after the first event
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use tokio::sync::Notify;
+    /// # use audience::inbox::{Inbox, MemoryStore};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
+    /// # let inbox = Inbox::builder(MemoryStore::new()).build()?;
+    /// # inbox.accept(delivery).await;
+    /// let stop = Arc::new(Notify::new());
+    ///
+    /// let stopper = Arc::clone(&stop);
+    /// let worker = inbox.worker(move |_, _| {
+    ///     stopper.notify_one();
+    ///     async { Ok::<_, std::io::Error>(()) }
+    /// });
+    /// let report = worker.run_until(stop.notified()).await?;
+    ///
+    /// assert_eq!(report.handled, 1);
+    /// # Ok(()) }
+    /// ```
     pub async fn run_until(
         self,
         shutdown: impl Future<Output = ()>,
@@ -167,18 +297,18 @@ impl<F> fmt::Debug for Worker<F> {
     }
 }
 
-/// What a [`Worker`](super::Worker) did from its start to its end.
+/// The counts of a [`Worker`](super::Worker), from its start to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerReport {
     /// Events whose handler succeeded.
     pub handled: u64,
-    /// Attempts that returned an error or panicked, and are made again.
+    /// Attempts that returned an error or panicked, and whose event will be retried.
     pub failed: u64,
     /// Events that were parked.
     pub parked: u64,
-    /// Events whose handler ended after its lease was lost, or could not be recorded because the store was
-    /// down. Another attempt handles them.
+    /// Events whose outcome could not be recorded, because the lease was lost or the store was down. Another
+    /// attempt handles them.
     pub lost: u64,
 }
 
@@ -212,13 +342,12 @@ struct Drain<F> {
     report: WorkerReport,
 }
 
-/// What taking events found.
 enum Taken {
-    /// As many as there was room for: more may be due.
+    /// As many events as there was room for: more may be due.
     All,
-    /// Fewer: nothing else is due.
+    /// Fewer events: no other is due.
     Rest,
-    /// The store failed for now.
+    /// No event: the store failed for now.
     Failed,
 }
 
@@ -238,7 +367,6 @@ where
         }
     }
 
-    /// Drains until `shutdown` is ready, then waits for the handlers that run.
     async fn run_until(
         mut self,
         shutdown: impl Future<Output = ()>,
@@ -249,6 +377,7 @@ where
         loop {
             let has_room = self.has_room();
             tokio::select! {
+                // In this order: a shutdown ends the loop even if events keep coming, and ended handlers make room.
                 biased;
                 () = &mut shutdown => break,
                 Some(ended) = self.tasks.join_next() => self.count(ended),
@@ -268,7 +397,6 @@ where
         Ok(self.report)
     }
 
-    /// Drains until nothing is due.
     async fn run_until_idle(mut self) -> Result<WorkerReport, InboxError> {
         loop {
             let taken = self.take().await?;
@@ -304,6 +432,7 @@ where
             return Ok(Taken::All);
         }
         self.shared.purge_if_due();
+        // One token for all of them: a claim is named by its event and its token.
         let token = Token::random();
         let taken = self.shared.store.take(Take {
             endpoint: &self.shared.settings.endpoint,
@@ -318,6 +447,7 @@ where
                 if error.is_temporary() {
                     return Ok(Taken::Failed);
                 }
+                // To return now would drop the tasks, and cut handlers off in the middle of their effects.
                 self.finish().await;
                 return Err(error.into());
             }
@@ -328,6 +458,7 @@ where
             let shared = Arc::clone(&self.shared);
             let settings = Arc::clone(&self.settings);
             let handler = Arc::clone(&self.handler);
+            // A task for each event, so that one that blocks its thread delays no other and no lease but its own.
             self.tasks.spawn(async move {
                 handle_taken(&shared, &settings, event, token, &*handler).await
             });
@@ -347,7 +478,6 @@ where
     }
 }
 
-/// The outcome of one event.
 #[derive(Clone, Copy, Debug)]
 enum EventOutcome {
     Handled,
@@ -400,10 +530,14 @@ where
             return park(shared, held, &reason).await;
         }
     };
+    // The event was parsed, and the handler may run for long.
     drop(taken.body);
 
-    let handled = handle::run(shared, held, async move { handler(event, attempt).await }).await;
+    let handled = shared
+        .run(held, async move { handler(event, attempt).await })
+        .await;
     match handled {
+        // A crash before the store has this leaves an event that is taken again after its lease.
         Ok(()) => complete(shared, held).await,
         Err(failure) => {
             shared.handler_failed(attempt.number(), attempt.remaining(), &failure);
@@ -417,7 +551,7 @@ where
 }
 
 async fn complete(shared: &Shared, held: HeldClaim<'_>) -> EventOutcome {
-    let outcome = match handle::complete(shared, held).await {
+    let outcome = match shared.complete(held).await {
         Ok(is_held) => held_or_lost(shared, is_held, EventOutcome::Handled),
         Err(_) => EventOutcome::Lost,
     };
@@ -445,6 +579,7 @@ async fn release(
 async fn park(shared: &Shared, held: HeldClaim<'_>, reason: &str) -> EventOutcome {
     let parked = shared.store.park(held, reason).await;
     let outcome = ended(shared, "park", parked, EventOutcome::Parked);
+    // Not before: an event whose lease was lost is another worker's, and may still succeed.
     if matches!(outcome, EventOutcome::Parked) {
         shared.parked();
     }

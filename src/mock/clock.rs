@@ -8,9 +8,9 @@ use crate::Timestamp;
 
 /// A handle to the clock of a [`MockServer`](super::MockServer).
 ///
-/// Clones are cheap and show the same time. It implements [`webhooks::Clock`](crate::webhooks::Clock): give it to the
+/// Clones are cheap and show the same time. It implements [`webhooks::Clock`](crate::webhooks::Clock): pass it to the
 /// [`Verifier`](crate::webhooks::Verifier) of a receiver under test, so that the receiver checks the age of a delivery
-/// against the clock that the delivery was signed with.
+/// against the clock that signed it.
 ///
 /// # Example: a receiver that uses the mock's clock
 ///
@@ -53,7 +53,7 @@ impl MockClock {
         Self::new(Reading::Stopped(at.as_unix()))
     }
 
-    /// Creates a clock that shows the system's time until it is moved, and then runs on from there.
+    /// Creates a clock that shows the system's time until it is moved, and then continues from there.
     pub(super) fn running() -> Self {
         Self::new(Reading::Running { offset: 0 })
     }
@@ -66,6 +66,26 @@ impl MockClock {
     }
 
     /// Returns the current time, in whole seconds.
+    ///
+    /// # Example: code that takes a clock
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use audience::{Timestamp, mock::{MockClock, MockServer}};
+    /// fn is_over(clock: &MockClock, deadline: Timestamp) -> bool {
+    ///     clock.now() > deadline
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let server = MockServer::builder().clock(1_700_000_000).start().await;
+    /// let deadline = Timestamp::from_unix(1_700_000_060);
+    /// assert!(!is_over(&server.clock(), deadline));
+    ///
+    /// server.advance(Duration::from_secs(61)).await;
+    /// assert!(is_over(&server.clock(), deadline));
+    /// # }
+    /// ```
     #[must_use]
     pub fn now(&self) -> Timestamp {
         Timestamp::from_unix(self.unix())
@@ -82,7 +102,7 @@ impl MockClock {
         matches!(self.0.initial, Reading::Stopped(_))
     }
 
-    /// Sets the current time. A running clock runs on from there.
+    /// Sets the current time. A running clock continues from there.
     pub(super) fn move_to(&self, at: i64) {
         self.set_reading(match self.0.initial {
             Reading::Stopped(_) => Reading::Stopped(at),
@@ -100,6 +120,7 @@ impl MockClock {
     /// Returns the real time until a running clock shows `at`. Zero if it already does.
     pub(super) fn time_until(&self, at: i64) -> Duration {
         let whole = u64::try_from(at.saturating_sub(self.unix())).unwrap_or(0);
+        // A part of the current second has already passed, and `unix` does not show it.
         let fraction = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.subsec_nanos());

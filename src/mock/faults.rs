@@ -4,43 +4,48 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, RETRY_AFTER, TRANSFER_ENCODING};
-use http::{HeaderName, HeaderValue};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, TRANSFER_ENCODING};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
 use percent_encoding::percent_decode_str;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use super::Disconnect;
+use super::service::Refusal;
+
 /// A fault for the next requests that match.
 ///
 /// Add it with [`MockServer::fault`](crate::mock::MockServer::fault). A fault applies to every request until
-/// [`clear_faults`](crate::mock::MockServer::clear_faults), unless it is limited: [`times`](Self::times) limits how
-/// often it applies, [`method`](Self::method) and [`path`](Self::path) to which requests, and [`after`](Self::after) how
-/// many requests come before it. If several faults match a request, only the one that was added first applies. A fault
-/// that has not begun, or is used up, matches no request.
+/// [`clear_faults`](crate::mock::MockServer::clear_faults), unless it is limited:
+///
+/// - [`method`](Self::method) and [`path`](Self::path) select the requests;
+/// - [`after`](Self::after) sets how many of them are handled normally first;
+/// - [`times`](Self::times) sets how many fail after that.
+///
+/// If several faults match a request, only the one that was added first applies. A fault that has not begun, or is used
+/// up, matches no request.
+///
+/// | kind | is the request applied? |
+/// |---|---|
+/// | [`status`](Self::status), [`close_before`](Self::close_before), [`garbage`](Self::garbage) | no |
+/// | [`close_after`](Self::close_after), [`close_mid_body`](Self::close_mid_body), [`close_reset`](Self::close_reset) | yes, but the client does not learn the result |
+/// | [`delay`](Self::delay), [`wrong_body`](Self::wrong_body) | yes |
 ///
 /// # Example: a service that is unavailable twice
 ///
 /// ```
-/// # use audience::mock::{Fault, MockServer};
+/// # use audience::{contacts::NewContact, mock::{Fault, MockServer}};
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() {
+/// # async fn main() -> Result<(), audience::Error> {
 /// let server = MockServer::start().await;
+/// server.fault(Fault::status(503).times(2).method("POST").path("/contacts"));
 ///
-/// server.fault(Fault::status(503).retry_after(1).times(2).method("POST").path("/contacts"));
+/// let created = server.client().contacts().create(NewContact::new("ada@example.com")).await?;
+///
+/// assert_eq!(created.attempts(), 3);
+/// # Ok(())
 /// # }
-/// ```
-///
-/// # Example: one of each kind
-///
-/// ```
-/// use std::time::Duration;
-/// use audience::mock::Fault;
-///
-/// let not_applied = [Fault::status(429), Fault::close_before(), Fault::garbage()];
-/// let applied = [Fault::close_after(), Fault::close_mid_body(), Fault::close_reset()];
-/// let altered = [Fault::delay(Duration::from_secs(2)), Fault::wrong_body("<html>")];
-/// # let _ = (not_applied, applied, altered);
 /// ```
 ///
 /// # Example: a fault in JSON
@@ -51,7 +56,8 @@ use serde_json::Value;
 /// # use audience::mock::Fault;
 /// # fn main() -> Result<(), serde_json::Error> {
 /// let fault: Fault = serde_json::from_str(r#"{"close": "mid_body", "times": 1}"#)?;
-/// # let _ = fault;
+///
+/// assert_eq!(fault, Fault::close_mid_body().times(1));
 /// # Ok(())
 /// # }
 /// ```
@@ -89,7 +95,8 @@ pub struct Fault {
     #[cfg_attr(feature = "mock-server", arg(value_parser = parse_milliseconds))]
     #[serde(
         rename = "delay_ms",
-        with = "milliseconds",
+        serialize_with = "serialize_milliseconds",
+        deserialize_with = "deserialize_milliseconds",
         skip_serializing_if = "Option::is_none"
     )]
     delay: Option<Duration>,
@@ -98,32 +105,44 @@ pub struct Fault {
         feature = "mock-server",
         arg(long, value_name = "TEXT", group = "kind")
     )]
-    #[serde(with = "body", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        serialize_with = "serialize_body",
+        deserialize_with = "deserialize_body",
+        skip_serializing_if = "Option::is_none"
+    )]
     body: Option<Bytes>,
-    /// Number of requests that fail [default: no limit]
+    /// Fail this number of requests [default: no limit]
     #[cfg_attr(feature = "mock-server", arg(long, value_name = "N"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     times: Option<u64>,
-    /// Number of requests that succeed first
+    /// Handle this number of matching requests normally first [default: 0]
     #[cfg_attr(feature = "mock-server", arg(long, value_name = "N", default_value_t))]
     #[cfg_attr(feature = "mock-server", arg(hide_default_value = true))]
     #[serde(skip_serializing_if = "is_zero")]
     after: u64,
-    /// Only requests with this method
+    /// Match only requests with this method
     #[cfg_attr(feature = "mock-server", arg(long, value_name = "METHOD"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     method: Option<String>,
-    /// Only requests to this path; `*` stands for anything
+    /// Match only requests to this path; `*` matches any text
     #[cfg_attr(feature = "mock-server", arg(long, value_name = "PATH"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
-    /// `Retry-After` of the response: seconds, or a date
+    /// Set the `Retry-After` header of the response: seconds, or a date
     #[cfg_attr(feature = "mock-server", arg(long, value_name = "SECONDS"))]
-    #[serde(with = "retry_after", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        serialize_with = "serialize_retry_after",
+        deserialize_with = "deserialize_retry_after",
+        skip_serializing_if = "Option::is_none"
+    )]
     retry_after: Option<HeaderValue>,
-    /// Header of the response; can be repeated
+    /// Add a header to the response; can be repeated
     #[cfg_attr(feature = "mock-server", arg(long = "header", value_name = "NAME=VALUE", value_parser = parse_header))]
-    #[serde(with = "headers", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        serialize_with = "serialize_headers",
+        deserialize_with = "deserialize_headers",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
@@ -133,14 +152,14 @@ pub struct Fault {
 #[cfg_attr(feature = "mock-server", derive(clap::ValueEnum))]
 #[cfg_attr(feature = "mock-server", value(rename_all = "snake_case"))]
 enum Close {
-    /// Before the request is applied
+    /// Close before the request is applied
     Before,
-    /// After the request is applied
+    /// Close after the request is applied
     After,
-    /// In the middle of the response body
+    /// Close in the middle of the response body
     #[cfg_attr(feature = "mock-server", value(alias = "mid-body"))]
     MidBody,
-    /// In the middle of the response body, by a reset
+    /// Reset the connection in the middle of the response body
     Reset,
 }
 
@@ -153,6 +172,24 @@ impl Fault {
     /// # Panics
     ///
     /// Panics if `status` is below 200 or above 999.
+    ///
+    /// # Example: an outage
+    ///
+    /// ```
+    /// # use audience::{RetryPolicy, contacts::NewContact, mock::{Fault, MockServer}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), audience::Error> {
+    /// # let server = MockServer::start().await;
+    /// # let contacts = server.client_builder().retry(RetryPolicy::none()).build()?.contacts();
+    /// server.fault(Fault::status(503));
+    ///
+    /// let error = contacts.create(NewContact::new("ada@example.com")).await.unwrap_err();
+    ///
+    /// assert_eq!(error.status().map(|status| status.as_u16()), Some(503));
+    /// assert_eq!(server.contact_count(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn status(status: u16) -> Self {
         let fault = Self {
@@ -163,36 +200,146 @@ impl Fault {
         fault
     }
 
-    /// Creates a fault that applies the request at once but sends the response only after `delay`.
+    /// Creates a fault that applies the request immediately but sends the response only after `delay`.
     ///
-    /// If the client times out first, the request has been applied all the same. To delay another kind of fault, use
+    /// The request is applied even if the client times out first. To delay another kind of fault, use
     /// [`delayed_by`](Self::delayed_by).
+    ///
+    /// # Example: a timeout after which the contact exists
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use audience::{RetryPolicy, contacts::NewContact, mock::{Fault, MockServer}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), audience::Error> {
+    /// # let server = MockServer::start().await;
+    /// # let contacts = server.client_builder().retry(RetryPolicy::none()).build()?.contacts();
+    /// server.fault(Fault::delay(Duration::from_secs(10)));
+    ///
+    /// let create = contacts.create(NewContact::new("ada@example.com")).timeout(Duration::from_millis(100));
+    ///
+    /// assert!(create.await.unwrap_err().is_timeout());
+    /// assert_eq!(server.contact_count(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn delay(delay: Duration) -> Self {
         Self::new().delayed_by(delay)
     }
 
     /// Creates a fault that applies the request, and replaces the body of the response. The status stays the same.
+    ///
+    /// # Example: the page of a proxy instead of JSON
+    ///
+    /// ```
+    /// # use audience::{RetryPolicy, mock::{Fault, MockServer}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), audience::Error> {
+    /// # let server = MockServer::start().await;
+    /// # let contacts = server.client_builder().retry(RetryPolicy::none()).build()?.contacts();
+    /// server.fault(Fault::wrong_body("<html>Please log in</html>"));
+    ///
+    /// let error = contacts.list().await.unwrap_err();
+    ///
+    /// assert_eq!(error.body(), Some(&b"<html>Please log in</html>"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn wrong_body(body: impl Into<Vec<u8>>) -> Self {
         Self::new().body(body)
     }
 
     /// Creates a fault that reads the request, does not apply it, and closes the connection without a response.
+    ///
+    /// # Example: a lost request
+    ///
+    /// ```
+    /// # use audience::{Outcome, RetryPolicy, contacts::NewContact, mock::{Fault, MockServer}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), audience::Error> {
+    /// # let server = MockServer::start().await;
+    /// # let contacts = server.client_builder().retry(RetryPolicy::none()).build()?.contacts();
+    /// server.fault(Fault::close_before());
+    ///
+    /// let error = contacts.create(NewContact::new("ada@example.com")).await.unwrap_err();
+    ///
+    /// assert_eq!(error.outcome(), Outcome::Unknown);
+    /// assert_eq!(server.contact_count(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn close_before() -> Self {
         Self::close(Close::Before)
     }
 
     /// Creates a fault that applies the request and closes the connection without a response.
+    ///
+    /// # Example: a lost response
+    ///
+    /// ```
+    /// # use audience::{Outcome, RetryPolicy, contacts::NewContact, mock::{Fault, MockServer}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), audience::Error> {
+    /// # let server = MockServer::start().await;
+    /// # let contacts = server.client_builder().retry(RetryPolicy::none()).build()?.contacts();
+    /// server.fault(Fault::close_after());
+    ///
+    /// let error = contacts.create(NewContact::new("ada@example.com")).await.unwrap_err();
+    ///
+    /// // The client cannot know it, but the contact exists.
+    /// assert_eq!(error.outcome(), Outcome::Unknown);
+    /// assert_eq!(server.contact_count(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn close_after() -> Self {
         Self::close(Close::After)
     }
 
     /// Creates a fault that applies the request and closes the connection in the middle of the response body.
+    ///
+    /// # Example: a client that retries a truncated list
+    ///
+    /// ```
+    /// # use audience::mock::{Fault, MockServer};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), audience::Error> {
+    /// # let server = MockServer::start().await;
+    /// server.seed_contact("ada@example.com");
+    /// server.fault(Fault::close_mid_body().times(1));
+    ///
+    /// let page = server.client().contacts().list().await?;
+    ///
+    /// assert_eq!(page.data[0].email, "ada@example.com");
+    /// assert_eq!(server.requests().len(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn close_mid_body() -> Self {
         Self::close(Close::MidBody)
     }
 
     /// Creates a fault that applies the request and resets the connection (a TCP `RST`) in the middle of the response
     /// body.
+    ///
+    /// # Example: a connection that a firewall resets
+    ///
+    /// ```
+    /// # use audience::{Outcome, RetryPolicy, mock::{Fault, MockServer}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), audience::Error> {
+    /// # let server = MockServer::start().await;
+    /// # let contacts = server.client_builder().retry(RetryPolicy::none()).build()?.contacts();
+    /// server.seed_contact("ada@example.com");
+    /// server.fault(Fault::close_reset());
+    ///
+    /// let error = contacts.unsubscribe("ada@example.com").await.unwrap_err();
+    ///
+    /// assert_eq!(error.outcome(), Outcome::Unknown);
+    /// assert!(server.contacts()[0].unsubscribed);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn close_reset() -> Self {
         Self::close(Close::Reset)
     }
@@ -200,6 +347,23 @@ impl Fault {
     /// Creates a fault that does not apply the request, sends bytes that are not HTTP, and closes the connection.
     ///
     /// [`body`](Self::body) sets the bytes.
+    ///
+    /// # Example: another program listens on the port
+    ///
+    /// ```
+    /// # use audience::{RetryPolicy, mock::{Fault, MockServer}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), audience::Error> {
+    /// # let server = MockServer::start().await;
+    /// # let contacts = server.client_builder().retry(RetryPolicy::none()).build()?.contacts();
+    /// server.fault(Fault::garbage().body("SSH-2.0-OpenSSH_9.6\r\n"));
+    ///
+    /// let error = contacts.list().await.unwrap_err();
+    ///
+    /// assert_eq!(error.status(), None);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn garbage() -> Self {
         Self {
             garbage: true,
@@ -208,12 +372,28 @@ impl Fault {
     }
 
     /// Limits the fault to this number of requests. Default: no limit.
+    ///
+    /// # Example: the second request succeeds
+    ///
+    /// ```
+    /// # use audience::{RetryPolicy, mock::{Fault, MockServer}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), audience::Error> {
+    /// # let server = MockServer::start().await;
+    /// # let contacts = server.client_builder().retry(RetryPolicy::none()).build()?.contacts();
+    /// server.fault(Fault::status(500).times(1));
+    ///
+    /// assert!(contacts.list().await.is_err());
+    /// assert!(contacts.list().await.is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn times(mut self, times: u64) -> Self {
         self.times = Some(times);
         self
     }
 
-    /// Lets this number of matching requests through before the fault begins. Default: 0.
+    /// Handles this number of matching requests normally before the fault begins. Default: 0.
     ///
     /// Requests are counted from when the fault is added, in the order they are handled. A request that another fault
     /// applies to also counts, so `after(3)` always begins with the fourth matching request. [`times`](Self::times)
@@ -222,12 +402,20 @@ impl Fault {
     /// # Example: an outage in the middle of a sync
     ///
     /// ```
-    /// # use audience::mock::{Fault, MockServer};
+    /// # use audience::{RetryPolicy, contacts::NewContact, mock::{Fault, MockServer}};
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
+    /// # async fn main() -> Result<(), audience::Error> {
     /// # let server = MockServer::start().await;
-    /// // The first three batches are applied. The fourth and the fifth get a 503.
-    /// server.fault(Fault::status(503).path("/contacts/batch").after(3).times(2));
+    /// # let contacts = server.client_builder().retry(RetryPolicy::none()).build()?.contacts();
+    /// server.fault(Fault::status(503).path("/contacts").after(2));
+    ///
+    /// let mut created = 0;
+    /// for address in ["ada@example.com", "bob@example.com", "eve@example.com"] {
+    ///     created += u32::from(contacts.create(NewContact::new(address)).await.is_ok());
+    /// }
+    ///
+    /// assert_eq!(created, 2);
+    /// # Ok(())
     /// # }
     /// ```
     pub fn after(mut self, requests: u64) -> Self {
@@ -236,6 +424,22 @@ impl Fault {
     }
 
     /// Limits the fault to requests with this method, in upper or lower case. Default: any method.
+    ///
+    /// # Example: a service that can only be read
+    ///
+    /// ```
+    /// # use audience::{RetryPolicy, contacts::NewContact, mock::{Fault, MockServer}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), audience::Error> {
+    /// # let server = MockServer::start().await;
+    /// # let contacts = server.client_builder().retry(RetryPolicy::none()).build()?.contacts();
+    /// server.fault(Fault::status(503).method("POST"));
+    ///
+    /// assert!(contacts.create(NewContact::new("ada@example.com")).await.is_err());
+    /// assert!(contacts.list().await.is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn method(mut self, method: impl Into<String>) -> Self {
         self.method = Some(method.into());
         self
@@ -245,12 +449,47 @@ impl Fault {
     ///
     /// `path` is compared with the whole path, without the query. A `*` matches any text, including slashes:
     /// `/contacts/*/subscribe`. Both paths are percent-decoded before they are compared.
+    ///
+    /// # Example: only opt-ins fail
+    ///
+    /// ```
+    /// # use audience::{RetryPolicy, mock::{Fault, MockServer}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), audience::Error> {
+    /// # let server = MockServer::start().await;
+    /// # let contacts = server.client_builder().retry(RetryPolicy::none()).build()?.contacts();
+    /// server.seed_contact("ada@example.com");
+    /// server.fault(Fault::status(503).path("/contacts/*/subscribe"));
+    ///
+    /// assert!(contacts.subscribe("ada@example.com").await.is_err());
+    /// assert!(contacts.unsubscribe("ada@example.com").await.is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn path(mut self, path: impl Into<String>) -> Self {
         self.path = Some(path.into());
         self
     }
 
     /// Sets the `Retry-After` header of the response, in seconds. Use [`header`](Self::header) for a date.
+    ///
+    /// # Example: a rate limit that ends in half a minute
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use audience::{RetryPolicy, mock::{Fault, MockServer}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), audience::Error> {
+    /// # let server = MockServer::start().await;
+    /// # let contacts = server.client_builder().retry(RetryPolicy::none()).build()?.contacts();
+    /// server.fault(Fault::status(429).retry_after(30));
+    ///
+    /// let error = contacts.list().await.unwrap_err();
+    ///
+    /// assert_eq!(error.retry_after(), Some(Duration::from_secs(30)));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn retry_after(mut self, seconds: u64) -> Self {
         self.retry_after = Some(seconds.into());
         self
@@ -263,6 +502,23 @@ impl Fault {
     /// Panics if `name` or `value` is invalid, or if `name` is one of `connection`, `content-length` and
     /// `transfer-encoding`, which the server sets itself. To break the end of a response, use
     /// [`close_mid_body`](Self::close_mid_body) or [`garbage`](Self::garbage).
+    ///
+    /// # Example: a response with a request id
+    ///
+    /// ```
+    /// # use audience::{RetryPolicy, mock::{Fault, MockServer}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), audience::Error> {
+    /// # let server = MockServer::start().await;
+    /// # let contacts = server.client_builder().retry(RetryPolicy::none()).build()?.contacts();
+    /// server.fault(Fault::status(500).header("x-request-id", "req_7"));
+    ///
+    /// let error = contacts.list().await.unwrap_err();
+    ///
+    /// assert_eq!(error.api().and_then(|refusal| refusal.request_id()), Some("req_7"));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn header(mut self, name: impl AsRef<str>, value: impl AsRef<str>) -> Self {
         match response_header(name.as_ref(), value.as_ref()) {
@@ -273,6 +529,24 @@ impl Fault {
     }
 
     /// Replaces the body of the response.
+    ///
+    /// # Example: an error that the interface document does not name
+    ///
+    /// ```
+    /// # use audience::{RetryPolicy, mock::{Fault, MockServer}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), audience::Error> {
+    /// # let server = MockServer::start().await;
+    /// # let contacts = server.client_builder().retry(RetryPolicy::none()).build()?.contacts();
+    /// let body = r#"{"error": {"code": "account_closed", "message": "the account is closed"}}"#;
+    /// server.fault(Fault::status(403).body(body));
+    ///
+    /// let error = contacts.list().await.unwrap_err();
+    ///
+    /// assert_eq!(error.code().map(|code| code.as_str()), Some("account_closed"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
         self.body = Some(body.into().into());
         self
@@ -280,13 +554,23 @@ impl Fault {
 
     /// Delays the response, or the end of the connection, by `delay`. Default: no delay.
     ///
-    /// # Example: an error after two seconds
+    /// # Example: an error that arrives late
     ///
     /// ```
-    /// # use std::time::Duration;
-    /// # use audience::mock::Fault;
-    /// let fault = Fault::status(503).delayed_by(Duration::from_secs(2));
-    /// # let _ = fault;
+    /// # use std::time::{Duration, Instant};
+    /// # use audience::{RetryPolicy, mock::{Fault, MockServer}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), audience::Error> {
+    /// # let server = MockServer::start().await;
+    /// # let contacts = server.client_builder().retry(RetryPolicy::none()).build()?.contacts();
+    /// server.fault(Fault::status(503).delayed_by(Duration::from_millis(50)));
+    ///
+    /// let start = Instant::now();
+    /// let error = contacts.list().await.unwrap_err();
+    ///
+    /// assert!(error.status().is_some() && start.elapsed() >= Duration::from_millis(50));
+    /// # Ok(())
+    /// # }
     /// ```
     pub fn delayed_by(mut self, delay: Duration) -> Self {
         self.delay = Some(delay);
@@ -316,8 +600,8 @@ impl Fault {
         }
     }
 
-    /// Refuses a fault that has no effect, or two that exclude each other. JSON can have such a fault.
-    pub(in crate::mock) fn check(&self) -> Result<(), String> {
+    /// Refuses a fault that has no effect, or two effects that exclude each other. JSON can contain such a fault.
+    pub(super) fn check(&self) -> Result<(), String> {
         let kinds = [self.status.is_some(), self.close.is_some(), self.garbage];
         match kinds.into_iter().filter(|is_given| *is_given).count() {
             0 if self.delay.is_none() && self.body.is_none() => {
@@ -340,7 +624,85 @@ impl Fault {
         }
     }
 
-    pub(in crate::mock) fn kind(&self) -> FaultKind {
+    /// Returns the result that replaces the service's, if the fault prevents the request from being applied.
+    pub(super) fn instead_of_service(&self) -> Option<Result<Response<Bytes>, Refusal>> {
+        match self.kind() {
+            FaultKind::Status(status) if status < 400 => {
+                let mut response = Response::default();
+                *response.status_mut() = named_status(status);
+                Some(Ok(response))
+            }
+            FaultKind::Status(status) => {
+                let slug = slug_of_status(status);
+                Some(Err(Refusal::new(status, slug, STATUS_REASON)))
+            }
+            FaultKind::CloseBefore | FaultKind::Garbage => Some(Ok(Response::default())),
+            FaultKind::AlteredResponse
+            | FaultKind::CloseAfter
+            | FaultKind::CloseMidBody
+            | FaultKind::CloseReset => None,
+        }
+    }
+
+    /// Returns the effect of the fault, as the journal shows it. `None` if the request is handled as sent.
+    pub(super) fn reason(&self) -> Option<&'static str> {
+        match self.kind() {
+            FaultKind::Status(_) => Some(STATUS_REASON),
+            FaultKind::AlteredResponse => None,
+            FaultKind::CloseBefore => {
+                Some("a fault closed the connection before the request was applied")
+            }
+            FaultKind::CloseAfter => {
+                Some("a fault closed the connection after the request was applied")
+            }
+            FaultKind::CloseMidBody => Some("a fault closed the connection in the response body"),
+            FaultKind::CloseReset => Some("a fault reset the connection in the response body"),
+            FaultKind::Garbage => Some("a fault sent bytes that are not HTTP"),
+        }
+    }
+
+    /// Returns whether the client receives a status line.
+    pub(super) fn sends_status(&self) -> bool {
+        match self.kind() {
+            FaultKind::Status(_)
+            | FaultKind::AlteredResponse
+            | FaultKind::CloseMidBody
+            | FaultKind::CloseReset => true,
+            FaultKind::CloseBefore | FaultKind::CloseAfter | FaultKind::Garbage => false,
+        }
+    }
+
+    /// Returns the delay of the response, and the changed response or the way in which the connection ends.
+    pub(super) fn apply(
+        self,
+        mut response: Response<Bytes>,
+    ) -> (Duration, Result<Response<Bytes>, Disconnect>) {
+        let kind = self.kind();
+        let retry_after = self.retry_after.map(|value| (RETRY_AFTER, value));
+        for (name, value) in self.headers.into_iter().chain(retry_after) {
+            response.headers_mut().append(name, value);
+        }
+        let sent = match kind {
+            FaultKind::Status(_) | FaultKind::AlteredResponse => {
+                Ok(response.map(|body| self.body.unwrap_or(body)))
+            }
+            FaultKind::CloseBefore | FaultKind::CloseAfter => Err(Disconnect::default()),
+            FaultKind::CloseMidBody | FaultKind::CloseReset => {
+                let response = response.map(|body| self.body.unwrap_or(body));
+                Err(Disconnect {
+                    bytes: truncated(&response),
+                    reset: kind == FaultKind::CloseReset,
+                })
+            }
+            FaultKind::Garbage => Err(Disconnect {
+                bytes: self.body.map_or_else(|| GARBAGE.to_vec(), Vec::from),
+                reset: false,
+            }),
+        };
+        (self.delay.unwrap_or_default(), sent)
+    }
+
+    fn kind(&self) -> FaultKind {
         match (self.status, self.close) {
             (Some(status), _) => FaultKind::Status(status),
             (None, Some(Close::Before)) => FaultKind::CloseBefore,
@@ -352,21 +714,8 @@ impl Fault {
         }
     }
 
-    /// Returns the delay of the response, its body if the fault has one, and its additional headers.
-    pub(in crate::mock) fn into_parts(
-        self,
-    ) -> (Duration, Option<Vec<u8>>, Vec<(HeaderName, HeaderValue)>) {
-        let mut headers = self.headers;
-        headers.extend(self.retry_after.map(|value| (RETRY_AFTER, value)));
-        (
-            self.delay.unwrap_or_default(),
-            self.body.map(Vec::from),
-            headers,
-        )
-    }
-
     /// Returns whether the fault applies to a request.
-    pub(in crate::mock) fn matches(&self, method: &str, path: &str) -> bool {
+    pub(super) fn matches(&self, method: &str, path: &str) -> bool {
         let same_method = self
             .method
             .as_deref()
@@ -382,7 +731,7 @@ impl Fault {
 
 /// The effect of a fault on a request and its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::mock) enum FaultKind {
+enum FaultKind {
     /// The request is not applied. The response has this status.
     Status(u16),
     /// The request is applied. The response is late, or has other headers or another body.
@@ -399,26 +748,60 @@ pub(in crate::mock) enum FaultKind {
     Garbage,
 }
 
-impl FaultKind {
-    /// Returns whether the client receives a status line.
-    pub(in crate::mock) fn sends_status(self) -> bool {
-        match self {
-            Self::Status(_) | Self::AlteredResponse | Self::CloseMidBody | Self::CloseReset => true,
-            Self::CloseBefore | Self::CloseAfter | Self::Garbage => false,
-        }
+/// The reason of a fault that responds with a status.
+const STATUS_REASON: &str = "the test asked for this response";
+
+/// Bytes that no HTTP client can read as a response. They begin like a TLS record.
+const GARBAGE: &[u8] = b"\x16\x03\x01 this is not HTTP\r\n\r\n";
+
+fn named_status(status: u16) -> StatusCode {
+    StatusCode::from_u16(status).expect("a fault has a status from 200 to 999")
+}
+
+/// Returns the name of a status as a slug: lowercase letters and underscores. `fault` if the status has no name.
+fn slug_of_status(status: u16) -> String {
+    let name = named_status(status).canonical_reason().unwrap_or("fault");
+    name.chars()
+        .filter_map(|character| match character {
+            ' ' | '-' => Some('_'),
+            letter if letter.is_ascii_alphabetic() => Some(letter.to_ascii_lowercase()),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Returns the bytes of a response up to the middle of its body.
+fn truncated(response: &Response<Bytes>) -> Vec<u8> {
+    // Written by hand: hyper does not send a response that is shorter than its `content-length`.
+    let (status, body) = (response.status(), response.body());
+    let reason = status.canonical_reason().unwrap_or("");
+    let mut bytes = format!("HTTP/1.1 {} {reason}\r\n", status.as_u16()).into_bytes();
+    if !response.headers().contains_key(CONTENT_TYPE) {
+        bytes.extend_from_slice(b"content-type: application/json\r\n");
     }
+    for (name, value) in response.headers() {
+        bytes.extend_from_slice(name.as_str().as_bytes());
+        bytes.extend_from_slice(b": ");
+        bytes.extend_from_slice(value.as_bytes());
+        bytes.extend_from_slice(b"\r\n");
+    }
+    // At least one byte is announced and not sent, even if the body is empty.
+    let content_length = body.len().max(1);
+    bytes.extend_from_slice(format!("content-length: {content_length}\r\n\r\n").as_bytes());
+    bytes.extend_from_slice(&body[..body.len() / 2]);
+    bytes
 }
 
 /// The faults that were added and are not used up, oldest first.
 #[derive(Debug, Serialize)]
-pub(in crate::mock) struct Active<F>(Vec<F>);
+pub(super) struct Active<F>(Vec<F>);
 
 /// A fault that applies to a number of requests or deliveries.
-pub(in crate::mock) trait Counted: Clone {
+pub(super) trait Counted: Clone {
     /// How often it still applies. `None` means without a limit.
     fn times(&mut self) -> Option<&mut u64>;
 
-    /// How many requests or deliveries that match it still lets through before it begins.
+    /// The number of matching requests or deliveries until the fault begins.
     fn after(&mut self) -> Option<&mut u64> {
         None
     }
@@ -441,20 +824,20 @@ impl<F> Default for Active<F> {
 }
 
 impl<F: Counted> Active<F> {
-    pub(in crate::mock) fn add(&mut self, mut fault: F) {
+    pub(super) fn add(&mut self, mut fault: F) {
         if fault.times() != Some(&mut 0) {
             self.0.push(fault);
         }
     }
 
-    pub(in crate::mock) fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
     /// Returns the first fault that has begun and matches, and counts it as used once.
     ///
     /// Every fault that matches but has not begun counts the match, whether or not another fault applies.
-    pub(in crate::mock) fn take(&mut self, matches: impl Fn(&F) -> bool) -> Option<F> {
+    pub(super) fn take(&mut self, matches: impl Fn(&F) -> bool) -> Option<F> {
         let mut first = None;
         for (index, fault) in self.0.iter_mut().enumerate() {
             if !matches(fault) {
@@ -495,7 +878,7 @@ fn response_header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue),
 fn parse_header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let (name, value) = text
         .split_once('=')
-        .ok_or("it is not of the form NAME=VALUE")?;
+        .ok_or("the header is not of the form NAME=VALUE")?;
     response_header(name, value)
 }
 
@@ -512,103 +895,82 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-mod milliseconds {
-    use super::*;
+fn serialize_milliseconds<S: Serializer>(
+    delay: &Option<Duration>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let milliseconds = delay.unwrap_or_default().as_millis();
+    u64::try_from(milliseconds)
+        .unwrap_or(u64::MAX)
+        .serialize(serializer)
+}
 
-    pub(super) fn serialize<S: Serializer>(
-        delay: &Option<Duration>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        let milliseconds = delay.unwrap_or_default().as_millis();
-        u64::try_from(milliseconds)
-            .unwrap_or(u64::MAX)
-            .serialize(serializer)
-    }
+fn deserialize_milliseconds<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Duration>, D::Error> {
+    Ok(Option::deserialize(deserializer)?.map(Duration::from_millis))
+}
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<Duration>, D::Error> {
-        Ok(Option::deserialize(deserializer)?.map(Duration::from_millis))
-    }
+fn serialize_body<S: Serializer>(body: &Option<Bytes>, serializer: S) -> Result<S::Ok, S::Error> {
+    String::from_utf8_lossy(body.as_deref().unwrap_or_default()).serialize(serializer)
 }
 
 /// Text is the body as it is; any other JSON is the body as JSON.
-mod body {
-    use super::*;
+fn deserialize_body<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bytes>, D::Error> {
+    let body = Option::<Value>::deserialize(deserializer)?;
+    Ok(body.map(|body| match body {
+        Value::String(text) => text.into(),
+        json => json.to_string().into(),
+    }))
+}
 
-    pub(super) fn serialize<S: Serializer>(
-        body: &Option<Bytes>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        String::from_utf8_lossy(body.as_deref().unwrap_or_default()).serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<Bytes>, D::Error> {
-        let body = Option::<Value>::deserialize(deserializer)?;
-        Ok(body.map(|body| match body {
-            Value::String(text) => text.into(),
-            json => json.to_string().into(),
-        }))
+fn serialize_retry_after<S: Serializer>(
+    value: &Option<HeaderValue>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let text = value
+        .as_ref()
+        .map(|value| String::from_utf8_lossy(value.as_bytes()));
+    match text.as_ref().and_then(|text| text.parse::<u64>().ok()) {
+        Some(seconds) => seconds.serialize(serializer),
+        None => text.serialize(serializer),
     }
 }
 
 /// A number of seconds, or the text of a date.
-mod retry_after {
-    use super::*;
-
-    pub(super) fn serialize<S: Serializer>(
-        value: &Option<HeaderValue>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        let text = value
-            .as_ref()
-            .map(|value| String::from_utf8_lossy(value.as_bytes()));
-        match text.as_ref().and_then(|text| text.parse::<u64>().ok()) {
-            Some(seconds) => seconds.serialize(serializer),
-            None => text.serialize(serializer),
-        }
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<HeaderValue>, D::Error> {
-        match Option::<Value>::deserialize(deserializer)? {
-            None => Ok(None),
-            Some(Value::String(date)) => date.parse().map(Some).map_err(D::Error::custom),
-            Some(other) => match other.as_u64() {
-                Some(seconds) => Ok(Some(seconds.into())),
-                None => Err(D::Error::custom(format_args!(
-                    "`retry_after` must be whole seconds or the text of a date, not {other}"
-                ))),
-            },
-        }
+fn deserialize_retry_after<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<HeaderValue>, D::Error> {
+    match Option::<Value>::deserialize(deserializer)? {
+        None => Ok(None),
+        Some(Value::String(date)) => date.parse().map(Some).map_err(D::Error::custom),
+        Some(other) => match other.as_u64() {
+            Some(seconds) => Ok(Some(seconds.into())),
+            None => Err(D::Error::custom(format_args!(
+                "`retry_after` must be whole seconds or the text of a date, not {other}"
+            ))),
+        },
     }
 }
 
-mod headers {
-    use super::*;
-
-    pub(super) fn serialize<S: Serializer>(
-        headers: &[(HeaderName, HeaderValue)],
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(
-            headers
-                .iter()
-                .map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes()))),
-        )
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Vec<(HeaderName, HeaderValue)>, D::Error> {
-        BTreeMap::<String, String>::deserialize(deserializer)?
+fn serialize_headers<S: Serializer>(
+    headers: &[(HeaderName, HeaderValue)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(
+        headers
             .iter()
-            .map(|(name, value)| response_header(name, value).map_err(D::Error::custom))
-            .collect()
-    }
+            .map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes()))),
+    )
+}
+
+fn deserialize_headers<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<(HeaderName, HeaderValue)>, D::Error> {
+    BTreeMap::<String, String>::deserialize(deserializer)?
+        .iter()
+        .map(|(name, value)| response_header(name, value).map_err(D::Error::custom))
+        .collect()
 }
 
 /// Returns whether `path` matches `pattern`, in which `*` matches any text, including none.
@@ -831,6 +1193,19 @@ mod tests {
                 expected,
                 "{pattern} on {path}"
             );
+        }
+    }
+
+    #[test]
+    fn the_slug_of_a_status_has_only_lowercase_letters_and_underscores() {
+        assert_eq!(slug_of_status(503), "service_unavailable");
+        assert_eq!(slug_of_status(418), "im_a_teapot");
+        assert_eq!(slug_of_status(799), "fault");
+        for status in 400..=999 {
+            let slug = slug_of_status(status);
+
+            let is_slug = slug.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+            assert!(is_slug && !slug.is_empty(), "{status}: {slug}");
         }
     }
 }

@@ -1,12 +1,13 @@
-//! One request over a connection of its own: deliveries are sent like this.
+//! One request over a connection of its own: deliveries, the examiner and the commands of `audience-mock` send theirs so.
 
 use std::error::Error;
 use std::net::Ipv6Addr;
 use std::{fmt, io};
 
+use bytes::Bytes;
 use http::header::{HOST, USER_AGENT};
 use http::uri::{Authority, PathAndQuery};
-use http::{HeaderMap, Method, Request, StatusCode, Uri};
+use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body_util::BodyExt as _;
 use hyper::body::Body;
 use hyper::client::conn::http1;
@@ -36,13 +37,17 @@ impl HttpUrl {
     pub(in crate::mock) fn parse(url: &str) -> Result<Self, String> {
         let uri: Uri = url
             .parse()
-            .map_err(|error| format!("{url:?} is not a valid endpoint URL: {error}"))?;
+            .map_err(|error| format!("{url:?} is not a valid URL: {error}"))?;
         match uri.scheme_str() {
             Some("http") => {}
-            Some("https") => return Err(format!("{url:?}: the mock delivers over http only")),
+            Some("https") => {
+                return Err(format!(
+                    "{url:?} does not start with http://: the mock connects over http only"
+                ));
+            }
             _ => {
                 return Err(format!(
-                    "{url:?} is not a valid endpoint URL: it does not start with http://"
+                    "{url:?} is not a valid URL: it does not start with http://"
                 ));
             }
         }
@@ -51,11 +56,11 @@ impl HttpUrl {
             .filter(|authority| !authority.as_str().contains('@'))
         else {
             return Err(format!(
-                "{url:?}: the mock does not support a user name in an endpoint URL"
+                "{url:?} has a user name, which the mock does not support"
             ));
         };
         let (host, port) =
-            host_and_port(authority).map_err(|problem| format!("{url:?}: {problem}"))?;
+            host_and_port(authority).map_err(|problem| format!("{url:?} {problem}"))?;
 
         Ok(Self {
             host,
@@ -99,13 +104,20 @@ impl fmt::Display for HttpUrl {
     }
 }
 
-/// Sends the only request of a connection, reads the complete response, and returns its status.
+/// Sends the only request of a connection, reads the complete response, and returns it with the first `kept` bytes of
+/// its body.
 ///
 /// Does not follow redirects: a 3xx is returned like any other status.
+///
+/// # Errors
+///
+/// Fails if no complete response arrives, or if its body has more than `limit` bytes.
 pub(in crate::mock) async fn exchange<B>(
     stream: TcpStream,
     request: Request<B>,
-) -> hyper::Result<StatusCode>
+    kept: usize,
+    limit: usize,
+) -> Result<Response<Bytes>, Box<dyn Error + Send + Sync>>
 where
     B: Body<Error: Error + Send + Sync, Data: Send> + Send + 'static,
 {
@@ -115,11 +127,22 @@ where
     connection_task.spawn(connection);
 
     let (head, mut body) = sender.send_request(request).await?.into_parts();
-    // The body is not used, but the response is complete only with all of it.
+    let mut bytes = Vec::new();
+    let mut length = 0;
+    // The rest is read too, although it is not kept: without it, the response would not be complete.
     while let Some(frame) = body.frame().await {
-        frame?;
+        let frame = frame?;
+        let Some(data) = frame.data_ref() else {
+            continue;
+        };
+        length += data.len();
+        if length > limit {
+            return Err(format!("the response is longer than {limit} bytes").into());
+        }
+        let room = kept - bytes.len();
+        bytes.extend_from_slice(&data[..data.len().min(room)]);
     }
-    Ok(head.status)
+    Ok(Response::from_parts(head, bytes.into()))
 }
 
 /// Returns the texts of an error and its sources, joined by `: `.
@@ -140,7 +163,9 @@ fn host_and_port(authority: &Authority) -> Result<(String, u16), String> {
     // `http` accepts any text after the colon, and then returns no port.
     let port = match authority.port_u16() {
         None if authority.as_str() == host => 80,
-        None | Some(0) => return Err("the port must be a number from 1 to 65535".into()),
+        None | Some(0) => {
+            return Err("has an invalid port: the port must be a number from 1 to 65535".into());
+        }
         Some(port) => port,
     };
     let Some(bracketed) = host.strip_prefix('[') else {
@@ -149,7 +174,9 @@ fn host_and_port(authority: &Authority) -> Result<(String, u16), String> {
     let address = bracketed.trim_end_matches(']');
     match address.parse::<Ipv6Addr>() {
         Ok(_) => Ok((address.to_owned(), port)),
-        Err(_) => Err(format!("{address:?} is not a valid IPv6 address")),
+        Err(_) => Err(format!(
+            "has an invalid host: {address:?} is not a valid IPv6 address"
+        )),
     }
 }
 
@@ -163,7 +190,7 @@ mod tests {
             ("https://example.com/hook", "over http only"),
             ("ftp://example.com", "does not start with http://"),
             ("/hook", "does not start with http://"),
-            ("http://", "is not a valid endpoint URL"),
+            ("http://", "is not a valid URL"),
             ("http://user@example.com/", "user name"),
             ("http://127.0.0.1:8080x/hook", "from 1 to 65535"),
             ("http://127.0.0.1:99999/hook", "from 1 to 65535"),
@@ -173,8 +200,8 @@ mod tests {
             ("http://[::1]:8080x/hook", "from 1 to 65535"),
             ("http://[::1]8080/hook", "from 1 to 65535"),
             ("http://[127.0.0.1]/hook", "is not a valid IPv6 address"),
-            ("http://[::1/hook", "is not a valid endpoint URL"),
-            ("http://a b/hook", "is not a valid endpoint URL"),
+            ("http://[::1/hook", "is not a valid URL"),
+            ("http://a b/hook", "is not a valid URL"),
         ] {
             let error = HttpUrl::parse(url).unwrap_err();
 

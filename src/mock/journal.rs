@@ -1,8 +1,230 @@
-//! The record of the requests that the server received.
+//! The record of the requests that the server received, and who observes them.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use super::recorded_request::RecordedRequest;
+use bytes::Bytes;
+use http::Request;
+
+use crate::Timestamp;
+
+/// A request that the server received, and the status of its response.
+///
+/// [`MockServer::requests`](super::MockServer::requests) returns them. Calls of the control plane (`/_mock/…`) are not
+/// recorded. `Debug` hides the values of headers that may hold a key.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RecordedRequest {
+    /// The method as sent, such as `POST`.
+    pub method: String,
+    /// The path as sent: percent-encoded, without the query.
+    pub path: String,
+    /// The query as sent: percent-encoded, without the question mark. `None` if there was no question mark.
+    pub query: Option<String>,
+    /// The headers in the order they were sent, with lowercase names. A repeated header has one entry for each value.
+    pub headers: Vec<(String, String)>,
+    /// The body as sent. Empty if the server refused to read it to its end: see the
+    /// [limits](crate::mock#limits).
+    pub body: Vec<u8>,
+    /// The status of the response. `None` if a [`Fault`](super::Fault) closed the connection without a response or sent
+    /// something other than HTTP.
+    pub status: Option<u16>,
+    /// The reason for which the request was refused: the message of the error response, or the effect of a
+    /// [`Fault`](super::Fault). `None` if the request was handled as sent.
+    pub reason: Option<String>,
+    /// When the request arrived, by the server's clock.
+    pub at: Timestamp,
+}
+
+impl RecordedRequest {
+    /// Returns the first value of a header. `name` can be in upper or lower case.
+    ///
+    /// # Example: the key of a request
+    ///
+    /// ```
+    /// # use audience::mock::MockServer;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), audience::Error> {
+    /// # let server = MockServer::start().await;
+    /// server.client().contacts().list().await?;
+    ///
+    /// let request = &server.requests()[0];
+    /// assert!(request.header("Authorization").is_some_and(|value| value.starts_with("Bearer ")));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers
+            .iter()
+            .find(|(other, _)| other.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// Returns the body as JSON, or `None` if it is not JSON.
+    ///
+    /// # Example: the members of a create request
+    ///
+    /// ```
+    /// # use audience::{contacts::NewContact, mock::MockServer};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), audience::Error> {
+    /// # let server = MockServer::start().await;
+    /// server.client().contacts().create(NewContact::new("ada@example.com").first_name("Ada")).await?;
+    ///
+    /// let body = server.requests()[0].json().expect("the client sends JSON");
+    /// assert_eq!(body["first_name"], "Ada");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn json(&self) -> Option<serde_json::Value> {
+        serde_json::from_slice(&self.body).ok()
+    }
+}
+
+impl RecordedRequest {
+    /// Records a request that arrived at `at`, and how it was handled.
+    pub(super) fn new(
+        request: Request<Bytes>,
+        at: Timestamp,
+        status: Option<u16>,
+        reason: Option<String>,
+    ) -> Self {
+        let (head, body) = request.into_parts();
+        let headers = head.headers.iter().map(|(name, value)| {
+            let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+            (name.as_str().to_owned(), value)
+        });
+        Self {
+            method: head.method.as_str().to_owned(),
+            path: head.uri.path().to_owned(),
+            query: head.uri.query().map(str::to_owned),
+            headers: headers.collect(),
+            body: body.into(),
+            status,
+            reason,
+            at,
+        }
+    }
+}
+
+impl fmt::Debug for RecordedRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let headers: Vec<_> = self
+            .headers
+            .iter()
+            .map(|(name, value)| {
+                (
+                    name,
+                    if never_holds_a_key(name) {
+                        value
+                    } else {
+                        "<hidden>"
+                    },
+                )
+            })
+            .collect();
+
+        f.debug_struct("RecordedRequest")
+            .field("method", &self.method)
+            .field("path", &self.path)
+            .field("query", &self.query)
+            .field("headers", &headers)
+            .field("body", &String::from_utf8_lossy(&self.body))
+            .field("status", &self.status)
+            .field("reason", &self.reason)
+            .field("at", &self.at)
+            .finish()
+    }
+}
+
+/// Returns whether a header can be printed. Any header not listed here could be the one that holds the key.
+fn never_holds_a_key(header: &str) -> bool {
+    matches!(
+        header,
+        "accept"
+            | "accept-encoding"
+            | "connection"
+            | "content-length"
+            | "content-type"
+            | "host"
+            | "traceparent"
+            | "transfer-encoding"
+            | "user-agent"
+    )
+}
+
+/// A request that the server has handled, for [`MockServerBuilder::on_request`](super::MockServerBuilder::on_request).
+///
+/// It has no headers and no body, so that it can be printed: headers hold keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HandledRequest {
+    /// The method as sent, such as `POST`.
+    pub method: String,
+    /// The path as sent: percent-encoded, without the query.
+    pub path: String,
+    /// The query as sent: percent-encoded, without the question mark. `None` if there was no question mark.
+    pub query: Option<String>,
+    /// The status of the response. `None` if a [`Fault`](super::Fault) closed the connection without a response or sent
+    /// something other than HTTP.
+    pub status: Option<u16>,
+    /// The reason for which the request was refused; see [`RecordedRequest::reason`].
+    pub reason: Option<String>,
+    /// The time from the headers of the request to its response, in real time. It includes the delay of a fault.
+    pub duration: Duration,
+}
+
+/// The function that is called for each handled request, if there is one.
+#[derive(Clone, Default)]
+pub(super) struct RequestObserver(Option<Arc<Observe>>);
+
+type Observe = dyn Fn(&HandledRequest) + Send + Sync;
+
+/// A request that is being handled. `None` if no function observes it.
+type Observed = Option<(HandledRequest, Instant)>;
+
+impl RequestObserver {
+    pub(super) fn new(observe: impl Fn(&HandledRequest) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(observe)))
+    }
+
+    /// Notes a request whose headers were received at `received`.
+    pub(super) fn start(&self, request: &Request<Bytes>, received: Instant) -> Observed {
+        self.0.as_ref()?;
+        let handled = HandledRequest {
+            method: request.method().as_str().to_owned(),
+            path: request.uri().path().to_owned(),
+            query: request.uri().query().map(str::to_owned),
+            status: None,
+            reason: None,
+            duration: Duration::ZERO,
+        };
+        Some((handled, received))
+    }
+
+    /// Tells about a request that was noted, and how it was handled.
+    pub(super) fn finish(&self, observed: Observed, status: Option<u16>, reason: Option<String>) {
+        if let (Some(observe), Some((handled, received))) = (&self.0, observed) {
+            observe(&HandledRequest {
+                status,
+                reason,
+                duration: received.elapsed(),
+                ..handled
+            });
+        }
+    }
+}
+
+impl fmt::Debug for RequestObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if self.0.is_some() { "set" } else { "none" };
+        write!(f, "RequestObserver({state})")
+    }
+}
 
 /// Requests kept. The oldest is dropped first.
 const MAX_REQUESTS: usize = 1_000;
@@ -39,8 +261,13 @@ impl Journal {
         }
     }
 
-    pub(super) fn entries(&self) -> Vec<RecordedRequest> {
-        self.entries.iter().cloned().collect()
+    /// Returns the requests that are kept and their numbers, oldest first.
+    pub(super) fn entries(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = (u64, &RecordedRequest)> + ExactSizeIterator {
+        let first = self.last_number - self.entries.len() as u64;
+        let entries = self.entries.iter().enumerate();
+        entries.map(move |(index, request)| (first + 1 + index as u64, request))
     }
 
     /// Returns up to `limit` requests that follow the request with the number `after`, and the number of the last of
@@ -61,30 +288,6 @@ impl Journal {
             after.max(dropped) + page.len() as u64
         };
         (page, next)
-    }
-
-    /// Returns up to `limit` values that `choose` makes of the requests and their numbers, the newest first.
-    pub(super) fn newest<T>(
-        &self,
-        limit: usize,
-        mut choose: impl FnMut(u64, &RecordedRequest) -> Option<T>,
-    ) -> Vec<T> {
-        let newest_first = (1..=self.last_number).rev().zip(self.entries.iter().rev());
-        newest_first
-            .filter_map(|(number, request)| choose(number, request))
-            .take(limit)
-            .collect()
-    }
-
-    /// Returns the request with a number, if it is kept.
-    pub(super) fn find(&self, number: u64) -> Option<&RecordedRequest> {
-        let age = usize::try_from(self.last_number.checked_sub(number)?).ok()?;
-        self.entries.iter().rev().nth(age)
-    }
-
-    /// Returns how many requests are kept.
-    pub(super) fn len(&self) -> usize {
-        self.entries.len()
     }
 
     /// Forgets all requests. The numbers continue.
@@ -115,7 +318,36 @@ fn size(request: &RecordedRequest) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Timestamp;
+
+    fn request_with_keys() -> RecordedRequest {
+        RecordedRequest {
+            method: "GET".into(),
+            path: "/contacts".into(),
+            query: None,
+            headers: vec![
+                ("authorization".into(), "Bearer k-12345".into()),
+                ("x-api-key".into(), "k-12345".into()),
+                ("accept".into(), "*/*".into()),
+            ],
+            body: Vec::new(),
+            status: Some(200),
+            reason: None,
+            at: Timestamp::from_unix(0),
+        }
+    }
+
+    #[test]
+    fn debug_output_does_not_contain_the_key() {
+        let printed = format!("{:?}", request_with_keys());
+
+        assert!(!printed.contains("k-12345"), "{printed}");
+        assert!(printed.contains("*/*"), "{printed}");
+    }
+
+    #[test]
+    fn a_header_is_found_in_any_case() {
+        assert_eq!(request_with_keys().header("X-Api-Key"), Some("k-12345"));
+    }
 
     fn request(path: &str, body: Vec<u8>) -> RecordedRequest {
         RecordedRequest {
@@ -138,9 +370,8 @@ mod tests {
             journal.push(request(&format!("/{number}"), Vec::new()));
         }
 
-        let entries = journal.entries();
-        assert_eq!(entries.len(), MAX_REQUESTS);
-        assert_eq!(entries[0].path, "/5");
+        assert_eq!(journal.entries.len(), MAX_REQUESTS);
+        assert_eq!(journal.entries[0].path, "/5");
     }
 
     #[test]
@@ -150,9 +381,8 @@ mod tests {
         journal.push(request("/1", vec![0; MAX_BYTES]));
         journal.push(request("/2", vec![0; MAX_BYTES + 1]));
 
-        let entries = journal.entries();
-        assert_eq!(entries.len(), 1);
-        assert_eq!(entries[0].path, "/2");
+        assert_eq!(journal.entries.len(), 1);
+        assert_eq!(journal.entries[0].path, "/2");
         journal.push(request("/3", Vec::new()));
         assert_eq!(journal.bytes, size(&journal.entries[0]));
     }

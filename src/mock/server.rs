@@ -1,25 +1,34 @@
-//! The HTTP/1.1 server: accepts connections, serves their requests, and ends them as a fault asks for.
+//! The HTTP/1.1 server: accepts connections, reads their requests, passes each to the control plane or to the service, and
+//! ends a connection as a fault asks for.
 
 use std::error::Error;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::request::Parts;
+use http::{HeaderValue, Request, Response};
+use http_body_util::{BodyExt as _, Either, Full, LengthLimitError, Limited};
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, oneshot};
 use tokio::time::Sleep;
 
-use super::request_handler::RequestHandler;
-use super::response::Disconnect;
+use super::control::access::AllowedHosts;
+use super::journal::{RecordedRequest, RequestObserver};
+use super::service::Refusal;
+use super::{ChangeStream, Disconnect, Exchange, Shared, control};
 
-/// The connections that are served at once. Further ones wait until one ends.
+/// The connections that are served simultaneously. Further ones wait until one ends.
 const MAX_CONNECTIONS: usize = 1_000;
 
 /// The time a client has for the next request line and its headers, from the end of the response before.
@@ -44,22 +53,49 @@ const DRAIN_LIMIT: u64 = 64 * 1024 * 1024;
 /// How long a port in use is retried. A server that was just dropped frees its port a moment later.
 const BIND_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A server: what handles its requests, and limits for its clients.
+/// The longest request body that is read, in bytes.
+const BODY_LIMIT: usize = 16 * 1024 * 1024;
+
+/// The bytes of the request bodies that are being read, over all connections.
+const TOTAL_BODY_LIMIT: usize = 64 * 1024 * 1024;
+
+/// The time a client has for a request body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A server: its state, who may control it, and limits for its clients.
 #[derive(Debug)]
 pub(super) struct Server {
-    handler: RequestHandler,
+    shared: Arc<Shared>,
+    /// The address that the server listens on, which can be the unspecified one.
+    ip: IpAddr,
+    allowed_hosts: AllowedHosts,
+    observer: RequestObserver,
     header_timeout: Duration,
+    /// The time for a whole body.
+    body_timeout: Duration,
     write_timeout: Duration,
     connections: Arc<Semaphore>,
+    /// One permit for each byte of the bodies that are being read.
+    free_bytes: Semaphore,
 }
 
 impl Server {
-    pub(super) fn new(handler: RequestHandler) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        ip: IpAddr,
+        allowed_hosts: AllowedHosts,
+        observer: RequestObserver,
+    ) -> Self {
         Self {
-            handler,
+            shared,
+            ip,
+            allowed_hosts,
+            observer,
             header_timeout: HEADER_TIMEOUT,
+            body_timeout: BODY_TIMEOUT,
             write_timeout: WRITE_TIMEOUT,
             connections: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+            free_bytes: Semaphore::new(TOTAL_BODY_LIMIT),
         }
     }
 }
@@ -87,7 +123,7 @@ pub(super) async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Serves until the sender of `stop` is dropped.
 pub(super) async fn serve(listener: TcpListener, server: Arc<Server>, stop: oneshot::Receiver<()>) {
-    tokio::spawn(Arc::clone(&server.handler.shared).run_schedule());
+    tokio::spawn(Arc::clone(&server.shared).run_schedule());
     tokio::select! {
         _ = stop => {}
         () = accept_connections(&listener, &server) => {}
@@ -96,6 +132,7 @@ pub(super) async fn serve(listener: TcpListener, server: Arc<Server>, stop: ones
 
 async fn accept_connections(listener: &TcpListener, server: &Arc<Server>) {
     loop {
+        // Before `accept`, so that further connections wait in the system's queue.
         let permit = Arc::clone(&server.connections)
             .acquire_owned()
             .await
@@ -116,9 +153,9 @@ async fn serve_connection(stream: TcpStream, server: Arc<Server>, _permit: Owned
     let _ = stream.set_nodelay(true);
     let connection_ip = stream
         .local_addr()
-        .map_or(server.handler.ip, |address| address.ip());
+        .map_or(server.ip, |address| address.ip());
     let stream = WriteTimeout::new(stream, server.write_timeout);
-    let service = service_fn(|request| server.handler.handle(connection_ip, request));
+    let service = service_fn(|request| server.handle(connection_ip, request));
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(server.header_timeout)
@@ -128,6 +165,170 @@ async fn serve_connection(stream: TcpStream, server: Arc<Server>, _permit: Owned
     let result = Pin::new(&mut connection).await;
     let stream = connection.into_parts().io.into_inner();
     end_connection(stream, result.err().as_ref()).await;
+}
+
+impl Server {
+    /// Handles a request that arrived at the address `connection_ip`. An error means that the connection is to be closed.
+    async fn handle(
+        &self,
+        connection_ip: IpAddr,
+        request: Request<Incoming>,
+    ) -> Result<Response<ResponseBody>, Disconnect> {
+        let shared = &self.shared;
+        let (head, body) = request.into_parts();
+        let is_control = control::is_control_path(head.uri.path());
+        // Before the body is read: a web page of another origin must not cost memory.
+        if is_control
+            && let Err(refusal) = self.allowed_hosts.check(&head, &[self.ip, connection_ip])
+        {
+            return Ok(http_response(self.refuse_unread(head, &refusal)));
+        }
+        let received = Instant::now();
+        let (body, held_bytes) = match self.read_body(body).await {
+            Ok(read) => read,
+            Err(BodyError::Refused(refusal)) => {
+                return Ok(http_response(self.refuse_unread(head, &refusal)));
+            }
+            Err(BodyError::ConnectionLost) => return Err(Disconnect::default()),
+        };
+        let request = Request::from_parts(head, Bytes::from(body));
+        if is_control {
+            return Ok(control::respond(shared, &request).await);
+        }
+        let observed = self.observer.start(&request, received);
+        let Exchange {
+            delay,
+            response,
+            status,
+            reason,
+        } = shared.handle(request);
+        // From here on, only the journal holds the body.
+        drop(held_bytes);
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        self.observer.finish(observed, status, reason);
+        response.map(http_response)
+    }
+
+    /// Reads a body. Its bytes count as held until the permit is dropped.
+    async fn read_body(&self, body: Incoming) -> Result<(Vec<u8>, SemaphorePermit<'_>), BodyError> {
+        // `Content-Length` already says that the body is too long.
+        if body.size_hint().lower() > BODY_LIMIT as u64 {
+            return Err(too_long());
+        }
+        tokio::time::timeout(self.body_timeout, self.collect(body))
+            .await
+            .unwrap_or_else(|_| {
+                let message = format!(
+                    "the request body did not arrive within {:?}",
+                    self.body_timeout
+                );
+                Err(Refusal::new(408, "request_timeout", message).into())
+            })
+    }
+
+    async fn collect(&self, body: Incoming) -> Result<(Vec<u8>, SemaphorePermit<'_>), BodyError> {
+        let mut body = Limited::new(body, BODY_LIMIT);
+        // Copied, so that the journal does not keep a read buffer alive.
+        let mut bytes = Vec::new();
+        let mut held = self.hold(0)?;
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| read_error(&*error))?;
+            if let Some(data) = frame.data_ref() {
+                held.merge(self.hold(data.len())?);
+                bytes.extend_from_slice(data);
+            }
+        }
+        Ok((bytes, held))
+    }
+
+    fn hold(&self, bytes: usize) -> Result<SemaphorePermit<'_>, BodyError> {
+        // Fails rather than waits: requests that hold a part of the memory each would wait for each other.
+        u32::try_from(bytes)
+            .ok()
+            .and_then(|bytes| self.free_bytes.try_acquire_many(bytes).ok())
+            .ok_or_else(|| {
+                let message = "the server is reading too many large request bodies; retry later";
+                Refusal::new(503, "service_unavailable", message).into()
+            })
+    }
+
+    /// Returns the response to a request whose body is not read to its end, and records the request without its body.
+    ///
+    /// The error has the dialect's shape, unless the request is for the control plane.
+    fn refuse_unread(&self, head: Parts, refusal: &Refusal) -> Response<Bytes> {
+        let mut response = if control::is_control_path(head.uri.path()) {
+            control::error_response(refusal)
+        } else {
+            let request = Request::from_parts(head, Bytes::new());
+            let (status, reason) = (Some(refusal.status), Some(refusal.message.clone()));
+            let observed = self.observer.start(&request, Instant::now());
+            self.observer.finish(observed, status, reason.clone());
+            let now = self.shared.clock.now();
+            let mut state = self.shared.lock();
+            let recorded = RecordedRequest::new(request, now, status, reason);
+            state.journal.push(recorded);
+            state.audience.error_response(refusal)
+        };
+        // The unread rest of the body would look like the next request.
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().append(CONNECTION, close);
+        if response.status() == 503 {
+            let soon = HeaderValue::from_static("1");
+            response.headers_mut().append(RETRY_AFTER, soon);
+        }
+        response
+    }
+}
+
+impl From<Refusal> for BodyError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+fn too_long() -> BodyError {
+    let message = format!("the request body is longer than {BODY_LIMIT} bytes");
+    Refusal::new(413, "payload_too_large", message).into()
+}
+
+fn read_error(error: &(dyn Error + 'static)) -> BodyError {
+    if error.is::<LengthLimitError>() {
+        return too_long();
+    }
+    let cause = error
+        .source()
+        .and_then(|source| source.downcast_ref::<io::Error>());
+    match cause.map(io::Error::kind) {
+        Some(io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => {
+            let message = "the request body is not valid chunked encoding";
+            Refusal::new(400, "bad_request", message).into()
+        }
+        _ => BodyError::ConnectionLost,
+    }
+}
+
+/// The reason that a body could not be read.
+enum BodyError {
+    /// The rest of the body is not read. The client gets a response.
+    Refused(Refusal),
+    /// The client closed the connection, so no response can be sent.
+    ConnectionLost,
+}
+
+/// A body: whole, or one that continues for as long as the server runs.
+pub(super) type ResponseBody = Either<Full<Bytes>, ChangeStream>;
+
+/// Returns a response with a whole body, which is JSON unless its headers name another type.
+pub(super) fn http_response(response: Response<Bytes>) -> Response<ResponseBody> {
+    let has_body = !response.body().is_empty();
+    let mut response = response.map(|body| Either::Left(Full::new(body)));
+    if has_body {
+        let json = HeaderValue::from_static("application/json");
+        response.headers_mut().entry(CONTENT_TYPE).or_insert(json);
+    }
+    response
 }
 
 /// Ends a connection so that the client receives everything sent before. `error` is the reason, if there is one.
@@ -249,53 +450,24 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::super::clock::MockClock;
-    use super::super::control::access::AllowedHosts;
-    use super::super::delivery::{Endpoints, SigningClock};
+mod tests {
     use super::super::faults::Fault;
-    use super::super::recorded_request::RequestObserver;
-    use super::super::service::audience::Audience;
-    use super::super::service::dialect::Settings;
-    use super::super::service::dialect::{Dialect, ErrorShape};
-    use super::super::shared::Shared;
-    use super::super::state::InitialState;
+    use super::super::test_shared;
     use super::*;
-    use crate::Timestamp;
 
     /// Runs out soon, so that a test does not take long.
     const SHORT: Duration = Duration::from_millis(50);
-
-    /// The state of a server whose errors have a shape other than the default.
-    pub(in crate::mock) fn shared() -> Arc<Shared> {
-        let settings = Settings {
-            dialect: Some(Dialect {
-                error_shape: ErrorShape::Slug,
-                ..Dialect::default()
-            }),
-            ..Settings::default()
-        };
-        let initial = InitialState {
-            audience: Audience::new(settings),
-            endpoints: Endpoints::default(),
-            signing_clock: SigningClock::default(),
-        };
-        let runtime = tokio::runtime::Handle::current();
-        let clock = MockClock::stopped(Timestamp::from_unix(0));
-        Shared::new(initial, clock, Duration::from_secs(1), runtime)
-    }
 
     /// Starts a server whose timeouts `configure` changes, and connects to it.
     async fn connect(configure: impl FnOnce(&mut Server)) -> (TcpStream, Arc<Server>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let handler = RequestHandler::new(
-            shared(),
+        let mut server = Server::new(
+            test_shared(),
             address.ip(),
             AllowedHosts::default(),
             RequestObserver::default(),
         );
-        let mut server = Server::new(handler);
         configure(&mut server);
         let server = Arc::new(server);
         let serving = Arc::clone(&server);
@@ -325,14 +497,14 @@ pub(super) mod tests {
             connection.write_all(unfinished.as_bytes()).await.unwrap();
 
             assert_eq!(read_to_end(connection).await.unwrap(), b"", "{unfinished}");
-            assert!(server.handler.shared.lock().journal.entries().is_empty());
+            assert!(server.shared.lock().journal.entries().len() == 0);
         }
     }
 
     #[tokio::test]
     async fn a_body_that_does_not_arrive_in_time_gets_a_408() {
         let request = b"POST /contacts HTTP/1.1\r\nhost: mock\r\ncontent-length: 9\r\n\r\n{";
-        let (mut connection, server) = connect(|server| server.handler.body_timeout = SHORT).await;
+        let (mut connection, server) = connect(|server| server.body_timeout = SHORT).await;
 
         connection.write_all(request).await.unwrap();
 
@@ -343,10 +515,9 @@ pub(super) mod tests {
             response.contains(r#""slug":"request_timeout""#),
             "the error has the shape of the dialect: {response}"
         );
-        assert_eq!(
-            server.handler.shared.lock().journal.entries()[0].status,
-            Some(408)
-        );
+        let state = server.shared.lock();
+        let (_, recorded) = state.journal.entries().next().unwrap();
+        assert_eq!(recorded.status, Some(408));
     }
 
     #[tokio::test]
@@ -354,7 +525,7 @@ pub(super) mod tests {
         const LENGTH: usize = 64 * 1024 * 1024;
         let (mut connection, server) = connect(|server| server.write_timeout = SHORT).await;
         let long = Fault::wrong_body(vec![b'a'; LENGTH]).times(1);
-        server.handler.shared.lock().faults.add(long);
+        server.shared.lock().faults.add(long);
 
         connection
             .write_all(b"GET /contacts HTTP/1.1\r\nhost: mock\r\n\r\n")
@@ -362,7 +533,7 @@ pub(super) mod tests {
             .unwrap();
         // Two remain when the connection has ended: this one, and that of the accept loop.
         in_time(async {
-            while server.handler.shared.lock().journal.entries().is_empty()
+            while server.shared.lock().journal.entries().len() == 0
                 || Arc::strong_count(&server) > 2
             {
                 tokio::time::sleep(Duration::from_millis(5)).await;

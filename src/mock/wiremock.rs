@@ -4,15 +4,15 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::wiremock::{Respond, ResponseTemplate};
+use bytes::Bytes;
+use http::Request;
 
+use super::MockServer;
 use super::builder::MockServerBuilder;
 use super::clock::MockClock;
-use super::mock_server::MockServer;
-use super::recorded_request::RecordedRequest;
-use super::service::audience::Audience;
-use super::service::seed_contact::SeedContact;
-use super::service::seed_contact::StoredContact;
-use super::service::sent_mail::SentMail;
+use super::service::mail::{SentMail, report_spam};
+use super::service::seed::{SeedContact, StoredContact, put_contact};
+use super::service::{Audience, ContactFilter};
 
 /// The service as a [`wiremock::Respond`](Respond): mount it in a wiremock server, after your own mocks.
 ///
@@ -55,12 +55,30 @@ pub struct MockService {
 
 impl MockService {
     /// Creates a service with the default configuration.
+    ///
+    /// # Example: a service in another server
+    ///
+    /// ```
+    /// use audience::{Client, mock::MockService};
+    /// use wiremock::{Mock, MockServer, matchers::any};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), audience::Error> {
+    /// let (server, service) = (MockServer::start().await, MockService::new());
+    /// Mock::given(any()).respond_with(service.clone()).mount(&server).await;
+    ///
+    /// let client = Client::new(server.uri(), service.full_key())?;
+    ///
+    /// assert!(client.contacts().list().await?.data.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::from_builder(MockServer::builder())
     }
 
-    /// Creates a service with the configuration of a server. What concerns connections and deliveries has no effect.
+    /// Creates a service with the configuration of a server. Settings of connections and deliveries have no effect.
     ///
     /// # Panics
     ///
@@ -92,18 +110,49 @@ impl MockService {
     }
 
     /// Returns the full-access key. See [`MockServer::full_key`].
+    ///
+    /// # Example: the key of the builder
+    ///
+    /// ```
+    /// # use audience::mock::{MockServer, MockService};
+    /// let service = MockService::from_builder(MockServer::builder().full_key("a-key-for-tests"));
+    ///
+    /// assert_eq!(service.full_key(), "a-key-for-tests");
+    /// ```
     #[must_use]
     pub fn full_key(&self) -> &str {
         &self.full_key
     }
 
     /// Returns the sending-access key. See [`MockServer::sending_key`].
+    ///
+    /// # Example: two keys with different rights
+    ///
+    /// ```
+    /// # use audience::mock::MockService;
+    /// let service = MockService::new();
+    ///
+    /// assert_ne!(service.sending_key(), service.full_key());
+    /// ```
     #[must_use]
     pub fn sending_key(&self) -> &str {
         &self.sending_key
     }
 
     /// Adds a topic, or changes its default answer. See [`MockServer::topic`].
+    ///
+    /// # Example: a topic that changes its default
+    ///
+    /// ```
+    /// # use audience::mock::MockService;
+    /// # let service = MockService::new();
+    /// service.topic("news", false);
+    /// service.seed_contact("ada@example.com");
+    ///
+    /// service.topic("news", true);
+    ///
+    /// assert!(service.contacts()[0].topics["news"]);
+    /// ```
     pub fn topic(&self, name: impl AsRef<str>, default: bool) {
         self.lock().put_topic(name.as_ref(), default);
     }
@@ -113,35 +162,105 @@ impl MockService {
     /// # Panics
     ///
     /// Panics if the document does not allow the contact. The message has the reason.
+    ///
+    /// # Example: a contact to start with
+    ///
+    /// ```
+    /// # use audience::mock::{MockService, SeedContact};
+    /// # let service = MockService::new();
+    /// let ada = service.seed_contact(SeedContact::new("ada@example.com").property("plan", "pro"));
+    ///
+    /// assert_eq!(ada.properties["plan"], "pro");
+    /// ```
     #[track_caller]
     pub fn seed_contact(&self, contact: impl Into<SeedContact>) -> StoredContact {
-        let stored = self.lock().put_contact(contact.into(), self.clock.unix());
+        let stored = put_contact(&mut self.lock(), contact.into(), self.clock.unix());
         stored.unwrap_or_else(|problem| panic!("the seeded contact is invalid: {problem}"))
     }
 
     /// Records a spam report. See [`MockServer::report_spam`].
+    ///
+    /// # Example: the opt-out that follows
+    ///
+    /// ```
+    /// # use audience::mock::MockService;
+    /// # let service = MockService::new();
+    /// service.seed_contact("ada@example.com");
+    ///
+    /// service.report_spam("ada@example.com");
+    ///
+    /// assert_eq!(service.contacts()[0].unsubscribe_reason, "complaint");
+    /// ```
     pub fn report_spam(&self, address: impl AsRef<str>) {
         let mut audience = self.lock();
-        audience.report_spam(address.as_ref(), self.clock.unix());
+        report_spam(&mut audience, address.as_ref(), self.clock.unix());
         audience.take_events();
     }
 
     /// Returns a contact, or `None` if no contact has this address. See [`MockServer::contact`].
+    ///
+    /// # Example: an address in any spelling
+    ///
+    /// ```
+    /// # use audience::mock::MockService;
+    /// # let service = MockService::new();
+    /// service.seed_contact("ada@example.com");
+    ///
+    /// assert!(service.contact("ADA@example.com").is_some());
+    /// assert!(service.contact("bob@example.com").is_none());
+    /// ```
     #[must_use]
     pub fn contact(&self, address: impl AsRef<str>) -> Option<StoredContact> {
         self.lock().contact(address.as_ref())
     }
 
     /// Returns all contacts, newest first. See [`MockServer::contacts`].
+    ///
+    /// # Example: the order of the list
+    ///
+    /// ```
+    /// # use audience::mock::MockService;
+    /// # let service = MockService::new();
+    /// service.seed_contact("ada@example.com");
+    /// service.seed_contact("bob@example.com");
+    ///
+    /// let addresses: Vec<_> = service.contacts().into_iter().map(|contact| contact.email).collect();
+    /// assert_eq!(addresses, ["bob@example.com", "ada@example.com"]);
+    /// ```
     #[must_use]
     pub fn contacts(&self) -> Vec<StoredContact> {
-        self.lock().contacts(None, usize::MAX).unwrap_or_default()
+        self.lock()
+            .matching_contacts(
+                &ContactFilter::default(),
+                None,
+                usize::MAX,
+                self.clock.unix(),
+            )
+            .unwrap_or_default()
     }
 
     /// Returns the mail that was sent. See [`MockServer::sent_mail`].
+    ///
+    /// # Example: mail through a wiremock server
+    ///
+    /// ```
+    /// # use audience::{Client, mock::MockService};
+    /// # use wiremock::{Mock, MockServer, matchers::any};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), audience::Error> {
+    /// # let (server, service) = (MockServer::start().await, MockService::new());
+    /// # Mock::given(any()).respond_with(service.clone()).mount(&server).await;
+    /// # let client = Client::new(server.uri(), service.full_key())?;
+    /// let mail = serde_json::json!({"from": "me@example.com", "to": "ada@example.com", "subject": "Welcome"});
+    /// client.request(http::Method::POST, ["emails"]).json(&mail)?.await?;
+    ///
+    /// assert_eq!(service.sent_mail()[0].subject, "Welcome");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn sent_mail(&self) -> Vec<SentMail> {
-        self.lock().sent_mail()
+        self.lock().mails.sent_mail()
     }
 
     /// Ignores a poisoned lock: no request leaves the audience half changed.
@@ -166,32 +285,19 @@ impl fmt::Debug for MockService {
 
 impl Respond for MockService {
     fn respond(&self, request: &::wiremock::Request) -> ResponseTemplate {
-        let now = self.clock.now();
-        let headers = request.headers.iter();
-        let request = RecordedRequest {
-            method: request.method.as_str().to_owned(),
-            path: request.url.path().to_owned(),
-            query: request.url.query().map(str::to_owned),
-            headers: headers
-                .map(|(name, value)| {
-                    let value = String::from_utf8_lossy(value.as_bytes());
-                    (name.as_str().to_owned(), value.into_owned())
-                })
-                .collect(),
-            body: request.body.clone(),
-            status: None,
-            reason: None,
-            at: now,
-        };
+        let body = Bytes::copy_from_slice(&request.body);
+        let mut http_request = Request::new(body);
+        *http_request.method_mut() = request.method.clone();
+        *http_request.headers_mut() = request.headers.clone();
+        *http_request.uri_mut() =
+            (request.url.as_str().parse()).expect("wiremock made this URL of the URI of a request");
         let mut audience = self.lock();
-        let reply = audience.handle(&request, now.as_unix());
+        let handled = audience.handle(&http_request, self.clock.unix());
         // Events are not delivered here. Dropped, so that they do not pile up in a long test.
         audience.take_events();
-        let response = ResponseTemplate::new(reply.status);
-        if reply.body.is_empty() {
-            return response;
-        }
-        response.set_body_raw(reply.body, "application/json")
+        let response = handled.unwrap_or_else(|refusal| audience.error_response(&refusal));
+        let template = ResponseTemplate::new(response.status());
+        template.set_body_raw(response.into_body(), "application/json")
     }
 }
 

@@ -5,10 +5,10 @@
 //! `Content-Length` and `PayloadConfig` (default: 256 KiB) do not change that limit. All other
 //! requests are refused with a status (see [`Rejection`]) and an empty body.
 //!
-//! Take no other extractor that reads the body in the same handler: whichever comes first consumes it.
+//! Do not use another extractor that reads the body in the same handler: the first one consumes it.
 //!
 //! The [`Verifier`] is taken from the application data, as `web::Data<Verifier>` or as `Verifier`. If
-//! there is none, every delivery is refused with 500.
+//! it is missing, every delivery is refused with 500.
 //!
 //! # Slow and hostile senders
 //!
@@ -17,10 +17,10 @@
 //! requests of each peer at the proxy in front.
 //! The server reads the headers: see `HttpServer::client_request_timeout` (default: 5 s).
 //!
-//! # What a handler should do
+//! # Handling an event once
 //!
 //! Pass the delivery to an `Inbox` (feature `inbox`): its `handle` runs your code once for each event, its
-//! `accept` stores the event for a worker. Both return what to respond. Without an inbox, follow the
+//! `accept` stores the event for a worker. Both return the response. Without an inbox, follow the
 //! [rules for a receiver](super#four-rules-for-a-receiver).
 //!
 //! `examples/webhook_actix.rs` is a complete program with an inbox.
@@ -28,20 +28,27 @@
 //! # Example: an endpoint
 //!
 //! ```
-//! use actix_web::{App, HttpResponse, HttpServer, web};
+//! use actix_web::{App, HttpServer, web};
+//! use audience::inbox::{Inbox, MemoryStore, Receipt};
 //! use audience::webhooks::{EventData, VerifiedEvent, Verifier};
 //!
-//! async fn hook(event: VerifiedEvent) -> HttpResponse {
-//!     if let EventData::Bounced(mail) = &event.data {
-//!         println!("{}: {} bounced", event.id, mail.email_id);
-//!     }
-//!     HttpResponse::Ok().finish()
+//! async fn hook(inbox: web::Data<Inbox>, delivery: VerifiedEvent) -> Receipt {
+//!     inbox
+//!         .handle(delivery, |event, _attempt| async move {
+//!             if let EventData::Bounced(mail) = &event.data {
+//!                 println!("{}: {} bounced", event.id, mail.email_id);
+//!             }
+//!             Ok::<_, std::io::Error>(())
+//!         })
+//!         .await
 //! }
 //!
 //! let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+//! let inbox = Inbox::builder(MemoryStore::new()).build()?;
 //! let server = HttpServer::new(move || {
 //!     App::new()
 //!         .app_data(web::Data::new(verifier.clone()))
+//!         .app_data(web::Data::new(inbox.clone()))
 //!         .service(web::resource("/hook").route(web::post().to(hook)))
 //! });
 //! # Ok::<(), audience::ConfigError>(())
@@ -49,7 +56,7 @@
 //!
 //! # Example: log why a delivery was refused
 //!
-//! Take a `Result` in the handler to decide yourself. Otherwise, the response contains the
+//! To handle rejections yourself, take a `Result` in the handler. Otherwise, the response contains the
 //! [`Rejection`] as its error, which a middleware can read.
 //!
 //! ```
@@ -78,9 +85,9 @@ use actix_web::http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
 use actix_web::http::{StatusCode, Version};
 use actix_web::{FromRequest, HttpRequest, HttpResponse, ResponseError, web};
 
-use super::headers::DeliveryHeaders;
 use super::receive::{IncomingBody, Rejection, receive};
-use super::verified::VerifiedEvent;
+use super::signature::DeliveryHeaders;
+use super::verifier::VerifiedEvent;
 use super::verifier::Verifier;
 
 impl FromRequest for VerifiedEvent {

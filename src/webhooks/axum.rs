@@ -8,8 +8,8 @@
 //! `VerifiedEvent` reads the body, so it must be the **last argument** of the handler: after `State`,
 //! headers and all others. Otherwise, the handler does not compile.
 //!
-//! The [`Verifier`] is taken from the router's state, which is a `Verifier` or provides one through
-//! [`FromRef`]. The state may also be an `Arc` of either.
+//! The [`Verifier`] is taken from the router's state. The state is a `Verifier`, a type that provides one through
+//! [`FromRef`], or an `Arc` of either.
 //!
 //! # Slow and hostile senders
 //!
@@ -17,12 +17,12 @@
 //! all requests together may take [64 MiB](super::VerifierBuilder::body_memory) of memory. Limit the
 //! requests of each peer at the proxy in front.
 //! The server reads the headers: `axum::serve` waits for them without a time limit. Use hyper's
-//! `header_read_timeout`, as `examples/webhook_axum.rs` does, or a proxy that has one.
+//! `header_read_timeout`, as `examples/support/server.rs` does, or a proxy that has one.
 //!
-//! # What a handler should do
+//! # Handling an event once
 //!
 //! Pass the delivery to an `Inbox` (feature `inbox`): its `handle` runs your code once for each event, its
-//! `accept` stores the event for a worker. Both return what to respond. Without an inbox, follow the
+//! `accept` stores the event for a worker. Both return the response. Without an inbox, follow the
 //! [rules for a receiver](super#four-rules-for-a-receiver).
 //!
 //! `examples/webhook_axum.rs` is a complete program with an inbox.
@@ -30,17 +30,33 @@
 //! # Example: an endpoint
 //!
 //! ```
+//! use audience::inbox::{Inbox, MemoryStore, Receipt};
 //! use audience::webhooks::{EventData, VerifiedEvent, Verifier};
+//! use axum::extract::{FromRef, State};
 //! use axum::{Router, routing::post};
 //!
-//! async fn hook(event: VerifiedEvent) {
-//!     if let EventData::Bounced(mail) = &event.data {
-//!         println!("{}: {} bounced", event.id, mail.email_id);
-//!     }
+//! #[derive(Clone, FromRef)]
+//! struct App {
+//!     verifier: Verifier,
+//!     inbox: Inbox,
 //! }
 //!
-//! let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
-//! let app: Router = Router::new().route("/hook", post(hook)).with_state(verifier);
+//! async fn hook(State(inbox): State<Inbox>, delivery: VerifiedEvent) -> Receipt {
+//!     inbox
+//!         .handle(delivery, |event, _attempt| async move {
+//!             if let EventData::Bounced(mail) = &event.data {
+//!                 println!("{}: {} bounced", event.id, mail.email_id);
+//!             }
+//!             Ok::<_, std::io::Error>(())
+//!         })
+//!         .await
+//! }
+//!
+//! let app = App {
+//!     verifier: Verifier::new("6Jm0nFq2pXvZk4Tt")?,
+//!     inbox: Inbox::builder(MemoryStore::new()).build()?,
+//! };
+//! let router: Router = Router::new().route("/hook", post(hook)).with_state(app);
 //! # Ok::<(), audience::ConfigError>(())
 //! ```
 //!
@@ -78,7 +94,7 @@
 //!
 //! # Example: log why a delivery was refused
 //!
-//! Take a `Result` in the handler to decide yourself. Otherwise, the response contains the
+//! To handle rejections yourself, take a `Result` in the handler. Otherwise, the response contains the
 //! [`Rejection`] as an extension, which a layer can read.
 //!
 //! ```
@@ -112,10 +128,10 @@ use axum_core::extract::{FromRef, FromRequest, Request};
 use axum_core::response::{IntoResponse, Response};
 
 use super::receive::{Rejection, receive_http};
-use super::verified::VerifiedEvent;
+use super::verifier::VerifiedEvent;
 use super::verifier::Verifier;
 
-/// Lets the state of the router be an `Arc`.
+/// Allows an `Arc` as the state of the router.
 impl<S> FromRef<Arc<S>> for Verifier
 where
     Self: FromRef<S>,
@@ -144,6 +160,7 @@ impl IntoResponse for Rejection {
     fn into_response(self) -> Response {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = self.status();
+        // For a layer that logs: the response itself must not tell a stranger what was wrong.
         response.extensions_mut().insert(self);
         response
     }

@@ -7,7 +7,7 @@ use super::signature::SignatureHint;
 
 /// Why a delivery was refused, one variant for each cause.
 ///
-/// The text is for logs. It contains no secret, no computed MAC and nothing of the body. Still,
+/// The text is for logs. It contains no secret, no computed MAC and no part of the body. Still,
 /// respond with [`status`](Self::status) and an empty body, so that the sender of a forged delivery
 /// does not learn what was wrong with it.
 ///
@@ -42,7 +42,7 @@ pub enum VerifyError {
         header: &'static str,
     },
 
-    /// `webhook-signature` is not exactly 64 lowercase hex digits (interface section 5).
+    /// `webhook-signature` is not exactly 64 lowercase hex digits ([interface section 5](crate::interface#5)).
     #[error("the webhook-signature header is not 64 lowercase hex digits: {hint}")]
     MalformedSignature {
         /// The form that it seems to have instead.
@@ -89,8 +89,8 @@ pub enum VerifyError {
     #[error("the clock of this machine shows a time before 1970; set it")]
     ClockUnusable,
 
-    /// The delivery is genuine and recent, but its body is not an event envelope (interface section
-    /// 6.2).
+    /// The delivery is genuine and recent, but its body is not an event envelope
+    /// ([interface section 6.2](crate::interface#6.2)).
     #[error("the authenticated body is not an event envelope: {problem}")]
     InvalidEnvelope {
         /// The problem with the body.
@@ -106,7 +106,7 @@ impl VerifyError {
     /// - 413 if the body is too large.
     /// - 500 if this machine's clock is unusable.
     ///
-    /// The service counts each of them as a failed attempt and retries (interface section 6.5).
+    /// The service counts each of them as a failed attempt and retries ([interface section 6.5](crate::interface#6.5)).
     ///
     /// # Example: respond to a refused delivery
     ///
@@ -135,7 +135,7 @@ impl VerifyError {
         }
     }
 
-    /// Returns which side to search for the cause.
+    /// Returns the side that may have caused the error.
     ///
     /// # Example: alert only if this side may be at fault
     ///
@@ -190,11 +190,11 @@ impl VerifyError {
     }
 }
 
-/// The side that caused a [`VerifyError`].
+/// The side that may have caused a [`VerifyError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FaultSide {
-    /// The sender sent something that the service does not send. Usually, there is nothing to fix
+    /// The sender: the service does not send such a request. Usually, there is nothing to fix
     /// here. If genuine deliveries are refused, look for a proxy that changes headers, and for a
     /// [`body_limit`](super::VerifierBuilder::body_limit) that is too low.
     Sender,

@@ -16,11 +16,11 @@ use super::mail::MailEvent;
 use crate::Timestamp;
 use crate::string_enum::string_enum;
 
-/// An event (interface section 6.2).
+/// An event ([interface section 6.2](crate::interface#6.2)).
 ///
 /// It serializes to the JSON of the delivery, so it can be stored in a queue. Members that this
-/// version of the crate does not know are not kept; store the bytes from
-/// [`authenticate`](super::Verifier::authenticate) to keep them.
+/// version of the crate does not know are lost; to keep them, store the bytes from
+/// [`authenticate`](super::Verifier::authenticate).
 ///
 /// It does not implement [`Deserialize`](serde::Deserialize): a handler that takes `Json<Event>` would
 /// accept events from anyone. [`from_unverified_json`](Self::from_unverified_json) reads a stored event.
@@ -52,8 +52,8 @@ use crate::string_enum::string_enum;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Event {
-    /// The event's id, identical in every delivery of it. Deduplicate on this only (interface
-    /// section 6.5).
+    /// The event's id, identical in every delivery of it. Deduplicate on this only
+    /// ([interface section 6.5](crate::interface#6.5)).
     pub id: EventId,
     /// When the event happened.
     pub created_at: Timestamp,
@@ -95,7 +95,8 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// Returns an [`EnvelopeProblem`] if the body is not an event envelope (interface section 6.2).
+    /// Returns an [`EnvelopeProblem`] if the body is not an event envelope
+    /// ([interface section 6.2](crate::interface#6.2)).
     ///
     /// # Example: a stored delivery
     ///
@@ -184,7 +185,8 @@ macro_rules! event_types {
             Delivered(MailEvent) = "email.delivered",
             /// The receiving server has not accepted the message yet.
             DeliveryDelayed(MailEvent) = "email.delivery_delayed",
-            /// The message could not be sent.
+            /// The service reports that the message failed. The interface does not say how; only
+            /// `email.refused` means that the message was not sent ([interface section 6.3](crate::interface#6.3)).
             Failed(MailEvent) = "email.failed",
             /// The recipient opened the message.
             Opened(MailEvent) = "email.opened",
@@ -192,7 +194,7 @@ macro_rules! event_types {
             Received(InboundMail) = "email.received",
             /// The service declined to send to this address;
             /// [`detail`](crate::webhooks::MailEvent::detail) states the reason. The one event that
-            /// means a message was not sent (interface section 6.3).
+            /// means a message was not sent ([interface section 6.3](crate::interface#6.3)).
             Refused(MailEvent) = "email.refused",
             /// The service sent the message.
             Sent(MailEvent) = "email.sent",
@@ -203,8 +205,8 @@ macro_rules! event_types {
 macro_rules! define_event_type {
     ($($(#[$docs:meta])* $variant:ident($data:ident) = $name:literal,)*) => {
         string_enum! {
-            /// The type of an event (interface section 6.1), including types that this version of the
-            /// crate does not know.
+            /// The type of an event ([interface section 6.1](crate::interface#6.1)), including types that this version
+            /// of the crate does not know.
             ///
             /// # Example: known and unknown types
             ///
@@ -226,7 +228,7 @@ event_types!(define_event_type);
 
 macro_rules! define_event_data {
     ($($(#[$docs:meta])* $variant:ident($data:ident) = $name:literal,)*) => {
-        /// The `data` of an event: one variant for each event type (interface section 6.1).
+        /// The `data` of an event: one variant for each event type ([interface section 6.1](crate::interface#6.1)).
         ///
         /// It serializes to the `data` of the envelope. It cannot be deserialized without the type; use
         /// [`Event::from_unverified_json`](super::Event::from_unverified_json) for stored JSON.
@@ -254,16 +256,28 @@ macro_rules! define_event_data {
             Unknown {
                 /// The event's type, known or not.
                 event_type: EventType,
-                /// The data, unchanged; null if there was none. If a member occurs more than once,
-                /// which is another shape too, the last one is kept. Data that a [`Value`] cannot
-                /// represent (nested too deeply, a number out of range, half a surrogate pair) is
-                /// kept as its JSON text.
+                /// The data, unchanged; null if it is missing. If a member occurs more than once, the
+                /// last one is kept. Data that a [`Value`] cannot represent (nested too deeply, a number
+                /// out of range, half a surrogate pair) is kept as its JSON text.
                 data: Value,
             },
         }
 
         impl EventData {
             /// Returns the type of the event.
+            ///
+            /// # Example: data of a type that this version does not know
+            ///
+            /// ```
+            /// use audience::webhooks::Event;
+            ///
+            /// let body = br#"{"id": "evt_1", "type": "email.snoozed", "created_at": 1, "data": {"by": "ada"}}"#;
+            /// let data = Event::from_unverified_json(body)?.data;
+            ///
+            /// assert_eq!(data.event_type().as_str(), "email.snoozed");
+            /// assert!(data.mail().is_none());
+            /// # Ok::<(), audience::webhooks::EnvelopeProblem>(())
+            /// ```
             #[must_use]
             pub fn event_type(&self) -> EventType {
                 match self {
@@ -274,6 +288,16 @@ macro_rules! define_event_data {
 
             /// Returns the data about a sent message; `None` for [`Received`](Self::Received) and
             /// [`Unknown`](Self::Unknown).
+            ///
+            /// # Example: the address of any event about a sent message
+            ///
+            /// ```
+            /// use audience::webhooks::{EventData, MailEvent};
+            ///
+            /// let data = EventData::Opened(MailEvent::new("em_1", "us@example.com", "ada@example.com", "Hi"));
+            ///
+            /// assert_eq!(data.mail().map(|mail| mail.to.as_str()), Some("ada@example.com"));
+            /// ```
             #[must_use]
             pub fn mail(&self) -> Option<&MailEvent> {
                 match self {
@@ -344,6 +368,18 @@ impl EventId {
     const MAX_BYTES: usize = 255;
 
     /// Returns the id as text.
+    ///
+    /// # Example: a key of a table
+    ///
+    /// ```
+    /// use audience::webhooks::EventId;
+    ///
+    /// let mut seen = std::collections::HashSet::new();
+    /// let id = EventId::try_from("evt_1")?;
+    ///
+    /// assert!(seen.insert(id.as_str().to_owned()));
+    /// # Ok::<(), audience::webhooks::InvalidEventId>(())
+    /// ```
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -354,6 +390,7 @@ impl TryFrom<&str> for EventId {
     type Error = InvalidEventId;
 
     fn try_from(text: &str) -> Result<Self, InvalidEventId> {
+        // The inbox uses the id as a key in its store.
         let valid = (1..=Self::MAX_BYTES).contains(&text.len()) && !text.contains(char::is_control);
         valid.then(|| Self(text.into())).ok_or(InvalidEventId)
     }
@@ -406,16 +443,16 @@ impl<'de> Deserialize<'de> for EventId {
 #[non_exhaustive]
 pub struct InvalidEventId;
 
-/// Why a body is not an event envelope. The text contains nothing of the body.
+/// Why a body is not an event envelope. The text contains no part of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnvelopeProblem {
     /// The bytes are not UTF-8.
-    #[error("it is not UTF-8")]
+    #[error("the body is not UTF-8")]
     NotUtf8,
 
     /// The text is not JSON.
-    #[error("it is not JSON, at line {line} column {column}")]
+    #[error("the body is not JSON, at line {line} column {column}")]
     NotJson {
         /// The line of the error, from 1.
         line: usize,
@@ -424,18 +461,18 @@ pub enum EnvelopeProblem {
     },
 
     /// The JSON is not an object.
-    #[error("it is not a JSON object")]
+    #[error("the body is not a JSON object")]
     NotAnObject,
 
     /// A required member is missing.
-    #[error("it has no {member:?}")]
+    #[error("the body has no {member:?}")]
     Missing {
         /// `id`, `type` or `created_at`.
         member: &'static str,
     },
 
     /// A member occurs more than once, so it is unclear which one is meant.
-    #[error("it has more than one {member:?}")]
+    #[error("the body has more than one {member:?}")]
     Duplicate {
         /// `id`, `type`, `created_at` or `data`.
         member: &'static str,
@@ -443,7 +480,7 @@ pub enum EnvelopeProblem {
 
     /// A member has an invalid value: an `id` that is not 1 to 255 bytes of text without control
     /// characters, a `type` that is not text, or a `created_at` that is not an integer.
-    #[error("its {member:?} is invalid")]
+    #[error("the {member:?} of the body is invalid")]
     Invalid {
         /// `id`, `type` or `created_at`.
         member: &'static str,
@@ -460,6 +497,7 @@ fn parse(text: &str, typed: bool) -> Result<Event, EnvelopeProblem> {
     };
     let mut json = serde_json::Deserializer::from_str(text);
     json.deserialize_map(envelope)
+        // Bytes after the object were signed too, so they make the delivery invalid instead of being ignored.
         .and_then(|event| json.end().map(|()| event))
         .map_err(|error| match error.classify() {
             Category::Data => problem.get().unwrap_or(EnvelopeProblem::NotAnObject),
@@ -479,6 +517,7 @@ struct Envelope<'p> {
 
 impl Envelope<'_> {
     fn fail<E: de::Error>(&self, problem: EnvelopeProblem) -> E {
+        // Kept beside the error, because an error of serde_json has only a text.
         self.problem.set(Some(problem));
         E::custom(problem)
     }
@@ -527,12 +566,14 @@ impl<'de> Visitor<'de> for Envelope<'_> {
                 }
                 Member::Data => {
                     data = Some(match &event_type {
+                        // The type came first, as the service writes it: the data needs no second pass.
                         Some(event_type) if self.typed => {
                             Data::Parsed(map.next_value_seed(DataSeed(event_type))?)
                         }
                         _ => Data::Captured(map.next_value()?),
                     });
                 }
+                // A member of a later version of the interface is no reason to lose the event.
                 Member::Unknown => {
                     map.next_value::<IgnoredAny>()?;
                 }
@@ -562,10 +603,12 @@ enum Data<'de> {
 
 /// Parses data as `event_type`, or keeps the JSON if it has another shape.
 fn into_data(data: &RawValue, event_type: EventType) -> EventData {
+    // Data of another shape is kept as JSON: a genuine event must reach the handler.
     let typed = DataSeed(&event_type).deserialize(data);
     typed.unwrap_or_else(|_| {
         let json = Value::deserialize(data);
         EventData::Unknown {
+            // Nested too deeply for a `Value`, for example. The text of the JSON keeps it.
             data: json.unwrap_or_else(|_| data.get().into()),
             event_type,
         }
@@ -579,6 +622,7 @@ impl<'de> DeserializeSeed<'de> for DataSeed<'_> {
     type Value = EventData;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<EventData, D::Error> {
+        // An unknown type has no shape to compare with, so any JSON is its data.
         if let EventType::Other(_) = self.0 {
             return Ok(EventData::Unknown {
                 event_type: self.0.clone(),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::mail::unless_empty;
 
-/// A message received at a domain with inbound switched on (interface section 6.4).
+/// A message received at a domain with inbound switched on ([interface section 6.4](crate::interface#6.4)).
 ///
 /// # Example: data for your own test
 ///
@@ -40,12 +40,25 @@ pub struct InboundMail {
     pub in_reply_to_email_id: Option<String>,
     /// The message's text, without the quoted reply and the signature block.
     pub text: String,
-    /// The checks of the sender. For reporting only: mail is not refused on it.
+    /// The checks of the sender. They are for reporting only: the service refuses no mail because of them.
     pub authentication_results: AuthenticationResults,
 }
 
 impl InboundMail {
     /// Creates a message that is not a reply, without text and authentication results.
+    ///
+    /// # Example: a test of your own code for replies
+    ///
+    /// ```
+    /// use audience::webhooks::InboundMail;
+    ///
+    /// fn is_reply(mail: &InboundMail) -> bool {
+    ///     mail.in_reply_to_email_id.is_some()
+    /// }
+    ///
+    /// let mail = InboundMail::new("in_1", "ada@example.com", ["us@example.com"], "Hello");
+    /// assert!(!is_reply(&mail));
+    /// ```
     #[must_use]
     pub fn new(
         inbound_id: impl Into<String>,
@@ -73,7 +86,7 @@ impl InboundMail {
 /// DKIM and DMARC are always [`NotEvaluated`](CheckResult::NotEvaluated).
 ///
 /// The results are for reporting only. An SPF pass proves nothing about the `from` address of the
-/// message, only about the domain that [`mail_from_domain`](Self::mail_from_domain) returns.
+/// message. It only concerns the domain that [`mail_from_domain`](Self::mail_from_domain) returns.
 ///
 /// # Example: the SPF result and its domain
 ///
@@ -100,6 +113,16 @@ impl AuthenticationResults {
     }
 
     /// Returns the name of the mail server that performed the checks.
+    ///
+    /// # Example: the name before the results
+    ///
+    /// ```
+    /// use audience::webhooks::AuthenticationResults;
+    ///
+    /// let results = AuthenticationResults::from("mx.example.net; spf=pass");
+    ///
+    /// assert_eq!(results.authserv_id(), Some("mx.example.net"));
+    /// ```
     #[must_use]
     pub fn authserv_id(&self) -> Option<&str> {
         let first = sections(&self.0).next()?;
@@ -108,13 +131,35 @@ impl AuthenticationResults {
 
     /// Returns the SPF result: whether the sending server may send for the domain of the envelope
     /// sender.
+    ///
+    /// # Example: results that contradict each other
+    ///
+    /// ```
+    /// use audience::webhooks::{AuthenticationResults, CheckResult};
+    ///
+    /// let results = AuthenticationResults::from("mx.example.net; spf=softfail");
+    /// assert_eq!(results.spf(), Some(CheckResult::SoftFail));
+    ///
+    /// let results = AuthenticationResults::from("mx.example.net; spf=pass; spf=fail");
+    /// assert_eq!(results.spf(), None);
+    /// ```
     #[must_use]
     pub fn spf(&self) -> Option<CheckResult> {
         self.result("spf")
     }
 
-    /// Returns the domain that SPF was checked for, from `smtp.mailfrom`. If it is an address, its
-    /// domain is returned.
+    /// Returns the domain that the SPF check was about, from `smtp.mailfrom`, which may be a domain or an
+    /// address.
+    ///
+    /// # Example: a domain to show next to the sender
+    ///
+    /// ```
+    /// use audience::webhooks::AuthenticationResults;
+    ///
+    /// let results = AuthenticationResults::from("mx.example.net; spf=pass smtp.mailfrom=bounce@example.com");
+    ///
+    /// assert_eq!(results.mail_from_domain(), Some("example.com"));
+    /// ```
     #[must_use]
     pub fn mail_from_domain(&self) -> Option<&str> {
         let sender = unanimous(
@@ -123,12 +168,24 @@ impl AuthenticationResults {
                 .flat_map(|method| method.properties)
                 .filter_map(|token| value(token, "smtp.mailfrom")),
         )?;
+        // From the right: the local part of an address may contain an `@` in quotes.
         let domain = sender.rsplit('@').next()?;
         (!domain.is_empty()).then_some(domain)
     }
 
     /// Returns the DKIM result: always [`NotEvaluated`](CheckResult::NotEvaluated) from this
     /// service.
+    ///
+    /// # Example: a check that the service does not perform
+    ///
+    /// ```
+    /// use audience::webhooks::{AuthenticationResults, CheckResult};
+    ///
+    /// let results = AuthenticationResults::from("mx.example.net; spf=pass; dkim=not-evaluated");
+    ///
+    /// assert_eq!(results.dkim(), Some(CheckResult::NotEvaluated));
+    /// assert_eq!(results.dmarc(), None);
+    /// ```
     #[must_use]
     pub fn dkim(&self) -> Option<CheckResult> {
         self.result("dkim")
@@ -150,6 +207,7 @@ impl AuthenticationResults {
     }
 
     fn methods(&self) -> impl Iterator<Item = Method<'_>> {
+        // The first section is the name of the server.
         sections(&self.0).skip(1).filter_map(Method::parse)
     }
 }
@@ -258,10 +316,13 @@ fn end(text: &str, stops: impl Fn(char) -> bool) -> usize {
     for (at, c) in text.char_indices() {
         let inside = quoted || depth > 0;
         match c {
+            // A backslash takes the meaning of a quote or a parenthesis away, but only within one of them.
             _ if escaped => escaped = false,
             '\\' if inside => escaped = true,
+            // The envelope sender may contain a semicolon in quotes. It must not begin another result.
             c if !inside && stops(c) => return at,
             '"' if depth == 0 => quoted = !quoted,
+            // Comments nest (RFC 5322).
             '(' if !quoted => depth += 1,
             ')' if depth > 0 => depth -= 1,
             _ => {}
@@ -297,7 +358,7 @@ pub enum CheckResult {
     TempError,
     /// `permerror`: a permanent error prevents the check.
     PermError,
-    /// `not-evaluated`: the service does not perform this check. It means nothing for the message.
+    /// `not-evaluated`: the service does not perform this check. It does not count for or against the message.
     NotEvaluated,
     /// Another result, unchanged.
     Other(String),

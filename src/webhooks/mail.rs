@@ -2,7 +2,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::string_enum::string_enum;
 
-/// The `data` of an event about a sent message, for one recipient (interface section 6.3).
+/// The `data` of an event about a sent message, for one recipient ([interface section 6.3](crate::interface#6.3)).
 ///
 /// # Example: data for your own test
 ///
@@ -28,7 +28,7 @@ pub struct MailEvent {
     #[serde(default, deserialize_with = "bounce_type", serialize_with = "or_empty")]
     pub bounce_type: Option<BounceType>,
     /// The receiving server's diagnostic text, or the service's reason not to send. It is prose; do not
-    /// parse it. `None` if there is none.
+    /// parse it. `None` if the service gives no text.
     #[serde(
         default,
         deserialize_with = "unless_empty",
@@ -39,6 +39,17 @@ pub struct MailEvent {
 
 impl MailEvent {
     /// Creates the data without bounce type and detail.
+    ///
+    /// # Example: an event for your own test
+    ///
+    /// ```
+    /// use audience::webhooks::{EventData, EventType, MailEvent};
+    ///
+    /// let mail = MailEvent::new("em_1", "us@example.com", "ada@example.com", "Hi");
+    /// assert_eq!(mail.bounce_type, None);
+    ///
+    /// assert_eq!(EventData::Clicked(mail).event_type(), EventType::Clicked);
+    /// ```
     #[must_use]
     pub fn new(
         email_id: impl Into<String>,

@@ -1,54 +1,54 @@
 //! Webhooks: verify the service's deliveries, read their events, and sign your own for tests.
 //!
 //! The service posts an event for each recipient of each message, and for each inbound message
-//! (interface section 6). A delivery has three headers: `webhook-signature`, `webhook-timestamp` and
-//! `webhook-event`. A [`Verifier`] holds the endpoint's signing secret. It turns headers and body
-//! into an [`Event`], or into a [`VerifyError`] with the status to respond with.
+//! ([interface section 6](crate::interface#6)). A delivery has three headers: `webhook-signature`, `webhook-timestamp`
+//! and `webhook-event`. A [`Verifier`] holds the endpoint's signing secret. It turns headers and body into an
+//! [`Event`], or into a [`VerifyError`] with the status to respond with.
 //!
-//! # Example: a handler
+//! # Example: an endpoint
+//!
+//! The verifier refuses forged deliveries, and an `Inbox` (feature `inbox`) handles each event once:
 //!
 //! ```
-//! use std::collections::HashSet;
-//! use audience::webhooks::{Event, EventData, Verifier};
+//! use audience::inbox::{Inbox, MemoryStore};
+//! use audience::webhooks::{EventData, Verifier};
 //! use http::{HeaderMap, StatusCode};
 //!
-//! fn hook(
-//!     verifier: &Verifier,
-//!     seen: &mut HashSet<String>,
-//!     headers: &HeaderMap,
-//!     body: &[u8],
-//! ) -> StatusCode {
-//!     let event = match verifier.verify(headers, body) {
-//!         Ok(event) => event,
+//! async fn hook(verifier: &Verifier, inbox: &Inbox, headers: &HeaderMap, body: Vec<u8>) -> StatusCode {
+//!     let delivery = match verifier.verify_event(headers, body) {
+//!         Ok(delivery) => delivery,
 //!         Err(error) => {
 //!             eprintln!("refused a delivery: {error}");
 //!             return error.status(); // with an empty body
 //!         }
 //!     };
-//!     if seen.insert(event.id.as_str().to_owned()) {
-//!         enqueue(event);
-//!     }
-//!     StatusCode::NO_CONTENT
+//!     let receipt = inbox
+//!         .handle(delivery, |event, _attempt| async move {
+//!             match event.data {
+//!                 EventData::Bounced(mail) | EventData::Complained(mail) => println!("drop {}", mail.to),
+//!                 EventData::Received(inbound) => println!("reply to {}", inbound.from),
+//!                 _ => {}
+//!             }
+//!             Ok::<_, std::io::Error>(())
+//!         })
+//!         .await;
+//!     receipt.status()
 //! }
 //!
-//! fn enqueue(event: Event) {
-//!     // A task or a queue takes the event. This is what it may do with it:
-//!     match event.data {
-//!         EventData::Bounced(mail) | EventData::Complained(mail) => println!("drop {}", mail.to),
-//!         EventData::Received(inbound) => println!("reply to {}", inbound.from),
-//!         _ => {}
-//!     }
-//! }
+//! # tokio::runtime::Runtime::new()?.block_on(async {
+//! let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+//! // In production, use the store in SQLite, Postgres or Redis.
+//! let inbox = Inbox::builder(MemoryStore::new()).build()?;
 //! # use audience::webhooks::{EventType, Signer};
 //! # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1, "data": {}}"#;
 //! # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?
 //! #     .sign(&EventType::Sent, std::time::SystemTime::now(), body);
-//! # let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
-//! # let mut seen = HashSet::new();
-//! # assert_eq!(hook(&verifier, &mut seen, &headers, body), 204);
-//! # assert_eq!(hook(&verifier, &mut seen, &HeaderMap::new(), body), 400);
-//! # assert!(seen.contains("evt_1"));
-//! # Ok::<(), audience::ConfigError>(())
+//! # assert_eq!(hook(&verifier, &inbox, &headers, body.to_vec()).await, 200);
+//! # assert_eq!(hook(&verifier, &inbox, &headers, body.to_vec()).await, 200);
+//! # assert_eq!(hook(&verifier, &inbox, &HeaderMap::new(), body.to_vec()).await, 400);
+//! # assert_eq!((inbox.metrics().handled, inbox.metrics().duplicates), (1, 1));
+//! # Ok::<(), audience::ConfigError>(()) })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # Four ways to receive
@@ -60,38 +60,39 @@
 //! | actix-web | the extractor [`VerifiedEvent`] | `actix` |
 //! | hyper, AWS Lambda, poem, salvo, layers of axum | `tower::VerifyLayer` | `tower` |
 //!
-//! The last three read the body themselves, with limits for its length, its time and the memory of all
-//! unverified bodies together. The limits count all senders together. So that one stranger cannot use
-//! them up, limit the requests and connections of each peer at the proxy in front.
+//! The last three read the body themselves. They limit its length, its time and the memory of all unverified
+//! bodies together. All senders share these limits, so also limit the requests and connections of each peer at
+//! the proxy in front.
 //!
 //! # Four rules for a receiver
 //!
 //! - **Verify the raw body.** The signature covers the timestamp's text, a period, and the bytes of
-//!   the body as sent. Parsing and serializing JSON changes those bytes, and so may decoding and
-//!   encoding text. Remove middleware that does so, or run it after the verification.
-//! - **Respond within ten seconds** with any 2xx, before the work is done: put the event into a
-//!   queue or a task first. A later response counts as a failed attempt.
+//!   the body as sent. Parsing and serializing JSON changes those bytes, and decoding and
+//!   encoding text may change them. Remove such middleware, or run it after the verification.
+//! - **Respond with a 2xx only after the event was handled or stored**, within ten seconds. A success ends the
+//!   retries, so an event that is only in memory is lost if the process dies. If the work takes longer, store the
+//!   event first: `Inbox::accept` stores it, and a `Worker` handles it.
 //! - **Expect to receive an event more than once.** Delivery is at-least-once. The service retries
-//!   if the response is late or not a success: ten attempts over about five hours. If an event can
-//!   never be processed, respond with success and set it aside.
+//!   if the response is late or not a success: ten attempts over about five hours. If you can never
+//!   process an event, store it elsewhere and respond with success.
 //! - **Deduplicate on [`Event::id`] only.** The id is the same in every delivery of an event. The
-//!   timestamp differs, because each attempt is signed again. A hash of the body is not an id
-//!   either: two opens in the same second can differ in nothing but their ids. Remember ids for a
-//!   day, or longer if you store and replay deliveries. An `Inbox` (feature `inbox`) does all of this.
+//!   timestamp differs, because each attempt is signed again. A hash of the body is
+//!   unsuitable, too: two opens in the same second may differ only in their ids. Remember ids for at least six
+//!   hours, and longer if you replay old deliveries. An `Inbox` remembers them for 72 hours.
 //!
-//! Without an `Inbox`:
+//! Without an `Inbox`, do not store the id alone before the work. If the process dies in between, the retry looks like
+//! a duplicate and the event is lost. Instead:
 //!
-//! 1. In one step, insert the event's `id`, and nothing else, into a table where it is unique. Respond with
-//!    200 if it was there and its work is done.
-//! 2. Store the event with it, and do the work elsewhere.
-//! 3. Respond immediately. A response other than 2xx asks for another attempt.
+//! 1. In one step, insert the verified body into a table in which the event's `id` is unique.
+//! 2. Respond with 200 when the insert is committed, or if the id is already there.
+//! 3. In a job, read the table, do the work, and mark the row as done afterwards.
 //!
 //! # What is signed
 //!
-//! The body's `type` decides the variant of [`EventData`]. The `webhook-event` header repeats the
-//! type but is not signed, so it is ignored; [`VerifiedDelivery::event_header_agrees`] compares
+//! The body's `type` decides the variant of [`EventData`]. The `webhook-event` header also states the
+//! type, but is not signed, so it is ignored; [`VerifiedDelivery::event_header_agrees`] compares
 //! the two. A delivery whose timestamp differs by more than 300 seconds from this machine's clock
-//! is refused, so that a recorded delivery cannot be replayed later. Keep the clock right.
+//! is refused, so that a recorded delivery cannot be replayed later. Synchronize the clock, for example with NTP.
 //!
 //! # Rotating a secret
 //!
@@ -104,14 +105,15 @@
 //!
 //! [`Verifier::diagnose`] finds the common causes: JSON that was parsed and serialized again, a body
 //! still in base64, a lost newline, a secret in another form or of another endpoint, a timestamp in
-//! milliseconds, a delivery of the Standard Webhooks scheme, which uses the same header names. With
-//! an extractor, the rejection has a `diagnose` of its own.
+//! milliseconds, or a delivery of the Standard Webhooks scheme, which uses the same header names. If an
+//! extractor refused the delivery, use `Rejection::diagnose`.
 //!
 //! # Tracing
 //!
 //! With the feature `tracing`, each delivery is an event with the target `audience::webhooks`. No event
-//! has an address, an event id, a secret, a signature or anything of a body. All four ways emit the same
-//! events.
+//! has an address, an event id, a secret, a signature or any part of a body. All four ways emit the same
+//! events about a verification. Only the extractors and the layer emit the causes `body`, `body_timeout`, `body_memory`,
+//! `body_consumed` and `no_verifier`.
 //!
 //! | delivery | message | level | fields |
 //! |---|---|---|---|
@@ -129,7 +131,7 @@
 //! | WARN: a genuine delivery may have been refused | `signature_mismatch`, `too_late`, `too_early`, `invalid_envelope`, `body_memory` |
 //! | ERROR: nothing is accepted until it is fixed | `clock_unusable`, `body_consumed`, `no_verifier` |
 //!
-//! A delivery whose body is not an event (`invalid_envelope`) is first authenticated, and then refused.
+//! A delivery whose body is not an event (`invalid_envelope`) is first reported as authenticated, then as refused.
 //!
 //! # WebAssembly
 //!
@@ -145,11 +147,8 @@ pub mod axum;
 mod diagnose;
 mod error;
 mod event;
-mod headers;
 mod inbound;
 mod mail;
-#[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
-mod read_limits;
 #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
 mod receive;
 mod signature;
@@ -158,13 +157,11 @@ mod signer;
 #[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
 pub mod tower;
 mod trace;
-mod verified;
 mod verifier;
 
 pub use diagnose::{BodyChange, Diagnosis, SecretForm};
 pub use error::{FaultSide, VerifyError};
 pub use event::{EnvelopeProblem, Event, EventData, EventId, EventType, InvalidEventId};
-pub use headers::{EVENT_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER};
 pub use inbound::{AuthenticationResults, CheckResult, InboundMail};
 pub use mail::{BounceType, MailEvent};
 #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
@@ -173,9 +170,8 @@ pub use mail::{BounceType, MailEvent};
     doc(cfg(any(feature = "actix", feature = "axum", feature = "tower")))
 )]
 pub use receive::{RefusedDelivery, Rejection};
-pub use signature::SignatureHint;
+pub use signature::{EVENT_HEADER, SIGNATURE_HEADER, SignatureHint, TIMESTAMP_HEADER};
 pub use signer::Signer;
-pub use verified::{VerifiedDelivery, VerifiedEvent};
 #[cfg(feature = "inbox-sqlite")]
 pub(crate) use verifier::SystemClock;
-pub use verifier::{Clock, Verifier, VerifierBuilder};
+pub use verifier::{Clock, VerifiedDelivery, VerifiedEvent, Verifier, VerifierBuilder};

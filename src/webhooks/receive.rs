@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -14,12 +15,11 @@ use http::StatusCode;
 
 use super::diagnose::{Diagnosis, explain};
 use super::error::VerifyError;
-use super::headers::DeliveryHeaders;
-use super::read_limits::{Reservation, SMALL_BODY};
+use super::signature::DeliveryHeaders;
 use super::signature::Tag;
 use super::trace::{self, Severity};
-use super::verified::{Arrival, VerifiedEvent};
 use super::verifier::Verifier;
+use super::verifier::{Arrival, VerifiedEvent};
 
 #[cfg(any(feature = "axum", feature = "tower"))]
 /// Reads and verifies a delivery of a framework that uses the `http` and `http-body` crates.
@@ -63,6 +63,7 @@ impl<B: http_body::Body> Stream for DataFrames<'_, B> {
                 let length = bytes::Buf::remaining(&data);
                 bytes::Buf::copy_to_bytes(&mut data, length)
             }
+            // Trailers are not signed, so they are ignored.
             Err(_) => Bytes::new(),
         });
         Poll::Ready(bytes.map(Ok))
@@ -80,7 +81,9 @@ where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: Into<Box<dyn Error + Send + Sync>>,
 {
+    // Before the body is read: the service counts its ten seconds from here.
     let arrival = Arrival::now();
+    // Before the body is read: a stranger without a well-formed signature gets no memory.
     let headers = headers.inspect_err(trace::refused)?;
     let (tag, timestamp) = (headers.tag, headers.timestamp);
     let timestamp_text = headers.timestamp_text;
@@ -101,7 +104,6 @@ where
 
 /// The body of a request that is not read yet.
 pub(super) struct IncomingBody<'r, S> {
-    /// The value of `Content-Length`.
     pub(super) content_length: Option<&'r [u8]>,
     /// Whether the framework knows that the request had a body and that it is gone.
     pub(super) is_consumed: bool,
@@ -125,6 +127,7 @@ where
             .and_then(|text| str::from_utf8(text).ok())
             .and_then(|text| text.parse().ok());
         let fits = |length| usize::try_from(length).is_ok_and(|length| length <= limit);
+        // The length that a stranger states can only refuse the body, never reserve memory for it.
         if !stated_length.is_none_or(fits) {
             return Err(VerifyError::BodyTooLarge { limit }.into());
         }
@@ -164,11 +167,13 @@ where
                 } else {
                     limit
                 };
+                // Twice the capacity each time, as a `Vec` grows, but never beyond what the limit allows.
                 let capacity = needed.max(body.capacity().saturating_mul(2).min(most));
                 if !memory.grow_to(capacity) {
                     let limit = memory.limit;
                     return Err(Rejection::BodyMemory { limit });
                 }
+                // Exactly what was reserved in the common limit. `reserve` could take more.
                 body.reserve_exact(capacity - body.len());
             }
             body.extend_from_slice(&chunk);
@@ -190,6 +195,7 @@ async fn within<T>(
     reading: impl Future<Output = Result<T, Rejection>>,
 ) -> Result<T, Rejection> {
     let mut reading = pin!(reading);
+    // Most bodies are there already. A timer for each of them would be wasted.
     if let Poll::Ready(read) = poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
         return read;
     }
@@ -203,17 +209,89 @@ async fn within<T>(
         .unwrap_or(Err(Rejection::BodyTimeout { timeout }))
 }
 
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+const DEFAULT_MEMORY: usize = 64 * 1024 * 1024;
+/// A body up to this length may use the second half of the memory.
+const SMALL_BODY: usize = 64 * 1024;
+
+pub(super) struct ReadLimits {
+    pub(super) timeout: Duration,
+    /// The memory for all unverified bodies, if it was set.
+    pub(super) memory: Option<usize>,
+    held: Arc<AtomicUsize>,
+}
+
+impl Default for ReadLimits {
+    fn default() -> Self {
+        Self {
+            timeout: DEFAULT_TIMEOUT,
+            memory: None,
+            held: Arc::default(),
+        }
+    }
+}
+
+impl ReadLimits {
+    /// Returns the reservation of a body that has not arrived yet.
+    fn reserve(&self, body_limit: usize) -> Reservation {
+        let default = || body_limit.saturating_mul(4).max(DEFAULT_MEMORY);
+        Reservation {
+            held: Arc::clone(&self.held),
+            limit: self.memory.unwrap_or_else(default),
+            bytes: 0,
+        }
+    }
+}
+
+/// The memory of one unverified body, released on drop.
+struct Reservation {
+    held: Arc<AtomicUsize>,
+    limit: usize,
+    bytes: usize,
+}
+
+impl Reservation {
+    /// Grows to `bytes`, or returns `false` if all bodies together would need too much memory.
+    ///
+    /// Long bodies share half of the memory, so that they cannot keep out the small bodies that
+    /// deliveries usually have.
+    fn grow_to(&mut self, bytes: usize) -> bool {
+        let limit = if bytes <= SMALL_BODY {
+            self.limit
+        } else {
+            self.limit / 2
+        };
+        let more = bytes.saturating_sub(self.bytes);
+        // One step for the check and the addition: two bodies must not both take the last bytes.
+        let grown = |held: usize| held.checked_add(more).filter(|held| *held <= limit);
+        let fits = self
+            .held
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown)
+            .is_ok();
+        if fits {
+            self.bytes += more;
+        }
+        fits
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.held.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 /// Why a delivery did not reach the handler.
 ///
 /// # The response
 ///
-/// As a response it is a status with an empty body, so that the sender of a forged delivery learns
-/// nothing else. The text is for logs; it contains nothing of the body.
+/// As a response, it is a status with an empty body, so that the sender of a forged delivery learns
+/// nothing else. The text is for logs and contains no part of the body.
 ///
 /// # The refused delivery
 ///
-/// A rejection is cheap to clone. While it exists, it keeps the body of a delivery that was refused after it
-/// was read, for [`diagnose`](Self::diagnose).
+/// A rejection is cheap to clone. If the body was read before the delivery was refused, the rejection keeps it for
+/// [`diagnose`](Self::diagnose).
 ///
 /// # Example: log a wrong clock, and why genuine deliveries are refused
 ///
@@ -264,8 +342,8 @@ pub enum Rejection {
         limit: usize,
     },
 
-    /// The request had a body, but a middleware or another extractor consumed it before. Nothing can
-    /// be verified without it. The status is 500.
+    /// The request had a body, but a middleware or another extractor consumed it, so nothing can be verified. The
+    /// status is 500.
     #[error(
         "the body of the request was consumed before it could be verified; \
          look for a middleware or an extractor that reads it"
@@ -280,6 +358,17 @@ pub enum Rejection {
 
 impl Rejection {
     /// Returns the status to respond with.
+    ///
+    /// # Example: respond to a refused delivery yourself
+    ///
+    /// ```
+    /// use audience::webhooks::{Rejection, VerifyError};
+    /// use http::StatusCode;
+    ///
+    /// let rejection = Rejection::from(VerifyError::SignatureMismatch);
+    ///
+    /// assert_eq!(rejection.status(), StatusCode::UNAUTHORIZED);
+    /// ```
     #[must_use]
     pub fn status(&self) -> StatusCode {
         match self {
@@ -292,6 +381,17 @@ impl Rejection {
     }
 
     /// Returns the verifier's error if the verifier refused the delivery.
+    ///
+    /// # Example: tell a wrong clock from a forgery
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use audience::webhooks::{Rejection, VerifyError};
+    ///
+    /// let rejection = Rejection::from(VerifyError::TooLate { skew: Duration::from_secs(900) });
+    ///
+    /// assert!(rejection.verify_error().is_some_and(|error| error.skew().is_some()));
+    /// ```
     #[must_use]
     pub fn verify_error(&self) -> Option<&VerifyError> {
         match self {
@@ -300,7 +400,6 @@ impl Rejection {
         }
     }
 
-    /// Reports the rejection to `tracing`.
     pub(super) fn trace(&self) {
         let (severity, cause) = match self {
             Self::Verify { error, .. } => return trace::refused(error),
@@ -314,12 +413,31 @@ impl Rejection {
     }
 
     /// Returns the likely reason why the verifier refused the delivery, for an operator's log. Returns
-    /// `None` if the request did not get as far as the verifier.
+    /// `None` if the request did not reach the verifier.
     ///
-    /// It does the same as [`Verifier::diagnose`] with the headers and the body of the refused
-    /// delivery. It prints nothing. Strangers can cause refusals, so call it while you search for a
-    /// fault, and not for every refusal. For a body of many kilobytes, call it where blocking is
-    /// allowed.
+    /// It calls [`Verifier::diagnose`] with the headers and the body of the refused delivery. Strangers can
+    /// cause refusals, so call it while you search for a fault, not for every refusal. For a body of many
+    /// kilobytes, call it in code that may block.
+    ///
+    /// # Example: a delivery that was signed with the secret of another endpoint
+    ///
+    /// ```
+    /// use audience::webhooks::{Rejection, VerifiedEvent};
+    ///
+    /// async fn hook(delivery: Result<VerifiedEvent, Rejection>) -> Result<(), Rejection> {
+    ///     let secrets = [("orders", "Wb8cQe1sLr5uYh7o"), ("news", "6Jm0nFq2pXvZk4Tt")];
+    ///     let delivery = delivery.inspect_err(|rejection| {
+    ///         if let Some(diagnosis) = rejection.diagnose(secrets) {
+    ///             eprintln!("{diagnosis}"); // "the delivery is signed with the secret \"orders\", …"
+    ///         }
+    ///     })?;
+    ///     println!("received {}", delivery.id);
+    ///     Ok(())
+    /// }
+    /// # use audience::webhooks::VerifyError;
+    /// # let rejection = Rejection::from(VerifyError::ClockUnusable);
+    /// # assert!(futures_util::FutureExt::now_or_never(hook(Err(rejection))).unwrap().is_err());
+    /// ```
     #[must_use]
     pub fn diagnose<N, S>(&self, secrets: impl IntoIterator<Item = (N, S)>) -> Option<Diagnosis>
     where
@@ -333,7 +451,7 @@ impl Rejection {
     }
 }
 
-/// A rejection without a delivery, for a test of your own handler.
+/// Creates a rejection without a delivery, for a test of your own handler.
 impl From<VerifyError> for Rejection {
     fn from(error: VerifyError) -> Self {
         Self::Verify {
@@ -367,6 +485,7 @@ impl RefusedDelivery {
             verifier: verifier.clone(),
             tag,
             timestamp,
+            // A copy: the headers of the request do not live as long as the rejection.
             timestamp_text: timestamp_text.into(),
             body,
         })))
@@ -388,6 +507,7 @@ impl RefusedDelivery {
             tag: refused.tag,
             timestamp_text: &refused.timestamp_text,
             timestamp: refused.timestamp,
+            // Diagnosis does not look at the unsigned header.
             all: None,
         };
         let delivery = (&refused.verifier, &headers, &refused.body[..]);
@@ -520,6 +640,40 @@ mod tests {
             let outcome = receive(&verifier, headers(), body).now_or_never();
 
             assert_eq!(outcome.unwrap().unwrap_err().status(), status, "{stated:?}");
+        }
+    }
+
+    const LONG: usize = SMALL_BODY + 1;
+
+    #[test]
+    fn long_bodies_leave_half_of_the_memory_to_small_ones() {
+        let limits = ReadLimits {
+            memory: Some(4 * LONG),
+            ..ReadLimits::default()
+        };
+        let [mut first, mut second, mut third, mut small] = [0; 4].map(|_| limits.reserve(LONG));
+
+        assert!(first.grow_to(LONG) && second.grow_to(LONG));
+        assert!(!third.grow_to(LONG));
+        assert!(small.grow_to(SMALL_BODY));
+        assert_eq!(limits.held.load(Ordering::Relaxed), 2 * LONG + SMALL_BODY);
+
+        drop((first, second));
+        assert!(third.grow_to(LONG));
+        drop((third, small));
+        assert_eq!(limits.held.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn the_default_memory_has_room_for_the_longest_body() {
+        for (body_limit, memory) in [
+            (2 * 1024 * 1024, DEFAULT_MEMORY),
+            (DEFAULT_MEMORY, 4 * DEFAULT_MEMORY),
+            (usize::MAX, usize::MAX),
+        ] {
+            let reservation = ReadLimits::default().reserve(body_limit);
+
+            assert_eq!(reservation.limit, memory);
         }
     }
 }

@@ -4,8 +4,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use http::{HeaderMap, HeaderValue};
 
 use super::event::EventType;
-use super::headers::{EVENT_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER};
 use super::signature::SigningKey;
+use super::signature::{EVENT_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER};
 use super::verifier::{DEFAULT_NAME, signing_key};
 use crate::ConfigError;
 
@@ -48,7 +48,7 @@ impl Signer {
         signing_key(DEFAULT_NAME, secret.as_ref()).map(Self)
     }
 
-    /// Returns the three headers of a delivery (interface section 5).
+    /// Returns the three headers of a delivery ([interface section 5](crate::interface#5)).
     ///
     /// A time before 1970 is signed as second 0, which receivers refuse as too late. If the event
     /// type contains control characters, it is not valid in a header, and the unsigned
@@ -86,9 +86,11 @@ impl Signer {
         let mut headers = HeaderMap::with_capacity(3);
         let mut signature =
             HeaderValue::try_from(signature).expect("hex digits are valid in a header");
+        // `Debug` of the headers must not print it: with the body, it allows a replay within the window.
         signature.set_sensitive(true);
         headers.insert(SIGNATURE_HEADER, signature);
         headers.insert(TIMESTAMP_HEADER, timestamp);
+        // The header is not signed and receivers ignore it, so a delivery without it is still genuine.
         if let Ok(event_type) = HeaderValue::from_bytes(event_type.as_str().as_bytes()) {
             headers.insert(EVENT_HEADER, event_type);
         }

@@ -2,15 +2,15 @@
 //! `tower`).
 //!
 //! [`VerifyLayer`] reads the request body itself, verifies it, and calls the inner service only for
-//! genuine deliveries. It reads up to the verifier's [limit](super::VerifierBuilder::body_limit),
-//! whatever `Content-Length` says. All other requests are refused with a status (see [`Rejection`]) and
-//! an empty body; the rejection is an extension of the response.
+//! genuine deliveries. It reads up to the verifier's [limit](super::VerifierBuilder::body_limit);
+//! `Content-Length` does not change that limit. All other requests are refused with a status (see
+//! [`Rejection`]) and an empty body; the rejection is an extension of the response.
 //!
-//! The inner service receives an [`http::Request`] with the verified bytes as its body, a [`BytesBody`],
-//! and with the [`VerifiedEvent`] among its extensions. If a function from event to status is all you
-//! need, use [`VerifyLayer::handler`].
+//! The inner service receives an [`http::Request`] whose body is the verified bytes, as a [`BytesBody`],
+//! and whose extensions contain the [`VerifiedEvent`]. If you only need a function from event to status,
+//! use [`VerifyLayer::handler`].
 //!
-//! Put no layer around it that changes the body, for example one that decompresses it.
+//! Do not wrap it in a layer that changes the body, for example one that decompresses it.
 //!
 //! # Slow and hostile senders
 //!
@@ -24,15 +24,15 @@
 //! A concurrency limit inside the layer counts verified deliveries only, so strangers cannot use it up.
 //! A limit around the layer counts all requests.
 //!
-//! # What a handler should do
+//! # Handling an event once
 //!
 //! Pass the delivery to an `Inbox` (feature `inbox`): its `handle` runs your code once for each event, its
-//! `accept` stores the event for a worker. Both return what to respond. Without an inbox, follow the
+//! `accept` stores the event for a worker. Both return the response. Without an inbox, follow the
 //! [rules for a receiver](super#four-rules-for-a-receiver).
 //!
 //! # Servers
 //!
-//! `service` is `VerifyLayer::new(verifier).handler(hook)`, or the layer around a service of your own.
+//! `service` is `VerifyLayer::new(verifier).handler(hook)`, or the layer around your own service.
 //! These servers were tested with genuine, forged and oversized deliveries:
 //!
 //! | server | how |
@@ -47,19 +47,25 @@
 //! # Example: a function for each event
 //!
 //! ```
+//! use audience::inbox::{Inbox, MemoryStore};
 //! use audience::webhooks::tower::VerifyLayer;
 //! use audience::webhooks::{EventData, VerifiedEvent, Verifier};
-//! use http::StatusCode;
-//!
-//! async fn hook(event: VerifiedEvent) -> StatusCode {
-//!     if let EventData::Bounced(mail) = &event.data {
-//!         println!("{}: {} bounced", event.id, mail.email_id);
-//!     }
-//!     StatusCode::OK
-//! }
 //!
 //! let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
-//! let service = VerifyLayer::new(verifier).handler(hook);
+//! let inbox = Inbox::builder(MemoryStore::new()).build()?;
+//!
+//! let service = VerifyLayer::new(verifier).handler(move |delivery: VerifiedEvent| {
+//!     let inbox = inbox.clone();
+//!     async move {
+//!         let handle = |event: audience::webhooks::Event, _attempt| async move {
+//!             if let EventData::Bounced(mail) = &event.data {
+//!                 println!("{}: {} bounced", event.id, mail.email_id);
+//!             }
+//!             Ok::<_, std::io::Error>(())
+//!         };
+//!         inbox.handle(delivery, handle).await
+//!     }
+//! });
 //! # use tower::ServiceExt;
 //! # let refused = futures_util::FutureExt::now_or_never(
 //! #     service.oneshot(http::Request::new(audience::webhooks::tower::BytesBody::default())));
@@ -88,7 +94,7 @@
 //! # Ok::<(), audience::ConfigError>(())
 //! ```
 //!
-//! # Example: a service of your own behind the layer
+//! # Example: your own service behind the layer
 //!
 //! ```
 //! use audience::webhooks::VerifiedEvent;
@@ -140,10 +146,10 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::receive::{Rejection, receive_http};
-use super::verified::VerifiedEvent;
+use super::verifier::VerifiedEvent;
 use super::verifier::Verifier;
 
-/// Puts a [`Verify`] around a service.
+/// A layer that verifies each request before it calls the service inside.
 ///
 /// # Example: a function for each event
 ///
@@ -168,17 +174,58 @@ pub struct VerifyLayer {
 
 impl VerifyLayer {
     /// Creates a layer that verifies requests with `verifier`.
+    ///
+    /// # Example: around a service
+    ///
+    /// ```
+    /// use audience::webhooks::Verifier;
+    /// use audience::webhooks::tower::{BytesBody, VerifyLayer};
+    /// use http::{Request, Response};
+    /// use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # async fn forged() -> Result<(), Box<dyn std::error::Error>> {
+    /// let inner = service_fn(async |_: Request<BytesBody>| Ok::<_, std::io::Error>(Response::new(String::new())));
+    /// let service = VerifyLayer::new(Verifier::new("6Jm0nFq2pXvZk4Tt")?).layer(inner);
+    ///
+    /// let response = service.oneshot(Request::new(BytesBody::default())).await?;
+    /// assert_eq!(response.status(), 400); // it is not signed
+    /// # Ok(()) }
+    /// # futures_util::FutureExt::now_or_never(forged()).expect("the body is there")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn new(verifier: Verifier) -> Self {
         Self { verifier }
     }
 
-    /// Returns a service that verifies each request and calls `handle` with the event of the genuine
-    /// ones: an `async` function or closure from [`VerifiedEvent`] to
-    /// [`StatusCode`] or to the receipt of an inbox. The response has that status and an empty
-    /// body.
+    /// Returns a service that verifies each request and calls `handle` for genuine deliveries.
+    ///
+    /// `handle` is an `async` function or closure from [`VerifiedEvent`] to [`StatusCode`] or to the receipt of an
+    /// inbox. The response has that status and an empty body.
     ///
     /// Like every tower service, it takes requests of any path and method. Put it behind a router.
+    ///
+    /// # Example: a test of your function
+    ///
+    /// ```
+    /// use audience::webhooks::tower::{BytesBody, VerifyLayer};
+    /// use audience::webhooks::{EventType, Signer, VerifiedEvent, Verifier};
+    /// use http::{Request, StatusCode};
+    /// use tower::ServiceExt;
+    ///
+    /// # async fn genuine() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// let layer = VerifyLayer::new(Verifier::new("6Jm0nFq2pXvZk4Tt")?);
+    /// let service = layer.handler(async |_: VerifiedEvent| StatusCode::NO_CONTENT);
+    ///
+    /// let signer = Signer::new("6Jm0nFq2pXvZk4Tt")?;
+    /// let mut request = Request::new(BytesBody::from(bytes::Bytes::from_static(body)));
+    /// *request.headers_mut() = signer.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// assert_eq!(service.oneshot(request).await?.status(), 204);
+    /// # Ok(()) }
+    /// # futures_util::FutureExt::now_or_never(genuine()).expect("the body is there")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn handler<F>(self, handle: F) -> Handler<F> {
         Handler {
@@ -196,15 +243,15 @@ impl<S> Layer<S> for VerifyLayer {
     }
 }
 
-/// A service that verifies each request and passes the genuine ones on to `S`.
+/// A service that verifies each request and passes genuine deliveries on to `S`.
 ///
 /// `S` receives a request with the delivery's head, its verified bytes as a [`BytesBody`], and the
 /// [`VerifiedEvent`] among its extensions.
 ///
-/// It is always ready. After a delivery is verified, it waits until `S` is ready, without a time limit.
-/// So strangers who send bodies slowly do not count against a concurrency limit inside.
+/// It is always ready. After it has verified a delivery, it waits until `S` is ready, without a time limit.
+/// So strangers who send bodies slowly do not use up a concurrency limit of `S`.
 ///
-/// # Example: around a service of your own
+/// # Example: around your own service
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -230,7 +277,7 @@ pub struct Verify<S> {
 }
 
 impl<S> Verify<S> {
-    /// Creates a service that verifies requests with `verifier` and passes them on to `inner`.
+    /// Creates a service that verifies requests with `verifier` and passes genuine deliveries on to `inner`.
     #[must_use]
     pub fn new(inner: S, verifier: Verifier) -> Self {
         Self { inner, verifier }
@@ -264,9 +311,11 @@ where
                 Ok(delivery) => delivery,
                 Err(rejection) => return Ok(refuse(rejection)),
             };
+            // A reference to the same bytes, not a copy.
             let body = BytesBody::from(delivery.body().clone());
             head.extensions.insert(delivery);
 
+            // Only now: a permit of a concurrency limit must not wait for the body of a stranger.
             poll_fn(|context| inner.poll_ready(context)).await?;
             inner.call(Request::from_parts(head, body)).await
         })
@@ -281,7 +330,7 @@ fn refuse<ResBody: Default>(rejection: Rejection) -> Response<ResBody> {
     response
 }
 
-/// A service that verifies each request and calls a function with the event of the genuine ones; see
+/// A service that verifies each request and calls a function for genuine deliveries; see
 /// [`VerifyLayer::handler`](VerifyLayer::handler).
 #[derive(Clone)]
 pub struct Handler<F> {
@@ -326,7 +375,7 @@ impl<F> fmt::Debug for Handler<F> {
     }
 }
 
-/// What the function of [`VerifyLayer::handler`](VerifyLayer::handler) may return: a [`StatusCode`], or
+/// The result of a function for [`VerifyLayer::handler`](VerifyLayer::handler): a [`StatusCode`], or
 /// the receipt of an inbox (feature `inbox`).
 pub trait IntoEmptyResponse {
     /// Returns a response with an empty body.
@@ -343,8 +392,8 @@ impl IntoEmptyResponse for StatusCode {
 
 /// A body whose bytes are in memory: the body of a verified request.
 ///
-/// Its default is the empty body. Most services need no more than the
-/// [`VerifiedEvent`], which has the same bytes.
+/// Its default is the empty body. Most services do not need it, because the [`VerifiedEvent`] has the same
+/// bytes.
 ///
 /// # Example: a service that expects another type of body
 ///
@@ -370,6 +419,16 @@ pub struct BytesBody(Bytes);
 
 impl BytesBody {
     /// Returns the bytes.
+    ///
+    /// # Example: the bytes of a body
+    ///
+    /// ```
+    /// use audience::webhooks::tower::BytesBody;
+    ///
+    /// let body = BytesBody::from(bytes::Bytes::from_static(b"{}"));
+    ///
+    /// assert_eq!(&body.into_bytes()[..], b"{}");
+    /// ```
     #[must_use]
     pub fn into_bytes(self) -> Bytes {
         self.0

@@ -1,6 +1,7 @@
 //! Verifies deliveries: the verifier, its settings and its secrets.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,12 +11,11 @@ use subtle::{Choice, ConditionallySelectable};
 
 use super::error::VerifyError;
 use super::event::Event;
-use super::headers::DeliveryHeaders;
 #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
-use super::read_limits::ReadLimits;
-use super::signature::{SigningKey, Tag};
+use super::receive::ReadLimits;
+use super::signature::{DeliveryHeaders, SigningKey, Tag, event_header};
 use super::trace;
-use super::verified::{Arrival, VerifiedDelivery, VerifiedEvent};
+use crate::Timestamp;
 use crate::secret::{ConfigError, check_secret};
 use crate::timestamp::system_time;
 
@@ -126,7 +126,7 @@ impl Verifier {
     /// # use http::{HeaderMap, StatusCode};
     /// fn respond(verifier: &Verifier, headers: &HeaderMap, body: &[u8]) -> StatusCode {
     ///     match verifier.verify(headers, body) {
-    ///         Ok(event) => StatusCode::NO_CONTENT, // hand `event` to a queue first
+    ///         Ok(event) => StatusCode::NO_CONTENT, // store `event` first
     ///         Err(error) => error.status(),
     ///     }
     /// }
@@ -170,13 +170,13 @@ impl Verifier {
 
     /// Verifies a delivery from the values of its two signed headers, without a [`HeaderMap`].
     ///
-    /// `signature` is the value of `webhook-signature` and `timestamp` that of `webhook-timestamp`,
-    /// as text or bytes. Pass `None` for a missing header.
+    /// `signature` is the value of the header `webhook-signature`, and `timestamp` is the value of
+    /// `webhook-timestamp`, as text or bytes. Pass `None` for a missing header.
     ///
     /// # Errors
     ///
     /// Returns the same errors as [`verify`](Self::verify), except
-    /// [`VerifyError::DuplicateHeader`]: refuse a delivery with a repeated header yourself.
+    /// [`VerifyError::DuplicateHeader`]: if a header occurs twice, refuse the delivery yourself.
     ///
     /// # Example: a delivery from a queue
     ///
@@ -237,8 +237,8 @@ impl Verifier {
 
     /// Verifies a delivery and returns its event together with the bytes, as an `Inbox` takes them.
     ///
-    /// The extractors and the layer do the same. Use it with any other server, as soon as the body has arrived:
-    /// the inbox counts the time to respond from here on.
+    /// The extractors and the layer do the same. With any other server, call it as soon as the body has arrived,
+    /// because the inbox measures the time to respond from this call.
     ///
     /// # Errors
     ///
@@ -263,6 +263,7 @@ impl Verifier {
         headers: &HeaderMap,
         body: impl Into<Bytes>,
     ) -> Result<VerifiedEvent, VerifyError> {
+        // First: the ten seconds of the service run while the signature is verified.
         let (arrival, body) = (Arrival::now(), body.into());
         let delivery = self.authenticate(headers, &body)?;
         let (event, secret_name) = (delivery.event()?, delivery.secret_name().into());
@@ -272,6 +273,18 @@ impl Verifier {
     /// Returns the length of the longest body that is accepted, in bytes.
     ///
     /// Read no more than this from a connection.
+    ///
+    /// # Example: refuse a long body before reading it
+    ///
+    /// ```
+    /// use audience::webhooks::Verifier;
+    ///
+    /// let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+    /// let content_length = 3_000_000;
+    ///
+    /// assert!(content_length > verifier.body_limit());
+    /// # Ok::<(), audience::ConfigError>(())
+    /// ```
     #[must_use]
     pub fn body_limit(&self) -> usize {
         self.0.body_limit
@@ -311,11 +324,13 @@ impl Verifier {
         clock: &dyn Clock,
     ) -> Result<VerifiedDelivery<'a>, VerifyError> {
         let limit = self.0.body_limit;
+        // First, because the work for the MAC grows with the body, and anybody can send one.
         if body.len() > limit {
             return Err(VerifyError::BodyTooLarge { limit });
         }
 
-        // Before the age: a late but genuine delivery is reported as late, not as forged.
+        // Before the age: a late but genuine delivery is reported as late, not as forged. Before the JSON, which is
+        // not parsed here: a parser is the last thing that a forged body should reach.
         let keys = &self.0.keys;
         let secret_name = keys
             .matching_name(&headers.tag, headers.timestamp_text, body)
@@ -333,6 +348,7 @@ impl Verifier {
             headers: headers.all,
         };
         let skew = delivery.skew();
+        // In whole seconds, because the timestamp has no fractions. A difference of exactly 300 s is accepted.
         if skew.as_secs() <= self.0.tolerance.as_secs() {
             Ok(delivery)
         } else if delivery.is_early() {
@@ -349,6 +365,397 @@ impl fmt::Debug for Verifier {
     }
 }
 
+/// A delivery whose signature and age were verified, with its JSON not yet parsed.
+///
+/// # Example: store the bytes, then read the event
+///
+/// ```
+/// use std::time::SystemTime;
+/// use audience::webhooks::{EventType, Signer, Verifier};
+///
+/// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+/// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, SystemTime::now(), body);
+/// let verifier = Verifier::builder().secret("2026", "6Jm0nFq2pXvZk4Tt").build()?;
+/// let delivery = verifier.authenticate(&headers, body)?;
+///
+/// assert_eq!(delivery.body(), body);
+/// assert_eq!(delivery.secret_name(), "2026");
+/// assert!(delivery.event_header_agrees());
+/// let event = delivery.event()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct VerifiedDelivery<'a> {
+    pub(super) body: &'a [u8],
+    pub(super) secret_name: &'a str,
+    pub(super) timestamp: u64,
+    /// The time of the verifier's clock, in Unix seconds.
+    pub(super) now: u64,
+    pub(super) headers: Option<&'a HeaderMap>,
+}
+
+impl<'a> VerifiedDelivery<'a> {
+    /// Returns the bytes that were signed.
+    ///
+    /// # Example: store the bytes that were verified
+    ///
+    /// ```
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?
+    /// #     .sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+    ///
+    /// let delivery = verifier.authenticate(&headers, body)?;
+    ///
+    /// let stored = delivery.body().to_vec();
+    /// assert_eq!(stored, body);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn body(&self) -> &'a [u8] {
+        self.body
+    }
+
+    /// Returns the name of the secret that matched.
+    ///
+    /// After a rotation, remove the old secret once its name no longer appears here.
+    ///
+    /// # Example: count the deliveries that still use the old secret
+    ///
+    /// ```
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?
+    /// #     .sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    ///
+    /// let verifier = Verifier::builder()
+    ///     .secret("2026", "Wb8cQe1sLr5uYh7o")
+    ///     .secret("2025", "6Jm0nFq2pXvZk4Tt")
+    ///     .build()?;
+    /// # let mut old = 0;
+    /// if verifier.authenticate(&headers, body)?.secret_name() == "2025" {
+    ///     old += 1;
+    /// }
+    /// # assert_eq!(old, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn secret_name(&self) -> &'a str {
+        self.secret_name
+    }
+
+    /// Returns when this attempt was signed.
+    ///
+    /// Each attempt has its own timestamp, so do not deduplicate on it ([interface section 6.5](crate::interface#6.5)).
+    ///
+    /// # Example: the time between the event and this attempt
+    ///
+    /// ```
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?
+    /// #     .sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+    ///
+    /// let delivery = verifier.authenticate(&headers, body)?;
+    /// let event = delivery.event()?;
+    ///
+    /// assert!(delivery.timestamp() > event.created_at);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn timestamp(&self) -> Timestamp {
+        // A value this large is far outside the window, so only a verifier with a huge tolerance returns it.
+        Timestamp::from_unix(i64::try_from(self.timestamp).unwrap_or(i64::MAX))
+    }
+
+    /// Returns the difference between the timestamp and the verifier's clock, in whole seconds.
+    ///
+    /// [`is_early`](Self::is_early) returns its direction.
+    ///
+    /// # Example: notice a clock that is wrong, before deliveries are refused
+    ///
+    /// ```
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?
+    /// #     .sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+    ///
+    /// use std::time::Duration;
+    ///
+    /// let delivery = verifier.authenticate(&headers, body)?;
+    /// if delivery.skew() > Duration::from_secs(60) {
+    ///     eprintln!("check the clock, it differs by {} s", delivery.skew().as_secs());
+    /// }
+    /// # assert!(delivery.skew() < Duration::from_secs(60));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn skew(&self) -> Duration {
+        Duration::from_secs(self.now.abs_diff(self.timestamp))
+    }
+
+    /// Returns whether the timestamp is ahead of the verifier's clock.
+    ///
+    /// # Example: a sign for the difference
+    ///
+    /// ```
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?
+    /// #     .sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+    ///
+    /// let delivery = verifier.authenticate(&headers, body)?;
+    ///
+    /// let sign = if delivery.is_early() { "-" } else { "" };
+    /// println!("{sign}{} s behind the clock", delivery.skew().as_secs());
+    /// # assert!(!delivery.is_early());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn is_early(&self) -> bool {
+        self.timestamp > self.now
+    }
+
+    /// Returns whether the unsigned `webhook-event` header agrees with the body's `type`.
+    ///
+    /// It is `false` if the header is missing or occurs twice, or if the body is not an event. Use it
+    /// only to notice changes in transit: the `type` in the signed body decides.
+    ///
+    /// # Example: a header that was changed in transit
+    ///
+    /// ```
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?
+    /// #     .sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+    ///
+    /// # let mut headers = headers;
+    /// headers.insert("webhook-event", "email.bounced".parse()?);
+    /// let delivery = verifier.authenticate(&headers, body)?;
+    ///
+    /// assert!(!delivery.event_header_agrees());
+    /// // The signed body counts.
+    /// assert_eq!(delivery.event()?.event_type(), EventType::Sent);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn event_header_agrees(&self) -> bool {
+        self.headers.and_then(event_header).is_some_and(|header| {
+            Event::from_unverified_json(self.body)
+                .is_ok_and(|event| event.event_type().as_str().as_bytes() == header)
+        })
+    }
+
+    /// Parses the event.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`VerifyError::InvalidEnvelope`] if the body is not an event envelope
+    /// ([interface section 6.2](crate::interface#6.2)).
+    ///
+    /// # Example: a body that is signed but is not an event
+    ///
+    /// ```
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # let body = b"{}";
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?
+    /// #     .sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+    ///
+    /// use audience::webhooks::VerifyError;
+    ///
+    /// let delivery = verifier.authenticate(&headers, body)?;
+    /// let error = delivery.event().unwrap_err();
+    ///
+    /// assert!(matches!(error, VerifyError::InvalidEnvelope { .. }));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn event(&self) -> Result<Event, VerifyError> {
+        Event::from_unverified_json(self.body)
+            .map_err(|problem| VerifyError::InvalidEnvelope { problem })
+            .inspect_err(trace::refused)
+    }
+}
+
+impl fmt::Debug for VerifiedDelivery<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VerifiedDelivery")
+            .field("body_length", &self.body.len())
+            .field("secret_name", &self.secret_name)
+            .field("timestamp", &self.timestamp)
+            .field("skew", &self.skew())
+            .field("is_early", &self.is_early())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A verified delivery: its event, and the bytes that were signed.
+///
+/// Only [`Verifier::verify_event`](super::Verifier::verify_event), the extractors of axum and actix, and the
+/// layer of tower create it. So a handler that takes it never runs for a forged delivery.
+///
+/// # The event
+///
+/// It dereferences to its [`Event`]; [`into_event`](Self::into_event) returns the event by value. It is
+/// cheap to clone.
+///
+/// # Example: store the raw delivery, pass the event on
+///
+/// ```
+/// use audience::webhooks::{Event, VerifiedEvent};
+/// # fn store(_: &str, _: &[u8]) {}
+/// # fn pass_on(_: Event) {}
+///
+/// // With the feature `axum` or `actix`, a handler takes this argument.
+/// async fn hook(delivery: VerifiedEvent) {
+///     store(delivery.id.as_str(), delivery.body());
+///     pass_on(delivery.into_event());
+/// }
+/// ```
+#[derive(Clone)]
+pub struct VerifiedEvent {
+    event: Arc<Event>,
+    body: Bytes,
+    secret_name: Arc<str>,
+    #[cfg_attr(
+        not(feature = "inbox"),
+        expect(dead_code, reason = "only the inbox reads it")
+    )]
+    arrival: Arrival,
+}
+
+impl VerifiedEvent {
+    pub(super) fn new(event: Event, body: Bytes, secret_name: Arc<str>, arrival: Arrival) -> Self {
+        Self {
+            event: Arc::new(event),
+            body,
+            secret_name,
+            arrival,
+        }
+    }
+
+    /// Returns the event by value, to match on it or to send it elsewhere. Clones the event if a clone of
+    /// this delivery still exists.
+    ///
+    /// # Example: pass the event to another task
+    ///
+    /// ```
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?
+    /// #     .sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+    ///
+    /// # let (events, received) = std::sync::mpsc::channel();
+    /// let delivery = verifier.verify_event(&headers, body.to_vec())?;
+    ///
+    /// events.send(delivery.into_event())?;
+    /// # assert_eq!(received.recv()?.id.as_str(), "evt_1");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn into_event(self) -> Event {
+        // Usually the only reference, so the event moves without a copy.
+        Arc::unwrap_or_clone(self.event)
+    }
+
+    /// Returns the bytes that were signed, to store the raw delivery. Cheap to clone.
+    ///
+    /// # Example: store the delivery as it was signed
+    ///
+    /// ```
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?
+    /// #     .sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+    ///
+    /// # let mut table = std::collections::HashMap::new();
+    /// let delivery = verifier.verify_event(&headers, body.to_vec())?;
+    ///
+    /// table.insert(delivery.id.clone(), delivery.body().clone());
+    /// # assert_eq!(table[&delivery.id][..], body[..]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// Returns the name of the secret that matched.
+    ///
+    /// After a rotation, remove the old secret once its name no longer appears here.
+    ///
+    /// # Example: a verifier with one secret that was given no name
+    ///
+    /// ```
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?
+    /// #     .sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt")?;
+    ///
+    /// let delivery = verifier.verify_event(&headers, body.to_vec())?;
+    ///
+    /// assert_eq!(delivery.secret_name(), "default");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn secret_name(&self) -> &str {
+        &self.secret_name
+    }
+
+    /// Returns when the delivery began to arrive; the service waits ten seconds from then on.
+    #[cfg(feature = "inbox")]
+    pub(crate) fn arrived_at(&self) -> Option<tokio::time::Instant> {
+        self.arrival.0
+    }
+}
+
+/// When a delivery began to arrive.
+#[derive(Clone, Copy)]
+pub(super) struct Arrival(#[cfg(feature = "inbox")] Option<tokio::time::Instant>);
+
+impl Arrival {
+    pub(super) fn now() -> Self {
+        Self(
+            // This target has no clock in the standard library.
+            #[cfg(feature = "inbox")]
+            (!cfg!(all(target_family = "wasm", target_os = "unknown")))
+                .then(tokio::time::Instant::now),
+        )
+    }
+}
+
+impl Deref for VerifiedEvent {
+    type Target = Event;
+
+    fn deref(&self) -> &Event {
+        &self.event
+    }
+}
+
+impl From<VerifiedEvent> for Event {
+    fn from(delivery: VerifiedEvent) -> Self {
+        delivery.into_event()
+    }
+}
+
+impl fmt::Debug for VerifiedEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VerifiedEvent")
+            .field("event", &self.event)
+            .field("body_length", &self.body.len())
+            .field("secret_name", &self.secret_name)
+            .finish()
+    }
+}
+
 /// Builds a [`Verifier`]; see [`Verifier::builder`].
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct VerifierBuilder {
@@ -358,12 +765,11 @@ pub struct VerifierBuilder {
 }
 
 impl VerifierBuilder {
-    /// Adds a signing secret under a name of your choice. Logs and
-    /// [`VerifiedDelivery::secret_name`](VerifiedDelivery::secret_name) show the
-    /// name, never the secret.
+    /// Adds a signing secret with a name of your choice. Logs and
+    /// [`secret_name`](VerifiedDelivery::secret_name) show the name, never the secret.
     ///
-    /// The secret's bytes are used unchanged: text that looks like hex or base64 is not decoded. Add
-    /// more than one secret to rotate them; a delivery signed with any of them is accepted.
+    /// The secret's bytes are used unchanged: text that looks like hex or base64 is not decoded. To rotate
+    /// secrets, add both; a delivery that is signed with either is accepted.
     ///
     /// # Example: the old and the new secret
     ///
@@ -382,13 +788,14 @@ impl VerifierBuilder {
     /// ```
     pub fn secret(mut self, name: impl Into<String>, secret: impl AsRef<[u8]>) -> Self {
         if let Err(error) = self.settings.keys.add(name.into(), secret.as_ref()) {
+            // A setter returns the builder, so `build` reports the error.
             self.refused.get_or_insert(error);
         }
         self
     }
 
     /// Sets how far a delivery's timestamp may differ from the current time, in either direction.
-    /// Default: 300 s (interface section 5).
+    /// Default: 300 s ([interface section 5](crate::interface#5)).
     ///
     /// A difference equal to the tolerance is accepted. Fractions of a second are ignored.
     ///
@@ -439,7 +846,7 @@ impl VerifierBuilder {
     /// service waits for a response. The time limit of the headers is a setting of the server.
     ///
     /// The timer is Tokio's. If you build the runtime yourself, enable its timers (`enable_time`):
-    /// otherwise, a request whose body does not arrive at once panics. Outside a Tokio runtime and on
+    /// otherwise, a request panics if it has to wait for its body. Outside a Tokio runtime and on
     /// `wasm32-unknown-unknown`, there is no time limit.
     ///
     /// # Example: a shorter time
@@ -464,7 +871,7 @@ impl VerifierBuilder {
     }
 
     /// Sets how many bytes of unverified bodies the extractors of [`axum`](super::axum) and
-    /// [`actix`](super::actix) and the layer of [`tower`](super::tower) may hold at once, in all
+    /// [`actix`](super::actix) and the layer of [`tower`](super::tower) may hold simultaneously, in all
     /// requests of this verifier and its clones. Default: 64 MiB, or four times the
     /// [`body_limit`](Self::body_limit) if that is more.
     ///
@@ -525,6 +932,16 @@ impl VerifierBuilder {
     ///
     /// Returns a [`ConfigError`] if no secret was added, if two secrets have the same name, or if a secret is
     /// unusable (see [`Verifier::new`]). The first error is returned.
+    ///
+    /// # Example: a secret that was never filled in
+    ///
+    /// ```
+    /// use audience::webhooks::Verifier;
+    ///
+    /// let error = Verifier::builder().secret("main", "").build().unwrap_err();
+    ///
+    /// assert_eq!(error.to_string(), "the signing secret \"main\" is empty");
+    /// ```
     pub fn build(self) -> Result<Verifier, ConfigError> {
         match self.refused {
             Some(error) => Err(error),
@@ -545,7 +962,6 @@ impl fmt::Debug for VerifierBuilder {
 const DEFAULT_TOLERANCE: Duration = Duration::from_secs(300);
 const DEFAULT_BODY_LIMIT: usize = 2 * 1024 * 1024;
 
-/// The configuration of a verifier.
 struct Settings {
     keys: KeyRing,
     tolerance: Duration,
@@ -599,6 +1015,7 @@ pub(super) fn signing_key(name: &str, secret: &[u8]) -> Result<SigningKey, Confi
 
 impl KeyRing {
     fn add(&mut self, name: String, secret: &[u8]) -> Result<(), ConfigError> {
+        // A name that two secrets share could not say which of them is still in use.
         if self.0.iter().any(|named| named.name == name) {
             return Err(ConfigError::new(format!(
                 "two signing secrets have the name {name:?}; rename one of them"
@@ -630,6 +1047,7 @@ impl KeyRing {
         let mut index = 0_u64;
         for (candidate, named) in (0_u64..).zip(&self.0) {
             let matches = named.key.verify(tag, timestamp, body);
+            // The first match wins, as a search that stops would have it.
             index.conditional_assign(&candidate, matches & !found);
             found |= matches;
         }
@@ -730,5 +1148,21 @@ mod tests {
         let found = ring.matching_name(&tag(b"the second"), b"1700000000", b"{}");
 
         assert_eq!(found, Some("2"));
+    }
+
+    #[test]
+    fn the_debug_text_of_a_verified_event_contains_neither_its_body_nor_a_secret() {
+        let event = br#"{"id":"evt_1","type":"x","created_at":1,"data":{}}"#;
+        let delivery = VerifiedEvent::new(
+            Event::from_unverified_json(event).unwrap(),
+            Bytes::from_static(event),
+            "2026".into(),
+            Arrival::now(),
+        );
+
+        let text = format!("{delivery:?}");
+
+        assert!(text.contains("evt_1") && text.contains("2026"), "{text}");
+        assert!(!text.contains("created_at\":"), "{text}");
     }
 }

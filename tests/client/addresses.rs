@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use wiremock::{MockServer, Request};
 
-use crate::support::operation::Operation;
-use crate::support::{client, contact, ok, received, respond_with};
+use support::operation::Operation;
+use support::{client, contact, ok, received, respond_with};
 
 /// A call with an address in its path.
 #[derive(Clone, Copy, Debug)]

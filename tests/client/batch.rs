@@ -4,7 +4,7 @@ use audience::contacts::{BatchEntry, BatchOutcome, MAX_BATCH, NewContact, OnConf
 use audience::{ErrorCode, ErrorKind, Outcome};
 use serde_json::{Value, json};
 
-use crate::support::{contacts, ok, received, respond_in_turn, respond_with, status};
+use support::{contacts, ok, received, respond_in_turn, respond_with, status};
 
 fn three_contacts() -> [NewContact; 3] {
     ["a@x.io", "b@x.io", "c@x.io"].map(NewContact::new)

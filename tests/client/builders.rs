@@ -11,7 +11,7 @@ use audience::{Client, Error, ErrorKind, Method};
 use futures_util::future::{join_all, try_join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt, TryStreamExt, iter};
 
-use crate::support::{client, in_time, mock_builder};
+use support::{client, in_time, mock_builder};
 
 const ADDRESSES: [&str; 3] = ["ada@x.io", "bob@x.io", "cy@x.io"];
 

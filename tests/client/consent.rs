@@ -4,7 +4,7 @@ use audience::contacts::{Contact, OptOutReason, UnsubscribeReason};
 use audience::{ErrorCode, ErrorKind, Outcome};
 use serde_json::{Value, json};
 
-use crate::support::{ADA, contact, contacts, ok, received, record, respond_with, status, with};
+use support::{ADA, contact, contacts, ok, received, record, respond_with, status, with};
 
 #[tokio::test]
 async fn members_that_are_not_set_are_not_sent() {
@@ -153,7 +153,7 @@ async fn a_complaint_contact_cannot_be_subscribed_and_the_error_says_so() {
         );
         assert_eq!(
             error.to_string(),
-            "subscribe: the service responded 422 failed_precondition"
+            "subscribe: the service responded 422 failed_precondition; see `ApiError::message`"
         );
     }
 }

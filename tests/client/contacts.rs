@@ -4,7 +4,7 @@ use audience::contacts::{NewContact, OnConflict, Properties, PropertyValue, Unsu
 use audience::{ErrorKind, Timestamp};
 use serde_json::{Value, json};
 
-use crate::support::{
+use support::{
     ADA, contact, contacts, ok, received, record, respond_in_turn, respond_with, status, summary,
     text, with, without,
 };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use audience::{Client, RetryPolicy};
 use wiremock::MockServer;
 
-use crate::support::{ADA, KEY, in_time, respond_with, status};
+use support::{ADA, KEY, in_time, respond_with, status};
 
 /// Asks for a longer wait than the default deadline, and a shorter one than the longest `Retry-After`.
 async fn busy_for_50_seconds() -> MockServer {
@@ -65,7 +65,7 @@ async fn a_deadline_of_a_call_overrides_the_clients_and_the_last_setting_counts(
 
 #[test]
 fn a_blocking_call_has_the_same_setting() {
-    let settings = Client::builder(crate::support::closed_url(), KEY).retry(RetryPolicy::none());
+    let settings = Client::builder(support::closed_url(), KEY).retry(RetryPolicy::none());
     let client = settings.build().unwrap();
 
     let error = client

@@ -12,7 +12,7 @@ use audience::{Client, Error, ErrorCode, Method, Outcome};
 use futures_util::TryStreamExt;
 use serde_json::json;
 
-use crate::support::{ADA, mock_builder};
+use support::{ADA, mock_builder};
 
 fn dialects() -> impl Iterator<Item = Dialect> {
     std::iter::once(Dialect::default()).chain(Dialect::all())

@@ -3,9 +3,9 @@
 use audience::{Error, ErrorCode, ErrorKind, Outcome};
 use serde_json::{Value, json};
 
-use crate::support::operation::Operation;
-use crate::support::scripted_server::{ScriptedServer, response};
-use crate::support::{
+use support::operation::Operation;
+use support::scripted_server::{ScriptedServer, response};
+use support::{
     ADA, client, contacts, ok, printed, respond_with, status, summary, text, with, without,
 };
 
@@ -91,9 +91,14 @@ async fn slug_message_and_body_are_found_in_every_shape() {
                 ],
                 "{shape}"
             );
+            let hint = if code == 422 {
+                "; see `ApiError::message`"
+            } else {
+                ""
+            };
             assert_eq!(
                 error.to_string(),
-                format!("retrieve: the service responded {code} {slug}")
+                format!("retrieve: the service responded {code} {slug}{hint}")
             );
         }
     }
@@ -161,7 +166,7 @@ async fn a_decode_error_names_the_operation_and_the_place() {
 
 #[tokio::test]
 async fn a_decode_error_has_the_json_path_of_a_wrong_type_and_no_value() {
-    let good = crate::support::contact();
+    let good = support::contact();
     for (member, value, message) in [
         ("id", json!(7), "$.id"),
         ("email", json!(null), "$.email"),

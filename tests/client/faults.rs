@@ -9,8 +9,8 @@ use audience::{Client, ErrorKind, Outcome, RetryPolicy};
 use futures_util::future::join_all;
 use futures_util::{StreamExt, TryStreamExt};
 
-use crate::support::operation::{Operation, RetrySafety};
-use crate::support::{ADA, enum_with_all, mock_builder};
+use support::operation::{Operation, RetrySafety};
+use support::{ADA, enum_with_all, mock_builder};
 
 enum_with_all! {
     enum FaultKind {

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::support::{ADA, contact, contacts, ok, received, respond_with, status};
+use support::{ADA, contact, contacts, ok, received, respond_with, status};
 
 /// Every fixture; a test checks that the list is complete.
 const FIXTURES: [&str; 14] = [

@@ -13,7 +13,7 @@ use serde_json::json;
 use wiremock::Request;
 
 use super::paged_service::page;
-use crate::support::{contact, contacts, in_time, ok, respond_with, text, with};
+use support::{contact, contacts, in_time, ok, respond_with, text, with};
 
 const GONE: &str = r#"{"code": "not_found", "message": "no such contact"}"#;
 
@@ -25,7 +25,7 @@ async fn five_contacts() -> (MockServer, Contacts) {
         builder = builder.seed_contact(contact);
     }
     let server = builder.start().await;
-    let client = crate::support::mock_builder(&server).build().unwrap();
+    let client = support::mock_builder(&server).build().unwrap();
     (server, client.contacts())
 }
 
@@ -252,10 +252,7 @@ async fn serve_slowly(gauge: Gauge) -> String {
     let router = axum::Router::new()
         .route("/contacts", get(list))
         .route("/contacts/{address}", get(retrieve));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    url
+    format!("http://{}", support::serve(router).await)
 }
 
 #[test]

@@ -7,8 +7,8 @@ use audience::contacts::NewContact;
 use audience::{Error, ErrorKind, RetryPolicy};
 use serde_json::json;
 
-use crate::support::operation::Operation;
-use crate::support::{ADA, contacts, ok, received, respond_in_turn, respond_with, status, with};
+use support::operation::Operation;
+use support::{ADA, contacts, ok, received, respond_in_turn, respond_with, status, with};
 
 /// Sends a call to a server that fails once and then responds as it should, and checks the response.
 macro_rules! assert_full_response {

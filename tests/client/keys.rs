@@ -2,7 +2,7 @@
 
 use audience::{Auth, Client, ErrorKind};
 
-use crate::support::{ADA, contacts, printed, respond_with, status, text};
+use support::{ADA, contacts, printed, respond_with, status, text};
 
 const URL: &str = "https://api.example.com/v1";
 
@@ -65,7 +65,7 @@ async fn a_401_names_the_likely_causes() {
 
         let error = contacts(server.uri()).retrieve(ADA).await.unwrap_err();
 
-        let causes = "the key is wrong or belongs to another environment, or the service expects it in another way (see `Auth`)";
+        let causes = "the key is wrong or belongs to another environment, or the service expects it in another header (see `Auth`)";
         assert_eq!(error.to_string(), format!("{text}{causes}"));
     }
 }

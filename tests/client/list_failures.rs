@@ -8,10 +8,8 @@ use futures_util::stream::FusedStream;
 use wiremock::ResponseTemplate;
 
 use super::paged_service::{page, requested_cursors};
-use crate::support::scripted_server::{ScriptedServer, bytes, close_connection};
-use crate::support::{
-    builder, closed_url, contacts, ok, respond_in_turn, respond_with, status, text,
-};
+use support::scripted_server::{ScriptedServer, bytes, close_connection};
+use support::{builder, closed_url, contacts, ok, respond_in_turn, respond_with, status, text};
 
 /// The kinds of the errors of a stream at this URL that never returns a contact, and whether it ended.
 async fn failures(url: &str) -> (Vec<ErrorKind>, bool) {

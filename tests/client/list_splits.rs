@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::paged_service::{PagedService, ids};
-use crate::support::contacts;
+use support::contacts;
 
 /// For each page, how many contacts it has and in which style its `next` is written.
 fn splits() -> impl Strategy<Value = Vec<(usize, u8)>> {

@@ -7,7 +7,7 @@ use futures_util::{Stream, StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 
 use super::paged_service::{PagedService, ids, page, requested_cursors};
-use crate::support::{contacts, in_time, ok, received, respond_in_turn, status};
+use support::{contacts, in_time, ok, received, respond_in_turn, status};
 
 /// Three pages, the second of them short.
 fn three_pages() -> PagedService {

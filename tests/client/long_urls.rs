@@ -4,7 +4,7 @@ use audience::{Error, ErrorKind, Outcome, RetryPolicy};
 use futures_util::{StreamExt, TryStreamExt};
 
 use super::paged_service::page;
-use crate::support::{client, contact, ok, received, respond_in_turn, respond_with};
+use support::{client, contact, ok, received, respond_in_turn, respond_with};
 
 /// The longest URL that the HTTP library accepts, in bytes.
 const LONGEST_URL: usize = 65_534;

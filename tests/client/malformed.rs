@@ -8,8 +8,8 @@ use futures_util::{StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 
 use super::paged_service::PagedService;
-use crate::support::operation::Operation;
-use crate::support::{
+use support::operation::Operation;
+use support::{
     ADA, client, contact, ok, printed, record, respond_with, summary, text, with, without,
 };
 

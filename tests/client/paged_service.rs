@@ -8,7 +8,7 @@ use futures_util::TryStreamExt;
 use serde_json::{Value, json};
 use wiremock::{MockServer, Request, ResponseTemplate};
 
-use crate::support::{ok, received, respond_with, status, summary, without};
+use support::{ok, received, respond_with, status, summary, without};
 
 /// A service whose pages are stored by the cursor that requests them. Any other cursor is a 422.
 #[derive(Clone, Default)]

@@ -6,9 +6,9 @@ use audience::{Error, ErrorCode, Outcome, RetryPolicy};
 use serde_json::json;
 
 use super::errors::refusal;
-use crate::support::operation::Operation;
-use crate::support::scripted_server::{ScriptedServer, bytes, close_connection};
-use crate::support::{ADA, builder, client, closed_url, printed, respond_with, status, text};
+use support::operation::Operation;
+use support::scripted_server::{ScriptedServer, bytes, close_connection};
+use support::{ADA, builder, client, closed_url, printed, respond_with, status, text};
 
 /// Bodies of proxies, of other services, and of no service.
 const FOREIGN_BODIES: [&str; 7] = [

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use wiremock::ResponseTemplate;
 
 use super::paged_service::{PagedService, page, requested_cursors};
-use crate::support::{contacts, in_time, ok, respond_in_turn, status, summary};
+use support::{contacts, in_time, ok, respond_in_turn, status, summary};
 
 /// A mock with contacts 0 to 4, of which 4 is the newest.
 fn five_contacts() -> (MockServer, Contacts) {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use audience::{Client, Error, ErrorKind, Outcome, RetryPolicy};
 use wiremock::{MockServer, ResponseTemplate};
 
-use crate::support::{
+use support::{
     ADA, builder, client, contact, fast_retries, in_time, ok, received, respond_in_turn,
     respond_with, status,
 };

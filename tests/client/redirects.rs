@@ -2,9 +2,9 @@
 
 use audience::{ErrorKind, Outcome};
 
-use crate::support::operation::Operation;
-use crate::support::scripted_server::{bytes, retrieve_once};
-use crate::support::{ADA, builder, client, contact, ok, printed, received, respond_with, status};
+use support::operation::Operation;
+use support::scripted_server::{bytes, retrieve_once};
+use support::{ADA, builder, client, contact, ok, printed, received, respond_with, status};
 
 #[tokio::test]
 async fn a_redirect_is_not_followed_and_the_key_is_not_sent_elsewhere() {

@@ -7,9 +7,9 @@ use audience::{ErrorKind, Outcome, RetryPolicy};
 use futures_util::future::join_all;
 use serde_json::json;
 
-use crate::support::operation::{Operation, RetrySafety};
-use crate::support::scripted_server::{ScriptedServer, bytes, response};
-use crate::support::{
+use support::operation::{Operation, RetrySafety};
+use support::scripted_server::{ScriptedServer, bytes, response};
+use support::{
     ADA, builder, client, contact, in_time, ok, received, respond_in_turn, respond_with, status,
 };
 

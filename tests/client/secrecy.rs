@@ -9,8 +9,8 @@ use audience::{Auth, Client, ErrorKind, Method};
 use futures_util::StreamExt;
 use serde_json::json;
 
-use crate::support::operation::Operation;
-use crate::support::{ADA, KEY, builder, contact, ok, printed, respond_with, status, summary};
+use support::operation::Operation;
+use support::{ADA, KEY, builder, contact, ok, printed, respond_with, status, summary};
 
 fn debug_text(value: &impl Debug) -> String {
     format!("{value:?} {value:#?}")

@@ -6,9 +6,9 @@ use audience::contacts::NewContact;
 use audience::{Auth, Client, ErrorKind, Method, RetryPolicy};
 use serde_json::json;
 
-use crate::support::operation::Operation;
-use crate::support::scripted_server::{ScriptedServer, response};
-use crate::support::{
+use support::operation::Operation;
+use support::scripted_server::{ScriptedServer, response};
+use support::{
     ADA, KEY, builder, client, contact, ok, received, record, respond_in_turn, respond_with, status,
 };
 
@@ -183,7 +183,7 @@ async fn a_setting_of_a_call_overrides_the_clients_for_that_call_only() {
         .build()
         .unwrap()
         .contacts();
-    let three_attempts = crate::support::fast_retries().max_attempts(3);
+    let three_attempts = support::fast_retries().max_attempts(3);
 
     let overridden = contacts
         .retrieve(ADA)

@@ -10,7 +10,7 @@ use audience::{ErrorKind, Outcome, RetryPolicy};
 use proptest::prelude::*;
 use serde_json::json;
 
-use crate::support::{
+use support::{
     ADA, contact, contacts, in_time, mock_builder, ok, record, respond_in_turn, respond_with,
     status, with,
 };
@@ -249,7 +249,7 @@ async fn a_topic_that_does_not_exist_is_named_before_anything_is_sent() {
     );
     assert_eq!(
         error.source().unwrap().to_string(),
-        "set_topics: the contact shows no topic of this name, so no answer was sent; check its spelling"
+        "set_topics: the contact shows no topic of this name, so no answer was sent; check the spelling"
     );
 }
 

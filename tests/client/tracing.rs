@@ -10,10 +10,10 @@ use futures_util::StreamExt;
 use serde_json::json;
 use tracing::{Instrument, Level};
 
-use crate::support::operation::Operation;
-use crate::support::scripted_server::{ScriptedServer, bytes, close_connection, response};
-use crate::support::trace_log::{Entry, Log};
-use crate::support::{
+use support::operation::Operation;
+use support::scripted_server::{ScriptedServer, bytes, close_connection, response};
+use support::trace_log::{Entry, Log};
+use support::{
     ADA, KEY, builder, client, contact, mock_builder, ok, respond_with, status, summary,
 };
 
@@ -79,15 +79,19 @@ async fn each_attempt_is_a_span_with_the_opentelemetry_names() {
     assert_eq!(log.spans_named(ATTEMPT).len(), Operation::ALL.len());
 }
 
-#[tokio::test]
-async fn the_attempts_and_the_retries_of_a_call_are_below_its_span() {
-    let log = Log::start();
-    let server = ScriptedServer::start([
+async fn server_that_fails_twice() -> ScriptedServer {
+    ScriptedServer::start([
         response(503, ""),
         close_connection(),
         response(200, contact().to_string()),
     ])
-    .await;
+    .await
+}
+
+#[tokio::test]
+async fn the_attempts_and_the_retries_of_a_call_are_below_its_span() {
+    let log = Log::start();
+    let server = server_that_fails_twice().await;
     let handler = tracing::info_span!(target: "audience_test", "handler");
 
     let call = client(server.url()).contacts().retrieve(ADA);
@@ -147,12 +151,7 @@ async fn the_calls_of_an_import_are_below_the_span_of_its_caller() {
 #[tokio::test]
 async fn each_retry_is_a_separate_span_and_the_wait_before_it_a_warning() {
     let log = Log::start();
-    let server = ScriptedServer::start([
-        response(503, ""),
-        close_connection(),
-        response(200, contact().to_string()),
-    ])
-    .await;
+    let server = server_that_fails_twice().await;
 
     client(server.url()).contacts().retrieve(ADA).await.unwrap();
 

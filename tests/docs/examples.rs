@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Output, Stdio};
 
-use crate::support::examples::EXAMPLES;
+use support::examples::EXAMPLES;
 
 #[test]
 fn every_example_prints_its_usage_for_help() {

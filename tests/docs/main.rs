@@ -1,18 +1,11 @@
-//! The guides, the examples and the promises of the public types.
-#![expect(
-    clippy::unwrap_used,
-    reason = "clippy allows `unwrap` in test functions, but not in the functions they call"
-)]
+//! The guides, the retold interface, the examples and the promises of the public types.
+#![cfg(test)]
 
-#[allow(
-    dead_code,
-    unused_macros,
-    unused_imports,
-    reason = "each test binary uses a part of it"
-)]
-#[path = "../support/mod.rs"]
-mod support;
-
+mod blocks;
 mod examples;
 mod guides;
+mod interface;
+mod links;
 mod promises;
+mod public_api;
+mod readme;

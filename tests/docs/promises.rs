@@ -11,7 +11,7 @@ use audience::webhooks::{
     Event, EventData, EventId, EventType, Signer, VerifiedDelivery, Verifier, VerifierBuilder,
     VerifyError,
 };
-use audience::{blocking, import, mock, raw, *};
+use audience::{blocking, client, import, mock, *};
 use futures_util::Stream;
 use futures_util::stream::FusedStream;
 use serde::Serialize;
@@ -61,8 +61,8 @@ const _: () = {
     shared::<PropertyCondition>();
     shared::<EngagementCondition>();
     shared::<NumberOperand>();
-    shared::<raw::RawRequest>();
-    shared::<raw::RawResponse>();
+    shared::<client::RawRequest>();
+    shared::<client::RawResponse>();
     sent::<client::ResponseFuture<Contact>>();
     shared::<client::Response<Contact>>();
     shared::<Csv>();
@@ -188,7 +188,7 @@ fn an_engagement_within_days_takes_a_number_of_days() {
 
 #[tokio::test]
 async fn a_call_can_be_spawned_and_outlives_its_client_and_address() {
-    let url = crate::support::closed_url();
+    let url = support::closed_url();
     let call = {
         let address = String::from("ada@example.com");
         let client = Client::builder(url, "key")

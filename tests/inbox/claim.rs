@@ -44,7 +44,7 @@ async fn a_completed_claim_makes_the_event_done() {
 
     assert_eq!((lease.id(), lease.attempt()), (&id("evt_1"), 1));
     assert!(matches!(again, Claim::Done));
-    assert_eq!(inbox.accept(delivery("evt_1")).await, Receipt::Repeated);
+    assert_eq!(inbox.accept(delivery("evt_1")).await, Receipt::Duplicate);
 }
 
 #[tokio::test]

@@ -58,6 +58,10 @@ pub(super) struct FaultyStore {
     bodies: Arc<Mutex<ByEvent<Vec<u8>>>>,
 }
 
+fn name(key: EventKey<'_>) -> (String, String) {
+    (key.endpoint.to_owned(), key.id.to_string())
+}
+
 impl FaultyStore {
     pub(super) fn new(store: MemoryStore, fault: Fault) -> Self {
         Self {
@@ -111,23 +115,22 @@ impl FaultyStore {
     }
 
     fn remember(&self, key: EventKey<'_>, token: Token) {
-        let name = (key.endpoint.to_owned(), key.id.to_string());
-        self.tokens.lock().unwrap().insert(name, token);
+        self.tokens.lock().unwrap().insert(name(key), token);
     }
 
-    /// The token that the fault compares with: with `ForgetsTokens`, any is right.
-    fn token(&self, held: HeldClaim<'_>) -> Token {
-        let name = (held.key.endpoint.to_owned(), held.key.id.to_string());
-        match self.tokens.lock().unwrap().get(&name) {
+    /// The claim as the fault has it: with `ForgetsTokens`, any token is right.
+    fn held<'a>(&self, held: HeldClaim<'a>, id: &'a EventId) -> HeldClaim<'a> {
+        let key = self.key(held.key, id);
+        let token = match self.tokens.lock().unwrap().get(&name(key)) {
             Some(token) if self.is(Fault::ForgetsTokens) => *token,
             _ => held.token,
-        }
+        };
+        HeldClaim::new(key, token)
     }
 
     /// Looks whether the event was claimed, and then writes a claim without looking again.
     async fn claim_in_two_steps(&self, claim: NewClaim<'_>) -> Result<ClaimState, StoreError> {
-        let name = (claim.key.endpoint.to_owned(), claim.key.id.to_string());
-        let was_seen = self.tokens.lock().unwrap().contains_key(&name);
+        let was_seen = self.tokens.lock().unwrap().contains_key(&name(claim.key));
         tokio::task::yield_now().await;
         self.remember(claim.key, claim.token);
         match self.store.claim(claim).await? {
@@ -184,18 +187,14 @@ impl Store for FaultyStore {
     async fn extend(&self, held: HeldClaim<'_>, lease: Duration) -> Result<bool, StoreError> {
         self.check()?;
         let id = self.id(held.key.id);
-        let key = self.key(held.key, &id);
-        let token = self.token(HeldClaim::new(key, held.token));
-        self.store.extend(HeldClaim::new(key, token), lease).await
+        self.store.extend(self.held(held, &id), lease).await
     }
 
     async fn complete(&self, held: HeldClaim<'_>, retention: Duration) -> Result<bool, StoreError> {
         self.check()?;
         let id = self.id(held.key.id);
-        let key = self.key(held.key, &id);
-        let token = self.token(HeldClaim::new(key, held.token));
-        let held = HeldClaim::new(key, token);
-        if self.is(Fault::RefusesLateHolders) && self.is_late(key).await? {
+        let held = self.held(held, &id);
+        if self.is(Fault::RefusesLateHolders) && self.is_late(held.key).await? {
             return Ok(false);
         }
         if self.is(Fault::CompletesOnlyOnce)
@@ -213,22 +212,18 @@ impl Store for FaultyStore {
     async fn release(&self, held: HeldClaim<'_>, release: Release<'_>) -> Result<bool, StoreError> {
         self.check()?;
         let id = self.id(held.key.id);
-        let key = self.key(held.key, &id);
-        let token = self.token(HeldClaim::new(key, held.token));
+        let held = self.held(held, &id);
         let delay = match self.fault {
             Fault::IgnoresDelays => Duration::ZERO,
             _ => release.delay,
         };
         let release = Release::new(delay, release.retention, release.reason);
-        let held = HeldClaim::new(key, token);
         let released = self.store.release(held, release).await?;
-        let name = (key.endpoint.to_owned(), key.id.to_string());
-        let body = self.bodies.lock().unwrap().get(&name).cloned();
+        let body = self.bodies.lock().unwrap().get(&name(held.key)).cloned();
         if let Some(body) = body.filter(|_| self.is(Fault::KeepsBodies)) {
             // The body that an earlier event of this id left comes to light.
             let fingerprint = Fingerprint::of(&body);
-            let body = &body;
-            let delivery = NewDelivery::new(key, body, fingerprint);
+            let delivery = NewDelivery::new(held.key, &body, fingerprint);
             self.store.accept(delivery).await?;
         }
         Ok(released)
@@ -237,9 +232,7 @@ impl Store for FaultyStore {
     async fn park(&self, held: HeldClaim<'_>, reason: &str) -> Result<bool, StoreError> {
         self.check()?;
         let id = self.id(held.key.id);
-        let key = self.key(held.key, &id);
-        let token = self.token(HeldClaim::new(key, held.token));
-        let held = HeldClaim::new(key, token);
+        let held = self.held(held, &id);
         match self.fault {
             Fault::ForgetsParkedEvents => self.store.complete(held, Duration::ZERO).await,
             Fault::CutsReasons => self.store.park(held, cut(reason)).await,
@@ -262,9 +255,8 @@ impl Store for FaultyStore {
                 delivery.body = &body[..end.unwrap_or(body.len())];
             }
             Fault::KeepsBodies => {
-                let name = (key.endpoint.to_owned(), key.id.to_string());
                 let body = delivery.body.to_vec();
-                self.bodies.lock().unwrap().insert(name, body);
+                self.bodies.lock().unwrap().insert(name(key), body);
             }
             _ => {}
         }

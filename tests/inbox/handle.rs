@@ -41,7 +41,7 @@ async fn an_event_is_handled_once_and_its_repeats_are_acknowledged() {
 
     assert_eq!(
         [first, second, other],
-        [Receipt::Handled, Receipt::Repeated, Receipt::Handled]
+        [Receipt::Handled, Receipt::Duplicate, Receipt::Handled]
     );
     assert_eq!(second.status(), 200);
     assert_eq!(runs.count(), 2);
@@ -133,7 +133,7 @@ async fn a_handler_goes_on_when_the_sender_disconnects() {
     inbox.wait_idle().await;
 
     let again = inbox.handle(delivery("evt_1"), runs.handler()).await;
-    assert_eq!((again, runs.count()), (Receipt::Repeated, 0));
+    assert_eq!((again, runs.count()), (Receipt::Duplicate, 0));
     assert_eq!(inbox.metrics().handled, 1);
 }
 
@@ -158,7 +158,7 @@ async fn a_slow_handler_is_a_503_before_the_service_gives_up_and_the_next_delive
     assert_eq!(responded_after.as_secs(), 8);
     // Longer than the lease of 60 s, which was extended.
     assert_eq!(handled_after.as_secs(), 90);
-    assert_eq!(again, Receipt::Repeated);
+    assert_eq!(again, Receipt::Duplicate);
 }
 
 #[tokio::test(start_paused = true)]
@@ -249,7 +249,7 @@ async fn a_completion_that_the_store_missed_is_made_up_for_when_it_is_back() {
     inbox.wait_idle().await;
     let again = inbox.handle(delivery("evt_1"), runs.handler()).await;
 
-    assert_eq!([first, again], [Receipt::StillRunning, Receipt::Repeated]);
+    assert_eq!([first, again], [Receipt::StillRunning, Receipt::Duplicate]);
     assert_eq!(runs.count(), 1);
 }
 

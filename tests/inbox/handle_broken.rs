@@ -23,7 +23,7 @@ async fn a_parked_event_that_is_delivered_again_is_acknowledged_and_not_handled(
 
     let receipt = inbox.handle(delivery("evt_1"), runs.handler()).await;
 
-    assert_eq!((receipt, runs.count()), (Receipt::Repeated, 0));
+    assert_eq!((receipt, runs.count()), (Receipt::Duplicate, 0));
     assert_eq!(inbox.parked().await.unwrap().len(), 1);
 }
 
@@ -95,7 +95,7 @@ async fn a_handler_that_fails_after_its_lease_was_lost_leaves_the_event_to_its_n
         .handle(delivery("evt_1"), Runs::default().handler())
         .await;
 
-    assert_eq!([second, third], [Receipt::Handled, Receipt::Repeated]);
+    assert_eq!([second, third], [Receipt::Handled, Receipt::Duplicate]);
     let metrics = inbox.metrics();
     assert_eq!((metrics.failed, metrics.leases_lost), (1, 1));
 }

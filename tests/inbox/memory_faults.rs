@@ -35,7 +35,7 @@ faults! {
     a_store_that_trims_ids_is_found: TrimsIds => "ids are compared by their bytes";
     a_store_that_mixes_endpoints_is_found: MixesEndpoints => "a claim changes no other endpoint";
     a_store_that_keeps_bodies_is_found: KeepsBodies => "a completed event has no body any more";
-    a_store_that_claims_in_two_steps_is_found: ClaimsInTwoSteps => "of 64 claimers at once one wins";
+    a_store_that_claims_in_two_steps_is_found: ClaimsInTwoSteps => "of 64 simultaneous claimers one wins";
     a_store_that_refuses_late_holders_is_found:
         RefusesLateHolders => "a late holder that nobody replaced completes";
     a_store_that_completes_only_once_is_found:

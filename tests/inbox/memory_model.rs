@@ -275,7 +275,7 @@ fn answer_of_claim(state: ClaimState) -> Answer {
 fn answer_of_accept(state: AcceptState) -> Answer {
     match state {
         AcceptState::Accepted => Answer::Accepted,
-        AcceptState::Repeated => Answer::Repeated,
+        AcceptState::Duplicate => Answer::Duplicate,
         AcceptState::InProgress { remaining } => Answer::InProgress(remaining.as_secs()),
         AcceptState::Conflict => Answer::Conflict,
         state => panic!("unknown state {state:?}"),
@@ -313,7 +313,7 @@ enum Phase {
 enum Answer {
     Fresh(u32),
     Accepted,
-    Repeated,
+    Duplicate,
     InProgress(u64),
     Done,
     Parked,
@@ -421,7 +421,7 @@ impl Model {
             return Answer::Conflict;
         }
         if row.body.is_some() || matches!(row.phase, Phase::Done | Phase::Parked) {
-            return Answer::Repeated;
+            return Answer::Duplicate;
         }
         if row.due > now {
             return Answer::InProgress(row.due - now);

@@ -4,7 +4,7 @@ use std::time::Duration;
 use audience::inbox::PostgresStore;
 use audience::inbox::conformance::Suite;
 
-use crate::support::postgres;
+use support::postgres;
 
 /// Refuses an entry of the endpoint as a full disk does, if there are three.
 const THREE_ENTRIES: &str = "

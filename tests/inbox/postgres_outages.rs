@@ -3,13 +3,14 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use audience::inbox::deadpool_postgres::tokio_postgres::Client;
+use audience::inbox::deadpool_postgres::tokio_postgres::{Client, Config, NoTls, Transaction};
+use audience::inbox::deadpool_postgres::{Manager, Pool};
 use audience::inbox::{ClaimState, HeldClaim, PostgresStore, Store, StoreError, StoreErrorKind};
 use tokio::net::TcpListener;
 
 use super::deliveries::{id, new_claim};
-use crate::support::postgres::{self, Database};
-use crate::support::{closed_url, in_time};
+use support::postgres::{self, Database};
+use support::{closed_url, in_time};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(500);
@@ -38,6 +39,22 @@ fn printed(error: &StoreError) -> String {
 
 const FRESH: ClaimState = ClaimState::Fresh { attempt: 1 };
 
+/// Returns a transaction that has claimed `evt_1`. Until it ends, other claims wait.
+async fn claimed_in<'t>(client: &'t mut Client, store: &PostgresStore) -> Transaction<'t> {
+    let mut transaction = client.transaction().await.unwrap();
+    let event = id("evt_1");
+    let claimed = store.claim_in(&mut transaction, "main", &event).await;
+    assert!(claimed.unwrap());
+    transaction
+}
+
+fn pool(url: &str, size: usize) -> Pool {
+    let mut config: Config = url.parse().unwrap();
+    config.application_name("audience inbox");
+    let pool = Pool::builder(Manager::new(config, NoTls)).max_size(size);
+    pool.build().unwrap()
+}
+
 #[tokio::test]
 async fn a_call_whose_connections_were_all_closed_succeeds_on_a_new_one() {
     let Some((database, store)) = set_up().await else {
@@ -61,14 +78,7 @@ async fn a_call_whose_connection_dies_while_it_runs_is_repeated() {
         return;
     };
     let mut other = postgres::client(&database.url).await;
-    let mut transaction = other.transaction().await.unwrap();
-    let event = id("evt_1");
-    assert!(
-        store
-            .claim_in(&mut transaction, "main", &event)
-            .await
-            .unwrap()
-    );
+    let transaction = claimed_in(&mut other, &store).await;
     let claiming = tokio::spawn({
         let store = store.clone();
         async move { claim(&store, "evt_1").await }
@@ -92,14 +102,7 @@ async fn a_claim_that_waited_for_another_transaction_has_its_whole_lease() {
         return;
     };
     let mut other = postgres::client(&database.url).await;
-    let mut transaction = other.transaction().await.unwrap();
-    let event = id("evt_1");
-    assert!(
-        store
-            .claim_in(&mut transaction, "main", &event)
-            .await
-            .unwrap()
-    );
+    let transaction = claimed_in(&mut other, &store).await;
     let claiming = tokio::spawn({
         let store = store.clone();
         async move {
@@ -127,14 +130,7 @@ async fn a_call_that_is_blocked_ends_in_time_and_does_not_block_the_next_ones() 
     let store = PostgresStore::builder().timeout(SHORT);
     let store = store.connect(&database.url).await.unwrap();
     let mut other = postgres::client(&database.url).await;
-    let mut transaction = other.transaction().await.unwrap();
-    let event = id("evt_1");
-    assert!(
-        store
-            .claim_in(&mut transaction, "main", &event)
-            .await
-            .unwrap()
-    );
+    let _lock = claimed_in(&mut other, &store).await;
 
     let blocked = claim(&store, "evt_1").await.unwrap_err();
     let dropped = tokio::time::timeout(SHORT / 4, claim(&store, "evt_1")).await;
@@ -156,14 +152,7 @@ async fn behind_a_lock_that_lasts_there_are_no_more_connections_than_the_pool_ma
     let store = PostgresStore::builder()
         .timeout(SHORT / 2)
         .max_connections(POOL);
-    let own_pool = {
-        use audience::inbox::deadpool_postgres::tokio_postgres::{Config, NoTls};
-        use audience::inbox::deadpool_postgres::{Manager, Pool};
-        let mut config: Config = database.url.parse().unwrap();
-        config.application_name("audience inbox");
-        let pool = Pool::builder(Manager::new(config, NoTls)).max_size(POOL);
-        store.clone().build(pool.build().unwrap())
-    };
+    let own_pool = store.clone().build(pool(&database.url, POOL));
     let connected = store.connect(&database.url).await.unwrap();
     let mut other = postgres::client(&database.url).await;
     let admin = postgres::client(&database.url).await;
@@ -291,15 +280,10 @@ async fn a_database_or_a_user_that_does_not_exist_makes_the_store_unusable() {
 
 #[tokio::test]
 async fn a_pool_without_a_free_connection_is_unavailable() {
-    use audience::inbox::deadpool_postgres::tokio_postgres::{Config, NoTls};
-    use audience::inbox::deadpool_postgres::{Manager, Pool};
-
     let Some((database, _)) = set_up().await else {
         return;
     };
-    let config: Config = database.url.parse().unwrap();
-    let pool = Pool::builder(Manager::new(config, NoTls)).max_size(1);
-    let pool = pool.build().unwrap();
+    let pool = pool(&database.url, 1);
     let store = PostgresStore::builder().timeout(SHORT).build(pool.clone());
 
     let in_use = pool.get().await.unwrap();

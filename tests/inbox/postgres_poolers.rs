@@ -10,7 +10,7 @@ use audience::inbox::{ClaimState, HeldClaim, PostgresStore, Store};
 use tokio::task::JoinSet;
 
 use super::deliveries::{id, new_claim};
-use crate::support::postgres::{self, Database, Pooler, Server};
+use support::postgres::{self, Database, Pooler, Server};
 
 const EVENTS: usize = 400;
 const MINUTE: Duration = Duration::from_secs(60);

@@ -10,7 +10,7 @@ use audience::inbox::{
 use audience::webhooks::EventId;
 
 use super::deliveries::new_claim;
-use crate::support::postgres;
+use support::postgres;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -81,6 +81,7 @@ async fn without_its_tables_a_store_is_unusable() {
     let text = refused(store.backlog("main").await);
 
     assert!(text.contains("audience_inbox"), "{text}");
+    assert!(text.contains("migrate"), "{text}");
 }
 
 #[tokio::test]
@@ -248,7 +249,7 @@ async fn an_accepted_event_that_an_older_version_marked_as_forgettable_is_still_
     admin.batch_execute(mark).await.unwrap();
 
     let claimed = store.claim(new_claim(&id)).await.unwrap();
-    let repeated = store.accept(delivery(b"body")).await.unwrap();
+    let duplicate = store.accept(delivery(b"body")).await.unwrap();
     let another = store.accept(delivery(b"another")).await.unwrap();
     let mut transaction = admin.transaction().await.unwrap();
     let in_transaction = store.claim_in(&mut transaction, "main", &id).await;
@@ -256,7 +257,7 @@ async fn an_accepted_event_that_an_older_version_marked_as_forgettable_is_still_
     let purged = store.purge(10).await.unwrap();
 
     assert!(matches!(claimed, ClaimState::InProgress { .. }));
-    assert_eq!(repeated, AcceptState::Repeated);
+    assert_eq!(duplicate, AcceptState::Duplicate);
     assert_eq!(another, AcceptState::Conflict);
     assert!(matches!(in_transaction, Err(InboxError::InProgress)));
     assert_eq!(purged, 0);

@@ -9,7 +9,7 @@ use audience::inbox::{
 };
 use audience::webhooks::EventId;
 
-use crate::support::postgres::{self, Database};
+use support::postgres::{self, Database};
 
 const DAYS: Duration = Duration::from_secs(3 * 86_400);
 

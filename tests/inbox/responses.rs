@@ -16,7 +16,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use tower::ServiceExt;
 
 use super::deliveries::{ADDRESS, SECRET, body, delivery};
-use crate::support::trace_log::Log;
+use support::trace_log::Log;
 
 #[derive(Clone)]
 struct Application {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::redis::OwnRedis;
-use crate::support::{postgres, redis, skip, spawn_apart};
+use support::redis::OwnRedis;
+use support::{postgres, redis, skip, spawn_apart};
 
 const PANICS: &str = "AUDIENCE_TEST_SERVERS_PANIC";
 const FOLDER: &str = "folder: ";

@@ -42,7 +42,7 @@ async fn every_accepted_event_is_handled_once_and_is_a_repeat_afterward() {
     handled.sort_by_key(|id| id[4..].parse::<u32>().unwrap());
     assert_eq!(handled, ids);
     assert_eq!((report.handled, report.parked), (100, 0));
-    assert_eq!(inbox.accept(delivery("evt_7")).await, Receipt::Repeated);
+    assert_eq!(inbox.accept(delivery("evt_7")).await, Receipt::Duplicate);
     assert_eq!(inbox.backlog().await.unwrap().waiting, 0);
 }
 
@@ -134,18 +134,18 @@ async fn a_parked_event_is_repeated_until_it_is_replayed_or_discarded() {
         .await
         .unwrap();
 
-    let repeated = inbox.accept(delivery("evt_1")).await;
+    let duplicate = inbox.accept(delivery("evt_1")).await;
     let replayed = inbox.replay(&id("evt_1")).await.unwrap();
     let discarded = inbox.discard(&id("evt_2")).await.unwrap();
     let neither = inbox.replay(&id("evt_3")).await.unwrap();
     let succeed = |_, _| async { Ok::<_, String>(()) };
     let report = inbox.worker(succeed).run_until_idle().await.unwrap();
 
-    assert_eq!(repeated, Receipt::Repeated);
+    assert_eq!(duplicate, Receipt::Duplicate);
     assert_eq!((replayed, discarded, neither), (true, true, false));
     assert_eq!(report.handled, 1);
     assert!(inbox.parked().await.unwrap().is_empty());
-    assert_eq!(inbox.accept(delivery("evt_2")).await, Receipt::Repeated);
+    assert_eq!(inbox.accept(delivery("evt_2")).await, Receipt::Duplicate);
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,6 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, Version};
 use serde_json::Value;
-use tokio::net::TcpListener;
 
 use crate::openapi::deliveries;
 
@@ -77,12 +76,10 @@ impl Receiver {
             clock,
             received: Mutex::default(),
         });
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/hook", listener.local_addr().unwrap());
         let router = axum::Router::new()
             .fallback(record)
             .with_state(Arc::clone(&inner));
-        tokio::spawn(async move { axum::serve(listener, router).await });
+        let url = format!("http://{}/hook", support::serve(router).await);
         Self { url, inner }
     }
 

@@ -21,35 +21,35 @@ struct File {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Delivery {
-    pub(crate) name: String,
+pub struct Delivery {
+    pub name: String,
     #[serde(rename = "why")]
     _why: String,
     headers: Vec<(String, String)>,
     body: String,
     #[serde(default)]
     spaces: usize,
-    pub(crate) now: i64,
-    pub(crate) secrets: Vec<(String, String)>,
+    pub now: i64,
+    pub secrets: Vec<(String, String)>,
     #[serde(default = "default_tolerance")]
-    pub(crate) tolerance: u64,
+    pub tolerance: u64,
     #[serde(default = "default_body_limit")]
-    pub(crate) body_limit: usize,
+    pub body_limit: usize,
     #[serde(default = "yes")]
-    pub(crate) http: bool,
-    pub(crate) expect: Verdict,
+    pub http: bool,
+    pub expect: Verdict,
 }
 
 /// The outcome of a delivery, in the form of the corpus.
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Verdict {
-    pub(crate) status: u16,
-    pub(crate) error: Option<String>,
-    pub(crate) seconds_apart: Option<u64>,
-    pub(crate) secret: Option<String>,
-    pub(crate) age: Option<i64>,
-    pub(crate) event: Option<Value>,
+pub struct Verdict {
+    pub status: u16,
+    pub error: Option<String>,
+    pub seconds_apart: Option<u64>,
+    pub secret: Option<String>,
+    pub age: Option<i64>,
+    pub event: Option<Value>,
 }
 
 fn default_tolerance() -> u64 {
@@ -64,7 +64,7 @@ fn yes() -> bool {
     true
 }
 
-pub(crate) fn fixtures(directory: &str) -> Vec<PathBuf> {
+pub fn fixtures(directory: &str) -> Vec<PathBuf> {
     let directory = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
         .join("fixtures")
         .join(directory);
@@ -81,7 +81,7 @@ pub(crate) fn fixtures(directory: &str) -> Vec<PathBuf> {
 }
 
 /// Returns all deliveries of all files.
-pub(crate) fn all() -> Vec<Delivery> {
+pub fn all() -> Vec<Delivery> {
     let mut deliveries = Vec::new();
     for path in fixtures("webhooks") {
         let read = read(&fs::read(&path).unwrap());
@@ -94,7 +94,7 @@ pub(crate) fn all() -> Vec<Delivery> {
 }
 
 /// Returns the deliveries of one file. The file's theme precedes each name.
-pub(crate) fn read(file: &[u8]) -> Vec<Delivery> {
+pub fn read(file: &[u8]) -> Vec<Delivery> {
     let file: File = serde_json::from_slice(file).unwrap();
     let with_theme = |mut delivery: Delivery| {
         delivery.name = format!("{}: {}", file.theme, delivery.name);
@@ -105,14 +105,14 @@ pub(crate) fn read(file: &[u8]) -> Vec<Delivery> {
 
 impl Delivery {
     /// Returns the headers as bytes: one character of a value is one byte.
-    pub(crate) fn headers(&self) -> impl Iterator<Item = (&str, Vec<u8>)> {
+    pub fn headers(&self) -> impl Iterator<Item = (&str, Vec<u8>)> {
         self.headers.iter().map(|(name, value)| {
             let bytes = value.chars().map(|c| u8::try_from(c).unwrap()).collect();
             (name.as_str(), bytes)
         })
     }
 
-    pub(crate) fn header_map(&self) -> HeaderMap {
+    pub fn header_map(&self) -> HeaderMap {
         self.headers()
             .map(|(name, value)| {
                 let name = HeaderName::try_from(name).unwrap();
@@ -121,7 +121,7 @@ impl Delivery {
             .collect()
     }
 
-    pub(crate) fn body(&self) -> Vec<u8> {
+    pub fn body(&self) -> Vec<u8> {
         let mut body: Vec<u8> = (0..self.body.len())
             .step_by(2)
             .map(|at| u8::from_str_radix(&self.body[at..at + 2], 16).unwrap())
@@ -130,19 +130,16 @@ impl Delivery {
         body
     }
 
-    pub(crate) fn moment(&self) -> SystemTime {
+    pub fn moment(&self) -> SystemTime {
         moment(self.now)
     }
 
-    pub(crate) fn verifier(
-        &self,
-        clock: impl Fn() -> SystemTime + Send + Sync + 'static,
-    ) -> Verifier {
+    pub fn verifier(&self, clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Verifier {
         self.verifier_builder().clock(clock).build().unwrap()
     }
 
     /// Returns a verifier with these settings, and with the clock of the operating system.
-    pub(crate) fn verifier_builder(&self) -> VerifierBuilder {
+    pub fn verifier_builder(&self) -> VerifierBuilder {
         self.secrets
             .iter()
             .fold(Verifier::builder(), |builder, (name, secret)| {
@@ -153,7 +150,7 @@ impl Delivery {
     }
 
     /// Verifies the delivery.
-    pub(crate) fn verdict(&self, verifier: &Verifier) -> Verdict {
+    pub fn verdict(&self, verifier: &Verifier) -> Verdict {
         let (headers, body) = (self.header_map(), self.body());
         let authenticated = verifier.authenticate(&headers, &body);
         match authenticated.and_then(|genuine| Ok((genuine.event()?, genuine))) {
@@ -177,7 +174,7 @@ impl Delivery {
     }
 
     /// Verifies the delivery, and returns how the outcome differs from the expected one.
-    pub(crate) fn check(&self, verifier: &Verifier) -> Result<(), String> {
+    pub fn check(&self, verifier: &Verifier) -> Result<(), String> {
         let found = self.verdict(verifier);
         let expected = &self.expect;
         if found == *expected {
@@ -189,7 +186,7 @@ impl Delivery {
 }
 
 /// Returns the time that is this many seconds after 1970, or before it.
-pub(crate) fn moment(seconds: i64) -> SystemTime {
+pub fn moment(seconds: i64) -> SystemTime {
     let distance = Duration::from_secs(seconds.unsigned_abs());
     if seconds < 0 {
         SystemTime::UNIX_EPOCH - distance
@@ -213,13 +210,13 @@ fn fits_a_double(seconds: &u64) -> bool {
 }
 
 /// Returns the variant's name, which the corpus uses for the error.
-pub(crate) fn error_name(error: &VerifyError) -> String {
+pub fn error_name(error: &VerifyError) -> String {
     let text = format!("{error:?}");
     text.split([' ', '(', '{']).next().unwrap().to_owned()
 }
 
 /// Returns the event in the form of the corpus.
-pub(crate) fn event_as_json(event: &Event) -> Value {
+pub fn event_as_json(event: &Event) -> Value {
     let (shape, data) = match &event.data {
         EventData::Received(mail) => (
             "inbound",

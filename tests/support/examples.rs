@@ -8,8 +8,10 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 /// The programs by name. Cargo builds those that are not built yet.
-pub(crate) static EXAMPLES: LazyLock<BTreeMap<String, PathBuf>> = LazyLock::new(|| {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+pub static EXAMPLES: LazyLock<BTreeMap<String, PathBuf>> = LazyLock::new(|| {
+    // The test is `target/debug/deps/NAME`.
+    let test = std::env::current_exe().unwrap();
+    let target = test.ancestors().nth(3).unwrap();
     // Of the whole workspace, so that the features are those that the tests were built with.
     let build = Command::new(env!("CARGO"))
         .args([
@@ -39,6 +41,6 @@ pub(crate) static EXAMPLES: LazyLock<BTreeMap<String, PathBuf>> = LazyLock::new(
 });
 
 /// The path of a program.
-pub(crate) fn program(name: &str) -> &'static Path {
+pub fn program(name: &str) -> &'static Path {
     &EXAMPLES[name]
 }

@@ -9,10 +9,10 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::{ADA, contact, enum_with_all, record, summary};
+use crate::{ADA, contact, enum_with_all, record, summary};
 
 enum_with_all! {
-    pub(crate) enum Operation {
+    pub enum Operation {
         Create,
         CreateOrSkip,
         CreateOrFail,
@@ -34,7 +34,7 @@ enum_with_all! {
 
 /// When the client may retry an operation (the table in the docs of `RetryPolicy`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RetrySafety {
+pub enum RetrySafety {
     Safe,
     /// Only if the request was never sent, or was refused with 429.
     OnlyIfNotApplied,
@@ -44,7 +44,7 @@ pub(crate) enum RetrySafety {
 use Operation::*;
 
 impl Operation {
-    pub(crate) fn retry_safety(self) -> RetrySafety {
+    pub fn retry_safety(self) -> RetrySafety {
         match self {
             CreateOrFail | BatchOrFail | Subscribe | SubscribeTopic | AnswerYes => {
                 RetrySafety::OnlyIfNotApplied
@@ -55,7 +55,7 @@ impl Operation {
     }
 
     /// The name in error messages and tracing spans.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Create | CreateOrSkip | CreateOrFail => "create",
             Batch | BatchOrFail => "create_batch",
@@ -68,7 +68,7 @@ impl Operation {
         }
     }
 
-    pub(crate) fn method(self) -> &'static str {
+    pub fn method(self) -> &'static str {
         match self {
             Retrieve | List => "GET",
             Merge => "PATCH",
@@ -77,7 +77,7 @@ impl Operation {
         }
     }
 
-    pub(crate) fn template(self) -> &'static str {
+    pub fn template(self) -> &'static str {
         match self {
             Create | CreateOrSkip | CreateOrFail | List => "/contacts",
             Batch | BatchOrFail => "/contacts/batch",
@@ -88,7 +88,7 @@ impl Operation {
         }
     }
 
-    pub(crate) fn path(self) -> String {
+    pub fn path(self) -> String {
         match self {
             Request => "/emails".to_owned(),
             IdempotentRequest => "/topics/news".to_owned(),
@@ -97,7 +97,7 @@ impl Operation {
     }
 
     /// The body of a successful response, as the interface document describes it.
-    pub(crate) fn good_response(self) -> Value {
+    pub fn good_response(self) -> Value {
         match self {
             Create | CreateOrSkip | CreateOrFail => record(),
             Batch | BatchOrFail => json!({"data": [{"email": ADA, "status": "created"}]}),
@@ -109,12 +109,12 @@ impl Operation {
     }
 
     /// Whether the client decodes the response. If not, the caller gets it as it came.
-    pub(crate) fn decodes_response(self) -> bool {
+    pub fn decodes_response(self) -> bool {
         !matches!(self, Merge | Request | IdempotentRequest)
     }
 
     /// Stores in the mock what the operation is to change.
-    pub(crate) async fn prepare(self, server: &MockServer) {
+    pub async fn prepare(self, server: &MockServer) {
         let contacts = server.client().contacts();
         server.topic("news", matches!(self, UnsubscribeTopic | AnswerNo));
         if matches!(
@@ -132,7 +132,7 @@ impl Operation {
     }
 
     /// Whether the mock is in the state that the operation asks for. `None` if the operation changes nothing.
-    pub(crate) fn has_taken_effect(self, server: &MockServer) -> Option<bool> {
+    pub fn has_taken_effect(self, server: &MockServer) -> Option<bool> {
         let ada = server.contact(ADA);
         let done = match self {
             Create | CreateOrSkip | CreateOrFail | Batch | BatchOrFail => ada.is_some(),
@@ -147,12 +147,12 @@ impl Operation {
     }
 
     /// Runs the operation for the contact [`ADA`].
-    pub(crate) async fn run(self, client: &Client) -> Result<(), Error> {
+    pub async fn run(self, client: &Client) -> Result<(), Error> {
         self.call(client, ADA).future.await
     }
 
     /// Prepares the operation for the contact with this address.
-    pub(crate) fn call(self, client: &Client, address: &str) -> Call {
+    pub fn call(self, client: &Client, address: &str) -> Call {
         let contacts = client.contacts();
         let new = NewContact::new(address);
         match self {
@@ -187,14 +187,14 @@ impl Operation {
 }
 
 /// A call that has not been sent.
-pub(crate) struct Call {
+pub struct Call {
     /// What a log could show of the builder and of the future.
-    pub(crate) debug_text: String,
-    pub(crate) future: BoxFuture<'static, Result<(), Error>>,
+    pub debug_text: String,
+    pub future: BoxFuture<'static, Result<(), Error>>,
 }
 
 impl Call {
-    pub(crate) fn new<B, T>(builder: B) -> Self
+    pub fn new<B, T>(builder: B) -> Self
     where
         B: IntoFuture<Output = Result<T, Error>> + Debug,
         B::IntoFuture: Send + Debug + 'static,

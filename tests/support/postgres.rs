@@ -50,15 +50,15 @@ cd / && rm -rf "$dir"
 
 /// A database without tables.
 #[derive(Debug)]
-pub(crate) struct Database {
-    pub(crate) url: String,
+pub struct Database {
+    pub url: String,
     /// The address of the database and the schema to drop at the end.
     schema: Option<(String, String)>,
 }
 
 /// A server of one test, which may stop it.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub struct Server {
     keeper: Mutex<Child>,
     port: u16,
     folder: PathBuf,
@@ -66,10 +66,10 @@ pub(crate) struct Server {
 
 /// A `PgBouncer` in transaction mode that does not support prepared statements, in front of a database.
 #[derive(Debug)]
-pub(crate) struct Pooler {
+pub struct Pooler {
     process: Child,
     folder: PathBuf,
-    pub(crate) url: String,
+    pub url: String,
 }
 
 impl Drop for Pooler {
@@ -81,30 +81,30 @@ impl Drop for Pooler {
 }
 
 /// Returns an empty database. Skips the test and returns `None` if there is no Postgres.
-pub(crate) async fn database() -> Option<Database> {
+pub async fn database() -> Option<Database> {
     static SHARED: OnceCell<Option<Server>> = OnceCell::const_new();
 
     if let Some(server) = SHARED.get_or_init(Server::start_if_installed).await {
         return Some(server.database().await);
     }
     let Ok(address) = env::var("AUDIENCE_TEST_POSTGRES") else {
-        super::skip("no Postgres: install the package postgresql, or set AUDIENCE_TEST_POSTGRES");
+        crate::skip("no Postgres: install the package postgresql, or set AUDIENCE_TEST_POSTGRES");
         return None;
     };
     Some(Database::in_schema(address).await)
 }
 
 /// Returns a server that the test may stop. Skips the test and returns `None` if the programs are not installed.
-pub(crate) async fn server() -> Option<Server> {
+pub async fn server() -> Option<Server> {
     let server = Server::start_if_installed().await;
     if server.is_none() {
-        super::skip("no Postgres to stop: install the package postgresql");
+        crate::skip("no Postgres to stop: install the package postgresql");
     }
     server
 }
 
 /// Connects to a database, for statements of a test.
-pub(crate) async fn client(url: &str) -> Client {
+pub async fn client(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     tokio::spawn(connection);
     client
@@ -143,7 +143,7 @@ impl Drop for Database {
 
 impl Server {
     /// Creates an empty database.
-    pub(crate) async fn database(&self) -> Database {
+    pub async fn database(&self) -> Database {
         let name = format!("test_{:016x}", random());
         let create = format!("CREATE DATABASE {name} STRATEGY wal_log");
         let client = client(&self.url("postgres")).await;
@@ -159,10 +159,10 @@ impl Server {
     }
 
     /// Starts a pooler with two connections to a database. Skips the test and returns `None` if it is not installed.
-    pub(crate) async fn pooler(&self, database: &Database) -> Option<Pooler> {
+    pub async fn pooler(&self, database: &Database) -> Option<Pooler> {
         let program = Path::new("/usr/sbin/pgbouncer");
         if !program.is_file() {
-            super::skip("no pooler: install the package pgbouncer");
+            crate::skip("no pooler: install the package pgbouncer");
             return None;
         }
         let (_, name) = database.url.rsplit_once('/').unwrap();
@@ -200,24 +200,24 @@ impl Server {
     }
 
     /// The folder that is deleted when the server ends.
-    pub(crate) fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// Starts the server again and waits until it responds.
-    pub(crate) async fn start(&self) {
+    pub async fn start(&self) {
         self.command("start");
         self.wait_until_ready().await;
     }
 
     /// Stops the server at once, as a crash does.
-    pub(crate) async fn kill(&self) {
+    pub async fn kill(&self) {
         self.command("kill");
         self.wait_until_down().await;
     }
 
     /// Stops the server and tells its clients so.
-    pub(crate) async fn stop(&self) {
+    pub async fn stop(&self) {
         self.command("stop");
         self.wait_until_down().await;
     }
@@ -286,7 +286,7 @@ fn keep(bin: &Path) -> (Child, u16, PathBuf) {
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    (super::spawn_apart(&mut keeper), port, dir)
+    (crate::spawn_apart(&mut keeper), port, dir)
 }
 
 /// Creates a folder of the user that the programs run as.
@@ -306,7 +306,7 @@ fn free_port() -> u16 {
 }
 
 /// Returns whether tests can start a server of their own.
-pub(crate) fn is_installed() -> bool {
+pub fn is_installed() -> bool {
     programs().is_some()
 }
 

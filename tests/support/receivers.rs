@@ -21,14 +21,14 @@ use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 
-use super::deliveries;
-use super::requests::{Request, Response};
+use crate::deliveries;
+use crate::requests::{Request, Response};
 
 /// The frameworks' body limit, which the extractors must ignore.
 const FRAMEWORK_LIMIT: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Framework {
+pub enum Framework {
     Axum,
     Actix,
     /// The tower layer around a function, behind hyper.
@@ -36,12 +36,12 @@ pub(crate) enum Framework {
 }
 
 impl Framework {
-    pub(crate) const ALL: [Self; 3] = [Self::Axum, Self::Actix, Self::Tower];
+    pub const ALL: [Self; 3] = [Self::Axum, Self::Actix, Self::Tower];
 }
 
 /// What runs before the extractor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Middleware {
+pub enum Middleware {
     None,
     /// It reads the body, and passes none on.
     ReadsBody,
@@ -49,22 +49,22 @@ pub(crate) enum Middleware {
 
 /// A verifier's clock that the test sets, in Unix seconds.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct TestClock(Arc<AtomicI64>);
+pub struct TestClock(Arc<AtomicI64>);
 
 impl TestClock {
-    pub(crate) fn set(&self, seconds: i64) {
+    pub fn set(&self, seconds: i64) {
         self.0.store(seconds, Ordering::SeqCst);
     }
 
-    pub(crate) fn as_fn(&self) -> impl Fn() -> SystemTime + Send + Sync + 'static {
+    pub fn as_fn(&self) -> impl Fn() -> SystemTime + Send + Sync + 'static {
         let seconds = Arc::clone(&self.0);
         move || deliveries::moment(seconds.load(Ordering::SeqCst))
     }
 }
 
 /// An endpoint at `/hook`, with a log of its deliveries. It runs until the test process ends.
-pub(crate) struct Receiver {
-    pub(crate) address: SocketAddr,
+pub struct Receiver {
+    pub address: SocketAddr,
     log: Log,
 }
 
@@ -86,11 +86,11 @@ impl Log {
 }
 
 impl Receiver {
-    pub(crate) fn start(framework: Framework, verifier: Option<Verifier>) -> Self {
+    pub fn start(framework: Framework, verifier: Option<Verifier>) -> Self {
         Self::start_behind(Middleware::None, framework, verifier)
     }
 
-    pub(crate) fn start_behind(
+    pub fn start_behind(
         middleware: Middleware,
         framework: Framework,
         verifier: Option<Verifier>,
@@ -107,15 +107,15 @@ impl Receiver {
         Self { address, log }
     }
 
-    pub(crate) fn take_accepted(&self) -> Vec<VerifiedEvent> {
+    pub fn take_accepted(&self) -> Vec<VerifiedEvent> {
         std::mem::take(&mut self.log.accepted.lock().unwrap())
     }
 
-    pub(crate) fn take_refused(&self) -> Vec<Rejection> {
+    pub fn take_refused(&self) -> Vec<Rejection> {
         std::mem::take(&mut self.log.refused.lock().unwrap())
     }
 
-    pub(crate) fn connect(&self) -> TcpStream {
+    pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
         stream
             .set_read_timeout(Some(Duration::from_secs(20)))
@@ -123,7 +123,7 @@ impl Receiver {
         stream
     }
 
-    pub(crate) fn send(&self, request: &Request) -> Response {
+    pub fn send(&self, request: &Request) -> Response {
         let mut stream = self.connect();
         let mut reader = stream.try_clone().unwrap();
         // The response may arrive before the body is sent; the rest of the body is then discarded.

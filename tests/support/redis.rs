@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::skip;
+use crate::skip;
 
 /// The address of a server, in this variable, if `redis-server` is not installed.
 const ADDRESS: &str = "AUDIENCE_TEST_REDIS";
@@ -38,19 +38,19 @@ rm -rf "$FOLDER"
 "#;
 
 /// A server that all tests share. Each test uses a prefix of its own.
-pub(crate) struct Redis {
-    pub(crate) url: String,
+pub struct Redis {
+    pub url: String,
 }
 
 impl Redis {
     /// Returns a prefix that no other test uses, in this run or another.
-    pub(crate) fn prefix(&self) -> String {
+    pub fn prefix(&self) -> String {
         unique("test")
     }
 }
 
 /// Returns the server that all tests share. `None` if there is none, which was said.
-pub(crate) async fn server() -> Option<Redis> {
+pub async fn server() -> Option<Redis> {
     static SERVER: OnceLock<Option<OwnRedis>> = OnceLock::new();
     let started = tokio::task::spawn_blocking(|| {
         SERVER
@@ -69,7 +69,7 @@ pub(crate) async fn server() -> Option<Redis> {
 }
 
 /// A server of one test's own, to be stopped and started again.
-pub(crate) struct OwnRedis {
+pub struct OwnRedis {
     port: u16,
     folder: PathBuf,
     keeper: Child,
@@ -78,7 +78,7 @@ pub(crate) struct OwnRedis {
 impl OwnRedis {
     /// Starts a server with these settings, such as `--appendonly yes`. `None` if it is not installed, which
     /// was said.
-    pub(crate) async fn start(settings: &'static [&'static str]) -> Option<Self> {
+    pub async fn start(settings: &'static [&'static str]) -> Option<Self> {
         if !is_installed() {
             skip("redis-server is not installed");
             return None;
@@ -87,21 +87,21 @@ impl OwnRedis {
         Some(launched.await.expect("the server starts"))
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
     /// The folder that is deleted when the server ends.
-    pub(crate) fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    pub fn port(&self) -> u16 {
         self.port
     }
 
     /// Ends the server as a crash would, with SIGKILL. Keeps its folder.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.command("kill");
         let stdout = self.keeper.stdout.as_mut().expect("stdout is a pipe");
         let mut killed = [0; "killed\n".len()];
@@ -109,7 +109,7 @@ impl OwnRedis {
     }
 
     /// Starts the server again, with the data of its folder and on the same port.
-    pub(crate) async fn restart(&mut self) {
+    pub async fn restart(&mut self) {
         self.command("start");
         let limit = Instant::now() + START_LIMIT;
         while !self.responds() {
@@ -149,7 +149,7 @@ impl OwnRedis {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
-        let keeper = super::spawn_apart(&mut keeper);
+        let keeper = crate::spawn_apart(&mut keeper);
         Self {
             port,
             folder,
@@ -185,7 +185,7 @@ impl Drop for OwnRedis {
 }
 
 /// Returns whether tests can start a server of their own.
-pub(crate) fn is_installed() -> bool {
+pub fn is_installed() -> bool {
     Command::new("redis-server")
         .arg("--version")
         .stdout(Stdio::null())

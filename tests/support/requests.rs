@@ -6,15 +6,15 @@ use std::net::TcpStream;
 
 /// A request as bytes.
 #[derive(Clone, Debug)]
-pub(crate) struct Request {
+pub struct Request {
     head: Vec<u8>,
     body: Vec<u8>,
     /// Whether the connection is closed for writing after the body.
-    pub(crate) cut: bool,
+    pub cut: bool,
 }
 
 impl Request {
-    pub(crate) fn new(method: &str) -> Self {
+    pub fn new(method: &str) -> Self {
         let head = format!("{method} /hook HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
         Self {
             head: head.into_bytes(),
@@ -23,11 +23,11 @@ impl Request {
         }
     }
 
-    pub(crate) fn post() -> Self {
+    pub fn post() -> Self {
         Self::new("POST")
     }
 
-    pub(crate) fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
+    pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         self.head.extend_from_slice(name.as_bytes());
         self.head.extend_from_slice(b": ");
         self.head.extend_from_slice(value.as_ref());
@@ -35,26 +35,26 @@ impl Request {
         self
     }
 
-    pub(crate) fn headers<'h>(self, headers: impl IntoIterator<Item = (&'h str, Vec<u8>)>) -> Self {
+    pub fn headers<'h>(self, headers: impl IntoIterator<Item = (&'h str, Vec<u8>)>) -> Self {
         headers
             .into_iter()
             .fold(self, |request, (name, value)| request.header(name, value))
     }
 
     /// Adds the body with its Content-Length.
-    pub(crate) fn body(self, body: &[u8]) -> Self {
+    pub fn body(self, body: &[u8]) -> Self {
         self.stated(body.len(), body)
     }
 
     /// Adds the body with any Content-Length.
-    pub(crate) fn stated(self, length: usize, body: &[u8]) -> Self {
+    pub fn stated(self, length: usize, body: &[u8]) -> Self {
         let mut request = self.header("content-length", length.to_string());
         request.body = body.to_vec();
         request
     }
 
     /// Adds the body in chunks of `size` bytes.
-    pub(crate) fn chunked(self, size: usize, body: &[u8]) -> Self {
+    pub fn chunked(self, size: usize, body: &[u8]) -> Self {
         let mut request = self.header("transfer-encoding", "chunked");
         for chunk in body.chunks(size) {
             let mut length = String::new();
@@ -68,34 +68,34 @@ impl Request {
     }
 
     /// Adds bytes that are not valid chunks.
-    pub(crate) fn broken_chunks(self, body: &[u8]) -> Self {
+    pub fn broken_chunks(self, body: &[u8]) -> Self {
         let mut request = self.header("transfer-encoding", "chunked");
         request.body = body.to_vec();
         request
     }
 
     /// Closes the connection for writing after the body.
-    pub(crate) fn cut(mut self) -> Self {
+    pub fn cut(mut self) -> Self {
         self.cut = true;
         self
     }
 
-    pub(crate) fn bytes(&self) -> Vec<u8> {
+    pub fn bytes(&self) -> Vec<u8> {
         [&self.head, b"\r\n".as_slice(), &self.body].concat()
     }
 }
 
 /// A response. Status 0 means that the connection was closed without one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Response {
-    pub(crate) status: u16,
-    pub(crate) head: String,
-    pub(crate) body: Vec<u8>,
+pub struct Response {
+    pub status: u16,
+    pub head: String,
+    pub body: Vec<u8>,
 }
 
 impl Response {
     /// Reads one response and nothing after it.
-    pub(crate) fn read(stream: &mut TcpStream) -> Self {
+    pub fn read(stream: &mut TcpStream) -> Self {
         let mut response = Self::default();
         let mut byte = [0];
         while !response.head.ends_with("\r\n\r\n")

@@ -12,11 +12,11 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use super::{ADA, client};
+use crate::{ADA, client};
 
 /// A response of a [`ScriptedServer`]: the bytes to write, and what happens to the connection afterwards.
 #[derive(Clone, Debug)]
-pub(crate) struct ScriptedResponse {
+pub struct ScriptedResponse {
     bytes: Vec<u8>,
     then: ConnectionEnd,
 }
@@ -30,7 +30,7 @@ enum ConnectionEnd {
 }
 
 /// Writes these bytes and keeps the connection open.
-pub(crate) fn bytes(bytes: impl Into<Vec<u8>>) -> ScriptedResponse {
+pub fn bytes(bytes: impl Into<Vec<u8>>) -> ScriptedResponse {
     ScriptedResponse {
         bytes: bytes.into(),
         then: ConnectionEnd::KeepOpen,
@@ -38,7 +38,7 @@ pub(crate) fn bytes(bytes: impl Into<Vec<u8>>) -> ScriptedResponse {
 }
 
 /// Writes a complete, valid response and keeps the connection open.
-pub(crate) fn response(status: u16, body: impl AsRef<[u8]>) -> ScriptedResponse {
+pub fn response(status: u16, body: impl AsRef<[u8]>) -> ScriptedResponse {
     let body = body.as_ref();
     let head = format!(
         "HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n",
@@ -48,29 +48,30 @@ pub(crate) fn response(status: u16, body: impl AsRef<[u8]>) -> ScriptedResponse 
 }
 
 /// Closes the connection without a response.
-pub(crate) fn close_connection() -> ScriptedResponse {
+pub fn close_connection() -> ScriptedResponse {
     bytes("").then_close()
 }
 
 impl ScriptedResponse {
-    pub(crate) fn len(&self) -> usize {
+    /// Returns how many bytes it has.
+    pub fn length(&self) -> usize {
         self.bytes.len()
     }
 
     /// Closes the connection afterwards.
-    pub(crate) fn then_close(self) -> Self {
+    pub fn then_close(self) -> Self {
         let then = ConnectionEnd::Close;
         Self { then, ..self }
     }
 
     /// Resets the connection (TCP `RST`) afterwards, as when a process crashes.
-    pub(crate) fn then_reset(self) -> Self {
+    pub fn then_reset(self) -> Self {
         let then = ConnectionEnd::Reset;
         Self { then, ..self }
     }
 
     /// Keeps the connection open afterwards, but neither reads nor writes.
-    pub(crate) fn then_hang(self) -> Self {
+    pub fn then_hang(self) -> Self {
         let then = ConnectionEnd::Hang;
         Self { then, ..self }
     }
@@ -78,17 +79,17 @@ impl ScriptedResponse {
 
 /// A request as the server read it.
 #[derive(Clone, Debug)]
-pub(crate) struct ReceivedRequest {
-    pub(crate) method: String,
-    pub(crate) target: String,
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) body: Vec<u8>,
+pub struct ReceivedRequest {
+    pub method: String,
+    pub target: String,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
     /// The number of its connection, counted from 0 in the order of arrival.
-    pub(crate) connection: usize,
+    pub connection: usize,
 }
 
 impl ReceivedRequest {
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+    pub fn header(&self, name: &str) -> Option<&str> {
         let mut found = self.headers.iter().filter(|(have, _)| have == name);
         found.next().map(|(_, value)| value.as_str())
     }
@@ -96,14 +97,14 @@ impl ReceivedRequest {
 
 /// Sends one prepared response per request, in turn and across all connections, then 599. Stops when
 /// dropped.
-pub(crate) struct ScriptedServer {
+pub struct ScriptedServer {
     url: String,
     received: Arc<Mutex<Vec<ReceivedRequest>>>,
     task: JoinHandle<()>,
 }
 
 impl ScriptedServer {
-    pub(crate) async fn start(responses: impl IntoIterator<Item = ScriptedResponse>) -> Self {
+    pub async fn start(responses: impl IntoIterator<Item = ScriptedResponse>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener
             .local_addr()
@@ -132,11 +133,11 @@ impl ScriptedServer {
         }
     }
 
-    pub(crate) fn url(&self) -> &str {
+    pub fn url(&self) -> &str {
         &self.url
     }
 
-    pub(crate) fn received(&self) -> Vec<ReceivedRequest> {
+    pub fn received(&self) -> Vec<ReceivedRequest> {
         self.received.lock().expect("no holder panics").clone()
     }
 }
@@ -209,7 +210,7 @@ async fn read_request(
 }
 
 /// Retrieves a contact, without retries, from a server that sends this response.
-pub(crate) async fn retrieve_once(response: ScriptedResponse) -> Result<Contact, Error> {
+pub async fn retrieve_once(response: ScriptedResponse) -> Result<Contact, Error> {
     let server = ScriptedServer::start([response]).await;
     let result = client(server.url())
         .contacts()
@@ -220,14 +221,14 @@ pub(crate) async fn retrieve_once(response: ScriptedResponse) -> Result<Contact,
     result
 }
 
-pub(crate) fn gzip(body: &[u8]) -> Vec<u8> {
+pub fn gzip(body: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(body).unwrap();
     encoder.finish().unwrap()
 }
 
 /// Writes a complete, valid response with a gzip body and keeps the connection open.
-pub(crate) fn gzipped_response(body: &[u8]) -> ScriptedResponse {
+pub fn gzipped_response(body: &[u8]) -> ScriptedResponse {
     let body = gzip(body);
     let head = format!(
         "HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: {}\r\n\r\n",

@@ -20,24 +20,24 @@ thread_local! {
 
 /// A span or an event.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
-    pub(crate) name: String,
-    pub(crate) level: Level,
+pub struct Entry {
+    pub name: String,
+    pub level: Level,
     is_span: bool,
-    pub(crate) id: Option<Id>,
+    pub id: Option<Id>,
     /// The span that it is in.
-    pub(crate) parent: Option<Id>,
-    pub(crate) is_closed: bool,
-    pub(crate) fields: BTreeMap<String, String>,
+    pub parent: Option<Id>,
+    pub is_closed: bool,
+    pub fields: BTreeMap<String, String>,
 }
 
 /// The spans and events traced on this thread since [`Log::start`].
-pub(crate) struct Log;
+pub struct Log;
 
 impl Log {
     /// Clears the log. All tests share one global subscriber: one per test would race with the cache in
     /// which each callsite keeps whether a subscriber is interested.
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         static INSTALL: Once = Once::new();
         INSTALL.call_once(|| {
             let subscriber = tracing_subscriber::registry().with(Collector);
@@ -47,17 +47,17 @@ impl Log {
         Self
     }
 
-    pub(crate) fn spans(&self) -> Vec<Entry> {
+    pub fn spans(&self) -> Vec<Entry> {
         self.entries(true)
     }
 
     /// The spans with this name.
-    pub(crate) fn spans_named(&self, name: &str) -> Vec<Entry> {
+    pub fn spans_named(&self, name: &str) -> Vec<Entry> {
         let spans = self.spans().into_iter();
         spans.filter(|span| span.name == name).collect()
     }
 
-    pub(crate) fn events(&self) -> Vec<Entry> {
+    pub fn events(&self) -> Vec<Entry> {
         self.entries(false)
     }
 
@@ -69,7 +69,7 @@ impl Log {
             .collect()
     }
 
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         format!("{:?} {:?}", self.spans(), self.events())
     }
 }

@@ -8,7 +8,7 @@ use audience::webhooks::{
 };
 use serde_json::Value;
 
-use crate::support::deliveries::{self, fixtures};
+use support::deliveries::{self, fixtures};
 
 #[test]
 fn every_delivery_of_the_corpus_has_the_expected_outcome() {

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use audience::webhooks::{EventType, Rejection, Signer, Verifier, VerifyError};
 
-use crate::support::deliveries::{self, Delivery, error_name, event_as_json};
-use crate::support::receivers::{Framework, Receiver, TestClock};
-use crate::support::requests::{Request, Response};
+use support::deliveries::{self, Delivery, error_name, event_as_json};
+use support::receivers::{Framework, Receiver, TestClock};
+use support::requests::{Request, Response};
 
 const SECRET: &str = "Tm4 the handlers are tested with this";
 

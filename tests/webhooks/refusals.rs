@@ -9,8 +9,8 @@ use axum::extract::{FromRef, FromRequest};
 use static_assertions::assert_impl_all;
 
 use super::{BODY, SECRET};
-use crate::support::receivers::{Framework, Middleware, Receiver};
-use crate::support::requests::Request;
+use support::receivers::{Framework, Middleware, Receiver};
+use support::requests::Request;
 
 /// Returns the head of a request that was signed with `secret` for `body`.
 fn signed_with(secret: &str, body: &str) -> Request {

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::support::deliveries::{self, fixtures};
-use crate::support::skip;
+use support::deliveries::{self, fixtures};
+use support::skip;
 
 #[test]
 fn the_python_verifier_has_the_expected_verdict_for_every_delivery() {

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 use audience::webhooks::{SIGNATURE_HEADER, Signer, Verifier, VerifyError};
 
-use crate::support::trace_log::Log;
+use support::trace_log::Log;
 
 use super::{BODY, NOW, SECRET, at, signed, signed_at, verifier};
 

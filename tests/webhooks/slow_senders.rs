@@ -1,7 +1,6 @@
 //! Strangers who send bodies slowly, or many of them at once.
 //!
 //! `cargo test slow_senders -- --nocapture` also prints the memory and the latency.
-#![expect(clippy::print_stdout, reason = "these tests also measure")]
 
 use std::fs;
 use std::io::{Read, Write};
@@ -12,8 +11,8 @@ use std::time::{Duration, Instant, SystemTime};
 use audience::webhooks::{EventType, Rejection, Signer, Verifier};
 
 use super::{BODY, SECRET};
-use crate::support::receivers::{Framework, Receiver};
-use crate::support::requests::{Request, Response};
+use support::receivers::{Framework, Receiver};
+use support::requests::{Request, Response};
 
 const STRANGERS: usize = 2_000;
 

@@ -14,7 +14,7 @@ use tower::ServiceExt;
 use tracing::Level;
 
 use super::{BODY, NOW, SECRET, at, signed, signed_at, verifier};
-use crate::support::trace_log::{Entry, Log};
+use support::trace_log::{Entry, Log};
 
 /// Returns the fields of the only event, whose text and level must be these.
 fn only_event(log: &Log, text: &str, level: Level) -> BTreeMap<String, String> {

@@ -3,10 +3,12 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use audience::webhooks::{
-    EVENT_HEADER, Event, FaultSide, SIGNATURE_HEADER, SignatureHint, Signer, TIMESTAMP_HEADER,
-    Verifier, VerifyError,
+    EVENT_HEADER, Event, EventType, FaultSide, SIGNATURE_HEADER, SignatureHint, Signer,
+    TIMESTAMP_HEADER, Verifier, VerifyError,
 };
+use aws_lc_rs::hmac;
 use http::{HeaderValue, StatusCode};
+use proptest::prelude::*;
 
 use super::{BODY, NOW, SECRET, at, signed, signed_at, verifier};
 
@@ -337,4 +339,24 @@ fn secrets_may_be_text_or_bytes() {
     }
     assert!(Verifier::new(String::from(SECRET)).is_ok());
     assert!(Verifier::new([0xf7_u8; 32]).is_ok());
+}
+
+proptest! {
+    #[test]
+    fn another_implementation_makes_the_same_signatures(
+        secret in prop::collection::vec(any::<u8>(), 1..200),
+        seconds in 0..=i64::MAX.unsigned_abs(),
+        body in prop::collection::vec(any::<u8>(), 0..1000),
+    ) {
+        let signer = Signer::new(&secret);
+        // The rest is refused as the remains of a badly read file.
+        prop_assume!(signer.is_ok());
+
+        let headers = signer.unwrap().sign(&EventType::Sent, at(seconds), &body);
+
+        let message = [seconds.to_string().as_bytes(), b".", &body].concat();
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &secret);
+        let theirs = hex::encode(hmac::sign(&key, &message));
+        prop_assert_eq!(headers[SIGNATURE_HEADER].as_bytes(), theirs.as_bytes());
+    }
 }

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::deliveries::fixtures;
-use crate::support::skip;
+use support::deliveries::fixtures;
+use support::skip;
 
 const TARGET: &str = "wasm32-unknown-unknown";
 

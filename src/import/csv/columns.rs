@@ -2,17 +2,17 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
-use super::text::{LEADING_COLUMNS, unescape};
+use super::{LEADING_COLUMNS, unescape};
 use crate::Error;
 
 /// The meaning of a column of a CSV file.
 ///
-/// Its text form is what [`FromStr`] reads and `Display` writes, for flags of a program: `email`,
-/// `first_name`, `last_name`, `property:NAME`, `properties`, `on_conflict`, `unsubscribed`, `subscribed`,
+/// [`FromStr`] reads and `Display` writes its text form, for flags of a program: `email`, `first_name`,
+/// `last_name`, `property:NAME`, `properties`, `on_conflict`, `unsubscribed`, `subscribed`,
 /// `unsubscribe_reason`, `topic:NAME`, `topics`, `key`, `ignore`.
 ///
-/// A consent column is read for opt-outs only. A cell that says that somebody is subscribed is understood,
-/// and nothing is sent for it: an import does not subscribe anybody.
+/// A consent column is read for opt-outs only. The cell of a subscribed contact is ignored: an import does not
+/// subscribe a contact.
 ///
 /// # Example: a flag of a program
 ///
@@ -32,30 +32,30 @@ pub enum Column {
     FirstName,
     /// The family name.
     LastName,
-    /// The merge field with this name. A number is sent as a number only if it prints exactly as the cell:
+    /// The property with this name. A number is sent as a number only if it prints exactly as the cell:
     /// `3` and `0.5` are numbers, `01067`, `+49` and `1e5` stay text.
     Property(String),
-    /// All merge fields, as a JSON object.
+    /// All properties, as a JSON object.
     Properties,
-    /// The choice if the address already exists: `upsert`, `skip` or `error`.
+    /// The action for an address that already exists: `upsert`, `skip` or `error`.
     OnConflict,
     /// Whether the contact opted out of all broadcasts. An empty cell means no.
     Unsubscribed,
-    /// Whether the contact gets broadcasts. "No" is an opt-out; an empty cell makes the row unreadable, because
-    /// it does not say whether the contact opted out.
+    /// Whether the contact gets broadcasts. "No" is an opt-out. An empty cell makes the row unreadable, because
+    /// the contact may have opted out.
     Subscribed,
-    /// Why the contact opted out: `manual`, `preferences`, or `complaint`, which is recorded as `manual`
-    /// because a sender cannot declare a complaint (interface section 4.5). One of these is an opt-out by itself.
-    /// Any other text is recorded as `manual` if another column says that the contact opted out; otherwise it
-    /// makes the row unreadable.
+    /// Why the contact opted out: `manual`, `preferences`, or `complaint`, which is recorded as `manual` because a
+    /// sender cannot declare a complaint ([interface section 4.5](crate::interface#4.5)). Each of these three is an
+    /// opt-out, even without another column. Any other text is recorded as `manual` if another column has the opt-out;
+    /// otherwise it makes the row unreadable.
     UnsubscribeReason,
-    /// Whether the contact gets the topic with this name. "No" is an opt-out of it.
+    /// Whether the contact gets the topic with this name. "No" is an opt-out of the topic.
     Topic(String),
     /// The answers to all topics, as a JSON object of booleans. Each `false` is an opt-out.
     Topics,
-    /// A key of your own: see [`ImportRow::key`](super::super::ImportRow::key).
+    /// Your own key: see [`ImportRow::key`](super::super::ImportRow::key).
     Key,
-    /// Nothing.
+    /// A column that is not imported.
     Ignored,
 }
 
@@ -76,6 +76,18 @@ const WORDS: [(&str, Column); 11] = [
 
 impl Column {
     /// Returns whether the column is read for opt-outs.
+    ///
+    /// # Example: show which columns are read for opt-outs
+    ///
+    /// ```
+    /// use audience::import::CsvInput;
+    ///
+    /// let input = CsvInput::new("email,opted out,plan\n".as_bytes())?;
+    /// let consent = input.columns().filter(|(_, column)| column.is_consent());
+    ///
+    /// assert_eq!(consent.map(|(name, _)| name).collect::<Vec<_>>(), ["opted out"]);
+    /// # Ok::<(), audience::Error>(())
+    /// ```
     #[must_use]
     pub fn is_consent(&self) -> bool {
         match self {
@@ -118,7 +130,7 @@ impl FromStr for Column {
         column.or_else(|| Self::named(text)).ok_or_else(|| {
             let words = WORDS.map(|(word, _)| word).join(", ");
             Error::input(format!(
-                "not a member of a contact; use one of {words}, property:NAME or topic:NAME"
+                "unknown column; use one of {words}, property:NAME or topic:NAME"
             ))
         })
     }
@@ -143,19 +155,21 @@ impl fmt::Display for Column {
 pub(super) struct Mapping {
     pub(super) names: Vec<String>,
     guesses: Vec<Guess>,
-    /// How many columns to leave out: those that rejects have before the columns of the input.
+    /// How many columns to leave out: rejects have four before the columns of the input.
     pub(super) leading: usize,
 }
 
 impl Mapping {
-    /// Guesses what each column means. Of two columns for one member, such as the address, the first has it, unless
-    /// both have the same name: [`check`](Self::check) refuses them.
+    /// Guesses the meaning of each column. If two columns could be the same, such as the address, the first one
+    /// is.
+    /// If both also have the same name, [`check`](Self::check) refuses them.
     pub(super) fn guess(header: &[Vec<u8>]) -> Result<Self, Error> {
         let names: Result<Vec<String>, _> = header
             .iter()
             .map(|cell| std::str::from_utf8(cell).map(|name| name.trim().to_owned()))
             .collect();
         let mut names = names.map_err(|_| not_utf8())?;
+        // All four, in this order: a single column `code` in any other file is data.
         let leading = match names.get(..LEADING_COLUMNS.len()) {
             Some(first) if first == LEADING_COLUMNS => LEADING_COLUMNS.len(),
             _ => 0,
@@ -171,6 +185,8 @@ impl Mapping {
         for name in &names {
             let mut next = guess(name);
             let is_repeated = !earlier.insert(name);
+            // A second column with another name becomes a property: an export of another service may have two
+            // addresses. Two columns with the same name stay as they are, and `check` reports them.
             if is_single(&next.column) && !taken.insert(next.column.clone()) && !is_repeated {
                 // Its opt-outs must not be lost silently.
                 next.may_be_consent |= next.column.is_consent();
@@ -200,6 +216,7 @@ impl Mapping {
         let mut found = self.names.iter().enumerate().filter(|(_, n)| *n == name);
         match (found.next(), found.next()) {
             (Some((index, _)), None) => {
+                // The caller has decided, so the column is no longer in doubt.
                 self.guesses[index] = Guess {
                     column,
                     may_be_consent: false,
@@ -229,7 +246,7 @@ impl Mapping {
         if !unclear.is_empty() {
             return Err(Error::input(format!(
                 "these columns may say who opted out: {unclear:?}; map each of them: to `subscribed`, `unsubscribed` or \
-                 `topic:NAME` if so, else to `property:NAME` or `ignore`"
+                 `topic:NAME` if it does, otherwise to `property:NAME` or `ignore`"
             )));
         }
         let mut earlier = HashMap::new();
@@ -240,7 +257,7 @@ impl Mapping {
             // Columns with one name cannot be mapped.
             let advice = match first == name {
                 true => "rename one of them in the file",
-                false => "map one of them to another member or to `ignore`",
+                false => "map one of them to something else or to `ignore`",
             };
             return Err(Error::input(format!(
                 "two columns of the file are `{column}`; {advice}"
@@ -256,7 +273,7 @@ impl Mapping {
     }
 
     fn without_address(&self) -> Error {
-        // A row instead of a header: its text does not belong into an error.
+        // A row instead of a header: its text does not belong in an error.
         if self.names.iter().any(|name| name.contains('@')) {
             return Error::input(
                 "the first line has an address in it; add a line before it that names the columns",
@@ -270,6 +287,7 @@ impl Mapping {
 
     fn listed(&self) -> String {
         if self.names.iter().any(|name| name.contains('@')) {
+            // The first line may be a row: its addresses do not belong in an error.
             return "others".to_owned();
         }
         let names: Vec<String> = self.names.iter().map(|name| format!("{name:?}")).collect();
@@ -300,7 +318,7 @@ fn is_single(column: &Column) -> bool {
     }
 }
 
-/// What the name of a column says.
+/// The meaning of a column's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Guess {
     column: Column,
@@ -395,12 +413,16 @@ fn guess(name: &str) -> Guess {
     let column = match known {
         Some((column, _)) => column.clone(),
         None if name == "import_key" => Column::Key,
+        // By the exact name: `ID` or `Created At` of another service may be worth keeping as a property.
         None if SET_BY_THE_SERVICE.contains(&name) => Column::Ignored,
         None if letters.is_empty() => Column::Ignored,
         None => Column::named(name).unwrap_or_else(|| Column::Property(name.to_owned())),
     };
     let is_guessed_property =
+        // A name such as `property:status` says itself that it is a property.
         matches!(column, Column::Property(_)) && Column::named(name).is_none();
+    // A wrong alarm costs a setting. A missed column costs the opt-outs of a whole list, so the parts match anywhere in
+    // the name.
     let is_like_consent = CONSENT_PARTS.iter().any(|part| letters.contains(part))
         || CONSENT_NAMES.contains(&letters.as_str());
     Guess {

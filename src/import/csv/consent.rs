@@ -39,6 +39,7 @@ impl Consent {
                 self.reason = reason(cell);
                 self.has_unknown_reason = self.reason.is_none();
             }
+            // A `true` is dropped here: an import never opts in.
             Column::Topic(name) if !is_subscribed(cell)? => self.topics.push(name.clone()),
             Column::Topics => {
                 let answers: BTreeMap<String, bool> = serde_json::from_str(cell)
@@ -51,7 +52,7 @@ impl Consent {
         Ok(())
     }
 
-    /// Of two columns, the one with the opt-out counts.
+    /// Adds a yes or no. If two columns disagree, the opt-out counts.
     fn add_state(&mut self, is_subscribed: bool) {
         self.is_subscribed = Some(self.is_subscribed.unwrap_or(true) && is_subscribed);
     }
@@ -60,12 +61,15 @@ impl Consent {
     ///
     /// # Errors
     ///
-    /// What contradicts itself.
+    /// The contradiction.
     pub(super) fn opt_outs(self) -> Result<Vec<OptOut>, &'static str> {
         let has_reason = self.reason.is_some() || self.has_unknown_reason;
         let everything = match (self.is_subscribed, self.reason) {
+            // The row contradicts itself. Neither reading is safe to guess.
             (Some(true), _) if has_reason => {
-                return Err("the row has a reason for an opt-out, but says that there is none");
+                return Err(
+                    "the row has a reason for an opt-out, but another column says that the contact did not opt out",
+                );
             }
             (None, None) if self.has_unknown_reason => {
                 return Err("the reason for an opt-out is neither manual nor preferences");
@@ -92,6 +96,8 @@ fn is_subscribed(cell: &str) -> Result<bool, &'static str> {
     let letters = cell.chars().filter(|letter| letter.is_alphanumeric());
     let letters: String = letters.flat_map(char::to_lowercase).collect();
     match letters.as_str() {
+        // Few words on purpose. An unknown one makes the row unreadable, because a wrong guess would mail a person who
+        // opted out.
         "subscribed" | "optedin" | "optin" | "active" => Ok(true),
         "unsubscribed" | "optedout" | "optout" => Ok(false),
         _ => Err("the cell says neither yes nor no"),
@@ -100,6 +106,7 @@ fn is_subscribed(cell: &str) -> Result<bool, &'static str> {
 
 fn yes_or_no(cell: &str) -> Option<bool> {
     match cell.to_lowercase().as_str() {
+        // `x` is the mark in a checkbox column.
         "true" | "yes" | "y" | "t" | "1" | "x" => Some(true),
         "false" | "no" | "n" | "f" | "0" => Some(false),
         _ => None,
@@ -108,6 +115,7 @@ fn yes_or_no(cell: &str) -> Option<bool> {
 
 fn reason(cell: &str) -> Option<OptOutReason> {
     match cell.to_lowercase().as_str() {
+        // A sender cannot declare a complaint (interface section 4.5), but it is an opt-out in any case.
         "manual" | "complaint" => Some(OptOutReason::Manual),
         "preferences" => Some(OptOutReason::Preferences),
         _ => None,

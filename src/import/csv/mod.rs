@@ -3,49 +3,47 @@
 mod columns;
 mod consent;
 mod rows;
-mod text;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use csv_core::{ReadRecordResult, ReaderBuilder};
+
 use crate::Error;
 use crate::contacts::OnConflict;
 use columns::Mapping;
-use text::Records;
 
 pub use columns::Column;
 pub(crate) use columns::is_property_name;
 pub use rows::CsvRows;
-pub(super) use text::LEADING_COLUMNS;
-pub(crate) use text::{escape, line};
 
 /// The delimiters that are recognized, the most likely first.
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 
-/// A CSV file of which only the header was read: look at its columns, change what they mean, then
-/// [read its rows](Self::rows).
+/// A CSV file whose header was read: look at its columns, change their meaning, then [read its rows](Self::rows).
 ///
 /// The file is text in UTF-8, with or without a byte order mark. Lines end with LF, CR LF or CR, and a quoted cell
 /// may contain line endings. The delimiter is guessed from the header: comma, semicolon, tab or `|`. A first line
-/// `sep=;`, as spreadsheets write it, sets it.
+/// such as `sep=;`, which some spreadsheets write, sets the delimiter.
 ///
 /// # Columns
 ///
-/// The first line names the columns. What a column means is guessed from its name, whatever its case, spaces and
+/// The first line names the columns. The meaning of a column is guessed from its name, regardless of case, spaces and
 /// hyphens: `E-Mail` and `Email address` are the address, `First name` and `given_name` the given name,
 /// `Surname` the family name, `opted out` and `subscribed` the global opt-out, `topic:news` an answer to that topic.
 /// The names of all [`Column`]s in their text form are recognized, too. Every other column is a property with the
 /// name of the column.
 ///
-/// A CSV [`export`](crate::export) is read as it is. Its `id` and `created_at` are ignored, because only the service
-/// sets them. To keep the `id` of another service, map it to [`Column::Property`] or [`Column::Key`].
+/// A CSV [`export`](crate::export) can be imported unchanged. Its `id` and `created_at` are ignored, because only the
+/// service sets them. To keep the `id` of another service, map it to [`Column::Property`] or [`Column::Key`].
 ///
-/// A column that may say who opted out, but whose name is not one of these (such as `Status` or `UNSUB_TIME`),
-/// is not taken for a property: [`rows`](Self::rows) fails until it is mapped.
+/// Some other names, such as `Status` or `UNSUB_TIME`, suggest that the column says who opted out. Such a column is not
+/// taken for a property: [`rows`](Self::rows) fails until you [map](Self::map) it.
 ///
-/// # Example: show the columns, and change one
+/// # Example: show the columns, and map one
 ///
 /// ```
 /// use audience::import::{Column, CsvInput};
@@ -76,21 +74,55 @@ impl CsvInput {
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the file cannot be opened or read,
     /// [`ErrorKind::Input`](crate::ErrorKind::Input) if it is empty or is not text in UTF-8.
+    ///
+    /// # Example: import a file, but keep contacts that exist
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # contacts.create("ada@example.com").await?;
+    /// # let path = std::env::temp_dir().join(format!("audience-input-{}.csv", std::process::id()));
+    /// # std::fs::write(&path, "email,plan\nada@example.com,pro\nbob@example.com,free\n")?;
+    /// use audience::contacts::OnConflict;
+    /// use audience::import::CsvInput;
+    ///
+    /// let input = CsvInput::open(&path)?.on_conflict(OnConflict::Skip);
+    /// let report = contacts.import(input.rows()?).await?;
+    ///
+    /// assert_eq!((report.created(), report.skipped()), (1, 1));
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let file = File::open(path)
             .map_err(|error| Error::config("could not open the CSV file").caused_by(error))?;
         Self::new(file)
     }
 
-    /// Reads the header. The reader needs no buffer of its own.
+    /// Reads the header from any reader, which needs no buffer.
     ///
     /// # Errors
     ///
-    /// Those of [`open`](Self::open).
+    /// Returns the same errors as [`open`](Self::open).
+    ///
+    /// # Example: an upload that is already in memory
+    ///
+    /// ```
+    /// use audience::import::CsvInput;
+    ///
+    /// let upload: &[u8] = b"email;plan\nada@example.com;pro\n";
+    /// let input = CsvInput::new(upload)?;
+    ///
+    /// assert_eq!(input.delimiter_char(), ';');
+    /// assert_eq!(input.rows()?.count(), 1);
+    /// # Ok::<(), audience::Error>(())
+    /// ```
     pub fn new(reader: impl Read + Send + 'static) -> Result<Self, Error> {
         let mut records = Records::new(Box::new(reader)).map_err(unreadable)?;
         check_encoding(records.head())?;
         if records.head().starts_with(b"\xef\xbb\xbf") {
+            // Otherwise the mark would be part of the first column's name.
             records.skip(3, 0);
         }
         let delimiter = match separator_line(records.head()) {
@@ -109,12 +141,27 @@ impl CsvInput {
         })
     }
 
-    /// Sets the delimiter, and guesses anew what the columns mean. Default: guessed from the header.
+    /// Sets the delimiter, and reads the header again. Default: guessed from the header.
+    ///
+    /// It discards earlier calls of [`map`](Self::map), so call it first.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Input`](crate::ErrorKind::Input) if it is not an ASCII character, or is a quote or a line
     /// ending.
+    ///
+    /// # Example: a delimiter that is not guessed
+    ///
+    /// ```
+    /// use audience::import::CsvInput;
+    ///
+    /// let input = CsvInput::new("email:plan\nada@example.com:pro\n".as_bytes())?;
+    /// assert_eq!(input.columns().count(), 1);
+    ///
+    /// let input = input.delimiter(':')?;
+    /// assert_eq!(input.columns().count(), 2);
+    /// # Ok::<(), audience::Error>(())
+    /// ```
     pub fn delimiter(mut self, delimiter: char) -> Result<Self, Error> {
         self.delimiter = u8::try_from(delimiter)
             .ok()
@@ -128,24 +175,65 @@ impl CsvInput {
         Ok(self)
     }
 
-    /// Sets what the column with this name means.
+    /// Sets the meaning of the column with this name. Default: guessed from the name.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Input`](crate::ErrorKind::Input) if the file has no column with this name, or two.
+    ///
+    /// # Example: a column of another service that says who is subscribed
+    ///
+    /// ```
+    /// use audience::contacts::OptOutReason;
+    /// use audience::import::{Column, CsvInput, OptOut};
+    ///
+    /// let file = "email,Status\nada@example.com,unsubscribed\n";
+    /// let input = CsvInput::new(file.as_bytes())?.map("Status", Column::Subscribed)?;
+    ///
+    /// let row = input.rows()?.next().expect("the file has a row");
+    /// assert_eq!(row.opt_outs(), [OptOut::Everything(OptOutReason::Manual)]);
+    /// # Ok::<(), audience::Error>(())
+    /// ```
     pub fn map(mut self, name: &str, column: Column) -> Result<Self, Error> {
         self.mapping.set(name, column)?;
         Ok(self)
     }
 
-    /// Sets what happens if an address already exists, for all rows that do not say so themselves. Default:
-    /// [`OnConflict::Upsert`].
+    /// Sets what happens if an address already exists. Default: [`OnConflict::Upsert`].
+    ///
+    /// A cell of the column [`Column::OnConflict`] sets it for its row.
+    ///
+    /// # Example: leave contacts as they are, except in one row
+    ///
+    /// ```
+    /// use audience::contacts::OnConflict;
+    /// use audience::import::CsvInput;
+    ///
+    /// let file = "email,on_conflict\nada@example.com,\nbob@example.com,upsert\n";
+    /// let rows = CsvInput::new(file.as_bytes())?.on_conflict(OnConflict::Skip).rows()?;
+    ///
+    /// let choices: Vec<_> = rows.filter_map(|row| row.contact()?.on_conflict).collect();
+    /// assert_eq!(choices, [OnConflict::Skip, OnConflict::Upsert]);
+    /// # Ok::<(), audience::Error>(())
+    /// ```
     pub fn on_conflict(mut self, choice: OnConflict) -> Self {
         self.on_conflict = Some(choice);
         self
     }
 
-    /// Returns the names of the columns and what they mean, in the order of the file.
+    /// Returns the name and the meaning of each column, in the order of the file.
+    ///
+    /// # Example: show what the columns mean before the import
+    ///
+    /// ```
+    /// use audience::import::CsvInput;
+    ///
+    /// let input = CsvInput::new("E-Mail,Surname,seats\n".as_bytes())?;
+    /// let meanings: Vec<_> = input.columns().map(|(name, column)| format!("{name}: {column}")).collect();
+    ///
+    /// assert_eq!(meanings, ["E-Mail: email", "Surname: last_name", "seats: property:seats"]);
+    /// # Ok::<(), audience::Error>(())
+    /// ```
     pub fn columns(&self) -> impl Iterator<Item = (&str, &Column)> {
         self.mapping.columns()
     }
@@ -160,8 +248,21 @@ impl CsvInput {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Input`](crate::ErrorKind::Input) if no column is the address, if two columns are the same
-    /// member, or if a column may say who opted out and was not [mapped](Self::map).
+    /// [`ErrorKind::Input`](crate::ErrorKind::Input) if no column is the address, if two columns have the
+    /// same meaning, or if a column may say who opted out and was not [mapped](Self::map).
+    ///
+    /// # Example: a column that may say who opted out
+    ///
+    /// ```
+    /// use audience::import::{Column, CsvInput};
+    ///
+    /// let input = || CsvInput::new("email,newsletter\nada@example.com,no\n".as_bytes());
+    /// assert!(input()?.rows().is_err());
+    ///
+    /// let rows = input()?.map("newsletter", Column::Topic("news".to_owned()))?.rows()?;
+    /// assert_eq!(rows.count(), 1);
+    /// # Ok::<(), audience::Error>(())
+    /// ```
     pub fn rows(self) -> Result<CsvRows, Error> {
         self.mapping.check()?;
         Ok(CsvRows::from_input(
@@ -192,7 +293,7 @@ fn read_header(records: &mut Records, delimiter: u8) -> Result<Mapping, Error> {
     }
 }
 
-/// Returns the delimiter that gives a column for the address, and of several the one that gives the most columns.
+/// Returns the delimiter that gives a column for the address. If several do, the one with the most columns wins.
 fn guess_delimiter(records: &mut Records) -> Result<u8, Error> {
     let mut best = ((false, 0), b',');
     for delimiter in DELIMITERS {
@@ -228,6 +329,7 @@ fn check_encoding(head: &[u8]) -> Result<(), Error> {
             "the CSV file is in UTF-16; save it in UTF-8 (in Excel: \"CSV UTF-8\")",
         ));
     }
+    // Text in UTF-8 has no zero bytes. UTF-16 without a mark has them, and so have spreadsheet files.
     match head.iter().take(1024).any(|byte| *byte == 0) {
         true => Err(Error::input(
             "the file is not CSV in UTF-8; save it as CSV in UTF-8 (in Excel: \"CSV UTF-8\")",
@@ -238,4 +340,415 @@ fn check_encoding(head: &[u8]) -> Result<(), Error> {
 
 fn unreadable(error: io::Error) -> Error {
     Error::config("could not read the CSV file").caused_by(error)
+}
+
+/// How many bytes are read in one go.
+const CHUNK: usize = 64 * 1024;
+/// The longest record in bytes. The rest of a longer one is read and forgotten.
+const MAX_RECORD: usize = 1024 * 1024;
+
+/// The columns that rejects have before the columns of the input.
+pub(super) const LEADING_COLUMNS: [&str; 4] = ["line", "code", "message", "retryable"];
+
+/// A record, and the line on which it begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Record {
+    line: u64,
+    /// Empty if there is a problem.
+    cells: Vec<Vec<u8>>,
+    problem: Option<Problem>,
+}
+
+/// Why the cells of a record are not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Problem {
+    TooLong,
+    /// The rest of the file is within the quotes, so this is the last record.
+    UnclosedQuote,
+}
+
+impl Problem {
+    fn text(self) -> &'static str {
+        match self {
+            Self::TooLong => "the row is longer than 1 MiB, or a quote in it is not closed",
+            Self::UnclosedQuote => {
+                "a quote in this row is not closed, so the file could not be read from here on; close it, or write it twice"
+            }
+        }
+    }
+}
+
+struct Records {
+    reader: Box<dyn Read + Send>,
+    parser: csv_core::Reader,
+    buffer: Vec<u8>,
+    /// Where the next record begins in the buffer, and its line.
+    start: usize,
+    line: u64,
+    /// Whether the byte before the next record is a CR, so that an LF belongs to it.
+    is_after_cr: bool,
+    is_at_end: bool,
+    /// Where the header begins, while it may be read again.
+    header: Option<(usize, u64)>,
+    /// Room for the cells of one record, and where each of them ends.
+    text: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Records {
+    /// Reads the first bytes.
+    fn new(reader: Box<dyn Read + Send>) -> io::Result<Self> {
+        let mut records = Self {
+            reader,
+            parser: csv_core::Reader::new(),
+            buffer: Vec::new(),
+            start: 0,
+            line: 1,
+            is_after_cr: false,
+            is_at_end: false,
+            header: Some((0, 1)),
+            text: vec![0; 1024],
+            ends: vec![0; 32],
+        };
+        records.fill()?;
+        Ok(records)
+    }
+
+    /// Returns the first bytes, for as long as no record was read.
+    fn head(&self) -> &[u8] {
+        &self.buffer[self.start..]
+    }
+
+    /// Skips bytes before the header, in which this many lines end.
+    fn skip(&mut self, length: usize, lines: u64) {
+        self.start += length;
+        self.line += lines;
+        self.header = Some((self.start, self.line));
+    }
+
+    /// Reads the header with this delimiter. It can be called again until [`begin`](Self::begin).
+    fn header(&mut self, delimiter: u8) -> io::Result<Option<Record>> {
+        if let Some((start, line)) = self.header {
+            (self.start, self.line, self.is_after_cr) = (start, line, false);
+        }
+        self.parser = ReaderBuilder::new().delimiter(delimiter).build();
+        self.next()
+    }
+
+    fn line(&self) -> u64 {
+        self.line
+    }
+
+    fn begin(&mut self) {
+        self.header = None;
+    }
+
+    /// Reads the next record. Blank lines are skipped. After an error there are no more records.
+    fn next(&mut self) -> io::Result<Option<Record>> {
+        if !self.skip_blank_lines()? {
+            return Ok(None);
+        }
+        let line = self.line;
+        let (mut taken, mut length, mut count) = (0, 0, 0);
+        loop {
+            if self.start == self.buffer.len() && !self.is_at_end {
+                self.fill()?;
+            }
+            // The end of the file ends a record as a line ending does, unless that is within quotes.
+            let is_last = self.start == self.buffer.len();
+            let input = match is_last {
+                true => b"\n",
+                false => &self.buffer[self.start..],
+            };
+            let (text, ends) = (&mut self.text[length..], &mut self.ends[count..]);
+            let (result, read, written, ended) = self.parser.read_record(input, text, ends);
+            if !is_last {
+                self.take(read);
+            }
+            taken += read;
+            let is_too_long = taken > MAX_RECORD;
+            // The cells of a record that is too long are overwritten, so that it needs no more memory.
+            (length, count) = match is_too_long {
+                true => (0, 0),
+                false => (length + written, count + ended),
+            };
+            let problem = match result {
+                ReadRecordResult::InputEmpty if is_last => Some(Problem::UnclosedQuote),
+                // All of the header is kept, so that another delimiter can be tried.
+                _ if is_too_long && self.header.is_some() => Some(Problem::TooLong),
+                ReadRecordResult::OutputFull if !is_too_long => {
+                    self.text.resize(2 * self.text.len(), 0);
+                    continue;
+                }
+                ReadRecordResult::OutputEndsFull if !is_too_long => {
+                    self.ends.resize(2 * self.ends.len(), 0);
+                    continue;
+                }
+                ReadRecordResult::InputEmpty
+                | ReadRecordResult::OutputFull
+                | ReadRecordResult::OutputEndsFull => continue,
+                ReadRecordResult::Record | ReadRecordResult::End => {
+                    is_too_long.then_some(Problem::TooLong)
+                }
+            };
+            let cells = match problem {
+                Some(_) => Vec::new(),
+                None => self.cells(count),
+            };
+            return Ok(Some(Record {
+                line,
+                cells,
+                problem,
+            }));
+        }
+    }
+
+    /// Returns the cells that were read last.
+    fn cells(&self, count: usize) -> Vec<Vec<u8>> {
+        let ends = &self.ends[..count];
+        let starts = std::iter::once(&0).chain(ends);
+        starts
+            .zip(ends)
+            .map(|(start, end)| self.text[*start..*end].to_vec())
+            .collect()
+    }
+
+    /// Returns whether a record follows.
+    fn skip_blank_lines(&mut self) -> io::Result<bool> {
+        loop {
+            let bytes = &self.buffer[self.start..];
+            let endings = bytes.iter().take_while(|byte| is_line_ending(**byte));
+            let (endings, available) = (endings.count(), bytes.len());
+            self.take(endings);
+            // Blank lines before the header are not read again with another delimiter.
+            self.header = self.header.map(|_| (self.start, self.line));
+            if endings < available {
+                return Ok(true);
+            }
+            if self.is_at_end {
+                return Ok(false);
+            }
+            self.fill()?;
+        }
+    }
+
+    /// Goes past these bytes, and counts the lines that end in them as an editor does.
+    fn take(&mut self, length: usize) {
+        for byte in &self.buffer[self.start..self.start + length] {
+            // An LF after a CR belongs to the same line ending, even if the CR was in the chunk before.
+            let ends_line = *byte == b'\r' || *byte == b'\n' && !self.is_after_cr;
+            self.line += u64::from(ends_line);
+            self.is_after_cr = *byte == b'\r';
+        }
+        self.start += length;
+    }
+
+    /// Reads more bytes, or to the end.
+    fn fill(&mut self) -> io::Result<()> {
+        // While the header may be read again, its bytes stay in the buffer.
+        let kept = self.header.map_or(self.start, |(start, _)| start);
+        self.buffer.drain(..kept);
+        self.start -= kept;
+        self.header = self.header.map(|(_, line)| (0, line));
+        let limited = (&mut self.reader).take(CHUNK as u64);
+        let read = { limited }.read_to_end(&mut self.buffer);
+        match read {
+            Ok(length) => {
+                // `read_to_end` returns less than the limit only at the end of the input.
+                self.is_at_end = length < CHUNK;
+                Ok(())
+            }
+            Err(error) => {
+                self.is_at_end = true;
+                self.start = self.buffer.len();
+                Err(error)
+            }
+        }
+    }
+}
+
+fn is_line_ending(byte: u8) -> bool {
+    matches!(byte, b'\r' | b'\n')
+}
+
+/// Writes a line. A cell is in quotes if another program could read it as something else without them.
+pub(crate) fn line(cells: impl ExactSizeIterator<Item: AsRef<str>>) -> String {
+    let is_single = cells.len() == 1;
+    let mut line = String::new();
+    for (index, cell) in cells.enumerate() {
+        if index > 0 {
+            line.push(',');
+        }
+        let cell = cell.as_ref();
+        // A line with one empty cell would be an empty line, which readers skip.
+        if needs_quotes(cell) || (is_single && cell.is_empty()) {
+            line.push('"');
+            line.push_str(&cell.replace('"', "\"\""));
+            line.push('"');
+        } else {
+            line.push_str(cell);
+        }
+    }
+    line.push('\n');
+    line
+}
+
+fn needs_quotes(cell: &str) -> bool {
+    // More than a comma: the file may be read by a program that guesses another delimiter.
+    cell.contains([',', '"', '\n', '\r', ';', '\t', '|'])
+        || cell.starts_with([' ', '\u{feff}'])
+        || cell.ends_with(' ')
+}
+
+/// Puts an apostrophe before a cell that a spreadsheet would take for a formula. [`unescape`] is the reverse.
+pub(crate) fn escape(cell: &str) -> Cow<'_, str> {
+    match needs_apostrophe(cell) {
+        true => format!("'{cell}").into(),
+        false => cell.into(),
+    }
+}
+
+/// Removes the apostrophe that [`escape`] added.
+fn unescape(cell: &str) -> &str {
+    match cell.strip_prefix('\'') {
+        Some(rest) if needs_apostrophe(rest) => rest,
+        _ => cell,
+    }
+}
+
+/// A number is no formula, although it may begin as one. A cell that has an apostrophe already gets another one, so
+/// that none is lost when it is read again.
+fn needs_apostrophe(cell: &str) -> bool {
+    let begins_as_formula = cell
+        .trim_start_matches('\'')
+        .starts_with(['=', '+', '-', '@', '\t', '\r', '\n']);
+    begins_as_formula && serde_json::from_str::<serde_json::Number>(cell).is_err()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: impl Into<Vec<u8>>) -> Vec<Record> {
+        let reader = Box::new(io::Cursor::new(text.into()));
+        let mut records = Records::new(reader).unwrap();
+        records.begin();
+        std::iter::from_fn(|| records.next().unwrap()).collect()
+    }
+
+    fn lines(records: &[Record]) -> Vec<u64> {
+        records.iter().map(|record| record.line).collect()
+    }
+
+    #[test]
+    fn a_record_has_the_line_on_which_it_begins_whatever_ends_a_line() {
+        let found = read("a,b\r\n\r\n\"1\r\n2\",x\n\n\"\n\n\",y\rz\r\n");
+
+        assert_eq!(lines(&found), [1, 3, 6, 9]);
+    }
+
+    #[test]
+    fn a_quote_that_is_never_closed_is_one_problem_in_bounded_memory() {
+        let rows = "x,y\n".repeat(2_000_000);
+        for rest in ["", "c,d\n", &rows] {
+            let found = read(format!("a,b\nc,\"open\n{rest}"));
+
+            assert_eq!(lines(&found), [1, 2]);
+            assert_eq!(found[0].problem, None);
+            assert_eq!(found[1].problem, Some(Problem::UnclosedQuote));
+        }
+        let closed = read("a,\"b\"");
+        assert_eq!(closed[0].cells, [b"a", b"b"]);
+        assert_eq!(closed[0].problem, None);
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_skipped_in_bounded_memory() {
+        for long in ["z", "z,", "\"\""] {
+            let long = long.repeat(3 * MAX_RECORD / long.len());
+            let reader = Box::new(io::Cursor::new(format!("a,b\n\"{long}\"\nc,d\n{long}")));
+            let mut records = Records::new(reader).unwrap();
+            records.begin();
+
+            let found: Vec<_> = std::iter::from_fn(|| records.next().unwrap()).collect();
+
+            let problems: Vec<_> = found.iter().map(|record| record.problem).collect();
+            let too_long = Some(Problem::TooLong);
+            assert_eq!(problems, [None, too_long, None, too_long]);
+            assert_eq!(found[2].cells, [b"c", b"d"]);
+            assert!(records.text.len().max(records.ends.len()) <= 2 * MAX_RECORD);
+            assert!(records.buffer.len() <= 2 * CHUNK);
+        }
+    }
+
+    #[test]
+    fn records_across_the_edges_of_what_is_read_at_once_are_whole() {
+        for padding in CHUNK - 8..CHUNK + 8 {
+            let text = format!("\"{}\",1\r\n\"2\r\n\",3\r\n", "p".repeat(padding));
+
+            let found = read(text);
+
+            assert_eq!(lines(&found), [1, 2], "{padding}");
+            assert_eq!(found[1].cells, [&b"2\r\n"[..], b"3"]);
+        }
+    }
+
+    #[test]
+    fn formulas_get_an_apostrophe_and_numbers_do_not() {
+        for cell in [
+            "=1+1", "+49 351", "-", "@SUM(A1)", "\t=1", "\n=1", "'=1", "--1",
+        ] {
+            assert_eq!(escape(cell), format!("'{cell}"));
+        }
+        for cell in ["", "-5", "-0.5", "3", "a=b", "'s-Hertogenbosch", "O'Neill"] {
+            assert_eq!(escape(cell), cell);
+        }
+    }
+
+    /// Returns every list of at most `length` of these parts.
+    fn lists<T: Clone>(parts: &[T], length: usize) -> Vec<Vec<T>> {
+        let mut lists = vec![Vec::new()];
+        let mut shorter = 0;
+        for _ in 0..length {
+            for list in std::mem::replace(&mut shorter, lists.len())..lists.len() {
+                for part in parts {
+                    lists.push([&lists[list], std::slice::from_ref(part)].concat());
+                }
+            }
+        }
+        lists
+    }
+
+    fn texts(characters: &str, length: usize) -> Vec<String> {
+        let characters: Vec<_> = characters.chars().collect();
+        let texts = lists(&characters, length).into_iter();
+        texts.map(String::from_iter).collect()
+    }
+
+    #[test]
+    fn every_cell_that_was_escaped_is_read_back_as_it_was() {
+        for cell in texts("'=+@\t1a.-", 5) {
+            let escaped = escape(&cell);
+
+            assert_eq!(unescape(&escaped), cell);
+        }
+    }
+
+    #[test]
+    fn every_line_that_was_written_is_read_back() {
+        let characters = "ab ,;\"\r\n\u{feff}";
+        for (cells, length) in [(1, 4), (2, 2), (3, 1)] {
+            let mut lines = lists(&texts(characters, length), cells);
+            lines.retain(|cells| !cells.is_empty());
+            let written: String = lines.iter().map(|cells| line(cells.iter())).collect();
+
+            let found = read(format!("x\n{written}"));
+
+            assert_eq!(found.len(), lines.len() + 1);
+            for (record, cells) in found[1..].iter().zip(lines) {
+                let expected: Vec<_> = cells.into_iter().map(String::into_bytes).collect();
+                assert_eq!(record.cells, expected);
+            }
+        }
+    }
 }

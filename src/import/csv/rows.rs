@@ -7,28 +7,28 @@ use std::sync::Arc;
 use super::CsvInput;
 use super::columns::{Column, Mapping};
 use super::consent::Consent;
-use super::text::{Problem, Record, Records, unescape};
+use super::{Problem, Record, Records, unescape};
 use crate::Error;
 use crate::contacts::{NewContact, OnConflict, Properties, PropertyValue};
 use crate::import::row::{ImportRow, OptOut};
 
 /// The rows of a CSV file, for [`Contacts::import`](crate::contacts::Contacts::import).
 ///
-/// [`CsvInput`](crate::import::CsvInput) says which files can be read, and changes what their columns mean.
+/// [`CsvInput`](crate::import::CsvInput) describes which files can be read, and changes the meaning of their columns.
 ///
-/// - A row has the line on which it begins, as an editor shows it, and its cells as they are in the file.
+/// - A row keeps the line on which it begins, as an editor shows it, and its cells as they are in the file.
 /// - White space around a cell is removed. Empty cells are not sent. Blank lines and rows with only empty cells are
 ///   skipped.
-/// - A row that cannot be read becomes an [`ImportRow::unreadable`] with its line and cells, and the next row is
-///   read: if it has too few or too many cells, invalid UTF-8, no address, or a consent cell that is not understood.
-///   Nobody is subscribed because of a typing error. A row of more than 1 MiB is unreadable too, and has no cells.
-/// - If a quote is never closed, or the file itself cannot be read to its end, the last row is unreadable and says
-///   so. The import applies the rows before it, and then ends with an [`ImportError`](crate::import::ImportError).
-/// - The rejects of an earlier import are recognized: their first four columns are left out, and so is the
-///   apostrophe in front of what looks like a formula. A row that still contains U+FFFD, which stands for
-///   bytes that were not UTF-8, is unreadable.
+/// - A row with too few or too many cells, with invalid UTF-8, without an address, or with an unknown word in a consent
+///   column becomes an [`ImportRow::unreadable`] with its line and cells. So a typing error never subscribes a
+///   contact. A row of more than 1 MiB is also unreadable, and has no cells.
+/// - If a quote is never closed, or the file itself cannot be read to its end, the last row is unreadable, with the
+///   reason. The import applies the rows before it, and then ends with an
+///   [`ImportError`](crate::import::ImportError).
+/// - The rejects of an earlier import are recognized. Their first four columns are ignored, and the apostrophe before a
+///   formula is removed. A row that still contains U+FFFD, in place of bytes that were not UTF-8, is unreadable.
 ///
-/// The memory it needs does not depend on the size of the file.
+/// Memory use does not grow with the file.
 ///
 /// # Example: import a file
 ///
@@ -50,20 +50,38 @@ pub struct CsvRows {
 }
 
 impl CsvRows {
-    /// Opens a file, and guesses what its columns mean. Use [`CsvInput`] to change that.
+    /// Opens a file and guesses the meaning of its columns. Use [`CsvInput`] to set it.
     ///
     /// # Errors
     ///
-    /// Those of [`CsvInput::open`] and [`CsvInput::rows`].
+    /// Returns the errors of [`CsvInput::open`] and [`CsvInput::rows`].
+    ///
+    /// # Example: a file with an opt-out
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let path = std::env::temp_dir().join(format!("audience-rows-{}.csv", std::process::id()));
+    /// # std::fs::write(&path, "email,unsubscribed\nada@example.com,no\nbob@example.com,yes\n")?;
+    /// use audience::import::CsvRows;
+    ///
+    /// let report = contacts.import(CsvRows::open(&path)?).await?;
+    ///
+    /// assert_eq!(report.created(), 2);
+    /// assert!(contacts.retrieve("bob@example.com").await?.unsubscribed);
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(()) }
+    /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         CsvInput::open(path)?.rows()
     }
 
-    /// Reads the header, and guesses what the columns mean. Use [`CsvInput`] to change that.
+    /// Reads the header and guesses the meaning of the columns. Use [`CsvInput`] to set it.
     ///
     /// # Errors
     ///
-    /// Those of [`CsvInput::new`] and [`CsvInput::rows`].
+    /// Returns the errors of [`CsvInput::new`] and [`CsvInput::rows`].
     ///
     /// # Example: a file in memory
     ///
@@ -113,6 +131,8 @@ impl CsvRows {
 
     fn convert(&self, record: &Record) -> ImportRow {
         let (cells, is_utf8) = texts(&self.mapping, &record.cells);
+        // Rejects are UTF-8 even if the input was not: the damage is then in the text. In any other file, U+FFFD is
+        // what the sender wrote.
         let is_damaged = self.mapping.is_rejects()
             && cells
                 .iter()
@@ -215,6 +235,7 @@ fn to_row(
         return Err("the row has no address".to_owned());
     }
     let mut contact = NewContact::new(email);
+    // First, so that a cell of the row can overwrite it.
     contact.on_conflict = on_conflict;
     let mut consent = Consent::default();
     let mut key = None;

@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::subject::{
-    Failed, Item, LONG, ROUNDS, SHORT, Subject, Verdict, cases, expect, expect_body, expect_eq, ids,
+use super::{
+    Failed, Item, LONG, ROUNDS, SHORT, Subject, Verdict, expect, expect_body, expect_eq, ids,
 };
 use crate::inbox::store::{AcceptState, Backlog, ClaimState, ParkedEvent, Release, Take, Token};
 use crate::webhooks::EventId;
 
 cases! { ACCEPTING, Nothing:
     an_accepted_event_is_taken_with_its_body_as_attempt_1,
-    an_event_that_is_accepted_again_is_repeated_and_taken_once,
-    accepting_is_repeated_while_the_event_is_taken_done_or_parked,
+    an_event_that_is_accepted_again_is_a_duplicate_and_taken_once,
+    accepting_reports_a_duplicate_while_the_event_is_taken_done_or_parked,
     accepting_a_claimed_event_is_in_progress_and_stores_nothing,
     accepting_after_an_ended_lease_stores_the_event_and_keeps_its_attempts,
     accepting_after_an_ended_lease_ends_the_claim,
@@ -31,20 +31,22 @@ async fn an_accepted_event_is_taken_with_its_body_as_attempt_1(subject: Subject)
     expect_body("its body", &taken[0].body, b"body")
 }
 
-async fn an_event_that_is_accepted_again_is_repeated_and_taken_once(subject: Subject) -> Verdict {
+async fn an_event_that_is_accepted_again_is_a_duplicate_and_taken_once(
+    subject: Subject,
+) -> Verdict {
     let item = subject.item("evt_1");
     item.accept(b"body").await?;
 
-    let repeated = item.accept(b"body").await?;
+    let duplicate = item.accept(b"body").await?;
 
-    expect_eq("accepting again", repeated, AcceptState::Repeated)?;
+    expect_eq("accepting again", duplicate, AcceptState::Duplicate)?;
     let taken = subject.take(Token::random()).await?;
     expect_eq("events to take", ids(&taken), vec!["evt_1"])?;
     let taken = subject.take(Token::random()).await?;
     expect_eq("events to take afterwards", taken.len(), 0)
 }
 
-async fn accepting_is_repeated_while_the_event_is_taken_done_or_parked(
+async fn accepting_reports_a_duplicate_while_the_event_is_taken_done_or_parked(
     subject: Subject,
 ) -> Verdict {
     let (done, parked) = (subject.item("evt_1"), subject.item("evt_2"));
@@ -53,14 +55,18 @@ async fn accepting_is_repeated_while_the_event_is_taken_done_or_parked(
     let token = Token::random();
     subject.take(token).await?;
 
-    let repeated = done.accept(b"body").await?;
-    expect_eq("accepting a taken event", repeated, AcceptState::Repeated)?;
+    let duplicate = done.accept(b"body").await?;
+    expect_eq("accepting a taken event", duplicate, AcceptState::Duplicate)?;
     done.complete(token).await?;
-    let repeated = done.accept(b"body").await?;
-    expect_eq("accepting a done event", repeated, AcceptState::Repeated)?;
+    let duplicate = done.accept(b"body").await?;
+    expect_eq("accepting a done event", duplicate, AcceptState::Duplicate)?;
     parked.park(token, "no").await?;
-    let repeated = parked.accept(b"body").await?;
-    expect_eq("accepting a parked event", repeated, AcceptState::Repeated)?;
+    let duplicate = parked.accept(b"body").await?;
+    expect_eq(
+        "accepting a parked event",
+        duplicate,
+        AcceptState::Duplicate,
+    )?;
 
     let taken = subject.take(Token::random()).await?;
     expect_eq("events to take", taken.len(), 0)
@@ -122,8 +128,8 @@ async fn an_accepted_event_can_be_claimed_by_its_id_and_is_then_not_taken(
     expect_eq("a claim", state, ClaimState::Fresh { attempt: 1 })?;
     let taken = subject.take(Token::random()).await?;
     expect_eq("events to take", taken.len(), 0)?;
-    let repeated = item.accept(b"body").await?;
-    expect_eq("accepting again", repeated, AcceptState::Repeated)
+    let duplicate = item.accept(b"body").await?;
+    expect_eq("accepting again", duplicate, AcceptState::Duplicate)
 }
 
 async fn a_completed_event_has_no_body_any_more(subject: Subject) -> Verdict {
@@ -338,7 +344,7 @@ async fn an_event_whose_extended_lease_ended_is_held_by_its_next_taker_alone(
         format!("a claim: expected to be in progress for about {LONG:?}, got {state:?}")
     })?;
     let accepted = item.accept(b"body").await?;
-    expect_eq("accepting again", accepted, AcceptState::Repeated)?;
+    expect_eq("accepting again", accepted, AcceptState::Duplicate)?;
     let taken = subject.take(Token::random()).await?;
     expect_eq("events for a third worker", taken.len(), 0)?;
 
@@ -369,7 +375,7 @@ async fn an_event_whose_extended_lease_ended_keeps_its_body_and_its_attempts(
     expect_body("its body", &taken[0].body, b"body")
 }
 
-/// Accepts an event whose first taker extends its lease and lets it end. Returns the token of the second taker.
+/// Accepts an event whose first taker extends its lease until it ends. Returns the token of the second taker.
 async fn taken_after_an_extended_lease(subject: &Subject, item: &Item) -> Result<Token, Failed> {
     item.accept(b"body").await?;
     let (first, second) = (Token::random(), Token::random());
@@ -569,8 +575,8 @@ async fn a_replayed_event_is_taken_with_its_body_as_attempt_1(subject: Subject) 
     expect_eq("replaying", item.replay().await?, true)?;
 
     expect_eq("parked events", subject.parked().await?.len(), 0)?;
-    let repeated = item.accept(b"evt_1").await?;
-    expect_eq("accepting again", repeated, AcceptState::Repeated)?;
+    let duplicate = item.accept(b"evt_1").await?;
+    expect_eq("accepting again", duplicate, AcceptState::Duplicate)?;
     let token = Token::random();
     let taken = subject.take(token).await?;
     expect_eq("events to take", ids(&taken), vec!["evt_1"])?;
@@ -610,8 +616,8 @@ async fn a_discarded_event_is_done_and_has_no_body_any_more(subject: Subject) ->
     expect_eq("replaying", item.replay().await?, false)?;
     let state = item.claim(Token::random()).await?;
     expect_eq("a claim", state, ClaimState::Done)?;
-    let repeated = item.accept(b"evt_1").await?;
-    expect_eq("accepting again", repeated, AcceptState::Repeated)?;
+    let duplicate = item.accept(b"evt_1").await?;
+    expect_eq("accepting again", duplicate, AcceptState::Duplicate)?;
     let counts = (
         subject.parked().await?.len(),
         subject.take(Token::random()).await?.len(),
@@ -835,7 +841,7 @@ async fn a_purge_keeps_what_is_not_forgotten(subject: Subject) -> Verdict {
 
 /// Deletes what earlier cases and runs left.
 async fn purge_all(subject: &Subject) -> Verdict {
-    // What other cases left is forgotten by then.
+    // The entries of other cases may be forgotten by then.
     subject.pass(SHORT * 2).await;
     for _ in 0..ROUNDS {
         let purged = subject.store().purge(1_000).await?;

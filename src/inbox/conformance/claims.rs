@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::Barrier;
 
-use super::subject::{Failed, Item, LONG, SHORT, Subject, Verdict, cases, expect, expect_eq, ids};
+use super::{Failed, Item, LONG, SHORT, Subject, Verdict, expect, expect_eq, ids};
 use crate::inbox::store::{AcceptState, ClaimState, Fingerprint, Release, Token};
 use crate::webhooks::EventId;
 
@@ -13,7 +13,7 @@ cases! { CLAIMS, Nothing:
     the_first_claim_of_an_event_is_fresh_with_attempt_1,
     a_claimed_event_is_in_progress_for_others_for_as_long_as_its_lease,
     claiming_again_with_the_same_token_is_fresh_with_the_same_attempt,
-    a_completed_event_is_done_for_everybody,
+    a_completed_event_is_done_for_all_callers,
     completing_twice_with_the_same_token_is_no_error,
     another_token_cannot_complete_a_done_event,
     a_done_event_can_no_longer_be_extended_released_or_parked,
@@ -60,7 +60,7 @@ async fn claiming_again_with_the_same_token_is_fresh_with_the_same_attempt(
     expect_eq("completing it", item.complete(token).await?, true)
 }
 
-async fn a_completed_event_is_done_for_everybody(subject: Subject) -> Verdict {
+async fn a_completed_event_is_done_for_all_callers(subject: Subject) -> Verdict {
     let item = subject.item("evt_1");
     let token = Token::random();
     item.claim(token).await?;
@@ -196,7 +196,7 @@ fn expect_long_wait(what: &str, state: ClaimState) -> Result<(), Failed> {
 
 cases! { LEASES, Nothing:
     an_event_can_be_claimed_again_after_its_lease,
-    a_lease_of_zero_ends_at_once,
+    a_lease_of_zero_ends_immediately,
     the_same_token_after_the_lease_is_another_attempt,
     a_holder_that_was_replaced_changes_nothing,
     a_late_holder_that_nobody_replaced_completes,
@@ -205,7 +205,7 @@ cases! { LEASES, Nothing:
     a_late_holder_that_nobody_replaced_extends_and_is_alone_again,
     extending_prolongs_a_lease,
     extending_can_shorten_a_lease,
-    releasing_without_delay_makes_an_event_claimable_at_once,
+    releasing_without_delay_makes_an_event_claimable_immediately,
     releasing_with_a_delay_makes_an_event_claimable_after_it,
     a_released_claim_is_no_longer_held,
     attempts_are_counted_over_releases_and_ended_leases,
@@ -220,7 +220,7 @@ async fn an_event_can_be_claimed_again_after_its_lease(subject: Subject) -> Verd
     expect_eq("the next claim", state, ClaimState::Fresh { attempt: 2 })
 }
 
-async fn a_lease_of_zero_ends_at_once(subject: Subject) -> Verdict {
+async fn a_lease_of_zero_ends_immediately(subject: Subject) -> Verdict {
     let item = subject.item("evt_1");
     let state = item.claim_for(Token::random(), Duration::ZERO).await?;
     expect_eq("the claim", state, ClaimState::Fresh { attempt: 1 })?;
@@ -339,7 +339,7 @@ async fn extending_can_shorten_a_lease(subject: Subject) -> Verdict {
     expect_eq("the next claim", state, ClaimState::Fresh { attempt: 2 })
 }
 
-async fn releasing_without_delay_makes_an_event_claimable_at_once(subject: Subject) -> Verdict {
+async fn releasing_without_delay_makes_an_event_claimable_immediately(subject: Subject) -> Verdict {
     let item = subject.item("evt_1");
     let token = Token::random();
     item.claim(token).await?;
@@ -410,17 +410,17 @@ fn expect_in_progress(what: &str, state: ClaimState) -> Verdict {
 }
 
 cases! { RACES, Nothing:
-    of_64_claimers_at_once_one_wins,
+    of_64_simultaneous_claimers_one_wins,
     of_64_claimers_at_the_end_of_a_lease_one_wins,
     of_64_claimers_of_a_released_event_one_wins,
-    of_64_acceptors_at_once_one_stores_the_event,
-    of_64_replays_at_once_one_succeeds,
-    of_a_holder_and_a_claimer_that_race_at_most_one_goes_on,
+    of_64_simultaneous_acceptors_one_stores_the_event,
+    of_64_simultaneous_replays_one_succeeds,
+    of_a_holder_and_a_claimer_that_race_at_most_one_succeeds,
 }
 
 const RACERS: usize = 64;
 
-async fn of_64_claimers_at_once_one_wins(subject: Subject) -> Verdict {
+async fn of_64_simultaneous_claimers_one_wins(subject: Subject) -> Verdict {
     for round in 0..5 {
         let id = format!("evt_{round}");
         let states = race(&subject, &id, |item| async move {
@@ -463,24 +463,24 @@ async fn of_64_claimers_of_a_released_event_one_wins(subject: Subject) -> Verdic
     expect_one_fresh(&states, 2)
 }
 
-async fn of_64_acceptors_at_once_one_stores_the_event(subject: Subject) -> Verdict {
+async fn of_64_simultaneous_acceptors_one_stores_the_event(subject: Subject) -> Verdict {
     let states = race(&subject, "evt_1", |item| async move {
         item.accept(b"body").await.map_err(Failed::from)
     })
     .await?;
 
     let accepted = count(&states, |state| *state == AcceptState::Accepted);
-    let repeated = count(&states, |state| *state == AcceptState::Repeated);
+    let duplicate = count(&states, |state| *state == AcceptState::Duplicate);
     expect_eq(
-        "accepted and repeated",
-        (accepted, repeated),
+        "accepted and duplicate",
+        (accepted, duplicate),
         (1, RACERS - 1),
     )?;
     let taken = subject.take(Token::random()).await?;
     expect_eq("events to take", taken.len(), 1)
 }
 
-async fn of_64_replays_at_once_one_succeeds(subject: Subject) -> Verdict {
+async fn of_64_simultaneous_replays_one_succeeds(subject: Subject) -> Verdict {
     let item = subject.item("evt_1");
     let token = Token::random();
     item.claim(token).await?;
@@ -495,7 +495,7 @@ async fn of_64_replays_at_once_one_succeeds(subject: Subject) -> Verdict {
     expect_eq("replays that found a parked event", succeeded, 1)
 }
 
-async fn of_a_holder_and_a_claimer_that_race_at_most_one_goes_on(subject: Subject) -> Verdict {
+async fn of_a_holder_and_a_claimer_that_race_at_most_one_succeeds(subject: Subject) -> Verdict {
     for round in 0..20 {
         let id = format!("evt_{round}");
         let token = Token::random();
@@ -520,7 +520,7 @@ async fn of_a_holder_and_a_claimer_that_race_at_most_one_goes_on(subject: Subjec
     Ok(())
 }
 
-/// Calls a closure in 64 tasks at once, through all handles.
+/// Calls a closure in 64 tasks simultaneously, through all handles.
 async fn race<F, Fut, T>(subject: &Subject, id: &str, call: F) -> Result<Vec<T>, Failed>
 where
     F: Fn(Item) -> Fut,
@@ -528,6 +528,7 @@ where
     T: Send + 'static,
 {
     let id = EventId::try_from(id).expect("the ids of the cases are valid");
+    // Without it, the first call would end before the last one begins.
     let start = Arc::new(Barrier::new(RACERS));
     let mut racers = Vec::with_capacity(RACERS);
     for racer in 0..RACERS {
@@ -569,7 +570,7 @@ fn count<T>(results: &[T], is_counted: impl Fn(&T) -> bool) -> usize {
 cases! { RETENTION, Nothing:
     a_done_event_is_new_after_its_retention,
     a_done_event_is_new_to_accept_after_its_retention,
-    the_retention_of_a_done_event_is_that_of_its_completion,
+    a_done_event_is_kept_for_the_retention_of_its_completion,
     a_claim_that_was_given_up_is_forgotten_after_its_retention,
     a_released_event_is_forgotten_after_its_retention,
     extending_a_lease_puts_off_its_retention,
@@ -610,7 +611,7 @@ async fn a_done_event_is_new_to_accept_after_its_retention(subject: Subject) -> 
     expect_eq("its body is the second", is_second, true)
 }
 
-async fn the_retention_of_a_done_event_is_that_of_its_completion(subject: Subject) -> Verdict {
+async fn a_done_event_is_kept_for_the_retention_of_its_completion(subject: Subject) -> Verdict {
     let item = subject.item("evt_1");
     let token = Token::random();
     item.claim_with(token, LONG, SHORT, None).await?;
@@ -803,18 +804,22 @@ async fn the_same_body_never_conflicts(subject: Subject) -> Verdict {
     item.accept(b"first").await?;
     subject.take(token).await?;
 
-    let repeated = item.accept(b"first").await?;
+    let duplicate = item.accept(b"first").await?;
     expect_eq(
         "accepting while it is handled",
-        repeated,
-        AcceptState::Repeated,
+        duplicate,
+        AcceptState::Duplicate,
     )?;
     item.complete(token).await?;
 
     let state = item.claim_body(Token::random(), b"first").await?;
     expect_eq("claiming when it is done", state, ClaimState::Done)?;
-    let repeated = item.accept(b"first").await?;
-    expect_eq("accepting when it is done", repeated, AcceptState::Repeated)
+    let duplicate = item.accept(b"first").await?;
+    expect_eq(
+        "accepting when it is done",
+        duplicate,
+        AcceptState::Duplicate,
+    )
 }
 
 async fn an_unknown_fingerprint_never_conflicts_and_is_learned_by_the_next_claim(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::subject::{Item, SHORT, Subject, Verdict, cases, expect, expect_body, expect_eq, ids};
+use super::{Item, SHORT, Subject, Verdict, expect, expect_body, expect_eq, ids};
 use crate::inbox::store::{AcceptState, ClaimState, Release, Token};
 use crate::webhooks::EventId;
 
@@ -113,7 +113,7 @@ async fn ids_are_compared_by_their_bytes(subject: Subject) -> Verdict {
     let token = Token::random();
     for name in &names {
         let state = subject.item(name).claim(token).await?;
-        let what = format!("the first claim of {name:?}, after that of others");
+        let what = format!("the first claim of {name:?}, after claims of others");
         // The token is the same for all: a store that confuses two would show the same claim, too.
         expect_eq(what, state, ClaimState::Fresh { attempt: 1 })?;
         let released = subject.item(name).release(token, Duration::ZERO).await?;
@@ -210,8 +210,8 @@ cases! { BODIES, Nothing:
 async fn an_empty_body_is_a_body(subject: Subject) -> Verdict {
     let item = subject.item("evt_1");
     item.accept(b"").await?;
-    let repeated = item.accept(b"").await?;
-    expect_eq("accepting again", repeated, AcceptState::Repeated)?;
+    let duplicate = item.accept(b"").await?;
+    expect_eq("accepting again", duplicate, AcceptState::Duplicate)?;
     expect_eq("waiting", subject.backlog().await?.waiting, 1)?;
 
     let token = Token::random();

@@ -4,9 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use super::ClockJump;
-use super::subject::{
-    Failed, LONG, ROUNDS, SHORT, Subject, Verdict, cases, expect, expect_body, expect_eq, ids,
-};
+use super::{Failed, LONG, ROUNDS, SHORT, Subject, Verdict, expect, expect_body, expect_eq, ids};
 use crate::inbox::error::{StoreError, StoreErrorKind};
 use crate::inbox::store::{AcceptState, ClaimState, Token};
 
@@ -46,8 +44,12 @@ async fn a_full_store_refuses_new_events_and_forgets_none(subject: Subject) -> V
         let state = subject.item(&format!("evt_{number}")).claim(token).await?;
         expect_eq("a claim of a done event", state, ClaimState::Done)?;
     }
-    let repeated = subject.item("evt_0").accept(b"body").await?;
-    expect_eq("accepting a waiting event", repeated, AcceptState::Repeated)?;
+    let duplicate = subject.item("evt_0").accept(b"body").await?;
+    expect_eq(
+        "accepting a waiting event",
+        duplicate,
+        AcceptState::Duplicate,
+    )?;
     let taken = subject.take_for(token, LONG, 10).await?;
     expect_eq("events to take", ids(&taken), vec!["evt_0"])?;
     let completed = subject.item("evt_0").complete_for(token, SHORT).await?;
@@ -237,6 +239,7 @@ async fn calls_during_a_restart_end_and_lose_nothing(subject: Subject) -> Verdic
         }
         Ok(accepted)
     });
+    // In real time: the calls and the restart take real time, even if a test moves the clock of the store.
     tokio::time::sleep(SHORT * 10).await;
     stop().await;
     tokio::time::sleep(SHORT * 10).await;

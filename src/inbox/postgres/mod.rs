@@ -1,26 +1,24 @@
 //! A store in Postgres.
 
-mod session;
-mod statements;
-
 pub use deadpool_postgres;
 
+use std::error::Error;
 use std::fmt;
+use std::io;
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use deadpool_postgres::{Manager, Pool};
+use deadpool_postgres::{Manager, Object, Pool, PoolError};
+use tokio::runtime::Handle;
+use tokio::time::timeout;
 use tokio_postgres::config::{SslMode, SslNegotiation};
-use tokio_postgres::types::{FromSql, Type};
-use tokio_postgres::{Config, NoTls, Row, Transaction};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{FromSql, ToSql, Type};
+use tokio_postgres::{Client, Config, IsolationLevel, NoTls, Row, Transaction};
 
-use self::session::{Session, Values, is_refused_option, statement_error};
-use self::statements::{
-    ACCEPT, BACKLOG, CLAIM, CLAIM_IN, COMPLETE, DISCARD, EXTEND, LONGEST, PARK, PARKED, PURGE,
-    RELEASE, REPLAY, SCHEMA, TAKE, migrate, seconds,
-};
-use crate::inbox::claim::ClaimTarget;
-use crate::inbox::error::{InboxError, StoreError};
+use crate::inbox::ClaimTarget;
+use crate::inbox::error::{InboxError, StoreError, StoreErrorKind};
 use crate::inbox::store::{
     AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, ParkedEvent,
     Release, Store, Take, TakenEvent,
@@ -35,7 +33,7 @@ const SHORTEST_RETENTION: Duration = Duration::from_secs(6 * 3_600);
 
 /// A store in Postgres, for any number of receivers and workers on any number of machines.
 ///
-/// Needs PostgreSQL 13 or later and a database in UTF8. Leases and retention follow the clock of the database.
+/// It needs PostgreSQL 13 or later and a database in UTF8. Leases and retention follow the clock of the database.
 /// Each call is one statement and a transaction of its own, except that [`claim_in`](Self::claim_in) is part of
 /// yours. Clones share their connections.
 ///
@@ -61,23 +59,23 @@ const SHORTEST_RETENTION: Duration = Duration::from_secs(6 * 3_600);
 /// [`SCHEMA`](Self::SCHEMA).
 ///
 /// A done event takes about 200 bytes with its indexes, so a million events in 72 hours take about 200 MB. The
-/// time that a call takes does not depend on their number. Done entries are deleted 500 at a time, and never
-/// wait for a lock.
+/// time that a call takes does not depend on their number. Done entries are deleted 500 at a time, and the deletion
+/// never waits for a lock.
 ///
 /// The tables ask for more frequent vacuuming than the default, because a queue leaves dead rows behind. Leave
-/// autovacuum on, and let no transaction stay open for hours: nothing that is younger can be cleaned up.
+/// autovacuum on, and keep no transaction open for hours: rows that died since it began cannot be removed.
 ///
 /// # When the database is down
 ///
 /// A call ends after the [`timeout`](PostgresStoreBuilder::timeout) with an error of the kind
 /// [`Unavailable`](crate::inbox::StoreErrorKind::Unavailable). Connections that broke are replaced. A call that
-/// lost its connection is repeated once if a repetition has the same effect. A call that lost against another
-/// transaction is repeated a few times.
+/// lost its connection is retried once if a second run has the same effect. A call that lost against another
+/// transaction is retried a few times.
 ///
-/// If a call times out, its statement is cancelled. The pool opens no other connection in its place before the
-/// server has closed the old one, so behind a lock that lasts there are never more connections than the pool may
-/// have. On connections that [`connect`](Self::connect) opens, `statement_timeout` and `lock_timeout` are set to a
-/// second more than the timeout of a call. They also hold for transactions of your own on these connections.
+/// If a call times out, its statement is cancelled. The pool replaces its connection only after the server has
+/// closed it, so the server never has more connections than the pool may have, even behind a lock that lasts. On
+/// connections that [`connect`](Self::connect) opens, `statement_timeout` and `lock_timeout` are set to a second more
+/// than the timeout of a call. They also hold for transactions of your own on these connections.
 ///
 /// On the role or the database, set `idle_in_transaction_session_timeout = '30s'`, too: a transaction that stays
 /// open after [`claim_in`](Self::claim_in) blocks every other claim of its event. If you bring a pool of your own,
@@ -91,11 +89,12 @@ const SHORTEST_RETENTION: Duration = Duration::from_secs(6 * 3_600);
 ///
 /// Statements are prepared once for each connection. A pooler in transaction mode, such as `PgBouncer`, has to
 /// support that: `PgBouncer` since version 1.21, with `max_prepared_statements`. For other poolers, turn on
-/// [`unnamed_statements`](PostgresStoreBuilder::unnamed_statements). If that is forgotten, a statement of another
-/// program may run in the place of one of the store: that changes nothing, and the call fails or returns that the
-/// lease is lost.
+/// [`unnamed_statements`](PostgresStoreBuilder::unnamed_statements). Without it, such a pooler may run a statement of
+/// another program instead of the store's. This changes nothing in the tables of the inbox: the call fails or returns
+/// that the lease is lost.
 ///
-/// A pooler may refuse connections that set `statement_timeout`. Then they are opened without, so set it on the role.
+/// A pooler may refuse connections that set `statement_timeout`. The store then connects without it, so set it on
+/// the role.
 #[derive(Clone)]
 pub struct PostgresStore {
     session: Session,
@@ -116,7 +115,7 @@ impl PostgresStore {
     /// The SQL that creates the tables, for a migration tool such as sqlx, diesel or refinery.
     ///
     /// It is several statements. Running it again changes nothing.
-    pub const SCHEMA: &str = SCHEMA;
+    pub const SCHEMA: &str = include_str!("schema.sql");
 
     /// The SQL that [`claim_in`](Self::claim_in) runs, for a transaction of another driver.
     ///
@@ -125,7 +124,7 @@ impl PostgresStore {
     /// | `$1` | `text` | the endpoint, such as `main` |
     /// | `$2` | `text` | the id of the event |
     /// | `$3` | `bytea` | the 16 bytes of the [`Fingerprint`](crate::inbox::Fingerprint) of the body, or `NULL` |
-    /// | `$4` | `float8` | how long the event is remembered, in seconds: 259200, and not under 21600 |
+    /// | `$4` | `float8` | how long the event is remembered, in seconds: usually 259200, and at least 21600 |
     ///
     /// It returns one row with one column of type `text`:
     ///
@@ -133,7 +132,7 @@ impl PostgresStore {
     /// |---|---|
     /// | `claimed` | The event is yours: apply its effects, and commit. |
     /// | `done`, `parked` | It was handled or given up before. Respond with a success. |
-    /// | `in_progress` | Somebody has a lease of it. Roll back, and respond with 503. |
+    /// | `in_progress` | It is claimed, or waits for its next attempt. Roll back, and respond with 503. |
     /// | `conflict` | The id was received with another body. |
     /// | `again` | Another transaction was faster. Run the statement again, or respond with 503. |
     ///
@@ -163,12 +162,12 @@ impl PostgresStore {
     ///     _ => Ok(StatusCode::SERVICE_UNAVAILABLE),
     /// }
     /// ```
-    pub const CLAIM_IN: &str = CLAIM_IN;
+    pub const CLAIM_IN: &str = include_str!("sql/claim_in.sql");
 
-    /// Creates a store on a pool of your own, for TLS and for settings of your own. Connects to nothing.
+    /// Creates a store on a pool of your own, for TLS and for settings of your own. It does not connect.
     ///
     /// The pool is a [`deadpool_postgres::Pool`](crate::inbox::deadpool_postgres::Pool). If the pool is shared
-    /// with the rest of the program, leave the inbox as many connections as it has workers and handlers at once.
+    /// with the rest of the program, leave the inbox a connection for each handler that runs simultaneously.
     ///
     /// # Example: a pool with settings of your own
     ///
@@ -200,6 +199,20 @@ impl PostgresStore {
     /// # Panics
     ///
     /// Panics outside a tokio runtime.
+    ///
+    /// # Example: tell an outage from a wrong address
+    ///
+    /// ```
+    /// use audience::inbox::{PostgresStore, StoreErrorKind};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let outage = PostgresStore::connect("postgres://inbox@127.0.0.1:1/app").await.unwrap_err();
+    /// assert_eq!(outage.kind(), StoreErrorKind::Unavailable); // a later call may succeed
+    ///
+    /// let no_tls = PostgresStore::connect("postgres://inbox@127.0.0.1:1/app?sslmode=require").await.unwrap_err();
+    /// assert_eq!(no_tls.kind(), StoreErrorKind::Unusable); // use `PostgresStore::new` with a pool that has TLS
+    /// # Ok(()) }
+    /// ```
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         Self::builder().connect(url).await
     }
@@ -235,6 +248,22 @@ impl PostgresStore {
     /// Returns the connections of the store, for transactions of your own in the same database.
     ///
     /// The inbox waits while all of them are in use.
+    ///
+    /// # Example: how busy the connections are
+    ///
+    /// ```
+    /// use audience::inbox::PostgresStore;
+    /// # use audience::inbox::deadpool_postgres::tokio_postgres::{Config, NoTls};
+    /// # use audience::inbox::deadpool_postgres::{Manager, Pool};
+    ///
+    /// # let pool = Pool::builder(Manager::new(Config::new(), NoTls)).max_size(8).build()?;
+    /// let store = PostgresStore::new(pool);
+    ///
+    /// let status = store.pool().status();
+    ///
+    /// assert_eq!((status.max_size, status.size, status.waiting), (8, 0, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn pool(&self) -> &Pool {
         &self.session.pool
@@ -242,8 +271,8 @@ impl PostgresStore {
 
     /// Creates the tables if they are absent.
     ///
-    /// Any number of processes may do this at once, and whenever they start. If the tables exist, no right to
-    /// create is needed.
+    /// Any number of processes may call this concurrently, for example whenever they start. If the tables exist, the
+    /// role needs no right to create tables.
     ///
     /// # Errors
     ///
@@ -254,25 +283,42 @@ impl PostgresStore {
     /// # Panics
     ///
     /// Panics outside a tokio runtime.
+    ///
+    /// # Example: create the tables when the program starts
+    ///
+    /// ```no_run
+    /// use audience::inbox::{Inbox, PostgresStore};
+    ///
+    /// # async fn start() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = PostgresStore::connect("postgres://inbox:secret@localhost/app").await?;
+    ///
+    /// store.migrate().await?;
+    ///
+    /// let inbox = Inbox::builder(store).build()?;
+    /// # let _ = inbox;
+    /// # Ok(()) }
+    /// ```
     pub async fn migrate(&self) -> Result<(), StoreError> {
         migrate(&self.session).await
     }
 
-    /// Makes an event done as a part of your transaction. Returns whether it was not done before.
+    /// Claims an event as part of your transaction, and marks it as done. Returns `true` if the event is new.
     ///
-    /// If this returns `true`, apply the effects of the event in the same transaction and commit it. Both happen,
-    /// or neither: this is exactly once. If it returns `false`, the event was handled or parked before. Of any
-    /// number of transactions at once, one gets `true`; the others wait until that one ends, and one of them
-    /// gets `true` if it was rolled back.
+    /// Apply the effect of a new event in the same transaction, and commit: both happen, or neither, so the effect
+    /// happens exactly once. `false` means that the event was handled or parked before. Concurrent transactions wait
+    /// for each other, and exactly one that commits gets `true`.
     ///
     /// The transaction may be one of tokio-postgres or of deadpool-postgres, and may have savepoints.
+    ///
+    /// This call deletes no forgotten ids. Build an [`Inbox`](crate::inbox::Inbox) on the store and call its
+    /// [`purge`](crate::inbox::Inbox::purge) in a daily job.
     ///
     /// Inside a handler or a worker of an [`Inbox`](crate::inbox::Inbox), use another endpoint name than the
     /// inbox has. The inbox holds a claim of its own under its name.
     ///
     /// # Errors
     ///
-    /// - [`InboxError::InProgress`] if somebody holds a lease of the event, or it waits for its next attempt.
+    /// - [`InboxError::InProgress`] if the event is claimed, or waits for its next attempt.
     ///   Roll back, and respond with 503.
     /// - [`InboxError::Conflict`] if the id was received before with another body, which is noticed if you claim
     ///   with a [`VerifiedEvent`](crate::webhooks::VerifiedEvent).
@@ -333,6 +379,7 @@ impl PostgresStore {
                 "claimed" => return Ok(true),
                 "done" | "parked" => return Ok(false),
                 "conflict" => return Err(InboxError::Conflict),
+                // Another transaction wrote the entry meanwhile. The next run sees the new entry.
                 "again" => {}
                 _ => return Err(InboxError::InProgress),
             }
@@ -344,6 +391,23 @@ impl PostgresStoreBuilder {
     /// Sets how long a call may take, the wait for a connection included. Default: 5 s.
     ///
     /// [`claim_in`](PostgresStore::claim_in) is not limited: it is part of your transaction.
+    ///
+    /// # Example: a server that never responds
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use audience::inbox::{PostgresStore, StoreErrorKind};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = tokio::net::TcpListener::bind("127.0.0.1:0").await?; // accepts, and says nothing
+    /// let url = format!("postgres://inbox@{}/app", server.local_addr()?);
+    ///
+    /// let connected = PostgresStore::builder().timeout(Duration::from_millis(20)).connect(&url).await;
+    ///
+    /// assert_eq!(connected.unwrap_err().kind(), StoreErrorKind::Unavailable);
+    /// # Ok(()) }
+    /// ```
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -351,14 +415,46 @@ impl PostgresStoreBuilder {
 
     /// Sets how long [`claim_in`](PostgresStore::claim_in) remembers an event. Default: 72 h.
     ///
-    /// Less than 6 hours counts as 6 hours: the service retries for about five hours (interface section 6.5).
-    /// The other calls are told by their [`Inbox`](crate::inbox::InboxBuilder::retention).
+    /// Less than 6 hours counts as 6 hours: the service retries for about five hours
+    /// ([interface section 6.5](crate::interface#6.5)).
+    /// For all other calls, use [`InboxBuilder::retention`](crate::inbox::InboxBuilder::retention).
+    ///
+    /// # Example: remember events for a week
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use audience::inbox::PostgresStore;
+    ///
+    /// # async fn start() -> Result<(), audience::inbox::StoreError> {
+    /// let store = PostgresStore::builder()
+    ///     .retention(Duration::from_secs(7 * 86_400))
+    ///     .connect("postgres://inbox:secret@localhost/app")
+    ///     .await?;
+    /// # let _ = store;
+    /// # Ok(()) }
+    /// ```
     pub fn retention(mut self, retention: Duration) -> Self {
         self.retention = retention.max(SHORTEST_RETENTION);
         self
     }
 
-    /// Sets how many connections [`connect`](Self::connect) opens at the most. Default: 16.
+    /// Sets the largest number of connections that [`connect`](Self::connect) opens. Default: 16.
+    ///
+    /// # Example: share a small server
+    ///
+    /// ```no_run
+    /// use audience::inbox::PostgresStore;
+    ///
+    /// # async fn start() -> Result<(), audience::inbox::StoreError> {
+    /// let store = PostgresStore::builder()
+    ///     .max_connections(2)
+    ///     .connect("postgres://inbox:secret@localhost/app")
+    ///     .await?;
+    ///
+    /// assert_eq!(store.pool().status().max_size, 2);
+    /// # Ok(()) }
+    /// ```
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections;
         self
@@ -366,6 +462,20 @@ impl PostgresStoreBuilder {
 
     /// Sends each statement in full instead of preparing it under a name, for a pooler in transaction mode that
     /// does not support prepared statements, such as `PgBouncer` before version 1.21.
+    ///
+    /// # Example: behind an old pooler
+    ///
+    /// ```no_run
+    /// use audience::inbox::PostgresStore;
+    ///
+    /// # async fn start() -> Result<(), audience::inbox::StoreError> {
+    /// let store = PostgresStore::builder()
+    ///     .unnamed_statements()
+    ///     .connect("postgres://inbox:secret@pooler:6432/app")
+    ///     .await?;
+    /// # let _ = store;
+    /// # Ok(()) }
+    /// ```
     pub fn unnamed_statements(mut self) -> Self {
         self.names_statements = false;
         self
@@ -380,10 +490,26 @@ impl PostgresStoreBuilder {
     /// # Panics
     ///
     /// Panics outside a tokio runtime.
+    ///
+    /// # Example: an address that is no URL
+    ///
+    /// ```
+    /// use std::error::Error;
+    ///
+    /// use audience::inbox::PostgresStore;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let error = PostgresStore::builder().connect("localhost:5432").await.unwrap_err();
+    ///
+    /// let cause = error.source().ok_or("every error of a store has a cause")?.to_string();
+    /// assert!(cause.contains("postgres://user:password@host:port/database"));
+    /// # Ok(()) }
+    /// ```
     pub async fn connect(self, url: &str) -> Result<PostgresStore, StoreError> {
         let config = config(url)?;
         let limited = limit_statements(config.clone(), self.timeout);
         match self.connect_with(limited).await {
+            // Some poolers refuse a connection that sets them. The store's own timeout still holds.
             Err(error) if is_refused_option(&error) => self.connect_with(config).await,
             result => result,
         }
@@ -393,11 +519,28 @@ impl PostgresStoreBuilder {
         let pool = pool(config, self.max_connections)?;
         let store = self.clone().build(pool);
         let session = &store.session;
+        // A wrong address or password fails here, not with the first delivery.
         session.in_time(session.connection()).await?.put_back();
         Ok(store)
     }
 
     /// Builds a store on a pool of your own, like [`PostgresStore::new`].
+    ///
+    /// # Example: a shorter timeout for a pool with TLS
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use audience::inbox::PostgresStore;
+    /// # use audience::inbox::deadpool_postgres::tokio_postgres::{Config, NoTls};
+    /// # use audience::inbox::deadpool_postgres::{Manager, Pool};
+    ///
+    /// # let pool = Pool::builder(Manager::new(Config::new(), NoTls)).max_size(8).build()?;
+    /// let store = PostgresStore::builder().timeout(Duration::from_secs(2)).build(pool);
+    ///
+    /// assert!(format!("{store:?}").contains("timeout: 2s"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn build(self, pool: Pool) -> PostgresStore {
         PostgresStore {
@@ -488,7 +631,7 @@ impl Store for PostgresStore {
         let row = self.session.query_one(&ACCEPT, values).await?;
         match column(&row, "outcome")? {
             "accepted" => Ok(AcceptState::Accepted),
-            "repeated" => Ok(AcceptState::Repeated),
+            "duplicate" => Ok(AcceptState::Duplicate),
             "in_progress" => Ok(AcceptState::InProgress {
                 remaining: time(&row, "remaining")?,
             }),
@@ -672,7 +815,7 @@ fn config(url: &str) -> Result<Config, StoreError> {
     Ok(config)
 }
 
-/// Lets the database give up its statements by itself, unless the address says when.
+/// Sets when the database gives up a statement by itself, unless the address does.
 fn limit_statements(mut config: Config, timeout: Duration) -> Config {
     let milliseconds = timeout.saturating_add(GRACE).as_millis();
     let milliseconds = i32::try_from(milliseconds).unwrap_or(i32::MAX);
@@ -686,7 +829,6 @@ fn limit_statements(mut config: Config, timeout: Duration) -> Config {
     config
 }
 
-/// Creates a pool without TLS. Connects to nothing.
 fn pool(config: Config, max_connections: usize) -> Result<Pool, StoreError> {
     Pool::builder(Manager::new(config, NoTls))
         .max_size(max_connections)
@@ -701,12 +843,514 @@ const INVALID_URL: &str = "the address of the database is invalid: it must be \
 const TLS_REQUIRED: &str = "the address of the database requires TLS: build a deadpool_postgres::Pool with a TLS \
     connector, and use PostgresStore::new";
 
+/// Other processes may be migrating.
+const MIGRATION_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The oldest version of Postgres that the statements are written for.
+const OLDEST_SERVER: i32 = 130_000;
+
+/// The lock is held until the end of the transaction, so that one process migrates at a time. Its number is
+/// arbitrary. The limits of the connection are meant for shorter statements.
+const LOCK: &str = "SET LOCAL statement_timeout = '60s'; SET LOCAL lock_timeout = '60s';
+    SELECT pg_advisory_xact_lock(6016405391421163)";
+
+const SURVEY: &str = "SELECT
+    current_setting('server_version_num')::integer AS server_version,
+    current_setting('server_encoding') AS encoding,
+    to_regclass('audience_inbox') IS NOT NULL AND to_regclass('audience_inbox_schema') IS NOT NULL AS has_tables";
+
+/// Creates the tables if they are absent. Fails if they are newer than this code.
+async fn migrate(session: &Session) -> Result<(), StoreError> {
+    let session = Session {
+        timeout: session.timeout.max(MIGRATION_TIMEOUT),
+        ..session.clone()
+    };
+    let migration = async {
+        let mut connection = session.connection().await?;
+        let result = migrate_on(connection.client()).await;
+        // Otherwise it is closed, since the transaction may still be open on it.
+        if result.is_ok() {
+            connection.put_back();
+        }
+        result
+    };
+    session.in_time(migration).await
+}
+
+async fn migrate_on(client: &mut Client) -> Result<(), StoreError> {
+    // With a default that fixes what the transaction sees when it begins, it would not see the tables that
+    // another process created while it waited for the lock.
+    let transaction = client
+        .build_transaction()
+        .isolation_level(IsolationLevel::ReadCommitted)
+        .start()
+        .await
+        .map_err(statement_error)?;
+    let run = async {
+        transaction.batch_execute(LOCK).await?;
+        let survey = transaction.query_typed_one(SURVEY, &[]).await?;
+        if survey.try_get("has_tables")? {
+            let version = "SELECT version FROM audience_inbox_schema";
+            let version = transaction.query_typed_one(version, &[]).await?;
+            let version: i32 = version.try_get(0)?;
+            return Ok((survey, Some(version)));
+        }
+        Ok((survey, None))
+    };
+    let (survey, version) = run.await.map_err(statement_error)?;
+    check_server(&survey)?;
+    match version {
+        Some(version) if version > SCHEMA_VERSION => {
+            return Err(StoreError::unusable(format!(
+                "the tables have version {version} and this crate knows version {SCHEMA_VERSION}: update the crate"
+            )));
+        }
+        Some(SCHEMA_VERSION) => {}
+        _ => {
+            let created = transaction.batch_execute(PostgresStore::SCHEMA).await;
+            created.map_err(statement_error)?;
+        }
+    }
+    transaction.commit().await.map_err(statement_error)
+}
+
+fn check_server(survey: &Row) -> Result<(), StoreError> {
+    let version: i32 = survey.try_get("server_version").map_err(statement_error)?;
+    let encoding: &str = survey.try_get("encoding").map_err(statement_error)?;
+    if version < OLDEST_SERVER {
+        return Err(StoreError::unusable(format!(
+            "the server is PostgreSQL {}, and the inbox needs version 13 or later",
+            version / 10_000
+        )));
+    }
+    if encoding != "UTF8" {
+        return Err(StoreError::unusable(format!(
+            "the encoding of the database is {encoding}, and the inbox needs UTF8: event ids are any text"
+        )));
+    }
+    Ok(())
+}
+
+/// A statement, and whether a caller may run it again without knowing if it ran.
+struct Statement {
+    sql: &'static str,
+    /// The value of its last parameter, which the statement compares with its own name. A connection pooler that
+    /// knows nothing of prepared statements may run another one under the name of this one: that changes nothing
+    /// then and returns no row.
+    name: &'static str,
+    /// The types of its other parameters.
+    types: &'static [Type],
+    /// The second run of two has the result that the first one had, as far as the caller is concerned.
+    is_repeatable: bool,
+}
+
+macro_rules! statements {
+    ($($constant:ident, $name:literal, [$($type:ident),+], $is_repeatable:literal;)+) => {
+        $(const $constant: Statement = Statement {
+            sql: include_str!(concat!("sql/", $name, ".sql")),
+            name: $name,
+            types: &[$(Type::$type),+],
+            is_repeatable: $is_repeatable,
+        };)+
+    };
+}
+
+// A second run of a statement that is not repeatable misleads the caller: an event that the first run accepted would
+// be `Duplicate`, a claim that it ended would be lost, and the events that it took would wait for the end of their lease.
+statements! {
+    ACCEPT, "accept", [TEXT, TEXT, BYTEA, BYTEA], false;
+    BACKLOG, "backlog", [TEXT], true;
+    CLAIM, "claim", [TEXT, TEXT, BYTEA, FLOAT8, FLOAT8, BYTEA], true;
+    COMPLETE, "complete", [TEXT, TEXT, BYTEA, FLOAT8], true;
+    DISCARD, "discard", [TEXT, TEXT, FLOAT8], false;
+    EXTEND, "extend", [TEXT, TEXT, BYTEA, FLOAT8], true;
+    PARK, "park", [TEXT, TEXT, BYTEA, TEXT], false;
+    PARKED, "parked", [TEXT, TEXT, INT8], true;
+    PURGE, "purge", [INT8], true;
+    RELEASE, "release", [TEXT, TEXT, BYTEA, FLOAT8, FLOAT8, TEXT], false;
+    REPLAY, "replay", [TEXT, TEXT], false;
+    TAKE, "take", [TEXT, BYTEA, FLOAT8, INT8], false;
+}
+
+impl Statement {
+    /// Returns the values of all parameters, the statement's name included.
+    fn values<'a>(
+        &'a self,
+        values: &'a [&'a (dyn ToSql + Sync)],
+    ) -> impl Iterator<Item = &'a (dyn ToSql + Sync)> {
+        let name: &(dyn ToSql + Sync) = &self.name;
+        values.iter().copied().chain([name])
+    }
+}
+
+/// The version that [`PostgresStore::SCHEMA`] creates.
+const SCHEMA_VERSION: i32 = 1;
+
+/// A longer time is cut to this one, so that no time of Postgres overflows.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// Returns a duration as the statements take it.
+fn seconds(duration: Duration) -> f64 {
+    duration.min(LONGEST).as_secs_f64()
+}
+
+/// How often a statement that lost against another transaction is run again.
+const MAX_CONFLICTS: u32 = 8;
+/// How often a statement that found another entry than it locked is run.
+const MAX_LOST_RACES: u32 = 100;
+
+/// How long a request to cancel a statement may take.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long to wait for the end of a statement before asking for it again: the first request may have come
+/// before the statement.
+const CANCEL_INTERVAL: Duration = Duration::from_secs(1);
+/// How long to wait for the end of a statement that cannot be cancelled.
+const UNCANCELLED_TIMEOUT: Duration = Duration::from_secs(60);
+
+type Values<'a> = [&'a (dyn ToSql + Sync)];
+
+/// Runs statements, each on any connection of a pool and as a transaction of its own.
+#[derive(Clone)]
+struct Session {
+    pool: Pool,
+    /// How long a call may take, the wait for a connection included.
+    timeout: Duration,
+    /// Whether statements are prepared under a name, once for each connection.
+    names_statements: bool,
+}
+
+/// A connection that is put back only if its call ended well. If the call was dropped, because it timed out or
+/// for another reason, its statement is cancelled and the connection closed.
+struct Connection(Option<Object>);
+
+impl Session {
+    /// Runs a statement. Repeats it if that is safe and may help.
+    async fn query(
+        &self,
+        statement: &Statement,
+        values: &Values<'_>,
+    ) -> Result<Vec<Row>, StoreError> {
+        self.in_time(self.query_with_retries(statement, values))
+            .await
+    }
+
+    /// Runs a statement that returns one row, or none if another transaction was faster. Then it runs again.
+    async fn query_one(
+        &self,
+        statement: &Statement,
+        values: &Values<'_>,
+    ) -> Result<Row, StoreError> {
+        let call = async {
+            for _ in 0..MAX_LOST_RACES {
+                let rows = self.query_with_retries(statement, values).await?;
+                if let Some(row) = rows.into_iter().next() {
+                    return Ok(row);
+                }
+            }
+            Err(StoreError::unavailable(
+                "other transactions kept changing the entry, or a connection pooler mixes up prepared statements",
+            ))
+        };
+        self.in_time(call).await
+    }
+
+    async fn connection(&self) -> Result<Connection, StoreError> {
+        let connection = self.pool.get().await.map_err(pool_error)?;
+        // Guarded from here on: wherever the call is dropped, its statement is cancelled.
+        Ok(Connection(Some(connection)))
+    }
+
+    /// Awaits a call, but not for longer than the timeout.
+    async fn in_time<T>(
+        &self,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        // Around the whole call, the wait for a connection included: a used-up pool must not outlast the response. A call
+        // that is dropped here cancels its statement, see `Connection`.
+        let result = timeout(self.timeout, call).await;
+        result.unwrap_or_else(|_| {
+            Err(StoreError::unavailable(TimedOut {
+                milliseconds: self.timeout.as_millis(),
+            }))
+        })
+    }
+
+    async fn query_with_retries(
+        &self,
+        statement: &Statement,
+        values: &Values<'_>,
+    ) -> Result<Vec<Row>, StoreError> {
+        let mut conflicts = 0;
+        let mut lost_connection = false;
+        loop {
+            let connection = self.connection().await?;
+            let result = if self.names_statements {
+                connection.query_prepared(statement, values).await
+            } else {
+                connection.query_unnamed(statement, values).await
+            };
+            let error = match result {
+                Ok(rows) => return Ok(rows),
+                Err(error) => error,
+            };
+            match Aftermath::of(&error) {
+                Aftermath::NothingHappened if conflicts < MAX_CONFLICTS => {
+                    conflicts += 1;
+                    // At random, so that the transactions that met do not meet again.
+                    let delay = Duration::from_millis(fastrand::u64(0..1 << conflicts));
+                    tokio::time::sleep(delay).await;
+                }
+                // It may have run, so only a statement whose second run has the same result is repeated.
+                Aftermath::ConnectionLost if statement.is_repeatable && !lost_connection => {
+                    lost_connection = true;
+                }
+                _ => return Err(statement_error(error)),
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// Runs a statement, which is prepared once for each connection, and puts the connection back.
+    async fn query_prepared(
+        mut self,
+        statement: &Statement,
+        values: &Values<'_>,
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let client = self.client();
+        let values: Vec<_> = statement.values(values).collect();
+        let result = match client.prepare_cached(statement.sql).await {
+            Ok(prepared) => client.query(&prepared, &values).await,
+            Err(error) => Err(error),
+        };
+        self.put_back_after(result)
+    }
+
+    /// Runs a statement that is parsed each time, in the same round trip, and puts the connection back.
+    async fn query_unnamed(
+        mut self,
+        statement: &Statement,
+        values: &Values<'_>,
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let types = statement.types.iter().cloned().chain([Type::TEXT]);
+        let values: Vec<_> = statement.values(values).zip(types).collect();
+        let result = self.client().query_typed(statement.sql, &values).await;
+        self.put_back_after(result)
+    }
+
+    fn put_back_after<T>(
+        self,
+        result: Result<T, tokio_postgres::Error>,
+    ) -> Result<T, tokio_postgres::Error> {
+        // A statement that the server refused leaves the connection as good as before. A lost or stale one is closed.
+        if result.as_ref().err().is_none_or(keeps_connection) {
+            self.put_back();
+        } else {
+            self.discard();
+        }
+        result
+    }
+
+    fn client(&mut self) -> &mut Object {
+        let client = self.0.as_mut();
+        client.expect("a connection is put back only at the end")
+    }
+
+    fn put_back(mut self) {
+        // Dropped as an `Object`, it goes back to the pool.
+        self.0 = None;
+    }
+
+    /// Closes a connection that no statement runs on.
+    fn discard(mut self) {
+        self.0.take().map(Object::take);
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let Some(connection) = self.0.take() else {
+            return;
+        };
+        match Handle::try_current() {
+            // In a task, because `drop` cannot wait for the server.
+            Ok(runtime) => drop(runtime.spawn(close(connection))),
+            Err(_) => drop(Object::take(connection)),
+        }
+    }
+}
+
+/// Cancels the statement that still runs on a connection, and closes the connection.
+///
+/// The connection keeps its place in the pool until the server has closed it. Otherwise the pool would open
+/// another one while the server still works for this one, and a lock that lasts would use up all connections of
+/// the server.
+async fn close(connection: Object) {
+    end_statement(&connection).await;
+    drop(Object::take(connection));
+}
+
+/// Returns when the server has closed the connection, or cannot be reached.
+async fn end_statement(connection: &Object) {
+    let token = connection.cancel_token();
+    let closing = async {
+        let end_backend = "SELECT pg_terminate_backend(pg_backend_pid())";
+        let _ = connection.simple_query(end_backend).await;
+        // Fails as soon as the connection is closed.
+        let _ = connection.simple_query("").await;
+    };
+    let mut closing = pin!(closing);
+    loop {
+        // Postgres accepts this request without TLS even where it requires TLS for everything else, but the
+        // driver does not send it if the settings of the pool require TLS.
+        let is_cancelled = match timeout(CANCEL_TIMEOUT, token.cancel_query(NoTls)).await {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) if kind_of(&error) == StoreErrorKind::Unusable => false,
+            // The server cannot be reached, so no other connection can be opened either.
+            Ok(Err(_)) | Err(_) => break,
+        };
+        let patience = if is_cancelled {
+            CANCEL_INTERVAL
+        } else {
+            UNCANCELLED_TIMEOUT
+        };
+        if timeout(patience, &mut closing).await.is_ok() || !is_cancelled {
+            break;
+        }
+    }
+}
+
+/// No response came in time.
+#[derive(Debug, thiserror::Error)]
+#[error("no response from the database within {milliseconds} ms")]
+struct TimedOut {
+    milliseconds: u128,
+}
+
+/// The connections of several programs share the names of their prepared statements.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "a connection pooler does not support prepared statements: use `PostgresStoreBuilder::unnamed_statements`"
+)]
+struct SharedNames {
+    source: tokio_postgres::Error,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the table `audience_inbox` is missing: call `PostgresStore::migrate`")]
+struct MissingTables {
+    source: tokio_postgres::Error,
+}
+
+/// The state after a failed statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Aftermath {
+    /// The statement had no effect and may be run again.
+    NothingHappened,
+    /// The connection is lost. Whether the statement had an effect is not known.
+    ConnectionLost,
+    /// The same statement would fail again.
+    Refused,
+}
+
+impl Aftermath {
+    fn of(error: &tokio_postgres::Error) -> Self {
+        match error.code() {
+            // A conflict with another transaction; or a statement that was prepared and is no longer valid.
+            Some(code) if matches!(code.code(), "40001" | "40P01" | "0A000" | "26000") => {
+                Self::NothingHappened
+            }
+            Some(code) if code.code().starts_with("57P") || code.code().starts_with("08") => {
+                Self::ConnectionLost
+            }
+            Some(_) => Self::Refused,
+            None if kind_without_code(error) == StoreErrorKind::Unavailable => Self::ConnectionLost,
+            None => Self::Refused,
+        }
+    }
+}
+
+/// Returns whether a connection is as good as before, although a statement failed on it.
+fn keeps_connection(error: &tokio_postgres::Error) -> bool {
+    // The connection remembers a prepared statement that the server no longer has, so it would fail each time.
+    let is_stale = |code: &SqlState| matches!(code.code(), "0A000" | "26000");
+    let is_lost = Aftermath::of(error) == Aftermath::ConnectionLost;
+    error.code().is_some_and(|code| !is_lost && !is_stale(code))
+}
+
+fn statement_error(error: tokio_postgres::Error) -> StoreError {
+    let kind = kind_of(&error);
+    match error.code() {
+        Some(&SqlState::DUPLICATE_PSTATEMENT) => store_error(kind, SharedNames { source: error }),
+        Some(&SqlState::UNDEFINED_TABLE) => store_error(kind, MissingTables { source: error }),
+        _ => store_error(kind, error),
+    }
+}
+
+fn kind_of(error: &tokio_postgres::Error) -> StoreErrorKind {
+    match error.code() {
+        Some(code) => kind_of_code(code.code()),
+        None => kind_without_code(error),
+    }
+}
+
+/// Returns whether the server refused a connection because of its options, as poolers do.
+fn is_refused_option(error: &StoreError) -> bool {
+    let source = error.source().and_then(|error| error.downcast_ref());
+    let code = source.and_then(tokio_postgres::Error::code);
+    code == Some(&SqlState::PROTOCOL_VIOLATION)
+}
+
+fn pool_error(error: PoolError) -> StoreError {
+    match error {
+        PoolError::Backend(error) => statement_error(error),
+        PoolError::Timeout(_) => StoreError::unavailable(error),
+        error => StoreError::unusable(error),
+    }
+}
+
+fn store_error(kind: StoreErrorKind, source: impl Error + Send + Sync + 'static) -> StoreError {
+    match kind {
+        StoreErrorKind::Unavailable => StoreError::unavailable(source),
+        StoreErrorKind::Full => StoreError::full(source),
+        StoreErrorKind::Unusable => StoreError::unusable(source),
+    }
+}
+
+fn kind_of_code(code: &str) -> StoreErrorKind {
+    match code {
+        // The disk or the memory is full.
+        "53100" | "53200" => StoreErrorKind::Full,
+        // A failover can leave a connection to a server that only reads; a lock was not granted in time; a
+        // prepared statement is no longer valid; a new server accepts no connection yet.
+        "25006" | "55P03" | "0A000" | "26000" | "55000" => StoreErrorKind::Unavailable,
+        _ => match code.get(..2) {
+            // Connection, rollback, resources, shutdown or a timeout, I/O, internal.
+            Some("08" | "40" | "53" | "57" | "58" | "XX") => StoreErrorKind::Unavailable,
+            _ => StoreErrorKind::Unusable,
+        },
+    }
+}
+
+/// Returns what an error of the driver means. A lost connection has no source, or one of I/O; the others are
+/// about TLS, the password, the settings, or a value of another type.
+fn kind_without_code(error: &tokio_postgres::Error) -> StoreErrorKind {
+    let mut source = error.source();
+    if source.is_none() {
+        return StoreErrorKind::Unavailable;
+    }
+    while let Some(error) = source {
+        if error.is::<io::Error>() {
+            return StoreErrorKind::Unavailable;
+        }
+        source = error.source();
+    }
+    StoreErrorKind::Unusable
+}
+
 #[cfg(test)]
 mod tests {
-    use std::error::Error;
-
     use super::*;
-    use crate::inbox::error::StoreErrorKind;
 
     fn refusal(url: &str) -> String {
         let error = config(url).map(drop).unwrap_err();
@@ -752,6 +1396,38 @@ mod tests {
 
             assert!(!text.contains("hunter2"), "{text}");
             assert!(text.contains("percent-encoded"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_code_of_an_error_tells_whether_a_later_call_may_succeed() {
+        use StoreErrorKind::{Full, Unavailable, Unusable};
+        let rows = [
+            ("08006", Unavailable),
+            ("25006", Unavailable),
+            ("40001", Unavailable),
+            ("40P01", Unavailable),
+            ("53300", Unavailable),
+            ("55P03", Unavailable),
+            ("57014", Unavailable),
+            ("57P01", Unavailable),
+            ("57P02", Unavailable),
+            ("57P03", Unavailable),
+            ("58030", Unavailable),
+            ("53100", Full),
+            ("53200", Full),
+            ("28P01", Unusable),
+            ("3D000", Unusable),
+            ("3F000", Unusable),
+            ("42501", Unusable),
+            ("42703", Unusable),
+            ("42P01", Unusable),
+            ("23514", Unusable),
+            ("", Unusable),
+        ];
+
+        for (code, expected) in rows {
+            assert_eq!(kind_of_code(code), expected, "{code}");
         }
     }
 }

@@ -1,26 +1,19 @@
 //! A store in Redis. Each call is one Lua script, in `scripts/`.
 
-mod call;
-mod keys;
-
 pub use redis;
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::{
-    Client, ErrorKind, FromRedisValue, IntoConnectionInfo, RedisError, RedisResult, Value,
+    Client, Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, RedisError, RedisResult,
+    ServerErrorKind, Value,
 };
 
-use self::call::{
-    ACCEPT, BACKLOG, CLAIM, COMPLETE, Call, DISCARD, EXTEND, PARK, PARKED, RELEASE, REPLAY, Script,
-    TAKE, is_refused_command, store_error,
-};
-use self::keys::{Keys, escape_prefix};
 use crate::inbox::error::StoreError;
 use crate::inbox::store::{
     AcceptState, Backlog, ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery,
@@ -29,6 +22,8 @@ use crate::inbox::store::{
 use crate::webhooks::EventId;
 
 const DEFAULT_PREFIX: &str = "audience:inbox";
+// Together about 5 s: half of the time that the service waits for a response.
+
 /// A call waits for a connection this long, twice at most, and then for the response.
 const CONNECTION_TIMEOUT: Duration = Duration::from_millis(1_500);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -38,10 +33,10 @@ const RECONNECT_DELAY: Duration = Duration::from_millis(50);
 ///
 /// Clones share their connection. The server needs Redis 5 or newer, or Valkey.
 ///
-/// # What a failover can lose
+/// # Data loss after a failover
 ///
 /// Redis confirms a write before its replicas have it. **If a primary fails and a replica takes its place, the
-/// newest writes may be lost**, mostly those of less than a second:
+/// newest writes may be lost**, mostly the writes of less than a second:
 ///
 /// | lost | what follows |
 /// |---|---|
@@ -62,25 +57,25 @@ const RECONNECT_DELAY: Duration = Duration::from_millis(50);
 /// the `claim_in` of those stores. **This store has no `claim_in`**: your effects and the claim would be in two
 /// databases that cannot commit together.
 ///
-/// # What the server must be set to
+/// # Settings of the server
 ///
-/// `maxmemory-policy noeviction`, which is Redis's default. With every other policy, a server that runs short
-/// of memory deletes remembered events, and they are handled again, and accepted ones, which are lost.
+/// Set `maxmemory-policy noeviction`, which is Redis's default. With every other policy, a server that runs short of
+/// memory deletes events: handled events are then handled again, and accepted events are lost.
 /// [`connect`](Self::connect) refuses such a server. With `noeviction`, a full server refuses new events with
-/// [`StoreErrorKind::Full`](crate::inbox::StoreErrorKind::Full), and the service delivers them again later;
-/// events that it has can still be taken and completed, which makes room.
+/// [`StoreErrorKind::Full`](crate::inbox::StoreErrorKind::Full), and the service delivers them again later. The
+/// stored events can still be taken and completed, which makes room.
 ///
 /// A user of the server needs the keys `{audience:inbox:*` and the permissions
 /// `+@read +@write +@scripting +time +info`.
 ///
-/// # What is stored
+/// # Stored data
 ///
 /// Each call is one Lua script, which compares the token and uses the server's clock. A first claim is a
 /// `SET NX PX` in its script, so that it compares the body's fingerprint in the same step.
 ///
-/// A remembered event is one key that expires by itself, of about 200 bytes with a short id. Accepted events
-/// do not expire, and parked ones do not either. Bodies hold personal data: they are deleted when the event is
-/// done, and end up in snapshots, append-only files and replicas until those are rewritten.
+/// A remembered event is one key that expires by itself, of about 200 bytes with a short id. Accepted and parked
+/// events do not expire. Bodies hold personal data: they are deleted when the event is done, but stay in snapshots,
+/// append-only files and replicas until those are rewritten.
 ///
 /// A duration of more than 100 years counts as 100 years.
 ///
@@ -124,7 +119,7 @@ impl RedisStore {
     /// `Cargo.toml`. A `redis::ConnectionInfo` is an address, too.
     ///
     /// The connection is made again whenever it is lost. A call fails after about 5 s if the server does not
-    /// respond, at once if it refuses connections.
+    /// respond, and immediately if it refuses connections.
     ///
     /// # Errors
     ///
@@ -135,6 +130,20 @@ impl RedisStore {
     /// # Panics
     ///
     /// Panics outside a tokio runtime.
+    ///
+    /// # Example: tell an outage from a wrong address
+    ///
+    /// ```
+    /// use audience::inbox::{RedisStore, StoreErrorKind};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let outage = RedisStore::connect("redis://127.0.0.1:1").await.unwrap_err();
+    /// assert_eq!(outage.kind(), StoreErrorKind::Unavailable); // a later call may succeed
+    ///
+    /// let wrong = RedisStore::connect("127.0.0.1").await.unwrap_err();
+    /// assert_eq!(wrong.kind(), StoreErrorKind::Unusable); // it is no `redis://` URL
+    /// # Ok(()) }
+    /// ```
     pub async fn connect(address: impl IntoConnectionInfo) -> Result<Self, StoreError> {
         Self::builder().connect(address).await
     }
@@ -162,9 +171,10 @@ impl RedisStore {
 }
 
 impl RedisStoreBuilder {
-    /// Sets what the keys begin with, after an opening brace. Default: `audience:inbox`.
+    /// Sets the prefix of all keys, which follows an opening brace. Default: `audience:inbox`.
     ///
-    /// Braces and percent signs in it are escaped.
+    /// Braces and percent signs in it are escaped. Two programs that share a server and have the same endpoint names
+    /// need different prefixes.
     pub fn prefix(mut self, prefix: impl AsRef<str>) -> Self {
         self.prefix = escape_prefix(prefix.as_ref()).into();
         self
@@ -182,6 +192,7 @@ impl RedisStoreBuilder {
     pub async fn connect(self, address: impl IntoConnectionInfo) -> Result<RedisStore, StoreError> {
         let connection = connection(address).await.map_err(store_error)?;
         let store = self.build(connection);
+        // A server with another policy fails here, not with the first event that it evicts.
         store.check().await?;
         Ok(store)
     }
@@ -206,7 +217,7 @@ where
     /// Creates a store on a connection of your own, for example of a cluster.
     ///
     /// Limit how long the connection waits for a response: the default of most connections of the `redis`
-    /// crate is 500 ms. Clones of it are used at the same time.
+    /// crate is 500 ms. Clones of it are used simultaneously.
     ///
     /// # Example: a connection of your own
     ///
@@ -224,28 +235,40 @@ where
         RedisStore::builder().build(connection)
     }
 
-    /// Checks that the server keeps what it is told to keep: its `maxmemory-policy` must be `noeviction`.
+    /// Checks that the server never evicts keys: its `maxmemory-policy` must be `noeviction`.
     ///
-    /// A server that does not tell, because the user may not run `INFO`, is not refused. An inbox checks this
-    /// again every minute, when it would delete what may be forgotten in another store, and reports it by
-    /// `tracing`.
+    /// If the user may not run `INFO`, the check succeeds. An inbox repeats the check every minute, when it would
+    /// delete forgotten entries from another store, and reports a failure by `tracing`.
     ///
     /// # Errors
     ///
     /// - [`StoreErrorKind::Unusable`](crate::inbox::StoreErrorKind::Unusable) if the server has another policy.
     /// - Other kinds if the call failed.
+    ///
+    /// # Example: the nodes of a cluster
+    ///
+    /// ```no_run
+    /// use audience::inbox::{RedisStore, redis};
+    ///
+    /// # async fn start(connection: impl redis::aio::ConnectionLike + Clone + Send + Sync + 'static) -> Result<(), audience::inbox::StoreError> {
+    /// let store = RedisStore::new(connection); // of `redis::cluster::ClusterClient`
+    /// store.check().await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn check(&self) -> Result<(), StoreError> {
         let mut connection = self.connection();
         let command = redis::cmd("INFO").arg("memory").take();
         let info: RedisResult<Value> = command.query_async(&mut connection).await;
         match info {
             Ok(info) => check_eviction(&info).map_err(StoreError::unusable),
+            // Managed servers refuse it, and must be usable all the same.
             Err(error) if is_refused_command(&error) => Ok(()),
             Err(error) => Err(store_error(error)),
         }
     }
 
     fn connection(&self) -> C {
+        // A clone shares the connection: calls that run simultaneously do not wait for each other.
         self.connection.clone()
     }
 
@@ -334,7 +357,7 @@ where
         let (state, number): (String, u64) = self.run(&call).await?;
         match state.as_str() {
             "accepted" => Ok(AcceptState::Accepted),
-            "repeated" => Ok(AcceptState::Repeated),
+            "duplicate" => Ok(AcceptState::Duplicate),
             "in progress" => Ok(AcceptState::InProgress {
                 remaining: Duration::from_micros(number),
             }),
@@ -395,7 +418,7 @@ where
         self.run(&call).await
     }
 
-    /// The server deletes by itself what may be forgotten. This checks instead that it deletes nothing else.
+    /// The server itself deletes forgotten entries. This checks instead that it deletes nothing else.
     async fn purge(&self, _limit: usize) -> Result<usize, StoreError> {
         self.check().await?;
         Ok(0)
@@ -474,15 +497,233 @@ fn texts(value: &Value) -> Vec<Cow<'_, str>> {
     match value {
         Value::BulkString(bytes) => vec![String::from_utf8_lossy(bytes)],
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => vec![text.into()],
+        // A cluster connection returns the responses of all its servers.
         Value::Map(nodes) => nodes.iter().flat_map(|(_, info)| texts(info)).collect(),
         Value::Array(nodes) => nodes.iter().flat_map(texts).collect(),
         _ => Vec::new(),
     }
 }
 
+/// A longer duration counts as this one: 100 years, in microseconds. Lua counts exactly up to three times as
+/// far from now.
+const LONGEST_MICROS: u128 = 100 * 365 * 24 * 3_600 * 1_000_000;
+
+struct Call<'a> {
+    script: &'a Script,
+    keys: Keys,
+    id: Option<&'a EventId>,
+    args: Vec<Cow<'a, [u8]>>,
+}
+
+impl<'a> Call<'a> {
+    fn new(script: &'a Script, keys: Keys, id: Option<&'a EventId>) -> Self {
+        Self {
+            script,
+            keys,
+            id,
+            args: Vec::new(),
+        }
+    }
+
+    fn bytes(mut self, bytes: &'a [u8]) -> Self {
+        self.args.push(bytes.into());
+        self
+    }
+
+    fn duration(self, duration: Duration) -> Self {
+        // Rounded up: a lease is never shorter than the caller wants it.
+        let micros = duration.as_nanos().div_ceil(1_000).min(LONGEST_MICROS);
+        self.text(micros.to_string())
+    }
+
+    fn limit(self, limit: usize) -> Self {
+        self.text(i32::try_from(limit).unwrap_or(i32::MAX).to_string())
+    }
+
+    fn text(mut self, text: String) -> Self {
+        self.args.push(text.into_bytes().into());
+        self
+    }
+
+    /// Runs the script. Servers and proxies drop idle connections, so if the connection was dropped, runs it once more
+    /// on a new one.
+    async fn run<T: FromRedisValue>(&self, connection: &mut impl ConnectionLike) -> RedisResult<T> {
+        match self.run_once(connection, false).await {
+            // The first run may have succeeded. Told that this is the second, a script that ends a claim succeeds again.
+            Err(error) if error.is_connection_dropped() => self.run_once(connection, true).await,
+            result => result,
+        }
+    }
+
+    async fn run_once<T: FromRedisValue>(
+        &self,
+        connection: &mut impl ConnectionLike,
+        is_repeat: bool,
+    ) -> RedisResult<T> {
+        let by_hash = self.command("EVALSHA", &self.script.hash, is_repeat);
+        match by_hash.query_async(connection).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                // A server forgets its scripts when it restarts, and a new primary may never have had them.
+                let in_full = self.command("EVAL", self.script.code, is_repeat);
+                in_full.query_async(connection).await
+            }
+            result => result,
+        }
+    }
+
+    fn command(&self, name: &str, script: &str, is_repeat: bool) -> Cmd {
+        let mut keys: Vec<_> = self.keys.of_endpoint().collect();
+        keys.extend(self.id.map(|id| self.keys.of_event(id)));
+        let mut command = redis::cmd(name);
+        command.arg(script).arg(keys.len()).arg(keys);
+        command.arg(self.id.map_or("", EventId::as_str));
+        command.arg(u8::from(is_repeat));
+        for arg in &self.args {
+            command.arg(&**arg);
+        }
+        command
+    }
+}
+
+/// A Lua script, and the hash by which a server knows it.
+struct Script {
+    code: &'static str,
+    hash: String,
+}
+
+macro_rules! scripts {
+    ($($name:ident = $file:literal;)+) => {
+        $(static $name: LazyLock<Script> = LazyLock::new(|| {
+            Script::new(concat!(include_str!("scripts/entry.lua"), include_str!($file)))
+        });)+
+    };
+}
+
+scripts! {
+    ACCEPT = "scripts/accept.lua";
+    BACKLOG = "scripts/backlog.lua";
+    CLAIM = "scripts/claim.lua";
+    COMPLETE = "scripts/complete.lua";
+    DISCARD = "scripts/discard.lua";
+    EXTEND = "scripts/extend.lua";
+    PARK = "scripts/park.lua";
+    PARKED = "scripts/parked.lua";
+    RELEASE = "scripts/release.lua";
+    REPLAY = "scripts/replay.lua";
+    TAKE = "scripts/take.lua";
+}
+
+impl Script {
+    fn new(code: &'static str) -> Self {
+        let hash = redis::Script::new(code).get_hash().to_owned();
+        Self { code, hash }
+    }
+}
+
+/// A server of a cluster was addressed as if it were alone.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the server is part of a cluster: give `RedisStore::new` a cluster connection of the redis crate"
+)]
+struct NeedsClusterConnection(#[source] RedisError);
+
+/// Tells by an error of the driver whether a later call may succeed.
+fn store_error(error: RedisError) -> StoreError {
+    match error.kind() {
+        ErrorKind::AuthenticationFailed
+        | ErrorKind::Client
+        | ErrorKind::EmptySentinelList
+        | ErrorKind::InvalidClientConfig
+        | ErrorKind::Parse
+        | ErrorKind::RESP3NotSupported
+        | ErrorKind::UnexpectedReturnType => StoreError::unusable(error),
+        ErrorKind::Server(_) | ErrorKind::Extension => match code(&error) {
+            "OOM" => StoreError::full(error),
+            "MOVED" => StoreError::unusable(NeedsClusterConnection(error)),
+            "ERR" if is_short_of_connections(&error) => StoreError::unavailable(error),
+            "CROSSSLOT" | "DENIED" | "ERR" | "NOAUTH" | "NOPERM" | "NOPROTO" | "WRONGPASS"
+            | "WRONGTYPE" => StoreError::unusable(error),
+            // BUSY, CLUSTERDOWN, LOADING, MASTERDOWN, MISCONF, NOREPLICAS, READONLY, TRYAGAIN and the like.
+            _ => StoreError::unavailable(error),
+        },
+        _ => StoreError::unavailable(error),
+    }
+}
+
+/// Returns whether the server does not tell about itself, because it does not know the command or the user
+/// may not run it.
+fn is_refused_command(error: &RedisError) -> bool {
+    matches!(code(error), "NOPERM") || detail(error).starts_with("unknown command")
+}
+
+fn code(error: &RedisError) -> &str {
+    let code = error.code().unwrap_or_default();
+    // Before Redis 7, the error of a command in a script is part of the text of a general error:
+    // "ERR Error running script (call to f_…): @user_script:9: -OOM command not allowed …".
+    match detail(error).rsplit_once(": -") {
+        Some((_, inner)) if code == "ERR" => inner.split(' ').next().unwrap_or(code),
+        _ => code,
+    }
+}
+
+fn is_short_of_connections(error: &RedisError) -> bool {
+    detail(error).contains("max number of clients")
+}
+
+fn detail(error: &RedisError) -> &str {
+    error.detail().unwrap_or_default()
+}
+
+/// The keys of one endpoint. All begin with the same hash tag, so a cluster keeps them in one slot.
+struct Keys {
+    tag: String,
+}
+
+impl Keys {
+    /// Returns the keys of an endpoint. The prefix was escaped by [`escape_prefix`].
+    fn new(prefix: &str, endpoint: &str) -> Self {
+        let endpoint = escape(endpoint, &['{', '}', '%', ':']);
+        Self {
+            tag: format!("{{{prefix}:{endpoint}}}"),
+        }
+    }
+
+    /// Returns the keys that all scripts are given, in the order of `scripts/entry.lua`.
+    fn of_endpoint(&self) -> impl Iterator<Item = String> {
+        let names = ["events", "bodies", "waiting", "claimed", "parked"];
+        names.into_iter().map(|name| format!("{}:{name}", self.tag))
+    }
+
+    /// Returns the key of one event, which scripts about one event are given, too.
+    fn of_event(&self, id: &EventId) -> String {
+        format!("{}:id:{id}", self.tag)
+    }
+}
+
+/// Escapes what would end or begin a hash tag.
+fn escape_prefix(prefix: &str) -> String {
+    escape(prefix, &['{', '}', '%'])
+}
+
+fn escape(text: &str, special: &[char]) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match special.contains(&c) {
+            true => escaped += &format!("%{:02X}", u32::from(c)),
+            false => escaped.push(c),
+        }
+    }
+    escaped
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+    use std::error::Error;
+    use std::io;
+
     use super::*;
+    use crate::inbox::error::StoreErrorKind::{self, Full, Unavailable, Unusable};
 
     fn info(policy: &str) -> Value {
         Value::BulkString(
@@ -517,5 +758,160 @@ mod tests {
     fn a_server_that_does_not_say_is_not_refused() {
         assert!(check_eviction(&Value::BulkString(b"# Memory\r\n".to_vec())).is_ok());
         assert!(check_eviction(&Value::Nil).is_ok());
+    }
+
+    /// The error that a client makes of this response.
+    fn response(line: &str) -> RedisError {
+        let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        value.extract_error().unwrap_err()
+    }
+
+    #[test]
+    fn a_response_of_the_server_tells_whether_a_later_call_may_succeed() {
+        let cases: [(&str, StoreErrorKind); 24] = [
+            (
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                Full,
+            ),
+            (
+                "ERR Error running script (call to f_0a1b): @user_script:9: @user_script: 9: -OOM command not allowed when used memory > 'maxmemory'.",
+                Full,
+            ),
+            (
+                "ERR Error running script (call to f_0a1b): @user_script:9: @user_script: 9: -READONLY You can't write against a read only replica.",
+                Unavailable,
+            ),
+            (
+                "LOADING Redis is loading the dataset in memory",
+                Unavailable,
+            ),
+            ("CLUSTERDOWN The cluster is down", Unavailable),
+            ("CLUSTERDOWN Hash slot not served", Unavailable),
+            (
+                "READONLY You can't write against a read only replica.",
+                Unavailable,
+            ),
+            (
+                "TRYAGAIN Multiple keys request during rehashing of slot",
+                Unavailable,
+            ),
+            ("MASTERDOWN Link with MASTER is down", Unavailable),
+            ("BUSY Redis is busy running a script.", Unavailable),
+            (
+                "MISCONF Redis is configured to save RDB snapshots",
+                Unavailable,
+            ),
+            ("NOREPLICAS Not enough good replicas to write.", Unavailable),
+            ("NOSCRIPT No matching script.", Unavailable),
+            ("ASK 3999 127.0.0.1:6381", Unavailable),
+            ("ERR max number of clients reached", Unavailable),
+            ("SOMETHINGNEW that no client knows", Unavailable),
+            ("NOAUTH Authentication required.", Unusable),
+            ("WRONGPASS invalid username-password pair", Unusable),
+            ("NOPERM this user has no permissions", Unusable),
+            ("ERR unknown command 'EVALSHA'", Unusable),
+            (
+                "CROSSSLOT Keys in request don't hash to the same slot",
+                Unusable,
+            ),
+            (
+                "WRONGTYPE Operation against a key holding the wrong kind of value",
+                Unusable,
+            ),
+            ("DENIED Redis is running in protected mode", Unusable),
+            ("MOVED 3999 127.0.0.1:6381", Unusable),
+        ];
+        for (line, kind) in cases {
+            assert_eq!(store_error(response(line)).kind(), kind, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_connection_that_fails_may_succeed_later() {
+        for kind in [
+            io::ErrorKind::ConnectionRefused,
+            io::ErrorKind::ConnectionReset,
+            io::ErrorKind::BrokenPipe,
+            io::ErrorKind::TimedOut,
+            io::ErrorKind::UnexpectedEof,
+        ] {
+            let error = RedisError::from(io::Error::from(kind));
+
+            assert_eq!(store_error(error).kind(), Unavailable, "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_server_of_a_cluster_is_told_with_what_to_use_instead() {
+        let error = store_error(response("MOVED 3999 127.0.0.1:6381"));
+
+        let cause = error.source().unwrap().to_string();
+        assert!(cause.contains("cluster connection"), "{cause}");
+    }
+
+    fn keys(prefix: &str, endpoint: &str, id: &str) -> Vec<String> {
+        let keys = Keys::new(&escape_prefix(prefix), endpoint);
+        let id = EventId::try_from(id).unwrap();
+        let event = keys.of_event(&id);
+        keys.of_endpoint().chain([event]).collect()
+    }
+
+    /// The part of a key that decides its slot, as Redis Cluster defines it.
+    fn hash_tag(key: &str) -> &str {
+        let Some((_, rest)) = key.split_once('{') else {
+            return key;
+        };
+        match rest.split_once('}') {
+            Some((tag, _)) if !tag.is_empty() => tag,
+            _ => key,
+        }
+    }
+
+    #[test]
+    fn the_keys_of_an_endpoint_are_readable() {
+        assert_eq!(
+            keys("audience:inbox", "main", "evt_1"),
+            [
+                "{audience:inbox:main}:events",
+                "{audience:inbox:main}:bodies",
+                "{audience:inbox:main}:waiting",
+                "{audience:inbox:main}:claimed",
+                "{audience:inbox:main}:parked",
+                "{audience:inbox:main}:id:evt_1",
+            ]
+        );
+    }
+
+    #[test]
+    fn all_keys_of_an_endpoint_have_one_hash_tag_whatever_the_names_contain() {
+        for prefix in ["", "}", "{", "{}", "a}b{c", "%", "p:"] {
+            for endpoint in ["}", "{", "{}", "}{", ":", "a}:id:b", "é"] {
+                let keys = keys(prefix, endpoint, "}:{x}");
+
+                let tags: HashSet<_> = keys.iter().map(|key| hash_tag(key)).collect();
+
+                assert_eq!(tags.len(), 1, "{keys:?}");
+                assert!(!keys.iter().any(|key| hash_tag(key) == key), "{keys:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_two_names_have_the_same_key() {
+        let names = [
+            ("a", "b", "c"),
+            ("a:b", "c", "d"),
+            ("a", "b:c", "d"),
+            ("a", "b%3Ac", "d"),
+            ("a", "b}:id:c", "d"),
+            ("a", "b", "c}:id:d"),
+            ("a{", "b", "c"),
+            ("a%7B", "b", "c"),
+            ("", "a", "b"),
+        ];
+
+        let all: Vec<_> = names.map(|(p, e, id)| keys(p, e, id).remove(5)).into();
+
+        assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
     }
 }

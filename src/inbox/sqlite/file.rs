@@ -115,7 +115,7 @@ pub(super) const SCHEMA: &str = include_str!("schema.sql");
 /// The version that [`SCHEMA`] creates.
 const VERSION: i64 = 1;
 
-/// Creates the tables if they are absent. Refuses those of a newer version.
+/// Creates the tables if they are absent. Refuses tables of a newer version.
 pub(super) fn create_tables(connection: &Connection) -> Result<(), StoreError> {
     let encoding: String = connection
         .query_row("PRAGMA encoding", (), |row| row.get(0))
@@ -165,7 +165,19 @@ fn version(connection: &Connection) -> rusqlite::Result<Option<i64>> {
         .optional()
 }
 
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "a table of the inbox is missing from the database: open it by `SqliteStore::open`, or run `SqliteStore::SCHEMA`"
+)]
+struct MissingTables {
+    source: Error,
+}
+
 pub(super) fn store_error(error: Error) -> StoreError {
+    // SQLite has no code for it.
+    if error.to_string().contains("no such table: audience_inbox") {
+        return StoreError::unusable(MissingTables { source: error });
+    }
     let Some(failure) = error.sqlite_error() else {
         // A value of another type than the schema allows, for example.
         return StoreError::unusable(error);

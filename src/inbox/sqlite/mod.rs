@@ -1,6 +1,5 @@
 //! A store in a SQLite file.
 
-mod entries;
 mod file;
 mod writer;
 
@@ -12,23 +11,25 @@ use std::future::{Ready, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use bytes::Bytes;
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior};
 use tokio::time::Instant;
 
-use self::entries::Entries;
 use self::file::{SCHEMA, connect, connect_in_memory, create_tables, store_error};
 use self::writer::{Session, Writer};
-use crate::inbox::claim::ClaimTarget;
+use crate::inbox::ClaimTarget;
+use crate::inbox::entry::{Entry, State};
 use crate::inbox::error::{Failure, InboxError, StoreError};
 use crate::inbox::receipt::Receipt;
-use crate::inbox::shared::{
-    Settings, report_conflict, report_receipt, report_rollback, report_store_failure,
-};
 use crate::inbox::store::{
-    AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, ParkedEvent,
-    Release, Store, Take, TakenEvent, Token,
+    AcceptState, Backlog, ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery,
+    ParkedEvent, Release, Store, Take, TakenEvent, Token,
+};
+use crate::inbox::{
+    Settings, report_conflict, report_receipt, report_rollback, report_store_failure,
 };
 use crate::webhooks::{Clock, Event, EventId, SystemClock, VerifiedEvent};
 
@@ -38,12 +39,12 @@ use crate::webhooks::{Clock, Event, EventId, SystemClock, VerifiedEvent};
 /// commits all operations that wait in one transaction, so that many receivers wait for one write to the
 /// disk. It ends when the last clone is dropped.
 ///
-/// # What survives
+/// # Crashes and full disks
 ///
 /// | failure | with [`Full`](Synchronous::Full), the default | with [`Normal`](Synchronous::Normal) |
 /// |---|---|---|
-/// | the program crashes or is killed | everything that was responded to | everything that was responded to |
-/// | power cut, crash of the operating system | everything that was responded to | the file, without the newest operations |
+/// | the program crashes or is killed | every acknowledged event | every acknowledged event |
+/// | power cut, crash of the operating system | every acknowledged event | the file, without the newest operations |
 /// | the disk is full | everything; new events are refused as [`Full`](crate::inbox::StoreErrorKind::Full) | the same |
 /// | the disk is lost | nothing: back the file up with its log, by SQLite's `.backup` or `VACUUM INTO` | the same |
 ///
@@ -61,7 +62,8 @@ use crate::webhooks::{Clock, Event, EventId, SystemClock, VerifiedEvent};
 ///
 /// An accepted body holds addresses and subjects. It is deleted and overwritten when its event is done, and
 /// kept while the event waits or is parked. Copies of it stay in the write-ahead log next to the file, of about
-/// 16 MiB, until the log is used again. Nothing is encrypted. A new file has mode 0600 on Unix; an existing one keeps its mode.
+/// 16 MiB, until the log is used again. Nothing is encrypted. On Unix, a new file has mode 0600, and an existing one
+/// keeps its mode.
 ///
 /// # Exactly once
 ///
@@ -102,7 +104,7 @@ pub struct SqliteStore {
 impl SqliteStore {
     /// The statements that create the tables. They may run any number of times.
     ///
-    /// [`open`](Self::open) runs them. They are for those who create all tables by migrations of their own.
+    /// [`open`](Self::open) runs them. Run them yourself if your own migrations create all tables.
     pub const SCHEMA: &'static str = SCHEMA;
 }
 
@@ -154,6 +156,7 @@ impl Store for SqliteStore {
                 fingerprint,
             })
         };
+        // Not run if the caller has gone: its claim would keep the event from others until the lease ends.
         self.writer.run_for_caller(claim).await
     }
 
@@ -166,6 +169,7 @@ impl Store for SqliteStore {
 
     async fn complete(&self, held: HeldClaim<'_>, retention: Duration) -> Result<bool, StoreError> {
         let (owned, token) = (OwnedKey::new(held.key), held.token);
+        // Run even if the caller has gone: the effect of the event has happened.
         self.writer
             .run(move |entries| entries.complete(owned.held(token), retention))
             .await
@@ -200,6 +204,7 @@ impl Store for SqliteStore {
                 fingerprint,
             })
         };
+        // Not stored if the caller has gone: the service got no response, and delivers the event again.
         self.writer.run_for_caller(accept).await
     }
 
@@ -219,6 +224,7 @@ impl Store for SqliteStore {
                 limit,
             })
         };
+        // Not taken if the worker has gone: the events would wait for the end of their leases.
         self.writer.run_for_caller(take).await
     }
 
@@ -293,24 +299,48 @@ impl SqliteStore {
     /// - [`Unavailable`](crate::inbox::StoreErrorKind::Unavailable): another process locks the file for longer
     ///   than the [busy timeout](SqliteStoreBuilder::busy_timeout).
     /// - [`Full`](crate::inbox::StoreErrorKind::Full): the disk is full.
+    ///
+    /// # Example: two processes with one file
+    ///
+    /// ```
+    /// use audience::inbox::{Claim, Inbox, SqliteStore};
+    /// # use audience::webhooks::EventId;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = std::env::temp_dir().join(format!("audience-open-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder)?;
+    /// # let path = folder.join("inbox.db");
+    /// # let id = EventId::try_from("evt_1")?;
+    /// let one = Inbox::builder(SqliteStore::open(&path)?).build()?;
+    /// let other = Inbox::builder(SqliteStore::open(&path)?).build()?;
+    ///
+    /// let Claim::Fresh(lease) = one.claim(&id).await? else { panic!("it is new") };
+    /// assert!(matches!(other.claim(&id).await?, Claim::InProgress { .. }));
+    /// lease.complete().await?;
+    /// # std::fs::remove_dir_all(&folder)?;
+    /// # Ok(()) }
+    /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         Self::builder().open(path)
     }
 
     /// Starts building a store in a file.
     ///
-    /// # Example: faster, and less safe
+    /// # Example: a file in a folder of its own
     ///
     /// ```
     /// use std::time::Duration;
-    /// use audience::inbox::{SqliteStore, Synchronous};
+    /// use audience::inbox::{Inbox, SqliteStore};
     ///
-    /// # fn open() -> Result<SqliteStore, audience::inbox::StoreError> {
-    /// SqliteStore::builder()
-    ///     .synchronous(Synchronous::Normal)
+    /// # let folder = std::env::temp_dir().join(format!("audience-builder-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder)?;
+    /// let store = SqliteStore::builder()
     ///     .busy_timeout(Duration::from_secs(2))
-    ///     .open("inbox.db")
-    /// # }
+    ///     .open(folder.join("inbox.db"))?;
+    /// let inbox = Inbox::builder(store).build()?;
+    /// # drop(inbox);
+    /// # std::fs::remove_dir_all(&folder)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn builder() -> SqliteStoreBuilder {
         SqliteStoreBuilder {
@@ -329,13 +359,57 @@ impl SqliteStore {
     ///
     /// Returns [`Unavailable`](crate::inbox::StoreErrorKind::Unavailable) if the system has no memory or no
     /// thread left.
+    ///
+    /// # Example: test the SQL of a handler
+    ///
+    /// ```
+    /// use audience::inbox::SqliteStore;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = SqliteStore::in_memory()?;
+    /// store.transaction(|transaction| transaction.execute_batch("CREATE TABLE counter AS SELECT 0 AS opens")).await?;
+    ///
+    /// let opens: i64 = store
+    ///     .transaction(|transaction| {
+    ///         transaction.execute("UPDATE counter SET opens = opens + 1", ())?;
+    ///         transaction.query_row("SELECT opens FROM counter", (), |row| row.get(0))
+    ///     })
+    ///     .await?;
+    ///
+    /// assert_eq!(opens, 1);
+    /// # Ok(()) }
+    /// ```
     pub fn in_memory() -> Result<Self, StoreError> {
         start(connect_in_memory()?, Arc::new(SystemClock))
     }
 }
 
 impl SqliteStoreBuilder {
-    /// Sets when the disk must have an operation. Default: [`Synchronous::Full`].
+    /// Sets when operations are synced to disk. Default: [`Synchronous::Full`].
+    ///
+    /// # Example: faster, for an inbox that only handles
+    ///
+    /// ```
+    /// use audience::inbox::{Inbox, Receipt, SqliteStore, Synchronous};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
+    /// # let folder = std::env::temp_dir().join(format!("audience-synchronous-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder)?;
+    /// # let path = folder.join("inbox.db");
+    /// let store = SqliteStore::builder().synchronous(Synchronous::Normal).open(&path)?;
+    /// let inbox = Inbox::builder(store).build()?;
+    ///
+    /// // If a power cut loses the completion, the service has its 200 and does not deliver the event again.
+    /// let receipt = inbox.handle(delivery, |_, _| async { Ok::<_, std::io::Error>(()) }).await;
+    ///
+    /// assert_eq!(receipt, Receipt::Handled);
+    /// # std::fs::remove_dir_all(&folder)?;
+    /// # Ok(()) }
+    /// ```
     pub fn synchronous(mut self, synchronous: Synchronous) -> Self {
         self.synchronous = synchronous;
         self
@@ -343,9 +417,35 @@ impl SqliteStoreBuilder {
 
     /// Sets how long an operation waits for another process that writes to the file. Default: 5 s.
     ///
-    /// An operation that waited longer is
+    /// An operation that would wait longer fails with
     /// [`Unavailable`](crate::inbox::StoreErrorKind::Unavailable). The service waits 10 s for a response
-    /// (interface section 6.5).
+    /// ([interface section 6.5](crate::interface#6.5)).
+    ///
+    /// # Example: a transaction that stays open
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use audience::inbox::{Inbox, InboxError, SqliteStore, StoreErrorKind, rusqlite::Connection};
+    /// # use audience::webhooks::EventId;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = std::env::temp_dir().join(format!("audience-busy-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder)?;
+    /// # let path = folder.join("inbox.db");
+    /// # let id = EventId::try_from("evt_1")?;
+    /// let store = SqliteStore::builder().busy_timeout(Duration::from_millis(1)).open(&path)?;
+    /// let inbox = Inbox::builder(store).build()?;
+    /// let other = Connection::open(&path)?;
+    /// other.execute_batch("BEGIN IMMEDIATE")?;
+    ///
+    /// let Err(InboxError::Store(error)) = inbox.claim(&id).await else { panic!("the file is locked") };
+    ///
+    /// assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    /// # drop(other);
+    /// # std::fs::remove_dir_all(&folder)?;
+    /// # Ok(()) }
+    /// ```
     pub fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.busy_timeout = timeout;
         self
@@ -355,6 +455,34 @@ impl SqliteStoreBuilder {
     ///
     /// All processes that share a file need the same time, so it must not be a clock that counts from the
     /// start of the process. Any closure that returns a [`SystemTime`](std::time::SystemTime) is a clock.
+    ///
+    /// # Example: the mock's time
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use audience::inbox::{Claim, Inbox, SqliteStore};
+    /// use audience::mock::MockServer;
+    /// # use audience::webhooks::EventId;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = std::env::temp_dir().join(format!("audience-clock-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder)?;
+    /// # let path = folder.join("inbox.db");
+    /// # let id = EventId::try_from("evt_1")?;
+    /// let server = MockServer::start().await;
+    /// let store = SqliteStore::builder().clock(server.clock()).open(&path)?;
+    /// let inbox = Inbox::builder(store).build()?;
+    /// if let Claim::Fresh(lease) = inbox.claim(&id).await? {
+    ///     lease.complete().await?;
+    /// }
+    ///
+    /// server.advance(Duration::from_secs(73 * 3_600)).await;
+    ///
+    /// assert!(matches!(inbox.claim(&id).await?, Claim::Fresh(_))); // it was forgotten
+    /// # std::fs::remove_dir_all(&folder)?;
+    /// # Ok(()) }
+    /// ```
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.clock = Arc::new(clock);
         self
@@ -365,6 +493,16 @@ impl SqliteStoreBuilder {
     /// # Errors
     ///
     /// Returns the same errors as [`SqliteStore::open`].
+    ///
+    /// # Example: a folder that does not exist
+    ///
+    /// ```
+    /// use audience::inbox::{SqliteStore, StoreErrorKind};
+    ///
+    /// let error = SqliteStore::builder().open("/no/such/folder/inbox.db").unwrap_err();
+    ///
+    /// assert_eq!(error.kind(), StoreErrorKind::Unusable);
+    /// ```
     pub fn open(self, path: impl AsRef<Path>) -> Result<SqliteStore, StoreError> {
         let connection = connect(path.as_ref(), self.synchronous, self.busy_timeout)?;
         start(connection, self.clock)
@@ -388,7 +526,7 @@ impl fmt::Debug for SqliteStoreBuilder {
     }
 }
 
-/// When the disk must have an operation before it counts.
+/// When operations are synced to disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Synchronous {
@@ -409,7 +547,7 @@ impl Synchronous {
     }
 }
 
-/// Why [`SqliteStore::transaction`] had no effect.
+/// The error of [`SqliteStore::transaction`], which then had no effect.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransactionError {
@@ -427,19 +565,18 @@ impl SqliteStore {
     /// Write the effect of a new event in the same transaction: both are committed, or neither. The id is
     /// remembered for 72 hours. `false` means that the event was handled before or is parked.
     ///
-    /// The transaction is one of your own connection to the store's file. Begin it with
-    /// [`TransactionBehavior::Immediate`], or claim before you read anything else: SQLite does not let a
-    /// transaction write that has read what was changed since. What survives a power cut is a setting of your
-    /// connection; SQLite's default is `PRAGMA synchronous = FULL`.
+    /// Use a transaction of your own connection to the store's file. Begin it with
+    /// [`TransactionBehavior::Immediate`], or claim before you read anything else: in SQLite, a transaction that has
+    /// read fails to write if another one committed since. Your connection's `PRAGMA synchronous` decides whether
+    /// the commit survives a power cut; SQLite's default, `FULL`, does.
     ///
-    /// The future is ready: `.await` it, or use `into_inner()` in code without a runtime.
+    /// The future completes immediately: `.await` it, or use `into_inner()` in code without a runtime.
     ///
     /// # Errors
     ///
-    /// Roll the transaction back after each of them.
+    /// Roll the transaction back after an error.
     ///
-    /// - [`InboxError::InProgress`]: a lease of the event lasts, or it waits for its next attempt. Respond with
-    ///   503.
+    /// - [`InboxError::InProgress`]: the event is claimed, or waits for its next attempt. Respond with 503.
     /// - [`InboxError::Conflict`]: the id was received before with another body, which is noticed if you claim
     ///   with a [`VerifiedEvent`](crate::webhooks::VerifiedEvent).
     /// - [`InboxError::Store`]: SQLite failed, the connection has no transaction, or its database does not have
@@ -491,13 +628,13 @@ impl SqliteStore {
 
     /// Runs a closure in a transaction of the store's own connection, in its thread.
     ///
-    /// What the closure writes is committed if it returns `Ok`, and undone if it returns an error or panics.
-    /// The other operations of the store wait meanwhile, so it should be short: SQL, and nothing that waits.
-    /// It must not end the transaction itself. It is not run if the future is dropped before its turn.
+    /// The transaction is committed if the closure returns `Ok`, and undone if it returns an error or panics.
+    /// The other operations of the store wait meanwhile, so the closure should be short: SQL, and nothing that
+    /// waits. It must not end the transaction itself. It is not run if the future is dropped before its turn.
     ///
     /// # Errors
     ///
-    /// - [`TransactionError::RolledBack`]: the closure failed. It has the closure's error.
+    /// - [`TransactionError::RolledBack`]: the closure failed. The source is the closure's error.
     /// - [`TransactionError::Store`]: SQLite failed to begin or to commit, and nothing was written.
     ///
     /// # Example: a table of your own, next to the inbox
@@ -562,6 +699,7 @@ impl SqliteStore {
                 id: event.id,
             },
             token: Token::random(),
+            // The claim is completed in the same step. The transaction's write lock keeps others out.
             lease: Duration::ZERO,
             retention: Settings::default().retention,
             fingerprint: event.fingerprint,
@@ -577,6 +715,7 @@ fn transact<T>(
     connection: &Connection,
     work: impl FnOnce(&mut Transaction<'_>) -> Result<T, TransactionError>,
 ) -> Result<T, TransactionError> {
+    // Unchecked by the compiler. No other transaction is open, because the thread runs one closure at a time.
     let mut transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)
         .map_err(store_error)?;
     let value = work(&mut transaction)?;
@@ -589,11 +728,11 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> TransactionError {
 }
 
 impl SqliteStore {
-    /// Claims an event and runs the handler in one transaction, and returns what to respond. What the handler
-    /// writes is written **exactly once**, whatever crashes when.
+    /// Claims an event and runs the handler in one transaction, and returns the response. The handler's writes
+    /// take effect **exactly once**, even after a crash.
     ///
     /// The handler runs in the store's thread, so it should be short: SQL, and nothing that waits. If it
-    /// returns an error or panics, what it wrote and the claim are undone, the receipt is
+    /// returns an error or panics, its writes and the claim are undone, the receipt is
     /// [`Failed`](Receipt::Failed), and the service retries. The id is remembered for 72 hours.
     ///
     /// Create your own tables in [`transaction`](Self::transaction), or on a connection of your own to the same
@@ -603,24 +742,39 @@ impl SqliteStore {
     ///
     /// Panics outside a tokio runtime.
     ///
-    /// # Example: an endpoint that stops mail to addresses that bounced
+    /// # Example: an endpoint that counts events by their type
     ///
     /// ```
     /// use audience::inbox::{Receipt, SqliteStore, rusqlite};
-    /// use audience::webhooks::{EventData, MailEvent, VerifiedEvent};
+    /// use audience::webhooks::VerifiedEvent;
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
     ///
     /// async fn receive(store: &SqliteStore, delivery: VerifiedEvent) -> Receipt {
     ///     store
     ///         .handle_in("main", delivery, |transaction, event| {
-    ///             if event.mail().is_some_and(MailEvent::is_permanent_bounce)
-    ///                 && let Some(mail) = event.mail()
-    ///             {
-    ///                 transaction.execute("INSERT OR IGNORE INTO suppressed VALUES (?1)", [&mail.to])?;
-    ///             }
+    ///             let count = "UPDATE counter SET events = events + 1 WHERE type = ?1";
+    ///             transaction.execute(count, [event.event_type().as_str()])?;
     ///             Ok::<_, rusqlite::Error>(())
     ///         })
     ///         .await
     /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
+    /// let store = SqliteStore::in_memory()?;
+    /// store
+    ///     .transaction(|transaction| {
+    ///         transaction.execute_batch("CREATE TABLE counter AS SELECT 'email.sent' AS type, 0 AS events")
+    ///     })
+    ///     .await?;
+    ///
+    /// assert_eq!(receive(&store, delivery.clone()).await, Receipt::Handled);
+    /// assert_eq!(receive(&store, delivery).await, Receipt::Duplicate);
+    /// # let sum = store.transaction(|t| t.query_row("SELECT sum(events) FROM counter", (), |row| row.get::<_, i64>(0)));
+    /// # assert_eq!(sum.await?, 1);
+    /// # Ok(()) }
     /// ```
     pub async fn handle_in<E>(
         &self,
@@ -647,6 +801,7 @@ impl SqliteStore {
         let receipt = match tokio::time::timeout_at(respond_by, handled).await {
             Ok(Ok(receipt)) => receipt,
             Ok(Err(error)) => receipt_of(endpoint, &error),
+            // Not undone: if the closure runs by now, it commits, and the next delivery is a duplicate.
             Err(_) => Receipt::StillRunning,
         };
         if receipt == Receipt::Conflict {
@@ -666,6 +821,489 @@ fn receipt_of(endpoint: &str, error: &TransactionError) -> Receipt {
         TransactionError::Store(error) => {
             report_store_failure("handle_in", error);
             Receipt::of_store_error(error)
+        }
+    }
+}
+
+const INSERT_BODY: &str = "INSERT INTO audience_inbox_body (body) VALUES (?1)";
+const FIND_BODY: &str = "SELECT body FROM audience_inbox_body WHERE number = ?1";
+const DELETE_BODY: &str = "DELETE FROM audience_inbox_body WHERE number = ?1";
+// By `body`, too: its number grows, so events that are due in the same millisecond keep their order.
+const DUE: &str = "\
+SELECT id, due FROM audience_inbox
+WHERE endpoint = ?1 AND body IS NOT NULL AND state < 2 AND due <= ?2
+ORDER BY due, body LIMIT ?3";
+// Without the name of the index, SQLite may read every event of the endpoint in the order of its primary key.
+const PARKED: &str = "\
+SELECT id, audience_inbox_body.body, attempts, reason, due
+FROM audience_inbox INDEXED BY audience_inbox_parked LEFT JOIN audience_inbox_body ON number = audience_inbox.body
+WHERE endpoint = ?1 AND state = 3 AND id > ?2
+ORDER BY id LIMIT ?3";
+const PURGE: &str = "\
+DELETE FROM audience_inbox WHERE (endpoint, id) IN
+(SELECT endpoint, id FROM audience_inbox WHERE forget_at IS NOT NULL AND forget_at <= ?1
+ ORDER BY forget_at LIMIT ?2)";
+const BACKLOG: &str = "\
+SELECT count(*), count(*) FILTER (WHERE state = 1 AND due > ?2), min(due)
+FROM audience_inbox WHERE endpoint = ?1 AND body IS NOT NULL AND state < 2";
+const COUNT_PARKED: &str = "SELECT count(*) FROM audience_inbox WHERE endpoint = ?1 AND state = 3";
+
+/// How many forgotten entries a claim in a transaction deletes on the way, at most.
+const PURGED_PER_CLAIM: usize = 2;
+
+/// The entries at one moment, within a transaction.
+struct Entries<'s, 'c> {
+    session: &'s Session<'c>,
+    now: SystemTime,
+}
+
+impl<'s, 'c> Entries<'s, 'c> {
+    fn new(session: &'s Session<'c>, now: SystemTime) -> Self {
+        // As exact as the columns: a lease of zero is over immediately.
+        let now = from_ms(to_past_ms(now));
+        Self { session, now }
+    }
+
+    fn claim(&self, claim: &NewClaim<'_>) -> rusqlite::Result<ClaimState> {
+        self.change_or_insert(
+            claim.key,
+            &[],
+            |entry| entry.claim(claim, self.now),
+            |state| matches!(state, ClaimState::Fresh { .. }),
+        )
+    }
+
+    /// Claims an event and marks it as done, in one step.
+    fn claim_done(&self, claim: &NewClaim<'_>) -> rusqlite::Result<ClaimState> {
+        // A receiver that only does this has no inbox that deletes them. The first statement of the
+        // transaction is a write, so that a deferred transaction waits for other writers.
+        self.purge(PURGED_PER_CLAIM)?;
+        self.change_or_insert(
+            claim.key,
+            &[],
+            |entry| {
+                let state = entry.claim(claim, self.now);
+                if matches!(state, ClaimState::Fresh { .. }) {
+                    entry.complete(claim.token, claim.retention, self.now);
+                }
+                state
+            },
+            |state| matches!(state, ClaimState::Fresh { .. }),
+        )
+    }
+
+    fn accept(&self, delivery: &NewDelivery<'_>) -> rusqlite::Result<AcceptState> {
+        self.change_or_insert(
+            delivery.key,
+            delivery.body,
+            |entry| {
+                entry
+                    .accept(|| Some(Body::New), delivery.fingerprint, self.now)
+                    .expect("the closure returns a body")
+            },
+            |state| *state == AcceptState::Accepted,
+        )
+    }
+
+    fn extend(&self, held: HeldClaim<'_>, lease: Duration) -> rusqlite::Result<bool> {
+        self.change(held.key, |entry| entry.extend(held.token, lease, self.now))
+    }
+
+    fn complete(&self, held: HeldClaim<'_>, retention: Duration) -> rusqlite::Result<bool> {
+        self.change(held.key, |entry| {
+            entry.complete(held.token, retention, self.now)
+        })
+    }
+
+    fn release(
+        &self,
+        held: HeldClaim<'_>,
+        delay: Duration,
+        retention: Duration,
+    ) -> rusqlite::Result<bool> {
+        self.change(held.key, |entry| {
+            entry.release(held.token, delay, retention, self.now)
+        })
+    }
+
+    fn park(&self, held: HeldClaim<'_>, reason: &str) -> rusqlite::Result<bool> {
+        self.change(held.key, |entry| entry.park(held.token, reason, self.now))
+    }
+
+    fn replay(&self, key: EventKey<'_>) -> rusqlite::Result<bool> {
+        self.change(key, |entry| entry.replay(self.now))
+    }
+
+    fn discard(&self, key: EventKey<'_>, retention: Duration) -> rusqlite::Result<bool> {
+        self.change(key, |entry| entry.discard(retention, self.now))
+    }
+
+    fn take(&self, take: &Take<'_>) -> rusqlite::Result<Vec<TakenEvent>> {
+        let due: Vec<(EventId, i64)> = self.session.statement(DUE, |statement| {
+            let parameters = (take.endpoint, to_past_ms(self.now), rows(take.limit));
+            statement
+                .query_map(parameters, |row| Ok((event_id(row, 0)?, row.get(1)?)))?
+                .collect()
+        })?;
+        due.into_iter()
+            .map(|(id, due)| self.take_one(take.endpoint, id, due, take.token, take.lease))
+            .collect()
+    }
+
+    fn take_one(
+        &self,
+        endpoint: &str,
+        id: EventId,
+        due: i64,
+        token: Token,
+        lease: Duration,
+    ) -> rusqlite::Result<TakenEvent> {
+        let key = EventKey { endpoint, id: &id };
+        let mut entry = self
+            .find(key)?
+            .ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+        let number = stored(&entry);
+        let body = self.session.statement(FIND_BODY, |statement| {
+            statement.query_row([number], |row| bytes(row, 0))
+        })?;
+        // No retention: an entry with a body is not forgotten, whenever its lease ends.
+        entry.start(token, lease, Duration::ZERO, self.now);
+        self.save(key, &entry, number)?;
+        let overdue = self.now.duration_since(from_ms(due));
+        Ok(TakenEvent {
+            attempt: entry.attempts,
+            body,
+            overdue: overdue.unwrap_or_default(),
+            id,
+        })
+    }
+
+    fn parked(
+        &self,
+        endpoint: &str,
+        after: Option<&EventId>,
+        limit: usize,
+    ) -> rusqlite::Result<Vec<ParkedEvent>> {
+        // No id is empty.
+        let after = after.map_or("", EventId::as_str);
+        self.session.statement(PARKED, |statement| {
+            statement
+                .query_map((endpoint, after, rows(limit)), |row| {
+                    let has_body = row.get_ref(1)?.as_blob_or_null()?.is_some();
+                    let body = has_body.then(|| bytes(row, 1)).transpose()?;
+                    let parked_for = self.now.duration_since(from_ms(row.get(4)?));
+                    Ok(ParkedEvent::new(
+                        event_id(row, 0)?,
+                        body,
+                        row.get(2)?,
+                        row.get::<_, Option<String>>(3)?.unwrap_or_default(),
+                        parked_for.unwrap_or_default(),
+                    ))
+                })?
+                .collect()
+        })
+    }
+
+    fn purge(&self, limit: usize) -> rusqlite::Result<usize> {
+        self.session.statement(PURGE, |statement| {
+            statement.execute((to_past_ms(self.now), rows(limit)))
+        })
+    }
+
+    fn backlog(&self, endpoint: &str) -> rusqlite::Result<Backlog> {
+        let (open, in_progress, first): (i64, i64, Option<i64>) =
+            self.session.statement(BACKLOG, |statement| {
+                statement.query_row((endpoint, to_past_ms(self.now)), |row| {
+                    Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+                })
+            })?;
+        let parked: i64 = self.session.statement(COUNT_PARKED, |statement| {
+            statement.query_row([endpoint], |row| row.get(0))
+        })?;
+        let lag = first.and_then(|first| self.now.duration_since(from_ms(first)).ok());
+        let waiting = open.saturating_sub(in_progress).unsigned_abs();
+        Ok(Backlog::new(
+            waiting,
+            in_progress.unsigned_abs(),
+            parked.unsigned_abs(),
+            lag.unwrap_or_default(),
+        ))
+    }
+
+    /// Changes an entry. Returns `false` if there is none, or the change was refused.
+    fn change(
+        &self,
+        key: EventKey<'_>,
+        change: impl FnOnce(&mut Entry<Body>) -> bool,
+    ) -> rusqlite::Result<bool> {
+        let Some(mut entry) = self.find(key)? else {
+            return Ok(false);
+        };
+        let number = stored(&entry);
+        let changed = change(&mut entry);
+        if changed {
+            self.save(key, &entry, number)?;
+        }
+        Ok(changed)
+    }
+
+    /// Changes an entry, which is created if there is none. It is saved if the result says so.
+    fn change_or_insert<T>(
+        &self,
+        key: EventKey<'_>,
+        body: &[u8],
+        change: impl FnOnce(&mut Entry<Body>) -> T,
+        is_change: impl FnOnce(&T) -> bool,
+    ) -> rusqlite::Result<T> {
+        let mut entry = self.find(key)?.unwrap_or_else(|| Entry::new(self.now));
+        // Only in memory: the row stays until it is saved over or purged.
+        entry.forget_if_past(self.now);
+        let number = stored(&entry);
+        let result = change(&mut entry);
+        if is_change(&result) {
+            let number = match entry.body {
+                Some(Body::New) => Some(self.insert_body(body)?),
+                _ => number,
+            };
+            self.save(key, &entry, number)?;
+        }
+        Ok(result)
+    }
+
+    fn find(&self, key: EventKey<'_>) -> rusqlite::Result<Option<Entry<Body>>> {
+        self.session.statement(FIND, |statement| {
+            statement
+                .query_row((key.endpoint, key.id.as_str()), read)
+                .optional()
+        })
+    }
+
+    /// Saves an entry whose body has this number. If the entry has no body any more, it is deleted.
+    fn save(
+        &self,
+        key: EventKey<'_>,
+        entry: &Entry<Body>,
+        number: Option<i64>,
+    ) -> rusqlite::Result<()> {
+        let kept = number.filter(|_| entry.body.is_some());
+        if number.is_some() && kept.is_none() {
+            // First, so that its pages are free for the rest if the disk is full.
+            self.session
+                .statement(DELETE_BODY, |statement| statement.execute([number]))?;
+        }
+        self.session.statement(SAVE, |statement| {
+            write(statement, key, entry, kept, self.now)
+        })
+    }
+
+    fn insert_body(&self, body: &[u8]) -> rusqlite::Result<i64> {
+        self.session.statement(INSERT_BODY, |statement| {
+            let number = statement.insert([body]);
+            // The statement is kept; its copy of the body is not.
+            statement.clear_bindings();
+            number
+        })
+    }
+}
+
+fn stored(entry: &Entry<Body>) -> Option<i64> {
+    match entry.body {
+        Some(Body::Stored(number)) => Some(number),
+        Some(Body::New) | None => None,
+    }
+}
+
+fn bytes(row: &Row<'_>, column: usize) -> rusqlite::Result<Bytes> {
+    Ok(Bytes::copy_from_slice(row.get_ref(column)?.as_blob()?))
+}
+
+fn rows(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+/// Where the body of an entry is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Body {
+    /// In the row with this number.
+    Stored(i64),
+    /// Not stored yet.
+    New,
+}
+
+const FIND: &str = "\
+SELECT state, token, attempts, due, forget_at, fingerprint, body, reason
+FROM audience_inbox WHERE endpoint = ?1 AND id = ?2";
+
+const SAVE: &str = "\
+INSERT INTO audience_inbox (endpoint, id, state, token, attempts, due, forget_at, fingerprint, body, reason)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+ON CONFLICT (endpoint, id) DO UPDATE SET state = excluded.state, token = excluded.token,
+    attempts = excluded.attempts, due = excluded.due, forget_at = excluded.forget_at,
+    fingerprint = excluded.fingerprint, body = excluded.body, reason = excluded.reason";
+
+/// Reads a row of [`FIND`].
+fn read(row: &Row<'_>) -> rusqlite::Result<Entry<Body>> {
+    let due = from_ms(row.get(3)?);
+    let forget_at = row.get::<_, Option<i64>>(4)?.map_or(due, from_ms);
+    let state = match row.get(0)? {
+        claimed @ (0 | 1) => State::Open {
+            due,
+            is_claimed: claimed == 1,
+            forget_at,
+        },
+        2 => State::Done { forget_at },
+        3 => State::Parked {
+            since: due,
+            reason: row.get::<_, Option<String>>(7)?.unwrap_or_default(),
+        },
+        state => return Err(rusqlite::Error::IntegralValueOutOfRange(0, state)),
+    };
+    Ok(Entry {
+        state,
+        token: row.get::<_, Option<_>>(1)?.map(Token::from_bytes),
+        attempts: row.get(2)?,
+        fingerprint: row.get::<_, Option<_>>(5)?.map(Fingerprint::from_bytes),
+        body: row.get::<_, Option<_>>(6)?.map(Body::Stored),
+    })
+}
+
+/// Writes an entry by [`SAVE`]. Its body is stored.
+fn write(
+    statement: &mut rusqlite::Statement<'_>,
+    key: EventKey<'_>,
+    entry: &Entry<Body>,
+    body: Option<i64>,
+    now: SystemTime,
+) -> rusqlite::Result<()> {
+    let (state, due, reason) = match &entry.state {
+        State::Open {
+            due, is_claimed, ..
+        } => (i64::from(*is_claimed), *due, None),
+        State::Done { .. } => (2, now, None),
+        State::Parked { since, reason } => (3, *since, Some(reason)),
+    };
+    statement.execute((
+        key.endpoint,
+        key.id.as_str(),
+        state,
+        entry.token.as_ref().map(Token::as_bytes),
+        entry.attempts,
+        to_ms(due),
+        entry.forget_at().map(to_ms),
+        entry.fingerprint.as_ref().map(Fingerprint::as_bytes),
+        body,
+        reason,
+    ))?;
+    Ok(())
+}
+
+/// Reads a column that must be an event id.
+fn event_id(row: &Row<'_>, column: usize) -> rusqlite::Result<EventId> {
+    let text = row.get_ref(column)?.as_str()?;
+    text.try_into().map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error))
+    })
+}
+
+/// Rounds up, so that no lease ends early.
+fn to_ms(time: SystemTime) -> i64 {
+    let partial = Duration::from_nanos(999_999);
+    time.checked_add(partial).map_or(i64::MAX, to_past_ms)
+}
+
+/// Rounds down: what is due by then is due.
+fn to_past_ms(time: SystemTime) -> i64 {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => saturating_ms(since.as_millis()),
+        Err(before) => -saturating_ms(before.duration().as_nanos().div_ceil(1_000_000)),
+    }
+}
+
+/// A time that this platform cannot represent counts as past.
+fn from_ms(ms: i64) -> SystemTime {
+    let distance = Duration::from_millis(ms.unsigned_abs());
+    let time = if ms < 0 {
+        UNIX_EPOCH.checked_sub(distance)
+    } else {
+        UNIX_EPOCH.checked_add(distance)
+    };
+    time.unwrap_or(UNIX_EPOCH)
+}
+
+fn saturating_ms(ms: u128) -> i64 {
+    i64::try_from(ms).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_rounded_to_the_millisecond_and_read_back() {
+        let nanos = |nanos| UNIX_EPOCH + Duration::from_nanos(nanos);
+        let before = |nanos| UNIX_EPOCH - Duration::from_nanos(nanos);
+        for (time, up, down) in [
+            (nanos(0), 0, 0),
+            (nanos(1), 1, 0),
+            (nanos(1_000_000), 1, 1),
+            (nanos(1_999_999), 2, 1),
+            (before(1), 0, -1),
+            (before(1_000_000), -1, -1),
+        ] {
+            assert_eq!((to_ms(time), to_past_ms(time)), (up, down), "{time:?}");
+        }
+        for ms in [0, 1, -1, 1_700_000_000_000] {
+            assert_eq!(to_past_ms(from_ms(ms)), ms);
+        }
+        let _ = (from_ms(i64::MAX), from_ms(i64::MIN));
+    }
+
+    fn plan(sql: &str) -> String {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(SCHEMA).unwrap();
+        let mut statement = connection
+            .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
+            .unwrap();
+        let mut steps = statement.raw_query();
+        let mut plan = String::new();
+        while let Some(step) = steps.next().unwrap() {
+            plan += &step.get::<_, String>(3).unwrap();
+            plan += "\n";
+        }
+        plan
+    }
+
+    #[test]
+    fn every_lookup_uses_an_index_and_none_sorts() {
+        for (sql, expected) in [
+            (FIND, "USING PRIMARY KEY (endpoint=? AND id=?)"),
+            (
+                DUE,
+                "USING COVERING INDEX audience_inbox_due (endpoint=? AND due<?)",
+            ),
+            (
+                PARKED,
+                "USING INDEX audience_inbox_parked (endpoint=? AND id>?)",
+            ),
+            (
+                PURGE,
+                "USING COVERING INDEX audience_inbox_forget (forget_at>? AND forget_at<?)",
+            ),
+            (
+                BACKLOG,
+                "USING COVERING INDEX audience_inbox_due (endpoint=?)",
+            ),
+            (
+                COUNT_PARKED,
+                "USING COVERING INDEX audience_inbox_parked (endpoint=?)",
+            ),
+            (SAVE, ""),
+        ] {
+            let plan = plan(sql);
+
+            assert!(plan.contains(expected), "{sql}\n{plan}");
+            let is_slow = plan.contains("SCAN") || plan.contains("TEMP B-TREE");
+            assert!(!is_slow, "{sql}\n{plan}");
         }
     }
 }

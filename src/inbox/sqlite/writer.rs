@@ -1,5 +1,5 @@
-//! The thread that owns the connection. It commits many operations at once: the disk is asked to keep them only
-//! once.
+//! The thread that owns the connection. It commits many operations in one transaction, so that one sync to disk
+//! covers them all.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use std::thread;
 use rusqlite::{Connection, Statement};
 use tokio::sync::{mpsc, oneshot};
 
-use super::entries::Entries;
+use super::Entries;
 use super::file::{copy, store_error};
 use crate::inbox::error::StoreError;
 use crate::webhooks::Clock;
@@ -71,7 +71,7 @@ impl Writer {
         let (reply, receiver) = oneshot::channel();
         let work = move |connection: &Connection| {
             if !reply.is_closed() {
-                // Nobody may wait for it any more.
+                // The caller may no longer wait.
                 reply.send(work(connection)).ok();
             }
         };
@@ -95,8 +95,10 @@ fn serve(connection: &Connection, clock: &dyn Clock, mut requests: mpsc::Receive
         let mut next = Some(first);
         while let Some(request) = next.take() {
             match request {
+                // Not run yet: one that comes a moment later shares the write to the disk.
                 Request::Job(job) => batch.push(job),
                 Request::Exclusive(work) => {
+                    // The jobs before it are committed first, so that it sees what they wrote.
                     let before = std::mem::take(&mut batch);
                     guard(connection, || commit(&session, clock, before));
                     guard(connection, || work(connection));
@@ -110,7 +112,7 @@ fn serve(connection: &Connection, clock: &dyn Clock, mut requests: mpsc::Receive
     }
 }
 
-/// Runs code that may panic in a user's closure or clock. The thread goes on, outside of any transaction.
+/// Runs code that may panic in a user's closure or clock. The thread continues, outside of any transaction.
 fn guard(connection: &Connection, run: impl FnOnce()) {
     // The panic was reported when it happened, and the caller notices that there is no reply.
     catch_unwind(AssertUnwindSafe(run)).ok();
@@ -135,6 +137,7 @@ fn commit(session: &Session<'_>, clock: &dyn Clock, mut jobs: Vec<Box<dyn Job>>)
     }
     match try_commit(session, clock, &mut jobs) {
         Ok(()) => jobs.into_iter().for_each(|job| job.reply(Ok(()))),
+        // One of them may be too large for the disk. Alone, the others succeed.
         Err(Failure::Commit(_)) if jobs.len() > 1 => {
             for job in jobs {
                 commit(session, clock, vec![job]);
@@ -185,7 +188,7 @@ fn run_all(
 
 /// One operation of the store, which shares a transaction with others.
 trait Job: Send {
-    /// Returns whether it is useless, because nobody waits for it any more.
+    /// Returns whether it is useless because its caller no longer waits.
     fn is_abandoned(&self) -> bool;
 
     /// Runs it, maybe a second time if the transaction failed. Returns whether it succeeded.
@@ -206,7 +209,7 @@ struct Operation<F, T> {
 type Reply<T> = oneshot::Receiver<Result<T, StoreError>>;
 
 impl<F, T> Operation<F, T> {
-    pub(super) fn new(work: F, is_for_caller: bool) -> (Self, Reply<T>) {
+    fn new(work: F, is_for_caller: bool) -> (Self, Reply<T>) {
         let (reply, receiver) = oneshot::channel();
         let operation = Self {
             work,
@@ -240,7 +243,7 @@ where
             (Some(Ok(value)), Ok(())) => Ok(value),
             (None, Ok(())) => return,
         };
-        // Nobody may wait for it any more.
+        // The caller may no longer wait.
         self.reply.send(result).ok();
     }
 }

@@ -10,7 +10,7 @@ use http::header::{HOST, ORIGIN};
 use http::request::Parts;
 use http::uri::Authority;
 
-use crate::mock::service::refusal::Refusal;
+use crate::mock::service::Refusal;
 
 /// The hosts under which the control plane can be called, besides the loopback ones.
 #[derive(Clone, Debug, Default)]

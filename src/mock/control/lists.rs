@@ -9,11 +9,9 @@ use serde_json::{Map, Value, json};
 
 use super::{Call, CallResult, ok};
 use crate::mock::delivery::{EventFilter, EventState};
-use crate::mock::recorded_request::RecordedRequest;
-use crate::mock::service::audience::{CONSENTS, ContactFilter};
-use crate::mock::service::refusal::Refusal;
-use crate::mock::service::seed_contact::StoredContact;
-use crate::mock::state::State;
+use crate::mock::journal::RecordedRequest;
+use crate::mock::service::seed::StoredContact;
+use crate::mock::service::{CONSENTS, ContactFilter, Refusal};
 
 /// Bytes shown of a body in a list that has the newest first.
 const MAX_SHOWN_BODY: usize = 4 * 1024;
@@ -57,12 +55,14 @@ pub(super) fn requests(call: &Call<'_>) -> CallResult {
         return newest_requests(call, &query);
     }
     if !query.query.is_empty() || query.status.is_some() {
-        return Err(Refusal::invalid(
-            "`query` and `status` go only with `order=newest`",
-        ));
+        return Err(Refusal::invalid("`query` and `status` need `order=newest`"));
     }
     if query.limit.is_none() && query.after.is_none() {
-        let requests = call.shared.lock().journal.entries();
+        let state = call.shared.lock();
+        let requests = state.journal.entries().map(|(_, request)| request.clone());
+        let requests: Vec<_> = requests.collect();
+        // Nobody waits for the state while the JSON is made.
+        drop(state);
         let data: Vec<_> = requests.iter().map(request_json).collect();
         return Ok(ok(&json!({"data": data})));
     }
@@ -75,14 +75,16 @@ pub(super) fn requests(call: &Call<'_>) -> CallResult {
 fn newest_requests(call: &Call<'_>, query: &RequestsQuery) -> CallResult {
     if query.after.is_some() {
         return Err(Refusal::invalid(
-            "`after` does not go with this list; use `limit`",
+            "this list does not support `after`; use `limit`",
         ));
     }
     let text = query.query.to_lowercase();
     let state = call.shared.lock();
-    let data = state
+    let newest = state
         .journal
-        .newest(or_max(query.limit), |number, request| {
+        .entries()
+        .rev()
+        .filter_map(|(number, request)| {
             let is_refused = request.status.is_none_or(|status| status >= 400);
             let has_status = query
                 .status
@@ -90,14 +92,16 @@ fn newest_requests(call: &Call<'_>, query: &RequestsQuery) -> CallResult {
             let has_text = text.is_empty() || contains(request, &text);
             (has_status && has_text).then(|| short_json(number, request))
         });
+    let data: Vec<_> = newest.take(or_max(query.limit)).collect();
     Ok(ok(&json!({"data": data})))
 }
 
 pub(super) fn request(call: &Call<'_>) -> CallResult {
-    let number = call.parameter.parse().ok();
+    let wanted = call.parameter.parse().ok();
     let state = call.shared.lock();
-    match number.and_then(|number| state.journal.find(number)) {
-        Some(request) => {
+    let mut entries = state.journal.entries();
+    match entries.find(|(number, _)| Some(*number) == wanted) {
+        Some((number, request)) => {
             let mut json = request_json(request);
             json["number"] = number.into();
             Ok(ok(&json))
@@ -111,8 +115,22 @@ pub(super) fn request(call: &Call<'_>) -> CallResult {
     }
 }
 
-/// Returns a recorded request as JSON. The values of a repeated header are joined by `, `, as HTTP allows.
+/// Returns a recorded request as JSON.
 fn request_json(request: &RecordedRequest) -> Value {
+    json_with_body(request, &request.body)
+}
+
+/// Returns a request as JSON, without the end of a long body. `body_bytes` is the length of the whole body.
+fn short_json(number: u64, request: &RecordedRequest) -> Value {
+    let length = request.body.len();
+    let mut json = json_with_body(request, &request.body[..length.min(MAX_SHOWN_BODY)]);
+    json["number"] = number.into();
+    json["body_bytes"] = length.into();
+    json
+}
+
+/// The values of a repeated header are joined by `, `, as HTTP allows.
+fn json_with_body(request: &RecordedRequest, body: &[u8]) -> Value {
     let mut headers = Map::new();
     for (name, value) in &request.headers {
         match headers.get_mut(name) {
@@ -130,27 +148,11 @@ fn request_json(request: &RecordedRequest) -> Value {
         "path": request.path,
         "query": request.query,
         "headers": headers,
-        "body": String::from_utf8_lossy(&request.body),
+        "body": String::from_utf8_lossy(body),
         "status": request.status,
         "reason": request.reason,
         "at": request.at,
     })
-}
-
-/// Returns a request as JSON, without the end of a long body. `body_bytes` is the length of the whole body.
-fn short_json(number: u64, request: &RecordedRequest) -> Value {
-    let length = request.body.len();
-    let mut json = if length > MAX_SHOWN_BODY {
-        request_json(&RecordedRequest {
-            body: request.body[..MAX_SHOWN_BODY].to_vec(),
-            ..request.without_body()
-        })
-    } else {
-        request_json(request)
-    };
-    json["number"] = number.into();
-    json["body_bytes"] = length.into();
-    json
 }
 
 /// Returns whether a request contains a lowercase text.
@@ -186,8 +188,8 @@ pub(super) fn emails(call: &Call<'_>) -> CallResult {
     } = call.query()?;
     let audience = &call.shared.lock().audience;
     Ok(match order {
-        Order::Newest => ok(&json!({"data": audience.newest_mail(&query, or_max(limit))})),
-        Order::Oldest => ok(&json!({"data": audience.sent_mail()})),
+        Order::Newest => ok(&json!({"data": audience.mails.newest(&query, or_max(limit))})),
+        Order::Oldest => ok(&json!({"data": audience.mails.sent_mail()})),
     })
 }
 
@@ -288,8 +290,9 @@ pub(super) fn segments(call: &Call<'_>) -> CallResult {
 }
 
 pub(super) fn endpoints(call: &Call<'_>) -> CallResult {
-    let endpoints = endpoints_of(&call.shared.lock());
-    Ok(ok(&json!({"data": endpoints})))
+    Ok(ok(
+        &json!({"data": call.shared.lock().deliveries.endpoints}),
+    ))
 }
 
 pub(super) fn faults(call: &Call<'_>) -> CallResult {
@@ -298,14 +301,6 @@ pub(super) fn faults(call: &Call<'_>) -> CallResult {
 
 pub(super) fn delivery_faults(call: &Call<'_>) -> CallResult {
     Ok(ok(&json!({"data": call.shared.lock().deliveries.faults})))
-}
-
-/// Returns the endpoints without their secrets.
-pub(super) fn endpoints_of(state: &State) -> Vec<Value> {
-    let endpoints = state.deliveries.endpoints.iter();
-    endpoints
-        .map(|endpoint| json!({"name": endpoint.name, "url": endpoint.target.url()}))
-        .collect()
 }
 
 fn given(text: &str) -> Option<&str> {
@@ -344,7 +339,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::mock::shared::Shared;
+    use crate::mock::Shared;
 
     fn parse(shared: &Arc<Shared>, query: &str) -> Result<RequestsQuery, Refusal> {
         let call = Call {
@@ -358,7 +353,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_page_is_asked_for_by_limit_or_after() {
-        let shared = crate::mock::server::tests::shared();
+        let shared = crate::mock::test_shared();
         for (query, after, limit) in [
             ("", None, usize::MAX),
             ("limit=5", None, 5),
@@ -374,7 +369,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_invalid_query_is_refused_with_the_reason() {
-        let shared = crate::mock::server::tests::shared();
+        let shared = crate::mock::test_shared();
         for (query, reason) in [
             ("limit=0", "at least 1"),
             ("limit=", "must be a whole number"),

@@ -1,70 +1,77 @@
 //! The control plane, `/_mock/…`: the methods of [`MockServer`](super::MockServer) for programs in any language.
 
 pub(super) mod access;
-mod calls;
 mod lists;
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use http::header::ALLOW;
-use http::{HeaderValue, Response};
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::Either;
 use percent_encoding::percent_decode_str;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde::de::value::{Error as QueryError, MapDeserializer};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
 use self::Handler::{Async, Sync};
-use super::recorded_request::RecordedRequest;
-use super::response::{MockResponse, ResponseBody, http_response};
-use super::service::refusal::Refusal;
-use super::service::router::decode_parameter;
-use super::shared::Shared;
-use super::{description, page};
+use super::delivery::{DeliveryFault, SigningClock, Target};
+use super::faults::Fault;
+use super::server::{ResponseBody, http_response};
+use super::service::contact::EngagementKind;
+use super::service::dialect::ErrorShape;
+use super::service::mail::{self, MailOutcome, OutcomeKind, apply_outcome};
+use super::service::rule::SegmentKind;
+use super::service::seed::{self as seeds, Seed, SeedContact};
+use super::service::{NewEvent, Refusal, decode_parameter};
+use super::{Shared, page};
 
 /// The calls of the control plane: the method, the path below `/_mock/`, and what handles it. At most one segment of a
-/// path is a parameter, written `{…}`. The guide `docs/other-languages.md` has the same table.
+/// path is a parameter, written `{…}`. The guide `docs/mock-over-http.md` has the same table.
 #[rustfmt::skip]
 const ROUTES: &[(&str, &str, Handler)] = &[
     ("GET", "", Sync(|_| Ok(http_response(page::response())))),
-    ("GET", "stream", Sync(calls::stream)),
-    ("GET", "overview", Sync(calls::overview)),
-    ("GET", "health", Sync(calls::health)),
-    ("POST", "reset", Sync(calls::reset)),
+    ("GET", "stream", Sync(stream)),
+    ("GET", "overview", Sync(overview)),
+    ("GET", "health", Sync(health)),
+    ("POST", "reset", Sync(reset)),
     ("GET", "topics", Sync(lists::topics)),
-    ("PUT", "topics/{name}", Sync(calls::put_topic)),
+    ("PUT", "topics/{name}", Sync(put_topic)),
     ("GET", "segments", Sync(lists::segments)),
-    ("PUT", "segments/{id}", Sync(calls::put_segment)),
-    ("POST", "seed", Async(|call| Box::pin(calls::seed(call)))),
+    ("PUT", "segments/{id}", Sync(put_segment)),
+    ("POST", "seed", Async(|call| Box::pin(seed(call)))),
     ("GET", "contacts", Sync(lists::contacts)),
-    ("GET", "contacts/{address}", Sync(calls::read_contact)),
-    ("PUT", "contacts/{address}", Sync(calls::put_contact)),
-    ("POST", "contacts/{address}/complaint", Sync(calls::report_spam)),
-    ("POST", "contacts/{address}/engagement", Sync(calls::record_engagement)),
-    ("GET", "clock", Sync(calls::read_clock)),
-    ("POST", "clock", Async(|call| Box::pin(calls::move_clock(call)))),
-    ("PUT", "ceiling", Sync(calls::put_ceiling)),
+    ("GET", "contacts/{address}", Sync(read_contact)),
+    ("PUT", "contacts/{address}", Sync(put_contact)),
+    ("POST", "contacts/{address}/complaint", Sync(report_spam)),
+    ("POST", "contacts/{address}/engagement", Sync(record_engagement)),
+    ("GET", "clock", Sync(read_clock)),
+    ("POST", "clock", Async(|call| Box::pin(move_clock(call)))),
+    ("PUT", "ceiling", Sync(put_ceiling)),
     ("GET", "faults", Sync(lists::faults)),
-    ("POST", "faults", Sync(calls::add_fault)),
-    ("DELETE", "faults", Sync(calls::clear_faults)),
+    ("POST", "faults", Sync(add_fault)),
+    ("DELETE", "faults", Sync(clear_faults)),
     ("GET", "requests", Sync(lists::requests)),
-    ("DELETE", "requests", Sync(calls::clear_requests)),
+    ("DELETE", "requests", Sync(clear_requests)),
     ("GET", "requests/{number}", Sync(lists::request)),
     ("GET", "endpoints", Sync(lists::endpoints)),
-    ("PUT", "endpoints/{name}", Sync(calls::put_endpoint)),
-    ("DELETE", "endpoints/{name}", Sync(calls::delete_endpoint)),
+    ("PUT", "endpoints/{name}", Sync(put_endpoint)),
+    ("DELETE", "endpoints/{name}", Sync(delete_endpoint)),
     ("GET", "events", Sync(lists::events)),
-    ("POST", "events", Async(|call| Box::pin(calls::send_event(call)))),
-    ("POST", "events/{id}/redeliver", Async(|call| Box::pin(calls::redeliver(call)))),
+    ("POST", "events", Async(|call| Box::pin(send_event(call)))),
+    ("POST", "events/{id}/redeliver", Async(|call| Box::pin(redeliver(call)))),
     ("GET", "delivery-faults", Sync(lists::delivery_faults)),
-    ("POST", "delivery-faults", Sync(calls::add_delivery_fault)),
-    ("DELETE", "delivery-faults", Sync(calls::clear_delivery_faults)),
-    ("PUT", "signing-clock", Sync(calls::put_signing_clock)),
+    ("POST", "delivery-faults", Sync(add_delivery_fault)),
+    ("DELETE", "delivery-faults", Sync(clear_delivery_faults)),
+    ("PUT", "signing-clock", Sync(put_signing_clock)),
     ("GET", "emails", Sync(lists::emails)),
-    ("POST", "emails/{id}/outcome", Async(|call| Box::pin(calls::mail_outcome(call)))),
+    ("POST", "emails/{id}/outcome", Async(|call| Box::pin(mail_outcome(call)))),
     ("GET", "attempts", Sync(lists::attempts)),
-    ("GET", "openapi.json", Sync(|_| Ok(http_response(description::document())))),
-    ("GET", "docs", Sync(|_| Ok(http_response(description::page())))),
+    ("GET", "openapi.json", Sync(|_| Ok(http_response(page::description())))),
+    ("GET", "docs", Sync(|_| Ok(http_response(page::description_page())))),
 ];
 
 /// A function that handles a call.
@@ -91,19 +98,25 @@ pub(super) fn is_control_path(path: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+/// Returns the response that states an error of the control plane. It has the shape of the default dialect.
+pub(super) fn error_response(refusal: &Refusal) -> Response<Bytes> {
+    refusal.response(ErrorShape::default())
+}
+
 /// Handles a request to the control plane.
 pub(super) async fn respond(
     shared: &Arc<Shared>,
-    request: &RecordedRequest,
+    request: &Request<Bytes>,
 ) -> Response<ResponseBody> {
     dispatch(shared, request)
         .await
-        .unwrap_or_else(|refusal| http_response(refusal.into()))
+        .unwrap_or_else(|refusal| http_response(error_response(&refusal)))
 }
 
-async fn dispatch(shared: &Arc<Shared>, request: &RecordedRequest) -> CallResult {
-    let segments = request
-        .path
+async fn dispatch(shared: &Arc<Shared>, request: &Request<Bytes>) -> CallResult {
+    let uri = request.uri();
+    let segments = uri
+        .path()
         .split('/')
         .skip(2)
         .map(|segment| percent_decode_str(segment).decode_utf8())
@@ -116,15 +129,18 @@ async fn dispatch(shared: &Arc<Shared>, request: &RecordedRequest) -> CallResult
             segments.join("/")
         )));
     };
-    let Some((_, handler, _)) = routes.iter().find(|(method, ..)| *method == request.method) else {
+    let Some((_, handler, _)) = routes
+        .iter()
+        .find(|(method, ..)| request.method() == method)
+    else {
         let methods: Vec<_> = routes.iter().map(|(method, ..)| *method).collect();
         return Ok(method_not_allowed(&methods.join(", ")));
     };
     let call = Call {
         shared,
         parameter,
-        query: request.query.as_deref(),
-        body: &request.body,
+        query: uri.query(),
+        body: request.body(),
     };
     match handler {
         Sync(handle) => handle(&call),
@@ -163,9 +179,9 @@ fn parameter_in<'p>(route: &str, path: &'p [impl AsRef<str>]) -> Option<&'p str>
 
 fn method_not_allowed(allowed: &str) -> Response<ResponseBody> {
     let message = format!("this path supports only {allowed}");
-    let mut response: MockResponse = Refusal::new(405, "method_not_allowed", message).into();
+    let mut response = error_response(&Refusal::new(405, "method_not_allowed", message));
     let allowed = HeaderValue::from_str(allowed).expect("method names are ASCII letters");
-    response.headers.push((ALLOW, allowed));
+    response.headers_mut().append(ALLOW, allowed);
     http_response(response)
 }
 
@@ -216,20 +232,335 @@ impl Call<'_> {
 
 /// Returns a 200 with a JSON body.
 fn ok(body: &impl Serialize) -> Response<ResponseBody> {
-    http_response(MockResponse {
-        status: 200,
-        headers: Vec::new(),
-        body: serde_json::to_vec(body)
-            .expect("strings, numbers and maps with string keys always serialize to JSON"),
-    })
+    let body = serde_json::to_vec(body)
+        .expect("strings, numbers and maps with string keys always serialize to JSON");
+    http_response(Response::new(body.into()))
 }
 
 /// Returns a 204 without a body.
 fn no_content() -> Response<ResponseBody> {
-    http_response(MockResponse {
-        status: 204,
-        ..MockResponse::default()
-    })
+    let mut response = Response::default();
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    http_response(response)
+}
+
+fn stream(call: &Call<'_>) -> CallResult {
+    match call.shared.changes.stream() {
+        Some(changes) => {
+            let mut response = Response::new(Either::Right(changes));
+            let headers = response.headers_mut();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            Ok(response)
+        }
+        None => {
+            let message = "too many streams are open; close one";
+            Err(Refusal::new(503, "service_unavailable", message))
+        }
+    }
+}
+
+/// Returns the clock, the settings, the faults, and how many items each list has.
+fn overview(call: &Call<'_>) -> CallResult {
+    let clock = &call.shared.clock;
+    let state = call.shared.lock();
+    let (events, attempts) = state.deliveries.counts();
+    Ok(ok(&json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "now": clock.now(),
+        "clock": if clock.is_stopped() { "stopped" } else { "running" },
+        "signing_clock": state.deliveries.signing_clock,
+        "key_header": state.audience.key_header(),
+        "ceiling": state.audience.contacts.ceiling,
+        "counts": {
+            "contacts": state.audience.contacts.len(),
+            "topics": state.audience.topics().count(),
+            "emails": state.audience.mails.len(),
+            "events": events,
+            "attempts": attempts,
+            "requests": state.journal.entries().len(),
+        },
+        "endpoints": state.deliveries.endpoints,
+        "faults": state.faults,
+        "delivery_faults": state.deliveries.faults,
+    })))
+}
+
+fn read_contact(call: &Call<'_>) -> CallResult {
+    let contact = call.shared.lock().audience.contact(call.parameter);
+    match contact {
+        Some(contact) => Ok(ok(&contact)),
+        None => {
+            let address = call.parameter;
+            Err(Refusal::not_found(format!(
+                "there is no contact {address:?}"
+            )))
+        }
+    }
+}
+
+fn put_contact(call: &Call<'_>) -> CallResult {
+    let contact =
+        SeedContact::parse(call.body_text()?, call.parameter).map_err(Refusal::invalid)?;
+    let now = call.shared.clock.unix();
+    let stored = seeds::put_contact(&mut call.shared.lock().audience, contact, now);
+    Ok(ok(&stored.map_err(Refusal::invalid)?))
+}
+
+async fn seed(call: &Call<'_>) -> CallResult {
+    let seed = Seed::parse(call.body_text()?).map_err(Refusal::invalid)?;
+    if let Some(target) = call.shared.seed(seed).map_err(Refusal::invalid)? {
+        call.shared.wait_for_clock(target).await;
+    }
+    Ok(no_content())
+}
+
+fn health(_call: &Call<'_>) -> CallResult {
+    Ok(ok(&json!({"status": "ok"})))
+}
+
+fn reset(call: &Call<'_>) -> CallResult {
+    call.shared.reset();
+    Ok(no_content())
+}
+
+fn put_topic(call: &Call<'_>) -> CallResult {
+    let TopicBody { default } = call.json()?;
+    call.shared
+        .lock()
+        .audience
+        .put_topic(call.parameter, default);
+    Ok(no_content())
+}
+
+fn put_segment(call: &Call<'_>) -> CallResult {
+    let kind = call.json::<SegmentBody>()?.into_kind()?;
+    call.shared
+        .lock()
+        .audience
+        .put_segment(call.parameter, kind)
+        .map_err(Refusal::invalid)?;
+    Ok(no_content())
+}
+
+fn report_spam(call: &Call<'_>) -> CallResult {
+    let now = call.shared.clock.unix();
+    call.shared
+        .with_audience(|audience| mail::report_spam(audience, call.parameter, now));
+    Ok(no_content())
+}
+
+fn record_engagement(call: &Call<'_>) -> CallResult {
+    let EngagementBody { what, at } = call.json()?;
+    let what = EngagementKind::parse(&what).map_err(Refusal::invalid)?;
+    let at = at.unwrap_or_else(|| call.shared.clock.unix());
+    call.shared
+        .lock()
+        .audience
+        .record_engagement(call.parameter, what, at);
+    Ok(no_content())
+}
+
+fn read_clock(call: &Call<'_>) -> CallResult {
+    Ok(ok(&json!({"now": call.shared.clock.now()})))
+}
+
+async fn move_clock(call: &Call<'_>) -> CallResult {
+    let target = match call.json()? {
+        ClockBody::Advance(seconds) => call.shared.advance_clock(Duration::from_secs(seconds)),
+        ClockBody::Set(to) => call.shared.set_clock(to),
+    };
+    call.shared.wait_for_clock(target).await;
+    read_clock(call)
+}
+
+fn put_ceiling(call: &Call<'_>) -> CallResult {
+    let CeilingBody { contacts } = call.json()?;
+    call.shared.lock().audience.contacts.ceiling = contacts;
+    Ok(no_content())
+}
+
+fn add_fault(call: &Call<'_>) -> CallResult {
+    let fault: Fault = call.json()?;
+    fault.check().map_err(Refusal::invalid)?;
+    call.shared.lock().faults.add(fault);
+    Ok(no_content())
+}
+
+fn clear_faults(call: &Call<'_>) -> CallResult {
+    call.shared.lock().faults.clear();
+    Ok(no_content())
+}
+
+fn clear_requests(call: &Call<'_>) -> CallResult {
+    call.shared.lock().journal.clear();
+    Ok(no_content())
+}
+
+fn put_endpoint(call: &Call<'_>) -> CallResult {
+    let EndpointBody { url, secret } = call.json()?;
+    let target = Target::new(&url, &secret).map_err(Refusal::invalid)?;
+    call.shared
+        .lock()
+        .deliveries
+        .endpoints
+        .put(call.parameter, target);
+    Ok(no_content())
+}
+
+fn delete_endpoint(call: &Call<'_>) -> CallResult {
+    let name = call.parameter;
+    if call.shared.lock().deliveries.remove_endpoint(name) {
+        Ok(no_content())
+    } else {
+        Err(Refusal::not_found(format!("there is no endpoint {name:?}")))
+    }
+}
+
+async fn send_event(call: &Call<'_>) -> CallResult {
+    let event = NewEvent::parse(call.json()?).map_err(Refusal::invalid)?;
+    let id = call.shared.send_event(event).await;
+    Ok(ok(&json!({"id": id})))
+}
+
+async fn redeliver(call: &Call<'_>) -> CallResult {
+    let id = call.parameter;
+    if call.shared.redeliver(id).await {
+        Ok(no_content())
+    } else {
+        Err(Refusal::not_found(format!("there is no event {id:?}")))
+    }
+}
+
+fn add_delivery_fault(call: &Call<'_>) -> CallResult {
+    let fault: DeliveryFault = call.json()?;
+    fault.check().map_err(Refusal::invalid)?;
+    call.shared.lock().deliveries.faults.add(fault);
+    Ok(no_content())
+}
+
+fn clear_delivery_faults(call: &Call<'_>) -> CallResult {
+    call.shared.lock().deliveries.faults.clear();
+    Ok(no_content())
+}
+
+fn put_signing_clock(call: &Call<'_>) -> CallResult {
+    let SigningClockBody { clock } = call.json()?;
+    call.shared.lock().deliveries.signing_clock = clock;
+    Ok(no_content())
+}
+
+async fn mail_outcome(call: &Call<'_>) -> CallResult {
+    let outcome = call.json::<OutcomeBody>()?.into_outcome()?;
+    let id = call
+        .shared
+        .publish(|audience, now| apply_outcome(audience, call.parameter, &outcome, now))
+        .await?;
+    Ok(ok(&json!({"id": id})))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TopicBody {
+    default: bool,
+}
+
+/// Either a list of addresses or a rule.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SegmentBody {
+    contacts: Option<Vec<String>>,
+    rule: Option<Value>,
+}
+
+impl SegmentBody {
+    fn into_kind(self) -> Result<SegmentKind, Refusal> {
+        match (self.contacts, self.rule) {
+            (Some(contacts), None) => Ok(SegmentKind::Contacts(contacts)),
+            (None, Some(rule)) => Ok(SegmentKind::Rule(rule)),
+            _ => Err(Refusal::invalid(
+                "a segment needs either `contacts` or a `rule`",
+            )),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EngagementBody {
+    what: String,
+    /// In Unix seconds. Default: now.
+    at: Option<i64>,
+}
+
+/// How to move the clock.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ClockBody {
+    /// Forward by this many seconds.
+    Advance(u64),
+    /// To this Unix time.
+    Set(i64),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CeilingBody {
+    // A plain `Option` could be left out. `null` must be written.
+    #[serde(deserialize_with = "Option::deserialize")]
+    contacts: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EndpointBody {
+    url: String,
+    secret: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SigningClockBody {
+    clock: SigningClock,
+}
+
+/// An outcome of a sent mail.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OutcomeBody {
+    #[serde(rename = "type")]
+    event_type: String,
+    /// Default: the only recipient of the mail.
+    to: Option<String>,
+    /// The form of [`OutcomeData`]. A map first: `serde` would accept an array in place of the struct.
+    #[serde(default)]
+    data: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OutcomeData {
+    bounce_type: Option<String>,
+    detail: Option<String>,
+}
+
+impl OutcomeBody {
+    fn into_outcome(self) -> Result<MailOutcome, Refusal> {
+        let kind = OutcomeKind::from_event_type(&self.event_type).map_err(Refusal::invalid)?;
+        let data: OutcomeData = serde_json::from_value(self.data.into())
+            .map_err(|error| Refusal::invalid(format!("`data` is invalid: {error}")))?;
+        let mut outcome = MailOutcome::new(kind);
+        if let Some(to) = self.to {
+            outcome = outcome.to(to);
+        }
+        if let Some(bounce_type) = data.bounce_type {
+            outcome = outcome.bounce_type(bounce_type);
+        }
+        if let Some(detail) = data.detail {
+            outcome = outcome.detail(detail);
+        }
+        Ok(outcome)
+    }
 }
 
 #[cfg(test)]
@@ -259,7 +590,7 @@ mod tests {
 
     #[test]
     fn the_guide_lists_every_call() {
-        let docs = include_str!("../../../docs/other-languages.md");
+        let docs = include_str!("../../../docs/mock-over-http.md");
 
         for (method, path, _) in ROUTES {
             let call = format!("| `{method} /_mock/{path}` |");

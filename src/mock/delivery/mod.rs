@@ -1,44 +1,41 @@
 //! Webhook deliveries: an event is published, an attempt at each endpoint is queued, made and logged.
 
-mod attempt;
-mod endpoint;
-mod event;
-mod fault;
-mod queue;
+mod target;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 
-use serde_json::Value;
+use bytes::Bytes;
+use http::HeaderValue;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
-use self::attempt::AttemptLog;
-pub use self::attempt::DeliveryAttempt;
-pub(super) use self::attempt::StartedAttempt;
-pub use self::endpoint::SigningClock;
-pub(super) use self::endpoint::{Endpoints, Target};
-use self::event::{Event, EventStore};
-pub(super) use self::event::{EventFilter, EventState, NewEvent};
-pub use self::fault::DeliveryFault;
-use self::fault::DeliveryFaultKind;
-pub(super) use self::queue::{AttemptKind, ScheduledAttempt, Step};
-use self::queue::{Schedule, gap_after};
+use self::target::DeliveryFaultKind;
+pub(super) use self::target::Target;
+pub use self::target::{DeliveryFault, SigningClock};
+use super::faults::Active;
+use super::service::NewEvent;
+use super::service::mail::{Mail, authentication_results, typical_detail};
 use crate::Timestamp;
-use crate::mock::faults::Active;
+use crate::webhooks::EventType;
 
 /// The endpoints, the events, the open attempts and the attempt log.
 ///
-/// Does no I/O: the server makes the attempts that the [`Schedule`] starts, and reports how they ended.
+/// Does no I/O: the server makes the attempts that [`step`](Self::step) starts, and reports how they ended.
 #[derive(Debug, Default)]
-pub(in crate::mock) struct Deliveries {
-    pub(in crate::mock) schedule: Schedule,
-    pub(in crate::mock) endpoints: Endpoints,
+pub(super) struct Deliveries {
+    pub(super) schedule: Schedule,
+    pub(super) endpoints: Endpoints,
     events: EventStore,
-    log: AttemptLog,
-    pub(in crate::mock) faults: Active<DeliveryFault>,
-    pub(in crate::mock) signing_clock: SigningClock,
+    /// The finished attempts, by the order in which they were started.
+    log: BTreeMap<u64, DeliveryAttempt>,
+    last_attempt: u64,
+    pub(super) faults: Active<DeliveryFault>,
+    pub(super) signing_clock: SigningClock,
 }
 
 impl Deliveries {
-    pub(in crate::mock) fn new(endpoints: Endpoints, signing_clock: SigningClock) -> Self {
+    pub(super) fn new(endpoints: Endpoints, signing_clock: SigningClock) -> Self {
         Self {
             endpoints,
             signing_clock,
@@ -47,7 +44,7 @@ impl Deliveries {
     }
 
     /// Removes all events, attempts and faults. The numbers of events continue, so that no id is used twice.
-    pub(in crate::mock) fn reset(&mut self, endpoints: Endpoints, signing_clock: SigningClock) {
+    pub(super) fn reset(&mut self, endpoints: Endpoints, signing_clock: SigningClock) {
         let mut events = std::mem::take(&mut self.events);
         events.clear();
         *self = Self {
@@ -56,28 +53,8 @@ impl Deliveries {
         };
     }
 
-    /// Sets the clock that attempts are signed by from now on.
-    pub(in crate::mock) fn set_signing_clock(&mut self, clock: SigningClock) {
-        self.signing_clock = clock;
-    }
-
-    /// Adds a fault for the next attempts that match.
-    pub(in crate::mock) fn add_fault(&mut self, fault: DeliveryFault) {
-        self.faults.add(fault);
-    }
-
-    /// Removes all faults. An attempt that is held back stays so.
-    pub(in crate::mock) fn clear_faults(&mut self) {
-        self.faults.clear();
-    }
-
-    /// Adds an endpoint, or changes the URL and the secret of the endpoint with this name.
-    pub(in crate::mock) fn put_endpoint(&mut self, name: &str, target: Target) {
-        self.endpoints.put(name, target);
-    }
-
     /// Removes an endpoint and its pending attempts. Returns `false` if no endpoint has this name.
-    pub(in crate::mock) fn remove_endpoint(&mut self, name: &str) -> bool {
+    pub(super) fn remove_endpoint(&mut self, name: &str) -> bool {
         let Some(endpoint) = self.endpoints.remove(name) else {
             return false;
         };
@@ -88,7 +65,7 @@ impl Deliveries {
     }
 
     /// Stores an event and makes its first attempt at every endpoint due at `now`. Returns its number and its id.
-    pub(in crate::mock) fn publish(&mut self, event: NewEvent, now: i64) -> (u64, String) {
+    pub(super) fn publish(&mut self, event: NewEvent, now: i64) -> (u64, String) {
         let (number, id) = self.events.insert(event, now);
         self.schedule_attempts(number, now, AttemptKind::Automatic(1));
         (number, id)
@@ -96,21 +73,36 @@ impl Deliveries {
 
     /// Makes one more attempt at every endpoint due at `now`. Returns the event's number, or `None` if no event has
     /// this id.
-    pub(in crate::mock) fn redeliver(&mut self, id: &str, now: i64) -> Option<u64> {
+    pub(super) fn redeliver(&mut self, id: &str, now: i64) -> Option<u64> {
         let number = self.events.number_of(id)?;
         self.schedule_attempts(number, now, AttemptKind::Redelivery);
         Some(number)
     }
 
+    /// Returns what to do at `now`, and starts the attempt that is due. With `one_at_a_time`, each endpoint has at most
+    /// one running attempt.
+    ///
+    /// `next_event` is when the next event will be published. The clock does not move past it.
+    pub(super) fn step(&mut self, now: i64, one_at_a_time: bool, next_event: Option<i64>) -> Step {
+        loop {
+            match self.schedule.step(now, one_at_a_time, next_event) {
+                Step::Start(attempt) => {
+                    if let Some(started) = self.start(attempt, now) {
+                        return Step::Start(started);
+                    }
+                }
+                Step::MoveClock(to) => return Step::MoveClock(to),
+                Step::Wait(due) => return Step::Wait(due),
+            }
+        }
+    }
+
     /// Starts an attempt. Returns `None` if its endpoint has been removed, or if a fault holds it back.
-    pub(in crate::mock) fn start(
-        &mut self,
-        scheduled: ScheduledAttempt,
-        at: i64,
-    ) -> Option<StartedAttempt> {
+    fn start(&mut self, scheduled: ScheduledAttempt, at: i64) -> Option<StartedAttempt> {
         let endpoint = self.endpoints.find(scheduled.endpoint);
         let event = self.events.find_mut(scheduled.event);
         let (Some(endpoint), Some(event)) = (endpoint, event) else {
+            // It counts as running since the schedule returned it.
             self.schedule.attempts.finish(&scheduled);
             return None;
         };
@@ -123,6 +115,7 @@ impl Deliveries {
                 self.faults.take(|fault| {
                     let applies = match fault.kind {
                         DeliveryFaultKind::Reorder => can_hold_back,
+                        // It waits for a success: `schedule_duplicate` takes it.
                         DeliveryFaultKind::Duplicate => false,
                         _ => true,
                     };
@@ -134,16 +127,18 @@ impl Deliveries {
             .as_ref()
             .is_some_and(|fault| fault.kind == DeliveryFaultKind::Reorder);
         if scheduled.kind != AttemptKind::HeldBack && is_reordered {
+            // If no later event releases it, it is made when a second attempt would be.
             let due = at.saturating_add(gap_after(1).unwrap_or(0));
             self.schedule.attempts.hold_back(&scheduled, due);
             return None;
         }
 
+        self.last_attempt += 1;
         Some(StartedAttempt {
             target: endpoint.target.clone(),
             event_type: event.event_type.clone(),
             body: event.body.clone(),
-            log_number: self.log.next_number(),
+            log_number: self.last_attempt,
             record: DeliveryAttempt {
                 event_id: event.id.clone(),
                 endpoint: endpoint.name.clone(),
@@ -162,7 +157,7 @@ impl Deliveries {
     }
 
     /// Adds a finished attempt to the log, and schedules the next one if there is to be one.
-    pub(in crate::mock) fn finish(&mut self, mut started: StartedAttempt, now: i64) {
+    pub(super) fn finish(&mut self, mut started: StartedAttempt, now: i64) {
         let scheduled = &started.scheduled;
         if !self.schedule.attempts.finish(scheduled) {
             return;
@@ -178,16 +173,20 @@ impl Deliveries {
             event.record_result(&started.record.endpoint, is_success);
         }
         started.record.next_at = self.schedule_retry(&started).map(Timestamp::from_unix);
-        self.log.record(started.log_number, started.record);
+        // Sorted by the start of the attempts. They end in any order.
+        self.log.insert(started.log_number, started.record);
+        if self.log.len() > MAX_ATTEMPTS_KEPT {
+            self.log.pop_first();
+        }
     }
 
     /// Returns the attempt log, in the order the attempts were started.
-    pub(in crate::mock) fn attempts(&self) -> Vec<DeliveryAttempt> {
-        self.log.to_vec()
+    pub(super) fn attempts(&self) -> Vec<DeliveryAttempt> {
+        self.log.values().cloned().collect()
     }
 
     /// Returns at most `limit` of the events that match as JSON, oldest or newest first.
-    pub(in crate::mock) fn events_json(
+    pub(super) fn events_json(
         &self,
         filter: &EventFilter<'_>,
         newest_first: bool,
@@ -205,13 +204,13 @@ impl Deliveries {
     }
 
     /// Returns how many events and attempts are kept.
-    pub(in crate::mock) fn counts(&self) -> (usize, usize) {
+    pub(super) fn counts(&self) -> (usize, usize) {
         (self.events.len(), self.log.len())
     }
 
     fn attempts_by_event(&self) -> HashMap<&str, Vec<&DeliveryAttempt>> {
         let mut by_event: HashMap<&str, Vec<_>> = HashMap::new();
-        for attempt in self.log.iter() {
+        for attempt in self.log.values() {
             by_event.entry(&attempt.event_id).or_default().push(attempt);
         }
         by_event
@@ -223,6 +222,12 @@ impl Deliveries {
         }
         self.events
             .open_attempts(event, self.endpoints.numbers().len());
+        while let Some(oldest) = self.events.give_up_oldest() {
+            // An attempt that is running ends, but is not retried.
+            for _ in 0..self.schedule.attempts.remove_event(oldest) {
+                self.events.close_attempt(oldest);
+            }
+        }
     }
 
     /// Schedules one more attempt after a successful one, if a fault asks for it.
@@ -262,6 +267,7 @@ impl Deliveries {
         };
         let retry = number
             .filter(|_| !started.record.is_success() && self.endpoints.find(endpoint).is_some())
+            .filter(|_| !self.events.is_given_up(event))
             .and_then(|number| {
                 let due = started
                     .record
@@ -279,19 +285,929 @@ impl Deliveries {
         Some(due)
     }
 }
+impl NewEvent {
+    /// Parses an event that a test sends, and completes its data.
+    ///
+    /// # Errors
+    ///
+    /// Returns a message if the JSON has another shape or the type cannot be sent in a header.
+    pub(in crate::mock) fn parse(json: Value) -> Result<Self, String> {
+        if !json.is_object() {
+            return Err("invalid event: it must be a JSON object".into());
+        }
+        let mut event: Self =
+            serde_json::from_value(json).map_err(|error| format!("invalid event: {error}"))?;
+        if event.event_type.is_empty() {
+            return Err("invalid event: `type` is empty".into());
+        }
+        // The type is also sent in a header.
+        HeaderValue::from_str(&event.event_type).map_err(|_| {
+            "invalid event: `type` contains characters that a header cannot hold".to_owned()
+        })?;
+        if let Value::Object(data) = &mut event.data {
+            complete(&event.event_type, data);
+        }
+        Ok(event)
+    }
+
+    /// Returns the body of every delivery attempt (interface section 6.2).
+    pub(in crate::mock) fn envelope(&self, id: &str, created_at: i64) -> Bytes {
+        #[derive(Serialize)]
+        struct Envelope<'a> {
+            id: &'a str,
+            #[serde(rename = "type")]
+            event_type: &'a str,
+            created_at: i64,
+            data: &'a Value,
+        }
+
+        let envelope = Envelope {
+            id,
+            event_type: &self.event_type,
+            created_at,
+            data: &self.data,
+        };
+        serde_json::to_vec(&envelope)
+            .expect("text, a number and JSON always serialize")
+            .into()
+    }
+}
+
+/// Adds missing members to the data of a known type (interface sections 6.3 and 6.4).
+fn complete(event_type: &str, data: &mut Map<String, Value>) {
+    let defaults = match EventType::from(event_type) {
+        EventType::Other(_) => return,
+        EventType::Received => {
+            let from = data.get("from").and_then(Value::as_str);
+            json!({
+                "inbound_id": "inb_sample",
+                "from": "sender@example.com",
+                "to": ["inbox@example.com"],
+                "subject": "A message",
+                "text": "Hello",
+                "authentication_results":
+                    authentication_results(from.unwrap_or("sender@example.com"), "pass"),
+            })
+        }
+        known => {
+            let default_type = if known == EventType::Bounced {
+                "Permanent"
+            } else {
+                ""
+            };
+            let given_type = data.get("bounce_type").and_then(Value::as_str);
+            let detail = typical_detail(event_type, given_type.unwrap_or(default_type));
+            Mail::sample().event_data("recipient@example.com", default_type, detail)
+        }
+    };
+    let Value::Object(defaults) = defaults else {
+        return;
+    };
+    for (member, value) in defaults {
+        data.entry(member).or_insert(value);
+    }
+}
+
+/// Events kept for redelivery, besides the events that still have open attempts. The oldest is dropped first.
+const MAX_FINISHED: usize = 1_000;
+
+/// Bytes of the bodies of these events.
+const MAX_FINISHED_BYTES: usize = 64 * 1024 * 1024;
+
+/// Events with open attempts. The oldest is given up first: an endpoint that fails for hours does not fill the memory.
+const MAX_OPEN: usize = 10_000;
+
+/// Bytes of the bodies of these events.
+const MAX_OPEN_BYTES: usize = 64 * 1024 * 1024;
+
+/// An event, and how far its delivery is.
+#[derive(Debug)]
+struct Event {
+    id: String,
+    event_type: String,
+    /// The bytes that every attempt sends.
+    body: Bytes,
+    /// Attempts started, by endpoint.
+    attempts: BTreeMap<u64, u32>,
+    /// Whether the latest finished attempt at each endpoint was a success, by the endpoint's name. The attempt log
+    /// forgets old attempts.
+    results: BTreeMap<String, bool>,
+    /// Attempts pending and running.
+    open: usize,
+    is_given_up: bool,
+}
+
+impl Event {
+    /// Counts an attempt at `endpoint` and returns its number, counted from 1.
+    fn count_attempt(&mut self, endpoint: u64) -> u32 {
+        let attempts = self.attempts.entry(endpoint).or_default();
+        *attempts += 1;
+        *attempts
+    }
+
+    /// Records how an attempt at an endpoint ended.
+    fn record_result(&mut self, endpoint: &str, is_success: bool) {
+        self.results.insert(endpoint.to_owned(), is_success);
+    }
+
+    fn state(&self) -> EventState {
+        if self.open > 0 {
+            return EventState::Pending;
+        }
+        if self.is_given_up {
+            return EventState::GivenUp;
+        }
+        match self.is_delivered() {
+            None => EventState::Unsent,
+            Some(true) => EventState::Delivered,
+            Some(false) => EventState::Failed,
+        }
+    }
+
+    /// Returns the envelope with the members `state` and `attempts`.
+    fn to_json(&self, attempts: &[&DeliveryAttempt]) -> Value {
+        let mut json: Map<String, Value> = serde_json::from_slice(&self.body).unwrap_or_default();
+        json.insert("state".to_owned(), json!(self.state()));
+        json.insert("attempts".to_owned(), json!(attempts));
+        json.into()
+    }
+
+    /// Returns whether the latest attempt at every endpoint was a success, or `None` if there was no attempt.
+    fn is_delivered(&self) -> Option<bool> {
+        let mut results = self.results.values();
+        (!self.results.is_empty()).then(|| results.all(|is_success| *is_success))
+    }
+}
+
+/// Events by number, counted from 1 in the order they were published.
+#[derive(Debug, Default)]
+struct EventStore {
+    events: BTreeMap<u64, Event>,
+    /// The events with open attempts that have not been given up.
+    open: Kept,
+    /// The events without open attempts.
+    finished: Kept,
+    last_number: u64,
+}
+
+impl EventStore {
+    /// Stores an event. Returns its number and its id.
+    ///
+    /// An event without an id gets `evt_` and its number, and one without `created_at` gets `now`.
+    fn insert(&mut self, event: NewEvent, now: i64) -> (u64, String) {
+        self.last_number += 1;
+        let number = self.last_number;
+        let generated_id = format!("evt_{number}");
+        let body = event.envelope(
+            event.id.as_deref().unwrap_or(&generated_id),
+            event.created_at.unwrap_or(now),
+        );
+        let id = event.id.unwrap_or(generated_id);
+        let stored = Event {
+            id: id.clone(),
+            event_type: event.event_type,
+            body,
+            attempts: BTreeMap::new(),
+            results: BTreeMap::new(),
+            open: 0,
+            is_given_up: false,
+        };
+        self.events.insert(number, stored);
+        (number, id)
+    }
+
+    fn find_mut(&mut self, number: u64) -> Option<&mut Event> {
+        self.events.get_mut(&number)
+    }
+
+    /// Returns the events, oldest first.
+    fn iter(&self) -> impl DoubleEndedIterator<Item = &Event> {
+        self.events.values()
+    }
+
+    fn is_given_up(&self, number: u64) -> bool {
+        let event = self.events.get(&number);
+        event.is_some_and(|event| event.is_given_up)
+    }
+
+    /// Returns the number of the newest event with this id.
+    fn number_of(&self, id: &str) -> Option<u64> {
+        self.events
+            .iter()
+            .rev()
+            .find(|(_, event)| event.id == id)
+            .map(|(number, _)| *number)
+    }
+
+    /// Adds open attempts to an event. An event without any is finished.
+    fn open_attempts(&mut self, number: u64, count: usize) {
+        let Some(event) = self.events.get_mut(&number) else {
+            return;
+        };
+        event.open += count;
+        if event.open == 0 {
+            self.retain_finished(number);
+            return;
+        }
+        event.is_given_up = false;
+        let length = event.body.len();
+        self.finished.remove(number, length);
+        self.open.insert(number, length);
+    }
+
+    /// Closes one open attempt of an event. An event without any left is finished.
+    fn close_attempt(&mut self, number: u64) {
+        let Some(event) = self.events.get_mut(&number) else {
+            return;
+        };
+        event.open -= 1;
+        if event.open == 0 {
+            self.retain_finished(number);
+        }
+    }
+
+    /// Gives up the oldest event with open attempts if there are too many such events or bytes. Returns its number.
+    fn give_up_oldest(&mut self) -> Option<u64> {
+        let oldest = self.open.first_beyond(MAX_OPEN, MAX_OPEN_BYTES)?;
+        let event = self.events.get_mut(&oldest)?;
+        event.is_given_up = true;
+        self.open.remove(oldest, event.body.len());
+        Some(oldest)
+    }
+
+    /// Removes all events. Numbers continue, so that no id is used twice.
+    fn clear(&mut self) {
+        *self = Self {
+            last_number: self.last_number,
+            ..Self::default()
+        };
+    }
+
+    /// Keeps a finished event, and drops the oldest finished ones if there are too many events or bytes.
+    fn retain_finished(&mut self, number: u64) {
+        let length = self.body_len(number);
+        self.open.remove(number, length);
+        self.finished.insert(number, length);
+        while let Some(oldest) = self.finished.first_beyond(MAX_FINISHED, MAX_FINISHED_BYTES) {
+            self.finished.remove(oldest, self.body_len(oldest));
+            self.events.remove(&oldest);
+        }
+    }
+
+    fn body_len(&self, number: u64) -> usize {
+        self.events.get(&number).map_or(0, |event| event.body.len())
+    }
+
+    fn len(&self) -> usize {
+        self.events.len()
+    }
+}
+
+/// A part of the events, by number, and the sum of their bodies.
+#[derive(Debug, Default)]
+struct Kept {
+    numbers: BTreeSet<u64>,
+    bytes: usize,
+}
+
+impl Kept {
+    fn insert(&mut self, number: u64, length: usize) {
+        if self.numbers.insert(number) {
+            self.bytes += length;
+        }
+    }
+
+    fn remove(&mut self, number: u64, length: usize) {
+        if self.numbers.remove(&number) {
+            self.bytes -= length;
+        }
+    }
+
+    /// Returns the oldest event if there are too many events or bytes. One event is never too many.
+    fn first_beyond(&self, count: usize, bytes: usize) -> Option<u64> {
+        let is_beyond = self.numbers.len() > count || self.bytes > bytes;
+        (is_beyond && self.numbers.len() > 1)
+            .then(|| self.numbers.first().copied())
+            .flatten()
+    }
+}
+
+/// How far the delivery of an event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum EventState {
+    /// An attempt is running, or another one will be made.
+    Pending,
+    /// The last attempt at every endpoint was a success.
+    Delivered,
+    /// The last attempt at an endpoint failed, and there will be no other.
+    Failed,
+    /// Too many events had open attempts, and this was the oldest of them.
+    GivenUp,
+    /// There was no endpoint to deliver it to.
+    Unsent,
+}
+
+/// Which events to show.
+#[derive(Debug, Default)]
+pub(super) struct EventFilter<'a> {
+    /// A text in the envelope, in any case of ASCII letters.
+    pub(super) text: &'a str,
+    /// A type, or an empty text for all.
+    pub(super) event_type: &'a str,
+    pub(super) state: Option<EventState>,
+}
+
+impl EventFilter<'_> {
+    fn matches(&self, event: &Event) -> bool {
+        let has_type = self.event_type.is_empty() || event.event_type == self.event_type;
+        has_type
+            && self.state.is_none_or(|wanted| event.state() == wanted)
+            && (self.text.is_empty() || contains(&event.body, self.text))
+    }
+}
+
+/// Returns whether a body contains a text, in any case of ASCII letters.
+fn contains(body: &[u8], text: &str) -> bool {
+    let body = String::from_utf8_lossy(body).to_ascii_lowercase();
+    body.contains(&text.to_ascii_lowercase())
+}
+/// An attempt that has started, with everything that is needed to make it.
+#[derive(Debug)]
+pub(super) struct StartedAttempt {
+    scheduled: ScheduledAttempt,
+    target: Target,
+    event_type: String,
+    body: Bytes,
+    log_number: u64,
+    fault: Option<DeliveryFault>,
+    signing_clock: SigningClock,
+    /// The entry for the log. Its result is missing while the attempt is being made.
+    record: DeliveryAttempt,
+}
+
+impl StartedAttempt {
+    /// Signs and posts the event, and records the response. The receiver has `timeout` for a complete response.
+    pub(super) async fn post(&mut self, timeout: Duration) {
+        let body = self.body.clone();
+        let (signature_problem, response) = self
+            .target
+            .deliver(
+                &self.event_type,
+                self.signing_clock,
+                self.record.at.as_unix(),
+                body,
+                self.fault.as_ref(),
+                timeout,
+            )
+            .await;
+        self.record.signature_problem = signature_problem;
+        match response {
+            Ok(status) => self.record.status = Some(status),
+            Err(error) => self.record.error = Some(error),
+        }
+    }
+}
+
+/// Attempts kept. The oldest is dropped first.
+const MAX_ATTEMPTS_KEPT: usize = 10_000;
+
+/// A finished attempt to deliver one event to one endpoint.
+///
+/// [`MockServer::attempts`](crate::mock::MockServer::attempts) returns them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct DeliveryAttempt {
+    /// The `id` of the event.
+    pub event_id: String,
+    /// The name of the endpoint: its URL, or the name given to the control plane.
+    pub endpoint: String,
+    /// The number of the attempt for this event and endpoint, counted from 1. Redeliveries count too.
+    pub attempt: u32,
+    /// When the attempt started, by the server's clock.
+    pub at: Timestamp,
+    /// The status of the response. `None` if no complete response arrived in time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// The reason that no complete response arrived, as text. `None` if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The name of the [`DeliveryFault`](crate::mock::DeliveryFault) that affected the attempt, such as `stale`.
+    /// `None` if the attempt was genuine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<&'static str>,
+    /// The reason for which a receiver has to reject the delivery, if its signature is invalid or too old. `None` if the
+    /// signature is valid for the endpoint's secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signature_problem: Option<String>,
+    /// When the next attempt is due. `None` if there is no next attempt.
+    pub next_at: Option<Timestamp>,
+}
+
+impl DeliveryAttempt {
+    /// Returns whether the receiver accepted the event: it sent a complete 2xx response in time.
+    ///
+    /// # Example: a receiver that fails once
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use audience::mock::{Fault, MockServer};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let receiver = MockServer::start().await;
+    /// # receiver.fault(Fault::status(500).times(1));
+    /// # receiver.fault(Fault::status(204));
+    /// # let hook = format!("{}/hook", receiver.url());
+    /// let server = MockServer::builder()
+    ///     .clock(1_700_000_000)
+    ///     .webhook_endpoint(hook, "a-secret-of-the-test")
+    ///     .start()
+    ///     .await;
+    /// server.send_event(serde_json::json!({"type": "email.opened"})).await;
+    ///
+    /// server.advance(Duration::from_secs(35)).await;
+    ///
+    /// let results: Vec<bool> = server.attempts().iter().map(|attempt| attempt.is_success()).collect();
+    /// assert_eq!(results, [false, true]);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn is_success(&self) -> bool {
+        self.status
+            .is_some_and(|status| (200..300).contains(&status))
+    }
+}
+
+/// The webhook endpoints, in the order they were added. Their JSON does not have their secrets.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(transparent)]
+pub(super) struct Endpoints {
+    list: Vec<Endpoint>,
+    #[serde(skip)]
+    last_number: u64,
+}
+
+/// A named place that events are delivered to.
+#[derive(Clone, Debug, Serialize)]
+struct Endpoint {
+    /// Counted from 1. The number of a removed endpoint is not used again.
+    #[serde(skip)]
+    number: u64,
+    name: String,
+    #[serde(rename = "url")]
+    target: Target,
+}
+
+impl Endpoints {
+    /// Adds an endpoint, or changes the URL and the secret of the endpoint with this name.
+    pub(super) fn put(&mut self, name: &str, target: Target) {
+        if let Some(endpoint) = self.list.iter_mut().find(|endpoint| endpoint.name == name) {
+            endpoint.target = target;
+            return;
+        }
+        self.last_number += 1;
+        self.list.push(Endpoint {
+            number: self.last_number,
+            name: name.to_owned(),
+            target,
+        });
+    }
+
+    /// Removes an endpoint and returns its number, or returns `None` if no endpoint has this name.
+    fn remove(&mut self, name: &str) -> Option<u64> {
+        let index = self
+            .list
+            .iter()
+            .position(|endpoint| endpoint.name == name)?;
+        Some(self.list.remove(index).number)
+    }
+
+    /// Finds an endpoint by its number.
+    fn find(&self, number: u64) -> Option<&Endpoint> {
+        self.list.iter().find(|endpoint| endpoint.number == number)
+    }
+
+    /// Returns the number of every endpoint, in the order they were added.
+    fn numbers(&self) -> impl ExactSizeIterator<Item = u64> {
+        self.list.iter().map(|endpoint| endpoint.number)
+    }
+}
+
+/// The next action of the server.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step<A = StartedAttempt> {
+    /// Make this attempt, and call [`Deliveries::finish`] when it has ended.
+    Start(A),
+    /// Set the clock to this time, and ask again.
+    MoveClock(i64),
+    /// Wait until something changes, or until the clock shows this time.
+    Wait(Option<i64>),
+}
+
+/// The open attempts, and the time the clock is moving to.
+#[derive(Debug, Default)]
+pub(super) struct Schedule {
+    attempts: AttemptQueue,
+    /// The time the clock is moving to. While it is set, only [`step`](Self::step) moves the clock.
+    clock_target: Option<i64>,
+}
+
+impl Schedule {
+    /// Moves the clock forward by `seconds`, counted from its destination. Returns the new destination.
+    pub(super) fn advance_clock(&mut self, now: i64, seconds: i64) -> i64 {
+        let target = self.clock_destination(now).saturating_add(seconds);
+        self.clock_target = Some(target);
+        target
+    }
+
+    /// Moves the clock to `target` instead of any earlier destination.
+    ///
+    /// Returns `true` if that cancels an earlier move, because its destination is later. The caller has to set the
+    /// clock back then.
+    pub(super) fn set_clock(&mut self, now: i64, target: i64) -> bool {
+        let cancels = target < self.clock_destination(now);
+        self.clock_target = Some(target);
+        cancels
+    }
+
+    /// Returns the time the clock is moving to, or `now` if it is not moving.
+    fn clock_destination(&self, now: i64) -> i64 {
+        // A running clock can pass its target while an attempt is running.
+        self.clock_target.map_or(now, |target| target.max(now))
+    }
+
+    fn step(
+        &mut self,
+        now: i64,
+        one_at_a_time: bool,
+        next_event: Option<i64>,
+    ) -> Step<ScheduledAttempt> {
+        if let Some(attempt) = self.attempts.start_due(now, one_at_a_time) {
+            return Step::Start(attempt);
+        }
+
+        let next_attempt = self.attempts.next_due(one_at_a_time);
+        let next_due = next_attempt.into_iter().chain(next_event).min();
+        let Some(target) = self.clock_target else {
+            return Step::Wait(next_due);
+        };
+        // A running attempt may fail, and its retry may be due before the target.
+        if self.attempts.has_running() {
+            return Step::Wait(next_due);
+        }
+        match next_due.filter(|due| *due <= target) {
+            Some(due) => Step::MoveClock(due),
+            None => {
+                self.clock_target = None;
+                if target > now {
+                    Step::MoveClock(target)
+                } else {
+                    Step::Wait(next_due)
+                }
+            }
+        }
+    }
+
+    /// Returns whether the clock has reached `time` and no attempt that was due by then is open.
+    ///
+    /// A clock that is not moving counts as having reached any time.
+    pub(super) fn has_reached(&self, time: i64, now: i64) -> bool {
+        let arrived = now >= time || self.clock_target.is_none();
+        arrived && !self.attempts.has_open_due_by(time)
+    }
+
+    /// Returns whether an attempt of this event and kind is open at `now`, or one that a fault added to it.
+    pub(super) fn is_attempting(&self, event: u64, kind: AttemptKind, now: i64) -> bool {
+        self.attempts.is_open(event, kind, now)
+            || self.attempts.is_open(event, AttemptKind::Duplicate, now)
+            || self.attempts.has_released(now)
+    }
+}
+
+/// The most attempts that run simultaneously. Each opens a socket, and many processes may have only 1,024 open files.
+const MAX_RUNNING: usize = 64;
+
+/// The most attempts that run simultaneously for one endpoint. A slow endpoint does not block the others.
+const MAX_RUNNING_PER_ENDPOINT: usize = 16;
+
+/// The attempts that are pending or running.
+///
+/// Attempts start in the order of due time, then event, then endpoint. The order is the same on every run.
+#[derive(Debug, Default)]
+struct AttemptQueue {
+    /// One queue for each endpoint, so that a busy endpoint's queue is skipped as a whole. No queue is empty.
+    pending: BTreeMap<u64, EndpointQueue>,
+    running: Vec<ScheduledAttempt>,
+    open: OpenAttempts,
+    /// The attempt that is held back at an endpoint, until it has been made.
+    held_back: BTreeMap<u64, HeldBack>,
+    next_serial: u64,
+}
+
+/// The pending attempts for one endpoint, by due time, event and serial number.
+type EndpointQueue = BTreeMap<(i64, u64, u64), ScheduledAttempt>;
+
+/// The place of a pending attempt in the order of all: due time, event, endpoint and serial number.
+type OrderKey = (i64, u64, u64, u64);
+
+impl AttemptQueue {
+    /// Adds an attempt. Returns its serial number.
+    fn add(&mut self, due: i64, event: u64, endpoint: u64, kind: AttemptKind) -> u64 {
+        let serial = self.next_serial;
+        self.next_serial += 1;
+        self.insert(ScheduledAttempt {
+            due,
+            event,
+            endpoint,
+            kind,
+            serial,
+        });
+        serial
+    }
+
+    /// Puts back an attempt that has just started. It is due when it is [released](Self::release), or at `due`.
+    fn hold_back(&mut self, attempt: &ScheduledAttempt, due: i64) {
+        self.finish(attempt);
+        let ScheduledAttempt {
+            event, endpoint, ..
+        } = *attempt;
+        let serial = self.add(due, event, endpoint, AttemptKind::HeldBack);
+        let held_back = HeldBack {
+            due,
+            event,
+            serial,
+            is_released: false,
+        };
+        self.held_back.insert(endpoint, held_back);
+    }
+
+    /// Returns whether an attempt for an endpoint is held back, or was and is still open.
+    fn holds_back(&self, endpoint: u64) -> bool {
+        self.held_back.contains_key(&endpoint)
+    }
+
+    /// Makes the attempt that is held back at an endpoint due at `now`, if its event is earlier than `event`.
+    fn release(&mut self, endpoint: u64, event: u64, now: i64) {
+        let held = self.held_back.get(&endpoint).copied();
+        let Some(held) = held.filter(|held| held.event < event) else {
+            return;
+        };
+        // It is not pending if it is running already.
+        let Some(mut attempt) = self.take_pending((held.due, held.event, endpoint, held.serial))
+        else {
+            return;
+        };
+        self.open.remove(&attempt);
+        attempt.due = attempt.due.min(now);
+        let released = HeldBack {
+            due: attempt.due,
+            is_released: true,
+            ..held
+        };
+        self.held_back.insert(endpoint, released);
+        self.insert(attempt);
+    }
+
+    /// Returns whether an attempt is open and due at `now` that was held back and then released.
+    fn has_released(&self, now: i64) -> bool {
+        let mut held_back = self.held_back.values();
+        held_back.any(|held| held.is_released && held.due <= now)
+    }
+
+    /// Moves the first attempt that is due at `now` from pending to running, and returns it.
+    ///
+    /// Skips endpoints that are busy. With `one_at_a_time`, one running attempt makes an endpoint busy.
+    fn start_due(&mut self, now: i64, one_at_a_time: bool) -> Option<ScheduledAttempt> {
+        let key = self
+            .first_pending(one_at_a_time)
+            .filter(|(due, ..)| *due <= now)?;
+        let attempt = self.take_pending(key)?;
+        self.running.push(attempt.clone());
+        Some(attempt)
+    }
+
+    /// Returns the earliest due time among the endpoints that are not busy.
+    fn next_due(&self, one_at_a_time: bool) -> Option<i64> {
+        self.first_pending(one_at_a_time).map(|(due, ..)| due)
+    }
+
+    /// Removes a running attempt. Returns `false` if it was no longer running.
+    fn finish(&mut self, attempt: &ScheduledAttempt) -> bool {
+        let before = self.running.len();
+        self.running.retain(|other| other.serial != attempt.serial);
+        let was_running = self.running.len() < before;
+        if was_running {
+            if attempt.kind == AttemptKind::HeldBack {
+                self.held_back.remove(&attempt.endpoint);
+            }
+            self.open.remove(attempt);
+        }
+        was_running
+    }
+
+    /// Removes all pending attempts for an endpoint. Returns the event of each.
+    fn remove_endpoint(&mut self, endpoint: u64) -> Vec<u64> {
+        let removed = self.pending.remove(&endpoint).unwrap_or_default();
+        self.held_back.remove(&endpoint);
+        removed
+            .into_values()
+            .map(|attempt| {
+                self.open.remove(&attempt);
+                attempt.event
+            })
+            .collect()
+    }
+
+    /// Removes all pending attempts for an event. Returns how many there were.
+    fn remove_event(&mut self, event: u64) -> usize {
+        let pending = self.pending.values().flat_map(BTreeMap::values);
+        let removed: Vec<_> = pending
+            .filter(|attempt| attempt.event == event)
+            .cloned()
+            .collect();
+        for attempt in &removed {
+            self.take_pending((attempt.due, event, attempt.endpoint, attempt.serial));
+            self.open.remove(attempt);
+            if attempt.kind == AttemptKind::HeldBack {
+                self.held_back.remove(&attempt.endpoint);
+            }
+        }
+        removed.len()
+    }
+
+    fn has_running(&self) -> bool {
+        !self.running.is_empty()
+    }
+
+    /// Returns whether an attempt of this event and kind is running, or pending and due at `now`.
+    ///
+    /// A pending attempt is not due if the clock was set back. It may never be made then.
+    fn is_open(&self, event: u64, kind: AttemptKind, now: i64) -> bool {
+        let mut running = self.running.iter();
+        self.open.has_due_by(now, event, kind)
+            || running.any(|attempt| attempt.event == event && attempt.kind == kind)
+    }
+
+    /// Returns whether an attempt that is due by `time` is pending or running.
+    fn has_open_due_by(&self, time: i64) -> bool {
+        let mut first_due = self
+            .pending
+            .values()
+            .filter_map(|queue| queue.keys().next());
+
+        first_due.any(|(due, ..)| *due <= time)
+            || self.running.iter().any(|attempt| attempt.due <= time)
+    }
+
+    fn first_pending(&self, one_at_a_time: bool) -> Option<OrderKey> {
+        self.pending
+            .iter()
+            .filter(|(endpoint, _)| !self.is_busy(**endpoint, one_at_a_time))
+            .filter_map(|(endpoint, queue)| {
+                let (due, event, serial) = queue.keys().next()?;
+                Some((*due, *event, *endpoint, *serial))
+            })
+            .min()
+    }
+
+    fn take_pending(
+        &mut self,
+        (due, event, endpoint, serial): OrderKey,
+    ) -> Option<ScheduledAttempt> {
+        let queue = self.pending.get_mut(&endpoint)?;
+        let attempt = queue.remove(&(due, event, serial));
+        if queue.is_empty() {
+            self.pending.remove(&endpoint);
+        }
+        attempt
+    }
+
+    fn insert(&mut self, attempt: ScheduledAttempt) {
+        self.open.add(&attempt);
+        let queue = self.pending.entry(attempt.endpoint).or_default();
+        queue.insert((attempt.due, attempt.event, attempt.serial), attempt);
+    }
+
+    /// Returns whether an endpoint has to wait until a running attempt ends.
+    fn is_busy(&self, endpoint: u64, one_at_a_time: bool) -> bool {
+        let limit = if one_at_a_time {
+            1
+        } else {
+            MAX_RUNNING_PER_ENDPOINT
+        };
+        let running = self
+            .running
+            .iter()
+            .filter(|attempt| attempt.endpoint == endpoint)
+            .count();
+
+        self.running.len() >= MAX_RUNNING || running >= limit
+    }
+}
+
+/// The number of attempts of each event, kind and due time that are pending or running. No count is 0.
+#[derive(Debug, Default)]
+struct OpenAttempts(BTreeMap<(u64, AttemptKind, i64), usize>);
+
+impl OpenAttempts {
+    /// Counts an attempt that is pending now.
+    fn add(&mut self, attempt: &ScheduledAttempt) {
+        *self.0.entry(key(attempt)).or_default() += 1;
+    }
+
+    /// Stops counting an attempt.
+    fn remove(&mut self, attempt: &ScheduledAttempt) {
+        let key = key(attempt);
+        if let Some(count) = self.0.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(&key);
+            }
+        }
+    }
+
+    /// Returns whether an attempt of this event and kind is open that is due by `time`.
+    fn has_due_by(&self, time: i64, event: u64, kind: AttemptKind) -> bool {
+        let due = (event, kind, i64::MIN)..=(event, kind, time);
+        self.0.range(due).next().is_some()
+    }
+}
+
+fn key(attempt: &ScheduledAttempt) -> (u64, AttemptKind, i64) {
+    (attempt.event, attempt.kind, attempt.due)
+}
+
+/// An attempt to deliver one event to one endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ScheduledAttempt {
+    /// When the attempt is due, in Unix seconds.
+    due: i64,
+    /// The number of the event. Events are numbered in the order they are published.
+    event: u64,
+    /// The number of the endpoint. Endpoints are numbered in the order they are added.
+    endpoint: u64,
+    kind: AttemptKind,
+    /// Unique for each attempt.
+    serial: u64,
+}
+
+/// The reason for an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum AttemptKind {
+    /// One of the ten automatic attempts, counted from 1.
+    Automatic(u32),
+    /// A redelivery on request. It is not retried.
+    Redelivery,
+    /// The first automatic attempt, made late because of a fault.
+    HeldBack,
+    /// A duplicate after success, because of a fault. It is not retried.
+    Duplicate,
+}
+
+/// An attempt that is held back, pending or running.
+#[derive(Clone, Copy, Debug)]
+struct HeldBack {
+    due: i64,
+    event: u64,
+    serial: u64,
+    /// Whether it is due because a later event was attempted.
+    is_released: bool,
+}
+
+/// Attempts for each event and endpoint: "ten attempts over about five hours".
+const MAX_ATTEMPTS: u32 = 10;
+
+/// Seconds from the first attempt to the second. Each later gap is twice as long: 17,885 s in all, or 4 h 58 min.
+const FIRST_GAP: i64 = 35;
+
+/// Returns the seconds from a failed attempt to the next one, or `None` after the last.
+///
+/// Attempts are counted from 1.
+fn gap_after(attempt: u32) -> Option<i64> {
+    (1..MAX_ATTEMPTS)
+        .contains(&attempt)
+        .then(|| FIRST_GAP << (attempt - 1))
+}
 
 #[cfg(test)]
 mod tests {
-    use super::event::MAX_FINISHED;
     use super::*;
 
     fn event() -> NewEvent {
-        NewEvent::new("email.sent".into(), Value::Null)
+        event_with(Value::Null)
+    }
+
+    fn event_with(data: Value) -> NewEvent {
+        NewEvent {
+            event_type: "email.sent".into(),
+            data,
+            id: None,
+            created_at: None,
+        }
     }
 
     fn deliver_all(deliveries: &mut Deliveries, now: i64) {
-        while let Step::Start(attempt) = deliveries.schedule.step(now, true, None) {
-            let mut started = deliveries.start(attempt, now).unwrap();
+        while let Step::Start(mut started) = deliveries.step(now, true, None) {
             started.record.status = Some(200);
             deliveries.finish(started, now);
         }
@@ -301,7 +1217,7 @@ mod tests {
     fn only_the_newest_thousand_delivered_events_are_kept() {
         let target = Target::new("http://localhost", "a-secret-of-the-test").unwrap();
         let mut deliveries = Deliveries::default();
-        deliveries.put_endpoint("crm", target);
+        deliveries.endpoints.put("crm", target);
 
         for _ in 0..3 * MAX_FINISHED {
             deliveries.publish(event(), 5);
@@ -321,13 +1237,56 @@ mod tests {
     }
 
     #[test]
+    fn the_oldest_events_of_an_endpoint_that_fails_are_given_up() {
+        let target = Target::new("http://localhost", "a-secret-of-the-test").unwrap();
+        let mut deliveries = Deliveries::default();
+        deliveries.endpoints.put("crm", target);
+        deliveries.publish(event(), 5);
+        let Step::Start(running) = deliveries.step(5, true, None) else {
+            panic!("the attempt is due");
+        };
+
+        for _ in 0..MAX_OPEN + MAX_FINISHED {
+            deliveries.publish(event(), 5);
+        }
+
+        assert_eq!(deliveries.events.open.numbers.len(), MAX_OPEN);
+        assert_eq!(deliveries.schedule.attempts.remove_event(2), 0);
+        let state = |deliveries: &Deliveries, number| deliveries.events.events[&number].state();
+        // It is being attempted. Afterwards there is no other attempt.
+        assert_eq!(state(&deliveries, 1), EventState::Pending);
+        assert_eq!(state(&deliveries, 2), EventState::GivenUp);
+        assert_eq!(state(&deliveries, 1_002), EventState::Pending);
+        deliveries.finish(running, 5);
+        assert_eq!(deliveries.attempts()[0].next_at, None);
+        assert_eq!(deliveries.events.finished.numbers.len(), MAX_FINISHED);
+        assert!(deliveries.events.find_mut(1).is_none());
+    }
+
+    #[test]
+    fn the_bytes_of_events_with_open_attempts_are_limited_too() {
+        let target = Target::new("http://localhost", "a-secret-of-the-test").unwrap();
+        let mut deliveries = Deliveries::default();
+        deliveries.endpoints.put("crm", target);
+        let text = "a".repeat(MAX_OPEN_BYTES / 4);
+
+        for _ in 0..5 {
+            deliveries.publish(event_with(text.as_str().into()), 5);
+        }
+
+        let open: Vec<_> = deliveries.events.open.numbers.iter().copied().collect();
+        assert_eq!(open, [3, 4, 5]);
+        assert_eq!(deliveries.events.finished.numbers.len(), 2);
+    }
+
+    #[test]
     fn an_event_is_kept_while_it_is_redelivered() {
         let target = Target::new("http://localhost", "a-secret-of-the-test").unwrap();
         let mut deliveries = Deliveries::default();
         for _ in 0..MAX_FINISHED {
             deliveries.publish(event(), 5);
         }
-        deliveries.put_endpoint("crm", target);
+        deliveries.endpoints.put("crm", target);
 
         deliveries.redeliver("evt_1", 9);
         for _ in 0..3 {
@@ -344,21 +1303,331 @@ mod tests {
         let target = || Target::new("http://localhost", "a-secret-of-the-test").unwrap();
         let mut deliveries = Deliveries::default();
         for number in 0..11 {
-            deliveries.put_endpoint(&format!("crm {number}"), target());
+            deliveries.endpoints.put(&format!("crm {number}"), target());
         }
 
         for _ in 0..MAX_FINISHED {
-            let event = NewEvent::new("email.sent".into(), Value::Null);
-            deliveries.publish(event, 5);
+            deliveries.publish(event(), 5);
         }
-        while let Step::Start(attempt) = deliveries.schedule.step(5, true, None) {
-            let mut started = deliveries.start(attempt, 5).unwrap();
-            started.record.status = Some(200);
-            deliveries.finish(started, 5);
-        }
+        deliver_all(&mut deliveries, 5);
 
         let oldest = &deliveries.events_json(&EventFilter::default(), false, 1)[0];
-        assert_eq!(oldest["attempts"], serde_json::json!([]));
+        assert_eq!(oldest["attempts"], json!([]));
         assert_eq!(oldest["state"], "delivered");
+    }
+
+    #[test]
+    fn the_data_of_a_known_type_is_completed_and_given_members_are_kept() {
+        let event = NewEvent::parse(json!({
+            "type": "email.bounced",
+            "data": {"to": "ada@example.com", "bounce_type": "Transient", "extra": 1},
+        }))
+        .unwrap();
+
+        assert_eq!(event.data["to"], "ada@example.com");
+        assert_eq!(event.data["bounce_type"], "Transient");
+        assert_eq!(event.data["extra"], 1);
+        for member in ["email_id", "from", "subject", "detail"] {
+            assert!(event.data[member].is_string(), "{member}");
+        }
+        let received = json!({"type": "email.received", "data": {"from": "ada@x.io"}});
+        let received = NewEvent::parse(received).unwrap();
+        assert_eq!(
+            received.data["authentication_results"],
+            "mx.example.com; spf=pass smtp.mailfrom=x.io; dkim=not-evaluated; dmarc=not-evaluated"
+        );
+    }
+
+    #[test]
+    fn data_of_an_unknown_type_and_data_that_is_not_an_object_is_kept_unchanged() {
+        let unknown =
+            NewEvent::parse(json!({"type": "email.teleported", "data": {"a": 1}})).unwrap();
+        let odd = NewEvent::parse(json!({"type": "email.sent", "data": [1]})).unwrap();
+
+        assert_eq!(unknown.data, json!({"a": 1}));
+        assert_eq!(odd.data, json!([1]));
+    }
+
+    #[test]
+    fn the_envelope_has_its_members_in_the_order_of_the_document() {
+        let event = NewEvent::parse(json!({"type": "x", "data": {"b": 1}})).unwrap();
+
+        assert_eq!(
+            event.envelope("evt_1", 1_700_000_000),
+            r#"{"id":"evt_1","type":"x","created_at":1700000000,"data":{"b":1}}"#
+        );
+    }
+
+    #[test]
+    fn an_invalid_event_is_refused_with_the_reason() {
+        for (json, reason) in [
+            (json!({"data": {}}), "missing field `type`"),
+            (json!({"type": "", "data": {}}), "`type` is empty"),
+            (
+                json!({"type": "a\nb"}),
+                "characters that a header cannot hold",
+            ),
+            (json!({"type": "x", "dada": {}}), "unknown field `dada`"),
+            (json!(["email.sent", {}]), "must be a JSON object"),
+            (json!("email.sent"), "must be a JSON object"),
+        ] {
+            let error = NewEvent::parse(json).unwrap_err();
+
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_bytes_of_delivered_events_are_limited_and_the_newest_is_kept() {
+        let mut store = EventStore::default();
+        let text = "a".repeat(MAX_FINISHED_BYTES / 8);
+
+        for _ in 0..20 {
+            let event = event_with(text.as_str().into());
+            let (number, _) = store.insert(event, 0);
+            store.open_attempts(number, 0);
+        }
+
+        assert_eq!(store.len(), 7);
+        store.open_attempts(20, 1);
+        store.close_attempt(20);
+        assert_eq!(store.len(), 7);
+        let bodies: usize = store.events.values().map(|event| event.body.len()).sum();
+        assert_eq!(store.finished.bytes, bodies);
+        let larger = "a".repeat(MAX_FINISHED_BYTES);
+        let event = event_with(larger.as_str().into());
+        let (number, _) = store.insert(event, 0);
+        store.open_attempts(number, 0);
+        assert_eq!(store.events.keys().collect::<Vec<_>>(), [&number]);
+    }
+
+    /// Moves the clock to its target. Every attempt fails. Returns when each attempt was made, and the final time.
+    fn run(schedule: &mut Schedule, mut now: i64) -> (Vec<(i64, u64, u64)>, i64) {
+        let mut made = Vec::new();
+        loop {
+            match schedule.step(now, true, None) {
+                Step::Start(attempt) => {
+                    made.push((now, attempt.event, attempt.endpoint));
+                    schedule.attempts.finish(&attempt);
+                    if let AttemptKind::Automatic(number) = attempt.kind
+                        && let Some(gap) = gap_after(number)
+                    {
+                        let kind = AttemptKind::Automatic(number + 1);
+                        schedule
+                            .attempts
+                            .add(now + gap, attempt.event, attempt.endpoint, kind);
+                    }
+                }
+                Step::MoveClock(to) => now = to,
+                Step::Wait(_) => return (made, now),
+            }
+        }
+    }
+
+    #[test]
+    fn every_attempt_on_the_way_is_made_at_its_due_time() {
+        let mut schedule = Schedule::default();
+        schedule
+            .attempts
+            .add(1_000, 1, 1, AttemptKind::Automatic(1));
+
+        schedule.advance_clock(1_000, 500);
+        let (made, now) = run(&mut schedule, 1_000);
+
+        assert_eq!(
+            made,
+            [(1_000, 1, 1), (1_035, 1, 1), (1_105, 1, 1), (1_245, 1, 1)]
+        );
+        assert_eq!(now, 1_500);
+    }
+
+    #[test]
+    fn attempts_due_at_the_same_time_run_by_event_then_endpoint() {
+        let mut schedule = Schedule::default();
+        for (event, endpoint) in [(2, 1), (1, 2), (2, 2), (1, 1)] {
+            schedule
+                .attempts
+                .add(1_000, event, endpoint, AttemptKind::Redelivery);
+        }
+
+        let (made, _) = run(&mut schedule, 1_000);
+
+        assert_eq!(
+            made,
+            [(1_000, 1, 1), (1_000, 1, 2), (1_000, 2, 1), (1_000, 2, 2)]
+        );
+    }
+
+    #[test]
+    fn the_clock_waits_for_running_attempts() {
+        let mut schedule = Schedule::default();
+        schedule.attempts.add(1_000, 1, 1, AttemptKind::Redelivery);
+        let Step::Start(attempt) = schedule.step(1_000, true, None) else {
+            panic!("the attempt is due");
+        };
+
+        schedule.advance_clock(1_000, 60);
+
+        assert_eq!(schedule.step(1_000, true, None), Step::Wait(None));
+        assert!(!schedule.has_reached(1_060, 1_000));
+        assert!(schedule.attempts.finish(&attempt));
+        assert_eq!(schedule.step(1_000, true, None), Step::MoveClock(1_060));
+        assert!(schedule.has_reached(1_060, 1_060));
+    }
+
+    #[test]
+    fn a_second_advance_starts_where_the_first_ends() {
+        let mut schedule = Schedule::default();
+        schedule.attempts.add(1_010, 1, 1, AttemptKind::Redelivery);
+
+        assert_eq!(schedule.advance_clock(1_000, 60), 1_060);
+        assert_eq!(schedule.advance_clock(1_000, 40), 1_100);
+        let (made, now) = run(&mut schedule, 1_000);
+
+        assert_eq!((made.len(), now), (1, 1_100));
+    }
+
+    #[test]
+    fn the_clock_stops_where_the_next_event_is_published() {
+        let mut schedule = Schedule::default();
+        schedule.attempts.add(1_090, 1, 1, AttemptKind::Redelivery);
+        schedule.advance_clock(1_000, 60);
+
+        assert_eq!(
+            schedule.step(1_000, true, Some(1_020)),
+            Step::MoveClock(1_020)
+        );
+        assert_eq!(
+            schedule.step(1_020, true, Some(1_070)),
+            Step::MoveClock(1_060)
+        );
+        assert_eq!(
+            schedule.step(1_060, true, Some(1_070)),
+            Step::Wait(Some(1_070))
+        );
+        assert_eq!(schedule.step(1_060, true, None), Step::Wait(Some(1_090)));
+    }
+
+    #[test]
+    fn an_advance_beyond_the_last_representable_time_stops_there() {
+        let mut schedule = Schedule::default();
+
+        assert_eq!(schedule.advance_clock(i64::MAX - 1, 60), i64::MAX);
+    }
+
+    fn start_all(queue: &mut AttemptQueue, now: i64, one_at_a_time: bool) -> Vec<ScheduledAttempt> {
+        std::iter::from_fn(|| queue.start_due(now, one_at_a_time)).collect()
+    }
+
+    #[test]
+    fn a_busy_endpoint_blocks_only_itself_and_only_one_at_a_time() {
+        let mut queue = AttemptQueue::default();
+        queue.add(5, 1, 1, AttemptKind::Redelivery);
+        queue.add(5, 2, 1, AttemptKind::Redelivery);
+        queue.add(5, 3, 2, AttemptKind::Redelivery);
+
+        let started: Vec<_> = start_all(&mut queue, 5, true)
+            .iter()
+            .map(|attempt| attempt.event)
+            .collect();
+
+        assert_eq!(started, [1, 3]);
+        assert_eq!(
+            queue.start_due(5, false).map(|attempt| attempt.event),
+            Some(2)
+        );
+    }
+
+    #[test]
+    fn the_number_of_running_attempts_is_limited() {
+        let mut queue = AttemptQueue::default();
+        for event in 1..=100 {
+            for endpoint in 1..=8 {
+                queue.add(5, event, endpoint, AttemptKind::Automatic(1));
+            }
+        }
+
+        let started = start_all(&mut queue, 9, false);
+
+        assert_eq!(started.len(), MAX_RUNNING);
+        // An overdue attempt waits for a running one to end, not for a time.
+        assert_eq!(queue.next_due(false), None);
+        assert!(queue.finish(&started[0]));
+        assert!(queue.start_due(9, false).is_some());
+        assert_eq!(queue.start_due(9, false), None);
+        assert_eq!(queue.next_due(false), None);
+    }
+
+    #[test]
+    fn a_slow_endpoint_does_not_use_up_the_limit_for_all() {
+        let mut queue = AttemptQueue::default();
+        for event in 1..=100 {
+            queue.add(5, event, 1, AttemptKind::Automatic(1));
+        }
+        queue.add(5, 101, 2, AttemptKind::Automatic(1));
+        queue.add(60, 101, 3, AttemptKind::Automatic(1));
+
+        let started = start_all(&mut queue, 9, false);
+
+        assert_eq!(started.len(), MAX_RUNNING_PER_ENDPOINT + 1);
+        assert_eq!(started.last().map(|attempt| attempt.endpoint), Some(2));
+        assert_eq!(queue.next_due(false), Some(60));
+    }
+
+    #[test]
+    fn a_removed_endpoint_has_no_pending_attempts() {
+        let mut queue = AttemptQueue::default();
+        queue.add(5, 1, 1, AttemptKind::Redelivery);
+        queue.add(5, 1, 2, AttemptKind::Redelivery);
+
+        assert_eq!(queue.remove_endpoint(1), [1]);
+
+        let endpoints: Vec<_> = start_all(&mut queue, 5, true)
+            .iter()
+            .map(|attempt| attempt.endpoint)
+            .collect();
+        assert_eq!(endpoints, [2]);
+    }
+
+    #[test]
+    fn a_kind_of_attempt_is_open_until_the_last_endpoint_is_finished() {
+        let mut queue = AttemptQueue::default();
+        queue.add(5, 1, 1, AttemptKind::Redelivery);
+        queue.add(5, 1, 2, AttemptKind::Redelivery);
+        queue.add(5, 1, 2, AttemptKind::Automatic(1));
+        let first = queue.start_due(5, true).unwrap();
+
+        queue.finish(&first);
+        assert!(queue.is_open(1, AttemptKind::Redelivery, 5));
+        // Finishing an attempt twice counts once.
+        assert!(!queue.finish(&first));
+        assert!(queue.is_open(1, AttemptKind::Redelivery, 5));
+
+        queue.remove_endpoint(2);
+        assert!(!queue.is_open(1, AttemptKind::Redelivery, 5));
+        assert!(!queue.is_open(1, AttemptKind::Automatic(1), 5));
+    }
+
+    #[test]
+    fn a_pending_attempt_is_not_open_while_the_clock_shows_an_earlier_time() {
+        let mut queue = AttemptQueue::default();
+        queue.add(5, 1, 1, AttemptKind::Redelivery);
+        queue.add(5, 2, 1, AttemptKind::Redelivery);
+
+        let running = queue.start_due(5, true).unwrap();
+
+        assert!(queue.is_open(1, AttemptKind::Redelivery, 4));
+        assert!(!queue.is_open(2, AttemptKind::Redelivery, 4));
+        queue.finish(&running);
+        assert!(!queue.is_open(1, AttemptKind::Redelivery, 4));
+        assert!(queue.is_open(2, AttemptKind::Redelivery, 5));
+    }
+
+    #[test]
+    fn ten_attempts_take_about_five_hours() {
+        let gaps: Vec<_> = (1..).map_while(gap_after).collect();
+
+        assert_eq!(gaps, [35, 70, 140, 280, 560, 1_120, 2_240, 4_480, 8_960]);
+        assert_eq!(gaps.iter().sum::<i64>(), 4 * 3_600 + 58 * 60 + 5);
     }
 }

@@ -1,4 +1,4 @@
-//! What a response says about the receiver, given what was delivered. Pure.
+//! The checks: the deliveries of each, and the grades of the responses.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,21 +7,136 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::report::{Effect, Finding, Grade, Verdict};
-use super::run::{self, Outcome, Outgoing, Pace, Run, describe_skew, now};
+use super::exchange::{self, Outcome, Outgoing, Pace, describe_skew};
+use super::report::{Check, Effect, Finding, Grade, Verdict};
 use super::sample_events::{SampleEvent, Spelling};
+use super::{Run, Settings, has_grade, now};
 use crate::webhooks::{EVENT_HEADER, EventType, SIGNATURE_HEADER, TIMESTAMP_HEADER};
 
+/// Runs every selected check that has no grade yet.
+///
+/// The slow body takes 3 s. The other checks run while it is sent if the receiver responds to a delivery in that time.
+/// A receiver may serve one connection at a time; then they run afterwards.
+pub(super) async fn run_all(settings: &Settings, run: &Run, grades: &mut Vec<(Check, Grade)>) {
+    let first = match settings.selects(Check::LaterDuplicate) && run.stop_reason().is_none() {
+        true => Some(first_attempt(run).await),
+        false => None,
+    };
+    let is_beside = |check: &Check| !matches!(check, Check::SlowBody | Check::CutConnection);
+    let beside = Check::ALL.iter().copied().filter(is_beside);
+    let has_slow_body = settings.selects(Check::SlowBody);
+    let has_others = beside
+        .clone()
+        .any(|check| settings.selects(check) && has_deliveries(check));
+
+    let mut of_slow_body = Vec::new();
+    let (body_is_sent, sent) = oneshot::channel::<()>();
+    let slow_body = async {
+        run_in_turn([Check::SlowBody], settings, run, &mut of_slow_body).await;
+        drop(body_is_sent);
+    };
+    let others = async {
+        if has_slow_body && has_others && !another_is_served(run).await {
+            // The sender is dropped, never used.
+            let _ = sent.await;
+        }
+        run_in_turn(beside, settings, run, grades).await;
+    };
+    tokio::join!(slow_body, others);
+    grades.extend(of_slow_body);
+    // It may leave a receiver stuck, which no other check should see.
+    run_in_turn([Check::CutConnection], settings, run, grades).await;
+
+    if settings.selects(Check::LaterDuplicate) {
+        let grade = match (run.stop_reason(), first) {
+            (None, Some(first)) => later_duplicate(run, first).await,
+            (reason, _) => Grade::not_seen(reason.unwrap_or_default()),
+        };
+        grades.push((Check::LaterDuplicate, grade));
+    }
+}
+
+/// Whether [`run_in_turn`] delivers something for a check. The other checks grade the responses to all deliveries.
+fn has_deliveries(check: Check) -> bool {
+    !matches!(
+        check,
+        Check::Reachable
+            | Check::Genuine
+            | Check::ResponseTime
+            | Check::Clock
+            | Check::LaterDuplicate
+            | Check::Probe
+    )
+}
+
+async fn run_in_turn(
+    checks: impl IntoIterator<Item = Check>,
+    settings: &Settings,
+    run: &Run,
+    grades: &mut Vec<(Check, Grade)>,
+) {
+    for check in checks {
+        if !settings.selects(check) || has_grade(grades, check) {
+            continue;
+        }
+        if let Some(grade) = grade(check, run).await {
+            grades.push((check, grade));
+        }
+    }
+}
+
+/// Runs one check, unless the examination has to stop. Returns `None` if the check has no deliveries of its own.
+async fn grade(check: Check, run: &Run) -> Option<Grade> {
+    if !has_deliveries(check) {
+        return None;
+    }
+    if let Some(reason) = run.stop_reason() {
+        return Some(Grade::not_seen(reason));
+    }
+    Some(match check {
+        Check::Reachable
+        | Check::Genuine
+        | Check::ResponseTime
+        | Check::Clock
+        | Check::LaterDuplicate
+        | Check::Probe => return None,
+        Check::UnknownType => unknown_type(run).await,
+        Check::RawBody => raw_body(run).await,
+        Check::NonAscii => non_ascii(run).await,
+        Check::LargeBody => large_body(run).await,
+        Check::EventHeader => event_header(run).await,
+        Check::Duplicate => duplicate(run).await,
+        Check::ConcurrentDuplicates => concurrent_duplicates(run).await,
+        Check::DistinctIds => distinct_ids(run).await,
+        Check::OtherSecret => other_secret(run).await,
+        Check::TamperedBody => tampered_body(run).await,
+        Check::MissingSignature => missing_signature(run).await,
+        Check::EmptySignature => empty_signature(run).await,
+        Check::CutSignature => cut_signature(run).await,
+        Check::UppercaseSignature => uppercase_signature(run).await,
+        Check::TwoSignatures => two_signatures(run).await,
+        Check::MissingTimestamp => missing_timestamp(run).await,
+        Check::MalformedTimestamp => malformed_timestamp(run).await,
+        Check::Stale => stale(run).await,
+        Check::Early => early(run).await,
+        Check::WindowEdge => edge(run).await,
+        Check::NotJson => not_json(run).await,
+        Check::SlowBody => slow_body(run).await,
+        Check::CutConnection => cut_connection(run).await,
+    })
+}
+
 /// Why every response that is not a 2xx loses events.
-const LOST: &str = "Every response but a 2xx is a failed attempt. The service makes ten attempts over about five hours, and \
-    then the event is lost (interface section 6.5).";
+const LOST: &str = "Any response other than a 2xx is a failed attempt. After ten attempts in about five hours, the \
+    service gives up and the event is lost (interface section 6.5, Delivery).";
 
 /// Grades the response to a delivery that has to be accepted.
 ///
-/// `delivery` names it, as the subject of a sentence. `remedy` is what to do about a refusal.
+/// `delivery` names it, as the subject of a sentence. `remedy` says how to fix a receiver that rejects it.
 fn accepted(outcome: &Outcome, delivery: &str, remedy: &str, timeout: Duration) -> Grade {
     let observed = outcome.to_string();
     if outcome.is_success() {
@@ -49,19 +164,19 @@ pub(super) fn not_accepted(
     };
     let (reason, remedy) = match outcome {
         Outcome::TimedOut => (
-            "The service waits 10 s for a complete response. A later one is a failed attempt, although the application \
-             did the work (interface section 6.5).",
-            "Put the event into a queue or a table and respond at once. Do the work afterwards.",
+            "The service waits 10 s for a complete response. A later response is a failed attempt, even if the \
+             application has done the work (interface section 6.5, Delivery).",
+            "Store the event in a queue or a table and respond immediately. Do the work afterwards.",
         ),
         Outcome::Response(response) if (300..400).contains(&response.status) => (
-            "The service posts to this URL only. It is not known to follow redirects, and a redirected POST often \
+            "The service posts to this URL only. Nothing says that it follows redirects, and a redirected POST often \
              becomes a GET without a body.",
-            "Give the service the final URL. Look for a missing or extra slash at its end, for http instead of https, \
-             and for a login in front of it.",
+            "Configure the final URL at the service. Look for a missing or extra slash at the end of the URL, for http \
+             instead of https, and for a login page in front of the receiver.",
         ),
         Outcome::Response(response) if response.status == 410 => (
-            "410 means that the endpoint is gone for good. Senders may stop delivering to it.",
-            "Respond with a 2xx to what you accept and with a 4xx other than 410 to what you refuse.",
+            "410 means that the endpoint is gone permanently. The sender may stop delivering to it.",
+            "Respond with a 2xx to a delivery that you accept, and with a 4xx other than 410 to one that you reject.",
         ),
         Outcome::NotConnected(..) | Outcome::Broken(_) => (
             LOST,
@@ -72,7 +187,7 @@ pub(super) fn not_accepted(
     Finding::new(problem, reason, remedy)
 }
 
-/// Grades the response to a delivery that has to be refused.
+/// Grades the response to a delivery that has to be rejected.
 ///
 /// `delivery` names it, as the object of "accepted".
 fn refused(
@@ -97,48 +212,48 @@ fn refused(
     grade.expect(event.expect(Effect::Never))
 }
 
-/// Returns what is wrong with a refusal, unless it is a 4xx other than 410.
+/// Returns what is wrong with the response to a rejected delivery, unless it is a 4xx other than 410.
 fn odd_refusal(outcome: &Outcome, delivery: &str) -> Option<Finding> {
     let (happened, reason, remedy) = match outcome {
         Outcome::Response(response) => match response.status {
             410 => (
                 "410",
-                "410 means that the endpoint is gone for good. If a genuine delivery is ever refused by mistake, the \
-                 sender may stop delivering.",
+                "410 means that the endpoint is gone permanently. If the receiver rejects a genuine delivery by mistake, \
+                 the sender may stop delivering.",
                 "Respond with 400 or 401.",
             ),
             status @ 300..400 => (
                 if status == 304 { "304" } else { "a redirect" },
-                "A redirect is no refusal: it tells the sender to post elsewhere. It often comes from a login page, \
-                 which then hides real errors.",
+                "A redirect does not reject the delivery: it tells the sender to post to another URL. It often comes \
+                 from a login page, which then hides real errors.",
                 "Respond with 400 or 401, without a redirect.",
             ),
             500.. => (
                 "a server error",
-                "The delivery was not accepted, but by an error that nobody handles. Every stranger can cause it: it \
-                 fills the log, sets off alarms, and hides real errors.",
-                "Find the error in the receiver's log and respond with 400 or 401 instead. Comparing signatures of \
-                 different lengths and reading a missing header are common causes.",
+                "The receiver did not accept the delivery, but only because of an unhandled error. Anyone can cause this \
+                 error: it fills the log, sets off alarms, and hides real errors.",
+                "Find the error in the receiver's log and respond with 400 or 401 instead. Common causes are a comparison \
+                 of signatures of different lengths, and a missing header.",
             ),
             _ => return None,
         },
         Outcome::TimedOut => (
             "no response",
-            "A stranger who can make the receiver wait can use up its connections.",
-            "Refuse what is not genuine at once, with 400 or 401.",
+            "Anyone who can make the receiver wait can use up its connections.",
+            "Reject a forged delivery immediately, with 400 or 401.",
         ),
         Outcome::NotConnected(..) => (
             "no connection",
-            "The receiver takes no connections any more. A stranger may have been able to stop it.",
+            "The receiver no longer accepts connections. Perhaps anyone can stop it with such a delivery.",
             "Look for a crash in the receiver's log.",
         ),
         Outcome::Broken(_) => (
             "no complete response",
-            "The connection was closed instead, which is what a crash of the handler looks like.",
+            "The receiver closed the connection instead. That is how a crash of the handler looks to the sender.",
             "Find the error in the receiver's log and respond with 400 or 401 instead.",
         ),
     };
-    let problem = format!("The receiver refused {delivery} with {happened}.");
+    let problem = format!("The receiver rejected {delivery} with {happened}.");
     Some(Finding::new(problem, reason, remedy))
 }
 
@@ -146,7 +261,7 @@ fn odd_refusal(outcome: &Outcome, delivery: &str) -> Option<Finding> {
 const LARGE: usize = 1_000_000;
 
 /// An event of a type that the receiver cannot know.
-pub(super) async fn unknown_type(run: &Run) -> Grade {
+async fn unknown_type(run: &Run) -> Grade {
     // A new type of mail that the sender sent would have this shape (interface section 6.3).
     let data = json!({
         "email_id": "eml_examine",
@@ -159,7 +274,8 @@ pub(super) async fn unknown_type(run: &Run) -> Grade {
     let event_type = EventType::from("email.snoozed");
     let event = SampleEvent::with_data(run.id(), event_type, now(), &data);
     let outcome = run.deliver(&event).await;
-    let remedy = "Respond with a 2xx to a type that you do not know, and ignore it: the service may add types.";
+    let remedy =
+        "Respond with a 2xx to an unknown type, and ignore the event: the service may add types.";
     let grade = accepted(
         &outcome,
         "An event of the unknown type email.snoozed",
@@ -170,8 +286,8 @@ pub(super) async fn unknown_type(run: &Run) -> Grade {
     with_expectation(grade, &event, Effect::AtMostOnce)
 }
 
-/// The same JSON in spellings that no serializer writes.
-pub(super) async fn raw_body(run: &Run) -> Grade {
+/// The same JSON in forms that no serializer writes.
+async fn raw_body(run: &Run) -> Grade {
     let mut grade = Grade::passed("");
     for (spelling, refusal) in [
         (Spelling::Reordered, serialized_again()),
@@ -186,7 +302,8 @@ pub(super) async fn raw_body(run: &Run) -> Grade {
             Some(400..500) => Grade::failed(outcome.to_string(), refusal),
             _ => {
                 let delivery = "A genuine delivery with reordered or oddly spaced JSON";
-                let remedy = "Parse the body with a JSON parser, and verify its raw bytes before.";
+                let remedy =
+                    "Verify the raw bytes of the body. Then parse them with a JSON parser.";
                 let grade = accepted(&outcome, delivery, remedy, run.timeout);
                 with_expectation(grade, &event, Effect::Once)
             }
@@ -199,34 +316,34 @@ pub(super) async fn raw_body(run: &Run) -> Grade {
 fn trimmed() -> Finding {
     Finding::new(
         "The receiver removes the white space around the body before it verifies the signature.",
-        "The signature covers the bytes of the body as sent, and white space is part of them. Without it, a genuine delivery \
-         looks forged (interface section 5).",
+        "The signature covers the bytes of the body as sent, including white space. If white space is removed, a genuine \
+         delivery looks forged (interface section 5, Signatures of webhooks).",
         "Verify the raw body as it was received. Trim and parse it afterwards.",
     )
 }
 
-pub(super) async fn non_ascii(run: &Run) -> Grade {
+async fn non_ascii(run: &Run) -> Grade {
     let data = json!({"subject": "Grüße, 你好, مرحبا, 👋🏽 e\u{301}"});
     let event = SampleEvent::with_data(run.id(), run.basis.clone(), now(), &data);
     let outcome = run.deliver(&event).await;
-    let remedy = "Verify the raw bytes of the body. Do not decode them to text first, at least not as anything but UTF-8.";
+    let remedy = "Verify the raw bytes of the body, before you decode them. The text is UTF-8.";
     let delivery = "A genuine delivery with text beyond ASCII";
     let grade = accepted(&outcome, delivery, remedy, run.timeout);
     with_expectation(grade, &event, Effect::Once)
 }
 
-pub(super) async fn large_body(run: &Run) -> Grade {
+async fn large_body(run: &Run) -> Grade {
     let event = SampleEvent::long(&run.id(), now(), LARGE);
     let outcome = run.deliver(&event).await;
-    let remedy = "Raise the limit for the length of a body, in the receiver and in proxies in front of it, to at least \
-        1 MiB. An email.received event has the text of a whole mail.";
+    let remedy = "Raise the body limit of the receiver, and of any proxy in front of it, to at least 1 MiB. An \
+        email.received event contains the text of a whole mail.";
     let delivery = "A genuine email.received event of 1 MB";
     let grade = accepted(&outcome, delivery, remedy, run.timeout);
     with_expectation(grade, &event, Effect::Once)
 }
 
 /// Genuine deliveries whose unsigned header names another type than the body.
-pub(super) async fn event_header(run: &Run) -> Grade {
+async fn event_header(run: &Run) -> Grade {
     let mut grade = Grade::passed("");
     for (of_body, of_header) in [
         (EventType::Bounced, "email.received"),
@@ -237,9 +354,9 @@ pub(super) async fn event_header(run: &Run) -> Grade {
         headers.insert(EVENT_HEADER, HeaderValue::from_static(of_header));
         let outcome = run.post(Outgoing::post(headers, event.body.clone())).await;
         let remedy =
-            "Decide by the `type` of the body. Do not read webhook-event, or use it for logs only.";
-        let reason = "The header is not signed, so anybody on the way can change it. The body's `type` decides the shape of \
-            `data` (interface sections 5 and 6.2).";
+            "Read the event's type from `type` in the body. Use webhook-event at most for logs.";
+        let reason = "The header is not signed, so anyone on the network path can change it. The body's `type` decides \
+            the shape of `data` (interface sections 5, Signatures of webhooks, and 6.2, Envelope).";
         let delivery = format!(
             "A genuine delivery of {} whose webhook-event header says {of_header}",
             event.event_type
@@ -253,7 +370,7 @@ pub(super) async fn event_header(run: &Run) -> Grade {
                 let seen = Grade::passed(outcome.to_string());
                 with_expectation(seen, &event, Effect::AtMostOnce)
             }
-            // It may compare the two, which is safe.
+            // A receiver may compare the two. That is safe.
             Some(400..500) => Grade::warning(outcome.to_string(), finding()),
             _ => Grade::failed(outcome.to_string(), finding()),
         });
@@ -271,18 +388,19 @@ fn with_expectation(grade: Grade, event: &SampleEvent, effect: Effect) -> Grade 
 }
 
 const AT_ONCE: usize = 20;
-/// How long the connections have before everything is sent at once.
+/// How long the connections have before all requests are sent simultaneously.
 const HEAD_START: Duration = Duration::from_millis(300);
 /// How long after the first attempt the later one is made. Timestamps have whole seconds, so it differs.
 const LATER: Duration = Duration::from_millis(2_200);
 
-/// How long a receiver may be at an event after it has responded to one of its deliveries.
+/// How long a receiver may still handle an event after it has responded to one of its deliveries.
 const BUSY: Duration = Duration::from_secs(2);
 
-const REMEDY: &str = "Respond with a 2xx to an event that was handled before, and do nothing else.";
+const REMEDY: &str =
+    "Respond with a 2xx to an event that was already handled, and do nothing else.";
 
 /// The same headers and body again, as soon as the first response is there.
-pub(super) async fn duplicate(run: &Run) -> Grade {
+async fn duplicate(run: &Run) -> Grade {
     let event = run.event();
     let headers = run.signed(&event);
     let request = || Outgoing::post(headers.clone(), event.body.clone());
@@ -299,14 +417,14 @@ pub(super) async fn duplicate(run: &Run) -> Grade {
 }
 
 /// The first of two attempts for one event.
-pub(super) struct FirstAttempt {
+struct FirstAttempt {
     event: SampleEvent,
     grade: Grade,
     later: Instant,
 }
 
-/// Delivers an event that [`later_duplicate`] delivers again. What is done in between saves its wait.
-pub(super) async fn first_attempt(run: &Run) -> FirstAttempt {
+/// Delivers an event that [`later_duplicate`] delivers again. Other checks run in between, so nothing waits for it.
+async fn first_attempt(run: &Run) -> FirstAttempt {
     let event = run.event();
     let first = run.deliver(&event).await;
     FirstAttempt {
@@ -317,7 +435,7 @@ pub(super) async fn first_attempt(run: &Run) -> FirstAttempt {
 }
 
 /// The same event with another timestamp and signature.
-pub(super) async fn later_duplicate(run: &Run, first: FirstAttempt) -> Grade {
+async fn later_duplicate(run: &Run, first: FirstAttempt) -> Grade {
     let FirstAttempt {
         event,
         grade,
@@ -340,7 +458,7 @@ pub(super) async fn later_duplicate(run: &Run, first: FirstAttempt) -> Grade {
 }
 
 /// Many attempts for one event at the same time, then one more.
-pub(super) async fn concurrent_duplicates(run: &Run) -> Grade {
+async fn concurrent_duplicates(run: &Run) -> Grade {
     let event = run.event();
     // Signed once: whether another timestamp makes another event of it is for `later_duplicate` to see.
     let headers = run.signed(&event);
@@ -354,8 +472,9 @@ pub(super) async fn concurrent_duplicates(run: &Run) -> Grade {
         .find(|outcome| !outcome.is_success() && !is_busy(outcome) && !is_cut(outcome));
     if let Some(outcome) = bad {
         let delivery = format!("One of {AT_ONCE} simultaneous deliveries of the same event");
-        let remedy = "Let the store decide who was first, with a unique key on the event's id, and respond to the others with a \
-            2xx if the event is handled, or with 503 and Retry-After while the first is still at it.";
+        let remedy = "Put a unique key on the event's id, so that the store accepts only the first delivery. Respond to \
+            the others with a 2xx if the event is already handled, or with 503 and Retry-After while the first delivery \
+            is still being handled.";
         let finding = not_accepted(outcome, &delivery, remedy, run.timeout);
         return Grade::failed(summary, finding);
     }
@@ -378,9 +497,10 @@ fn connections_cut(count: usize) -> Finding {
         format!(
             "{count} of {AT_ONCE} simultaneous deliveries of the same event got no response: their connections ended."
         ),
-        "Each is a failed attempt. The service makes another one later, unless it was the last (interface section 6.5).",
-        "Look at the receiver's log: a crash is an error to fix. If the receiver or a proxy limits the number of connections, let \
-         further ones wait, or respond with 503 and Retry-After.",
+        "Each of them is a failed attempt, which the service retries later, unless it was the last one (interface section \
+         6.5, Delivery).",
+        "Look at the receiver's log: if the handler crashed, fix that error. If the receiver or a proxy limits the number \
+         of connections, make further ones wait, or respond with 503 and Retry-After.",
     )
 }
 
@@ -389,9 +509,10 @@ async fn at_once(run: &Run, event: &SampleEvent, headers: &HeaderMap) -> Vec<Out
     let mut deliveries = JoinSet::new();
     for _ in 0..AT_ONCE {
         let mut request = Outgoing::post(headers.clone(), event.body.clone());
+        // All connect first, so that the requests arrive together.
         request.not_before = Some(start);
         let (url, timeout) = (run.url.clone(), run.timeout);
-        deliveries.spawn(async move { run::send(&url, request, timeout).await });
+        deliveries.spawn(async move { exchange::send(&url, request, timeout).await });
     }
     deliveries.join_all().await
 }
@@ -407,7 +528,7 @@ fn summarize(outcomes: &[Outcome]) -> String {
     groups.join(", ")
 }
 
-/// Repeats a delivery. The receiver may still be at the one before.
+/// Repeats a delivery. The receiver may still be handling the previous one.
 async fn once_more(run: &Run, request: impl Fn() -> Outgoing) -> Outcome {
     let outcome = run.post_patiently(&request).await;
     if !is_busy(&outcome) {
@@ -417,7 +538,7 @@ async fn once_more(run: &Run, request: impl Fn() -> Outgoing) -> Outcome {
     run.post_patiently(request).await
 }
 
-/// Whether the receiver says that another attempt is still at it, or that it gets too many at once.
+/// Whether the receiver asks for a retry: it is handling the event, or it has too many requests.
 fn is_busy(outcome: &Outcome) -> bool {
     matches!(outcome.status(), Some(429 | 503))
 }
@@ -428,7 +549,7 @@ fn is_cut(outcome: &Outcome) -> bool {
 }
 
 /// Two opens in the same second by the same recipient, with the same signed time.
-pub(super) async fn distinct_ids(run: &Run) -> Grade {
+async fn distinct_ids(run: &Run) -> Grade {
     let first = run.event_of(EventType::Opened);
     let id = run.id();
     let text = String::from_utf8_lossy(&first.body);
@@ -456,24 +577,24 @@ pub(super) async fn distinct_ids(run: &Run) -> Grade {
 pub(super) fn acted_again(count: u64) -> Finding {
     Finding::new(
         format!("The application acted {count} times on one event."),
-        "Delivery is at-least-once: the service repeats an event whose response was late or lost. Everything that the \
-         application does then happens twice (interface section 6.5).",
-        "Remember the `id` of each event for a day, in the same transaction as its effects, and do nothing for one that is \
-         known. Neither the timestamp nor a hash of the body is an id.",
+        "The service delivers an event again if the response was late or lost. Then everything that the application does \
+         for this event happens twice (interface section 6.5, Delivery).",
+        "Store the `id` of each event in the same transaction as its effects, keep it for a day, and do nothing for an \
+         event whose `id` is stored. Use neither the timestamp nor a hash of the body as an id.",
     )
 }
 
-const FORGED: &str = "Everybody who knows the URL can make the application believe anything: that mail bounced, that somebody \
-    complained, that a mail was received.";
-const COMPARE: &str = "Compute HMAC-SHA256 over the timestamp, a period and the raw body, compare all of its lowercase hex digits with \
-    webhook-signature in constant time, and respond with 401 unless they are equal.";
-/// What to do if a forged delivery hides a genuine one.
-pub(super) const VERIFY_FIRST: &str = "Verify a delivery before you look for its id among those that were received, and before you \
-    remember it.";
-const SAME_FAULT: &str = "not examined: a receiver that accepts another secret accepts this, too";
+const FORGED: &str = "Anyone who knows the URL can forge events: a bounce, a spam report, or a received mail. The \
+    application acts on them.";
+const COMPARE: &str = "Compute HMAC-SHA256 over the timestamp, a period and the raw body. Compare all of its lowercase hex \
+    digits with webhook-signature in constant time, and respond with 401 unless they are equal.";
+/// The remedy if a forged delivery hides a genuine one.
+pub(super) const VERIFY_FIRST: &str =
+    "Verify a delivery before you look up its id, and before you store its id.";
+const SAME_FAULT: &str = "not examined: a receiver that accepts another secret accepts this too";
 
 /// A forged delivery, and one whose event is delivered by the service afterwards.
-pub(super) async fn other_secret(run: &Run) -> Grade {
+async fn other_secret(run: &Run) -> Grade {
     let event = run.event();
     let outcome = post(run, signed_by_a_stranger(run, &event), &event.body).await;
     run.accepts_forgeries.set(outcome.is_success());
@@ -483,6 +604,7 @@ pub(super) async fn other_secret(run: &Run) -> Grade {
         return grade;
     }
 
+    // A receiver that stores an id before it verifies the delivery takes the genuine event for a duplicate.
     let event = run.event();
     post(run, signed_by_a_stranger(run, &event), &event.body).await;
     let genuine = run.deliver(&event).await;
@@ -501,13 +623,14 @@ fn signed_by_a_stranger(run: &Run, event: &SampleEvent) -> HeaderMap {
 }
 
 /// A changed body under fresh headers, and under headers that the receiver accepted with another body.
-pub(super) async fn tampered_body(run: &Run) -> Grade {
+async fn tampered_body(run: &Run) -> Grade {
     if run.accepts_forgeries.get() {
         return Grade::not_seen(SAME_FAULT);
     }
-    let reason = "Everybody on the way can change what happened, and to whom.";
-    let remedy = "Compute the signature over the body of this very request, all of it. Do not remember signatures that were \
-        right before.";
+    let reason =
+        "Anyone on the network path can change an event: its type, its recipient, or its text.";
+    let remedy = "For each request, compute the signature over the whole body of that request. Do not cache signatures \
+        that were valid before.";
     let genuine = run.event();
     let headers = run.signed(&genuine);
     let fresh = renamed(run, &genuine);
@@ -515,6 +638,7 @@ pub(super) async fn tampered_body(run: &Run) -> Grade {
     let what = "a body that was changed after it was signed";
     let grade = refused(&outcome, &fresh, what, reason, remedy);
 
+    // A receiver that caches valid signatures accepts them for another body, too.
     let accepted_before = post(run, headers.clone(), &genuine.body).await;
     if !accepted_before.is_success() {
         return grade;
@@ -536,7 +660,7 @@ fn renamed(run: &Run, event: &SampleEvent) -> SampleEvent {
     }
 }
 
-pub(super) async fn missing_signature(run: &Run) -> Grade {
+async fn missing_signature(run: &Run) -> Grade {
     let remedy =
         "Respond with 400 or 401 if webhook-signature is missing. Do not skip the verification.";
     forged(run, "a delivery without a signature", remedy, |headers| {
@@ -545,8 +669,8 @@ pub(super) async fn missing_signature(run: &Run) -> Grade {
     .await
 }
 
-pub(super) async fn empty_signature(run: &Run) -> Grade {
-    let remedy = "Do not treat an empty webhook-signature as none that has to be verified. Compare all 64 digits.";
+async fn empty_signature(run: &Run) -> Grade {
+    let remedy = "Reject an empty webhook-signature. Compare all 64 digits.";
     forged(
         run,
         "a delivery with an empty signature",
@@ -558,9 +682,8 @@ pub(super) async fn empty_signature(run: &Run) -> Grade {
     .await
 }
 
-pub(super) async fn cut_signature(run: &Run) -> Grade {
-    let remedy =
-        "Compare all 64 digits. Compare the lengths first, or use a comparison that does so.";
+async fn cut_signature(run: &Run) -> Grade {
+    let remedy = "Compare all 64 digits: compare the lengths first, or use a function that does.";
     let what = "a delivery with the first half of its signature";
     forged(run, what, remedy, |headers| {
         change_signature(headers, |text| text[..text.len() / 2].to_owned());
@@ -568,8 +691,8 @@ pub(super) async fn cut_signature(run: &Run) -> Grade {
     .await
 }
 
-/// A stranger cannot make such a signature, so accepting it is a warning.
-pub(super) async fn uppercase_signature(run: &Run) -> Grade {
+/// Without the secret, such a signature cannot be computed, so accepting it is a warning.
+async fn uppercase_signature(run: &Run) -> Grade {
     if run.accepts_forgeries.get() {
         return Grade::not_seen(SAME_FAULT);
     }
@@ -578,19 +701,21 @@ pub(super) async fn uppercase_signature(run: &Run) -> Grade {
     change_signature(&mut headers, str::to_ascii_uppercase);
     let outcome = post(run, headers, &event.body).await;
     let what = "a signature in upper case";
-    let reason = "It is no danger, because only the service can compute it. But the service writes lowercase, and a receiver that \
-        takes more forms than it has to is harder to reason about (interface section 5).";
-    let remedy = "Compare the text of webhook-signature with lowercase hex digits.";
+    let reason = "This is not dangerous, because only the service can compute the signature. But the service writes \
+        lowercase digits (interface section 5, Signatures of webhooks), and a receiver that accepts only that form is \
+        easier to check.";
+    let remedy = "Compare the text of webhook-signature with lowercase hex digits, without changing its case.";
     at_most_warning(refused(&outcome, &event, what, reason, remedy))
 }
 
 /// A wrong signature and the right one, in both orders, and two wrong ones.
-pub(super) async fn two_signatures(run: &Run) -> Grade {
+async fn two_signatures(run: &Run) -> Grade {
     if run.accepts_forgeries.get() {
         return Grade::not_seen(SAME_FAULT);
     }
-    let reason = "It is no danger, because one of them has to be right. But the service sends one, and proxies may read the other.";
-    let remedy = "Refuse a delivery that has webhook-signature twice.";
+    let reason = "This is not dangerous as long as one of the signatures has to be right. But the service sends only one, \
+        and a proxy may read the other.";
+    let remedy = "Reject a delivery that has webhook-signature twice.";
     let mut grade = Grade::passed("");
     for genuine_first in [true, false] {
         let event = run.event();
@@ -622,9 +747,10 @@ pub(super) async fn two_signatures(run: &Run) -> Grade {
     grade.and(both_wrong.await)
 }
 
+/// Well-formed, so that only its value is wrong.
 const WRONG: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
-pub(super) async fn missing_timestamp(run: &Run) -> Grade {
+async fn missing_timestamp(run: &Run) -> Grade {
     let remedy = "Respond with 400 or 401 if webhook-timestamp is missing.";
     forged(run, "a delivery without a timestamp", remedy, |headers| {
         headers.remove(TIMESTAMP_HEADER);
@@ -632,9 +758,10 @@ pub(super) async fn missing_timestamp(run: &Run) -> Grade {
     .await
 }
 
-pub(super) async fn malformed_timestamp(run: &Run) -> Grade {
+async fn malformed_timestamp(run: &Run) -> Grade {
     let remedy = "Respond with 400 or 401 if webhook-timestamp is anything but digits.";
     let mut grade = Grade::passed("");
+    // The last one does not fit into 64 bits.
     for timestamp in ["soon", "", "99999999999999999999999999"] {
         let value = HeaderValue::from_static(timestamp);
         let what = "a delivery whose timestamp is not a number of seconds";
@@ -646,8 +773,8 @@ pub(super) async fn malformed_timestamp(run: &Run) -> Grade {
     grade
 }
 
-/// A body of the service's that is no event. Nothing is said about what to do with it, except that it is no surprise.
-pub(super) async fn not_json(run: &Run) -> Grade {
+/// A signed body that is not an event. Any response that is not an error of the receiver is right.
+async fn not_json(run: &Run) -> Grade {
     let mut grade = Grade::passed("");
     for body in [&b"this is not JSON"[..], b"", b"[]", b"{\"id\": \xff}"] {
         let event = run.event().with_body(body);
@@ -661,10 +788,11 @@ pub(super) async fn not_json(run: &Run) -> Grade {
             Some(finding) => Grade::warning(
                 observed,
                 Finding {
-                    reason: "It is an error that nobody handles. The service delivers the same body ten times, and each time it \
-                        sets off the same alarm."
+                    reason: "The receiver does not handle this error. The service delivers the same body ten times, and each \
+                        attempt sets off the same alarm."
                         .into(),
-                    remedy: "Respond with 400 to a body that is not JSON or has no id, or set it aside and respond with 200."
+                    remedy: "Respond with 400 to a body that is not JSON or has no id, or store the body for a person to read \
+                        and respond with 200."
                         .into(),
                     ..finding
                 },
@@ -675,7 +803,7 @@ pub(super) async fn not_json(run: &Run) -> Grade {
     grade
 }
 
-/// Sends a delivery whose signed headers are changed, and that has to be refused.
+/// Sends a delivery whose signed headers are changed, so that it has to be rejected.
 async fn forged(run: &Run, what: &str, remedy: &str, change: impl FnOnce(&mut HeaderMap)) -> Grade {
     if run.accepts_forgeries.get() {
         return Grade::not_seen(SAME_FAULT);
@@ -709,7 +837,7 @@ fn at_most_warning(mut grade: Grade) -> Grade {
 }
 
 const WINDOW: f64 = 300.0;
-/// A window that nobody would call "a few minutes" does not have its edge here.
+/// A receiver that accepts a delivery this far from now has no window of a few minutes.
 const FAR: i64 = 900;
 /// How far the edge may be from 300 s by the receiver's clock, in seconds: clocks differ a little.
 const TOLERANCE: i64 = 5;
@@ -723,17 +851,17 @@ const ATTEMPTS: usize = 4;
 /// The longest wait for a receiver that asks for patience.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-const REPLAY: &str = "Everybody who has seen one genuine delivery, in a log for example, can send it again as long as the window \
-    lasts, and the application acts on old news (interface section 5).";
-const CHECK: &str = "After the signature, compare webhook-timestamp with the current time, and respond with 401 if they differ by more \
-    than 300 s in either direction.";
+const REPLAY: &str = "Anyone who has seen one genuine delivery, for example in a log, can send it again for as long as the \
+    window lasts, and the application acts on an old event (interface section 5, Signatures of webhooks).";
+const CHECK: &str = "After you have verified the signature, compare webhook-timestamp with the current time. Respond with \
+    401 if they differ by more than 300 s in either direction.";
 
-pub(super) async fn stale(run: &Run) -> Grade {
+async fn stale(run: &Run) -> Grade {
     let what = "a delivery that was signed 301 s ago";
     outside(run, -301, -FAR, what).await
 }
 
-pub(super) async fn early(run: &Run) -> Grade {
+async fn early(run: &Run) -> Grade {
     let what = "a delivery that is dated 301 s ahead";
     outside(run, 301, FAR, what).await
 }
@@ -761,14 +889,14 @@ async fn outside(run: &Run, near: i64, far: i64, what: &str) -> Grade {
         return grade;
     }
     let problem = format!(
-        "The receiver accepted {what}: its window is wider than 300 s, or its clock differs."
+        "The receiver accepted {what}. Its window is wider than 300 s, or its clock is wrong."
     );
     Grade::warning("accepted", Finding::new(problem, REPLAY, CHECK))
         .expect(event.expect(Effect::Never))
 }
 
 /// Deliveries just inside the window.
-pub(super) async fn edge(run: &Run) -> Grade {
+async fn edge(run: &Run) -> Grade {
     let mut grade = Grade::passed("");
     for (offset, what) in [(-299, "299 s old"), (299, "dated 299 s ahead")] {
         let is_refused = |outcome: &Outcome| !outcome.is_success();
@@ -800,22 +928,23 @@ pub(super) async fn edge(run: &Run) -> Grade {
 fn narrow(delivery: &str, outcome: &Outcome) -> Finding {
     Finding::new(
         format!(
-            "{delivery} got {outcome}: the window is narrower than 300 s, or the clock differs."
+            "{delivery} got the response {outcome}. The receiver's window is narrower than 300 s, or its clock is wrong."
         ),
-        "A delivery that waits in a queue, or a clock that is a little wrong, makes the receiver refuse genuine deliveries.",
+        "The receiver rejects genuine deliveries that waited in a queue, or that were signed while a clock was a little \
+         wrong.",
         "Accept timestamps up to 300 s from the current time, in both directions.",
     )
 }
 
-const NEAR: &str = "the edge is within 6 s of 300 s; the rest may be a difference of the clocks";
+const NEAR: &str = "the window ends within 6 s of 300 s; the clocks may differ by the rest";
 const SLOW: &str =
-    "the responses took too long to tell on which side of the edge the deliveries arrived";
+    "the responses took too long to tell whether the deliveries arrived inside the window";
 
 /// Returns why the edge cannot be judged if the clocks differ.
 fn clocks_differ(run: &Run) -> Option<Grade> {
     let skew = run.clock_skew.get().filter(|skew| *skew != 0)?;
     Some(Grade::not_seen(format!(
-        "the receiver's clock is {}, so the edge is elsewhere",
+        "the receiver's clock is {}, so its window does not end at 300 s from here",
         describe_skew(skew)
     )))
 }
@@ -823,7 +952,7 @@ fn clocks_differ(run: &Run) -> Option<Grade> {
 /// Delivers an event whose timestamp is `offset` seconds from now.
 ///
 /// A response that is `unexpected` counts only if the delivery cannot have crossed the edge on its way. Returns `None`
-/// if every one may have.
+/// if each delivery may have crossed it.
 async fn at_the_edge(
     run: &Run,
     offset: i64,
@@ -908,27 +1037,27 @@ const CLOSING: Duration = Duration::from_millis(500);
 /// The length of a status line up to its code.
 const STATUS_LINE: usize = "HTTP/1.1 200".len();
 
-pub(super) async fn slow_body(run: &Run) -> Grade {
+async fn slow_body(run: &Run) -> Grade {
     let event = run.event();
     let outcome = run.deliver_slowly(&event, PIECES).await;
-    let remedy = "Read until the whole body of Content-Length bytes has arrived: one read may return a part of it. Give a body at \
-        least 5 s.";
+    let remedy = "Read until all Content-Length bytes of the body have arrived: one read may return only a part of them. Allow \
+        at least 5 s for a body.";
     let delivery = "A genuine delivery whose body arrived in pieces over 3 s";
     let grade = accepted(&outcome, delivery, remedy, run.timeout);
     with_expectation(grade, &event, Effect::Once)
 }
 
 /// Delivers an event while the body of [`slow_body`] is on its way. Returns whether the receiver accepts it soon.
-pub(super) async fn another_is_served(run: &Run) -> bool {
+async fn another_is_served(run: &Run) -> bool {
     let event = run.event();
     let request = Outgoing::post(run.signed(&event), event.body.clone());
     // A receiver that serves one connection at a time responds after that body.
-    let outcome = run::send(&run.url, request, run.timeout.max(PATIENCE)).await;
+    let outcome = exchange::send(&run.url, request, run.timeout.max(PATIENCE)).await;
     matches!(outcome, Outcome::Response(response) if (200..300).contains(&response.status) && response.elapsed < SOON)
 }
 
 /// Sends half of a body and ends the connection. Then the receiver has to accept the next delivery.
-pub(super) async fn cut_connection(run: &Run) -> Grade {
+async fn cut_connection(run: &Run) -> Grade {
     let cut = run.event();
     let status = send_half(run, &cut).await;
     let event = run.event();
@@ -938,18 +1067,17 @@ pub(super) async fn cut_connection(run: &Run) -> Grade {
         Some(status @ 200..300) => Grade::failed(
             status.to_string(),
             Finding::new(
-                "The receiver accepted half of a body, after which the connection had ended.",
-                "The signature cannot match what has not arrived, so the receiver does not compare it with the body that \
-                 arrived.",
-                "Refuse a body that is shorter than its Content-Length, and compare the signature with the bytes that arrived.",
+                "The receiver accepted a delivery although only half of its body had arrived when the connection ended.",
+                "The signature cannot match half of a body, so the receiver does not verify the body that it received.",
+                "Reject a body that is shorter than its Content-Length, and verify the signature over the bytes that arrived.",
             ),
         ),
         Some(status) => Grade::passed(status.to_string()).expect(cut.expect(Effect::Never)),
         None => Grade::passed("closed").expect(cut.expect(Effect::Never)),
     };
-    let remedy = "Look at the receiver's log: the interrupted request has left it stuck or crashed. Handle the error of reading \
-        the body.";
-    let delivery = "A genuine delivery after a connection that ended in mid-body";
+    let remedy = "Look at the receiver's log: the interrupted request left the receiver stuck, or crashed it. Handle the error \
+        from reading the body.";
+    let delivery = "A genuine delivery after a connection that ended in the middle of a body";
     let accepted = accepted(&afterwards, delivery, remedy, run.timeout);
     grade.and(with_expectation(accepted, &event, Effect::Once))
 }
@@ -1008,10 +1136,11 @@ fn status_of(response: &[u8]) -> Option<u16> {
 /// Says that the receiver does not verify the bytes that it received.
 pub(super) fn serialized_again() -> Finding {
     Finding::new(
-        "The receiver parses the JSON and serializes it again before it verifies the signature. It accepts only deliveries \
-         that happen to be spelled as its own serializer spells them.",
-        "The signature covers the bytes of the body as sent. Another order of members, a blank or an escape that the \
-         serializer would not choose makes a genuine delivery look forged (interface section 5).",
+        "The receiver parses the JSON and serializes it again before it verifies the signature. It accepts a delivery only \
+         if its own serializer writes the same bytes.",
+        "The signature covers the bytes of the body as sent. If the members have another order, or the JSON contains white \
+         space or an escape that the serializer does not write, a genuine delivery looks forged (interface section 5, \
+         Signatures of webhooks).",
         "Verify the raw body, before any JSON parsing. In Express, use `express.raw` for this route; in Flask, \
          `request.get_data()`; in Django, `request.body`.",
     )
@@ -1020,7 +1149,7 @@ pub(super) fn serialized_again() -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mock::examine::run::Received;
+    use crate::mock::examine::exchange::Received;
 
     fn response(status: u16) -> Outcome {
         Outcome::Response(Received {

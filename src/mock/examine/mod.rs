@@ -1,40 +1,45 @@
-//! Examines a receiver of webhooks: sends it deliveries like the service and unlike it, and grades the responses.
+//! Examines a webhook receiver: sends it genuine and forged deliveries, and grades the responses.
 
 mod checks;
+mod exchange;
 mod probe;
 mod report;
-mod run;
 mod sample_events;
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use http::HeaderMap;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
+use self::exchange::{Outcome, Outgoing, Pace, clock_skew, describe_skew, send};
 use self::report::{Effect, Grade};
-use self::run::{Outcome, Outgoing, Run, describe_skew};
-use self::sample_events::Spelling;
+use self::sample_events::{SampleEvent, Spelling};
+use crate::Timestamp;
 use crate::mock::http::HttpUrl;
 use crate::webhooks::{EventType, Signer};
 
 pub use report::{Check, CheckReport, Examination, Finding, UnknownCheck, Verdict};
 
-/// Examines a receiver of webhooks, in any language.
+/// Examines a webhook receiver, in any language.
 ///
-/// The receiver gets about 70 deliveries that are signed with `secret`: genuine ones of all types, duplicates, forgeries,
-/// old ones, slow ones. [`Check`] lists them all. The [`Examination`] says for each check whether the receiver passed,
-/// and for each fault what is wrong, why it matters and what to do.
+/// The receiver gets about 70 deliveries: genuine ones of all types, signed with `secret`, and duplicate, forged, old and
+/// slow ones. [`Check`] lists them all. The [`Examination`] says for each check whether the receiver passed. For each
+/// mistake, it says what is wrong, why it matters and how to fix it.
 ///
-/// Examine a receiver of a test system only: it acts on the genuine events. Their ids start with `evt_examine_` and are
-/// new in each examination. A fast receiver is examined in about 6 s; one that does not respond, within a few minutes.
-/// `url` has to start with `http://`. The host can be any. Follows no redirect.
+/// Run it only against a test system: the receiver acts on the genuine events. Their ids start with `evt_examine_` and
+/// are new in each examination. The examination of a fast receiver takes about 3 s, and of one that does not respond a
+/// few minutes at most. `url` must start with `http://`, and can have any host. Redirects are not followed.
 ///
-/// Without a [`probe`](ExamineReceiver::probe), only responses are seen. What they cannot show, such as an event that was
-/// acted on twice, is [`Verdict::NotSeen`].
+/// A response does not show how often the application acted on an event. Without a [`probe`](ExamineReceiver::probe), the
+/// checks that depend on it report [`Verdict::NotSeen`].
 ///
 /// # Example: a good receiver
 ///
@@ -58,7 +63,7 @@ pub use report::{Check, CheckReport, Examination, Finding, UnknownCheck, Verdict
 ///
 /// assert!(examination.passed(), "{examination}");
 /// assert_eq!(examination.verdict(Check::Stale), Some(Verdict::Passed));
-/// // This receiver does not recognize duplicates. Without a probe, that cannot be seen.
+/// // This receiver does not recognize duplicates, but only a probe could show that.
 /// assert_eq!(examination.verdict(Check::Duplicate), Some(Verdict::NotSeen));
 /// # Ok(())
 /// # }
@@ -70,9 +75,9 @@ pub fn examine(url: impl Into<String>, secret: impl Into<String>) -> ExamineRece
 /// How long the service waits for a response (interface section 6.5).
 const RESPONSE_TIME: Duration = Duration::from_secs(10);
 
-/// An examination that is not made yet. `.await` makes it. Created by [`examine`](crate::mock::examine()).
+/// An examination that has not started. Await it to run it. Created by [`examine`](crate::mock::examine()).
 #[derive(Clone)]
-#[must_use = "an examination is made when it is awaited"]
+#[must_use = "an examination runs only when it is awaited"]
 pub struct ExamineReceiver(Settings);
 
 impl ExamineReceiver {
@@ -86,21 +91,27 @@ impl ExamineReceiver {
         })
     }
 
-    /// Sets a URL of the application that says how often it acted on an event. Default: none.
+    /// Sets a URL at which the application tells how often it acted on an event. Default: none.
     ///
     /// After the deliveries, the examination sends `GET url?event=ID` for each event and expects the status 200 and
-    /// JSON: `{"count": 1}`. `count` is how often the application acted on the event with this id; 0 if it never
-    /// received it. `"type"` can be added: the type that the application acted on. With that, events that were lost,
-    /// acted on twice, or acted on although they were refused are seen. The application has 5 s to act on what it
-    /// accepted.
+    /// JSON: `{"count": 1}`. `count` is how often the application acted on the event with this id, or 0 if the id is
+    /// unknown. The JSON can also contain `"type"`, the type that the application acted on. So the examination sees events
+    /// that the application lost, acted on twice, or acted on although it rejected them. The application has 5 s to act on
+    /// an event that it accepted.
     ///
-    /// # Example: a receiver with a probe
+    /// # Example: a receiver that recognizes duplicates
     ///
-    /// ```no_run
-    /// # async fn test() {
-    /// let examination = audience::mock::examine("http://127.0.0.1:3000/hook", "6Jm0nFq2pXvZk4Tt")
-    ///     .probe("http://127.0.0.1:3000/count")
-    ///     .await;
+    /// ```
+    /// use audience::mock::{Check, Verdict, examine};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let receiver = audience::mock::MockServer::start().await;
+    /// # receiver.fault(audience::mock::Fault::status(200).body(r#"{"count": 1}"#));
+    /// # let (hook, count) = (format!("{}/hook", receiver.url()), format!("{}/count", receiver.url()));
+    /// let examination = examine(hook, "6Jm0nFq2pXvZk4Tt").probe(count).only([Check::Duplicate]).await;
+    ///
+    /// assert_eq!(examination.verdict(Check::Duplicate), Some(Verdict::Passed));
     /// # }
     /// ```
     pub fn probe(mut self, url: impl Into<String>) -> Self {
@@ -108,28 +119,50 @@ impl ExamineReceiver {
         self
     }
 
-    /// Sets how long the receiver may take for a response. Default: 10 s, as the service waits (interface section 6.5).
+    /// Sets the response timeout. Default: 10 s, like the service's ([interface section 6.5](crate::interface#6.5)).
     ///
     /// A response that takes more than half of it is a warning.
+    ///
+    /// # Example: a receiver that must respond within 100 ms
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use audience::mock::{Check, Verdict, examine};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let receiver = audience::mock::MockServer::start().await;
+    /// # receiver.fault(audience::mock::Fault::status(200).delayed_by(Duration::from_secs(5)));
+    /// # let hook = format!("{}/hook", receiver.url());
+    /// let examination = examine(hook, "6Jm0nFq2pXvZk4Tt").timeout(Duration::from_millis(100)).await;
+    ///
+    /// assert_eq!(examination.verdict(Check::ResponseTime), Some(Verdict::Failed));
+    /// # }
+    /// ```
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.0.timeout = timeout;
         self
     }
 
-    /// Makes only these checks. Default: all.
+    /// Runs only these checks. Default: all.
     ///
-    /// An event of each of the ten types is delivered in any case, because the rest depends on it. The report has these
-    /// checks, [`Check::Reachable`], and what else went wrong.
+    /// The examination always delivers an event of each of the ten types first, because all checks depend on it. The
+    /// report contains these checks, [`Check::Reachable`], and every other check that found something.
     ///
-    /// # Example: two checks
+    /// # Example: a receiver that verifies nothing
     ///
-    /// ```no_run
-    /// # async fn test() {
-    /// use audience::mock::{Check, examine};
+    /// ```
+    /// use audience::mock::{Check, Verdict, examine};
     ///
-    /// let examination = examine("http://127.0.0.1:3000/hook", "6Jm0nFq2pXvZk4Tt")
-    ///     .only([Check::Stale, Check::TamperedBody])
-    ///     .await;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let receiver = audience::mock::MockServer::start().await;
+    /// # receiver.fault(audience::mock::Fault::status(200));
+    /// # let hook = format!("{}/hook", receiver.url());
+    /// let examination = examine(hook, "6Jm0nFq2pXvZk4Tt").only([Check::MissingSignature]).await;
+    ///
+    /// assert_eq!(examination.verdict(Check::MissingSignature), Some(Verdict::Failed));
+    /// assert_eq!(examination.verdict(Check::Stale), None);
     /// # }
     /// ```
     pub fn only(mut self, checks: impl IntoIterator<Item = Check>) -> Self {
@@ -138,8 +171,8 @@ impl ExamineReceiver {
     }
 }
 
-/// Makes the examination on a thread of its own, so that it needs no runtime and is not delayed by others. If the future
-/// is dropped, the examination ends.
+/// Runs the examination on its own thread, so that it needs no runtime and no other task delays it. If the future is
+/// dropped, the examination ends.
 impl IntoFuture for ExamineReceiver {
     type Output = Examination;
     type IntoFuture = Pin<Box<dyn Future<Output = Examination> + Send>>;
@@ -166,7 +199,7 @@ impl IntoFuture for ExamineReceiver {
                             () = sender.closed() => {}
                         }
                     });
-                    // A lookup of a host name cannot be cancelled, and nobody waits for it.
+                    // A lookup of a host name cannot be cancelled. Its result is not needed.
                     runtime.shutdown_background();
                 });
             let problem = match spawned {
@@ -194,9 +227,9 @@ impl fmt::Debug for ExamineReceiver {
 
 /// A difference of the clocks that is worth a warning, in seconds.
 const CLOCK_WARNING: u64 = 5;
-const NO_PROBE: &str = "without a probe, it could not be seen how often the application acted";
+const NO_PROBE: &str = "without a probe, how often the application acted is unknown";
 
-/// What to examine, as the caller gave it.
+/// The settings of the caller.
 #[derive(Clone)]
 struct Settings {
     url: String,
@@ -213,7 +246,6 @@ impl Settings {
     }
 }
 
-/// Examines a receiver.
 async fn make(settings: Settings) -> Examination {
     let prepared = prepare(&settings);
     let (mut run, probe) = match prepared {
@@ -224,7 +256,7 @@ async fn make(settings: Settings) -> Examination {
     let opening = open(&mut run).await;
     let mut grades = opening.grades;
     if opening.goes_on {
-        run_checks(&settings, &run, &mut grades).await;
+        checks::run_all(&settings, &run, &mut grades).await;
         add_response_time(&run, &mut grades);
         add_clock(&run, &mut grades);
         let of_probe = match &probe {
@@ -256,110 +288,6 @@ fn prepare(settings: &Settings) -> Result<(Run, Option<HttpUrl>), String> {
     Ok((run, probe))
 }
 
-/// The checks that wait for the next second.
-const OF_THE_WINDOW: [Check; 3] = [Check::Stale, Check::Early, Check::WindowEdge];
-
-/// Runs every selected check that has no grade yet.
-///
-/// A receiver may serve one connection at a time. The checks of the window wait beside the slow body only if the receiver
-/// responds to a delivery while that body is on its way.
-async fn run_checks(settings: &Settings, run: &Run, grades: &mut Vec<(Check, Grade)>) {
-    let first = match settings.selects(Check::LaterDuplicate) && run.stop_reason().is_none() {
-        true => Some(checks::first_attempt(run).await),
-        false => None,
-    };
-    let is_late = |check| check == Check::SlowBody || OF_THE_WINDOW.contains(&check);
-    let early = Check::ALL.iter().copied().filter(|check| !is_late(*check));
-    run_in_turn(early, settings, run, grades).await;
-
-    let mut of_slow_body = Vec::new();
-    let (body_is_sent, sent) = oneshot::channel::<()>();
-    let slow_body = async {
-        run_in_turn([Check::SlowBody], settings, run, &mut of_slow_body).await;
-        drop(body_is_sent);
-    };
-    let window = async {
-        if settings.selects(Check::SlowBody) && !checks::another_is_served(run).await {
-            // The sender is dropped, never used.
-            let _ = sent.await;
-        }
-        run_in_turn(OF_THE_WINDOW, settings, run, grades).await;
-    };
-    tokio::join!(slow_body, window);
-    grades.extend(of_slow_body);
-
-    if settings.selects(Check::LaterDuplicate) {
-        let grade = match (run.stop_reason(), first) {
-            (None, Some(first)) => checks::later_duplicate(run, first).await,
-            (reason, _) => Grade::not_seen(reason.unwrap_or_default()),
-        };
-        grades.push((Check::LaterDuplicate, grade));
-    }
-}
-
-async fn run_in_turn(
-    checks: impl IntoIterator<Item = Check>,
-    settings: &Settings,
-    run: &Run,
-    grades: &mut Vec<(Check, Grade)>,
-) {
-    for check in checks {
-        if !settings.selects(check) || has_grade(grades, check) {
-            continue;
-        }
-        if let Some(grade) = grade(check, run).await {
-            grades.push((check, grade));
-        }
-    }
-}
-
-/// Runs one check, unless the examination has to stop. Returns `None` for those that have no deliveries of their own.
-async fn grade(check: Check, run: &Run) -> Option<Grade> {
-    let summarizes = matches!(
-        check,
-        Check::Reachable
-            | Check::Genuine
-            | Check::ResponseTime
-            | Check::Clock
-            | Check::LaterDuplicate
-            | Check::Probe
-    );
-    if !summarizes && let Some(reason) = run.stop_reason() {
-        return Some(Grade::not_seen(reason));
-    }
-    Some(match check {
-        Check::Reachable
-        | Check::Genuine
-        | Check::ResponseTime
-        | Check::Clock
-        | Check::LaterDuplicate
-        | Check::Probe => return None,
-        Check::UnknownType => checks::unknown_type(run).await,
-        Check::RawBody => checks::raw_body(run).await,
-        Check::NonAscii => checks::non_ascii(run).await,
-        Check::LargeBody => checks::large_body(run).await,
-        Check::EventHeader => checks::event_header(run).await,
-        Check::Duplicate => checks::duplicate(run).await,
-        Check::ConcurrentDuplicates => checks::concurrent_duplicates(run).await,
-        Check::DistinctIds => checks::distinct_ids(run).await,
-        Check::OtherSecret => checks::other_secret(run).await,
-        Check::TamperedBody => checks::tampered_body(run).await,
-        Check::MissingSignature => checks::missing_signature(run).await,
-        Check::EmptySignature => checks::empty_signature(run).await,
-        Check::CutSignature => checks::cut_signature(run).await,
-        Check::UppercaseSignature => checks::uppercase_signature(run).await,
-        Check::TwoSignatures => checks::two_signatures(run).await,
-        Check::MissingTimestamp => checks::missing_timestamp(run).await,
-        Check::MalformedTimestamp => checks::malformed_timestamp(run).await,
-        Check::Stale => checks::stale(run).await,
-        Check::Early => checks::early(run).await,
-        Check::WindowEdge => checks::edge(run).await,
-        Check::NotJson => checks::not_json(run).await,
-        Check::SlowBody => checks::slow_body(run).await,
-        Check::CutConnection => checks::cut_connection(run).await,
-    })
-}
-
 fn add_response_time(run: &Run, grades: &mut Vec<(Check, Grade)>) {
     let slowest = run.slowest.get();
     let observed = format!("at most {} ms", slowest.as_millis());
@@ -369,9 +297,9 @@ fn add_response_time(run: &Run, grades: &mut Vec<(Check, Grade)>) {
                 "A response took {slowest:.1?}. The limit is {:?}.",
                 run.timeout
             ),
-            "Under more load than now, responses are later. A response after 10 s is a failed attempt, although the application \
-             did the work (interface section 6.5).",
-            "Put the event into a queue or a table and respond at once. Do the work afterwards.",
+            "Under load, responses take longer. A response after 10 s is a failed attempt, even if the application has done \
+             the work (interface section 6.5, Delivery).",
+            "Store the event in a queue or a table and respond immediately. Do the work afterwards.",
         );
         Grade::warning(observed, finding)
     } else {
@@ -387,8 +315,9 @@ fn add_clock(run: &Run, grades: &mut Vec<(Check, Grade)>) {
             format!("{skew} s"),
             Finding::new(
                 format!("The receiver's clock is {}.", describe_skew(skew)),
-                "The window for timestamps is 300 s by the receiver's clock, so it is that much shorter on one side.",
-                "Set the clocks of both machines, with NTP.",
+                "The receiver accepts timestamps up to 300 s from its own clock. If that clock is wrong, the window is \
+                 shorter on one side (interface section 5, Signatures of webhooks).",
+                "Synchronize the clocks of both machines with NTP.",
             ),
         ),
         Some(skew) => Grade::passed(format!("{skew} s")),
@@ -436,12 +365,182 @@ fn report(settings: &Settings, mut grades: Vec<(Check, Grade)>) -> Examination {
 /// Reports that nothing could be examined, because the settings are unusable.
 fn unusable(settings: &Settings, problem: &str) -> Examination {
     let finding = Finding::new(
-        format!("Nothing could be examined: {problem}."),
-        "The examination needs a URL that starts with http://, and the signing secret of the receiver.",
-        "Correct the URL or the secret. For a receiver behind TLS, examine it on the machine where it listens without TLS.",
+        format!("The examination could not start: {problem}."),
+        "It needs a URL that starts with http://, and the signing secret of the receiver.",
+        "Correct the URL or the secret. If TLS ends in front of the receiver, examine the receiver behind that proxy, over \
+         http.",
     );
     let grade = Grade::failed("not examined", finding);
     report(settings, vec![(Check::Reachable, grade)])
+}
+
+/// After this many responses that did not arrive, no further check starts.
+const PATIENCE: u32 = 3;
+/// How long an examination starts new checks.
+const TIME_LIMIT: Duration = Duration::from_secs(180);
+/// How often the examination waits because of a 429 or 503 with `Retry-After`: for one delivery, and in all.
+const RETRIES: u32 = 3;
+const ALL_RETRIES: u32 = 12;
+/// The longest of these waits.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// An examination while it runs.
+struct Run {
+    url: HttpUrl,
+    secret: String,
+    signer: Signer,
+    /// Signs with another secret.
+    other_signer: Signer,
+    timeout: Duration,
+    /// A type that the receiver accepts.
+    basis: EventType,
+    /// Whether the receiver accepts what is signed with another secret.
+    accepts_forgeries: Cell<bool>,
+    /// The longest time that a genuine delivery took, of those sent one by one.
+    slowest: Cell<Duration>,
+    /// The difference of the clocks, in seconds, if a response had a `Date`.
+    clock_skew: Cell<Option<i64>>,
+    timeouts: Cell<u32>,
+    retries: Cell<u32>,
+    started: Instant,
+    /// Makes the ids of this examination different from the ids of every other.
+    id_prefix: String,
+    last_id: Cell<u32>,
+}
+
+impl Run {
+    fn new(
+        url: HttpUrl,
+        secret: &str,
+        signer: Signer,
+        other_signer: Signer,
+        timeout: Duration,
+    ) -> Self {
+        static EXAMINATIONS: AtomicU64 = AtomicU64::new(1);
+        let number = EXAMINATIONS.fetch_add(1, Ordering::Relaxed);
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let nanoseconds = since.map_or(0, |since| since.as_nanos());
+        Self {
+            url,
+            secret: secret.to_owned(),
+            signer,
+            other_signer,
+            timeout,
+            basis: EventType::Delivered,
+            accepts_forgeries: Cell::new(false),
+            slowest: Cell::default(),
+            clock_skew: Cell::default(),
+            timeouts: Cell::default(),
+            retries: Cell::default(),
+            started: Instant::now(),
+            // A receiver remembers ids: a second examination with the same ids would be all duplicates.
+            id_prefix: format!(
+                "evt_examine_{nanoseconds:x}_{:x}_{number}",
+                std::process::id()
+            ),
+            last_id: Cell::default(),
+        }
+    }
+
+    /// Returns why the rest cannot be examined, if so.
+    fn stop_reason(&self) -> Option<String> {
+        if self.timeouts.get() >= PATIENCE {
+            return Some(format!(
+                "not examined, because {PATIENCE} responses did not arrive in time"
+            ));
+        }
+        let is_over = self.started.elapsed() > TIME_LIMIT;
+        is_over.then(|| {
+            format!("not examined, because the examination took longer than {TIME_LIMIT:?}")
+        })
+    }
+
+    fn id(&self) -> String {
+        let number = self.last_id.get() + 1;
+        self.last_id.set(number);
+        format!("{}_{number}", self.id_prefix)
+    }
+
+    /// Returns a new event of a type that the receiver accepts.
+    fn event(&self) -> SampleEvent {
+        self.event_of(self.basis.clone())
+    }
+
+    fn event_of(&self, event_type: EventType) -> SampleEvent {
+        SampleEvent::new(self.id(), event_type, now())
+    }
+
+    /// Signs an event as the service does, now.
+    fn signed(&self, event: &SampleEvent) -> HeaderMap {
+        self.signer
+            .sign(&event.event_type, SystemTime::now(), &event.body)
+    }
+
+    /// Delivers an event as the service does.
+    async fn deliver(&self, event: &SampleEvent) -> Outcome {
+        let request = || Outgoing::post(self.signed(event), event.body.clone());
+        let outcome = self.post_patiently(request).await;
+        if let Outcome::Response(response) = &outcome {
+            self.slowest.set(self.slowest.get().max(response.elapsed));
+        }
+        outcome
+    }
+
+    /// Delivers an event whose body arrives in pieces.
+    async fn deliver_slowly(&self, event: &SampleEvent, pace: Pace) -> Outcome {
+        self.post_patiently(|| {
+            let mut request = Outgoing::post(self.signed(event), event.body.clone());
+            request.pace = pace;
+            request
+        })
+        .await
+    }
+
+    /// Posts a request that has to be accepted.
+    ///
+    /// A receiver that responds 429 or 503 with `Retry-After` gets the request again after that time.
+    async fn post_patiently(&self, request: impl Fn() -> Outgoing) -> Outcome {
+        let mut retries = 0;
+        loop {
+            let outcome = self.post(request()).await;
+            match outcome.asked_delay() {
+                Some(wait) if retries < RETRIES && self.retries.get() < ALL_RETRIES => {
+                    retries += 1;
+                    self.retries.set(self.retries.get() + 1);
+                    tokio::time::sleep(wait.min(LONGEST_WAIT)).await;
+                }
+                _ => return outcome,
+            }
+        }
+    }
+
+    /// Posts a request with any headers and body.
+    async fn post(&self, request: Outgoing) -> Outcome {
+        let before = SystemTime::now();
+        let outcome = send(&self.url, request, self.timeout).await;
+        match &outcome {
+            Outcome::Response(response) => self.note_date(response.date, before),
+            Outcome::TimedOut => self.timeouts.set(self.timeouts.get() + 1),
+            Outcome::NotConnected(..) | Outcome::Broken(_) => {}
+        }
+        outcome
+    }
+
+    /// Keeps the smallest difference of the clocks: a delay on the way can only add to it.
+    fn note_date(&self, date: Option<u64>, before: SystemTime) {
+        let Some(date) = date else {
+            return;
+        };
+        let skew = clock_skew(date, before, SystemTime::now());
+        let is_smaller = |known: i64| skew.unsigned_abs() < known.unsigned_abs();
+        if self.clock_skew.get().is_none_or(is_smaller) {
+            self.clock_skew.set(Some(skew));
+        }
+    }
+}
+
+fn now() -> i64 {
+    Timestamp::now().as_unix()
 }
 
 /// Delivers an event of each type. Sets a type that the receiver accepts as the type of all that follows.
@@ -487,7 +586,7 @@ fn types() -> impl Iterator<Item = EventType> {
         .chain(others.filter(|event_type| *event_type != EventType::Delivered))
 }
 
-/// Returns the result if nothing can be accepted any more: there is no connection, or two deliveries got no response.
+/// Returns the result if the examination has to end: there is no connection, or two deliveries got no response.
 fn hopeless(refused: &[(EventType, Outcome)], run: &Run) -> Option<Opening> {
     let is_second = refused.len() > 1;
     let (_, outcome) = refused.last()?;
@@ -502,9 +601,9 @@ fn hopeless(refused: &[(EventType, Outcome)], run: &Run) -> Option<Opening> {
                 format!(
                     "Something accepts connections, but sends no complete HTTP response: {reason}."
                 ),
-                "The service posts over HTTP/1.1.",
-                "Check the port: it may be that of TLS or of another program. If it is the receiver's, look for a crash in \
-                 its log.",
+                "The service posts events over HTTP/1.1 and needs a complete response.",
+                "Check the port: TLS or another program may use it. If it is the receiver's port, look for a crash in the \
+                 receiver's log.",
             );
             let grade = Grade::failed(outcome.to_string(), finding);
             Some(Opening::end([(Check::Reachable, grade)]))
@@ -512,7 +611,7 @@ fn hopeless(refused: &[(EventType, Outcome)], run: &Run) -> Option<Opening> {
         Outcome::TimedOut if is_second => {
             let finding = checks::not_accepted(outcome, "A genuine delivery", "", run.timeout);
             Some(Opening::end([
-                (Check::Reachable, Grade::passed("it takes connections")),
+                (Check::Reachable, Grade::passed("it accepts connections")),
                 (
                     Check::ResponseTime,
                     Grade::failed(outcome.to_string(), finding),
@@ -532,15 +631,15 @@ fn not_connected(kind: io::ErrorKind, reason: &str, run: &Run) -> Finding {
              listen on 0.0.0.0, and the URL needs its host name.",
         ),
         io::ErrorKind::TimedOut => (
-            format!("No connection to {address} in time."),
-            "Check the host and the port, and whether a firewall is in between.",
+            format!("The connection to {address} timed out."),
+            "Check the host and the port. Look for a firewall between this machine and the receiver.",
         ),
         _ => (
-            format!("No connection to {address}: {reason}."),
-            "Check the spelling of the host name and the port.",
+            format!("The examiner could not connect to {address}: {reason}."),
+            "Check the spelling of the host name, and the port.",
         ),
     };
-    let reason = "Without a connection, nothing can be examined.";
+    let reason = "The examiner needs a connection to the receiver.";
     Finding::new(problem, reason, remedy)
 }
 
@@ -559,7 +658,7 @@ fn some_refused(accepted: Grade, refused: &[(EventType, Outcome)], run: &Run) ->
             .map(|(event_type, _)| event_type.as_str())
             .collect();
         let delivery = format!("A genuine delivery of {}", types.join(", "));
-        let remedy = "Respond with a 2xx to every genuine delivery, also if there is nothing to do for its type.";
+        let remedy = "Respond with a 2xx to every genuine delivery, even if the application ignores events of its type.";
         let finding = checks::not_accepted(outcome, &delivery, remedy, run.timeout);
         grade = grade.and(Grade::failed(response.clone(), finding));
         reported.push(response);
@@ -567,7 +666,7 @@ fn some_refused(accepted: Grade, refused: &[(EventType, Outcome)], run: &Run) ->
     grade
 }
 
-/// Results, and whether the examination goes on.
+/// Results, and whether the examination continues.
 struct Opening {
     grades: Vec<(Check, Grade)>,
     goes_on: bool,
@@ -598,6 +697,7 @@ async fn explain(run: &Run, refused: &[(EventType, Outcome)]) -> Opening {
     let failed = |finding| Grade::failed(observed.clone(), finding);
     let reachable = (Check::Reachable, Grade::passed("it responds"));
 
+    // First, because a receiver with a wrong clock also rejects everything that the next two send.
     if let Some(finding) = wrong_clock(run) {
         return Opening::end([reachable, (Check::Clock, failed(finding))]);
     }
@@ -613,8 +713,8 @@ async fn explain(run: &Run, refused: &[(EventType, Outcome)]) -> Opening {
     let finding = match outcome.status() {
         Some(400 | 401 | 403 | 422) => wrong_secret(outcome),
         _ => {
-            let remedy = "Look at the receiver's log: it may say that the secret is not set, or which error nobody handles. \
-                Look for a limit or a rule of a proxy in front of it, too.";
+            let remedy = "Look at the receiver's log for an unhandled error, or for a secret that is not set. Also check the \
+                limits and rules of any proxy in front of the receiver.";
             checks::not_accepted(outcome, "Every genuine delivery", remedy, run.timeout)
         }
     };
@@ -625,25 +725,25 @@ async fn explain(run: &Run, refused: &[(EventType, Outcome)]) -> Opening {
 fn wrong_path(outcome: &Outcome) -> Option<Finding> {
     let (problem, remedy) = match outcome.status()? {
         404 => (
-            "There is a server, but nothing at this path: it responds with 404.",
-            "Check the path of the URL, also for a missing or extra slash at its end.",
+            "The server has nothing at this path: it responds with 404.",
+            "Check the path of the URL. Look for a missing or extra slash at its end.",
         ),
         405 | 501 => (
-            "The server does not take a POST at this path.",
-            "Check the path of the URL, and that the route of the receiver is one for POST.",
+            "The server does not accept POST at this path.",
+            "Check the path of the URL. Make the receiver's route accept POST.",
         ),
         300..400 => (
             "The server redirects to another URL.",
             "Use the final URL. Look for a missing or extra slash at the end of the path, for http instead of https, and for a \
-             login in front of the receiver.",
+             login page in front of the receiver.",
         ),
         410 => (
-            "The server says that this endpoint is gone: 410.",
+            "The server responds with 410, which means that this endpoint is gone.",
             "Check the path of the URL.",
         ),
         _ => return None,
     };
-    let reason = "The service posts every event to this one URL and does not look for another.";
+    let reason = "The service posts every event to this URL and to no other.";
     Some(Finding::new(problem, reason, remedy))
 }
 
@@ -652,12 +752,12 @@ fn wrong_clock(run: &Run) -> Option<Finding> {
     (skew.unsigned_abs() > WINDOW).then(|| {
         Finding::new(
             format!(
-                "The receiver refuses genuine deliveries, and its clock is {}.",
+                "The receiver rejects every genuine delivery. Its clock is {}.",
                 describe_skew(skew)
             ),
-            "A receiver refuses what is dated more than 300 s from its own clock, so a wrong clock refuses everything \
-             (interface section 5).",
-            "Set the clocks of both machines, with NTP.",
+            "A receiver rejects every delivery whose timestamp is more than 300 s from its own clock. With a wrong clock, it \
+             rejects all of them (interface section 5, Signatures of webhooks).",
+            "Synchronize the clocks of both machines with NTP.",
         )
     })
 }
@@ -686,11 +786,11 @@ async fn misreading(run: &Run) -> Option<Finding> {
         if run.post(request).await.is_success() {
             return Some(Finding::new(
                 format!(
-                    "The receiver refuses every genuine delivery, because it {}.",
+                    "The receiver rejects every genuine delivery, because it {}.",
                     misreading.mistake
                 ),
                 "The signature is HMAC-SHA256 over the timestamp's text, a period and the raw body, with the secret's text as \
-                 the key, in lowercase hex (interface section 5).",
+                 the key, in lowercase hex (interface section 5, Signatures of webhooks).",
                 misreading.remedy,
             ));
         }
@@ -700,11 +800,12 @@ async fn misreading(run: &Run) -> Option<Finding> {
 
 fn wrong_secret(outcome: &Outcome) -> Finding {
     Finding::new(
-        format!("The receiver refuses every genuine delivery, with {outcome}."),
-        "It loses every event. Most likely, it has another secret than the one given here. It is not JSON that is serialized \
-         again: common spellings of it were refused, too.",
-        "Compare the secret of the receiver with that given here, also for blanks and quotation marks around it. If they are \
-         equal, verify HMAC-SHA256 over the timestamp's text, a period and the raw body, in lowercase hex, and make sure \
-         that nothing in front of the receiver changes the body or removes the three headers.",
+        format!("The receiver rejects every genuine delivery with the response {outcome}."),
+        "The receiver loses every event. Most likely, its secret is not the one given here. Serializing the JSON again is not \
+         the cause: the receiver also rejected the forms that common serializers write.",
+        "Compare the receiver's secret with the one given here. Look for spaces and quotation marks around it. If the \
+         secrets are equal, verify HMAC-SHA256 over the timestamp's text, a period and the raw body, in lowercase hex \
+         (interface section 5, Signatures of webhooks). Make sure that no proxy changes the body or removes the three \
+         headers.",
     )
 }

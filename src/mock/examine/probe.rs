@@ -6,25 +6,25 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::checks::{VERIFY_FIRST, acted_again};
+use super::exchange::{self, Outcome, Outgoing};
 use super::report::{Check, Effect, Expectation, Finding, Grade};
-use super::run::{self, Outcome, Outgoing};
 use crate::mock::http::HttpUrl;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an application may take to act on what it accepted.
 const SETTLING: Duration = Duration::from_secs(5);
-/// How long a double may come after the first.
+/// How long after the first effect a duplicate effect may follow.
 const GRACE: Duration = Duration::from_millis(300);
-/// How long all questions may take.
+/// How long all requests to the probe may take.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
 
-const PROTOCOL: &str = "Respond to `GET PROBE?event=ID` with the status 200 and JSON such as {\"count\": 1}: how often the application \
-    acted on the event with this id, 0 if it does not know it.";
+const PROTOCOL: &str = "Respond to `GET PROBE?event=ID` with the status 200 and JSON such as {\"count\": 1}. `count` is how \
+    often the application acted on the event with this id, or 0 if the id is unknown.";
 
-/// What the application says about an event.
+/// The response of the probe about one event.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-struct Answer {
+struct EventCount {
     count: u64,
     /// The type that the application acted on.
     #[serde(default, rename = "type")]
@@ -36,22 +36,22 @@ pub(super) async fn ask(url: &HttpUrl, grades: &mut [(Check, Grade)]) -> Grade {
     let asked = tokio::time::timeout(TIME_LIMIT, ask_all(url, grades)).await;
     asked.unwrap_or_else(|_| {
         unusable(format!(
-            "The probe did not answer all questions within {TIME_LIMIT:?}."
+            "The probe did not respond to all requests within {TIME_LIMIT:?}."
         ))
     })
 }
 
 async fn ask_all(url: &HttpUrl, grades: &mut [(Check, Grade)]) -> Grade {
-    // An application may act after it has responded: wait for what is missing, then for what is too much.
+    // An application may act after it has responded: wait for effects that are missing, then for duplicate ones.
     let until = Instant::now() + SETTLING;
     for (_, grade) in grades.iter() {
         for expectation in &grade.expected {
             loop {
-                let answer = match answer(url, &expectation.event_id).await {
-                    Ok(answer) => answer,
+                let counted = match event_count(url, &expectation.event_id).await {
+                    Ok(counted) => counted,
                     Err(problem) => return unusable(problem),
                 };
-                let is_missing = expectation.effect == Effect::Once && answer.count == 0;
+                let is_missing = expectation.effect == Effect::Once && counted.count == 0;
                 if !is_missing || Instant::now() >= until {
                     break;
                 }
@@ -64,43 +64,43 @@ async fn ask_all(url: &HttpUrl, grades: &mut [(Check, Grade)]) -> Grade {
     let mut asked = 0;
     for (check, grade) in grades {
         for expectation in std::mem::take(&mut grade.expected) {
-            let answer = match answer(url, &expectation.event_id).await {
-                Ok(answer) => answer,
+            let counted = match event_count(url, &expectation.event_id).await {
+                Ok(counted) => counted,
                 Err(problem) => return unusable(problem),
             };
             asked += 1;
-            let judged = judge(*check, &expectation, &answer);
+            let judged = judge(*check, &expectation, &counted);
             *grade = grade.clone().and(judged);
         }
     }
     Grade::passed(format!("asked about {asked} events"))
 }
 
-/// Says what an answer means. Pure.
-fn judge(check: Check, expectation: &Expectation, answer: &Answer) -> Grade {
-    let acted = match answer.count {
+/// Grades the response of the probe about one event.
+fn judge(check: Check, expectation: &Expectation, counted: &EventCount) -> Grade {
+    let acted = match counted.count {
         0 => "did not act".to_owned(),
         1 => "acted once".to_owned(),
         count => format!("acted {count} times"),
     };
-    match (expectation.effect, answer.count) {
+    match (expectation.effect, counted.count) {
         (Effect::Never, 0) => Grade::passed(""),
         (Effect::Never, _) => Grade::failed(
             acted,
             Finding::new(
-                "The receiver refused the delivery, and yet the application acted on it.",
-                "What was refused is not genuine or not complete. Its effects are wrong.",
-                "Verify the delivery before anything else is done with it.",
+                "The receiver rejected the delivery, and yet the application acted on it.",
+                "A rejected delivery is forged or incomplete, so its effects are wrong.",
+                "Verify a delivery before you do anything else with it.",
             ),
         ),
         (Effect::Once, 0) => Grade::failed(acted, lost(check)),
         (_, 0) => Grade::passed(""),
-        (_, 1) => match &answer.event_type {
+        (_, 1) => match &counted.event_type {
             Some(of_application) if *of_application != expectation.event_type => {
                 Grade::failed(acted, wrong_type(of_application, &expectation.event_type))
             }
             None if check == Check::EventHeader => Grade::not_seen(
-                "the probe's answer has no `type`, so it could not be seen which type the application acted on",
+                "the probe's response has no `type`, so the type that the application acted on is unknown",
             ),
             _ => Grade::passed(""),
         },
@@ -112,7 +112,8 @@ const LOST: &str =
     "The receiver accepted an event, and the application did not act on it within 5 s.";
 
 fn lost(check: Check) -> Finding {
-    let reason = "After a 2xx, the service does not deliver the event again. It is lost.";
+    let reason = "After a 2xx, the service does not deliver the event again, so the event is lost (interface section 6.5, \
+        Delivery).";
     let (problem, remedy) = match check {
         Check::OtherSecret => (
             "The receiver accepted an event after a forged delivery with the same id, and the application did not act on it \
@@ -121,14 +122,14 @@ fn lost(check: Check) -> Finding {
         ),
         Check::DistinctIds => (
             LOST,
-            "Recognize a duplicate by the `id` of the event alone. A hash of other members, or the timestamp, makes \
-             different events look the same: two opens in the same second differ by nothing but the id (interface \
-             section 6.5).",
+            "Recognize a duplicate by the event's `id` alone. With a hash of other members, or the timestamp, different \
+             events look like duplicates: two opens in the same second differ only by their id (interface section 6.5, \
+             Delivery).",
         ),
         _ => (
             LOST,
-            "Respond with a 2xx only when the event is stored. If it is an event of a type that the application ignores, let \
-             the probe count it all the same.",
+            "Respond with a 2xx only after the event is stored. If the application ignores events of this type, count the \
+             event in the probe anyway.",
         ),
     };
     Finding::new(problem, reason, remedy)
@@ -137,26 +138,27 @@ fn lost(check: Check) -> Finding {
 fn wrong_type(of_application: &str, of_body: &str) -> Finding {
     Finding::new(
         format!(
-            "The application took an event of the type {of_body} for one of the type {of_application:?}."
+            "The application handled an event of the type {of_body} as one of the type {of_application:?}."
         ),
-        "The `type` of the body decides the shape of `data`. The webhook-event header is not signed, so anybody on the way can \
-         change it (interface sections 5 and 6.2).",
-        "Decide by the `type` of the body.",
+        "The body's `type` decides the shape of `data`. The webhook-event header is not signed, so anyone on the network path \
+         can change it (interface sections 5, Signatures of webhooks, and 6.2, Envelope).",
+        "Read the event's type from `type` in the body.",
     )
 }
 
 fn unusable(problem: String) -> Grade {
     Grade::failed(
-        "no answer",
+        "no count",
         Finding::new(
             problem,
-            "Without the probe, lost events, doubles and forged events that the application acted on cannot be seen.",
+            "Without the probe, the examination does not see which events the application lost, acted on twice, or acted on \
+             although they were forged.",
             PROTOCOL,
         ),
     )
 }
 
-async fn answer(url: &HttpUrl, event_id: &str) -> Result<Answer, String> {
+async fn event_count(url: &HttpUrl, event_id: &str) -> Result<EventCount, String> {
     let mut url = url.clone();
     let separator = if url.path_and_query.contains('?') {
         '&'
@@ -164,14 +166,14 @@ async fn answer(url: &HttpUrl, event_id: &str) -> Result<Answer, String> {
         '?'
     };
     url.path_and_query = format!("{}{separator}event={event_id}", url.path_and_query);
-    match run::send(&url, Outgoing::get(), TIMEOUT).await {
+    match exchange::send(&url, Outgoing::get(), TIMEOUT).await {
         Outcome::Response(response) if response.status == 200 => {
             serde_json::from_slice(&response.body).map_err(|_| {
                 "The probe responded with something other than JSON such as {\"count\": 1}."
                     .to_owned()
             })
         }
-        outcome => Err(format!("The probe gave no answer: {outcome}.")),
+        outcome => Err(format!("The probe did not return a count: {outcome}.")),
     }
 }
 
@@ -197,12 +199,12 @@ mod tests {
                 event_type: "email.sent".into(),
                 effect,
             };
-            let answer = Answer {
+            let counted = EventCount {
                 count,
                 event_type: None,
             };
 
-            let judged = judge(Check::Duplicate, &expectation, &answer);
+            let judged = judge(Check::Duplicate, &expectation, &counted);
 
             assert_eq!(judged.verdict, verdict, "{effect:?} {count}");
         }

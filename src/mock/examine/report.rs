@@ -18,13 +18,13 @@ pub struct Examination {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct CheckReport {
-    /// What was examined.
+    /// The check.
     pub check: Check,
     /// Whether the receiver passed.
     pub verdict: Verdict,
-    /// What the receiver did, in a few words, or why it could not be seen.
+    /// The receiver's reaction in a few words, such as `401`, or the reason why the examination could not see it.
     pub observed: String,
-    /// What is wrong. Empty unless the verdict is a failure or a warning.
+    /// The mistakes that the check found. Empty unless the verdict is a failure or a warning.
     pub findings: Vec<Finding>,
 }
 
@@ -45,13 +45,18 @@ impl Examination {
         Self { url, checks }
     }
 
-    /// Returns whether no check failed. Warnings, and what could not be seen, do not count.
+    /// Returns whether no check failed. Warnings and [`Verdict::NotSeen`] do not count as failures.
     ///
     /// # Example: a test of your receiver
     ///
-    /// ```no_run
-    /// # async fn test() {
-    /// let examination = audience::mock::examine("http://127.0.0.1:3000/hook", "6Jm0nFq2pXvZk4Tt").await;
+    /// ```
+    /// # use audience::mock::{Check, Fault, MockServer, examine};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let receiver = MockServer::start().await;
+    /// # receiver.fault(Fault::status(200));
+    /// # let hook = format!("{}/hook", receiver.url());
+    /// let examination = examine(hook, "6Jm0nFq2pXvZk4Tt").only([Check::UnknownType]).await;
     ///
     /// assert!(examination.passed(), "{examination}");
     /// # }
@@ -61,8 +66,20 @@ impl Examination {
         self.with_verdict(Verdict::Failed).next().is_none()
     }
 
-    /// Returns whether there is a receiver at the URL. If not, nothing but [`Check::Reachable`] was examined, and its
-    /// finding says why: no connection, no HTTP, another path, or an unusable URL or secret.
+    /// Returns whether there is a receiver at the URL. If not, only [`Check::Reachable`] was examined, and its finding
+    /// says why: no connection, no HTTP, a wrong path, or an unusable URL or secret.
+    ///
+    /// # Example: a receiver that is not running
+    ///
+    /// ```
+    /// # use audience::mock::examine;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let examination = examine("http://127.0.0.1:1/hook", "6Jm0nFq2pXvZk4Tt").await;
+    ///
+    /// assert!(!examination.reached());
+    /// # }
+    /// ```
     #[must_use]
     pub fn reached(&self) -> bool {
         self.verdict(Check::Reachable) != Some(Verdict::Failed)
@@ -75,12 +92,44 @@ impl Examination {
     }
 
     /// Returns the results, in the order of [`Check::ALL`].
+    ///
+    /// # Example: one line for each check
+    ///
+    /// ```
+    /// # use audience::mock::{Check, Fault, MockServer, examine};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let receiver = MockServer::start().await;
+    /// # receiver.fault(Fault::status(200));
+    /// # let hook = format!("{}/hook", receiver.url());
+    /// let examination = examine(hook, "6Jm0nFq2pXvZk4Tt").only([Check::NonAscii]).await;
+    ///
+    /// let lines: Vec<String> =
+    ///     examination.checks().iter().map(|report| format!("{}: {}", report.check, report.observed)).collect();
+    /// assert_eq!(lines, ["reachable: it responds", "non-ascii: 200"]);
+    /// # }
+    /// ```
     #[must_use]
     pub fn checks(&self) -> &[CheckReport] {
         &self.checks
     }
 
-    /// Returns the verdict of one check, if it was made.
+    /// Returns the verdict of one check, or `None` if the report does not contain the check.
+    ///
+    /// # Example: a check that must not fail
+    ///
+    /// ```
+    /// # use audience::mock::{Check, Fault, MockServer, Verdict, examine};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let receiver = MockServer::start().await;
+    /// # receiver.fault(Fault::status(200));
+    /// # let hook = format!("{}/hook", receiver.url());
+    /// let examination = examine(hook, "6Jm0nFq2pXvZk4Tt").only([Check::LargeBody]).await;
+    ///
+    /// assert_eq!(examination.verdict(Check::LargeBody), Some(Verdict::Passed));
+    /// # }
+    /// ```
     #[must_use]
     pub fn verdict(&self, check: Check) -> Option<Verdict> {
         let report = self.checks.iter().find(|report| report.check == check);
@@ -88,12 +137,42 @@ impl Examination {
     }
 
     /// Returns the results with this verdict, in the order of [`Check::ALL`].
+    ///
+    /// # Example: the checks that failed
+    ///
+    /// ```
+    /// # use audience::mock::{Check, Fault, MockServer, Verdict, examine};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let receiver = MockServer::start().await;
+    /// # receiver.fault(Fault::status(200));
+    /// # let hook = format!("{}/hook", receiver.url());
+    /// let examination = examine(hook, "6Jm0nFq2pXvZk4Tt").only([Check::EmptySignature, Check::NotJson]).await;
+    ///
+    /// let failed: Vec<Check> = examination.with_verdict(Verdict::Failed).map(|report| report.check).collect();
+    /// assert_eq!(failed, [Check::EmptySignature]);
+    /// # }
+    /// ```
     pub fn with_verdict(&self, verdict: Verdict) -> impl Iterator<Item = &CheckReport> {
         let checks = self.checks.iter();
         checks.filter(move |report| report.verdict == verdict)
     }
 
-    /// Returns everything that is wrong, with the check that found it.
+    /// Returns every mistake, with the check that found it.
+    ///
+    /// # Example: why a receiver could not be examined
+    ///
+    /// ```
+    /// # use audience::mock::{Check, examine};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let examination = examine("http://127.0.0.1:1/hook", "6Jm0nFq2pXvZk4Tt").await;
+    ///
+    /// let (check, finding) = examination.findings().next().expect("port 1 is closed");
+    /// assert_eq!(check, Check::Reachable);
+    /// assert!(finding.problem.starts_with("Nothing listens at 127.0.0.1 port 1"), "{}", finding.problem);
+    /// # }
+    /// ```
     pub fn findings(&self) -> impl Iterator<Item = (Check, &Finding)> {
         self.checks.iter().flat_map(|report| {
             report
@@ -138,7 +217,16 @@ macro_rules! checks {
             /// All checks, in the order of the report.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// Returns the name, as `--only` takes it and JSON has it.
+            /// Returns the name, as `--only` and the JSON report write it.
+            ///
+            /// # Example: the names for `--only`
+            ///
+            /// ```
+            /// use audience::mock::Check;
+            ///
+            /// let only = [Check::Stale, Check::Early].map(|check| check.name()).join(",");
+            /// assert_eq!(only, "stale,early");
+            /// ```
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
@@ -146,7 +234,15 @@ macro_rules! checks {
                 }
             }
 
-            /// Returns what is examined, in a few words.
+            /// Returns a short description, as the table of a report shows it.
+            ///
+            /// # Example: the description of a check
+            ///
+            /// ```
+            /// use audience::mock::Check;
+            ///
+            /// assert_eq!(Check::Stale.title(), "signed 301 s ago");
+            /// ```
             #[must_use]
             pub fn title(self) -> &'static str {
                 match self {
@@ -158,71 +254,74 @@ macro_rules! checks {
 }
 
 checks! {
-    /// Something answers HTTP at the URL, and takes a POST there.
-    Reachable = "reachable", "the URL takes a POST";
-    /// Genuine deliveries of all ten types get a 2xx (interface section 6.1).
+    /// The URL accepts POST over HTTP.
+    Reachable = "reachable", "the URL accepts POST";
+    /// Genuine deliveries of all ten types get a 2xx ([interface section 6.1](crate::interface#6.1)).
     Genuine = "genuine", "all ten event types";
-    /// The responses to genuine deliveries arrive in time (interface section 6.5). From half of the time, it is a
-    /// warning.
+    /// The responses to genuine deliveries arrive in time ([interface section 6.5](crate::interface#6.5)). More than
+    /// half of that time is a warning.
     ResponseTime = "response-time", "responses arrive in time";
-    /// The receiver's clock, by the `Date` header of its responses, agrees with this machine's to 5 s.
+    /// The receiver's clock, which the `Date` header of its responses shows, differs from this machine's by at most 5 s.
     Clock = "clock", "the clock is right";
     /// An event of a type that does not exist yet gets a 2xx.
     UnknownType = "unknown-type", "an unknown event type";
-    /// JSON with reordered members, and with odd white space in it and around it, is verified as it was sent (interface section 5).
+    /// JSON with reordered members, and with unusual white space in it and around it, is verified as it was sent
+    /// ([interface section 5](crate::interface#5)).
     RawBody = "raw-body", "reordered and oddly spaced JSON";
     /// Text beyond ASCII is verified as it was sent.
     NonAscii = "non-ascii", "text beyond ASCII";
     /// An event of 1 MB gets a 2xx.
     LargeBody = "large-body", "an event of 1 MB";
-    /// The unsigned `webhook-event` header contradicts the body, whose `type` counts.
-    EventHeader = "event-header", "a webhook-event header that lies";
-    /// The same event at once again, with the same headers, gets a 2xx and has no effect.
+    /// A delivery whose unsigned `webhook-event` header contradicts the body is handled by the body's `type`.
+    EventHeader = "event-header", "a wrong webhook-event header";
+    /// A duplicate that follows immediately, with the same headers, gets a 2xx and has no effect.
     Duplicate = "duplicate", "the same event again";
-    /// The same event seconds later, signed anew as each attempt is, gets a 2xx and has no effect.
+    /// A duplicate that follows seconds later, signed anew like each attempt, gets a 2xx and has no effect.
     LaterDuplicate = "later-duplicate", "the same event later, signed anew";
-    /// The same event 20 times at once has one effect.
-    ConcurrentDuplicates = "concurrent-duplicates", "the same event 20 times at once";
-    /// Two opens that differ by their id alone are two events (interface section 6.5).
-    DistinctIds = "distinct-ids", "two events that differ by id alone";
-    /// A delivery that is signed with another secret is refused.
+    /// 20 simultaneous deliveries of the same event have one effect.
+    ConcurrentDuplicates = "concurrent-duplicates", "20 simultaneous duplicates";
+    /// Two opens that differ only by their id are two events ([interface section 6.5](crate::interface#6.5)).
+    DistinctIds = "distinct-ids", "two events that differ only by id";
+    /// A delivery that is signed with another secret is rejected.
     OtherSecret = "other-secret", "signed with another secret";
-    /// A body that was changed after it was signed is refused.
+    /// A body that was changed after it was signed is rejected.
     TamperedBody = "tampered-body", "a changed body";
-    /// A delivery without `webhook-signature` is refused.
+    /// A delivery without `webhook-signature` is rejected.
     MissingSignature = "missing-signature", "no signature header";
-    /// An empty signature is refused.
+    /// An empty signature is rejected.
     EmptySignature = "empty-signature", "an empty signature";
-    /// The first half of the right signature is refused.
+    /// The first half of the right signature is rejected.
     CutSignature = "cut-signature", "half of the signature";
-    /// The right signature in upper case is refused: interface section 5 says lowercase. Accepting it is a warning.
+    /// The right signature in upper case is rejected: [interface section 5](crate::interface#5) says lowercase.
+    /// Accepting it is a warning.
     UppercaseSignature = "uppercase-signature", "the signature in upper case";
-    /// Two `webhook-signature` headers, one of them wrong, are refused. Accepting them is a warning, unless both are
-    /// wrong.
+    /// A delivery with two `webhook-signature` headers, one of them wrong, is rejected. Accepting it is a warning. If both
+    /// are wrong, accepting it is a failure.
     TwoSignatures = "two-signatures", "two signature headers";
-    /// A delivery without `webhook-timestamp` is refused.
+    /// A delivery without `webhook-timestamp` is rejected.
     MissingTimestamp = "missing-timestamp", "no timestamp header";
-    /// A timestamp that is not a number is refused.
-    MalformedTimestamp = "malformed-timestamp", "a timestamp that is no number";
-    /// A delivery that was signed 301 s ago is refused (interface section 5). A window of up to 15 minutes is a warning.
+    /// A timestamp that is not a number is rejected.
+    MalformedTimestamp = "malformed-timestamp", "a timestamp that is not a number";
+    /// A delivery that was signed 301 s ago is rejected ([interface section 5](crate::interface#5)). A window of up to
+    /// 15 minutes is a warning.
     Stale = "stale", "signed 301 s ago";
-    /// A delivery that is dated 301 s ahead is refused. A window of up to 15 minutes is a warning.
+    /// A delivery that is dated 301 s ahead is rejected. A window of up to 15 minutes is a warning.
     Early = "early", "dated 301 s ahead";
-    /// Deliveries 299 s old and 299 s ahead are accepted. Refusing them is a warning.
+    /// Deliveries 299 s old and 299 s ahead are accepted. Rejecting them is a warning.
     WindowEdge = "window-edge", "299 s old, and 299 s ahead";
     /// A body that is signed but not JSON gets a response that is not a server error.
     NotJson = "not-json", "a signed body that is not JSON";
     /// A genuine delivery whose body takes 3 s to arrive gets a 2xx.
     SlowBody = "slow-body", "a body in pieces over 3 s";
-    /// A delivery whose connection ends in the middle of the body has no effect, and the receiver still responds
-    /// afterwards.
-    CutConnection = "cut-connection", "a connection cut in mid-body";
-    /// The probe of the application responds as it should.
+    /// A delivery whose connection ends in the middle of the body has no effect, and the receiver accepts the next
+    /// delivery.
+    CutConnection = "cut-connection", "a connection that ends in mid-body";
+    /// The application's probe returns a count for each event.
     Probe = "probe", "how often the application acted";
 }
 
 impl Check {
-    /// Whether a response alone cannot show that the receiver is right.
+    /// Whether the verdict depends on how often the application acted.
     pub(super) fn needs_probe(self) -> bool {
         matches!(
             self,
@@ -262,21 +361,21 @@ impl FromStr for Check {
     }
 }
 
-/// The name is not that of a [`Check`].
+/// The error for a name that no [`Check`] has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no check of this name; the documentation of `Check` lists them")]
 pub struct UnknownCheck;
 
-/// What an examination says about one check.
+/// The verdict of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Verdict {
-    /// The receiver did what it should.
+    /// The receiver is right.
     Passed,
-    /// It could not be seen. The report says why, and what would show it.
+    /// The examination could not see whether the receiver is right. The report says why.
     NotSeen,
-    /// It works, but is worth a look.
+    /// The receiver works, but can be improved.
     Warning,
     /// The receiver did something wrong.
     Failed,
@@ -301,15 +400,15 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Something wrong with a receiver, in plain words.
+/// A mistake of a receiver, in full sentences.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
-    /// What is wrong.
+    /// Describes the mistake.
     pub problem: String,
-    /// Why it matters.
+    /// Says why the mistake matters.
     pub reason: String,
-    /// What to do.
+    /// Says how to fix it.
     pub remedy: String,
 }
 
@@ -338,11 +437,11 @@ pub(super) struct Expectation {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// It was accepted.
+    /// The receiver accepted it.
     Once,
-    /// It was accepted, but the application may have nothing to do for it.
+    /// The receiver accepted it, but the application may ignore its type.
     AtMostOnce,
-    /// It was not genuine, or was cut short.
+    /// It was forged or incomplete.
     Never,
 }
 
@@ -352,7 +451,7 @@ pub(super) struct Grade {
     pub(super) verdict: Verdict,
     pub(super) observed: String,
     pub(super) findings: Vec<Finding>,
-    /// What the probe has to show.
+    /// The effects that the probe has to show.
     pub(super) expected: Vec<Expectation>,
 }
 
@@ -415,7 +514,7 @@ impl Grade {
 
 /// The width of the report, in characters.
 const WIDTH: usize = 80;
-/// Where a line goes on that is too long, in a row and in a finding.
+/// The indent of the further lines of a long row, and of a long finding.
 const ROW_INDENT: &str = "          ";
 const INDENT: &str = "   ";
 /// So many checks that could not be seen for the same reason are one line.
@@ -426,6 +525,7 @@ impl fmt::Display for Examination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "The receiver at {}", printable(self.url()))?;
         writeln!(f)?;
+        // If the receiver accepts nothing, most checks have the same reason. One line is enough for them.
         let hidden = self.common_reason();
         for report in self.checks() {
             if hidden.is_none_or(|(reason, _)| report.observed != reason) {
@@ -444,6 +544,7 @@ impl fmt::Display for Examination {
             let is_same = |other: &&Finding| {
                 (&other.reason, &other.remedy) == (&finding.reason, &finding.remedy)
             };
+            // One mistake often fails several checks.
             if let Some(earlier) = explained.iter().position(is_same) {
                 writeln!(f, "   Why it matters, and what to do: see {}.", earlier + 1)?;
             } else {
@@ -480,7 +581,7 @@ impl Examination {
     }
 }
 
-/// Writes the line of a check. What does not fit goes onto lines of its own.
+/// Writes the line of a check. An observation that does not fit follows on further lines.
 fn row(f: &mut fmt::Formatter<'_>, report: &CheckReport) -> fmt::Result {
     let heading = format!(
         "{:<8}  {:<21}  {:<34} ",
@@ -493,6 +594,7 @@ fn row(f: &mut fmt::Formatter<'_>, report: &CheckReport) -> fmt::Result {
     if observed.chars().count() <= room {
         return writeln!(f, "{}", format!("{heading} {observed}").trim_end());
     }
+    // The first part is a status, which fits beside the title.
     match observed.split_once("; ") {
         Some((status, rest)) if status.len() < room => {
             writeln!(f, "{heading} {status}")?;

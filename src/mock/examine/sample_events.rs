@@ -8,7 +8,8 @@ use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 use sha2::Sha256;
 
-use crate::mock::delivery::NewEvent;
+use super::report::{Effect, Expectation};
+use crate::mock::service::NewEvent;
 use crate::webhooks::{EVENT_HEADER, EventType, SIGNATURE_HEADER, TIMESTAMP_HEADER};
 
 /// An event to deliver. Its mail is between addresses that no mail reaches.
@@ -67,6 +68,15 @@ impl SampleEvent {
         let body = spelling.write(&event);
         self.with_body(body)
     }
+
+    /// Returns what the probe has to show of this event.
+    pub(super) fn expect(&self, effect: Effect) -> Expectation {
+        Expectation {
+            event_id: self.id.clone(),
+            event_type: self.event_type.as_str().to_owned(),
+            effect,
+        }
+    }
 }
 
 /// The members of the envelope and of `data`, in the order of interface section 6.
@@ -94,7 +104,7 @@ pub(super) enum Spelling {
     Documented,
     /// Compact, members in the reverse of the document's order.
     Reordered,
-    /// The document's order, with tabs, newlines, blanks and escapes where nobody expects them.
+    /// The document's order, with tabs, newlines, spaces and escapes in unusual places.
     OddlySpaced,
     /// Compact, members in alphabetical order: what many serializers write.
     Sorted,
@@ -109,7 +119,7 @@ pub(super) enum Spelling {
 }
 
 impl Spelling {
-    /// What a receiver may make of a body that it parses and serializes again.
+    /// The forms in which a receiver may serialize a body again.
     pub(super) const SERIALIZED_AGAIN: [Self; 4] = [
         Self::Sorted,
         Self::Python,
@@ -227,14 +237,14 @@ pub(super) fn misreadings(event: &SampleEvent, secret: &str, now: SystemTime) ->
     let hex_signature = hex::encode(right);
     let all = [
         (
-            "signs the body alone, without the timestamp",
-            "Sign the timestamp's text, a period and the raw body.",
+            "computes the signature over the body alone, without the timestamp",
+            "Compute the signature over the timestamp's text, a period and the raw body.",
             &seconds,
             hex::encode(mac(key, &[body])),
         ),
         (
             "leaves out the period between timestamp and body",
-            "Sign the timestamp's text, a period and the raw body.",
+            "Compute the signature over the timestamp's text, a period and the raw body.",
             &seconds,
             hex::encode(mac(key, &[seconds.as_bytes(), body])),
         ),
@@ -257,14 +267,14 @@ pub(super) fn misreadings(event: &SampleEvent, secret: &str, now: SystemTime) ->
             format!("v1={hex_signature}"),
         ),
         (
-            "takes the timestamp for milliseconds",
-            "webhook-timestamp has seconds. Compare it with the time in seconds.",
+            "expects the timestamp in milliseconds",
+            "Compare webhook-timestamp, which is in seconds, with the current time in seconds.",
             &milliseconds,
             hex::encode(mac(key, &[milliseconds.as_bytes(), b".", body])),
         ),
         (
             "uses a secret with a newline at its end",
-            "Remove the newline from the file or variable that has the secret.",
+            "Remove the newline from the file or variable that contains the secret.",
             &seconds,
             hex::encode(mac(
                 format!("{secret}\n").as_bytes(),
@@ -272,8 +282,8 @@ pub(super) fn misreadings(event: &SampleEvent, secret: &str, now: SystemTime) ->
             )),
         ),
         (
-            "has no secret: it computes signatures with an empty one, as everybody can",
-            "Set the secret, and let the receiver refuse to start without one.",
+            "has no secret: it computes signatures with an empty one, as anyone can",
+            "Set the secret, and make the receiver fail to start without one.",
             &seconds,
             hex::encode(mac(b"", &[signed.as_bytes(), body])),
         ),
@@ -288,6 +298,7 @@ pub(super) fn misreadings(event: &SampleEvent, secret: &str, now: SystemTime) ->
         ),
     ];
     all.into_iter()
+        // The secret is not hex.
         .filter(|(.., signature)| !signature.is_empty())
         .filter_map(|(mistake, remedy, timestamp, signature)| {
             let headers = headers(event, timestamp, &signature)?;

@@ -1,55 +1,79 @@
-//! The page at `/_mock/`: one file of HTML, styles and a script, which needs nothing from elsewhere.
+//! The page at `/_mock/`, the description of the service, and the page that shows it. A page is one file of HTML, styles and a
+//! script, which needs nothing from elsewhere.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
 
+use bytes::Bytes;
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
     X_FRAME_OPTIONS,
 };
-use http::{HeaderName, HeaderValue};
-
-use super::response::MockResponse;
+use http::{HeaderName, HeaderValue, Response};
 
 const PAGE: &str = include_str!("index.html");
+const DESCRIPTION: &str = include_str!("../../../openapi/audience.json");
+const DESCRIPTION_PAGE: &str = include_str!("description.html");
 
-/// Stands in a page for the nonce of its script and its style.
+/// The placeholder in a page for the nonce of its script and its style.
 const NONCE: &str = "{{nonce}}";
 
-/// Returns the page.
-pub(super) fn response() -> MockResponse {
+/// Returns the mock's web page.
+pub(super) fn response() -> Response<Bytes> {
     html(PAGE)
+}
+
+/// Returns the description of the service in OpenAPI 3.1.
+///
+/// `openapi/audience.json` is written by hand, from the interface document. Nothing in the mock is generated from it,
+/// and it is generated from nothing: tests compare the two.
+pub(super) fn description() -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from_static(DESCRIPTION.as_bytes()));
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (CONTENT_TYPE, "application/json"),
+        (CACHE_CONTROL, "no-cache"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Returns the page that shows the description.
+pub(super) fn description_page() -> Response<Bytes> {
+    html(DESCRIPTION_PAGE)
 }
 
 /// Returns a page with a new nonce.
 ///
-/// Its policy lets it load and run nothing but its own text, speak to this server only, and be shown in no frame: a web
-/// page around it could lead a person to click its buttons.
-pub(super) fn html(page: &str) -> MockResponse {
+/// Its policy allows only its own script and style, requests to this server only, and no frame around it: a web page
+/// around it could lead a person to click its buttons.
+fn html(page: &str) -> Response<Bytes> {
     let nonce = nonce();
     let policy = HeaderValue::from_str(&policy(&nonce)).expect("a nonce has only hex digits");
-    let fixed = |name: HeaderName, value: &'static str| (name, HeaderValue::from_static(value));
-
-    MockResponse {
-        status: 200,
-        headers: vec![
-            fixed(CONTENT_TYPE, "text/html; charset=utf-8"),
-            (CONTENT_SECURITY_POLICY, policy),
-            fixed(CACHE_CONTROL, "no-store"),
-            fixed(REFERRER_POLICY, "no-referrer"),
-            fixed(X_CONTENT_TYPE_OPTIONS, "nosniff"),
-            fixed(X_FRAME_OPTIONS, "DENY"),
-            fixed(
-                HeaderName::from_static("cross-origin-opener-policy"),
-                "same-origin",
-            ),
-            fixed(
-                HeaderName::from_static("cross-origin-resource-policy"),
-                "same-origin",
-            ),
-        ],
-        body: page.replace(NONCE, &nonce).into(),
+    let mut response = Response::new(page.replace(NONCE, &nonce).into());
+    let headers = response.headers_mut();
+    let html = HeaderValue::from_static("text/html; charset=utf-8");
+    headers.insert(CONTENT_TYPE, html);
+    headers.insert(CONTENT_SECURITY_POLICY, policy);
+    for (name, value) in [
+        (CACHE_CONTROL, "no-store"),
+        (REFERRER_POLICY, "no-referrer"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (X_FRAME_OPTIONS, "DENY"),
+        (
+            HeaderName::from_static("cross-origin-opener-policy"),
+            "same-origin",
+        ),
+        (
+            HeaderName::from_static("cross-origin-resource-policy"),
+            "same-origin",
+        ),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
     }
+    response
 }
 
 /// Returns the Content-Security-Policy of a page. `require-trusted-types-for` makes a browser refuse to parse text as
@@ -70,15 +94,20 @@ fn nonce() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::super::service;
     use super::*;
 
     #[test]
     fn a_page_has_a_new_nonce_each_time_which_its_script_and_its_style_carry() {
-        let policy = |page: &MockResponse| page.headers[1].1.clone();
+        let policy = |page: &Response<Bytes>| page.headers()[CONTENT_SECURITY_POLICY].clone();
         let (first, second) = (response(), response());
 
         assert_ne!(policy(&first), policy(&second));
-        let text = String::from_utf8(first.body).unwrap();
+        let text = String::from_utf8(first.into_body().into()).unwrap();
         assert_eq!(text.matches(" nonce=\"").count(), 2);
         assert!(!text.contains(NONCE));
     }
@@ -104,7 +133,7 @@ mod tests {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/events");
         for file in std::fs::read_dir(folder).unwrap() {
             let text = std::fs::read(file.unwrap().path()).unwrap();
-            let event: serde_json::Value = serde_json::from_slice(&text).unwrap();
+            let event: Value = serde_json::from_slice(&text).unwrap();
             let event_type = event["type"].to_string();
             assert!(PAGE.contains(&event_type), "{event_type}");
         }
@@ -122,5 +151,26 @@ mod tests {
         ] {
             assert!(!PAGE.contains(sink), "{sink}");
         }
+    }
+
+    #[test]
+    fn the_description_has_exactly_the_endpoints_of_the_mock() {
+        let document: Value = serde_json::from_str(DESCRIPTION).unwrap();
+        let paths = document["paths"].as_object().unwrap();
+
+        let described: BTreeSet<(String, String)> = paths
+            .iter()
+            .flat_map(|(path, item)| {
+                let members = item.as_object().unwrap().keys();
+                members
+                    .filter(|member| *member != "parameters")
+                    .map(|method| (method.to_uppercase(), path.clone()))
+            })
+            .collect();
+
+        let routed: BTreeSet<_> = service::endpoints()
+            .map(|(method, path)| (method.to_owned(), path.to_owned()))
+            .collect();
+        assert_eq!(described, routed);
     }
 }

@@ -1,13 +1,14 @@
 //! Unsubscribe and subscribe: the consent transitions of section 3.2.
 
+use bytes::Bytes;
+use http::Response;
 use serde::Deserialize;
 
-use super::bodies::{Unknown, must_be, parse, present, refuse_unknown};
+use super::bodies::{Unknown, must_be, parse, present, printable, refuse_unknown};
 use super::contact::Reason;
 use super::contacts::retrieve;
 use super::dialect::{ConsentForm, Dialect, ReasonAfterSubscribe};
-use super::refusal::{Refusal, Reply};
-use super::state::AudienceState;
+use super::{Audience, Refusal, json_response};
 
 /// Opts a contact out of a topic, or of all broadcasts (section 4.5).
 ///
@@ -22,14 +23,14 @@ use super::state::AudienceState;
 /// - 404 `not_found` if the address is not a contact;
 /// - 404 `not_found` if the topic is unknown.
 pub(super) fn unsubscribe(
-    state: &mut AudienceState,
+    audience: &mut Audience,
     address: &str,
     body: &[u8],
-) -> Result<Reply, Refusal> {
-    let body = UnsubscribeBody::parse(body, state.dialect()).map_err(Refusal::invalid)?;
-    let contact = state.contact_mut(address)?;
+) -> Result<Response<Bytes>, Refusal> {
+    let body = UnsubscribeBody::parse(body, audience.dialect).map_err(Refusal::invalid)?;
+    let contact = audience.find_mut(address)?;
     match body.topic {
-        Some(topic) => state.record_answer(address, topic, false)?,
+        Some(topic) => record_answer(audience, address, topic, false)?,
         None => {
             contact.unsubscribed = true;
             if contact.reason != Reason::Complaint {
@@ -37,7 +38,7 @@ pub(super) fn unsubscribe(
             }
         }
     }
-    consent_reply(state, address)
+    consent_reply(audience, address)
 }
 
 /// Opts a contact into a topic, or clears its global opt-out (section 4.6).
@@ -51,18 +52,18 @@ pub(super) fn unsubscribe(
 /// - 422 `failed_precondition` if the contact reported spam;
 /// - 404 `not_found` if the topic is unknown.
 pub(super) fn subscribe(
-    state: &mut AudienceState,
+    audience: &mut Audience,
     address: &str,
     body: &[u8],
-) -> Result<Reply, Refusal> {
-    let dialect = state.dialect();
+) -> Result<Response<Bytes>, Refusal> {
+    let dialect = audience.dialect;
     let topic = parse_subscribe(body, dialect).map_err(Refusal::invalid)?;
-    let contact = state.contact_mut(address)?;
+    let contact = audience.find_mut(address)?;
     if contact.reason == Reason::Complaint {
         return Err(Refusal::complaint_locked(&contact.email));
     }
     match topic {
-        Some(topic) => state.record_answer(address, topic, true)?,
+        Some(topic) => record_answer(audience, address, topic, true)?,
         None => {
             contact.unsubscribed = false;
             if dialect.reason_after_subscribe == ReasonAfterSubscribe::Cleared {
@@ -70,17 +71,36 @@ pub(super) fn subscribe(
             }
         }
     }
-    consent_reply(state, address)
+    consent_reply(audience, address)
+}
+
+/// Records a contact's answer to a topic.
+///
+/// # Errors
+///
+/// 404 `not_found` if the topic or the contact is unknown. The message names it (section 7).
+fn record_answer(
+    audience: &mut Audience,
+    address: &str,
+    topic: String,
+    answer: bool,
+) -> Result<(), Refusal> {
+    if !audience.topics.contains_key(&topic) {
+        let topic = printable(&topic);
+        return Err(Refusal::not_found(format!("there is no topic `{topic}`")));
+    }
+    audience.find_mut(address)?.answers.insert(topic, answer);
+    Ok(())
 }
 
 /// Returns the contact. The document says "returns the contact" but not in which form; the dialect decides.
-fn consent_reply(state: &AudienceState, address: &str) -> Result<Reply, Refusal> {
-    let dialect = state.dialect();
+fn consent_reply(audience: &Audience, address: &str) -> Result<Response<Bytes>, Refusal> {
+    let dialect = audience.dialect;
     match dialect.consent_form {
-        ConsentForm::Full => retrieve(state, address),
+        ConsentForm::Full => retrieve(audience, address),
         ConsentForm::Create => {
-            let form = state.contact(address)?.to_created(dialect.missing_name);
-            Ok(Reply::json(dialect.success_status.code(), &form))
+            let form = audience.find(address)?.to_created(dialect.missing_name);
+            Ok(json_response(dialect.success_status.code(), &form))
         }
     }
 }
@@ -160,7 +180,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::dialect::{Dialect, SuccessStatus};
-    use super::super::testing::{Service, message, status_and_slug};
+    use super::super::mail::report_spam;
+    use super::super::{Service, message, status_and_slug};
     use super::*;
 
     const UNSUBSCRIBE: &str = "/contacts/ada%40x.io/unsubscribe";
@@ -230,7 +251,7 @@ mod tests {
     #[test]
     fn no_request_undoes_a_complaint() {
         let mut service = with_ada(Dialect::default());
-        service.audience.report_spam("ada@x.io", service.now);
+        report_spam(&mut service.audience, "ada@x.io", service.now);
 
         for body in [
             json!({}),
@@ -307,7 +328,7 @@ mod tests {
             assert_eq!(status_and_slug(&response), (404, "not_found"));
             assert_eq!(message(&response), "there is no topic `nonsense`");
         }
-        service.audience.report_spam("ada@x.io", service.now);
+        report_spam(&mut service.audience, "ada@x.io", service.now);
         let locked = service.post(SUBSCRIBE, &unknown);
         assert_eq!(status_and_slug(&locked), (422, "failed_precondition"));
     }

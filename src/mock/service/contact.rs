@@ -1,5 +1,5 @@
-//! The stored contacts, in the order in which they are listed, and the three forms in which a response shows one
-//! (sections 2.1 to 2.3).
+//! The stored contacts in the order in which they are listed, the three forms in which a response shows one (sections
+//! 2.1 to 2.3), and what happened to the mail of an address (section 2.8).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -8,17 +8,17 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::address::normalized;
+use super::Refusal;
+use super::bodies::{normalized, printable, quoted_list};
 use super::dialect::MissingName;
-use super::refusal::Refusal;
 
 /// Every stored contact, found by address or by id.
 ///
 /// The document shows no endpoint that deletes a contact, so none is ever removed. A contact's index in
 /// `contacts` therefore never changes, and its id is made from that index unless a seed pins another.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ContactStore {
-    /// In the order in which they were stored. A copy of the store, for a reset, shares those that do not change.
+pub(in crate::mock) struct ContactStore {
+    /// In the order in which they were stored. A copy of the store, for a reset, shares the contacts that do not change.
     contacts: Vec<Arc<Contact>>,
     /// The creation time and the index of each contact. Later ones are listed first (section 4.4).
     ///
@@ -27,41 +27,31 @@ pub(crate) struct ContactStore {
     index_by_address: HashMap<String, usize>,
     ids: ContactIds,
     /// How many contacts may be stored (section 8). `None` means no ceiling.
-    ceiling: Option<u64>,
+    pub(in crate::mock) ceiling: Option<u64>,
 }
 
 impl ContactStore {
     /// Creates an empty store with a ceiling.
-    pub(crate) fn new(ceiling: Option<u64>) -> Self {
+    pub(super) fn new(ceiling: Option<u64>) -> Self {
         Self {
             ceiling,
             ..Self::default()
         }
     }
 
-    /// Returns how many contacts can be stored, or `None` if there is no ceiling.
-    pub(crate) fn ceiling(&self) -> Option<u64> {
-        self.ceiling
-    }
-
-    /// Changes the ceiling. Contacts above a lower ceiling stay stored.
-    pub(crate) fn set_ceiling(&mut self, ceiling: Option<u64>) {
-        self.ceiling = ceiling;
-    }
-
     /// Returns how many contacts are stored.
-    pub(crate) fn len(&self) -> usize {
+    pub(in crate::mock) fn len(&self) -> usize {
         self.contacts.len()
     }
 
     /// Returns the contact with an address, in any of its spellings.
-    pub(crate) fn find(&self, address: &str) -> Option<&Contact> {
+    pub(super) fn find(&self, address: &str) -> Option<&Contact> {
         let index = *self.index_by_address.get(&normalized(address))?;
         self.contacts.get(index).map(AsRef::as_ref)
     }
 
     /// Returns the contact with an address, in any of its spellings, for a change.
-    pub(crate) fn find_mut(&mut self, address: &str) -> Option<&mut Contact> {
+    pub(super) fn find_mut(&mut self, address: &str) -> Option<&mut Contact> {
         let index = *self.index_by_address.get(&normalized(address))?;
         self.contacts.get_mut(index).map(Arc::make_mut)
     }
@@ -73,7 +63,7 @@ impl ContactStore {
     /// # Errors
     ///
     /// 402 `quota_exceeded` if the ceiling is reached (section 7).
-    pub(crate) fn add(
+    pub(super) fn add(
         &mut self,
         email: String,
         first_name: Option<String>,
@@ -104,7 +94,7 @@ impl ContactStore {
     ///
     /// If the id is empty, the store sets it: a contact that is replaced keeps its id, a new one gets the next. Any other
     /// id must be [free](Self::owner_of_id).
-    pub(crate) fn put(&mut self, mut contact: Contact) -> &Contact {
+    pub(super) fn put(&mut self, mut contact: Contact) -> &Contact {
         let created_at = contact.created_at;
         let index = match self.index_by_address.get(&contact.email) {
             Some(&index) => {
@@ -134,14 +124,14 @@ impl ContactStore {
     }
 
     /// Keeps the store from generating an id that a contact is about to get.
-    pub(crate) fn reserve_id(&mut self, id: &str) {
+    pub(super) fn reserve_id(&mut self, id: &str) {
         if self.index_of_id(id).is_none() {
             self.ids.reserve(id);
         }
     }
 
     /// Returns the contact that has an id.
-    pub(crate) fn owner_of_id(&self, id: &str) -> Option<&Contact> {
+    pub(super) fn owner_of_id(&self, id: &str) -> Option<&Contact> {
         Some(&self.contacts[self.index_of_id(id)?])
     }
 
@@ -153,7 +143,7 @@ impl ContactStore {
     /// Contacts that are created while a caller reads the list come before every cursor it holds, unless the clock is
     /// set back or a seed gives them an earlier creation time. The caller sees each contact that existed at its first
     /// page exactly once, unless a seed changes its creation time.
-    pub(crate) fn newest_first(
+    pub(super) fn newest_first(
         &self,
         after: Option<&str>,
     ) -> Option<impl Iterator<Item = &Contact>> {
@@ -227,7 +217,7 @@ impl ContactIds {
     }
 
     /// Notes that the contact at an index gets another id.
-    pub(super) fn release(&mut self, id: &str, index: usize) {
+    fn release(&mut self, id: &str, index: usize) {
         if self.others.get(id) == Some(&Some(index)) {
             self.others.remove(id);
         }
@@ -239,27 +229,26 @@ fn id_at(index: usize) -> String {
     format!("{ID_PREFIX}{:08}", index + 1)
 }
 
-/// A contact as the [`ContactStore`](ContactStore) holds it.
+/// A contact as the [`ContactStore`] holds it.
 #[derive(Clone, Debug)]
-pub(crate) struct Contact {
-    pub(crate) id: String,
+pub(super) struct Contact {
+    pub(super) id: String,
     /// Normalized.
-    pub(crate) email: String,
-    pub(crate) first_name: Option<String>,
-    pub(crate) last_name: Option<String>,
-    pub(crate) properties: Map<String, Value>,
-    pub(crate) unsubscribed: bool,
-    pub(crate) reason: Reason,
-    /// Unix seconds. Only [`ContactStore::put`](ContactStore::put) changes it: the order of the
-    /// store depends on it.
-    pub(crate) created_at: i64,
+    pub(super) email: String,
+    pub(super) first_name: Option<String>,
+    pub(super) last_name: Option<String>,
+    pub(super) properties: Map<String, Value>,
+    pub(super) unsubscribed: bool,
+    pub(super) reason: Reason,
+    /// Unix seconds. Only [`ContactStore::put`] changes it: the order of the store depends on it.
+    pub(super) created_at: i64,
     /// The contact's own topic answers.
-    pub(crate) answers: BTreeMap<String, bool>,
+    pub(super) answers: BTreeMap<String, bool>,
 }
 
 impl Contact {
     /// Returns the full form, which retrieve returns (section 2.1).
-    pub(crate) fn to_full<'a>(
+    pub(super) fn to_full<'a>(
         &'a self,
         topics: &'a BTreeMap<String, bool>,
         missing: MissingName,
@@ -278,7 +267,7 @@ impl Contact {
     }
 
     /// Returns the form that create returns: the full form, without the reason and the topics (section 2.2).
-    pub(crate) fn to_created(&self, missing: MissingName) -> impl Serialize + '_ {
+    pub(super) fn to_created(&self, missing: MissingName) -> impl Serialize + '_ {
         CreatedForm {
             id: &self.id,
             email: &self.email,
@@ -291,7 +280,7 @@ impl Contact {
     }
 
     /// Returns the form of a list item: the form that create returns, without the last name (section 2.3).
-    pub(crate) fn to_list_item(&self, missing: MissingName) -> impl Serialize + '_ {
+    pub(super) fn to_list_item(&self, missing: MissingName) -> impl Serialize + '_ {
         ListItemForm {
             id: &self.id,
             email: &self.email,
@@ -300,6 +289,16 @@ impl Contact {
             unsubscribed: self.unsubscribed,
             created_at: self.created_at,
         }
+    }
+
+    /// Returns whether the address or one of the names contains a case-folded text (`query`).
+    pub(super) fn contains_text(&self, text: &str) -> bool {
+        let names = [&self.first_name, &self.last_name];
+        self.email.contains(text)
+            || names
+                .into_iter()
+                .flatten()
+                .any(|name| name.to_lowercase().contains(text))
     }
 
     /// Returns an answer for every topic: the contact's own, or else the default of the topic (section 2.1).
@@ -385,15 +384,21 @@ impl Serialize for Name<'_> {
     }
 }
 
-/// The reason of a contact's global opt-out (interface section 3.1): the values of `unsubscribe_reason`.
+/// The reason of a contact's global opt-out ([interface section 3.1](crate::interface#3.1)): the values of
+/// `unsubscribe_reason`.
 ///
 /// # Example: a contact who reported spam
 ///
 /// ```
 /// use audience::mock::{Reason, SeedContact};
 ///
-/// let contact = SeedContact::new("ada@example.com").unsubscribed(Reason::Complaint);
-/// # let _ = contact;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// # let server = audience::mock::MockServer::start().await;
+/// let ada = server.seed_contact(SeedContact::new("ada@example.com").unsubscribed(Reason::Complaint));
+///
+/// assert_eq!(ada.unsubscribe_reason, "complaint");
+/// # }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -416,7 +421,7 @@ impl Reason {
     const ALL: [Self; 4] = [Self::None, Self::Manual, Self::Preferences, Self::Complaint];
 
     /// Returns the value of `unsubscribe_reason`. It is an empty string if there is no reason (section 2.1).
-    pub(crate) fn as_str(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::None => "",
             Self::Manual => "manual",
@@ -426,16 +431,82 @@ impl Reason {
     }
 
     /// Returns the reason with a value of `unsubscribe_reason`, or `None` if the value is unknown.
-    pub(crate) fn from_value(value: &str) -> Option<Self> {
+    pub(super) fn from_value(value: &str) -> Option<Self> {
         Self::ALL
             .into_iter()
             .find(|reason| reason.as_str() == value)
     }
 }
 
+/// The engagement with mail to an address, on which rules can depend ([interface section 2.8](crate::interface#2.8)).
+///
+/// # Example: a contact whose mail bounced
+///
+/// ```
+/// use audience::mock::{EngagementKind, SeedContact};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// # let server = audience::mock::MockServer::start().await;
+/// let ada = server.seed_contact(SeedContact::new("ada@example.com").engaged(EngagementKind::Bounced, 1_700_000_000));
+///
+/// assert!(ada.engagement.contains_key(&EngagementKind::Bounced));
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum EngagementKind {
+    /// The receiving server accepted the mail.
+    Delivered,
+    /// The receiving server refused the mail.
+    Bounced,
+    /// The recipient reported the mail as spam.
+    Complained,
+    /// The recipient opened the mail.
+    Opened,
+    /// The recipient clicked a link in the mail.
+    Clicked,
+}
+
+impl EngagementKind {
+    /// The kinds, in the order of the variants.
+    pub(super) const ALL: [Self; 5] = [
+        Self::Delivered,
+        Self::Bounced,
+        Self::Complained,
+        Self::Opened,
+        Self::Clicked,
+    ];
+
+    /// The names of the kinds, in the order of the variants.
+    pub(super) const NAMES: [&'static str; 5] =
+        ["delivered", "bounced", "complained", "opened", "clicked"];
+
+    /// Returns the engagement with a name from section 2.8, or `None` if the name is unknown.
+    pub(super) fn from_name(name: &str) -> Option<Self> {
+        let index = Self::NAMES.into_iter().position(|known| known == name)?;
+        Some(Self::ALL[index])
+    }
+
+    /// Returns the engagement that a test names.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the name is unknown. The message lists the known ones.
+    pub(in crate::mock) fn parse(name: &str) -> Result<Self, String> {
+        Self::from_name(name).ok_or_else(|| {
+            format!(
+                "`{}` is not a known engagement; known engagements: {}",
+                printable(name),
+                quoted_list(&Self::NAMES)
+            )
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
     use serde_json::{json, to_value};
 
     use super::*;
@@ -544,34 +615,52 @@ mod tests {
         );
     }
 
-    proptest! {
-        #[test]
-        fn any_puts_keep_the_list_in_order_and_every_id_a_cursor(
-            puts in prop::collection::vec((0..6_u8, prop_oneof![-2..2_i64, any::<i64>()]), 0..40),
-        ) {
+    #[test]
+    fn any_puts_keep_the_list_in_order_and_every_id_a_cursor() {
+        let addresses = ["a@x", "b@x", "c@x"];
+        let templates = store_with(&addresses);
+        let puts = addresses
+            .map(|address| [-1, 0, i64::MIN, i64::MAX].map(|created_at| (address, created_at)))
+            .concat();
+        // Each order of up to four puts.
+        let mut runs = vec![Vec::new()];
+        let mut shorter = 0;
+        for _ in 0..4 {
+            for run in std::mem::replace(&mut shorter, runs.len())..runs.len() {
+                for &put in &puts {
+                    runs.push([&runs[run], &[put][..]].concat());
+                }
+            }
+        }
+
+        for run in runs {
             let mut store = ContactStore::default();
-            let mut last_times = BTreeMap::new();
-            for (who, created_at) in puts {
-                let template = store_with(&[&format!("c{who}@x")]);
-                let contact = template.find(&format!("c{who}@x")).unwrap().clone();
+            for &(address, created_at) in &run {
                 store.put(Contact {
                     id: String::new(),
                     created_at,
-                    ..contact
+                    ..templates.find(address).unwrap().clone()
                 });
-                last_times.insert(format!("c{who}@x"), created_at);
             }
 
             let listed: Vec<&Contact> = store.newest_first(None).unwrap().collect();
 
-            prop_assert_eq!(listed.len(), last_times.len());
+            let last_times: BTreeMap<_, _> = run.iter().copied().collect();
+            assert_eq!(listed.len(), last_times.len(), "{run:?}");
             for (position, contact) in listed.iter().enumerate() {
-                prop_assert_eq!(contact.created_at, last_times[&contact.email]);
-                let rest: Vec<&str> = store.newest_first(Some(&contact.id)).unwrap().map(|next| &*next.id).collect();
-                let expected: Vec<&str> = listed[position + 1..].iter().map(|next| &*next.id).collect();
-                prop_assert_eq!(rest, expected);
+                assert_eq!(contact.created_at, last_times[&*contact.email], "{run:?}");
+                let rest = store.newest_first(Some(&contact.id)).unwrap();
+                let rest: Vec<&str> = rest.map(|next| &*next.id).collect();
+                let expected: Vec<&str> = listed[position + 1..]
+                    .iter()
+                    .map(|next| &*next.id)
+                    .collect();
+                assert_eq!(rest, expected, "{run:?}");
             }
-            prop_assert!(listed.is_sorted_by(|a, b| (a.created_at, &a.id) > (b.created_at, &b.id)));
+            assert!(
+                listed.is_sorted_by(|a, b| (a.created_at, &a.id) > (b.created_at, &b.id)),
+                "{run:?}"
+            );
         }
     }
 
@@ -617,5 +706,21 @@ mod tests {
         ] {
             assert_eq!(addresses_after(&store, Some(id)), None, "{id}");
         }
+    }
+
+    #[test]
+    fn each_name_has_its_own_engagement() {
+        for (index, name) in EngagementKind::NAMES.into_iter().enumerate() {
+            assert_eq!(EngagementKind::from_name(name).unwrap() as usize, index);
+        }
+        assert_eq!(EngagementKind::from_name("sent"), None);
+    }
+
+    #[test]
+    fn the_error_for_an_unknown_engagement_lists_the_known_ones() {
+        assert_eq!(
+            EngagementKind::parse("read").unwrap_err(),
+            "`read` is not a known engagement; known engagements: `delivered`, `bounced`, `complained`, `opened`, `clicked`"
+        );
     }
 }

@@ -2,30 +2,34 @@
 
 use std::fmt;
 
+use bytes::Bytes;
+use http::Response;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::address::{is_address, normalized};
 use super::bodies::{
-    PROPERTY_VALUE, UniqueMembers, Unknown, invalid_json, must_be, parse, present, refuse_unknown,
-    unsupported_property,
+    PROPERTY_VALUE, UniqueMembers, Unknown, invalid_json, is_address, must_be, normalized, parse,
+    present, refuse_unknown, unsupported_property,
 };
 use super::contact::Contact;
 use super::dialect::{BatchMessage, Dialect, OmittedMembers, UnknownMembers};
-use super::refusal::{Refusal, Reply};
-use super::state::AudienceState;
+use super::{Audience, Refusal, json_response};
 
 /// Creates a contact, or updates the stored one: `POST /contacts` (section 4.1).
 ///
 /// # Errors
 ///
 /// The same as [`apply`].
-pub(super) fn create(state: &mut AudienceState, body: &[u8], now: i64) -> Result<Reply, Refusal> {
-    let missing_name = state.dialect().missing_name;
-    let (contact, outcome) = apply(state, body, now)?;
-    Ok(Reply::json(
+pub(super) fn create(
+    audience: &mut Audience,
+    body: &[u8],
+    now: i64,
+) -> Result<Response<Bytes>, Refusal> {
+    let missing_name = audience.dialect.missing_name;
+    let (contact, outcome) = apply(audience, body, now)?;
+    Ok(json_response(
         outcome.status(),
         &contact.to_created(missing_name),
     ))
@@ -36,12 +40,12 @@ pub(super) fn create(state: &mut AudienceState, body: &[u8], now: i64) -> Result
 /// # Errors
 ///
 /// 404 `not_found` if the address is not a contact.
-pub(super) fn retrieve(state: &AudienceState, address: &str) -> Result<Reply, Refusal> {
-    let dialect = state.dialect();
-    let contact = state.contact(address)?;
-    Ok(Reply::json(
+pub(super) fn retrieve(audience: &Audience, address: &str) -> Result<Response<Bytes>, Refusal> {
+    let dialect = audience.dialect;
+    let contact = audience.find(address)?;
+    Ok(json_response(
         dialect.success_status.code(),
-        &contact.to_full(state.topics(), dialect.missing_name),
+        &contact.to_full(&audience.topics, dialect.missing_name),
     ))
 }
 
@@ -54,13 +58,13 @@ pub(super) fn retrieve(state: &AudienceState, address: &str) -> Result<Reply, Re
 /// - 422 `validation_error` if the body is invalid;
 /// - 404 `not_found` if the address is not a contact.
 pub(super) fn merge(
-    state: &mut AudienceState,
+    audience: &mut Audience,
     address: &str,
     body: &[u8],
-) -> Result<Reply, Refusal> {
-    let properties = parse_merge(body, state.dialect()).map_err(Refusal::invalid)?;
-    state.contact_mut(address)?.properties.extend(properties);
-    retrieve(state, address)
+) -> Result<Response<Bytes>, Refusal> {
+    let properties = parse_merge(body, audience.dialect).map_err(Refusal::invalid)?;
+    audience.find_mut(address)?.properties.extend(properties);
+    retrieve(audience, address)
 }
 
 /// Applies one create request body, from `POST /contacts` or from a batch.
@@ -73,14 +77,14 @@ pub(super) fn merge(
 /// - 409 `already_exists` if the address exists and `on_conflict` is `error`;
 /// - 402 `quota_exceeded` if the contact is new and the ceiling is reached.
 fn apply<'a>(
-    state: &'a mut AudienceState,
+    audience: &'a mut Audience,
     body: &[u8],
     now: i64,
 ) -> Result<(&'a Contact, CreateOutcome), Refusal> {
-    let dialect = state.dialect();
+    let dialect = audience.dialect;
     let body = CreateBody::parse(body, dialect).map_err(Refusal::invalid)?;
-    if state.contacts().find(&body.email).is_none() {
-        let contact = state.contacts_mut().add(
+    if audience.contacts.find(&body.email).is_none() {
+        let contact = audience.contacts.add(
             body.email,
             without_empty(body.first_name),
             without_empty(body.last_name),
@@ -93,13 +97,13 @@ fn apply<'a>(
     let address = body.email.clone();
     let outcome = match body.on_conflict {
         OnConflict::Upsert => {
-            update(state.contact_mut(&address)?, body, dialect.omitted_members);
+            update(audience.find_mut(&address)?, body, dialect.omitted_members);
             CreateOutcome::Updated
         }
         OnConflict::Skip => CreateOutcome::Skipped,
         OnConflict::Error => return Err(Refusal::already_exists(&address)),
     };
-    Ok((state.contact(&address)?, outcome))
+    Ok((audience.find(&address)?, outcome))
 }
 
 /// The effect of a create request that was not refused.
@@ -112,7 +116,7 @@ enum CreateOutcome {
 
 impl CreateOutcome {
     /// Returns the `status` of a batch result entry (section 2.5).
-    pub(super) fn as_str(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Created => "created",
             Self::Updated => "updated",
@@ -162,29 +166,29 @@ const MAX_ENTRIES: usize = 100;
 ///
 /// Then nothing is applied. An invalid entry does not refuse the batch: it fails by itself, even if it cannot be parsed.
 pub(super) fn create_batch(
-    state: &mut AudienceState,
+    audience: &mut Audience,
     body: &[u8],
     now: i64,
-) -> Result<Reply, Refusal> {
+) -> Result<Response<Bytes>, Refusal> {
     let entries = split_batch(body).map_err(Refusal::invalid)?;
     let count = entries.len();
     if count == 0 || count > MAX_ENTRIES {
         let message = format!("a batch must have 1 to {MAX_ENTRIES} entries, not {count}");
-        return Err(Refusal::batch(message, state.dialect().batch_refusal));
+        return Err(Refusal::batch(message, audience.dialect.batch_refusal));
     }
     let mut quota_exceeded = None;
     let results: Vec<Value> = entries
         .into_iter()
-        .map(|entry| apply_entry(state, entry, &mut quota_exceeded, now))
+        .map(|entry| apply_entry(audience, entry, &mut quota_exceeded, now))
         .collect();
-    Ok(Reply::json(200, &json!({ "data": results })))
+    Ok(json_response(200, &json!({ "data": results })))
 }
 
 /// Applies an entry and returns its result (section 2.5).
 ///
 /// Once an entry exceeds the quota, every entry after it reports the same, even an invalid one (section 4.2).
 fn apply_entry(
-    state: &mut AudienceState,
+    audience: &mut Audience,
     entry: &RawValue,
     quota_exceeded: &mut Option<Refusal>,
     now: i64,
@@ -192,15 +196,15 @@ fn apply_entry(
     let sent = CreateBody::address_in(entry);
     let applied = match &*quota_exceeded {
         Some(refusal) => Err(refusal.clone()),
-        None => apply(state, entry.get().as_bytes(), now).map(|(_, outcome)| outcome),
+        None => apply(audience, entry.get().as_bytes(), now).map(|(_, outcome)| outcome),
     };
     // The address as it is stored, which may be another spelling than the one of this entry.
-    let stored = state.contacts().find(&sent);
+    let stored = audience.contacts.find(&sent);
     let email = stored.map_or(sent, |contact| contact.email.clone());
     match applied {
         Ok(outcome) => json!({"email": email, "status": outcome.as_str()}),
         Err(refusal) => {
-            let message = message_member(state.dialect().batch_message);
+            let message = message_member(audience.dialect.batch_message);
             let result = json!({"email": email, "status": refusal.code, message: refusal.message});
             if refusal.status == 402 {
                 *quota_exceeded = Some(refusal);
@@ -384,7 +388,7 @@ mod tests {
     use serde_json::json;
 
     use super::super::dialect::{BatchRefusal, Dialect, PropertyValues};
-    use super::super::testing::{Service, message, status_and_slug};
+    use super::super::{Service, message, status_and_slug};
     use super::*;
 
     fn ada(on_conflict: &str, plan: &str) -> Value {
@@ -408,7 +412,7 @@ mod tests {
         );
         assert_eq!(second.0, 200);
         assert_eq!(second.1["properties"], json!({"pro": 1}));
-        assert_eq!(service.audience.contact_count(), 1);
+        assert_eq!(service.audience.contacts.len(), 1);
     }
 
     #[test]
@@ -459,7 +463,7 @@ mod tests {
     #[test]
     fn the_ceiling_refuses_only_new_contacts() {
         let mut service = Service::new();
-        service.audience.set_ceiling(Some(1));
+        service.audience.contacts.ceiling = Some(1);
         service.create("ada@x.io");
 
         let another = service.post("/contacts", &json!({"email": "bob@x.io"}));
@@ -561,7 +565,7 @@ mod tests {
     #[test]
     fn after_one_entry_exceeds_the_quota_every_later_entry_does() {
         let mut service = Service::new();
-        service.audience.set_ceiling(Some(1));
+        service.audience.contacts.ceiling = Some(1);
         let batch = json!([
             {"email": "ada@x.io"},
             {"email": "bob@x.io"},
@@ -616,9 +620,9 @@ mod tests {
             status_and_slug(&service.post("/contacts/batch", &json!({}))),
             (422, "validation_error")
         );
-        assert_eq!(service.audience.contact_count(), 0);
+        assert_eq!(service.audience.contacts.len(), 0);
         assert_eq!(service.post("/contacts/batch", &entries(100)).0, 200);
-        assert_eq!(service.audience.contact_count(), 100);
+        assert_eq!(service.audience.contacts.len(), 100);
     }
 
     #[test]

@@ -1,9 +1,8 @@
-//! The settings of a service, and the choices that the interface document leaves open.
+//! The choices that the interface document leaves open.
 
 use std::fmt;
 
-use super::address::{printable, quoted_list};
-use super::router::{DEFAULT_FULL_KEY, DEFAULT_SENDING_KEY};
+use super::bodies::{printable, quoted_list};
 
 /// Declares [`Dialect`] and an enum for each of its fields from one table, so that `Dialect::all` and `Display`
 /// cannot miss a choice. The first choice of each enum is the default.
@@ -17,10 +16,10 @@ macro_rules! dialect_settings {
             $( $(#[$other_doc:meta])* $Other:ident, )+
         }
     )*) => {
-        /// The mock's choices for what the interface document leaves open.
+        /// The mock's choice for each question that the interface document leaves open.
         ///
-        /// Each field is one open question, and its type lists the choices. The document does not say which of them
-        /// the real service made. Run your tests under each of them with [`Dialect::all`].
+        /// Each field is one question, and its type lists the choices. The document does not say which of them the real
+        /// service made. Run important tests under each of them with [`Dialect::all`].
         ///
         /// [`Display`](fmt::Display) names the choices that differ from the default, such as `end_of_list: Null`.
         ///
@@ -172,7 +171,7 @@ fn snake_case(variant: &str) -> String {
 }
 
 dialect_settings! {
-    /// The JSON shape of an error body. Section 7 does not show it.
+    /// The JSON shape of an error body. [Interface section 7](crate::interface#7) does not show it.
     error_shape:
     /// The members of an error body that hold the slug and the message.
     ErrorShape {
@@ -194,7 +193,7 @@ dialect_settings! {
         Name,
     }
 
-    /// The name of the message in a failed batch entry. Section 2.5 does not show it.
+    /// The name of the message in a failed batch entry. [Interface section 2.5](crate::interface#2.5) does not show it.
     batch_message:
     /// The member of a failed batch entry that holds the message.
     BatchMessage {
@@ -208,7 +207,8 @@ dialect_settings! {
         Reason,
     }
 
-    /// The refusal of a batch with zero or more than 100 entries. Sections 4.2 and 7 do not show it.
+    /// The refusal of a batch with zero or more than 100 entries. Sections [4.2](crate::interface#4.2) and
+    /// [7](crate::interface#7) do not show it.
     batch_refusal:
     /// The status and slug for a batch with zero or more than 100 entries.
     BatchRefusal {
@@ -218,7 +218,8 @@ dialect_settings! {
         BadRequest,
     }
 
-    /// The status of a successful retrieve, list, subscribe, unsubscribe or merge. Section 4.7 does not show it.
+    /// The status of a successful retrieve, list, subscribe, unsubscribe or merge.
+    /// [Interface section 4.7](crate::interface#4.7) does not show it.
     success_status:
     /// The status of a successful retrieve, list, subscribe, unsubscribe or merge.
     SuccessStatus {
@@ -230,17 +231,19 @@ dialect_settings! {
         Accepted,
     }
 
-    /// The form of the contact that subscribe and unsubscribe return. Sections 4.5 and 4.6 do not say which.
+    /// The form of the contact that subscribe and unsubscribe return. Sections [4.5](crate::interface#4.5) and
+    /// [4.6](crate::interface#4.6) do not say which.
     consent_form:
     /// The form of the contact that subscribe and unsubscribe return.
     ConsentForm {
-        /// The full form of section 2.1.
+        /// The full form of [interface section 2.1](crate::interface#2.1).
         Full,
-        /// The form of section 2.2, without `unsubscribe_reason` and `topics`.
+        /// The form of [interface section 2.2](crate::interface#2.2), without `unsubscribe_reason` and `topics`.
         Create,
     }
 
-    /// A list request with both `segment_id` and `rules`. Section 4.4 does not show what happens.
+    /// A list request with both `segment_id` and `rules`. The effect is not shown
+    /// ([interface section 4.4](crate::interface#4.4)).
     segment_with_rules:
     /// The effect of `segment_id` and `rules` in the same list request.
     SegmentWithRules {
@@ -250,7 +253,8 @@ dialect_settings! {
         BothHold,
     }
 
-    /// The value of `next` at the end of a list. Section 4.4 says only that `data` comes back empty.
+    /// The value of `next` at the end of a list. [Interface section 4.4](crate::interface#4.4) says only that `data`
+    /// comes back empty.
     end_of_list:
     /// The value of `next` at the end of a list, and the page on which it first appears.
     EndOfList {
@@ -268,7 +272,8 @@ dialect_settings! {
         EarlyAbsent,
     }
 
-    /// The value of `unsubscribe_reason` after a subscribe without topic. Section 3.2 does not show it.
+    /// The value of `unsubscribe_reason` after a subscribe without topic. [Interface section 3.2](crate::interface#3.2)
+    /// does not show it.
     reason_after_subscribe:
     /// The value of `unsubscribe_reason` after a subscribe clears the global opt-out.
     ReasonAfterSubscribe {
@@ -278,7 +283,8 @@ dialect_settings! {
         Kept,
     }
 
-    /// An upsert that leaves out `first_name`, `last_name` or `properties`. Section 4.1 does not say what happens to them.
+    /// An upsert that leaves out `first_name`, `last_name` or `properties`.
+    /// [Interface section 4.1](crate::interface#4.1) does not say what happens to them.
     omitted_members:
     /// The effect of an upsert on stored members that its body leaves out.
     OmittedMembers {
@@ -288,7 +294,8 @@ dialect_settings! {
         Cleared,
     }
 
-    /// The `first_name` or `last_name` of a contact that has none. Section 2.1 does not show it.
+    /// The `first_name` or `last_name` of a contact that has none. [Interface section 2.1](crate::interface#2.1) does
+    /// not show it.
     missing_name:
     /// The value of a name that a contact does not have.
     MissingName {
@@ -300,7 +307,8 @@ dialect_settings! {
         Absent,
     }
 
-    /// Property values that are neither strings nor numbers. Section 2.1 names strings and numbers only.
+    /// Property values that are neither strings nor numbers. [Interface section 2.1](crate::interface#2.1) names
+    /// strings and numbers only.
     property_values:
     /// The property values that a write may contain.
     PropertyValues {
@@ -320,11 +328,13 @@ dialect_settings! {
         Ignored,
     }
 
-    /// A body with a content type other than JSON. Section 4 says only that bodies are JSON.
+    /// A body with a content type other than JSON. [Interface section 4](crate::interface#4) says only that bodies are
+    /// JSON.
     other_content_type:
     /// The effect of a `Content-Type` other than JSON on a request with a body.
     OtherContentType {
-        /// 422 `validation_error`, as for any other invalid body. Section 7 has no other status for it.
+        /// 422 `validation_error`, as for any other invalid body. [Interface section 7](crate::interface#7) has no
+        /// other status for it.
         Unprocessable,
         /// 415 `unsupported_media_type`.
         UnsupportedMediaType,
@@ -332,7 +342,8 @@ dialect_settings! {
         Ignored,
     }
 
-    /// The day count of `joined_within_days` and `joined_before_days`. Section 2.8 does not name its member.
+    /// The day count of `joined_within_days` and `joined_before_days`. [Interface section 2.8](crate::interface#2.8)
+    /// does not name its member.
     joined_member:
     /// The member of a joined condition that holds the day count, also in the rule of a segment.
     JoinedMember {
@@ -346,51 +357,12 @@ dialect_settings! {
 }
 
 impl SuccessStatus {
-    /// Returns the HTTP status.
     pub(super) fn code(self) -> u16 {
         match self {
             Self::Ok => 200,
             Self::Created => 201,
             Self::Accepted => 202,
         }
-    }
-}
-
-/// The settings of a service.
-#[derive(Clone, Default)]
-pub(crate) struct Settings {
-    /// The key for every endpoint. Default: `None`, which means [`DEFAULT_FULL_KEY`].
-    pub(crate) full_key: Option<String>,
-    /// The key for `POST /emails` only. Default: `None`, which means [`DEFAULT_SENDING_KEY`].
-    pub(crate) sending_key: Option<String>,
-    /// How many contacts may be stored (section 8). Default: no ceiling.
-    pub(crate) ceiling: Option<u64>,
-    /// The header that holds the bare key. Default: `None`, which means `Authorization: Bearer <key>`.
-    pub(crate) key_header: Option<String>,
-    /// The choices that the document leaves open. Default: `None`, which means [`Dialect::default`].
-    pub(crate) dialect: Option<Dialect>,
-}
-
-impl Settings {
-    /// Returns the key for every endpoint.
-    pub(crate) fn full_key(&self) -> &str {
-        self.full_key.as_deref().unwrap_or(DEFAULT_FULL_KEY)
-    }
-
-    /// Returns the key for `POST /emails` only.
-    pub(crate) fn sending_key(&self) -> &str {
-        self.sending_key.as_deref().unwrap_or(DEFAULT_SENDING_KEY)
-    }
-}
-
-/// Leaves out the keys. A test may use a real one, so they are never printed.
-impl fmt::Debug for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
-            .field("ceiling", &self.ceiling)
-            .field("key_header", &self.key_header)
-            .field("dialect", &self.dialect)
-            .finish_non_exhaustive()
     }
 }
 
@@ -417,7 +389,7 @@ pub struct UnknownChoice {
 
 impl UnknownChoice {
     /// Creates the error for a field that does not exist.
-    pub(super) fn name(name: &str, known: impl IntoIterator<Item = String>) -> Self {
+    fn name(name: &str, known: impl IntoIterator<Item = String>) -> Self {
         Self {
             given: (printable(name), None),
             known: known.into_iter().collect(),
@@ -425,11 +397,7 @@ impl UnknownChoice {
     }
 
     /// Creates the error for a field that has no such choice.
-    pub(super) fn choice(
-        name: &str,
-        choice: &str,
-        known: impl IntoIterator<Item = String>,
-    ) -> Self {
+    fn choice(name: &str, choice: &str, known: impl IntoIterator<Item = String>) -> Self {
         Self {
             given: (printable(name), Some(printable(choice))),
             known: known.into_iter().collect(),

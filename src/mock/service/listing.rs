@@ -1,14 +1,14 @@
 //! List contacts: `GET /contacts`, with its filters and pages (section 4.4).
 
+use bytes::Bytes;
+use http::Response;
 use serde::Serialize;
 
-use super::address::{printable, quoted_list};
+use super::bodies::{printable, quoted_list};
 use super::contact::Contact;
 use super::dialect::{Dialect, EndOfList, SegmentWithRules, UnknownMembers};
-use super::refusal::{Refusal, Reply};
-use super::router::decode_parameter;
 use super::rule::Rule;
-use super::state::AudienceState;
+use super::{Audience, Refusal, decode_parameter, json_response};
 
 /// Returns a page of the contacts that pass every filter, newest first.
 ///
@@ -16,24 +16,24 @@ use super::state::AudienceState;
 ///
 /// - 422 `validation_error` if a parameter is invalid, or if `after` is not the id of a contact;
 /// - 404 `not_found` if the segment is unknown.
-pub(super) fn list(state: &AudienceState, query: &str, now: i64) -> Result<Reply, Refusal> {
-    let dialect = state.dialect();
+pub(super) fn list(audience: &Audience, query: &str, now: i64) -> Result<Response<Bytes>, Refusal> {
+    let dialect = audience.dialect;
     let parameters = ListParameters::parse(query, dialect)?;
     let after = parameters.after.as_deref();
-    let contacts = state.contacts().newest_first(after).ok_or_else(|| {
+    let contacts = audience.contacts.newest_first(after).ok_or_else(|| {
         Refusal::invalid("`after` must be the id of a contact: the last one on the previous page")
     })?;
     let segment = match &parameters.segment_id {
         None => None,
-        Some(id) => Some(state.segment(id)?),
+        Some(id) => Some(audience.segment(id)?),
     };
-    let engagements = state.engagements();
+    let engagements = &audience.engagements;
     let rule = parameters.rule.as_ref();
     let text = parameters.text.as_deref();
     let mut matching = contacts.filter(|contact| {
         segment.is_none_or(|segment| segment.contains(contact, engagements, now))
             && rule.is_none_or(|rule| rule.matches(contact, engagements, now))
-            && text.is_none_or(|text| contains_text(contact, text))
+            && text.is_none_or(|text| contact.contains_text(text))
     });
 
     let page: Vec<&Contact> = matching.by_ref().take(parameters.limit).collect();
@@ -45,7 +45,7 @@ pub(super) fn list(state: &AudienceState, query: &str, now: i64) -> Result<Reply
         .map(|contact| contact.to_list_item(dialect.missing_name))
         .collect();
     let status = dialect.success_status.code();
-    Ok(Reply::json(status, &Page { data, next }))
+    Ok(json_response(status, &Page { data, next }))
 }
 
 /// The body of a list response.
@@ -78,28 +78,18 @@ fn next_cursor(
     }
 }
 
-/// Returns whether the address or one of the names contains a case-folded text (`query`).
-pub(super) fn contains_text(contact: &Contact, text: &str) -> bool {
-    let names = [&contact.first_name, &contact.last_name];
-    contact.email.contains(text)
-        || names
-            .into_iter()
-            .flatten()
-            .any(|name| name.to_lowercase().contains(text))
-}
-
 /// The parsed parameters of a list request.
 struct ListParameters {
     /// The page size, from 1 to 200. Default: 50.
-    pub(crate) limit: usize,
+    limit: usize,
     /// The id of the last contact on the previous page.
-    pub(crate) after: Option<String>,
+    after: Option<String>,
     /// The text to find (`query`), case-folded.
-    pub(crate) text: Option<String>,
+    text: Option<String>,
     /// The id of the segment.
-    pub(crate) segment_id: Option<String>,
+    segment_id: Option<String>,
     /// The ad hoc rule (`rules`).
-    pub(crate) rule: Option<Rule>,
+    rule: Option<Rule>,
 }
 
 const DEFAULT_LIMIT: usize = 50;
@@ -112,7 +102,7 @@ impl ListParameters {
     /// # Errors
     ///
     /// 422 `validation_error` if a parameter is malformed or given twice, or if the dialect refuses it.
-    pub(crate) fn parse(query: &str, dialect: Dialect) -> Result<Self, Refusal> {
+    fn parse(query: &str, dialect: Dialect) -> Result<Self, Refusal> {
         let [limit, after, text, segment_id, rules] =
             decode_values(query, dialect.unknown_members)?;
         if segment_id.is_some()
@@ -185,6 +175,7 @@ fn parse_limit(limit: &str) -> Result<usize, Refusal> {
     if limit.starts_with('-') {
         return Ok(1);
     }
+    // Only a number that is too long does not parse here. It is clamped like any other.
     Ok(digits.parse().unwrap_or(usize::MAX).clamp(1, MAX_LIMIT))
 }
 
@@ -193,8 +184,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::dialect::{Dialect, SegmentWithRules};
-    use super::super::segment::SegmentKind;
-    use super::super::testing::{Service, status_and_slug};
+    use super::super::rule::SegmentKind;
+    use super::super::{Service, status_and_slug};
     use super::*;
 
     fn service_with(addresses: &[&str], dialect: Dialect) -> Service {

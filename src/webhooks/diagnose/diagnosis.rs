@@ -14,8 +14,8 @@ pub enum Diagnosis {
     /// is not an event envelope.
     Refused(VerifyError),
 
-    /// The delivery is genuine, but too late or too early: compare this machine's clock with
-    /// another one, and find out what delayed the delivery.
+    /// The delivery is genuine, but too late or too early. Compare this machine's clock with
+    /// another one, or look for a proxy or a queue that delayed the delivery.
     OutsideWindow(VerifyError),
 
     /// The timestamp is in milliseconds; the service sends seconds. The delivery is from a test tool, or
@@ -48,8 +48,8 @@ pub enum Diagnosis {
     /// changed in a way that cannot be undone.
     Unexplained,
 
-    /// No reason was found before the limit of the work was reached. Diagnose a delivery with a shorter
-    /// body, or pass fewer secrets.
+    /// The search stopped at its limit and found no reason. Diagnose a delivery with a shorter body, or
+    /// pass fewer secrets.
     Incomplete,
 }
 
@@ -63,24 +63,24 @@ impl fmt::Display for Diagnosis {
                 write!(f, "{error}; compare this machine's clock with another")
             }
             Self::TimestampInMilliseconds => {
-                f.write_str("its timestamp is in milliseconds, but the service sends seconds")
+                f.write_str("the timestamp is in milliseconds, but the service sends seconds")
             }
             Self::StandardWebhooks => f.write_str(
-                "it is signed by the Standard Webhooks scheme, which the service does not use",
+                "the delivery is signed by the Standard Webhooks scheme, which the service does not use",
             ),
             Self::AnotherSecret { name } => write!(
                 f,
-                "it is signed with the secret {name:?}, which this verifier does not have"
+                "the delivery is signed with the secret {name:?}, which this verifier does not have"
             ),
             Self::SecretInAnotherForm { name, form } => {
-                write!(f, "it is signed with the secret {name:?} {form}")
+                write!(f, "the delivery is signed with the secret {name:?} {form}")
             }
-            Self::BodyChanged(change) => write!(f, "the body was changed in transit: {change}"),
+            Self::BodyChanged(change) => write!(f, "the delivery was changed in transit: {change}"),
             Self::Unexplained => f.write_str(
-                "no known change explains the mismatch: it is forged, or its secret was not given",
+                "no known change explains the mismatch: the delivery is forged, or its secret was not given",
             ),
             Self::Incomplete => f.write_str(
-                "no reason was found before the limit of the work was reached; \
+                "the search stopped at its limit and found no reason; \
                  diagnose a shorter delivery or pass fewer secrets",
             ),
         }
@@ -119,19 +119,21 @@ pub enum BodyChange {
 impl fmt::Display for BodyChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Reserialized => "it was parsed as JSON and serialized again",
-            Self::MarkAdded => "a byte-order mark was added at its start",
-            Self::MarkRemoved => "the byte-order mark at its start was removed",
-            Self::NewlineAdded => "a newline was added at its end",
-            Self::NewlineRemoved => "the newline at its end was removed",
-            Self::LineEndings => "its line endings were converted",
-            Self::DecodedAsLatin1 => "its UTF-8 was decoded as Latin-1",
-            Self::Base64Encoded => "it is encoded as base64, so decode it first",
-            Self::QuotedAsString => "it is quoted as a JSON string, so parse the string first",
-            Self::DecodedLossily => {
-                "it was probably decoded as text, and invalid bytes were replaced"
+            Self::Reserialized => "the body was parsed as JSON and serialized again",
+            Self::MarkAdded => "a byte-order mark was added at the start of the body",
+            Self::MarkRemoved => "the byte-order mark at the start of the body was removed",
+            Self::NewlineAdded => "a newline was added at the end of the body",
+            Self::NewlineRemoved => "the newline at the end of the body was removed",
+            Self::LineEndings => "the line endings of the body were converted",
+            Self::DecodedAsLatin1 => "the UTF-8 of the body was decoded as Latin-1",
+            Self::Base64Encoded => "the body is encoded as base64, so decode it first",
+            Self::QuotedAsString => {
+                "the body is quoted as a JSON string, so parse the string first"
             }
-            Self::Emptied => "it is empty, so it was probably read before it was verified",
+            Self::DecodedLossily => {
+                "the body was probably decoded as text, and invalid bytes were replaced"
+            }
+            Self::Emptied => "the body is empty, so it was probably read before it was verified",
         })
     }
 }

@@ -9,7 +9,7 @@ use http::HeaderMap;
 pub use self::diagnosis::{BodyChange, Diagnosis, SecretForm};
 use self::search::{Given, Search, seconds_of_milliseconds};
 use super::error::VerifyError;
-use super::headers::DeliveryHeaders;
+use super::signature::DeliveryHeaders;
 use super::signature::SignatureHint;
 use super::verifier::Verifier;
 
@@ -21,20 +21,20 @@ const MAX_WORK: usize = 128 * 1024 * 1024;
 impl Verifier {
     /// Returns the likely reason why a delivery was refused, for an operator's log.
     ///
-    /// It undoes, one at a time, the changes that commonly happen to bodies and secrets, and checks
-    /// whether the signature matches then.
+    /// It undoes each common change of bodies and secrets in turn, and checks whether the signature matches
+    /// then.
     ///
-    /// `secrets` are the secrets you have, as configured, each with a name of your choice: this
-    /// endpoint's and those of other endpoints. At most 16 are tried. Without any, only headers, body
-    /// and clock are examined.
+    /// `secrets` are the secrets you have, as configured, each with a name of your choice: the secret of this
+    /// endpoint and the secrets of your other endpoints. At most 16 are tried. If you pass none, only headers,
+    /// body and clock are examined.
     ///
-    /// The result contains no secret, MAC or body, but write it to a log only, never into the
-    /// response. For each secret, a mismatch costs about fifty times as much as a verification: call
-    /// this during setup, not for every request to a public endpoint.
+    /// The result contains no secret, MAC or body. Still, write it only to a log, never into the response. For
+    /// each secret, a mismatch costs about fifty times as much as a verification, so call this during setup,
+    /// not for every request to a public endpoint.
     ///
     /// The work is limited: after 128 MiB of data are hashed or rewritten, the result is
-    /// [`Diagnosis::Incomplete`]. That takes up to about a second, if a stranger chooses the body. It
-    /// happens only for long bodies: a body of 30 KiB is examined completely with 16 secrets.
+    /// [`Diagnosis::Incomplete`]. A stranger can choose a body for which that takes about a second. A body of
+    /// 30 KiB is examined completely with 16 secrets.
     ///
     /// If the refusal came from an extractor, use `Rejection::diagnose`, which has the headers and the
     /// body.
@@ -95,6 +95,7 @@ where
             _,
         ) => Diagnosis::StandardWebhooks,
         (VerifyError::TooLate { .. } | VerifyError::TooEarly { .. }, Some((_, headers, _)))
+            // Signed like that, so no clock is wrong, although the delivery looks early by thousands of years.
             if seconds_of_milliseconds(headers.timestamp).is_some() =>
         {
             Diagnosis::TimestampInMilliseconds

@@ -5,7 +5,7 @@ use std::iter;
 use super::diagnosis::{BodyChange, Diagnosis, SecretForm};
 use super::spellings::json_spellings;
 use crate::secret::trim;
-use crate::webhooks::headers::DeliveryHeaders;
+use crate::webhooks::signature::DeliveryHeaders;
 use crate::webhooks::signature::SigningKey;
 use crate::webhooks::verifier::Verifier;
 
@@ -53,11 +53,14 @@ impl<'d> Search<'d> {
         let own: Vec<&SigningKey> = verifier.keys().collect();
         let theirs: Vec<&SigningKey> = given.iter().map(|given| &given.key).collect();
 
+        // A given secret costs one MAC, and a changed body one for each spelling of its JSON. So the cheap causes come
+        // before the expensive ones.
         self.another_secret(given)
             .or_else(|| self.other_timestamp(own.iter().chain(&theirs)))
             .or_else(|| self.other_body(&own))
             .or_else(|| self.other_form(given))
             .or_else(|| self.other_body(&theirs))
+            // Last: it is a guess from the look of the body, without a signature that matches.
             .or_else(|| irreversible_change(self.body).map(Diagnosis::BodyChanged))
             .unwrap_or(if self.is_complete {
                 Diagnosis::Unexplained
@@ -78,6 +81,7 @@ impl<'d> Search<'d> {
         &mut self,
         mut keys: impl Iterator<Item = &'k &'k SigningKey>,
     ) -> Option<Diagnosis> {
+        // The header was changed on the way: the service signed seconds.
         let seconds = seconds_of_milliseconds(self.headers.timestamp)?.to_string();
         keys.any(|key| self.matches(key, seconds.as_bytes(), self.body))
             .then_some(Diagnosis::TimestampInMilliseconds)
@@ -85,6 +89,7 @@ impl<'d> Search<'d> {
 
     fn other_form(&mut self, given: &[Given]) -> Option<Diagnosis> {
         for given in given {
+            // Only with the body as received. Two changes together would multiply the work.
             for (form, other) in other_forms(&given.secret) {
                 let key = SigningKey::new(&other);
                 if self.matches(&key, self.headers.timestamp_text, self.body) {
@@ -98,9 +103,11 @@ impl<'d> Search<'d> {
 
     fn other_body(&mut self, keys: &[&SigningKey]) -> Option<Diagnosis> {
         let mut originals = possible_originals(self.body);
+        // The candidates are made one at a time: a long body and all its spellings would take much memory.
         while !keys.is_empty() && self.is_complete {
             let (change, original) = originals.next()?;
             let timestamp = self.headers.timestamp_text;
+            // Making the candidate cost work as well, so it counts too.
             if self.can_afford(original.len())
                 && keys
                     .iter()
@@ -120,6 +127,7 @@ impl<'d> Search<'d> {
     fn can_afford(&mut self, work: usize) -> bool {
         match self.work_left.checked_sub(work) {
             Some(left) => self.work_left = left,
+            // From here on nothing is tried, so the result is not `Unexplained`.
             None => self.is_complete = false,
         }
         self.is_complete
@@ -170,7 +178,9 @@ fn with_mark_or_newline(body: &[u8]) -> impl Iterator<Item = (BodyChange, Vec<u8
 
 fn decoded(body: &[u8]) -> impl Iterator<Item = (BodyChange, Vec<u8>)> {
     let text = str::from_utf8(body).unwrap_or_default();
+    // Only if each character fits into a byte. Otherwise the body was never decoded as Latin-1.
     let latin1 = text.chars().map(|c| u8::try_from(c).ok()).collect();
+    // Encoders of mail put line breaks into base64.
     let digits = body.iter().filter(|byte| !byte.is_ascii_whitespace());
     let string = serde_json::from_str::<String>(text).ok();
 
@@ -184,6 +194,7 @@ fn decoded(body: &[u8]) -> impl Iterator<Item = (BodyChange, Vec<u8>)> {
 }
 
 fn other_line_endings(text: &str) -> impl Iterator<Item = (BodyChange, Vec<u8>)> {
+    // First to LF everywhere, so that a body with both endings does not get a CR twice.
     let unix = text.replace("\r\n", "\n");
     [unix.replace('\n', "\r\n"), unix]
         .into_iter()
@@ -247,6 +258,7 @@ fn decode_base64<'a>(text: impl IntoIterator<Item = &'a u8>) -> Option<Vec<u8>> 
                 is_padded = true;
                 continue;
             }
+            // Data after the padding is not base64, but two texts in a row.
             _ if is_padded => return None,
             b'A'..=b'Z' => byte - b'A',
             b'a'..=b'z' => byte - b'a' + 26,
@@ -263,6 +275,7 @@ fn decode_base64<'a>(text: impl IntoIterator<Item = &'a u8>) -> Option<Vec<u8>> 
             decoded.push(u8::try_from(bits >> held & 0xff).ok()?);
         }
     }
+    // One digit more than a multiple of four is 6 bits, which is no byte.
     (digits > 0 && digits % 4 != 1).then_some(decoded)
 }
 

@@ -8,6 +8,7 @@ use crate::webhooks::event::Event;
 /// in the order of the interface document. Empty if the text is not JSON.
 pub(super) fn json_spellings(text: &str) -> impl Iterator<Item = String> {
     let is_json = serde_json::from_str::<IgnoredAny>(text).is_ok();
+    // A library that sorts members loses the order of the service, which the model restores.
     let ordered = Event::from_unverified_json(text.as_bytes())
         .ok()
         .and_then(|event| serde_json::to_string(&event).ok());
@@ -94,6 +95,7 @@ impl Escapes {
         let html = matches!(self, Self::Html);
         match c {
             '/' if slashes => out.push_str("\\/"),
+            // Go escapes these by default, so that JSON is safe inside HTML.
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' if html => push_escaped(c, out),
             c if c.is_ascii() || html => out.push(c),
             c => push_escaped(c, out),
@@ -102,6 +104,7 @@ impl Escapes {
 }
 
 fn push_escaped(c: char, out: &mut String) {
+    // JSON escapes a character beyond U+FFFF as two surrogates.
     for unit in c.encode_utf16(&mut [0; 2]) {
         write!(out, "\\u{unit:04x}").expect("writing to a string does not fail");
     }
@@ -132,6 +135,7 @@ fn respell(json: &str, layout: &Layout, escapes: Escapes) -> String {
             '"' => escapes.respell(token, &mut out),
             '{' | '[' => {
                 out.push(c);
+                // Serializers write an empty object or array without a line break.
                 if !rest.starts_with(['}', ']']) {
                     depth += 1;
                     break_line(&mut out, depth);

@@ -9,7 +9,7 @@ use audience::{ErrorKind, RetryPolicy};
 use serde_json::json;
 
 use super::{Folder, all_addresses};
-use crate::support::{contacts, ok, respond_in_turn, status, summary};
+use support::{contacts, ok, respond_in_turn, status, summary};
 
 async fn server(count: usize) -> MockServer {
     let server = MockServer::start().await;

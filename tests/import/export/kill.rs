@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use audience::mock::{Fault, MockServer};
 
 use super::{Folder, all_addresses};
-use crate::support::examples::EXAMPLES;
+use support::examples::EXAMPLES;
 
 /// How often the program is killed. `AUDIENCE_LONG_TESTS` makes it more.
 fn kills() -> u64 {

@@ -164,7 +164,7 @@ async fn files_that_do_not_fit_together_are_refused() {
     fs::remove_file(&path).unwrap();
     assert!(problem().await.contains("could not open"));
     fs::write(&cursor, "{}").unwrap();
-    assert!(problem().await.contains("not one of an export"));
+    assert!(problem().await.contains("does not belong to an export"));
     fs::remove_file(&cursor).unwrap();
     assert_eq!(addresses(&list, &folder).await.unwrap().contacts(), 10);
 }

@@ -6,7 +6,7 @@ use audience::mock::{Fault, MockServer};
 use futures_util::StreamExt;
 
 use super::{JournalPath, batches, contacts, counts, numbered};
-use crate::support::in_time;
+use support::in_time;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_import_that_is_dropped_at_any_moment_is_finished_by_the_next() {

@@ -8,7 +8,7 @@ use audience::mock::MockServer;
 use futures_util::StreamExt;
 
 use super::csv_rejects::SharedFile;
-use crate::support::mock_builder;
+use support::mock_builder;
 
 #[tokio::test]
 async fn a_dry_run_checks_every_row_and_sends_nothing() {

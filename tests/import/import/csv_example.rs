@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use audience::mock::{Fault, MockServer};
 
-use crate::support::examples::EXAMPLES;
+use support::examples::EXAMPLES;
 
 /// A folder of its own for a test.
 pub(super) struct Folder(PathBuf);

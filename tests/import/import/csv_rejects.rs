@@ -7,7 +7,7 @@ use audience::contacts::{Contacts, NewContact, OnConflict, OptOutReason, Propert
 use audience::import::{CsvInput, CsvRows, ImportReport, ImportRow, OptOut};
 use audience::mock::{Fault, MockServer};
 
-use crate::support::mock_builder;
+use support::mock_builder;
 
 /// A file in memory that can be read after the import has closed it.
 #[derive(Clone, Default)]

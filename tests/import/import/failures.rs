@@ -10,7 +10,7 @@ use serde_json::json;
 use wiremock::ResponseTemplate;
 
 use super::{JournalPath, batches, contacts, counts, numbered};
-use crate::support::{closed_url, in_time, ok, respond_with};
+use support::{closed_url, in_time, ok, respond_with};
 
 const BATCH: &str = "/contacts/batch";
 

@@ -6,7 +6,7 @@ use audience::mock::{Fault, MockServer};
 use audience::{Client, ErrorKind, RetryPolicy};
 
 use super::{JournalPath, batches, contacts, counts, numbered, with_journal};
-use crate::support::{closed_url, in_time};
+use support::{closed_url, in_time};
 
 #[tokio::test]
 async fn resuming_a_finished_import_sends_nothing_and_reports_the_same() {

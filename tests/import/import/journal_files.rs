@@ -7,7 +7,7 @@ use audience::import::Journal;
 use audience::mock::{Fault, MockServer};
 
 use super::{JournalPath, contacts, counts, numbered, with_journal};
-use crate::support::in_time;
+use support::in_time;
 
 #[tokio::test]
 async fn a_journal_that_was_cut_at_any_byte_is_continued() {

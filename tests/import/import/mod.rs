@@ -29,7 +29,7 @@ use audience::import::{Import, ImportReport, Journal};
 use audience::mock::MockServer;
 use serde_json::Value;
 
-use crate::support::{in_time, mock_builder};
+use support::{in_time, mock_builder};
 
 /// The contacts of a mock, with fast retries.
 fn contacts(server: &MockServer) -> Contacts {

@@ -16,7 +16,7 @@ use super::random::Random;
 use super::reference::{
     Audience, End, Style, TOPICS, apply, audience_of, end_of, random_row, seeds,
 };
-use crate::support::in_time;
+use support::in_time;
 
 async fn mock() -> MockServer {
     let mut builder = MockServer::builder();

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use serde_json::json;
 
 use super::{JournalPath, batches, contacts, counts};
-use crate::support::in_time;
+use support::in_time;
 
 const EVERYTHING: OptOut = OptOut::Everything(OptOutReason::Preferences);
 

@@ -8,7 +8,7 @@ use audience::mock::{Fault, MockServer};
 use serde_json::{Value, json};
 
 use super::{batches, contacts, counts, numbered};
-use crate::support::in_time;
+use support::in_time;
 
 #[tokio::test]
 async fn the_last_row_of_an_address_wins_whatever_runs_in_parallel_and_in_any_spelling() {

@@ -9,7 +9,7 @@ use audience::mock::{Fault, MockServer};
 use futures_util::StreamExt;
 
 use super::{JournalPath, batches, contacts, numbered};
-use crate::support::in_time;
+use support::in_time;
 
 #[tokio::test]
 async fn outcomes_are_in_input_order_although_batches_overtake_each_other() {

@@ -7,7 +7,7 @@ use audience::{Client, RetryPolicy};
 
 use super::paced_service::PacedService;
 use super::{counts, numbered};
-use crate::support::{in_time, mock_builder};
+use support::{in_time, mock_builder};
 
 const DELAY: Duration = Duration::from_millis(20);
 

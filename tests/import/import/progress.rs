@@ -8,7 +8,7 @@ use audience::import::{Import, Progress};
 use audience::mock::{Fault, MockServer};
 
 use super::{JournalPath, contacts, numbered};
-use crate::support::in_time;
+use support::in_time;
 
 async fn progress_of(import: Import) -> Vec<Progress> {
     let seen = Arc::new(Mutex::new(Vec::new()));

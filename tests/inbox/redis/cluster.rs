@@ -8,8 +8,8 @@ use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 
 use super::{claim, commands, connect, id};
-use crate::support::in_time;
-use crate::support::redis::OwnRedis;
+use support::in_time;
+use support::redis::OwnRedis;
 
 const NODES: u16 = 3;
 const SLOTS: u16 = 16_384;

@@ -4,7 +4,7 @@ use audience::inbox::conformance::Suite;
 use tokio::sync::Mutex;
 
 use super::{connect, store};
-use crate::support::redis::{OwnRedis, server};
+use support::redis::{OwnRedis, server};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_store_in_redis_passes_all_cases() {

@@ -1,7 +1,7 @@
 use audience::inbox::{AcceptState, ClaimState, Store, StoreErrorKind, Token};
 
 use super::{RETENTION, claim, connect, delivery, held, id, release, take};
-use crate::support::redis::OwnRedis;
+use support::redis::OwnRedis;
 
 const BODY: &[u8] = &[b'x'; 50_000];
 
@@ -25,7 +25,7 @@ async fn a_full_server_refuses_new_events_and_lets_the_others_be_finished() {
     let state = store.claim(claim(&done, Token::random())).await.unwrap();
     assert_eq!(state, ClaimState::Done);
     let state = store.accept(delivery(&id("event 0"), BODY)).await.unwrap();
-    assert_eq!(state, AcceptState::Repeated);
+    assert_eq!(state, AcceptState::Duplicate);
 
     // What it has goes on, in every direction.
     assert!(

@@ -6,7 +6,7 @@ use redis::AsyncCommands;
 use super::{
     ENDPOINT, LEASE, RETENTION, claim, commands, delivery, held, id, key, release, store, take,
 };
-use crate::support::redis::{OwnRedis, server};
+use support::redis::{OwnRedis, server};
 
 const BODY: &[u8] = b"{\"to\": \"ada@example.com\"}";
 
@@ -174,7 +174,7 @@ async fn a_server_that_forgot_the_scripts_is_given_them_again() {
 
     assert_eq!(
         store.accept(delivery(&event, BODY)).await.unwrap(),
-        AcceptState::Repeated
+        AcceptState::Duplicate
     );
 }
 

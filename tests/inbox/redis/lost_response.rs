@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::{RETENTION, claim, delivery, held, id, key, release, take};
-use crate::support::redis::server;
+use support::redis::server;
 
 /// Forwards to a server, and can cut a connection when the server's next response arrives.
 struct Proxy {
@@ -88,7 +88,7 @@ async fn a_call_whose_response_was_lost_has_the_result_that_it_would_have_had() 
     let state = store.accept(delivery(&other, b"body")).await.unwrap();
     assert!(matches!(
         state,
-        AcceptState::Accepted | AcceptState::Repeated
+        AcceptState::Accepted | AcceptState::Duplicate
     ));
     store.take(take(other_token)).await.unwrap();
     lose();

@@ -8,7 +8,7 @@ use audience::inbox::{
 use audience::webhooks::EventId;
 use redis::aio::MultiplexedConnection;
 
-use crate::support::redis::Redis;
+use support::redis::Redis;
 
 mod cluster;
 mod conformance;

@@ -2,8 +2,8 @@ use audience::inbox::{AcceptState, ClaimState, RedisStore, Store, StoreErrorKind
 use tokio::net::TcpListener;
 
 use super::{RETENTION, claim, commands, connect, delivery, held, id, take};
-use crate::support::in_time;
-use crate::support::redis::OwnRedis;
+use support::in_time;
+use support::redis::OwnRedis;
 
 const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
 

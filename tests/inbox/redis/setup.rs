@@ -3,8 +3,8 @@ use std::error::Error;
 use audience::inbox::{ClaimState, RedisStore, Store, StoreError, StoreErrorKind, Token};
 
 use super::{RETENTION, claim, commands, connect, delivery, held, id, key, release, take};
-use crate::support::redis::OwnRedis;
-use crate::support::{closed_url, in_time};
+use support::redis::OwnRedis;
+use support::{closed_url, in_time};
 
 const PASSWORD: &str = "hunter2";
 

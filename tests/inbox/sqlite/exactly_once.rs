@@ -22,7 +22,7 @@ async fn a_repeated_delivery_has_its_effect_once() {
 
     assert_eq!(
         receipts,
-        [Receipt::Handled, Receipt::Repeated, Receipt::Handled]
+        [Receipt::Handled, Receipt::Duplicate, Receipt::Handled]
     );
     assert_eq!(bounces(&folder.connect()), 2);
 }
@@ -116,7 +116,7 @@ async fn an_event_that_a_lease_holds_is_in_progress_for_a_transaction() {
     );
     assert!(complete(&store, &id, token).await);
     let receipt = count_bounce(&store, bounce("evt_1", "ada@x.io")).await;
-    assert_eq!(receipt, Receipt::Repeated);
+    assert_eq!(receipt, Receipt::Duplicate);
 }
 
 #[tokio::test]
@@ -158,7 +158,7 @@ async fn a_claim_in_a_transaction_finishes_an_accepted_event_and_deletes_its_bod
         .unwrap();
     assert_eq!(bodies, 0);
     let accepted = accept(&store, &id, b"body").await.unwrap();
-    assert_eq!(accepted, AcceptState::Repeated);
+    assert_eq!(accepted, AcceptState::Duplicate);
 }
 
 #[tokio::test]

@@ -140,7 +140,7 @@ async fn a_missing_table_is_an_error_that_says_so_until_it_is_there_again() {
         .await
         .unwrap_err();
 
-    expect(&error, StoreErrorKind::Unusable, "no such table");
+    expect(&error, StoreErrorKind::Unusable, "`SqliteStore::SCHEMA`");
     assert!(!error.is_temporary());
     connection
         .execute_batch("ALTER TABLE gone RENAME TO audience_inbox")

@@ -37,8 +37,8 @@ async fn a_full_disk_refuses_new_events_forgets_none_and_lets_the_others_be_hand
     assert!(error.is_temporary());
     for n in 0..accepted {
         let (id, token) = (id(format!("evt_{n}")), Token::random());
-        let repeated = accept(&store, &id, &[b'x'; 3_000]).await.unwrap();
-        assert_eq!(repeated, AcceptState::Repeated);
+        let duplicate = accept(&store, &id, &[b'x'; 3_000]).await.unwrap();
+        assert_eq!(duplicate, AcceptState::Duplicate);
         let claimed = claim(&store, &id, token).await.unwrap();
         assert_eq!(claimed, ClaimState::Fresh { attempt: 1 });
         assert!(complete(&store, &id, token).await);

@@ -31,7 +31,7 @@ async fn receiver() {
             let name = format!("acc_{n}");
             let line = match accept(&store, &id(&name), &[b'x'; 1_000]).await {
                 Ok(AcceptState::Accepted) => format!("\n{name} accepted\n"),
-                Ok(_) => format!("\n{name} repeated\n"),
+                Ok(_) => format!("\n{name} duplicate\n"),
                 Err(error) => format!("\n{name} refused {:?}\n", error.kind()),
             };
             std::io::stdout().write_all(line.as_bytes()).unwrap();
@@ -110,7 +110,7 @@ async fn nothing_that_was_acknowledged_is_lost_and_nothing_is_done_twice_if_the_
     for name in &acknowledged {
         if name.starts_with("acc_") {
             let state = accept(&store, &id(name), &[b'x'; 1_000]).await.unwrap();
-            assert_eq!(state, AcceptState::Repeated, "{name}");
+            assert_eq!(state, AcceptState::Duplicate, "{name}");
         } else {
             let state = claim(&store, &id(name), Token::random()).await.unwrap();
             assert_eq!(state, ClaimState::Done, "{name}");
@@ -137,7 +137,7 @@ fn four_programs_that_share_a_file_handle_each_event_once() {
         let lines = lines(&mut receiver, usize::MAX);
         assert!(receiver.wait().unwrap().success());
         assert_eq!(lines.len(), 2 * EVENTS as usize);
-        let firsts = lines.into_iter().filter(|(_, state)| state != "repeated");
+        let firsts = lines.into_iter().filter(|(_, state)| state != "duplicate");
         first.extend(firsts.map(|(name, _)| name));
     }
 
@@ -175,9 +175,9 @@ async fn a_write_that_the_system_refuses_loses_nothing_that_was_acknowledged() {
     check(&folder);
     for (name, state) in acknowledged {
         let again = if name.starts_with("acc_") {
-            accept(&store, &id(name), &[b'x'; 1_000]).await.unwrap() == AcceptState::Repeated
+            accept(&store, &id(name), &[b'x'; 1_000]).await.unwrap() == AcceptState::Duplicate
         } else {
-            count_bounce(&store, bounce(name, "ada@x.io")).await == Receipt::Repeated
+            count_bounce(&store, bounce(name, "ada@x.io")).await == Receipt::Duplicate
         };
         assert!(again, "{name} {state}");
     }

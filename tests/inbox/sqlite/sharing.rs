@@ -151,9 +151,9 @@ async fn a_time_before_1970_or_far_in_the_future_is_a_time() {
         let (id, token) = (id("evt_1"), Token::random());
 
         claim(&store, &id, token).await.unwrap();
-        let repeated = claim(&store, &id, Token::random()).await.unwrap();
+        let duplicate = claim(&store, &id, Token::random()).await.unwrap();
 
-        assert_eq!(repeated, ClaimState::InProgress { remaining: HOUR });
+        assert_eq!(duplicate, ClaimState::InProgress { remaining: HOUR });
         assert!(complete(&store, &id, token).await);
         assert_eq!(store.purge(10).await.unwrap(), 0);
     }

@@ -15,7 +15,7 @@ use super::proxy::Proxy;
 use super::receiver::{Mode, Receiver};
 use super::tally::{Crashes, Tally};
 use super::{LEASE, SECRET};
-use crate::support::postgres::Server;
+use support::postgres::Server;
 
 pub(super) struct Sweep {
     pub(super) mode: Mode,

@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use self::chaos::{Sweep, sweep};
 use self::receiver::Mode;
-use crate::support;
 
 /// How long a receiver holds a claim.
 const LEASE: Duration = Duration::from_millis(1_500);

@@ -183,6 +183,19 @@ fn strings(array: &Value, member: &str) -> Vec<String> {
         .collect()
 }
 
+/// The members of the full form of a contact (section 2.1).
+const FULL: [&str; 9] = [
+    "created_at",
+    "email",
+    "first_name",
+    "id",
+    "last_name",
+    "properties",
+    "topics",
+    "unsubscribe_reason",
+    "unsubscribed",
+];
+
 /// The names of an object's members, sorted.
 fn members(object: &Value) -> Vec<&str> {
     let mut names: Vec<&str> = object

@@ -52,14 +52,14 @@ fn expected(fault: Planted) -> (&'static [Check], &'static str) {
         Planted::LimitsBodiesTo100Kilobytes => (&[LargeBody], "of 1 MB got the response 413"),
         Planted::RefusesUnknownTypes => (&[UnknownType], "unknown type email.snoozed got"),
         Planted::RefusesOneType => (&[Genuine], "delivery of email.clicked got the response 422"),
-        Planted::BelievesTheEventHeader => (&[EventHeader], "for one of the type"),
+        Planted::BelievesTheEventHeader => (&[EventHeader], "as one of the type"),
         Planted::CrashesWithoutJson => (&[NotJson], "with a server error"),
         Planted::ActsOnDuplicates => (
             &[Duplicate, LaterDuplicate, ConcurrentDuplicates],
             "acted 21 times on one event",
         ),
         Planted::ComparesIdAndTimestamp => (&[LaterDuplicate], "acted 2 times on one event"),
-        Planted::ComparesABodyWithoutItsId => (&[DistinctIds], "by nothing but the id"),
+        Planted::ComparesABodyWithoutItsId => (&[DistinctIds], "only by their id"),
         Planted::RefusesDuplicates => (
             &[Duplicate, LaterDuplicate, ConcurrentDuplicates],
             "The same delivery again got the response 409",
@@ -70,9 +70,9 @@ fn expected(fault: Planted) -> (&'static [Check], &'static str) {
             unreachable!("it is tested on its own, because it fails much else")
         }
         Planted::ReadsOneChunk => (&[SlowBody], "arrived in pieces"),
-        Planted::AcceptsHalfABody => (&[CutConnection], "accepted half of a body"),
-        Planted::HasAnotherSecret => (&[Genuine], "it has another secret"),
-        Planted::SignsTheBodyAlone => (&[Genuine], "signs the body alone"),
+        Planted::AcceptsHalfABody => (&[CutConnection], "only half of its body had arrived"),
+        Planted::HasAnotherSecret => (&[Genuine], "its secret is not the one given here"),
+        Planted::SignsTheBodyAlone => (&[Genuine], "computes the signature over the body alone"),
         Planted::ExpectsBase64 => (&[Genuine], "expects the signature in base64"),
         Planted::HasNoSecret => (&[Genuine], "it has no secret"),
         Planted::TrimsTheBody => (&[RawBody], "removes the white space around the body"),
@@ -183,7 +183,7 @@ async fn a_broken_probe_is_a_finding_of_its_own() {
         examination.verdict(Check::Duplicate),
         Some(Verdict::NotSeen)
     );
-    assert!(text(&examination).contains("The probe gave no answer: 404"));
+    assert!(text(&examination).contains("The probe did not return a count: 404"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

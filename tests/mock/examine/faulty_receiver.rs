@@ -13,7 +13,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 
 use super::event_of;
 use super::faulty_verification::FaultyVerification;
@@ -43,9 +42,7 @@ impl FaultyReceiver {
             .route("/hook", post(hook))
             .route("/count", get(count))
             .with_state(app);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        tokio::spawn(async move { axum::serve(listener, router).await });
+        let address = support::serve(router).await;
         Self {
             url: format!("http://{address}/hook"),
             probe: format!("http://{address}/count"),

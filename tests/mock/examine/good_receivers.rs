@@ -15,12 +15,11 @@ use axum::http::StatusCode;
 use axum::routing::{get, post};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 
 use super::faulty_receiver::FaultyReceiver;
 use super::{assert_all_passed, event_of};
 use crate::receiver::SECRET;
-use crate::support::receivers::{Framework, Receiver};
+use support::receivers::{Framework, Receiver};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_receiver_written_by_hand_passes_every_check() {
@@ -141,9 +140,7 @@ async fn axum_receiver() -> (String, String) {
         .route("/hook", post(hook))
         .route("/count", get(count))
         .with_state(app);
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move { axum::serve(listener, router).await });
+    let address = support::serve(router).await;
     (
         format!("http://{address}/hook"),
         format!("http://{address}/count"),

@@ -9,7 +9,7 @@ use audience::mock::{Check, Examination, Verdict, examine};
 
 use super::{found, text};
 use crate::receiver::SECRET;
-use crate::support::{closed_url, in_time};
+use support::{closed_url, in_time};
 
 async fn examined(url: impl Into<String>) -> Examination {
     let examination = examine(url, SECRET).timeout(Duration::from_secs(2));
@@ -58,7 +58,7 @@ async fn a_wrong_path_a_wrong_method_and_a_redirect_are_named() {
         ),
         (
             b"HTTP/1.1 405 Not Allowed\r\ncontent-length: 0\r\n\r\n",
-            "does not take a POST",
+            "does not accept POST",
         ),
         (
             b"HTTP/1.1 301 Moved\r\nlocation: /hook/\r\ncontent-length: 0\r\n\r\n",
@@ -145,7 +145,7 @@ async fn control_characters_of_a_receiver_do_not_reach_the_terminal() {
 async fn an_unusable_url_or_secret_is_a_finding_and_not_a_panic() {
     for (url, secret, words) in [
         ("https://example.com/hook", SECRET, "over http only"),
-        ("", SECRET, "is not a valid endpoint URL"),
+        ("", SECRET, "is not a valid URL"),
         ("http://me@localhost/", SECRET, "user name"),
         ("http://localhost:0/", SECRET, "from 1 to 65535"),
         ("http://localhost/", "", "secret"),

@@ -13,7 +13,6 @@ use axum::extract::{FromRef, RawQuery, State};
 use axum::routing::{get, post};
 use http::StatusCode;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 
 use super::{assert_all_passed, event_of, text};
 use crate::receiver::SECRET;
@@ -83,10 +82,7 @@ async fn start(work: Duration) -> String {
         .route("/accept", post(accept))
         .route("/count", get(count))
         .with_state(app);
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    format!("http://{address}")
+    format!("http://{}", support::serve(router).await)
 }
 
 #[tokio::test(flavor = "multi_thread")]

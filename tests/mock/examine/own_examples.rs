@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use audience::mock::{Verdict, examine};
 
 use crate::receiver::SECRET;
-use crate::support::examples::EXAMPLES;
+use support::examples::EXAMPLES;
 
 /// A program that runs until it is dropped.
 struct Program {

@@ -10,7 +10,6 @@ use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use tokio::net::TcpListener;
 
 use super::{found, text};
 use crate::receiver::SECRET;
@@ -27,10 +26,7 @@ where
         Err(error) => error.status().into_response(),
     };
     let router = axum::Router::new().route("/hook", post(hook));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/hook", listener.local_addr().unwrap());
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    url
+    format!("http://{}/hook", support::serve(router).await)
 }
 
 fn try_later(status: StatusCode) -> Response {
@@ -103,4 +99,25 @@ async fn a_response_after_more_than_half_of_the_time_is_a_warning() {
         Some(Verdict::Warning)
     );
     assert!(examination.passed(), "{examination}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_body_alone_needs_no_other_delivery_beside_it() {
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let received = Arc::clone(&events);
+    let url = serve(move |id, _| {
+        received.lock().unwrap().push(id);
+        async { StatusCode::OK.into_response() }
+    })
+    .await;
+
+    let examination = examine(url, SECRET).only([Check::SlowBody]).await;
+
+    assert_eq!(
+        examination.verdict(Check::SlowBody),
+        Some(Verdict::Passed),
+        "{examination}"
+    );
+    // One of each of the ten types, then the slow one.
+    assert_eq!(events.lock().unwrap().len(), 11);
 }

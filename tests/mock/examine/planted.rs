@@ -1,6 +1,6 @@
 //! The faults that are planted in a receiver.
 
-use crate::support::enum_with_all;
+use support::enum_with_all;
 
 enum_with_all! {
     pub(crate) enum Planted {

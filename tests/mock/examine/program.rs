@@ -9,11 +9,11 @@ use serde_json::Value;
 use super::faulty_receiver::FaultyReceiver;
 use super::planted::Planted;
 use crate::receiver::SECRET;
-use crate::support::{closed_url, skip};
+use support::{closed_url, skip};
 
 /// Runs `audience-mock examine` with these arguments and the secret in the environment.
 async fn examine(arguments: &[&str]) -> Output {
-    let mut command = Command::new(crate::support::examples::program("audience-mock"));
+    let mut command = Command::new(support::examples::program("audience-mock"));
     command
         .arg("examine")
         .args(arguments)
@@ -92,7 +92,7 @@ async fn a_report_that_cannot_be_written_is_an_error() {
 #[tokio::test]
 async fn a_missing_secret_is_a_usage_error() {
     let output = tokio::task::spawn_blocking(|| {
-        Command::new(crate::support::examples::program("audience-mock"))
+        Command::new(support::examples::program("audience-mock"))
             .args(["examine", "http://127.0.0.1:9/hook"])
             .env_remove("AUDIENCE_WEBHOOK_SECRET")
             .output()

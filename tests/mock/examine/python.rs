@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use audience::mock::{Verdict, examine};
 
 use crate::receiver::SECRET;
-use crate::support::skip;
+use support::skip;
 
 /// Runs the example until it is dropped.
 pub(super) struct PythonReceiver {

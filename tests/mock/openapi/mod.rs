@@ -2,10 +2,11 @@
 //!
 //! `conformance` and `deliveries` compare one exchange and one delivery with it. The tests of the mock send everything
 //! through them: `contract::exchange`, `server` and `receiver`. `refusals` provokes each refusal that the description lists, `document` looks at the file
-//! itself, and `page` at what the mock serves.
+//! itself, `interface` compares it with the tables of `docs/interface.md`, and `page` looks at what the mock serves.
 
 pub(crate) mod conformance;
 pub(crate) mod deliveries;
 mod document;
+mod interface;
 mod page;
 mod refusals;

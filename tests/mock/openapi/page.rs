@@ -6,9 +6,8 @@ use audience::mock::MockServer;
 use serde_json::Value;
 
 use super::conformance::DESCRIPTION;
-use crate::support;
 
-const PAGE: &str = include_str!("../../../src/mock/description/page.html");
+const PAGE: &str = include_str!("../../../src/mock/page/description.html");
 
 async fn get(server: &MockServer, path: &str) -> reqwest::Response {
     reqwest::get(format!("{}{path}", server.url()))

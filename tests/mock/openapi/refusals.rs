@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use super::conformance::{self, DESCRIPTION, Exchange, TRANSPORT_REFUSALS, resolve};
 
 /// An operation, a status and a slug.
-type Refusal = (String, u16, String);
+pub(super) type Refusal = (String, u16, String);
 
 /// The refusals in the responses of the description.
-fn described() -> BTreeSet<Refusal> {
+pub(super) fn described() -> BTreeSet<Refusal> {
     let mut refusals = BTreeSet::new();
     for (path, item) in DESCRIPTION["paths"].as_object().unwrap() {
         for (method, operation) in item

@@ -170,7 +170,7 @@ fn ten_attempts_are_a_timeline_that_shows_which_signatures_are_valid() {
         "{marks:?}"
     );
     assert!(
-        marks[1].contains("signature not valid: it was signed 301 s ago"),
+        marks[1].contains("signature not valid: the delivery was signed 301 s ago"),
         "{marks:?}"
     );
     assert!(

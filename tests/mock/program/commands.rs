@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{RunningMock, SECRET, fails_with, file, program};
 use crate::receiver::Receiver;
-use crate::support::closed_url;
+use support::closed_url;
 
 const KEY: &str = "mock-full-access-key";
 
@@ -230,7 +230,7 @@ fn a_refusal_of_the_mock_is_the_message_of_the_error() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_mock_at_the_url_a_command_fails_and_says_what_to_do() {
     let closed = closed_url();
-    let other = crate::support::respond_with(crate::support::text(404, "not here")).await;
+    let other = support::respond_with(support::text(404, "not here")).await;
     for (url, reason) in [
         (closed.clone(), format!("no mock listens at {closed}")),
         (

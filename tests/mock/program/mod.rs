@@ -22,7 +22,7 @@ const SECRET: &str = "6Jm0nFq2pXvZk4Tt";
 
 /// Returns the program, without the variables of whoever runs the tests.
 fn program() -> Command {
-    let mut command = Command::new(crate::support::examples::program("audience-mock"));
+    let mut command = Command::new(support::examples::program("audience-mock"));
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("AUDIENCE_MOCK_") {
             command.env_remove(name);

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::support::skip;
+use support::skip;
 
 #[test]
 fn the_sample_tests_in_python_pass() {
@@ -43,7 +43,7 @@ fn passes(program: &str, arguments: &[&str]) -> String {
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
         .env(
             "AUDIENCE_MOCK_PROGRAM",
-            crate::support::examples::program("audience-mock"),
+            support::examples::program("audience-mock"),
         )
         .env("no_proxy", "*")
         .stdin(Stdio::null())

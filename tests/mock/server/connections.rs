@@ -7,7 +7,7 @@ use std::time::Duration;
 use audience::mock::{Fault, MockServer};
 
 use super::{address, get};
-use crate::support::in_time;
+use support::in_time;
 
 /// Longer than any response takes, so that a missing response fails the test instead of hanging it.
 const READ_TIMEOUT: Duration = Duration::from_secs(20);

@@ -9,7 +9,7 @@ use audience::mock::{Fault, MockServer};
 use serde_json::{Value, json};
 
 use super::control::call;
-use super::{address, get, stopped_server};
+use super::{address, get, port, stopped_server};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -232,12 +232,7 @@ async fn a_stream_ends_when_the_server_stops_even_if_nobody_reads_it() {
     let server = stopped_server().await;
     let (mut reader, _) = open_stream(&server);
     let (idle, _) = open_stream(&server);
-    let port = address(&server)
-        .rsplit(':')
-        .next()
-        .unwrap()
-        .parse()
-        .unwrap();
+    let port = port(&server);
 
     drop(server);
 

@@ -129,6 +129,11 @@ fn address(server: &MockServer) -> String {
     server.url().strip_prefix("http://").unwrap().to_owned()
 }
 
+fn port(server: &MockServer) -> u16 {
+    let url = server.url();
+    url.rsplit(':').next().unwrap().parse().unwrap()
+}
+
 #[tokio::test]
 async fn a_server_responds_at_its_url_to_its_key() {
     let server = MockServer::start().await;
@@ -212,12 +217,7 @@ async fn two_servers_do_not_share_state() {
 #[tokio::test]
 async fn a_port_in_use_is_an_error() {
     let server = MockServer::start().await;
-    let port = address(&server)
-        .rsplit(':')
-        .next()
-        .unwrap()
-        .parse()
-        .unwrap();
+    let port = port(&server);
 
     let second = MockServer::builder().port(port).try_start().await;
 
@@ -227,12 +227,7 @@ async fn a_port_in_use_is_an_error() {
 #[tokio::test]
 async fn the_port_of_a_dropped_server_can_be_used_at_once() {
     let mut server = MockServer::start().await;
-    let port = address(&server)
-        .rsplit(':')
-        .next()
-        .unwrap()
-        .parse::<u16>()
-        .unwrap();
+    let port = port(&server);
 
     for _ in 0..3 {
         drop(server);
@@ -439,7 +434,7 @@ fn an_invalid_segment_rule_panics_with_the_reason() {
 }
 
 #[test]
-#[should_panic(expected = "the mock delivers over http only")]
+#[should_panic(expected = "the mock connects over http only")]
 fn an_https_endpoint_panics_with_the_reason() {
     let server = MockServer::builder().start_blocking();
 

@@ -324,7 +324,7 @@ async fn tens_of_thousands_of_contacts_are_seeded_and_listed() {
 
 #[tokio::test]
 async fn the_seed_in_the_docs_is_valid() {
-    let docs = include_str!("../../../docs/other-languages.md");
+    let docs = include_str!("../../../docs/mock-over-http.md");
     let (_, seeds) = docs.split_once("## Seeds\n").unwrap();
     let (_, rest) = seeds.split_once("```json\n").unwrap();
     let (seed, _) = rest.split_once("```\n").unwrap();

@@ -4,7 +4,7 @@ WITH found AS MATERIALIZED (
     SELECT
         CASE
             WHEN fingerprint <> $4::bytea THEN 'conflict'
-            WHEN state <> 'open' OR body IS NOT NULL THEN 'repeated'
+            WHEN state <> 'open' OR body IS NOT NULL THEN 'duplicate'
             WHEN due <= clock_timestamp() THEN 'acceptable'
             ELSE 'in_progress'
         END AS outcome,

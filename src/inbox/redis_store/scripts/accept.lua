@@ -6,7 +6,7 @@ if entry then
     return { 'conflict', 0 }
   end
   if entry.kept or not is_open(entry) then
-    return { 'repeated', 0 }
+    return { 'duplicate', 0 }
   end
   if entry.due > now then
     return { 'in progress', entry.due - now }

@@ -1,0 +1,392 @@
+//! A request before it is sent, and a 2xx response, as plain data that needs no server in a unit test.
+
+use std::fmt::{self, Write as _};
+use std::marker::PhantomData;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, Method};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Serialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use serde_path_to_error::{Path, Segment};
+
+use crate::{Error, Outcome};
+
+/// The operation of a call, for messages and spans. Neither may contain an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Operation {
+    pub(crate) name: &'static str,
+    pub(crate) template: &'static str,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) method: Method,
+    /// Encoded, relative to the base URL, with a leading slash.
+    pub(crate) path: String,
+    /// Encoded; empty if there are no parameters.
+    pub(crate) query: String,
+    /// Headers in addition to the headers of every request.
+    pub(crate) headers: HeaderMap,
+    /// JSON, if there is a body.
+    pub(crate) body: Option<Bytes>,
+    pub(crate) retry_safety: RetrySafety,
+    /// Whether the request names a contact, topic or segment, so that a 404 may mean this one.
+    pub(crate) has_target: bool,
+    /// Whether the query contains a cursor that the service sent.
+    pub(crate) has_service_cursor: bool,
+}
+
+/// After which failures a request may be retried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RetrySafety {
+    /// After any failure that may pass: sending it twice has the same effect as sending it once.
+    Safe,
+    /// Only if it was certainly not applied.
+    OnlyIfNotApplied,
+    /// Never, unless the caller allows it.
+    Never,
+}
+
+/// Every character except the unreserved ones of RFC 3986.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+impl Request {
+    /// Creates a request to the path with these segments. Each segment is percent-encoded.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Input` if a segment is `""`, `"."` or `".."`. The URL standard folds them away,
+    /// encoded or not, so the request would reach another endpoint.
+    pub(crate) fn new<S: AsRef<str>>(
+        method: Method,
+        segments: impl IntoIterator<Item = S>,
+        retry_safety: RetrySafety,
+    ) -> Result<Self, Error> {
+        let mut path = String::new();
+        for segment in segments {
+            let segment = segment.as_ref();
+            if matches!(segment, "" | "." | "..") {
+                return Err(Error::input(
+                    "an address or path segment is empty, `.` or `..`, which would reach another endpoint",
+                ));
+            }
+            path.push('/');
+            // One segment for each argument: a slash in an address must not reach another endpoint.
+            path.extend(utf8_percent_encode(segment, RESERVED));
+        }
+        Ok(Self {
+            method,
+            path,
+            query: String::new(),
+            headers: HeaderMap::new(),
+            body: None,
+            retry_safety,
+            has_target: true,
+            has_service_cursor: false,
+        })
+    }
+
+    /// Says that the request names no contact, topic or segment. A 404 then most likely comes from
+    /// somewhere other than the endpoint.
+    pub(crate) fn without_target(mut self) -> Self {
+        self.has_target = false;
+        self
+    }
+
+    pub(crate) fn query(mut self, name: &str, value: &str) -> Self {
+        if !self.query.is_empty() {
+            self.query.push('&');
+        }
+        self.query.extend(utf8_percent_encode(name, RESERVED));
+        self.query.push('=');
+        self.query.extend(utf8_percent_encode(value, RESERVED));
+        self
+    }
+
+    /// Sets the body.
+    pub(crate) fn json(mut self, body: &(impl Serialize + ?Sized)) -> Result<Self, Error> {
+        let bytes = serde_json::to_vec(body)
+            .map_err(|error| Error::input("could not write the body as JSON").caused_by(error))?;
+        self.body = Some(bytes.into());
+        Ok(self)
+    }
+}
+
+/// Headers that frame the request or concern only the connection. If the caller set them, the server
+/// could cut the body short, or read part of it as another request.
+const HEADERS_OF_HTTP: [&str; 10] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Returns whether a caller must not set this header.
+pub(super) fn is_set_by_http(name: &HeaderName) -> bool {
+    HEADERS_OF_HTTP.contains(&name.as_str())
+}
+
+/// A 2xx response, with its operation and the number of attempts.
+#[derive(Debug)]
+pub(crate) struct Success {
+    pub(super) operation: Operation,
+    pub(crate) response: http::Response<Bytes>,
+    pub(crate) attempts: u32,
+}
+
+impl Success {
+    /// Decodes the body, which must be a JSON object.
+    pub(crate) fn object<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        self.json().map(|Object(value)| value)
+    }
+
+    /// Decodes the body like [`object`](Self::object), without saying why it is invalid.
+    pub(crate) fn valid_object<'a, T: Deserialize<'a>>(&'a self) -> Option<T> {
+        parse(self.response.body()).ok().map(|Object(value)| value)
+    }
+
+    /// Decodes the body, which may be any JSON.
+    pub(crate) fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Error> {
+        decode(self.response.body()).map_err(|error| {
+            error
+                .at(self.operation.name)
+                // The outcome of a decode error is `Unknown`, and `NotSent` does not change it.
+                .after(self.attempts, Outcome::NotSent)
+                .reading(self.response.body().clone())
+        })
+    }
+}
+
+/// Decodes a response body.
+///
+/// # Errors
+///
+/// `ErrorKind::Decode` if the body is not JSON, or not JSON of this shape.
+fn decode<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Error> {
+    // Tracking the path is slow, so only a body that fails is read again with it.
+    parse(body).map_err(|error| explain::<T>(body, &error))
+}
+
+/// Decodes a response body without saying where it is invalid.
+fn parse<'de, T: Deserialize<'de>>(body: &'de [u8]) -> serde_json::Result<T> {
+    // One UTF-8 check of the whole body is faster than one for each string in it.
+    match std::str::from_utf8(body) {
+        Ok(text) => serde_json::from_str(text),
+        Err(_) => serde_json::from_slice(body),
+    }
+}
+
+/// Decodes an object that is a part of a response body, or says why that fails. `place` is its path in the
+/// body.
+pub(crate) fn decode_item<T: DeserializeOwned>(item: &RawValue, place: &str) -> Result<T, String> {
+    let decoded = serde_json::from_str(item.get()).map(|Object(value)| value);
+    decoded.map_err(|_| {
+        let mut deserializer = serde_json::Deserializer::from_str(item.get());
+        match serde_path_to_error::deserialize::<_, Object<T>>(&mut deserializer) {
+            Ok(_) => format!("invalid response at {place}"),
+            Err(error) => invalid_at(place, &error),
+        }
+    })
+}
+
+/// A value that JSON writes as an object.
+///
+/// The `Deserialize` that serde derives for a struct also takes an array with the members in order. That is
+/// right for other formats, and wrong for a response.
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ObjectVisitor<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(members)).map(Object)
+            }
+        }
+
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
+    }
+}
+
+/// Says what is wrong with a body that cannot be decoded.
+fn explain<'de, T: Deserialize<'de>>(body: &'de [u8], error: &serde_json::Error) -> Error {
+    if body.iter().all(u8::is_ascii_whitespace) {
+        return Error::decode("the response has no body; expected JSON");
+    }
+    let (line, column) = (error.line(), error.column());
+    let mut deserializer = serde_json::Deserializer::from_slice(body);
+    let message = match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
+        Ok(_) => {
+            format!("trailing data after the JSON response, at line {line}, column {column}")
+        }
+        Err(error) if error.inner().is_data() => invalid_at("$", &error),
+        Err(_) => format!("the response is not valid JSON, at line {line}, column {column}"),
+    };
+    Error::decode(message)
+}
+
+/// Says what is wrong with a part of a body, and where. `root` is the path of what was read.
+fn invalid_at(root: &str, error: &serde_path_to_error::Error<serde_json::Error>) -> String {
+    // serde's message quotes the value that it found.
+    format!("invalid response at {}", place(root, error.path()))
+}
+
+/// Writes the path. A member name may be personal data, so only names that look like identifiers are
+/// shown.
+fn place(root: &str, path: &Path) -> String {
+    let mut text = String::from(root);
+    for segment in path {
+        let _infallible = match segment {
+            Segment::Seq { index } => write!(text, "[{index}]"),
+            Segment::Map { key } if is_identifier(key) => write!(text, ".{key}"),
+            _ => write!(text, ".*"),
+        };
+    }
+    text
+}
+
+fn is_identifier(key: &str) -> bool {
+    (1..=40).contains(&key.len())
+        && key
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::ErrorKind;
+
+    fn path_for(address: &str) -> Result<String, Error> {
+        Request::new(Method::GET, ["contacts", address], RetrySafety::Safe)
+            .map(|request| request.path)
+    }
+
+    #[test]
+    fn any_address_is_encoded_as_one_path_segment() {
+        for (address, path) in [
+            ("ada@example.com", "/contacts/ada%40example.com"),
+            ("a+b@x.io", "/contacts/a%2Bb%40x.io"),
+            ("a/b?c#d%20@x.io", "/contacts/a%2Fb%3Fc%23d%2520%40x.io"),
+            (
+                "jürgen@exämple.de",
+                "/contacts/j%C3%BCrgen%40ex%C3%A4mple.de",
+            ),
+            ("A-Z_a.z~0", "/contacts/A-Z_a.z~0"),
+            ("...", "/contacts/..."),
+        ] {
+            assert_eq!(path_for(address).unwrap(), path);
+        }
+    }
+
+    #[test]
+    fn a_segment_that_would_reach_another_endpoint_is_refused() {
+        for address in ["", ".", ".."] {
+            let error = path_for(address).unwrap_err();
+
+            assert_eq!(error.kind(), ErrorKind::Input);
+            assert_eq!(error.outcome(), Outcome::NotSent);
+        }
+    }
+
+    #[test]
+    fn every_reserved_character_of_a_query_value_is_encoded() {
+        let request = Request::new(Method::GET, ["contacts"], RetrySafety::Safe).unwrap();
+
+        let request = request.query("query", "a b&c=d+é").query("limit", "5");
+
+        assert_eq!(request.query, "query=a%20b%26c%3Dd%2B%C3%A9&limit=5");
+    }
+
+    #[derive(Deserialize, Debug)]
+    struct Shape {
+        #[expect(dead_code, reason = "the tests only need it to be absent")]
+        id: String,
+        #[expect(dead_code, reason = "the tests only need its type")]
+        answers: BTreeMap<String, bool>,
+    }
+
+    fn failure(body: &str) -> String {
+        let error = decode::<Vec<Shape>>(body.as_bytes()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Decode);
+        assert!(
+            std::error::Error::source(&error).is_none(),
+            "a source would quote the body"
+        );
+        error.to_string()
+    }
+
+    #[test]
+    fn an_error_names_the_place_and_quotes_nothing_of_the_body() {
+        for (body, message) in [
+            ("", "the response has no body; expected JSON"),
+            (
+                "<html>",
+                "the response is not valid JSON, at line 1, column 1",
+            ),
+            (
+                r#"[{"id": "#,
+                "the response is not valid JSON, at line 1, column 8",
+            ),
+            (r#"[{"answers": {}}]"#, "invalid response at $[0]"),
+            (
+                r#"[{"id": "x", "id": "y", "answers": {}}]"#,
+                "invalid response at $[0]",
+            ),
+            (r#"[{"id": 5}]"#, "invalid response at $[0].id"),
+            (
+                r#"[{"id": "x", "answers": {"ada@x.io": "ada@x.io"}}]"#,
+                "invalid response at $[0].answers.*",
+            ),
+            ("[[\"x\", 5]]", "invalid response at $[0][1]"),
+            ("[5]", "invalid response at $[0]"),
+            (
+                r#"[] trailing"#,
+                "trailing data after the JSON response, at line 1, column 4",
+            ),
+        ] {
+            assert_eq!(failure(body), message);
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf_8_matter_only_in_members_that_are_read() {
+        let body = |known: &[u8], unknown: &[u8]| {
+            let (id, extra): (&[u8], &[u8]) =
+                (b"[{\"id\": \"", b"\", \"answers\": {}, \"extra\": \"");
+            [id, known, extra, unknown, b"\"}]"].concat()
+        };
+
+        assert!(decode::<Vec<Shape>>(&body(b"x", b"\xff")).is_ok());
+        let error = decode::<Vec<Shape>>(&body(b"\xff", b"x")).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("the response is not valid JSON")
+        );
+    }
+}

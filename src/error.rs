@@ -1,0 +1,1581 @@
+//! [`Error`], which says why a call failed, and its parts.
+
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, Method, StatusCode};
+use serde_json::{Map, Value};
+
+use crate::string_enum::string_enum;
+
+/// The error of a failed call.
+///
+/// Each question that a program may have has a method:
+///
+/// - Where did the call fail, and who can fix it? [`kind`](Error::kind)
+/// - How did the service refuse the request? [`api`](Error::api), [`status`](Error::status), and predicates such as
+///   [`is_not_found`](Error::is_not_found)
+/// - May a later call succeed, and when? [`is_retryable`](Error::is_retryable), [`retry_after`](Error::retry_after)
+/// - May a write have been applied anyway? [`outcome`](Error::outcome)
+/// - How many attempts did the call make? [`attempts`](Error::attempts)
+///
+/// If the call was retried, the error describes the last attempt, but the outcome covers all of them.
+///
+/// Neither `Display` nor `Debug` prints an address, a key or the text of a body, so you can log an error without
+/// redaction. Read the service's message with [`ApiError::message`].
+///
+/// In a unit test, [`refused`](Error::refused) creates the error of a refusal. Use the mock's faults to cause an error
+/// of another kind, such as a timeout.
+///
+/// # Example: a refusal and its text
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let contacts = server.client().contacts();
+/// let error = contacts.retrieve("nobody@example.com").await.unwrap_err();
+///
+/// assert!(error.is_not_found());
+/// assert_eq!(error.to_string(), "retrieve: the service responded 404 not_found");
+/// # }
+/// ```
+pub struct Error(Box<Inner>);
+
+// Boxed, because every `Result` of this crate is at least as large as its error.
+struct Inner {
+    kind: ErrorKind,
+    operation: Option<&'static str>,
+    message: Cow<'static, str>,
+    api: Option<ApiError>,
+    outcome: Outcome,
+    attempts: u32,
+    is_retryable: bool,
+    body: Option<Bytes>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    /// Returns where the call failed, which says who can fix it.
+    ///
+    /// # Example: an argument that cannot be sent
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// use audience::{Client, ErrorKind};
+    ///
+    /// let contacts = Client::new("https://api.example.com/v1", "key")?.contacts();
+    ///
+    /// let error = contacts.retrieve("").await.unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Input);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// Returns the service's response, if it refused the request.
+    ///
+    /// `None` unless the kind is [`ErrorKind::Api`].
+    ///
+    /// # Example: status, code and message
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::contacts::NewContact;
+    ///
+    /// let error = contacts.create(NewContact::new("not an address")).await.unwrap_err();
+    ///
+    /// if let Some(refusal) = error.api() {
+    ///     println!("{} {:?} {:?}", refusal.status(), refusal.code(), refusal.message());
+    /// }
+    /// # assert_eq!(error.api().unwrap().status(), 422);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn api(&self) -> Option<&ApiError> {
+        self.0.api.as_ref()
+    }
+
+    /// Returns the code of the refusal, if the response has one. It is the [`ApiError::code`] of [`api`](Error::api).
+    ///
+    /// # Example: count refusals by their code
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::ErrorCode;
+    ///
+    /// let error = contacts.unsubscribe("nobody@example.com").await.unwrap_err();
+    ///
+    /// let label = error.code().map_or("none", ErrorCode::as_str);
+    /// assert_eq!(label, "not_found");
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn code(&self) -> Option<&ErrorCode> {
+        self.api().and_then(ApiError::code)
+    }
+
+    /// Returns whether the write may have been applied anyway.
+    ///
+    /// # Example: a failed connection applied nothing
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// use audience::contacts::NewContact;
+    /// use audience::{Client, Outcome, RetryPolicy};
+    ///
+    /// let nobody_listens_here = "http://127.0.0.1:1";
+    /// let client = Client::builder(nobody_listens_here, "key")
+    ///     .retry(RetryPolicy::none())
+    ///     .build()?;
+    ///
+    /// let error = client.contacts().create(NewContact::new("ada@example.com")).await.unwrap_err();
+    /// assert_eq!(error.outcome(), Outcome::NotSent);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        self.0.outcome
+    }
+
+    /// Returns whether the same call may succeed later, without a change to its arguments or to the
+    /// client's settings.
+    ///
+    /// `true` if the service could not be reached, did not respond in time, broke the connection, or
+    /// responded 408, 429, 500, 502, 503 or 504. Before you retry, wait as long as
+    /// [`retry_after`](Error::retry_after) says.
+    ///
+    /// A retry may do harm, because the write may have been applied anyway. See [`outcome`](Error::outcome) and
+    /// [`RetryPolicy`](crate::RetryPolicy).
+    ///
+    /// # Example: put a job back into its queue
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # server.fault(audience::mock::Fault::status(503).retry_after(600));
+    /// # let contacts = server.client().contacts();
+    /// // An opt-out may be applied twice without harm.
+    /// let error = contacts.unsubscribe("ada@example.com").await.unwrap_err();
+    ///
+    /// if error.is_retryable() {
+    ///     println!("retry the job in {:?}", error.retry_after().unwrap_or_default());
+    /// }
+    /// # assert!(error.is_retryable());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        self.0.is_retryable
+    }
+
+    /// Returns the body of the response, if the service refused the request or sent a 2xx response that could not be
+    /// decoded.
+    ///
+    /// If only one item of a list is malformed, it is the JSON of that item. `None` if there is no
+    /// response, or if its body could not be read to its end. Neither `Display` nor `Debug` prints it.
+    ///
+    /// # Example: keep a body that could not be decoded
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+    /// # server.fault(audience::mock::Fault::wrong_body("<html>Sign in to the hotel network</html>"));
+    /// # let contacts = server.client().contacts();
+    /// use audience::ErrorKind;
+    ///
+    /// let error = contacts.retrieve("ada@example.com").await.unwrap_err();
+    ///
+    /// assert_eq!(error.kind(), ErrorKind::Decode);
+    /// assert!(error.body().is_some_and(|body| body.starts_with(b"<html>")));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn body(&self) -> Option<&[u8]> {
+        self.0.body.as_deref().or(self.api().map(ApiError::body))
+    }
+
+    /// Returns how many attempts the call made: 0 if it failed before the first, more than 1 if it was retried. A
+    /// failed connection counts as an attempt.
+    ///
+    /// # Example: an invalid argument makes no attempt
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// let error = contacts.create_batch(Vec::<String>::new()).await.unwrap_err();
+    ///
+    /// assert_eq!(error.attempts(), 0);
+    /// assert_eq!(error.to_string(), "create_batch: the batch is empty; send 1 to 100 entries");
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.0.attempts
+    }
+}
+
+impl Error {
+    /// Creates the error of a write that the service refused at its first attempt, for example for a unit test. See
+    /// also [`ApiError::new`].
+    ///
+    /// The status decides [`outcome`](Error::outcome) and [`is_retryable`](Error::is_retryable), as it does for
+    /// a real response.
+    ///
+    /// # Example: an overloaded service
+    ///
+    /// ```
+    /// use audience::{ApiError, Error, Outcome, StatusCode};
+    ///
+    /// let error = Error::refused(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, None, ""));
+    ///
+    /// assert!(error.is_retryable());
+    /// assert_eq!(error.outcome(), Outcome::Unknown);
+    /// ```
+    #[must_use]
+    pub fn refused(api: ApiError) -> Self {
+        let outcome = Outcome::from_status(api.status(), &Method::POST);
+        Self::from_api(api, outcome).after(1, Outcome::NotSent)
+    }
+}
+
+impl Error {
+    /// Returns whether the contact, topic or segment that the call names does not exist.
+    ///
+    /// `true` for the code `not_found`, and for a 404 without a code whose body is a JSON object. Any other
+    /// 404 most likely comes from a proxy or a wrong base URL, and the error's text says so.
+    ///
+    /// A create, a batch and a list without a segment name nothing that may be missing. For them, the result is always
+    /// `false`, even if [`code`](Error::code) returns `not_found`.
+    ///
+    /// # Example: a contact that may not exist
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// let contact = match contacts.retrieve("nobody@example.com").await {
+    ///     Ok(contact) => Some(contact),
+    ///     Err(error) if error.is_not_found() => None,
+    ///     Err(error) => return Err(error),
+    /// };
+    /// # assert_eq!(contact, None);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        self.api().is_some_and(ApiError::is_not_found)
+    }
+
+    /// Returns whether a create call with
+    /// [`OnConflict::Error`](crate::contacts::OnConflict::Error) was refused because the address
+    /// already exists.
+    ///
+    /// `true` for the code `already_exists`, and for a 409 without a code whose body is a JSON object.
+    ///
+    /// # Example: a contact that must be new
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::contacts::{NewContact, OnConflict};
+    ///
+    /// let ada = NewContact::new("ada@example.com").on_conflict(OnConflict::Error);
+    /// contacts.create(ada.clone()).await?;
+    ///
+    /// let error = contacts.create(ada).await.unwrap_err();
+    /// assert!(error.is_already_exists());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn is_already_exists(&self) -> bool {
+        self.is_refused_with(&ErrorCode::AlreadyExists, Some(StatusCode::CONFLICT))
+    }
+
+    /// Returns whether the write would exceed the plan's ceiling of stored contacts.
+    ///
+    /// `true` for the code `quota_exceeded`, and for a 402 without a code whose body is a JSON object. A retry fails
+    /// in the same way until the plan is larger or the audience smaller.
+    ///
+    /// # Example: one contact more than the plan allows
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().contact_ceiling(1).start().await;
+    /// # let contacts = server.client().contacts();
+    /// contacts.create("ada@example.com").await?;
+    ///
+    /// let error = contacts.create("bob@example.com").await.unwrap_err();
+    /// assert!(error.is_quota_exceeded() && !error.is_retryable());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn is_quota_exceeded(&self) -> bool {
+        self.is_refused_with(
+            &ErrorCode::QuotaExceeded,
+            Some(StatusCode::PAYMENT_REQUIRED),
+        )
+    }
+
+    /// Returns whether a subscribe was refused because the contact reported spam
+    /// ([interface section 3.2](crate::interface#3.2)).
+    ///
+    /// `true` for the code `failed_precondition`. A 422 without a code does not count, because it may
+    /// also mean `validation_error`.
+    ///
+    /// # Example: explain the lock to the visitor
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// # server.report_spam("ada@example.com");
+    /// let error = contacts.subscribe("ada@example.com").await.unwrap_err();
+    ///
+    /// if error.is_complaint_locked() {
+    ///     println!("You reported our mail as spam, so we cannot send you mail again.");
+    /// }
+    /// # assert!(error.is_complaint_locked());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn is_complaint_locked(&self) -> bool {
+        self.is_refused_with(&ErrorCode::FailedPrecondition, None)
+    }
+
+    /// Returns whether a sending-access key was used on an endpoint that needs a full-access key.
+    ///
+    /// `true` for the code `key_not_permitted`.
+    ///
+    /// # Example: the wrong kind of key
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let (base_url, sending_key) = (server.url(), server.sending_key());
+    /// use audience::Client;
+    ///
+    /// let contacts = Client::new(base_url, sending_key)?.contacts();
+    ///
+    /// let error = contacts.create("ada@example.com").await.unwrap_err();
+    /// assert!(error.is_key_not_permitted());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn is_key_not_permitted(&self) -> bool {
+        self.is_refused_with(&ErrorCode::KeyNotPermitted, None)
+    }
+
+    /// Returns whether the service refused the input as invalid. [`ApiError::message`] says why.
+    ///
+    /// `true` for the code `validation_error`.
+    ///
+    /// # Example: a mistake in a form
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// let error = contacts.create("not an address").await.unwrap_err();
+    ///
+    /// assert!(error.is_validation_error());
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "create: the service responded 422 validation_error; see `ApiError::message`",
+    /// );
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn is_validation_error(&self) -> bool {
+        self.is_refused_with(&ErrorCode::ValidationError, None)
+    }
+
+    /// Returns the status of the service's response, if it refused the request.
+    ///
+    /// `None` unless the kind is [`ErrorKind::Api`](crate::ErrorKind::Api).
+    ///
+    /// # Example: pass the status on to your own caller
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::StatusCode;
+    ///
+    /// let error = contacts.retrieve("nobody@example.com").await.unwrap_err();
+    ///
+    /// let status = error.status().unwrap_or(StatusCode::BAD_GATEWAY);
+    /// assert_eq!(status, StatusCode::NOT_FOUND);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn status(&self) -> Option<StatusCode> {
+        self.api().map(ApiError::status)
+    }
+
+    /// Returns whether an attempt took longer than its timeout, or the call longer than its deadline.
+    ///
+    /// A 408 or 504 of the service does not count: see [`status`](Error::status).
+    ///
+    /// # Example: a response that comes too late
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use std::time::Duration;
+    /// use audience::RetryPolicy;
+    /// use audience::mock::Fault;
+    ///
+    /// server.fault(Fault::delay(Duration::from_secs(60)));
+    ///
+    /// let call = contacts.list().timeout(Duration::from_millis(1)).retry(RetryPolicy::none());
+    /// assert!(call.await.unwrap_err().is_timeout());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        self.kind() == ErrorKind::Timeout
+    }
+
+    /// Returns whether the service responded 429, or whether an earlier 429 held back this call so that nothing
+    /// was sent.
+    ///
+    /// # Example: retry when the service allows it
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # server.fault(audience::mock::Fault::status(429).retry_after(3_600));
+    /// # let contacts = server.client().contacts();
+    /// let error = contacts.retrieve("ada@example.com").await.unwrap_err();
+    ///
+    /// if let (true, Some(wait)) = (error.is_rate_limited(), error.retry_after()) {
+    ///     println!("retry in {} s", wait.as_secs());
+    /// }
+    /// # assert!(error.is_rate_limited() && error.retry_after().is_some());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn is_rate_limited(&self) -> bool {
+        self.status() == Some(StatusCode::TOO_MANY_REQUESTS)
+    }
+
+    /// Returns whether the service responded 401: it does not accept the key.
+    ///
+    /// The key is wrong or belongs to another environment, or the service expects it in another header:
+    /// see [`Auth`](crate::Auth).
+    ///
+    /// # Example: check the key when the program starts
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let base_url = server.url();
+    /// use audience::Client;
+    ///
+    /// let contacts = Client::new(base_url, "revoked-key")?.contacts();
+    ///
+    /// let error = contacts.list().limit(1).await.unwrap_err();
+    /// assert!(error.is_unauthorized());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn is_unauthorized(&self) -> bool {
+        self.status() == Some(StatusCode::UNAUTHORIZED)
+    }
+
+    /// Returns whether the service responded 403: the key may not be used for this call.
+    ///
+    /// [`is_key_not_permitted`](Error::is_key_not_permitted) returns whether the reason is the one that the interface
+    /// document names.
+    ///
+    /// # Example: a rule of the service that this crate does not know
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::mock::Fault;
+    ///
+    /// server.fault(Fault::status(403).body(r#"{"code": "account_paused"}"#));
+    ///
+    /// let error = contacts.list().await.unwrap_err();
+    /// assert!(error.is_forbidden() && !error.is_key_not_permitted());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        self.status() == Some(StatusCode::FORBIDDEN)
+    }
+
+    /// Returns how long the service asked to wait, if its response has a `Retry-After` header.
+    ///
+    /// If a call would have to wait longer than the policy's
+    /// [`max_retry_after`](crate::RetryPolicy::max_retry_after), or past its deadline, it fails immediately. Retry it
+    /// after this time.
+    ///
+    /// # Example: a service that is down for maintenance
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use std::time::Duration;
+    /// use audience::mock::Fault;
+    ///
+    /// server.fault(Fault::status(503).retry_after(600));
+    ///
+    /// let error = contacts.list().await.unwrap_err();
+    /// assert_eq!(error.retry_after(), Some(Duration::from_secs(600)));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.api().and_then(ApiError::retry_after)
+    }
+
+    fn is_refused_with(&self, code: &ErrorCode, bare_status: Option<StatusCode>) -> bool {
+        self.api().is_some_and(|api| api.is(code, bare_status))
+    }
+}
+
+/// Constructors, one for each cause.
+impl Error {
+    /// Creates the error for a response with a status other than 2xx. `redirected_to` names the target of a redirect.
+    /// `has_target` says whether the request names a contact, topic or segment that may not exist.
+    pub(crate) fn from_response(
+        response: http::Response<Bytes>,
+        method: &Method,
+        redirected_to: Option<String>,
+        has_target: bool,
+    ) -> Self {
+        let outcome = Outcome::from_status(response.status(), method);
+        let api = ApiError {
+            retry_after: retry_after(response.headers(), SystemTime::now()),
+            redirected_to,
+            has_target,
+            ..ApiError::from_response(response)
+        };
+        Self::from_api(api, outcome)
+    }
+
+    /// Creates the error for a request that was not sent because the service has asked to wait this long.
+    pub(crate) fn held_back(left: Duration) -> Self {
+        let api = ApiError {
+            retry_after: Some(left),
+            ..ApiError::without_body(StatusCode::TOO_MANY_REQUESTS)
+        };
+        let mut error = Self::from_api(api, Outcome::NotSent);
+        let seconds = left.as_millis().div_ceil(1_000);
+        error.0.message = format!(
+            "rate limited: the service asked to wait another {seconds} s, so the request was not sent"
+        )
+        .into();
+        error
+    }
+
+    fn from_api(api: ApiError, outcome: Outcome) -> Self {
+        let mut error = Self::new(ErrorKind::Api, outcome, api.summary());
+        error.0.is_retryable = is_transient(api.status());
+        error.0.api = Some(api);
+        error
+    }
+
+    pub(crate) fn config(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Config, Outcome::NotSent, message)
+    }
+
+    pub(crate) fn decode(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Decode, Outcome::Unknown, message)
+    }
+
+    pub(crate) fn input(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Input, Outcome::NotSent, message)
+    }
+
+    pub(crate) fn transport(message: &'static str) -> Self {
+        Self::new(ErrorKind::Transport, Outcome::Unknown, message)
+    }
+
+    pub(crate) fn new(
+        kind: ErrorKind,
+        outcome: Outcome,
+        message: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            operation: None,
+            message: message.into(),
+            api: None,
+            outcome,
+            attempts: 0,
+            is_retryable: matches!(
+                kind,
+                ErrorKind::Connect | ErrorKind::Timeout | ErrorKind::Transport
+            ),
+            body: None,
+            source: None,
+        }))
+    }
+
+    /// Says that the same call would fail again.
+    pub(crate) fn not_retryable(mut self) -> Self {
+        self.0.is_retryable = false;
+        self
+    }
+
+    /// Adds the name of the operation that failed.
+    pub(crate) fn at(mut self, operation: &'static str) -> Self {
+        self.0.operation = Some(operation);
+        self
+    }
+
+    /// Puts the name of the thing that failed before the message.
+    #[cfg(feature = "import")]
+    pub(crate) fn about(mut self, name: &str) -> Self {
+        self.0.message = format!("{name}: {}", self.0.message).into();
+        self
+    }
+
+    /// Adds the error that caused this one.
+    pub(crate) fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// Adds the body that could not be decoded, unless the error has a part of it already.
+    pub(crate) fn reading(mut self, body: Bytes) -> Self {
+        self.0.body.get_or_insert(body);
+        self
+    }
+
+    /// Adds the number of attempts, and the least certain outcome of the earlier ones.
+    pub(crate) fn after(mut self, attempts: u32, earlier: Outcome) -> Self {
+        self.0.attempts = attempts;
+        self.0.outcome = self.0.outcome.max(earlier);
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(operation) = self.0.operation {
+            write!(f, "{operation}: ")?;
+        }
+        f.write_str(&self.0.message)?;
+        if self.0.attempts > 1 {
+            write!(f, " (after {} attempts)", self.0.attempts)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Error");
+        debug
+            .field("kind", &self.0.kind)
+            .field("message", &self.0.message);
+        debug
+            .field("outcome", &self.0.outcome)
+            .field("attempts", &self.0.attempts);
+        if let Some(operation) = self.0.operation {
+            debug.field("operation", &operation);
+        }
+        if let Some(api) = &self.0.api {
+            debug.field("api", api);
+        }
+        // The body stays out: it may name a contact.
+        if let Some(source) = &self.0.source {
+            debug.field("source", source);
+        }
+        debug.finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}
+
+/// The place where a call failed, which says who can fix it.
+///
+/// # Example: whom to tell about an error
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let contacts = server.client().contacts();
+/// use audience::ErrorKind;
+///
+/// let error = contacts.create_batch(Vec::<String>::new()).await.unwrap_err();
+///
+/// match error.kind() {
+///     ErrorKind::Input | ErrorKind::Config => println!("fix the program: {error}"),
+///     ErrorKind::Api => println!("the service refused: {:?}", error.code()),
+///     _ if error.is_retryable() => println!("retry later: {error}"),
+///     _ => println!("report a fault: {error}"),
+/// }
+/// # assert_eq!(error.kind(), ErrorKind::Input);
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The service responded with a status other than 2xx, or an earlier 429 still holds back the client
+    /// (see [`RetryPolicy`](crate::RetryPolicy#retry-after)).
+    ///
+    /// [`Error::api`](Error::api) has the response. Its [code](ApiError::code) says what to do.
+    Api,
+    /// The client cannot be built: the base URL, the key or the HTTP client is invalid.
+    ///
+    /// Fix the configuration. Nothing was sent.
+    Config,
+    /// The client could not connect: the host name was not found, the connection was refused, or the
+    /// TLS handshake failed.
+    ///
+    /// This attempt sent nothing; [`Error::outcome`](Error::outcome) covers earlier ones too. Check
+    /// the base URL, the network, the proxy, and the error's [`source`](std::error::Error::source).
+    Connect,
+    /// The service responded with 2xx, but the body cannot be used: it is not the expected JSON, does not
+    /// decompress, or exceeds the [`body_limit`](crate::ClientBuilder::body_limit).
+    ///
+    /// The text of the error says which, with the JSON path if there is one. [`Error::body`](Error::body) has the body
+    /// if it was read. A write was most likely applied.
+    Decode,
+    /// The request cannot be sent because an argument is invalid: for example an address that would
+    /// reach another endpoint, an empty batch, a number that JSON cannot represent, or a rule that makes
+    /// the URL longer than 65,534 bytes.
+    ///
+    /// Fix the argument. Nothing was sent.
+    Input,
+    /// The service repeated a cursor, so listing stopped to avoid an endless loop. Or the service sent a cursor that is
+    /// too long for a URL.
+    ///
+    /// All items returned before the error are valid, but contacts on repeated pages may have been
+    /// returned twice.
+    Pagination,
+    /// An attempt took longer than its timeout, or the whole call took longer than its deadline.
+    ///
+    /// Unless [`Error::outcome`](Error::outcome) says otherwise, a write may have been applied.
+    Timeout,
+    /// The connection broke, the response was not valid HTTP, or a client passed to
+    /// [`http_client`](crate::ClientBuilder::http_client) followed a redirect.
+    ///
+    /// A write may have been applied.
+    Transport,
+}
+
+/// Writes the kind as one lowercase word, such as `timeout`, for logs and metrics.
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Api => "api",
+            Self::Config => "config",
+            Self::Connect => "connect",
+            Self::Decode => "decode",
+            Self::Input => "input",
+            Self::Pagination => "pagination",
+            Self::Timeout => "timeout",
+            Self::Transport => "transport",
+        })
+    }
+}
+
+/// Says whether a failed write may have been applied anyway.
+///
+/// If a call made several attempts, the least certain one counts. For example, if the first attempt
+/// got no response and the second was refused, the outcome is [`Unknown`](Outcome::Unknown).
+///
+/// # Example: when to check before a retry
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let contacts = server.client().contacts();
+/// use audience::Outcome;
+/// use audience::contacts::NewContact;
+///
+/// if let Err(error) = contacts.create(NewContact::new("not an address")).await {
+///     match error.outcome() {
+///         Outcome::NotSent => println!("nothing was sent: retry"),
+///         Outcome::Refused => println!("not applied: fix the contact first"),
+///         Outcome::Unknown => println!("retrieve the contact to find out"),
+///     }
+/// #   assert_eq!(error.outcome(), Outcome::Refused);
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Outcome {
+    /// No request reached the service. A retry is safe.
+    NotSent,
+    /// The service responded, and did not apply the write.
+    Refused,
+    /// The write may or may not have been applied: there was no response, the response could not be
+    /// read, or its status was 408 or 5xx, or 303 in response to a write.
+    ///
+    /// [`retrieve`](crate::contacts::Contacts::retrieve) the contact to find out.
+    Unknown,
+}
+
+impl Outcome {
+    /// Returns the outcome of a write that got a response with this status, which is not 2xx.
+    ///
+    /// A 408 or a 5xx may come from a proxy that forwarded the request and then stopped waiting. A 303 to
+    /// a write says that it was processed, and where to read the result.
+    fn from_status(status: StatusCode, method: &Method) -> Self {
+        let is_processed = status == StatusCode::SEE_OTHER && !method.is_safe();
+        if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT || is_processed {
+            Self::Unknown
+        } else {
+            Self::Refused
+        }
+    }
+}
+
+/// Returns whether a status says that the service cannot respond now, but may do so later.
+pub(crate) fn is_transient(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 408 | 429 | 500 | 502 | 503 | 504)
+}
+
+/// The response with which the service refused a request.
+///
+/// The interface document does not show the shape of an error body ([section 7](crate::interface#7)). So the client
+/// looks for the code and the message in every member that services commonly use for them, and always keeps the body. A
+/// body over 1 MiB is kept, but not searched.
+///
+/// If an earlier 429 holds back the client, nothing is sent, so there is no response. The status is then
+/// 429, `retry_after` is the time left, and the headers and the body are empty. See
+/// [`RetryPolicy`](crate::RetryPolicy#retry-after).
+///
+/// `Debug` prints the status, the code if it consists only of `a-z` and `_`, the `Retry-After` and the
+/// length of the body, but never the message, the headers or the body.
+///
+/// # Example: log a refusal with its message
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let contacts = server.client().contacts();
+/// let error = contacts.create("not an address").await.unwrap_err();
+///
+/// if let Some(refusal) = error.api() {
+///     println!("{error}: {}", refusal.message().unwrap_or("the service sent no message"));
+/// }
+/// # assert!(error.api().unwrap().message().is_some());
+/// # }
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct ApiError {
+    status: StatusCode,
+    code: Option<ErrorCode>,
+    message: Option<String>,
+    retry_after: Option<Duration>,
+    redirected_to: Option<String>,
+    has_target: bool,
+    is_object: bool,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl ApiError {
+    /// Creates a refusal without headers and body, for a unit test of a program that handles it. If `message` is empty,
+    /// the refusal has no message.
+    ///
+    /// # Example: in a unit test
+    ///
+    /// ```
+    /// use audience::{ApiError, Error, ErrorCode, StatusCode};
+    ///
+    /// fn explain(error: &Error) -> &'static str {
+    ///     if error.is_not_found() { "no such contact" } else { "please come back later" }
+    /// }
+    ///
+    /// let refusal = ApiError::new(StatusCode::NOT_FOUND, ErrorCode::NotFound, "no contact ada@example.com");
+    ///
+    /// assert_eq!(explain(&Error::refused(refusal)), "no such contact");
+    /// ```
+    pub fn new(
+        status: StatusCode,
+        code: impl Into<Option<ErrorCode>>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            code: code.into(),
+            message: Some(message.into()).filter(|message| !message.is_empty()),
+            is_object: true,
+            ..Self::without_body(status)
+        }
+    }
+
+    /// Returns the HTTP status.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// Returns the code, if the body has one. It is never guessed from the status.
+    ///
+    /// # Example: act on a code
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let error = contacts.retrieve("nobody@example.com").await.unwrap_err();
+    /// # let refusal = error.api().unwrap();
+    /// use audience::ErrorCode;
+    ///
+    /// match refusal.code() {
+    ///     Some(ErrorCode::NotFound) => println!("no contact with this address"),
+    ///     Some(code) => println!("refused: {code}"),
+    ///     None => println!("refused with status {}", refusal.status()),
+    /// }
+    /// # assert_eq!(refusal.code(), Some(&ErrorCode::NotFound));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn code(&self) -> Option<&ErrorCode> {
+        self.code.as_ref()
+    }
+
+    /// Returns the service's message, if the body has one. It may name an address or a topic.
+    ///
+    /// # Example: why the input was refused
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// # let new_contact = audience::contacts::NewContact::new("not an address");
+    /// let error = contacts.create(new_contact).await.unwrap_err();
+    ///
+    /// let message = error.api().and_then(|refusal| refusal.message());
+    /// println!("the service says: {}", message.unwrap_or("nothing"));
+    /// # assert!(message.is_some());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn message(&self) -> Option<&str> {
+        self.message.as_deref()
+    }
+
+    /// Returns how long the service asked to wait, if the response has a `Retry-After` header.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// Returns the headers of the response.
+    #[must_use]
+    pub fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+
+    /// Returns the id of the request. Quote it when you ask the service's support about a refusal.
+    ///
+    /// The interface document shows no such header. The id is taken from the first of `x-request-id`,
+    /// `request-id`, `x-correlation-id`, `x-amzn-requestid` and `x-trace-id` that the response has.
+    ///
+    /// # Example: a refusal with an id
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::mock::Fault;
+    ///
+    /// server.fault(Fault::status(403).header("x-request-id", "req_7"));
+    ///
+    /// let error = contacts.list().await.unwrap_err();
+    /// assert_eq!(error.api().and_then(|refusal| refusal.request_id()), Some("req_7"));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn request_id(&self) -> Option<&str> {
+        REQUEST_IDS
+            .iter()
+            .filter_map(|name| self.headers.get(*name)?.to_str().ok())
+            .find(|id| !id.is_empty())
+    }
+
+    /// Returns the headers about rate limits with their values: all headers whose names start with
+    /// `ratelimit`, `x-ratelimit` or `x-rate-limit`. The names are in lower case.
+    ///
+    /// The interface document shows no rate limits ([section 8](crate::interface#8)), so the values are not
+    /// interpreted.
+    ///
+    /// # Example: the limits that a 429 reports
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::RetryPolicy;
+    /// use audience::mock::Fault;
+    ///
+    /// server.fault(Fault::status(429).header("RateLimit-Remaining", "0"));
+    ///
+    /// let error = contacts.list().retry(RetryPolicy::none()).await.unwrap_err();
+    /// let refusal = error.api().expect("the service responded");
+    /// assert!(refusal.rate_limit_headers().eq([("ratelimit-remaining", "0")]));
+    /// # }
+    /// ```
+    pub fn rate_limit_headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.headers.iter().filter_map(|(name, value)| {
+            let name = name.as_str();
+            let is_limit = RATE_LIMITS.iter().any(|start| name.starts_with(start));
+            Some((name, value.to_str().ok().filter(|_| is_limit)?))
+        })
+    }
+
+    /// Returns the body, unchanged. It is empty if the response has no body, or a body that does not decompress
+    /// or that exceeds the [`body_limit`](crate::ClientBuilder::body_limit).
+    ///
+    /// # Example: members that this crate does not read
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::mock::Fault;
+    /// use serde_json::Value;
+    ///
+    /// server.fault(Fault::status(403).body(r#"{"code": "key_expired", "since": 1700000000}"#));
+    ///
+    /// let error = contacts.list().await.unwrap_err();
+    /// let refusal = error.api().expect("the service responded");
+    /// let body: Value = serde_json::from_slice(refusal.body()).unwrap_or_default();
+    /// assert_eq!(body["since"], 1_700_000_000);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    fn without_body(status: StatusCode) -> Self {
+        let mut response = http::Response::default();
+        *response.status_mut() = status;
+        Self::from_response(response)
+    }
+
+    fn from_response(response: http::Response<Bytes>) -> Self {
+        let (head, body) = response.into_parts();
+        let read = ErrorBody::read(head.status, &body);
+        Self {
+            status: head.status,
+            is_object: read.is_some(),
+            code: read.as_ref().and_then(|read| read.code.clone()),
+            message: read.and_then(|read| read.message),
+            retry_after: None,
+            redirected_to: None,
+            has_target: true,
+            headers: head.headers,
+            body,
+        }
+    }
+
+    /// Returns whether the response is this refusal: it has this slug, or it has no slug but this status
+    /// and a JSON object as its body. A response of the service has such a body, and the error page of a proxy has not.
+    fn is(&self, code: &ErrorCode, bare_status: Option<StatusCode>) -> bool {
+        match &self.code {
+            Some(given) => given == code,
+            None => self.is_object && bare_status == Some(self.status),
+        }
+    }
+
+    /// Returns whether a contact, topic or segment that the request names does not exist.
+    fn is_not_found(&self) -> bool {
+        self.has_target && self.is(&ErrorCode::NotFound, Some(StatusCode::NOT_FOUND))
+    }
+
+    /// Returns whether a 404 most likely comes from somewhere other than the endpoint.
+    fn is_foreign_404(&self) -> bool {
+        // The service responds with a JSON object, and a proxy or another site most likely with a page.
+        let is_bare = self.code.is_none() && !self.is_object;
+        self.status == StatusCode::NOT_FOUND && (!self.has_target || is_bare)
+    }
+
+    /// Returns the slug if it consists only of `a-z` and `_`. A slug with other characters may be an
+    /// address that the server echoes, which must not be printed.
+    fn printable_code(&self) -> Option<&str> {
+        let is_word = |slug: &&str| {
+            slug.bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+        };
+        self.code.as_ref().map(ErrorCode::as_str).filter(is_word)
+    }
+
+    /// Returns the text that `Error` prints: status and slug, never the message or the body.
+    fn summary(&self) -> String {
+        let status = self.status.as_u16();
+        if let Some(target) = &self.redirected_to {
+            return format!(
+                "the service responded {status}, a redirect to {target}, which is not followed; check the base URL"
+            );
+        }
+        let mut text = format!("the service responded {status}");
+        if let Some(code) = self.printable_code() {
+            text = format!("{text} {code}");
+        }
+        if self.is_foreign_404() {
+            text += "; check the base URL";
+        } else if self.status == StatusCode::UNPROCESSABLE_ENTITY && self.message.is_some() {
+            // The message may contain an address, so it is not printed.
+            text += "; see `ApiError::message`";
+        } else if self.status == StatusCode::UNAUTHORIZED {
+            text += ": the key is wrong or belongs to another environment, or the service expects it in another header (see `Auth`)";
+        }
+        text
+    }
+}
+
+/// The headers that commonly hold the id of a request.
+const REQUEST_IDS: [&str; 5] = [
+    "x-request-id",
+    "request-id",
+    "x-correlation-id",
+    "x-amzn-requestid",
+    "x-trace-id",
+];
+
+/// How the names of headers about rate limits commonly start.
+const RATE_LIMITS: [&str; 3] = ["ratelimit", "x-ratelimit", "x-rate-limit"];
+
+/// Returns the wait that a `Retry-After` header asks for, in whole seconds or as a date. More seconds than a `u64` can
+/// hold are read as the largest `u64`.
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
+    }
+    let date = httpdate::parse_http_date(text).ok()?;
+    Some(date.duration_since(now).unwrap_or_default())
+}
+
+impl fmt::Debug for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiError")
+            .field("status", &self.status.as_u16())
+            .field("code", &self.printable_code())
+            .field("retry_after", &self.retry_after)
+            .field("body", &format_args!("<{} bytes>", self.body.len()))
+            .finish_non_exhaustive()
+    }
+}
+
+string_enum! {
+    /// The code with which the service says why it refused a request ([interface section 7](crate::interface#7)). The
+    /// interface document calls its text a slug.
+    ///
+    /// [`ApiError::code`](crate::ApiError::code) returns the code of a refused request. A failed batch entry has its own.
+    /// A slug that this version of the crate does not know is kept verbatim as [`ErrorCode::Other`]. In
+    /// a response, a known slug is recognized in upper and lower case, and with `-` instead of `_`.
+    ///
+    /// # Example: slugs and variants
+    ///
+    /// ```
+    /// use audience::ErrorCode;
+    ///
+    /// assert_eq!(ErrorCode::from("quota_exceeded"), ErrorCode::QuotaExceeded);
+    /// assert_eq!(ErrorCode::QuotaExceeded.as_str(), "quota_exceeded");
+    /// assert_eq!(ErrorCode::from("on_holiday").as_str(), "on_holiday");
+    /// ```
+    pub enum ErrorCode {
+        /// `validation_error`, 422: the address is not an email address, the properties are not a
+        /// JSON object, or the sender declared a complaint. [`ApiError::message`](crate::ApiError::message) says which.
+        /// Fix the input.
+        ValidationError = "validation_error",
+        /// `already_exists`, 409: the address already exists, and the create call set
+        /// [`OnConflict::Error`](crate::contacts::OnConflict::Error).
+        AlreadyExists = "already_exists",
+        /// `quota_exceeded`, 402: the write would exceed the plan's ceiling of stored contacts.
+        /// A retry does not help.
+        QuotaExceeded = "quota_exceeded",
+        /// `key_not_permitted`, 403: a sending-access key was used on the audience. Use a full-access
+        /// key.
+        KeyNotPermitted = "key_not_permitted",
+        /// `not_found`, 404: the address is not a contact of the caller, or the topic does not exist.
+        NotFound = "not_found",
+        /// `failed_precondition`, 422: a subscribe for a contact who reported spam. A sender cannot subscribe this
+        /// contact again.
+        FailedPrecondition = "failed_precondition",
+    }
+}
+
+impl ErrorCode {
+    /// Reads a slug as services write it: case does not matter, and `-` counts as `_`. An unknown slug is kept verbatim.
+    pub(crate) fn from_slug(text: &str) -> Self {
+        let snake_case = text.to_ascii_lowercase().replace('-', "_");
+        let known = Self::KNOWN.iter().find(|code| code.as_str() == snake_case);
+        known.cloned().unwrap_or_else(|| Self::from(text))
+    }
+}
+
+/// The parts of an error body that are understood.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct ErrorBody {
+    code: Option<ErrorCode>,
+    message: Option<String>,
+}
+
+/// The members of an error object that may hold a slug, the most likely first.
+const SLUGS: [&str; 7] = [
+    "code",
+    "slug",
+    "error_code",
+    "error",
+    "type",
+    "name",
+    "status",
+];
+
+/// The members of an error object that may hold a message.
+const MESSAGES: [&str; 3] = ["message", "detail", "reason"];
+
+/// Members that are a message unless they look like a slug.
+const SENTENCES: [&str; 3] = ["error", "description", "title"];
+
+/// Words that say only that there is an error.
+const GENERIC: [&str; 5] = ["error", "errors", "fail", "failed", "failure"];
+
+/// The longest body that is searched, in bytes. Parsed JSON takes many times the memory of its text.
+const LONGEST: usize = 1024 * 1024;
+
+type Object = Map<String, Value>;
+
+impl ErrorBody {
+    /// Reads the slug and the message. Returns `None` if the body is not a JSON object or is longer than
+    /// 1 MiB.
+    ///
+    /// A slug that the interface document names takes precedence over any other. A status is not a
+    /// slug, whether written in digits or as its HTTP reason phrase.
+    fn read(status: StatusCode, body: &[u8]) -> Option<Self> {
+        if body.len() > LONGEST {
+            return None;
+        }
+        // A page of a proxy may be HTML, and then only the status counts.
+        let Ok(Value::Object(whole)) = serde_json::from_slice(body) else {
+            return None;
+        };
+        let parts = parts(&whole);
+        // `type`, `name` and `status` often mean something else at the top level, so they come last there.
+        let slugs: Vec<ErrorCode> = texts(&whole, &SLUGS[..4])
+            .chain(parts.iter().flat_map(|part| texts(part, &SLUGS)))
+            .chain(texts(&whole, &SLUGS[4..]))
+            .filter(|text| is_slug(text) && !is_status(text, status))
+            .map(ErrorCode::from_slug)
+            .collect();
+        // A body may have a vague slug such as `client_error` beside the documented one.
+        let documented = slugs.iter().find(|code| ErrorCode::KNOWN.contains(code));
+        let message = texts(&whole, &MESSAGES)
+            .chain(parts.iter().flat_map(|part| texts(part, &MESSAGES)))
+            .chain(texts(&whole, &SENTENCES).filter(|text| !is_slug(text)))
+            .next();
+        Some(Self {
+            code: documented.or(slugs.first()).cloned(),
+            message: message.map(str::to_owned),
+        })
+    }
+}
+
+/// Returns the error objects inside the body: `error`, `detail`, and those in the array `errors`.
+fn parts(whole: &Object) -> Vec<&Object> {
+    let nested = ["error", "detail"]
+        .iter()
+        .filter_map(|name| whole.get(*name));
+    let listed = whole.get("errors").and_then(Value::as_array);
+    nested
+        .chain(listed.into_iter().flatten())
+        .filter_map(Value::as_object)
+        .collect()
+}
+
+/// Returns the members with these names that hold non-empty text, in the order of the names.
+fn texts<'a>(object: &'a Object, names: &[&str]) -> impl Iterator<Item = &'a str> + use<'a> {
+    let found = names.iter().filter_map(|name| object.get(*name)?.as_str());
+    let found: Vec<_> = found.filter(|text| !text.is_empty()).collect();
+    found.into_iter()
+}
+
+/// Returns whether a text looks like a slug rather than a sentence or an address.
+fn is_slug(text: &str) -> bool {
+    (1..=64).contains(&text.len())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
+        && !GENERIC.iter().any(|word| text.eq_ignore_ascii_case(word))
+}
+
+fn is_status(text: &str, status: StatusCode) -> bool {
+    let phrase = status.canonical_reason().unwrap_or_default();
+    text.eq_ignore_ascii_case(phrase) || text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn refusal(status: u16, body: &'static str) -> Error {
+        let response = http::Response::builder().status(status);
+        let response = response.body(Bytes::from_static(body.as_bytes())).unwrap();
+        Error::from_response(response, &Method::POST, None, true)
+    }
+
+    #[test]
+    fn a_slug_takes_precedence_over_the_status() {
+        assert!(!refusal(404, r#"{"code": "no_such_route"}"#).is_not_found());
+        assert!(refusal(400, r#"{"code": "not_found"}"#).is_not_found());
+    }
+
+    #[test]
+    fn a_404_409_or_402_with_an_object_without_a_slug_counts_as_the_documented_refusal() {
+        assert!(refusal(404, "{}").is_not_found());
+        assert!(refusal(409, r#"{"code": 409}"#).is_already_exists());
+        assert!(refusal(402, " {} ").is_quota_exceeded());
+    }
+
+    #[test]
+    fn a_404_409_or_402_with_another_body_does_not_count() {
+        for body in ["", "<html>", "[]", "{", "null"] {
+            assert!(!refusal(404, body).is_not_found());
+            assert!(!refusal(409, body).is_already_exists());
+            assert!(!refusal(402, body).is_quota_exceeded());
+        }
+    }
+
+    #[test]
+    fn a_422_or_403_without_a_slug_is_never_guessed() {
+        assert!(!refusal(422, "").is_complaint_locked());
+        assert!(!refusal(422, "").is_validation_error());
+        assert!(!refusal(403, "").is_key_not_permitted());
+    }
+
+    #[test]
+    fn the_least_certain_attempt_decides_the_outcome() {
+        assert_eq!(refusal(422, "").outcome(), Outcome::Refused);
+        assert_eq!(refusal(503, "").outcome(), Outcome::Unknown);
+        assert_eq!(
+            refusal(422, "").after(2, Outcome::Unknown).outcome(),
+            Outcome::Unknown
+        );
+        assert_eq!(
+            Error::input("x").after(1, Outcome::NotSent).outcome(),
+            Outcome::NotSent
+        );
+    }
+
+    #[test]
+    fn no_text_of_a_body_is_printed() {
+        let error = refusal(
+            422,
+            r#"{"code": "ada@example.com", "message": "ada@example.com is taken"}"#,
+        );
+
+        let printed = format!("{error} {error:?} {:?}", error.api());
+
+        assert!(!printed.contains("ada"), "{printed}");
+        assert_eq!(
+            error.api().unwrap().message(),
+            Some("ada@example.com is taken")
+        );
+    }
+
+    #[test]
+    fn a_refusal_that_was_created_is_like_one_that_was_received() {
+        let refusal = ApiError::new(
+            StatusCode::CONFLICT,
+            ErrorCode::AlreadyExists,
+            "a@x.io is there",
+        );
+        assert_eq!(refusal.message(), Some("a@x.io is there"));
+
+        let error = Error::refused(refusal);
+
+        assert_eq!((error.kind(), error.attempts()), (ErrorKind::Api, 1));
+        assert!(error.is_already_exists() && !error.is_retryable());
+        assert_eq!(error.outcome(), Outcome::Refused);
+        assert_eq!(
+            error.to_string(),
+            "the service responded 409 already_exists"
+        );
+    }
+
+    #[test]
+    fn a_refusal_without_a_slug_and_a_message_has_neither() {
+        let refusal = ApiError::new(StatusCode::NOT_FOUND, None, "");
+
+        assert_eq!((refusal.code(), refusal.message()), (None, None));
+        assert!(Error::refused(refusal).is_not_found());
+    }
+
+    #[test]
+    fn a_kind_is_written_as_one_lowercase_word() {
+        assert_eq!(ErrorKind::Timeout.to_string(), "timeout");
+        assert_eq!(format!("{:>7}|", ErrorKind::Api), "    api|");
+    }
+
+    #[test]
+    fn only_a_408_a_5xx_or_a_303_to_a_write_leaves_the_outcome_unknown() {
+        for (status, outcome) in [
+            (302, Outcome::Refused),
+            (303, Outcome::Unknown),
+            (408, Outcome::Unknown),
+            (422, Outcome::Refused),
+            (429, Outcome::Refused),
+            (500, Outcome::Unknown),
+            (503, Outcome::Unknown),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap();
+
+            assert_eq!(
+                Outcome::from_status(status, &Method::PATCH),
+                outcome,
+                "{status}"
+            );
+        }
+        let read = Outcome::from_status(StatusCode::SEE_OTHER, &Method::GET);
+        assert_eq!(read, Outcome::Refused);
+    }
+
+    #[test]
+    fn a_slug_is_read_without_regard_to_case_and_with_hyphens() {
+        for text in ["not_found", "not-found", "NOT_FOUND", "Not-Found"] {
+            assert_eq!(ErrorCode::from_slug(text), ErrorCode::NotFound);
+        }
+        assert_eq!(ErrorCode::from_slug("On-Holiday").as_str(), "On-Holiday");
+    }
+
+    #[test]
+    fn the_known_slugs_are_those_of_section_7() {
+        let slugs = ErrorCode::KNOWN.iter().map(ErrorCode::as_str);
+
+        assert!(slugs.eq([
+            "validation_error",
+            "already_exists",
+            "quota_exceeded",
+            "key_not_permitted",
+            "not_found",
+            "failed_precondition",
+        ]));
+    }
+
+    fn unprocessable(body: &str) -> ErrorBody {
+        ErrorBody::read(StatusCode::UNPROCESSABLE_ENTITY, body.as_bytes()).unwrap_or_default()
+    }
+
+    #[test]
+    fn slug_and_message_are_found_in_every_common_shape() {
+        for body in [
+            r#"{"code": "not_found", "message": "m"}"#,
+            r#"{"slug": "not_found", "message": "m"}"#,
+            r#"{"error": "not_found", "message": "m"}"#,
+            r#"{"error": {"code": "not_found", "message": "m"}}"#,
+            r#"{"error": {"slug": "not_found", "message": "m"}}"#,
+            r#"{"error": {"type": "not_found", "message": "m"}}"#,
+            r#"{"error": {"name": "not_found", "detail": "m"}}"#,
+            r#"{"type": "not_found", "detail": "m"}"#,
+            r#"{"name": "not_found", "message": "m", "statusCode": 422}"#,
+            r#"{"code": 422, "error": {"code": "not_found"}, "message": "m"}"#,
+            r#"{"error_code": "not_found", "message": "m"}"#,
+            r#"{"status": "not_found", "message": "m"}"#,
+            r#"{"status": "error", "code": "NOT_FOUND", "message": "m"}"#,
+            r#"{"errors": [{"code": "not_found", "message": "m"}]}"#,
+            r#"{"errors": ["x", {"code": "other"}, {"status": "404", "code": "not-found", "detail": "m"}]}"#,
+            r#"{"detail": {"code": "not_found", "message": "m"}}"#,
+            r#"{"error": {"error": "not_found", "message": "m"}}"#,
+            r#"{"error": {"code": 404, "status": "NOT_FOUND", "message": "m"}}"#,
+        ] {
+            let read = unprocessable(body);
+
+            assert_eq!(read.code, Some(ErrorCode::NotFound), "{body}");
+            assert_eq!(read.message.as_deref(), Some("m"), "{body}");
+        }
+    }
+
+    #[test]
+    fn no_code_is_read_from_a_body_without_a_slug() {
+        for body in [
+            r#"{"code": "422"}"#,
+            r#"{"error": "Unprocessable Content", "message": "m"}"#,
+            "",
+            "null",
+            "[]",
+            "<html>422</html>",
+            "{}",
+            r#"{"code": 422}"#,
+            r#"{"code": ""}"#,
+            "{\"code",
+            r#"{"status": "error", "errors": []}"#,
+            r#"{"code": "Failed", "errors": [[], {}]}"#,
+        ] {
+            assert_eq!(unprocessable(body).code, None, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_body_over_1_mib_is_not_searched() {
+        let object = r#"{"code": "not_found"}"#;
+        let body = |length: usize| object.to_owned() + &" ".repeat(length - object.len());
+
+        assert_eq!(
+            unprocessable(&body(LONGEST)).code,
+            Some(ErrorCode::NotFound)
+        );
+        assert_eq!(unprocessable(&body(LONGEST + 1)), ErrorBody::default());
+    }
+
+    #[test]
+    fn a_sentence_or_a_url_is_not_a_slug() {
+        let sentence = unprocessable(r#"{"error": "Not Found"}"#);
+        let problem = unprocessable(
+            r#"{"type": "https://example.com/not-found", "title": "No such contact"}"#,
+        );
+
+        assert_eq!(
+            (sentence.code, sentence.message.as_deref()),
+            (None, Some("Not Found"))
+        );
+        assert_eq!(
+            (problem.code, problem.message.as_deref()),
+            (None, Some("No such contact"))
+        );
+    }
+
+    #[test]
+    fn retry_after_is_parsed_in_seconds_and_as_a_date() {
+        let now = UNIX_EPOCH + Duration::from_secs(784_111_777);
+        let parse = |text: &'static str| {
+            let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(text))]);
+            retry_after(&headers, now).map(|wait| wait.as_secs())
+        };
+
+        assert_eq!(parse("120"), Some(120));
+        assert_eq!(parse("Sun, 06 Nov 1994 08:49:47 GMT"), Some(10));
+        assert_eq!(parse("Sun, 06 Nov 1994 08:49:00 GMT"), Some(0));
+        assert_eq!(parse("-1"), None);
+        assert_eq!(parse("soon"), None);
+        assert_eq!(parse("+1"), None);
+        assert_eq!(parse(""), None);
+        assert_eq!(parse("99999999999999999999999"), Some(u64::MAX));
+    }
+}

@@ -1,0 +1,812 @@
+//! The target of a delivery: how an event is signed, what a fault changes of it, and how it is posted.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http_body_util::Full;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::mock::faults::Counted;
+use crate::mock::http::{self as client, HttpUrl, error_chain};
+use crate::webhooks::{EventType, Signer};
+use crate::{ConfigError, Timestamp};
+
+/// The URL that events are posted to, and the signer for them. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(in crate::mock) struct Target(Arc<TargetInner>);
+
+#[derive(Debug)]
+struct TargetInner {
+    url: HttpUrl,
+    signers: Signers,
+}
+
+impl Target {
+    /// Creates a target from a URL and a signing secret.
+    ///
+    /// # Errors
+    ///
+    /// A message for the test's author, if the URL is not a plain `http://…` URL or the secret is unusable.
+    pub(in crate::mock) fn new(url: &str, secret: &str) -> Result<Self, String> {
+        let parsed = HttpUrl::parse(url)?;
+        let signers = Signers::new(secret)
+            .map_err(|error| format!("the secret for {url:?} cannot be used: {error}"))?;
+
+        Ok(Self(Arc::new(TargetInner {
+            url: parsed,
+            signers,
+        })))
+    }
+
+    /// Signs `body` for an attempt at `at` by the mock's clock, applies the fault, and posts it.
+    ///
+    /// Returns the reason for which a receiver has to reject the delivery, if its signature is invalid or too old, and the
+    /// status of the response. The error is a text for the attempt log: no complete response arrived within `timeout`.
+    pub(super) async fn deliver(
+        &self,
+        event_type: &str,
+        clock: SigningClock,
+        at: i64,
+        body: Bytes,
+        fault: Option<&DeliveryFault>,
+        timeout: Duration,
+    ) -> (Option<String>, Result<u16, String>) {
+        let at = clock.time(at);
+        let delivery = self.0.signers.sign(event_type, at, body, fault);
+        let problem = self.0.signers.problem(&delivery, at);
+        (problem, self.post(delivery, timeout).await)
+    }
+
+    async fn post(&self, delivery: SignedDelivery, timeout: Duration) -> Result<u16, String> {
+        match tokio::time::timeout(timeout, self.0.send(delivery)).await {
+            Ok(Ok(status)) => Ok(status),
+            Ok(Err(error)) => Err(error_chain(&*error)),
+            Err(_) => Err(format!(
+                "timed out after {timeout:?} waiting for the complete response"
+            )),
+        }
+    }
+}
+
+/// Writes the URL. The secret is not shown.
+impl Serialize for Target {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0.url)
+    }
+}
+
+impl TargetInner {
+    async fn send(&self, delivery: SignedDelivery) -> Result<u16, Box<dyn Error + Send + Sync>> {
+        let SignedDelivery { mut headers, body } = delivery;
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let stream = self.url.connect().await?;
+        let request = self.url.request(Method::POST, headers, Full::new(body))?;
+        // Only the status matters.
+        let response = client::exchange(stream, request, 0, usize::MAX).await?;
+        Ok(response.status().as_u16())
+    }
+}
+
+/// How long ago a stale delivery is signed: a second more than receivers accept (interface section 5).
+const STALE: Duration = Duration::from_secs(301);
+
+/// The clock that sets `webhook-timestamp`.
+///
+/// Everything else follows the mock's clock either way: when an attempt is made, and the `created_at` of the event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+#[serde(rename_all = "snake_case")]
+pub enum SigningClock {
+    /// The mock's clock. A receiver needs it too: see [`MockServer::clock`](crate::mock::MockServer::clock).
+    #[default]
+    Mock,
+    /// The system's clock. A receiver that cannot use the mock's clock, such as one in another process, accepts the
+    /// deliveries that are made while the mock's clock is moved through five hours.
+    Wall,
+}
+
+impl SigningClock {
+    /// Returns the time that an attempt at `at`, by the mock's clock, is signed with.
+    fn time(self, at: i64) -> SystemTime {
+        let at = match self {
+            Self::Mock => Timestamp::from_unix(at),
+            Self::Wall => Timestamp::now(),
+        };
+        at.try_into().unwrap_or(UNIX_EPOCH)
+    }
+}
+
+/// The age at which receivers reject a delivery, and how early it can be (interface section 5).
+const TOLERANCE: u64 = 300;
+
+/// A delivery as it is sent.
+#[derive(Debug)]
+struct SignedDelivery {
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+/// The signer of an endpoint, and one with another secret.
+#[derive(Clone, Debug)]
+struct Signers {
+    own: Signer,
+    other: Signer,
+}
+
+impl Signers {
+    /// Creates the signers for an endpoint with this secret.
+    fn new(secret: &str) -> Result<Self, ConfigError> {
+        Ok(Self {
+            own: Signer::new(secret)?,
+            other: Signer::new(format!("{secret}-of-another-endpoint"))?,
+        })
+    }
+
+    /// Signs `body` for `time`. Returns the headers and the body to send.
+    fn sign(
+        &self,
+        event_type: &str,
+        time: SystemTime,
+        body: Bytes,
+        fault: Option<&DeliveryFault>,
+    ) -> SignedDelivery {
+        let kind = fault.map(|fault| fault.kind);
+        let signer = match kind {
+            Some(DeliveryFaultKind::OtherSecret) => &self.other,
+            _ => &self.own,
+        };
+        let time = match kind {
+            Some(DeliveryFaultKind::Stale) => time.checked_sub(STALE).unwrap_or(UNIX_EPOCH),
+            _ => time,
+        };
+        let mut headers = signer.sign(&EventType::from(event_type), time, &body);
+        if let Some(name) = fault.and_then(DeliveryFault::left_out_header) {
+            headers.remove(name);
+        }
+        let body = match kind {
+            Some(DeliveryFaultKind::Tampered) => tampered(&body),
+            _ => body,
+        };
+        SignedDelivery { headers, body }
+    }
+
+    /// Returns the reason for which a receiver rejects a delivery at `time`, or `None` if its signature is valid and recent.
+    fn problem(&self, delivery: &SignedDelivery, time: SystemTime) -> Option<String> {
+        let SignedDelivery { headers, body } = delivery;
+        let missing = ["webhook-signature", "webhook-timestamp"]
+            .into_iter()
+            .find(|name| !headers.contains_key(*name));
+        if let Some(name) = missing {
+            return Some(format!("the {name} header is missing"));
+        }
+        let timestamp = headers["webhook-timestamp"].to_str().ok();
+        let Some(seconds) = timestamp.and_then(|text| text.parse().ok()) else {
+            return Some("the webhook-timestamp header is not a number of seconds".to_owned());
+        };
+        let signed_at = UNIX_EPOCH + Duration::from_secs(seconds);
+        let expected = self.own.sign(&EventType::Sent, signed_at, body);
+        if headers["webhook-signature"] != expected["webhook-signature"] {
+            return Some(
+                "the signature does not match the endpoint's secret, the timestamp and the body"
+                    .to_owned(),
+            );
+        }
+        let now = time
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs();
+        let skew = now.abs_diff(seconds);
+        (skew > TOLERANCE).then(|| {
+            format!(
+                "the delivery was signed {skew} s ago; receivers reject more than {TOLERANCE} s"
+            )
+        })
+    }
+}
+
+/// Adds a member to the envelope, so that it is still valid JSON.
+fn tampered(envelope: &[u8]) -> Bytes {
+    let members = envelope.strip_suffix(b"}").unwrap_or(envelope);
+    [members, br#","tampered":true}"#].concat().into()
+}
+
+/// The headers of a delivery that a fault can leave out (interface section 5).
+const HEADERS: [&str; 3] = ["webhook-signature", "webhook-timestamp", "webhook-event"];
+
+/// A fault for the next webhook deliveries that match.
+///
+/// Add it with [`MockServer::delivery_fault`](crate::mock::MockServer::delivery_fault). A fault applies once, unless
+/// [`times`](Self::times) says otherwise. [`endpoint`](Self::endpoint) and [`event_type`](Self::event_type) limit the
+/// deliveries it applies to. If several faults match an attempt, the one that was added first applies.
+///
+/// Afterwards the schedule continues. If a receiver rejects a stale or tampered delivery, that attempt has failed, and
+/// the next one, 35 seconds after a first attempt, is genuine. If a receiver accepts it, it does not get the event again.
+/// [`DeliveryAttempt::fault`](crate::mock::DeliveryAttempt::fault) names the fault of an attempt.
+///
+/// # Example: a receiver that does not verify deliveries
+///
+/// ```
+/// # use audience::mock::{DeliveryFault, Fault, MockServer};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// # let receiver = MockServer::start().await;
+/// # receiver.fault(Fault::status(204));
+/// # let server = MockServer::start().await;
+/// # server.webhook_endpoint(format!("{}/hook", receiver.url()), "a-secret-of-the-test");
+/// server.delivery_fault(DeliveryFault::tampered());
+///
+/// server.send_event(serde_json::json!({"type": "email.bounced"})).await;
+///
+/// let attempt = &server.attempts()[0];
+/// assert!(attempt.fault == Some("tampered") && attempt.is_success(), "it accepted a forged delivery");
+/// # }
+/// ```
+///
+/// # Example: a fault in JSON
+///
+/// The control plane uses the same names. `serde` reads and writes them:
+///
+/// ```
+/// # use audience::mock::DeliveryFault;
+/// # fn main() -> Result<(), serde_json::Error> {
+/// let fault: DeliveryFault = serde_json::from_str(r#"{"kind": "other_secret", "times": 2}"#)?;
+///
+/// assert_eq!(fault, DeliveryFault::other_secret().times(2));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[must_use = "a fault has no effect until it is given to `MockServer::delivery_fault`"]
+pub struct DeliveryFault {
+    pub(super) kind: DeliveryFaultKind,
+    /// The header that `missing_header` leaves out.
+    #[serde(
+        default,
+        serialize_with = "write_header",
+        deserialize_with = "read_header",
+        skip_serializing_if = "Option::is_none"
+    )]
+    header: Option<HeaderName>,
+    #[serde(default = "once")]
+    times: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    endpoint: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    event_type: Option<EventType>,
+}
+
+/// The effect of a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum DeliveryFaultKind {
+    Duplicate,
+    Reorder,
+    /// It was signed 301 s ago.
+    Stale,
+    /// The body was changed after it was signed.
+    Tampered,
+    /// It was signed with another secret.
+    OtherSecret,
+    /// It lacks a header.
+    MissingHeader,
+}
+
+impl DeliveryFault {
+    /// Creates a fault that delivers an event once more although the receiver acknowledged it.
+    ///
+    /// It applies to the next attempt that succeeds. The duplicate follows immediately, has the same `id`, is genuine and
+    /// is not retried.
+    ///
+    /// # Example: an event that arrives twice
+    ///
+    /// ```
+    /// # use audience::mock::{DeliveryFault, MockServer};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let receiver = MockServer::start().await;
+    /// # let server = MockServer::start().await;
+    /// # server.webhook_endpoint(format!("{}/hook", receiver.url()), "a-secret-of-the-test");
+    /// # receiver.fault(audience::mock::Fault::status(204));
+    /// server.delivery_fault(DeliveryFault::duplicate());
+    ///
+    /// let id = server.send_event(serde_json::json!({"type": "email.opened"})).await;
+    ///
+    /// let delivered: Vec<_> = server.attempts().into_iter().map(|attempt| attempt.event_id).collect();
+    /// assert_eq!(delivered, [id.clone(), id]);
+    /// # }
+    /// ```
+    pub fn duplicate() -> Self {
+        Self::new(DeliveryFaultKind::Duplicate)
+    }
+
+    /// Creates a fault that delivers the next two events of an endpoint in the opposite order.
+    ///
+    /// The first attempt for an event is held back until a later event has been attempted at the endpoint. If there is
+    /// none, it is made 35 seconds later by the mock's clock. [`send_event`](crate::mock::MockServer::send_event) does
+    /// not wait for an event that is held back.
+    ///
+    /// # Example: a click that arrives before the open
+    ///
+    /// ```
+    /// # use audience::mock::{DeliveryFault, MockServer};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let receiver = MockServer::start().await;
+    /// # let server = MockServer::start().await;
+    /// # server.webhook_endpoint(format!("{}/hook", receiver.url()), "a-secret-of-the-test");
+    /// server.delivery_fault(DeliveryFault::reorder());
+    ///
+    /// server.send_event(serde_json::json!({"type": "email.opened"})).await;
+    /// server.send_event(serde_json::json!({"type": "email.clicked"})).await;
+    ///
+    /// let delivered: Vec<_> = server.attempts().into_iter().map(|attempt| attempt.event_id).collect();
+    /// assert_eq!(delivered, ["evt_2", "evt_1"]);
+    /// # }
+    /// ```
+    pub fn reorder() -> Self {
+        Self::new(DeliveryFaultKind::Reorder)
+    }
+
+    /// Creates a fault that signs an attempt for a time 301 seconds ago. A receiver has to reject it as too late
+    /// ([interface section 5](crate::interface#5)).
+    ///
+    /// # Example: a delivery that is just too old
+    ///
+    /// ```
+    /// # use audience::mock::{DeliveryFault, MockServer};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let receiver = MockServer::start().await;
+    /// # let server = MockServer::start().await;
+    /// # server.webhook_endpoint(format!("{}/hook", receiver.url()), "a-secret-of-the-test");
+    /// server.delivery_fault(DeliveryFault::stale());
+    ///
+    /// server.send_event(serde_json::json!({"type": "email.opened"})).await;
+    ///
+    /// let problem = server.attempts()[0].signature_problem.clone().expect("it is too old");
+    /// assert!(problem.contains("signed 301 s ago"), "{problem}");
+    /// # }
+    /// ```
+    pub fn stale() -> Self {
+        Self::new(DeliveryFaultKind::Stale)
+    }
+
+    /// Creates a fault that adds `"tampered": true` to the envelope after it is signed. The signature does not match.
+    ///
+    /// # Example: a body that was changed on the way
+    ///
+    /// ```
+    /// # use audience::mock::{DeliveryFault, MockServer};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let receiver = MockServer::start().await;
+    /// # let server = MockServer::start().await;
+    /// # server.webhook_endpoint(format!("{}/hook", receiver.url()), "a-secret-of-the-test");
+    /// server.delivery_fault(DeliveryFault::tampered());
+    ///
+    /// server.send_event(serde_json::json!({"type": "email.opened"})).await;
+    ///
+    /// let body = receiver.requests()[0].json().expect("the body is still JSON");
+    /// assert_eq!(body["tampered"], true);
+    /// assert!(server.attempts()[0].signature_problem.is_some());
+    /// # }
+    /// ```
+    pub fn tampered() -> Self {
+        Self::new(DeliveryFaultKind::Tampered)
+    }
+
+    /// Creates a fault that signs an attempt with another secret. The signature does not match.
+    ///
+    /// # Example: a forged delivery
+    ///
+    /// ```
+    /// # use audience::mock::{DeliveryFault, MockServer};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let receiver = MockServer::start().await;
+    /// # let server = MockServer::start().await;
+    /// # server.webhook_endpoint(format!("{}/hook", receiver.url()), "a-secret-of-the-test");
+    /// server.delivery_fault(DeliveryFault::other_secret());
+    ///
+    /// server.send_event(serde_json::json!({"type": "email.opened"})).await;
+    ///
+    /// let attempt = &server.attempts()[0];
+    /// assert_eq!(attempt.fault, Some("other_secret"));
+    /// assert!(!attempt.is_success(), "the receiver accepted a forged delivery");
+    /// # }
+    /// ```
+    pub fn other_secret() -> Self {
+        Self::new(DeliveryFaultKind::OtherSecret)
+    }
+
+    /// Creates a fault that leaves out one of the headers `webhook-signature`, `webhook-timestamp` and
+    /// `webhook-event`.
+    ///
+    /// A receiver has to reject a delivery that lacks one of the first two. The third is not signed, so a receiver must
+    /// accept a delivery without it.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `name` is another header.
+    ///
+    /// # Example: a delivery without a timestamp
+    ///
+    /// ```
+    /// # use audience::mock::{DeliveryFault, MockServer};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let receiver = MockServer::start().await;
+    /// # let server = MockServer::start().await;
+    /// # server.webhook_endpoint(format!("{}/hook", receiver.url()), "a-secret-of-the-test");
+    /// server.delivery_fault(DeliveryFault::missing_header("webhook-timestamp"));
+    ///
+    /// server.send_event(serde_json::json!({"type": "email.opened"})).await;
+    ///
+    /// let delivery = &receiver.requests()[0];
+    /// assert!(delivery.header("webhook-signature").is_some());
+    /// assert!(delivery.header("webhook-timestamp").is_none());
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn missing_header(name: impl AsRef<str>) -> Self {
+        let header = delivery_header(name.as_ref()).unwrap_or_else(|problem| panic!("{problem}"));
+        Self {
+            header: Some(header),
+            ..Self::new(DeliveryFaultKind::MissingHeader)
+        }
+    }
+
+    fn new(kind: DeliveryFaultKind) -> Self {
+        Self {
+            kind,
+            header: None,
+            times: once(),
+            endpoint: None,
+            event_type: None,
+        }
+    }
+
+    /// Sets how often the fault applies. With 0, it never applies. Default: 1.
+    ///
+    /// # Example: two forged deliveries, then a genuine one
+    ///
+    /// ```
+    /// # use audience::mock::{DeliveryFault, MockServer};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let receiver = MockServer::start().await;
+    /// # let server = MockServer::start().await;
+    /// # server.webhook_endpoint(format!("{}/hook", receiver.url()), "a-secret-of-the-test");
+    /// server.delivery_fault(DeliveryFault::other_secret().times(2));
+    ///
+    /// for _ in 0..3 {
+    ///     server.send_event(serde_json::json!({"type": "email.opened"})).await;
+    /// }
+    ///
+    /// let faults: Vec<_> = server.attempts().into_iter().map(|attempt| attempt.fault).collect();
+    /// assert_eq!(faults, [Some("other_secret"), Some("other_secret"), None]);
+    /// # }
+    /// ```
+    pub fn times(mut self, times: u64) -> Self {
+        self.times = times;
+        self
+    }
+
+    /// Limits the fault to one endpoint: its URL, or the name given to the control plane. Default: any endpoint.
+    ///
+    /// # Example: one of two receivers gets a forged delivery
+    ///
+    /// ```
+    /// # use audience::mock::{DeliveryFault, MockServer};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let receiver = MockServer::start().await;
+    /// # let server = MockServer::start().await;
+    /// # server.webhook_endpoint(format!("{}/hook", receiver.url()), "a-secret-of-the-test");
+    /// let (first, second) = (format!("{}/first", receiver.url()), format!("{}/second", receiver.url()));
+    /// server.webhook_endpoint(&first, "a-secret-of-the-test");
+    /// server.webhook_endpoint(&second, "a-secret-of-the-test");
+    /// server.delivery_fault(DeliveryFault::tampered().endpoint(&second));
+    ///
+    /// server.send_event(serde_json::json!({"type": "email.opened"})).await;
+    ///
+    /// let mut attempts = server.attempts().into_iter();
+    /// assert!(attempts.all(|attempt| attempt.fault.is_some() == (attempt.endpoint == second)));
+    /// # }
+    /// ```
+    pub fn endpoint(mut self, name: impl Into<String>) -> Self {
+        self.endpoint = Some(name.into());
+        self
+    }
+
+    /// Limits the fault to events of this type, such as `email.bounced`. Default: any type.
+    ///
+    /// # Example: only bounces are delivered twice
+    ///
+    /// ```
+    /// # use audience::mock::{DeliveryFault, MockServer};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let receiver = MockServer::start().await;
+    /// # let server = MockServer::start().await;
+    /// # server.webhook_endpoint(format!("{}/hook", receiver.url()), "a-secret-of-the-test");
+    /// # receiver.fault(audience::mock::Fault::status(204));
+    /// server.delivery_fault(DeliveryFault::duplicate().event_type("email.bounced"));
+    ///
+    /// server.send_event(serde_json::json!({"type": "email.opened"})).await;
+    /// assert_eq!(server.attempts().len(), 1);
+    ///
+    /// server.send_event(serde_json::json!({"type": "email.bounced"})).await;
+    /// assert_eq!(server.attempts().len(), 3);
+    /// # }
+    /// ```
+    pub fn event_type(mut self, event_type: impl Into<EventType>) -> Self {
+        self.event_type = Some(event_type.into());
+        self
+    }
+
+    /// Refuses a fault that has a header although its kind needs none. JSON can contain such a fault.
+    pub(in crate::mock) fn check(&self) -> Result<(), String> {
+        if self.header.is_some() && self.kind != DeliveryFaultKind::MissingHeader {
+            return Err("`header` needs the kind `missing_header`".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Returns the header that is left out, if this fault leaves one out.
+    fn left_out_header(&self) -> Option<HeaderName> {
+        let [signature, ..] = HEADERS;
+        let default = || HeaderName::from_static(signature);
+        (self.kind == DeliveryFaultKind::MissingHeader)
+            .then(|| self.header.clone().unwrap_or_else(default))
+    }
+
+    pub(super) fn matches(&self, endpoint: &str, event_type: &str) -> bool {
+        self.endpoint
+            .as_ref()
+            .is_none_or(|wanted| wanted == endpoint)
+            && self
+                .event_type
+                .as_ref()
+                .is_none_or(|wanted| wanted.as_str() == event_type)
+    }
+}
+
+impl DeliveryFaultKind {
+    /// Returns the name of the fault in the attempt log, which is the one in JSON.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Duplicate => "duplicate",
+            Self::Reorder => "reorder",
+            Self::Stale => "stale",
+            Self::Tampered => "tampered",
+            Self::OtherSecret => "other_secret",
+            Self::MissingHeader => "missing_header",
+        }
+    }
+}
+
+impl Counted for DeliveryFault {
+    fn times(&mut self) -> Option<&mut u64> {
+        Some(&mut self.times)
+    }
+}
+
+fn once() -> u64 {
+    1
+}
+
+/// Returns a header that a fault can leave out, or a message if a delivery has no such header.
+fn delivery_header(name: &str) -> Result<HeaderName, String> {
+    let [signature, timestamp, event] = HEADERS;
+    match HEADERS
+        .into_iter()
+        .find(|known| known.eq_ignore_ascii_case(name))
+    {
+        Some(known) => Ok(HeaderName::from_static(known)),
+        None => Err(format!(
+            "a delivery has no header {name:?} to leave out; use {signature}, {timestamp} or {event}"
+        )),
+    }
+}
+
+fn write_header<S: Serializer>(
+    header: &Option<HeaderName>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    header
+        .as_ref()
+        .map(HeaderName::as_str)
+        .serialize(serializer)
+}
+
+fn read_header<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<HeaderName>, D::Error> {
+    let name = Option::<String>::deserialize(deserializer)?;
+    name.map(|name| delivery_header(&name).map_err(D::Error::custom))
+        .transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::mock::faults::Active;
+
+    #[test]
+    fn debug_output_does_not_contain_the_secret() {
+        let target = Target::new("http://localhost", "a-secret-of-the-test").unwrap();
+
+        assert!(!format!("{target:?}").contains("a-secret-of-the-test"));
+    }
+
+    const BODY: &[u8] = br#"{"id":"evt_1","data":{}}"#;
+
+    fn sign(fault: Option<&DeliveryFault>) -> (HeaderMap, Bytes) {
+        let signers = Signers::new("6Jm0nFq2pXvZk4Tt").unwrap();
+        let time = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let signed = signers.sign("email.sent", time, BODY.into(), fault);
+        (signed.headers, signed.body)
+    }
+
+    #[test]
+    fn each_fault_changes_one_thing() {
+        let (genuine, body) = sign(None);
+        assert_eq!((body.as_ref(), genuine.len()), (BODY, 3));
+
+        let (stale, body) = sign(Some(&DeliveryFault::stale()));
+        assert_eq!(stale["webhook-timestamp"], "1699999699");
+        assert_eq!(body, BODY);
+
+        let (tampered, body) = sign(Some(&DeliveryFault::tampered()));
+        assert_eq!(tampered, genuine);
+        assert_eq!(body, r#"{"id":"evt_1","data":{},"tampered":true}"#);
+
+        let (other, body) = sign(Some(&DeliveryFault::other_secret()));
+        assert_ne!(other["webhook-signature"], genuine["webhook-signature"]);
+        assert_eq!(other["webhook-timestamp"], genuine["webhook-timestamp"]);
+        assert_eq!(body, BODY);
+
+        let without = DeliveryFault::missing_header("webhook-timestamp");
+        let (incomplete, body) = sign(Some(&without));
+        assert_eq!((body.as_ref(), incomplete.len()), (BODY, 2));
+        assert!(!incomplete.contains_key("webhook-timestamp"));
+    }
+
+    #[test]
+    fn a_delivery_that_receivers_reject_has_a_problem() {
+        let signers = Signers::new("6Jm0nFq2pXvZk4Tt").unwrap();
+        let time = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let problem = |fault: Option<&DeliveryFault>| {
+            let signed = signers.sign("email.sent", time, BODY.into(), fault);
+            signers.problem(&signed, time)
+        };
+        let without = |name| DeliveryFault::missing_header(name);
+
+        assert_eq!(problem(None), None);
+        assert_eq!(problem(Some(&without("webhook-event"))), None);
+        for (fault, reason) in [
+            (DeliveryFault::stale(), "the delivery was signed 301 s ago"),
+            (DeliveryFault::tampered(), "does not match"),
+            (DeliveryFault::other_secret(), "does not match"),
+            (
+                without("webhook-signature"),
+                "webhook-signature header is missing",
+            ),
+            (
+                without("webhook-timestamp"),
+                "webhook-timestamp header is missing",
+            ),
+        ] {
+            let problem = problem(Some(&fault)).unwrap_or_default();
+            assert!(problem.contains(reason), "{fault:?}: {problem}");
+        }
+        let genuine = signers.sign("email.sent", time, BODY.into(), None);
+        for (skew, is_valid) in [(300, true), (301, false)] {
+            let later = time + Duration::from_secs(skew);
+            assert_eq!(
+                signers.problem(&genuine, later).is_none(),
+                is_valid,
+                "{skew}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_stale_delivery_near_1970_is_signed_without_panicking() {
+        let signers = Signers::new("6Jm0nFq2pXvZk4Tt").unwrap();
+        let time = SigningClock::Mock.time(i64::MIN);
+
+        let stale = Some(&DeliveryFault::stale());
+        let signed = signers.sign("email.sent", time, BODY.into(), stale);
+
+        assert_eq!(signed.headers["webhook-timestamp"], "0");
+    }
+
+    #[test]
+    fn the_wall_clock_ignores_the_mocks_clock() {
+        let wall = SigningClock::Wall.time(5);
+
+        assert!(wall > UNIX_EPOCH + Duration::from_secs(1_000_000_000));
+        assert_eq!(
+            SigningClock::Mock.time(5),
+            UNIX_EPOCH + Duration::from_secs(5)
+        );
+    }
+
+    fn names(faults: &mut Active<DeliveryFault>, attempts: &[(&str, &str)]) -> Vec<&'static str> {
+        attempts
+            .iter()
+            .map(|(endpoint, event_type)| {
+                let taken = faults.take(|fault| fault.matches(endpoint, event_type));
+                taken.map_or("none", |fault| fault.kind.name())
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_used_up_fault_is_followed_by_the_next() {
+        let mut faults = Active::default();
+        faults.add(DeliveryFault::stale().times(2));
+        faults.add(DeliveryFault::reorder().times(0));
+        faults.add(DeliveryFault::tampered());
+
+        let taken = names(&mut faults, &[("crm", "email.sent"); 4]);
+
+        assert_eq!(taken, ["stale", "stale", "tampered", "none"]);
+    }
+
+    #[test]
+    fn a_fault_applies_only_to_its_endpoint_and_type() {
+        let mut faults = Active::default();
+        let fault = DeliveryFault::other_secret();
+        faults.add(fault.endpoint("crm").event_type("email.sent"));
+
+        let attempts = [
+            ("crm", "email.opened"),
+            ("log", "email.sent"),
+            ("crm", "email.sent"),
+        ];
+
+        assert_eq!(
+            names(&mut faults, &attempts),
+            ["none", "none", "other_secret"]
+        );
+    }
+
+    #[test]
+    fn a_header_is_named_in_any_case_and_must_be_one_of_a_delivery() {
+        assert!(delivery_header("Webhook-Signature").is_ok());
+
+        let error = delivery_header("content-type").unwrap_err();
+
+        assert!(error.contains("use webhook-signature"), "{error}");
+    }
+
+    #[test]
+    fn a_fault_has_the_same_name_in_the_log_and_in_json() {
+        for fault in [
+            DeliveryFault::duplicate(),
+            DeliveryFault::reorder(),
+            DeliveryFault::stale(),
+            DeliveryFault::tampered(),
+            DeliveryFault::other_secret(),
+            DeliveryFault::missing_header("webhook-event"),
+        ] {
+            let json = serde_json::to_value(&fault).unwrap();
+
+            assert_eq!(json["kind"], fault.kind.name());
+            let read: DeliveryFault = serde_json::from_value(json).unwrap();
+            assert_eq!(read, fault);
+        }
+        let left_out = json!({"kind": "missing_header"});
+        let fault: DeliveryFault = serde_json::from_value(left_out).unwrap();
+        assert_eq!(fault.left_out_header().unwrap(), "webhook-signature");
+    }
+}

@@ -1,0 +1,394 @@
+//! The functions that the guides print, called as a reader would. `build.rs` writes their blocks to files.
+
+/// Includes the block of a guide that defines a function.
+macro_rules! block {
+    ($name:literal) => {
+        include!(concat!(env!("OUT_DIR"), "/", $name, ".rs"));
+    };
+}
+
+mod first_steps {
+    block!("first-steps.advice");
+
+    #[tokio::test]
+    async fn the_advice_names_the_documented_error() {
+        let server = audience::mock::MockServer::start().await;
+        let contacts = server.client().contacts();
+
+        let error = contacts.retrieve("nobody@example.com").await.unwrap_err();
+
+        assert_eq!(advice(&error), "no such contact, topic or segment");
+    }
+}
+
+mod errors_in_a_handler {
+    block!("errors.status");
+
+    #[tokio::test]
+    async fn a_visitor_gets_the_status_that_fits() {
+        let server = audience::mock::MockServer::start().await;
+        let contacts = client(server.url(), server.full_key()).unwrap().contacts();
+
+        let missing = contacts.retrieve("nobody@example.com").await.unwrap_err();
+        let invalid = contacts.create("nobody").await.unwrap_err();
+        server.fault(audience::mock::Fault::status(503).retry_after(600));
+        let down = contacts.retrieve("ada@example.com").await.unwrap_err();
+
+        log(&down);
+        assert_eq!(
+            [status(&missing), status(&invalid), status(&down)],
+            [404, 422, 503]
+        );
+    }
+}
+
+mod errors_in_a_job {
+    block!("errors.create_all");
+
+    #[tokio::test]
+    async fn a_job_stops_when_the_plan_is_full() {
+        let server = audience::mock::MockServer::builder()
+            .contact_ceiling(1)
+            .start()
+            .await;
+        let contacts = patient_client(server.url(), server.full_key())
+            .unwrap()
+            .contacts();
+        let rows = [
+            NewContact::new("ada@example.com"),
+            NewContact::new("bob@example.com"),
+        ];
+
+        let failed = create_all(&contacts, &rows).await.unwrap();
+
+        assert_eq!((failed, server.requests().len()), (1, 1));
+    }
+}
+
+mod mapped_columns {
+    block!("moving-a-list.read_list");
+
+    #[test]
+    fn a_mapped_column_becomes_an_opt_out_or_makes_the_row_unreadable() {
+        let text = "Email Address,Given name,Status,Weekly,Member rating\n\
+            ada@example.com,Ada,subscribed,yes,5\ngrace@example.com,Grace,unsubscribed,,3\nalan@example.com,Alan,cleaned,,1\n";
+
+        let rows: Vec<_> = read_list(text.as_bytes()).unwrap().collect();
+
+        assert_eq!((rows[0].opt_outs().len(), rows[1].opt_outs().len()), (0, 1));
+        assert!(rows[2].unreadable_reason().is_some());
+    }
+}
+
+mod an_import {
+    block!("moving-a-list.import_list");
+
+    #[tokio::test]
+    async fn the_last_row_of_an_address_decides_and_an_invalid_address_is_rejected() {
+        let name = format!("audience-guide-import-{}", std::process::id());
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let list = "email,opted out\nada@example.com,no\nADA@example.com,yes\nnobody,no\n";
+        std::fs::write(folder.join("list.csv"), list).unwrap();
+        let server = audience::mock::MockServer::start().await;
+
+        let report = import_list(&server.client().contacts(), &folder.join("list.csv"))
+            .await
+            .unwrap();
+        let rejects = std::fs::read_to_string(folder.join("list.rejects.csv")).unwrap();
+        let fixed = rejects.replace("nobody", "cem@example.com");
+        std::fs::write(folder.join("list-2.csv"), fixed).unwrap();
+        let second = import_list(&server.client().contacts(), &folder.join("list-2.csv"))
+            .await
+            .unwrap();
+
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(second.created(), 1);
+        assert_eq!(
+            (report.created(), report.updated(), report.refused()),
+            (1, 1, 1)
+        );
+        assert!(server.contact("ada@example.com").unwrap().unsubscribed);
+    }
+}
+
+mod the_preference_page {
+    block!("preference-page.page");
+
+    #[tokio::test]
+    async fn the_page_shows_the_stored_choices_and_no_form_after_a_spam_report() {
+        let server = audience::mock::MockServer::builder()
+            .topic("news", true)
+            .start()
+            .await;
+        let contacts = server.client().contacts();
+        contacts.create("ada@example.com").await.unwrap();
+
+        let before = page(&contacts, "ada@example.com").await.unwrap();
+        server.report_spam("ada@example.com");
+        let after = page(&contacts, "ada@example.com").await.unwrap();
+
+        assert!(before.contains("name=\"topic:news\" checked"), "{before}");
+        assert!(
+            before.contains("name=\"shown:news\" value=\"true\""),
+            "{before}"
+        );
+        assert!(after.starts_with("You reported"), "{after}");
+    }
+}
+
+mod the_preference_form {
+    block!("preference-page.save");
+
+    /// Returns the fields that a browser submits.
+    fn form(fields: &[(&str, &str)]) -> BTreeMap<String, String> {
+        fields
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn a_stale_form_leaves_the_opt_out() {
+        let server = audience::mock::MockServer::builder();
+        let server = server
+            .topic("news", true)
+            .topic("offers", true)
+            .start()
+            .await;
+        let contacts = server.client().contacts();
+        contacts.create("ada@example.com").await.unwrap();
+        let ada = || server.contact("ada@example.com").unwrap();
+        let shown = [("shown:news", "true"), ("shown:offers", "true")];
+
+        let all_out = form(&[&shown[..], &[("shown-none", "false"), ("none", "on")]].concat());
+        save(&contacts, "ada@example.com", &all_out).await.unwrap();
+        assert_eq!(ada().unsubscribe_reason, "preferences");
+
+        let stale = form(&[&shown[..], &[("shown-none", "false"), ("topic:news", "on")]].concat());
+        save(&contacts, "ada@example.com", &stale).await.unwrap();
+        assert!(ada().unsubscribed && !ada().topics["offers"]);
+
+        let fresh = [
+            ("shown:news", "true"),
+            ("shown:offers", "false"),
+            ("shown-none", "true"),
+        ];
+        let fresh = form(&[&fresh[..], &[("topic:news", "on")]].concat());
+        save(&contacts, "ada@example.com", &fresh).await.unwrap();
+        assert!(!ada().unsubscribed && !ada().topics["offers"] && ada().topics["news"]);
+    }
+}
+
+mod an_unsubscribe_link {
+    block!("preference-page.one_click");
+
+    #[tokio::test]
+    async fn one_click_works_for_strangers_and_for_unknown_topics() {
+        let server = audience::mock::MockServer::builder()
+            .topic("news", true)
+            .start()
+            .await;
+        let contacts = server.client().contacts();
+        contacts.create("ada@example.com").await.unwrap();
+
+        one_click(&contacts, "nobody@example.com", "news")
+            .await
+            .unwrap();
+        one_click(&contacts, "ada@example.com", "news")
+            .await
+            .unwrap();
+        assert!(!server.contact("ada@example.com").unwrap().topics["news"]);
+
+        one_click(&contacts, "ada@example.com", "no-such-topic")
+            .await
+            .unwrap();
+        assert!(server.contact("ada@example.com").unwrap().unsubscribed);
+    }
+}
+
+mod an_endpoint {
+    #![expect(
+        dead_code,
+        reason = "the main function of the guide's program is not called"
+    )]
+
+    block!("receiving-webhooks.app");
+
+    #[tokio::test]
+    async fn a_duplicate_is_acknowledged_and_not_handled() {
+        let secret = "6Jm0nFq2pXvZk4Tt";
+        let inbox = Inbox::builder(MemoryStore::new()).build().unwrap();
+        let router = app(Verifier::new(secret).unwrap(), inbox.clone());
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/hook", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let server = audience::mock::MockServer::builder();
+        let server = server.webhook_endpoint(url, secret).start().await;
+
+        let id = server
+            .send_event(serde_json::json!({"type": "email.complained"}))
+            .await;
+        server.redeliver(&id).await;
+
+        let attempts = server.attempts();
+        assert!(
+            attempts
+                .iter()
+                .all(audience::mock::DeliveryAttempt::is_success)
+        );
+        assert_eq!(
+            (inbox.metrics().handled, inbox.metrics().duplicates),
+            (1, 1)
+        );
+    }
+}
+
+mod a_hyper_server {
+    block!("receiving-webhooks.serve");
+
+    #[tokio::test]
+    async fn a_signed_delivery_is_accepted() {
+        let secret = "6Jm0nFq2pXvZk4Tt";
+        let inbox = Inbox::builder(audience::inbox::MemoryStore::new())
+            .build()
+            .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/hook", listener.local_addr().unwrap());
+        let server = audience::mock::MockServer::builder();
+        let server = server.webhook_endpoint(url, secret).start().await;
+        tokio::spawn(serve(listener, Verifier::new(secret).unwrap(), inbox));
+
+        server
+            .send_event(serde_json::json!({"type": "email.complained"}))
+            .await;
+
+        assert!(server.attempts()[0].is_success());
+    }
+}
+
+mod a_handler_without_a_framework {
+    block!("receiving-webhooks.hook");
+
+    #[tokio::test]
+    async fn a_request_without_a_signature_is_malformed() {
+        let verifier = Verifier::new("6Jm0nFq2pXvZk4Tt").unwrap();
+        let inbox = Inbox::builder(audience::inbox::MemoryStore::new())
+            .build()
+            .unwrap();
+
+        let status = hook(&verifier, &inbox, Request::new(Vec::new())).await;
+
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+    }
+}
+
+mod the_status_of_a_mail {
+    block!("receiving-webhooks.update");
+
+    #[test]
+    fn a_complaint_outlives_a_late_delivery() {
+        let event = |kind| {
+            let data = r#"{"email_id": "em_1", "from": "us@example.com", "to": "a@x.io", "subject": "Hi", "bounce_type": "", "detail": ""}"#;
+            let json =
+                format!(r#"{{"id": "evt_1", "type": "{kind}", "created_at": 1, "data": {data}}}"#);
+            Event::from_unverified_json(json.as_bytes()).unwrap()
+        };
+
+        let status = update(MailStatus::default(), &event("email.complained"));
+        let status = update(status, &event("email.delivered"));
+
+        assert!(status.should_suppress());
+    }
+}
+
+mod an_inbox_in_postgres {
+    block!("webhooks-in-production.open_inbox");
+
+    use support::postgres;
+
+    const ADMIN: &str = "audience@";
+
+    /// Returns the SQL that the guide prints.
+    fn grants() -> String {
+        let guide = include_str!("../../docs/webhooks-in-production.md");
+        let blocks: Vec<_> = guide.split("```sql\n").skip(1).collect();
+        let sql = blocks.iter().filter_map(|block| block.split("```").next());
+        sql.collect()
+    }
+
+    #[tokio::test]
+    async fn the_rights_that_the_guide_prints_are_enough() {
+        let Some(server) = postgres::server().await else {
+            return;
+        };
+        let database = server.database().await;
+        let admin = postgres::client(&database.url).await;
+        open_inbox(&database.url).await.unwrap();
+        let role = "CREATE ROLE receiver LOGIN; REVOKE ALL ON SCHEMA public FROM PUBLIC;";
+        admin.batch_execute(role).await.unwrap();
+        admin.batch_execute(&grants()).await.unwrap();
+
+        let inbox = open_inbox(&database.url.replace(ADMIN, "receiver@"))
+            .await
+            .unwrap();
+
+        let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1, "data": {}}"#;
+        let secret = "6Jm0nFq2pXvZk4Tt";
+        let signer = audience::webhooks::Signer::new(secret).unwrap();
+        let headers = signer.sign(&"email.sent".into(), std::time::SystemTime::now(), body);
+        let verifier = audience::webhooks::Verifier::new(secret).unwrap();
+        let delivery = || verifier.verify_event(&headers, &body[..]).unwrap();
+        assert_eq!(inbox.accept(delivery()).await.status(), 200);
+        let worker = inbox
+            .worker(|_, _| async { Err("not now") })
+            .max_attempts(1);
+        worker.run_until_idle().await.unwrap();
+        let parked = inbox.parked().await.unwrap();
+        assert!(inbox.replay(&parked[0].id).await.unwrap());
+        let worker = inbox.worker(|_, _| async { Ok::<_, std::io::Error>(()) });
+        worker.run_until_idle().await.unwrap();
+        assert_eq!(inbox.accept(delivery()).await.status(), 200);
+        assert_eq!(inbox.purge().await.unwrap(), 0);
+        assert_eq!(inbox.backlog().await.unwrap().parked, 0);
+    }
+}
+
+mod an_effect_in_postgres {
+    block!("webhooks-in-production.handle_once");
+
+    use support::postgres;
+
+    #[tokio::test]
+    async fn a_duplicate_has_no_second_effect() {
+        let Some(database) = postgres::database().await else {
+            return;
+        };
+        let store = PostgresStore::connect(&database.url).await.unwrap();
+        store.migrate().await.unwrap();
+        let admin = postgres::client(&database.url).await;
+        let people = "CREATE TABLE people (email text, complaints integer);
+            INSERT INTO people VALUES ('ada@example.com', 0)";
+        admin.batch_execute(people).await.unwrap();
+        let body = br#"{"id": "evt_1", "type": "email.complained", "created_at": 1, "data":
+            {"email_id": "em_1", "from": "us@example.com", "to": "ada@example.com", "subject": "Hi"}}"#;
+        let secret = "6Jm0nFq2pXvZk4Tt";
+        let signer = audience::webhooks::Signer::new(secret).unwrap();
+        let headers = signer.sign(
+            &"email.complained".into(),
+            std::time::SystemTime::now(),
+            body,
+        );
+        let verifier = audience::webhooks::Verifier::new(secret).unwrap();
+        let delivery = verifier.verify_event(&headers, &body[..]).unwrap();
+
+        let statuses = [hook(&store, &delivery).await, hook(&store, &delivery).await];
+
+        assert_eq!(statuses, [StatusCode::OK; 2]);
+        let count = admin
+            .query_one("SELECT complaints FROM people", &[])
+            .await
+            .unwrap();
+        assert_eq!(count.get::<_, i32>(0), 1);
+    }
+}

@@ -1,0 +1,153 @@
+//! The README: its programs need no more than its `Cargo.toml` has, and its endpoint works. The programs are compiled as
+//! doctests, as they are printed.
+
+use std::fs;
+use std::path::Path;
+
+mod endpoint {
+
+    #![expect(
+        clippy::unused_async,
+        reason = "a handler of a reader's own awaits something"
+    )]
+
+    include!(concat!(env!("OUT_DIR"), "/README.hook.rs"));
+
+    use audience::inbox::MemoryStore;
+    use audience::mock::{DeliveryFault, MockServer};
+
+    #[tokio::test]
+    async fn the_endpoint_handles_each_event_once_and_rejects_forgeries() {
+        let secret = "6Jm0nFq2pXvZk4Tt";
+        let inbox = Inbox::builder(MemoryStore::new()).build().unwrap();
+        let app = App {
+            verifier: Verifier::new(secret).unwrap(),
+            inbox: inbox.clone(),
+        };
+        let router = Router::new().route("/hook", post(hook)).with_state(app);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/hook", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let server = MockServer::builder()
+            .webhook_endpoint(url, secret)
+            .start()
+            .await;
+
+        server.delivery_fault(DeliveryFault::duplicate().times(1));
+        server
+            .send_event(serde_json::json!({"type": "email.complained"}))
+            .await;
+        server.delivery_fault(DeliveryFault::tampered().times(1));
+        server
+            .send_event(serde_json::json!({"type": "email.complained"}))
+            .await;
+
+        let statuses: Vec<_> = server
+            .attempts()
+            .iter()
+            .map(|attempt| attempt.status)
+            .collect();
+        assert_eq!(statuses, [Some(200), Some(200), Some(401)]);
+        assert_eq!(
+            (inbox.metrics().handled, inbox.metrics().duplicates),
+            (1, 1)
+        );
+        // The program that the README prints opens a file and serves forever.
+        let _ = main;
+    }
+}
+
+const README: &str = include_str!("../../README.md");
+
+#[test]
+fn every_crate_that_a_block_uses_is_in_the_dependencies_shown() {
+    let dependencies = block("toml");
+    for block in rust_blocks() {
+        let imported = block
+            .lines()
+            .filter_map(|line| line.strip_prefix("use ")?.split("::").next());
+        for name in imported.chain(["tokio"]) {
+            assert!(dependencies.contains(&format!("{name} = ")), "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_features_shown_have_every_module_that_a_block_uses() {
+    let dependencies = block("toml");
+    for (path, feature) in [
+        ("audience::inbox", "inbox"),
+        ("SqliteStore", "inbox-sqlite"),
+        ("PostgresStore::", "inbox-postgres"),
+        ("audience::mock", "mock"),
+        ("audience::import", "import"),
+        ("audience::export", "import"),
+        (".wait()", "blocking"),
+        ("axum::", "axum"),
+        ("FromRef)]", "macros"),
+    ] {
+        let is_used = rust_blocks().iter().any(|block| block.contains(path));
+        // A store's feature enables that of the inbox.
+        let is_shown = dependencies.contains(&format!("\"{feature}\""))
+            || dependencies.contains(&format!("\"{feature}-"));
+        assert!(!is_used || is_shown, "{path} needs {feature}");
+    }
+}
+
+#[test]
+fn no_block_has_a_line_that_rustdoc_hides() {
+    for block in rust_blocks() {
+        let hidden = block.lines().find(|line| line.starts_with("# "));
+        assert_eq!(hidden, None);
+    }
+}
+
+#[test]
+fn the_rust_version_is_that_of_the_package() {
+    let manifest = read("Cargo.toml");
+    let (_, rest) = manifest.split_once("rust-version = \"").unwrap();
+    let (version, _) = rest.split_once('"').unwrap();
+
+    assert!(README.contains(&format!("Rust {version} or newer")));
+    assert!(README.contains(&format!("rust-{version}%2B")));
+}
+
+#[test]
+fn every_guide_is_linked() {
+    let module = read("src/guides/mod.rs");
+    let guides: Vec<_> = module
+        .split('"')
+        .filter(|name| name.ends_with(".md") && *name != "links.md")
+        .collect();
+    assert!(guides.len() >= 7);
+
+    for guide in guides {
+        assert!(README.contains(&format!("(docs/{guide})")), "{guide}");
+    }
+}
+
+fn rust_blocks() -> Vec<&'static str> {
+    let blocks: Vec<_> = blocks()
+        .filter(|(language, _)| language.starts_with("rust"))
+        .collect();
+    assert_eq!(blocks.len(), 3);
+    blocks.into_iter().map(|(_, block)| block).collect()
+}
+
+fn block(language: &str) -> &'static str {
+    blocks().find(|(found, _)| *found == language).unwrap().1
+}
+
+/// Returns the language and the text of each code block.
+fn blocks() -> impl Iterator<Item = (&'static str, &'static str)> {
+    README
+        .split("```")
+        .skip(1)
+        .step_by(2)
+        .filter_map(|block| block.split_once('\n'))
+}
+
+fn read(file: &str) -> String {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    fs::read_to_string(root.join(file)).unwrap()
+}

@@ -1,0 +1,209 @@
+//! Shared by the tests: a client with fast retries, servers with prepared responses, and sample JSON.
+#![expect(
+    missing_docs,
+    missing_debug_implementations,
+    clippy::missing_errors_doc,
+    clippy::missing_panics_doc,
+    clippy::must_use_candidate,
+    clippy::unwrap_used,
+    reason = "only the tests of this package use it"
+)]
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::process::{Child, Command};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use audience::contacts::Contacts;
+use audience::{Client, ClientBuilder, Error, RetryPolicy};
+use serde_json::{Value, json};
+use wiremock::matchers::any;
+use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
+
+pub mod deliveries;
+pub mod examples;
+pub mod operation;
+pub mod postgres;
+pub mod receivers;
+pub mod redis;
+pub mod requests;
+pub mod scripted_server;
+pub mod trace_log;
+
+/// Defines an enum and its `ALL`, an array of every variant.
+#[macro_export]
+macro_rules! enum_with_all {
+    ($visibility:vis enum $name:ident { $($variant:ident),+ $(,)? }) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        $visibility enum $name { $($variant),+ }
+
+        impl $name {
+            $visibility const ALL: [Self; [$(Self::$variant),+].len()] = [$(Self::$variant),+];
+        }
+    };
+}
+
+pub const ADA: &str = "ada@example.com";
+/// An API key that occurs nowhere else, so a test finds a leak by searching for it.
+pub const KEY: &str = "key-hunter2";
+
+/// A client that retries as usual but waits at most 1 ms between attempts.
+pub fn client(url: impl AsRef<str>) -> Client {
+    builder(url).build().expect("a loopback URL is valid")
+}
+
+pub fn contacts(url: impl AsRef<str>) -> Contacts {
+    client(url).contacts()
+}
+
+pub fn builder(url: impl AsRef<str>) -> ClientBuilder {
+    Client::builder(url, KEY).retry(fast_retries())
+}
+
+/// A builder for a client of this mock, with fast retries.
+pub fn mock_builder(server: &audience::mock::MockServer) -> ClientBuilder {
+    Client::builder(server.url(), server.full_key()).retry(fast_retries())
+}
+
+pub fn fast_retries() -> RetryPolicy {
+    let delay = Duration::from_millis(1);
+    RetryPolicy::exponential()
+        .base_delay(delay)
+        .max_delay(delay)
+        .max_retry_after(delay)
+}
+
+/// Starts a server that responds to every request in the same way.
+pub async fn respond_with(response: impl Respond + 'static) -> MockServer {
+    let server = MockServer::start().await;
+    let mock = Mock::given(any()).respond_with(response);
+    mock.mount(&server).await;
+    server
+}
+
+/// Starts a server that sends these responses in turn, then 599.
+pub async fn respond_in_turn(responses: impl IntoIterator<Item = ResponseTemplate>) -> MockServer {
+    let responses: VecDeque<_> = responses.into_iter().collect();
+    let responses = Mutex::new(responses);
+    respond_with(move |_: &Request| {
+        let next = responses.lock().expect("no holder panics").pop_front();
+        next.unwrap_or_else(|| status(599))
+    })
+    .await
+}
+
+pub fn status(code: u16) -> ResponseTemplate {
+    ResponseTemplate::new(code)
+}
+
+pub fn ok(body: impl serde::Serialize) -> ResponseTemplate {
+    status(200).set_body_json(body)
+}
+
+/// A JSON response with exactly this body.
+pub fn text(code: u16, body: impl Into<String>) -> ResponseTemplate {
+    status(code).set_body_raw(body.into(), "application/json")
+}
+
+/// Serves this router on a free port, and returns its address.
+pub async fn serve(router: axum::Router) -> SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+    let listener = listener.expect("a free port");
+    let address = listener.local_addr();
+    tokio::spawn(async { axum::serve(listener, router).await });
+    address.expect("a bound socket has an address")
+}
+
+/// A loopback URL that nothing listens on.
+pub fn closed_url() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener
+        .local_addr()
+        .expect("a bound socket has an address");
+    format!("http://{address}")
+}
+
+/// Awaits a call. Panics after 30 s, so that a call that hangs fails its test.
+pub async fn in_time<T>(call: impl IntoFuture<Output = T>) -> T {
+    let limit = Duration::from_secs(30);
+    tokio::time::timeout(limit, call.into_future())
+        .await
+        .expect("the call takes less than 30 s")
+}
+
+/// The requests the server received, in order of arrival.
+pub async fn received(server: &MockServer) -> Vec<Request> {
+    server
+        .received_requests()
+        .await
+        .expect("wiremock records requests by default")
+}
+
+/// A full contact (section 2.1) with a value in every member.
+pub fn contact() -> Value {
+    json!({
+        "id": "con_1", "email": ADA, "first_name": "Ada", "last_name": "Lovelace",
+        "properties": {"plan": "pro", "seats": 3}, "unsubscribed": true, "unsubscribe_reason": "preferences",
+        "created_at": 1_700_000_000, "topics": {"news": true, "offers": false},
+    })
+}
+
+/// The response to a create (section 2.2).
+pub fn record() -> Value {
+    without(contact(), &["unsubscribe_reason", "topics"])
+}
+
+/// A list item (section 2.3) with this id.
+pub fn summary(id: &str) -> Value {
+    let mut summary = without(record(), &["last_name"]);
+    summary["id"] = id.into();
+    summary
+}
+
+/// The object without these members.
+pub fn without(mut object: Value, members: &[&str]) -> Value {
+    let map = object.as_object_mut().expect("it is an object");
+    for member in members {
+        map.remove(*member).expect("the member is present");
+    }
+    object
+}
+
+/// The object with one member replaced or added.
+pub fn with(mut object: Value, member: &str, value: impl Into<Value>) -> Value {
+    object[member] = value.into();
+    object
+}
+
+/// Everything a log could show of an error: `Display` and `Debug` of it and of each of its sources.
+pub fn printed(error: &Error) -> String {
+    let mut text = format!("{error} {error:?} {error:#?} {:?}", error.api());
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        text += &format!(" {error} {error:?}");
+        source = error.source();
+    }
+    text
+}
+
+/// Starts a program in a process group of its own. A signal to the group of the tests, such as Ctrl-C, does not
+/// end it, so it can clean up after them.
+pub fn spawn_apart(command: &mut Command) -> Child {
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(command, 0);
+    command.spawn().expect("the program starts")
+}
+
+/// Says on one line that a test was skipped, because a program is not installed. Fails if the variable
+/// `AUDIENCE_REQUIRE_ALL_TESTS` is set.
+pub fn skip(reason: &str) {
+    use std::io::Write;
+
+    assert!(
+        std::env::var_os("AUDIENCE_REQUIRE_ALL_TESTS").is_none(),
+        "a required test would be skipped: {reason}"
+    );
+    // Written directly: the test harness captures what `eprintln!` writes.
+    let _ = writeln!(std::io::stderr(), "skipped: {reason}");
+}
