@@ -3,7 +3,8 @@
 //! [`VerifiedEvent`] reads the request body itself, verifies it, and calls the handler only for genuine
 //! deliveries. It reads up to the verifier's [limit](super::VerifierBuilder::body_limit);
 //! `Content-Length` and `PayloadConfig` (default: 256 KiB) do not change that limit. All other
-//! requests are refused with a status (see [`Rejection`]) and an empty body.
+//! requests are refused with a status (see [`Rejection`]) and an empty body. A request that is not a
+//! POST is refused with 405, also on a route for any method.
 //!
 //! Do not use another extractor that reads the body in the same handler: the first one consumes it.
 //!
@@ -81,11 +82,11 @@ use std::pin::Pin;
 
 use actix_web::body::BoxBody;
 use actix_web::dev::Payload;
-use actix_web::http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
+use actix_web::http::header::{ALLOW, CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
 use actix_web::http::{StatusCode, Version};
 use actix_web::{FromRequest, HttpRequest, HttpResponse, ResponseError, web};
 
-use super::receive::{IncomingBody, Rejection, receive};
+use super::receive::{IncomingBody, Rejection, receive, require_post};
 use super::signature::DeliveryHeaders;
 use super::verifier::VerifiedEvent;
 use super::verifier::Verifier;
@@ -98,6 +99,7 @@ impl FromRequest for VerifiedEvent {
         let request = request.clone();
         let payload = payload.take();
         Box::pin(async move {
+            require_post(request.method().as_str())?;
             let verifier = verifier_of(&request)
                 .ok_or(Rejection::NoVerifier)
                 .inspect_err(Rejection::trace)?;
@@ -121,7 +123,7 @@ impl FromRequest for VerifiedEvent {
     }
 }
 
-/// The status with an empty body.
+/// The status with an empty body, and `Allow` if the request was not a POST.
 impl ResponseError for Rejection {
     fn status_code(&self) -> StatusCode {
         // actix-web uses another major version of the `http` crate.
@@ -129,7 +131,11 @@ impl ResponseError for Rejection {
     }
 
     fn error_response(&self) -> HttpResponse<BoxBody> {
-        HttpResponse::new(self.status_code())
+        let mut response = HttpResponse::build(self.status_code());
+        if let Some(method) = self.allow() {
+            response.insert_header((ALLOW, method));
+        }
+        response.finish()
     }
 }
 

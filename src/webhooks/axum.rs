@@ -3,7 +3,8 @@
 //! [`VerifiedEvent`] reads the request body itself, verifies it, and calls the handler only for genuine
 //! deliveries. It reads up to the verifier's [limit](super::VerifierBuilder::body_limit);
 //! `Content-Length` and axum's `DefaultBodyLimit` do not change that limit. All other requests are
-//! refused with a status (see [`Rejection`]) and an empty body.
+//! refused with a status (see [`Rejection`]) and an empty body. A request that is not a POST is refused
+//! with 405, also on a route for `any` method.
 //!
 //! `VerifiedEvent` reads the body, so it must be the **last argument** of the handler: after `State`,
 //! headers and all others. Otherwise, the handler does not compile.
@@ -151,17 +152,14 @@ where
     async fn from_request(request: Request, state: &S) -> Result<Self, Rejection> {
         let verifier = Verifier::from_ref(state);
         let (head, body) = request.into_parts();
-        receive_http(&verifier, &head.headers, body).await
+        receive_http(&verifier, &head, body).await
     }
 }
 
-/// The status with an empty body. The rejection itself is an extension of the response.
+/// The status with an empty body, and `Allow` if the request was not a POST. The rejection itself is an extension of
+/// the response.
 impl IntoResponse for Rejection {
     fn into_response(self) -> Response {
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = self.status();
-        // For a layer that logs: the response itself must not tell a stranger what was wrong.
-        response.extensions_mut().insert(self);
-        response
+        self.into_http_response(Body::empty())
     }
 }

@@ -60,7 +60,10 @@
 //! | actix-web | the extractor [`VerifiedEvent`] | `actix` |
 //! | hyper, AWS Lambda, poem, salvo, layers of axum | `tower::VerifyLayer` | `tower` |
 //!
-//! The last three read the body themselves. They limit its length, its time and the memory of all unverified
+//! The last three accept only POST and respond with 405 to every other method. If you call the verifier yourself,
+//! route only POST requests to it: the signature does not cover the method.
+//!
+//! The last three also read the body themselves. They limit its length, its time and the memory of all unverified
 //! bodies together. All senders share these limits, so also limit the requests and connections of each peer at
 //! the proxy in front.
 //!
@@ -112,8 +115,8 @@
 //!
 //! With the feature `tracing`, each delivery is an event with the target `audience::webhooks`. No event
 //! has an address, an event id, a secret, a signature or any part of a body. All four ways emit the same
-//! events about a verification. Only the extractors and the layer emit the causes `body`, `body_timeout`, `body_memory`,
-//! `body_consumed` and `no_verifier`.
+//! events about a verification. Only the extractors and the layer emit the causes `method`, `body`, `body_timeout`,
+//! `body_memory`, `body_consumed` and `no_verifier`.
 //!
 //! | delivery | message | level | fields |
 //! |---|---|---|---|
@@ -127,7 +130,7 @@
 //!
 //! | level | `cause` |
 //! |---|---|
-//! | DEBUG: any stranger can cause it | `missing_header`, `duplicate_header`, `malformed_signature`, `malformed_timestamp`, `body_too_large`, `body` (not read completely), `body_timeout` |
+//! | DEBUG: any stranger can cause it | `missing_header`, `duplicate_header`, `malformed_signature`, `malformed_timestamp`, `body_too_large`, `method` (not a POST), `body` (not read completely), `body_timeout` |
 //! | WARN: a genuine delivery may have been refused | `signature_mismatch`, `too_late`, `too_early`, `invalid_envelope`, `body_memory` |
 //! | ERROR: nothing is accepted until it is fixed | `clock_unusable`, `body_consumed`, `no_verifier` |
 //!

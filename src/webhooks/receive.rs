@@ -25,13 +25,15 @@ use super::verifier::{Arrival, VerifiedEvent};
 /// Reads and verifies a delivery of a framework that uses the `http` and `http-body` crates.
 pub(super) async fn receive_http<B>(
     verifier: &Verifier,
-    headers: &http::HeaderMap,
+    head: &http::request::Parts,
     body: B,
 ) -> Result<VerifiedEvent, Rejection>
 where
     B: http_body::Body,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
+    require_post(head.method.as_str())?;
+    let headers = &head.headers;
     let body = pin!(body);
     let body = IncomingBody {
         content_length: headers
@@ -43,6 +45,16 @@ where
     };
 
     receive(verifier, DeliveryHeaders::from_map(headers), body).await
+}
+
+/// Refuses every request but a POST (interface section 6). The signature does not cover the method.
+pub(super) fn require_post(method: &str) -> Result<(), Rejection> {
+    let allowed = if method == "POST" {
+        Ok(())
+    } else {
+        Err(Rejection::MethodNotAllowed)
+    };
+    allowed.inspect_err(Rejection::trace)
 }
 
 /// The data of a body. Its trailers are an empty chunk.
@@ -286,7 +298,8 @@ impl Drop for Reservation {
 /// # The response
 ///
 /// As a response, it is a status with an empty body, so that the sender of a forged delivery learns
-/// nothing else. The text is for logs and contains no part of the body.
+/// nothing else. A response with status 405 also has the header `Allow: POST`. The text is for logs and contains no
+/// part of the body.
 ///
 /// # The refused delivery
 ///
@@ -319,6 +332,11 @@ pub enum Rejection {
         /// The refused delivery; see [`diagnose`](Self::diagnose).
         delivery: RefusedDelivery,
     },
+
+    /// The request was not a POST. The service delivers with POST only, and the signature does not cover
+    /// the method. The body was not read. The status is 405.
+    #[error("the request was not a POST; the service delivers events with POST only")]
+    MethodNotAllowed,
 
     /// The body could not be read completely: the connection was closed, or the data was not valid
     /// HTTP. The status is 400, if the sender is still there to receive it.
@@ -373,6 +391,7 @@ impl Rejection {
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Verify { error, .. } => error.status(),
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::Body(_) => StatusCode::BAD_REQUEST,
             Self::BodyTimeout { .. } => StatusCode::REQUEST_TIMEOUT,
             Self::BodyMemory { .. } => StatusCode::SERVICE_UNAVAILABLE,
@@ -400,9 +419,29 @@ impl Rejection {
         }
     }
 
+    /// Returns the only method that the request may have, if it had another one.
+    pub(super) fn allow(&self) -> Option<&'static str> {
+        matches!(self, Self::MethodNotAllowed).then_some("POST")
+    }
+
+    /// Returns a response with the status. The rejection itself is an extension of the response.
+    #[cfg(any(feature = "axum", feature = "tower"))]
+    pub(super) fn into_http_response<B>(self, empty: B) -> http::Response<B> {
+        let mut response = http::Response::new(empty);
+        *response.status_mut() = self.status();
+        if let Some(method) = self.allow() {
+            let method = http::HeaderValue::from_static(method);
+            response.headers_mut().insert(http::header::ALLOW, method);
+        }
+        // For a layer that logs: the response itself must not tell a stranger what was wrong.
+        response.extensions_mut().insert(self);
+        response
+    }
+
     pub(super) fn trace(&self) {
         let (severity, cause) = match self {
             Self::Verify { error, .. } => return trace::refused(error),
+            Self::MethodNotAllowed => (Severity::Debug, "method"),
             Self::Body(_) => (Severity::Debug, "body"),
             Self::BodyTimeout { .. } => (Severity::Debug, "body_timeout"),
             Self::BodyMemory { .. } => (Severity::Warn, "body_memory"),

@@ -4,7 +4,8 @@
 //! [`VerifyLayer`] reads the request body itself, verifies it, and calls the inner service only for
 //! genuine deliveries. It reads up to the verifier's [limit](super::VerifierBuilder::body_limit);
 //! `Content-Length` does not change that limit. All other requests are refused with a status (see
-//! [`Rejection`]) and an empty body; the rejection is an extension of the response.
+//! [`Rejection`](super::Rejection)) and an empty body; the rejection is an extension of the response. A
+//! request that is not a POST is refused with 405.
 //!
 //! The inner service receives an [`http::Request`] whose body is the verified bytes, as a [`BytesBody`],
 //! and whose extensions contain the [`VerifiedEvent`]. If you only need a function from event to status,
@@ -67,8 +68,8 @@
 //!     }
 //! });
 //! # use tower::ServiceExt;
-//! # let refused = futures_util::FutureExt::now_or_never(
-//! #     service.oneshot(http::Request::new(audience::webhooks::tower::BytesBody::default())));
+//! # let request = http::Request::post("/hook").body(audience::webhooks::tower::BytesBody::default())?;
+//! # let refused = futures_util::FutureExt::now_or_never(service.oneshot(request));
 //! # assert_eq!(refused.unwrap()?.status(), 400);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -145,7 +146,7 @@ use http_body::{Body, Frame, SizeHint};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::receive::{Rejection, receive_http};
+use super::receive::receive_http;
 use super::verifier::VerifiedEvent;
 use super::verifier::Verifier;
 
@@ -187,7 +188,8 @@ impl VerifyLayer {
     /// let inner = service_fn(async |_: Request<BytesBody>| Ok::<_, std::io::Error>(Response::new(String::new())));
     /// let service = VerifyLayer::new(Verifier::new("6Jm0nFq2pXvZk4Tt")?).layer(inner);
     ///
-    /// let response = service.oneshot(Request::new(BytesBody::default())).await?;
+    /// let request = Request::post("/hook").body(BytesBody::default())?;
+    /// let response = service.oneshot(request).await?;
     /// assert_eq!(response.status(), 400); // it is not signed
     /// # Ok(()) }
     /// # futures_util::FutureExt::now_or_never(forged()).expect("the body is there")?;
@@ -203,7 +205,8 @@ impl VerifyLayer {
     /// `handle` is an `async` function or closure from [`VerifiedEvent`] to [`StatusCode`] or to the receipt of an
     /// inbox. The response has that status and an empty body.
     ///
-    /// Like every tower service, it takes requests of any path and method. Put it behind a router.
+    /// Like every tower service, it takes requests of any path. Put it behind a router. A request that is
+    /// not a POST is refused with 405.
     ///
     /// # Example: a test of your function
     ///
@@ -219,7 +222,7 @@ impl VerifyLayer {
     /// let service = layer.handler(async |_: VerifiedEvent| StatusCode::NO_CONTENT);
     ///
     /// let signer = Signer::new("6Jm0nFq2pXvZk4Tt")?;
-    /// let mut request = Request::new(BytesBody::from(bytes::Bytes::from_static(body)));
+    /// let mut request = Request::post("/hook").body(BytesBody::from(bytes::Bytes::from_static(body)))?;
     /// *request.headers_mut() = signer.sign(&EventType::Sent, std::time::SystemTime::now(), body);
     /// assert_eq!(service.oneshot(request).await?.status(), 204);
     /// # Ok(()) }
@@ -307,9 +310,9 @@ where
         } = self.clone();
         Box::pin(async move {
             let (mut head, body) = request.into_parts();
-            let delivery = match receive_http(&verifier, &head.headers, body).await {
+            let delivery = match receive_http(&verifier, &head, body).await {
                 Ok(delivery) => delivery,
-                Err(rejection) => return Ok(refuse(rejection)),
+                Err(rejection) => return Ok(rejection.into_http_response(Default::default())),
             };
             // A reference to the same bytes, not a copy.
             let body = BytesBody::from(delivery.body().clone());
@@ -320,14 +323,6 @@ where
             inner.call(Request::from_parts(head, body)).await
         })
     }
-}
-
-/// Returns the status with an empty body. The rejection itself is an extension of the response.
-fn refuse<ResBody: Default>(rejection: Rejection) -> Response<ResBody> {
-    let mut response = Response::new(ResBody::default());
-    *response.status_mut() = rejection.status();
-    response.extensions_mut().insert(rejection);
-    response
 }
 
 /// A service that verifies each request and calls a function for genuine deliveries; see
@@ -357,9 +352,9 @@ where
         let Self { handle, verifier } = self.clone();
         Box::pin(async move {
             let (head, body) = request.into_parts();
-            let delivery = match receive_http(&verifier, &head.headers, body).await {
+            let delivery = match receive_http(&verifier, &head, body).await {
                 Ok(delivery) => delivery,
-                Err(rejection) => return Ok(refuse(rejection)),
+                Err(rejection) => return Ok(rejection.into_http_response(Default::default())),
             };
 
             Ok(handle(delivery).await.into_empty_response())

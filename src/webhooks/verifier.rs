@@ -112,7 +112,8 @@ impl Verifier {
 
     /// Verifies a delivery and returns its event.
     ///
-    /// `body` must be the request body as received, before it is decoded or parsed.
+    /// `body` must be the request body as received, before it is decoded or parsed. The request must be a POST, which
+    /// your router checks: the signature does not cover the method.
     ///
     /// # Errors
     ///

@@ -62,7 +62,7 @@ impl TestClock {
     }
 }
 
-/// An endpoint at `/hook`, with a log of its deliveries. It runs until the test process ends.
+/// An endpoint at `/hook` for every method, with a log of its deliveries. It runs until the test process ends.
 pub struct Receiver {
     pub address: SocketAddr,
     log: Log,
@@ -163,7 +163,7 @@ async fn serve_axum(listener: TcpListener, verifier: Verifier, middleware: Middl
         axum::extract::Request::from_parts(head, axum::body::Body::empty())
     };
     let app = axum::Router::new()
-        .route("/hook", axum::routing::post(hook))
+        .route("/hook", axum::routing::any(hook))
         .layer(axum::middleware::map_request(read))
         .layer(axum::middleware::map_response(watch))
         .layer(axum::extract::DefaultBodyLimit::max(FRAMEWORK_LIMIT))
@@ -196,8 +196,8 @@ fn serve_actix(
 
     let server = HttpServer::new(move || {
         let route = match middleware {
-            Middleware::None => web::post().to(hook),
-            Middleware::ReadsBody => web::post().to(hook_of_a_reader),
+            Middleware::None => web::route().to(hook),
+            Middleware::ReadsBody => web::route().to(hook_of_a_reader),
         };
         let refusals = log.clone();
         let app = App::new()
@@ -247,13 +247,6 @@ async fn serve_tower(listener: TcpListener, verifier: Verifier, middleware: Midd
     let service = service_fn(move |request: http::Request<Incoming>| {
         let (hook, log) = (hook.clone(), log.clone());
         async move {
-            let is_hook =
-                (request.method(), request.uri().path()) == (&http::Method::POST, "/hook");
-            if !is_hook {
-                let mut response = http::Response::new(BytesBody::default());
-                *response.status_mut() = http::StatusCode::METHOD_NOT_ALLOWED;
-                return Ok(response);
-            }
             let (head, body) = request.into_parts();
             let body: Body = match middleware {
                 Middleware::None => body.boxed_unsync(),

@@ -98,13 +98,17 @@ fn genuine(framework: Framework) -> (Receiver, Request, Vec<u8>) {
 fn signed(moment: &SystemTime, spaces: usize) -> (Request, Vec<u8>) {
     let mut body = br#"{"id":"evt_1","type":"email.opened","created_at":1,"data":{}}"#.to_vec();
     body.resize(body.len() + spaces, b' ');
+    (signed_as(Request::post(), moment, &body), body)
+}
+
+fn signed_as(request: Request, moment: &SystemTime, body: &[u8]) -> Request {
     let headers = Signer::new(SECRET)
         .unwrap()
-        .sign(&EventType::Opened, *moment, &body);
+        .sign(&EventType::Opened, *moment, body);
     let pairs = headers
         .iter()
         .map(|(name, value)| (name.as_str(), value.as_bytes().to_vec()));
-    (Request::post().headers(pairs), body)
+    request.headers(pairs)
 }
 
 fn assert_refused(receiver: &Receiver, response: &Response, status: u16) -> Rejection {
@@ -121,15 +125,40 @@ fn assert_refused(receiver: &Receiver, response: &Response, status: u16) -> Reje
 }
 
 #[test]
-fn only_post_reaches_the_handler() {
+fn a_signed_request_with_another_method_than_post_is_refused_before_its_body_arrives() {
     for framework in Framework::ALL {
-        for method in ["GET", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW"] {
-            let (receiver, _, _) = genuine(framework);
+        for method in ["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW"] {
+            let (receiver, _, body) = genuine(framework);
+            let request = signed_as(Request::new(method), &SystemTime::now(), &body);
 
-            let response = receiver.send(&Request::new(method).body(b""));
+            for request in [request.clone().body(&body), request.stated(1_000_000, b"")] {
+                let response = receiver.send(&request);
 
-            assert_eq!(response.status, 405, "{framework:?} {method}");
-            assert!(receiver.take_accepted().is_empty());
+                let rejection = assert_refused(&receiver, &response, 405);
+                assert!(
+                    matches!(rejection, Rejection::MethodNotAllowed),
+                    "{framework:?} {method}"
+                );
+                assert!(
+                    response.head.contains("\r\nallow: post\r\n"),
+                    "{response:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn only_a_refusal_of_the_method_names_the_allowed_one() {
+    for framework in Framework::ALL {
+        let (receiver, request, body) = genuine(framework);
+
+        let accepted = receiver.send(&request.clone().body(&body));
+        let forged = receiver.send(&request.body(b"{}"));
+
+        assert_eq!((accepted.status, forged.status), (200, 401));
+        for response in [accepted, forged] {
+            assert!(!response.head.contains("allow:"), "{response:?}");
         }
     }
 }

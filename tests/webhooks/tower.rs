@@ -28,9 +28,14 @@ type Frames = Vec<Result<Frame<Bytes>, Infallible>>;
 
 /// Returns a request with this body in one piece.
 fn request(headers: HeaderMap, body: &str) -> Request<BytesBody> {
-    let mut request = Request::new(BytesBody::from(Bytes::copy_from_slice(body.as_bytes())));
+    let body = BytesBody::from(Bytes::copy_from_slice(body.as_bytes()));
+    let mut request = post_of(body);
     *request.headers_mut() = headers;
     request
+}
+
+fn post_of<B>(body: B) -> Request<B> {
+    Request::post("/").body(body).unwrap()
 }
 
 fn genuine() -> Request<BytesBody> {
@@ -115,7 +120,7 @@ async fn a_stranger_who_sends_slowly_takes_no_place_of_a_limit_inside() {
         place: None,
     };
     let service = VerifyLayer::new(verifier()).layer(inner);
-    let mut slow = Request::new(StreamBody::new(stream::pending::<
+    let mut slow = post_of(StreamBody::new(stream::pending::<
         Result<Frame<Bytes>, Infallible>,
     >()));
     *slow.headers_mut() = signed(BODY);
@@ -187,7 +192,6 @@ async fn the_inner_service_receives_the_head_the_event_and_the_verified_bytes() 
         Ok::<_, Infallible>(Response::new(body))
     });
     let mut request = genuine();
-    *request.method_mut() = http::Method::POST;
     *request.uri_mut() = "/hook?tenant=7".parse().unwrap();
     request
         .headers_mut()
@@ -218,7 +222,7 @@ async fn a_body_in_pieces_with_trailers_is_verified_as_a_whole() {
                 .chain(data.slice(data.len().min(4)..))
         })
     });
-    let mut request = Request::new(body);
+    let mut request = post_of(body);
     *request.headers_mut() = signed(BODY);
     let service = VerifyLayer::new(verifier()).handler(async |event: VerifiedEvent| {
         assert_eq!(event.body(), BODY);
@@ -241,8 +245,8 @@ async fn a_body_of_empty_frames_without_an_end_times_out() {
     let empty = || Ok::<_, Infallible>(Frame::data(Bytes::new()));
     let trailers = || Ok::<_, Infallible>(Frame::<Bytes>::trailers(HeaderMap::new()));
 
-    let mut data = Request::new(StreamBody::new(stream::repeat_with(empty)));
-    let mut other = Request::new(StreamBody::new(stream::repeat_with(trailers)));
+    let mut data = post_of(StreamBody::new(stream::repeat_with(empty)));
+    let mut other = post_of(StreamBody::new(stream::repeat_with(trailers)));
     *data.headers_mut() = signed(BODY);
     *other.headers_mut() = signed(BODY);
 

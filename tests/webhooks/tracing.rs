@@ -220,7 +220,8 @@ async fn a_body_that_cannot_be_read_is_traced_once() {
         } else {
             stream::pending().right_stream()
         };
-        let mut request = Request::new(StreamBody::new(stream::iter(frames).chain(rest)));
+        let body = StreamBody::new(stream::iter(frames).chain(rest));
+        let mut request = Request::post("/").body(body).unwrap();
         *request.headers_mut() = signed(BODY);
         request
             .headers_mut()
@@ -238,6 +239,22 @@ async fn a_body_that_cannot_be_read_is_traced_once() {
         assert_eq!(found["status"], status);
         assert_eq!(response.status().as_str(), status);
     }
+}
+
+#[tokio::test]
+async fn a_request_with_another_method_than_post_is_traced() {
+    let log = Log::start();
+    let request = actix_web::test::TestRequest::get().to_http_request();
+
+    let delivery = VerifiedEvent::extract(&request).await;
+
+    assert_eq!(delivery.unwrap_err().status(), 405);
+    let found = only_event(&log, "webhook delivery refused", Level::DEBUG);
+    assert_eq!(
+        (found["cause"].as_str(), found["status"].as_str()),
+        ("method", "405")
+    );
+    assert_is_documented("method");
 }
 
 #[tokio::test]
