@@ -1,11 +1,11 @@
-//! A client for the contacts API of a mail-sending service, a verifier and an inbox for its webhooks, and a mock of
-//! the whole service for your tests. The page [`interface`] describes the service and explains its words, such as
-//! contact, topic, answer, broadcast, segment, engagement and opt-out.
+//! A client for the contacts API of a mail-sending service, a verifier and an inbox for its webhooks, and a mock of the
+//! whole service for your tests. The page [`interface`] describes the service and explains its words, such as contact,
+//! topic, answer, broadcast, segment, engagement and opt-out.
 //!
 //! # Contacts
 //!
-//! Create one [`Client`] when your program starts. It holds the service's base URL and an API key, and clones share
-//! its connections. [`Client::contacts`] has a method for each call, and `.await` sends the call.
+//! Create one [`Client`] when your program starts. It holds the service's base URL and an API key, and clones share its
+//! connections. [`Contacts`](contacts::Contacts) has a method for each call, and `.await` sends the call.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
@@ -29,14 +29,14 @@
 //! - [`rule`]: filter a list by properties and engagement.
 //! - [`Error`]: find out what went wrong, and whether a change may have been made anyway.
 //! - [`RetryPolicy`]: set how often and how long requests are retried.
-//! - [`Client::request`]: send raw requests to endpoints that have no method.
+//! - [`Client::request`]: send requests to endpoints for which this crate has no function.
 //! - [`blocking`]: wait for any call without an async runtime.
 //!
 //! # Import and export
 //!
-//! With the feature `import`, [`contacts.import(rows)`][`import`] sends any number of contacts, several batches in parallel,
-//! and resumes from its journal after a crash. [`contacts.list().export(file, format)`][`export`] writes a list to CSV or
-//! JSON lines.
+//! With the feature `import`, [`contacts.import(rows)`][`import`] sends any number of contacts, several batches in
+//! parallel, and resumes from its journal after a crash. [`contacts.list().export(file, format)`][`export`] writes a
+//! list to CSV or JSON lines.
 //!
 //! # Webhooks
 //!
@@ -44,21 +44,21 @@
 //! [`Event`](webhooks::Event), or an error that says why the delivery is rejected. The module [`webhooks`] explains
 //! what a handler must do, and has extractors for axum and actix-web and a layer for tower.
 //!
-//! The service may deliver an event several times, to several machines and in any order. With the feature `inbox`, an
-//! [`Inbox`] drops the duplicates. It stores the ids of events in SQLite, Postgres or Redis, or in memory for tests. An
-//! event is handled again in two cases: your handler failed, or its success was not recorded because the process died
-//! or the store failed. [Webhooks in production] shows how to exclude the second case.
+//! The service may deliver an event several times and to several machines, and events in any order. With the feature
+//! `inbox`, an [`Inbox`] drops the duplicates. It stores the ids of events in SQLite, Postgres or Redis, or in memory
+//! for tests. If your handler fails, it runs again. [Receiving webhooks] lists the rare cases in which it runs again
+//! after a success, and [Webhooks in production] shows how to exclude them.
 //!
 //! # A mock of the service
 //!
 //! With the feature `mock`, a [`MockServer`] runs the service inside a test. It applies the service's rules, injects
 //! faults, has a clock that you control, and delivers webhooks with retries. The feature `mock-server` adds the program
-//! `audience-mock`, the same server with a web page.
+//! `audience-mock`, which runs the same server. Both have a web page.
 //!
 //! # Guides
 //!
 //! - [First steps]: create, retrieve and list contacts, and read an error.
-//! - [Double opt-in]: sign people up with no broadcast before they confirm.
+//! - [Double opt-in]: sign people up, and send them no broadcast before they confirm.
 //! - [A preference page]: show a contact's topics, record the form, unsubscribe with one click.
 //! - [Importing a list]: import a CSV file from another service and keep every opt-out in it.
 //! - [Errors and retries]: what to do after a failed call, in a web handler and in a job.
@@ -90,8 +90,8 @@
 //! | `mock` | | [`MockServer`]: the service as a server in your tests |
 //! | `examine` | | `mock::examine`: checks a webhook receiver |
 //! | `mock-server` | | `audience-mock`: the mock as a program |
-//! | `wiremock` | | a responder for the crate `wiremock`, which responds as the mock does |
-//! | `tracing` | | a span for each call and each attempt, with the OpenTelemetry names for HTTP clients; events of the verifier and the inbox |
+//! | `wiremock` | | a responder for the crate `wiremock`; it gives the same responses as the mock |
+//! | `tracing` | | a span for each call and each attempt, with the OpenTelemetry names for HTTP clients; log events of the verifier and the inbox |
 //!
 //! Features are additive. To verify webhooks only, use `default-features = false, features = ["webhooks"]`.
 //!
@@ -99,9 +99,9 @@
 //!
 //! Public signatures name types of these crates, and of no others. Four crates are re-exported:
 //! `audience::client::reqwest`, and `rusqlite`, `deadpool_postgres` and `redis` in `audience::inbox`. If you need
-//! another one, add it to your `Cargo.toml` in the release that the table names.
-//! If we move to a breaking release of one of them, that is a breaking release of `audience` as well: a new minor version
-//! before 1.0, a new major version after it. A test compares this table with the public signatures.
+//! another one, add it to your `Cargo.toml` in the release that the table names. If we move to a breaking release of
+//! one of them, that is a breaking release of `audience` as well: a new minor version before 1.0, a new major version
+//! after it. A test compares this table with the public signatures.
 //!
 //! | crate | release | used by |
 //! |---|---|---|
@@ -118,9 +118,9 @@
 //!
 //! # The interface
 //!
-//! The service has one document. We call it the interface document. The page [`interface`] retells
-//! it in our own words, with the same section numbers. It also lists the questions that the document leaves open, and
-//! how the client and the mock handle each of them.
+//! One document describes the service. We call it the interface document. The page [`interface`] retells it in our own
+//! words, with the same section numbers. It also lists the questions that the document leaves open, and how the client
+//! and the mock handle each of them.
 //!
 // rustdoc uses the first definition of a label, and checks these paths. Without the features, the links lead to docs.rs.
 #![cfg_attr(

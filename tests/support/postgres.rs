@@ -37,7 +37,8 @@ while read -r command; do
         start) start ;;
         stop) end QUIT ;;
         kill)
-            # Without them, the processes of open connections respond for a moment longer.
+            # The processes of open connections would respond for a moment longer. A stopped server starts no new one.
+            kill -s STOP "$server" 2>/dev/null
             children=$(cat "/proc/$server/task/$server/children" 2>/dev/null)
             kill -s KILL "$server" $children 2>/dev/null
             wait "$server" 2>/dev/null
