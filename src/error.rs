@@ -151,7 +151,7 @@ impl Error {
     /// client's settings.
     ///
     /// `true` if the service could not be reached, did not respond in time, broke the connection, or
-    /// responded 408, 429, 500, 502, 503 or 504. Before you retry, wait as long as
+    /// responded 408, 425, 429, or 5xx other than 501 and 505. Before you retry, wait as long as
     /// [`retry_after`](Error::retry_after) says.
     ///
     /// A retry may do harm, because the write may have been applied anyway. See [`outcome`](Error::outcome) and
@@ -849,7 +849,8 @@ impl Outcome {
 
 /// Returns whether a status says that the service cannot respond now, but may do so later.
 pub(crate) fn is_transient(status: StatusCode) -> bool {
-    matches!(status.as_u16(), 408 | 429 | 500 | 502 | 503 | 504)
+    // Gateways have statuses of their own, such as 520 to 527. A 501 or a 505 stays as it is.
+    matches!(status.as_u16(), 408 | 425 | 429 | 500 | 502..=504 | 506..=599)
 }
 
 /// The response with which the service refused a request.

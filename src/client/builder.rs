@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::env::VarError;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -156,7 +157,7 @@ impl ClientBuilder {
         }
     }
 
-    /// Sets the header that the key is sent in. Default: [`Auth::bearer`].
+    /// Sets how the key is sent. Default: [`Auth::bearer`].
     ///
     /// # Example: the key in the header `x-api-key`
     ///
@@ -340,8 +341,9 @@ impl ClientBuilder {
     /// The timeout and the deadline of this builder still apply. The HTTP client resolves all host names itself, even
     /// `localhost`.
     ///
-    /// Build it with `redirect(reqwest::redirect::Policy::none())`. A client that follows redirects
-    /// can turn a POST into a GET, and may send the key to another host.
+    /// Build it with `redirect(reqwest::redirect::Policy::none())`. An HTTP client that follows redirects can turn a POST
+    /// into a GET, and may send the key to another host. This crate follows redirects itself, but only those that it can
+    /// follow safely: see [Redirects](crate::client#redirects).
     ///
     /// # Example: through a proxy
     ///
@@ -373,7 +375,7 @@ impl ClientBuilder {
     ///   [`allow_http`](Self::allow_http));
     /// - the key is empty, contains white space or control characters, starts with `Bearer`, is a placeholder
     ///   such as `<API_KEY>`, or is not valid in a header;
-    /// - the name of the key's header is not a valid header name, or the name of your program is not
+    /// - the name of the key's header or its scheme is invalid (see [`Auth`]), or the name of your program is not
     ///   valid in a header;
     /// - the base URL is `https` and neither feature `rustls` nor `native-tls` is on (unless an
     ///   [`http_client`](Self::http_client) is set), or TLS cannot be set up.
@@ -427,7 +429,7 @@ fn check_tls_feature(base: &Url) -> Result<(), Error> {
 /// Creates the HTTP client that is used unless the builder was given one.
 fn http_client_for(base: &Url) -> Result<reqwest::Client, Error> {
     let mut builder = reqwest::Client::builder()
-        // A redirect can turn a POST into a GET, and may send the key to another host.
+        // A redirect can turn a POST into a GET, and may send the key to another host. `send_and_follow` follows some.
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_TIMEOUT)
         .pool_idle_timeout(IDLE_TIMEOUT)
@@ -479,10 +481,17 @@ impl fmt::Debug for ClientBuilder {
     }
 }
 
-/// Names the header that the key is sent in.
+/// Says how a request presents the key: in which header, and with what before it.
 ///
-/// The interface document does not say how a request presents its key ([section 5](crate::interface#5)). Use
-/// [`header`](Self::header) if the service responds 401 to a key that you know is right.
+/// The interface document does not say how ([section 5](crate::interface#5)). If the service responds 401 to a key that
+/// you know is right, use another one:
+///
+/// | the service expects | setting |
+/// |---|---|
+/// | `Authorization: Bearer <key>` | [`bearer`](Self::bearer), the default |
+/// | `Authorization: Token <key>` | [`scheme("Token")`](Self::scheme) |
+/// | the key as the password of a user name | [`basic("user")`](Self::basic) |
+/// | a header of its own, such as `X-Api-Key: <key>` | [`header("x-api-key")`](Self::header) |
 ///
 /// # Example: choose the header for every request
 ///
@@ -497,7 +506,11 @@ pub struct Auth(Scheme);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Scheme {
-    Bearer,
+    /// In `Authorization`, after this word.
+    Authorization(Cow<'static, str>),
+    /// In `Authorization`, as the password of this user.
+    Basic(String),
+    /// Alone in this header.
     Header(String),
 }
 
@@ -513,7 +526,47 @@ impl Auth {
     /// ```
     #[must_use]
     pub fn bearer() -> Self {
-        Self(Scheme::Bearer)
+        Self(Scheme::Authorization(Cow::Borrowed("Bearer")))
+    }
+
+    /// Sends the key as `Authorization: <scheme> <key>`, for a service that expects another word than `Bearer`.
+    ///
+    /// Building the client fails with [`ErrorKind::Config`](crate::ErrorKind::Config) if HTTP does not allow this name
+    /// of a scheme.
+    ///
+    /// # Example: a service that expects `Token`
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let base_url = server.url();
+    /// use audience::{Auth, Client};
+    ///
+    /// let client = Client::builder(base_url, "k-1").auth(Auth::scheme("Token")).build()?;
+    /// # let _ = client.contacts().list().await;
+    ///
+    /// // Each request has the header `Authorization: Token k-1`.
+    /// # Ok(()) }
+    /// ```
+    pub fn scheme(name: impl Into<String>) -> Self {
+        Self(Scheme::Authorization(Cow::Owned(name.into())))
+    }
+
+    /// Sends the key as the password of this user, with HTTP's `Basic` scheme.
+    ///
+    /// Building the client fails with [`ErrorKind::Config`](crate::ErrorKind::Config) if the name contains a colon or a
+    /// control character.
+    ///
+    /// # Example: a service with the user name `api`
+    ///
+    /// ```
+    /// use audience::{Auth, Client};
+    ///
+    /// let client = Client::builder("https://api.example.com/v1", "k-1").auth(Auth::basic("api")).build()?;
+    /// # Ok::<(), audience::Error>(())
+    /// ```
+    pub fn basic(user: impl Into<String>) -> Self {
+        Self(Scheme::Basic(user.into()))
     }
 
     /// Sends the key, and nothing else, in the header with this name.
@@ -542,7 +595,20 @@ impl Auth {
         let key = key.expose();
         check_key(key).map_err(|problem| Error::config(problem.to_string()))?;
         let (name, value) = match &self.0 {
-            Scheme::Bearer => (AUTHORIZATION, Secret::new(format!("Bearer {key}"))),
+            Scheme::Authorization(scheme) => {
+                check_scheme(scheme)?;
+                (AUTHORIZATION, Secret::new(format!("{scheme} {key}")))
+            }
+            Scheme::Basic(user) => {
+                if user.contains(|c: char| c == ':' || c.is_control()) {
+                    return Err(Error::config(
+                        "the user name of `Auth::basic` contains a colon or a control character",
+                    ));
+                }
+                let encoded = Secret::new(base64(format!("{user}:{key}").as_bytes()));
+                let value = format!("Basic {}", encoded.expose());
+                (AUTHORIZATION, Secret::new(value))
+            }
             Scheme::Header(name) => {
                 let name = HeaderName::try_from(name.as_str()).map_err(|error| {
                     Error::config("the name of the key's header is not a valid header name")
@@ -563,6 +629,35 @@ impl Auth {
         value.set_sensitive(true);
         Ok((name, value))
     }
+}
+
+/// Refuses text that is no name of a scheme.
+fn check_scheme(name: &str) -> Result<(), Error> {
+    // HTTP allows the same characters in the name of a header.
+    match HeaderName::try_from(name) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Error::config(
+            "the scheme of the key is not a valid name; use one word, such as `Token`",
+        )),
+    }
+}
+
+/// Encodes bytes in base64, with padding (RFC 4648, section 4).
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let byte = |index| u32::from(chunk.get(index).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for digit in 0..4 {
+            // One byte fills two digits, two bytes fill three, and three bytes fill four.
+            text.push(match digit <= chunk.len() {
+                true => char::from(DIGITS[(bits >> (18 - 6 * digit) & 63) as usize]),
+                false => '=',
+            });
+        }
+    }
+    text
 }
 
 /// Refuses text that cannot be a real key, and says why. Without this check, the service would respond 401.
@@ -767,6 +862,22 @@ mod tests {
             ("x-api-key", "k-1")
         );
         assert!(!format!("{value:?}").contains("k-1"));
+    }
+
+    #[test]
+    fn base64_is_encoded_as_the_standard_shows() {
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+            ("?>~\u{ff}", "Pz5+w78="),
+        ] {
+            assert_eq!(base64(bytes.as_bytes()), text);
+        }
     }
 
     #[test]

@@ -66,6 +66,13 @@
 //! # Ok(()) }
 //! ```
 //!
+//! # Redirects
+//!
+//! The client follows a redirect only within the scheme, host and port of the base URL, so the key goes nowhere else. It
+//! follows a 307 and a 308 with the same method and body, and a 301 and a 302 only if the request is a GET. One attempt
+//! follows at most 5 redirects. Any other redirect is an error of [`ErrorKind::Api`](crate::ErrorKind::Api) that says
+//! so.
+//!
 //! # Your own HTTP client
 //!
 //! The crate [`reqwest`] is re-exported here because [`http_client`](crate::ClientBuilder::http_client) takes its

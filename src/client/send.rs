@@ -207,11 +207,11 @@ impl Shared {
         attempt: u32,
     ) -> Result<http::Response<Bytes>, FailedAttempt> {
         let work = async {
-            let response = self.send_once(request, url, limit).await?;
+            let (response, redirects) = self.send_and_follow(request, url, limit).await?;
             if response.status().is_success() {
                 Ok(response)
             } else {
-                let redirected_to = self.location(&response);
+                let redirected_to = self.location(&response, redirects);
                 Err(FailedAttempt::refused(response, redirected_to, request))
             }
         };
@@ -221,11 +221,35 @@ impl Shared {
         result
     }
 
-    /// Returns how an error names the target of a redirect; `None` if the response is not a redirect to a host.
+    /// Sends a request once, again for each redirect that is [followed](redirect_target), and reads the last response,
+    /// with any status. Returns it with the number of redirects.
+    async fn send_and_follow(
+        &self,
+        request: &Request,
+        url: &Url,
+        limit: AttemptLimit,
+    ) -> Result<(http::Response<Bytes>, u32), FailedAttempt> {
+        let started = Instant::now();
+        let mut redirects = 0;
+        let mut target = None;
+        loop {
+            let url = target.as_ref().unwrap_or(url);
+            let left = limit.time().saturating_sub(started.elapsed());
+            let response = self.send_once(request, url, limit, left).await?;
+            match redirect_target(&request.method, &response, url) {
+                Some(next) if redirects < MAX_REDIRECTS => target = Some(next),
+                _ => return Ok((response, redirects)),
+            }
+            redirects += 1;
+        }
+    }
+
+    /// Returns how an error names the target of a redirect that was not followed; `None` if the response is not a
+    /// redirect to a host. `followed` is the number of redirects before it.
     ///
     /// The service chooses the `Location`, so its host may repeat the key or an address, which must not be printed.
     /// Only the host of the base URL is named. A relative location is resolved against the base URL.
-    fn location(&self, response: &http::Response<Bytes>) -> Option<String> {
+    fn location(&self, response: &http::Response<Bytes>, followed: u32) -> Option<String> {
         if !response.status().is_redirection() {
             return None;
         }
@@ -233,25 +257,30 @@ impl Shared {
         let url = self.base.join(location).ok()?;
         // A relative location has the host of the base URL by now.
         let host = url.host_str()?;
-        Some(if Some(host) == self.base.host_str() {
-            host.to_owned()
-        } else if matches!(url.scheme(), "http" | "https") {
-            format!("another host over {}", url.scheme())
-        } else {
-            "another host".to_owned()
-        })
+        Some(
+            if Some(host) == self.base.host_str() && followed == MAX_REDIRECTS {
+                format!("{host} after {followed} others")
+            } else if Some(host) == self.base.host_str() {
+                host.to_owned()
+            } else if matches!(url.scheme(), "http" | "https") {
+                format!("another host over {}", url.scheme())
+            } else {
+                "another host".to_owned()
+            },
+        )
     }
 
-    /// Sends a request once and reads the complete response, with any status.
+    /// Sends a request once and reads the complete response, with any status. `left` is the rest of the limit.
     async fn send_once(
         &self,
         request: &Request,
         url: &Url,
         limit: AttemptLimit,
+        left: Duration,
     ) -> Result<http::Response<Bytes>, FailedAttempt> {
         let mut response = self
             .http
-            .execute(self.http_request(request, url, limit))
+            .execute(self.http_request(request, url, left))
             .await
             .map_err(|error| FailedAttempt::while_sending(error, url, limit))?;
         // An `http_client` may follow redirects, which can turn a POST into a GET.
@@ -273,7 +302,7 @@ impl Shared {
     }
 
     /// Returns the request as reqwest sends it. A builder would copy the headers one by one.
-    fn http_request(&self, request: &Request, url: &Url, limit: AttemptLimit) -> reqwest::Request {
+    fn http_request(&self, request: &Request, url: &Url, left: Duration) -> reqwest::Request {
         let mut headers = self.headers.clone();
         for (name, value) in &request.headers {
             // A raw request cannot replace the key or another header of the client.
@@ -290,7 +319,7 @@ impl Shared {
             headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
         *http.headers_mut() = headers;
-        *http.timeout_mut() = Some(limit.time());
+        *http.timeout_mut() = Some(left);
         http
     }
 
@@ -357,6 +386,31 @@ impl Shared {
             Err(FailedAttempt::body_too_long(self.body_limit))
         }
     }
+}
+
+/// How many redirects one attempt follows.
+const MAX_REDIRECTS: u32 = 5;
+
+/// Returns where to send the request again, if the response is a redirect that is followed.
+///
+/// A 307 or a 308 asks for the same request at another URL. A 301 or a 302 does so only for a GET: clients send a GET
+/// after any other request, so it is not clear what the service wants. The target must have the origin of the URL, which
+/// is its scheme, host and port. So the key reaches nobody else, and is never sent in clear text instead of over TLS.
+fn redirect_target(method: &Method, response: &http::Response<Bytes>, url: &Url) -> Option<Url> {
+    let is_repeated = match response.status() {
+        StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => true,
+        StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND => method == Method::GET,
+        _ => false,
+    };
+    if !is_repeated {
+        return None;
+    }
+    let location = response.headers().get(LOCATION)?.to_str().ok()?;
+    let mut target = url.join(location).ok()?;
+    target.set_fragment(None);
+    let has_credentials = !target.username().is_empty() || target.password().is_some();
+    let is_sendable = !has_credentials && target.as_str().len() <= LONGEST_URL;
+    (is_sendable && target.origin() == url.origin()).then_some(target)
 }
 
 /// The longest hold, so that one absurd `Retry-After` does not silence a client for good.

@@ -1,6 +1,7 @@
 use http::Method;
 use serde::Serialize;
 
+use super::model::address_in_path;
 use super::{Contact, Contacts, OptOutReason};
 use crate::Error;
 use crate::client::{Endpoint, Operation, Request, RetrySafety, Success, endpoint_builder};
@@ -272,7 +273,8 @@ impl Endpoint for Consent {
             // An opt-out that arrives twice, or late, is still the wish of the recipient.
             Direction::Out => RetrySafety::Safe,
         };
-        let segments = ["contacts", &self.address, self.operation().name];
+        let address = address_in_path(&self.address);
+        let segments = ["contacts", &address, self.operation().name];
         let request = Request::new(Method::POST, segments, retry_safety)?;
         // Section 3.2 shows the global opt-in and opt-out without a body.
         if self.body == Body::default() {

@@ -1,6 +1,7 @@
 use http::Method;
 use serde::Serialize;
 
+use super::model::address_in_path;
 use super::{Contacts, Properties, new_contact};
 use crate::Error;
 use crate::client::{
@@ -75,7 +76,7 @@ impl Endpoint for Merge {
 
     fn request(&self) -> Result<Request, Error> {
         new_contact::check(&self.properties)?;
-        let segments = ["contacts", &self.address];
+        let segments = ["contacts", &address_in_path(&self.address)];
         let properties = &self.properties;
         Request::new(Method::PATCH, segments, RetrySafety::Safe)?.json(&Body { properties })
     }

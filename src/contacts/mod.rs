@@ -81,6 +81,10 @@ pub use set_topics::{RecordedTopics, SetTopics, TopicsError};
 ///
 /// It is owned and cheap to clone, like the client.
 ///
+/// An address may be given in any spelling, such as ` Ada@Example.com`. A call that names a contact by its address
+/// sends it trimmed, with its ASCII letters in lower case. So it finds the contact even if the service does not
+/// normalize the addresses of requests.
+///
 /// # Example: create and retrieve
 ///
 /// ```

@@ -422,8 +422,8 @@ impl From<OptOutReason> for UnsubscribeReason {
 /// ([interface section 2.1](crate::interface#2.1)).
 ///
 /// Use it to find the row of a contact or of an event in your own database, where the address may be
-/// written in another way. The calls of this crate send addresses as given, because the service normalizes
-/// them itself.
+/// written in another way. The calls of this crate need no normalized address. In a body, they send it as given,
+/// because the service normalizes it. In a path, they send it trimmed, with its ASCII letters in lower case.
 ///
 /// It trims and converts as Unicode defines, by `str::trim` and `str::to_lowercase`. The interface document does not say
 /// how the service treats letters outside ASCII, so the result is certain for ASCII addresses only. Tags (`ada+news@`)
@@ -440,6 +440,15 @@ impl From<OptOutReason> for UnsubscribeReason {
 #[must_use]
 pub fn normalized_address(address: &str) -> String {
     address.trim().to_lowercase()
+}
+
+/// Returns an address as it stands in a path: trimmed, and with its ASCII letters in lower case.
+///
+/// The interface document says how the service stores an address, but not whether it looks one up in the same way. A
+/// service that does not would respond 404 to another spelling, and an opt-out would be lost. Other letters stay as
+/// they are, because it is not known which form of them the service stores.
+pub(super) fn address_in_path(address: &str) -> String {
+    address.trim().to_ascii_lowercase()
 }
 
 /// Reads `""` and `null` as `None`, and writes `None` as `""`. Use with `#[serde(default, with = "optional_text")]`,

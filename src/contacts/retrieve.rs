@@ -1,5 +1,6 @@
 use http::Method;
 
+use super::model::address_in_path;
 use super::{Contact, Contacts};
 use crate::Error;
 use crate::client::{Endpoint, Operation, Request, RetrySafety, Success, endpoint_builder};
@@ -53,7 +54,7 @@ impl Endpoint for Retrieve {
     }
 
     fn request(&self) -> Result<Request, Error> {
-        let segments = ["contacts", &self.address];
+        let segments = ["contacts", &address_in_path(&self.address)];
         Request::new(Method::GET, segments, RetrySafety::Safe)
     }
 

@@ -139,11 +139,13 @@ impl Sender {
             if !outcome.is_applied() {
                 continue;
             }
+            // As given: the call converts it, as in every other path.
+            let address = row.row.contact().map_or("", |contact| &contact.email);
             for opt_out in row.row.opt_outs() {
                 let recorded = match refused_key.take() {
                     // Another request with a refused key would be refused, too.
                     Some(error) => Err(error),
-                    None => self.record_opt_out(&row.address, opt_out, watch).await,
+                    None => self.record_opt_out(address, opt_out, watch).await,
                 };
                 if let Err(error) = recorded {
                     if outcome.is_applied() {

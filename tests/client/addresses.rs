@@ -1,4 +1,5 @@
-//! Addresses in paths: every call either refuses an address or sends it unchanged as one path segment.
+//! Addresses in paths: every call either refuses an address or sends it as one path segment. The calls of contacts trim
+//! it and convert its ASCII letters to lower case; a raw request sends it unchanged.
 
 use std::sync::LazyLock;
 
@@ -11,7 +12,7 @@ use tokio::runtime::Runtime;
 use wiremock::{MockServer, Request};
 
 use support::operation::Operation;
-use support::{client, contact, ok, received, respond_with};
+use support::{client, contact, ok, received, respond_with, status};
 
 /// A call with an address in its path.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +44,14 @@ impl AddressCall {
         }
     }
 
+    /// The address as it should stand in the path.
+    fn expected(self, address: &str) -> String {
+        match self {
+            Self::Typed(_) => address.trim().to_ascii_lowercase(),
+            Self::Raw => address.to_owned(),
+        }
+    }
+
     async fn run(self, client: &Client, address: &str) -> Result<(), Error> {
         match self {
             Self::Typed(operation) => operation.call(client, address).future.await,
@@ -71,7 +80,8 @@ fn run_and_receive(call: AddressCall, address: &str) -> (Result<(), Error>, Vec<
 fn check(call: AddressCall, address: &str) {
     let (result, requests) = run_and_receive(call, address);
     let (method, verb) = call.method_and_verb();
-    if matches!(address, "" | "." | "..") {
+    let expected = call.expected(address);
+    if matches!(expected.as_str(), "" | "." | "..") {
         let error = result.unwrap_err();
         assert_eq!(
             (error.kind(), error.outcome(), error.attempts()),
@@ -91,21 +101,43 @@ fn check(call: AddressCall, address: &str) {
         .unwrap();
     assert_eq!(request.method.as_str(), method);
     assert!(!segment.contains(['/', '?', '#']), "{path}");
-    assert_eq!(percent_decode_str(segment).decode_utf8().unwrap(), address);
+    assert_eq!(percent_decode_str(segment).decode_utf8().unwrap(), expected);
     assert_eq!(request.url.query(), None);
 }
 
 #[test]
 fn every_call_refuses_addresses_that_would_reach_another_endpoint() {
     for call in calls() {
-        for address in ["", ".", ".."] {
+        for address in ["", ".", "..", " ", "\t..\n"] {
             check(call, address);
         }
     }
 }
 
+#[tokio::test]
+async fn a_service_that_compares_addresses_exactly_finds_a_contact_in_any_spelling() {
+    for operation in Operation::ALL {
+        if !operation.template().contains(ADDRESS) {
+            continue;
+        }
+        let good = operation.good_response();
+        let server = respond_with(move |request: &Request| {
+            let segment = request.url.path_segments().unwrap().nth(1);
+            match segment {
+                Some("ada%40example.com") => ok(&good),
+                _ => status(404),
+            }
+        })
+        .await;
+
+        let call = operation.call(&client(server.uri()), " Ada@Example.COM\n");
+
+        assert!(call.future.await.is_ok(), "{operation:?}");
+    }
+}
+
 #[test]
-fn unusual_addresses_arrive_unchanged_with_every_call() {
+fn unusual_addresses_arrive_as_one_segment_with_every_call() {
     for address in [
         "ada@example.com",
         "ada+tag@example.com",
@@ -147,7 +179,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_string_is_refused_or_arrives_unchanged(
+    fn any_string_is_refused_or_arrives_as_one_segment(
         address in prop_oneof![any::<String>(), "[.]{0,3}", "[./%@+ ?#&=;\\\\a2eEfF\u{0}\n\u{e9}]{0,12}"],
         call in prop::sample::select(calls()),
     ) {

@@ -2,7 +2,9 @@
 
 use audience::{Auth, Client, ErrorKind};
 
-use support::{ADA, contacts, printed, respond_with, status, text};
+use support::{
+    ADA, KEY, builder, contact, contacts, ok, printed, received, respond_with, status, text,
+};
 
 const URL: &str = "https://api.example.com/v1";
 
@@ -33,6 +35,52 @@ fn text_that_cannot_be_a_real_key_is_refused_with_the_reason() {
             assert!(error.to_string().starts_with(reason), "{key:?}: {error}");
             assert!(!printed(&error).contains("hunter2"), "{error:?}");
         }
+    }
+}
+
+#[tokio::test]
+async fn the_key_is_sent_in_the_way_that_the_service_expects() {
+    let server = respond_with(ok(contact())).await;
+    for (auth, name, value) in [
+        (Auth::bearer(), "authorization", "Bearer key-hunter2"),
+        (Auth::scheme("Token"), "authorization", "Token key-hunter2"),
+        (
+            Auth::basic("api"),
+            "authorization",
+            "Basic YXBpOmtleS1odW50ZXIy",
+        ),
+        (Auth::basic(""), "authorization", "Basic OmtleS1odW50ZXIy"),
+        (Auth::header("X-Api-Key"), "x-api-key", KEY),
+    ] {
+        let client = builder(server.uri()).auth(auth).build().unwrap();
+
+        client.contacts().retrieve(ADA).await.unwrap();
+
+        let requests = received(&server).await;
+        assert_eq!(requests.last().unwrap().headers[name], value);
+        assert!(!format!("{client:?}").contains("hunter2"));
+    }
+    assert_eq!(Auth::scheme("Bearer"), Auth::bearer());
+}
+
+#[test]
+fn a_scheme_or_a_user_name_that_http_does_not_allow_is_refused() {
+    for auth in [
+        Auth::scheme(""),
+        Auth::scheme("Token "),
+        Auth::scheme("a b"),
+        Auth::scheme("Token:"),
+        Auth::scheme("a\nb"),
+        Auth::basic("a:b"),
+        Auth::basic("a\nb"),
+    ] {
+        let error = Client::builder(URL, "hunter2")
+            .auth(auth.clone())
+            .build()
+            .unwrap_err();
+
+        assert_eq!(error.kind(), ErrorKind::Config, "{auth:?}");
+        assert!(!printed(&error).contains("hunter2"), "{error:?}");
     }
 }
 

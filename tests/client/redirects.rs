@@ -1,13 +1,110 @@
-//! A redirect is never followed: it is an error, which names the host if it is that of the base URL.
+//! A redirect is followed only to the same origin and with the same request. Any other is an error, which names the host
+//! if it is that of the base URL.
 
 use audience::{ErrorKind, Outcome};
+use wiremock::{MockServer, Request};
 
 use support::operation::Operation;
 use support::scripted_server::{bytes, retrieve_once};
-use support::{ADA, builder, client, contact, ok, printed, received, respond_with, status};
+use support::{ADA, KEY, builder, client, contact, ok, printed, received, respond_with, status};
+
+/// Starts a server that responds to the operation under `/moved`, and elsewhere redirects to there with this status.
+async fn moved(operation: Operation, code: u16) -> MockServer {
+    let good = operation.good_response();
+    respond_with(move |request: &Request| {
+        if request.url.path().starts_with("/moved/") {
+            return ok(&good);
+        }
+        let mut target = format!("/moved{}", request.url.path());
+        if let Some(query) = request.url.query() {
+            target = format!("{target}?{query}");
+        }
+        status(code).insert_header("location", format!("{target}#part"))
+    })
+    .await
+}
 
 #[tokio::test]
-async fn a_redirect_is_not_followed_and_the_key_is_not_sent_elsewhere() {
+async fn a_307_or_308_to_the_same_origin_is_followed_with_method_body_and_key() {
+    for code in [307, 308] {
+        for operation in Operation::ALL {
+            let server = moved(operation, code).await;
+
+            operation.run(&client(server.uri())).await.unwrap();
+
+            let [first, second] = &received(&server).await[..] else {
+                panic!("{operation:?} was not sent twice after {code}")
+            };
+            assert_eq!(second.url.path(), format!("/moved{}", operation.path()));
+            assert_eq!(
+                (&second.method, &second.body, &second.headers),
+                (&first.method, &first.body, &first.headers),
+                "{operation:?} after {code}"
+            );
+            assert_eq!(second.headers["authorization"], format!("Bearer {KEY}"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_301_or_302_is_followed_only_for_a_get() {
+    for code in [301, 302] {
+        for operation in Operation::ALL {
+            let server = moved(operation, code).await;
+
+            let result = operation.run(&client(server.uri())).await;
+
+            let is_get = operation.method() == "GET";
+            assert_eq!(result.is_ok(), is_get, "{operation:?} after {code}");
+            let requests = received(&server).await.len();
+            assert_eq!(requests, 1 + usize::from(is_get), "{operation:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_followed_redirect_is_part_of_one_attempt() {
+    let server = moved(Operation::List, 308).await;
+
+    let response = client(server.uri()).contacts().list().response().await;
+
+    assert_eq!(response.unwrap().attempts(), 1);
+}
+
+#[tokio::test]
+async fn an_endless_redirect_ends_after_five() {
+    let server = respond_with(status(307).insert_header("location", "/contacts")).await;
+
+    let call = client(server.uri()).contacts().create(ADA);
+    let error = call.await.unwrap_err();
+
+    assert_eq!(received(&server).await.len(), 6);
+    assert_eq!((error.outcome(), error.attempts()), (Outcome::Refused, 1));
+    assert_eq!(
+        error.to_string(),
+        "create: the service responded 307, a redirect to 127.0.0.1 after 5 others, which is not followed; check the base URL"
+    );
+}
+
+#[tokio::test]
+async fn a_redirect_to_another_scheme_or_with_a_user_name_is_not_followed() {
+    for scheme_and_user in ["https://", "http://ada:hunter2@"] {
+        let server = respond_with(move |request: &Request| {
+            let authority = request.headers["host"].to_str().unwrap();
+            let location = format!("{scheme_and_user}{authority}/contacts");
+            status(308).insert_header("location", location)
+        })
+        .await;
+
+        let error = client(server.uri()).contacts().list().await.unwrap_err();
+
+        assert_eq!(error.status().unwrap().as_u16(), 308, "{scheme_and_user}");
+        assert_eq!(received(&server).await.len(), 1, "{scheme_and_user}");
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_to_another_origin_is_not_followed_and_the_key_is_not_sent_there() {
     let elsewhere = respond_with(ok(contact())).await;
     for code in [300, 301, 302, 303, 307, 308] {
         let location = format!("{}/contacts/hunter2?ada@example.com", elsewhere.uri());
@@ -51,7 +148,6 @@ async fn the_error_of_a_redirect_names_no_host_but_that_of_the_base_url() {
             "https://user:hunter2@evil.example.org/",
             "another host over https",
         ),
-        ("/elsewhere/hunter2", "127.0.0.1"),
         ("//evil.example.org/hunter2", "another host over http"),
     ] {
         let error = redirected_to(location).await;

@@ -82,13 +82,13 @@ pub async fn respond_with(response: impl Respond + 'static) -> MockServer {
     server
 }
 
-/// Starts a server that sends these responses in turn, then 599.
+/// Starts a server that sends these responses in turn, then 501, which no call retries.
 pub async fn respond_in_turn(responses: impl IntoIterator<Item = ResponseTemplate>) -> MockServer {
     let responses: VecDeque<_> = responses.into_iter().collect();
     let responses = Mutex::new(responses);
     respond_with(move |_: &Request| {
         let next = responses.lock().expect("no holder panics").pop_front();
-        next.unwrap_or_else(|| status(599))
+        next.unwrap_or_else(|| status(501))
     })
     .await
 }

@@ -95,8 +95,8 @@ impl ReceivedRequest {
     }
 }
 
-/// Sends one prepared response per request, in turn and across all connections, then 599. Stops when
-/// dropped.
+/// Sends one prepared response per request, in turn and across all connections, then 501, which no
+/// call retries. Stops when dropped.
 pub struct ScriptedServer {
     url: String,
     received: Arc<Mutex<Vec<ReceivedRequest>>>,
@@ -158,7 +158,7 @@ async fn serve_connection(
     while let Some(request) = read_request(&mut stream, connection).await? {
         log.lock().expect("no holder panics").push(request);
         let next = responses.lock().expect("no holder panics").pop_front();
-        let next = next.unwrap_or_else(|| response(599, "no response left"));
+        let next = next.unwrap_or_else(|| response(501, "no response left"));
         stream.get_mut().write_all(&next.bytes).await?;
         match next.then {
             ConnectionEnd::KeepOpen => {}
