@@ -251,8 +251,13 @@ macro_rules! define_event_data {
         #[non_exhaustive]
         pub enum EventData {
             $($(#[$docs])* $variant($data),)*
-            /// A type that this version of the crate does not know, or a known type with data of
-            /// another shape than the interface document shows.
+            /// A type that this version of the crate does not know, or a known type whose data lacks a member that
+            /// identifies what the event is about.
+            ///
+            /// These members are `email_id` and `to` of sent mail, and `inbound_id`, `from` and `to` of received
+            /// mail. If one of them is missing or has another JSON type than the interface shows, or if any member
+            /// occurs twice, the event is `Unknown`. So that a handler's `_ => {}` does not hide it, the verifier
+            /// [traces](crate::webhooks#tracing) a warning if the type is known.
             Unknown {
                 /// The event's type, known or not.
                 event_type: EventType,

@@ -5,9 +5,12 @@ use std::iter;
 
 use serde::{Deserialize, Serialize};
 
-use super::mail::unless_empty;
+use super::mail::{text_or_empty, unless_empty};
 
 /// A message received at a domain with inbound switched on ([interface section 6.4](crate::interface#6.4)).
+///
+/// Only `inbound_id`, `from` and `to` must be in the JSON. A member that is missing, `null` or no string is empty or
+/// `None`.
 ///
 /// # Example: data for your own test
 ///
@@ -29,7 +32,8 @@ pub struct InboundMail {
     pub from: String,
     /// The recipients that the message was addressed to.
     pub to: Vec<String>,
-    /// The message's subject.
+    /// The message's subject; empty if the event does not state it.
+    #[serde(default, deserialize_with = "text_or_empty")]
     pub subject: String,
     /// The id of your own message that this one replies to; `None` if it is not a reply.
     #[serde(
@@ -38,9 +42,13 @@ pub struct InboundMail {
         skip_serializing_if = "Option::is_none"
     )]
     pub in_reply_to_email_id: Option<String>,
-    /// The message's text, without the quoted reply and the signature block.
+    /// The message's text, without the quoted reply and the signature block; empty if the event does not
+    /// state it.
+    #[serde(default, deserialize_with = "text_or_empty")]
     pub text: String,
-    /// The checks of the sender. They are for reporting only: the service refuses no mail because of them.
+    /// The checks of the sender; empty if the event does not state them. They are for reporting only: the
+    /// service refuses no mail because of them.
+    #[serde(default, deserialize_with = "text_or_empty")]
     pub authentication_results: AuthenticationResults,
 }
 

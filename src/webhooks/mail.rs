@@ -1,8 +1,14 @@
+use std::fmt;
+
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::string_enum::string_enum;
 
 /// The `data` of an event about a sent message, for one recipient ([interface section 6.3](crate::interface#6.3)).
+///
+/// Only `email_id` and `to` must be in the JSON, because they identify the message and its recipient. A member that is
+/// missing, `null` or no string is empty or `None`.
 ///
 /// # Example: data for your own test
 ///
@@ -18,14 +24,20 @@ use crate::string_enum::string_enum;
 pub struct MailEvent {
     /// The id that `POST /emails` returned. It links the event to your record of the message.
     pub email_id: String,
-    /// The envelope sender of the message.
+    /// The envelope sender of the message; empty if the event does not state it.
+    #[serde(default, deserialize_with = "text_or_empty")]
     pub from: String,
     /// The single recipient that this event is about.
     pub to: String,
-    /// The message's subject.
+    /// The message's subject; empty if the event does not state it.
+    #[serde(default, deserialize_with = "text_or_empty")]
     pub subject: String,
     /// The kind of bounce; `None` if the event is not a bounce.
-    #[serde(default, deserialize_with = "bounce_type", serialize_with = "or_empty")]
+    #[serde(
+        default,
+        deserialize_with = "unless_empty",
+        serialize_with = "or_empty"
+    )]
     pub bounce_type: Option<BounceType>,
     /// The receiving server's diagnostic text, or the service's reason not to send. It is prose; do not
     /// parse it. `None` if the service gives no text.
@@ -116,15 +128,77 @@ string_enum! {
     }
 }
 
-/// Reads missing, null and empty text as `None`. The service writes an empty string.
-pub(super) fn unless_empty<'de, D: Deserializer<'de>>(
+/// Reads everything but text as empty, for a member without which the event is still of use.
+pub(super) fn text_or_empty<'de, T: From<String>, D: Deserializer<'de>>(
     deserializer: D,
-) -> Result<Option<String>, D::Error> {
-    Option::<String>::deserialize(deserializer).map(|text| text.filter(|text| !text.is_empty()))
+) -> Result<T, D::Error> {
+    let text = deserializer.deserialize_any(AnyValue)?;
+    Ok(text.unwrap_or_default().into())
 }
 
-fn bounce_type<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BounceType>, D::Error> {
-    unless_empty(deserializer).map(|text| text.map(BounceType::from))
+/// Reads empty text, and everything but text, as `None`. The service writes an empty string.
+pub(super) fn unless_empty<'de, T: From<String>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    let text = deserializer.deserialize_any(AnyValue)?;
+    Ok(text.filter(|text| !text.is_empty()).map(T::from))
+}
+
+/// Accepts any value, and keeps it only if it is text.
+struct AnyValue;
+
+impl<'de> Visitor<'de> for AnyValue {
+    type Value = Option<String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Option<String>, E> {
+        Ok(Some(text.to_owned()))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Option<String>, E> {
+        Ok(Some(text))
+    }
+
+    fn visit_unit<E>(self) -> Result<Option<String>, E> {
+        Ok(None)
+    }
+
+    fn visit_none<E>(self) -> Result<Option<String>, E> {
+        Ok(None)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, value: D) -> Result<Option<String>, D::Error> {
+        value.deserialize_any(self)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Option<String>, E> {
+        Ok(None)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Option<String>, E> {
+        Ok(None)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Option<String>, E> {
+        Ok(None)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Option<String>, E> {
+        Ok(None)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Option<String>, A::Error> {
+        while items.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(None)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Option<String>, A::Error> {
+        while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(None)
+    }
 }
 
 fn or_empty<S: Serializer>(

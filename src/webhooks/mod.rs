@@ -114,7 +114,7 @@
 //! # Tracing
 //!
 //! With the feature `tracing`, each delivery is an event with the target `audience::webhooks`. No event
-//! has an address, an event id, a secret, a signature or any part of a body. All four ways emit the same
+//! has an address, an event id, a secret, a signature or any part of a body except a known event type. All four ways emit the same
 //! events about a verification. Only the extractors and the layer emit the causes `method`, `body`, `body_timeout`,
 //! `body_memory`, `body_consumed` and `no_verifier`.
 //!
@@ -123,6 +123,7 @@
 //! | accepted | `webhook delivery authenticated` | DEBUG | `secret`, `skew` |
 //! | refused | `webhook delivery refused` | as below | `cause`, `status`, `error` |
 //! | genuine, but late or early | `webhook delivery refused` | WARN | `cause`, `status`, `error`, `skew` |
+//! | accepted, of a known type, but its data is [`EventData::Unknown`] | `webhook event without the members that identify it` | WARN | `type` |
 //!
 //! `secret` is the name of the secret that matched. `skew` is how many seconds the timestamp is behind
 //! the verifier's clock, negative if it is ahead. `status` is the status to respond with, and `error` is

@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::error::VerifyError;
+use super::event::{Event, EventData, EventType};
 
 /// Who should hear of a refusal.
 #[derive(Clone, Copy)]
@@ -29,6 +30,23 @@ pub(super) fn authenticated(secret_name: &str, skew: Duration, is_early: bool) {
     );
     #[cfg(not(feature = "tracing"))]
     let _ = (secret_name, skew, is_early);
+}
+
+/// Reports an event of a known type whose data does not tell what it is about. A handler that looks for that type does
+/// not see it.
+pub(super) fn unidentified(event: &Event) {
+    let EventData::Unknown { event_type, .. } = &event.data else {
+        return;
+    };
+    if let EventType::Other(_) = event_type {
+        return;
+    }
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        target: "audience::webhooks",
+        r#type = event_type.as_str(),
+        "webhook event without the members that identify it"
+    );
 }
 
 pub(super) fn refused(error: &VerifyError) {

@@ -579,6 +579,7 @@ impl<'a> VerifiedDelivery<'a> {
     pub fn event(&self) -> Result<Event, VerifyError> {
         Event::from_unverified_json(self.body)
             .map_err(|problem| VerifyError::InvalidEnvelope { problem })
+            .inspect(trace::unidentified)
             .inspect_err(trace::refused)
     }
 }

@@ -97,16 +97,109 @@ fn bounce_types_are_kept_unchanged() {
     }
 }
 
+/// Returns `data` with each value that is no text in the place of `member`, and without the member.
+fn without_text(data: &Value, member: &str) -> Vec<Value> {
+    let mut missing = data.clone();
+    missing.as_object_mut().unwrap().remove(member);
+    let no_text = [
+        json!(null),
+        json!(true),
+        json!(-7),
+        json!(7),
+        json!(7.5),
+        json!([["a"], {}]),
+        json!({"text": {"a": "b"}}),
+    ];
+    let changed = no_text.map(|value| {
+        let mut changed = data.clone();
+        changed[member] = value;
+        changed
+    });
+    changed.into_iter().chain([missing]).collect()
+}
+
 #[test]
-fn a_bounce_type_and_detail_that_are_null_or_missing_are_none() {
-    let mut data = mail("", "");
-    data["bounce_type"] = Value::Null;
-    data.as_object_mut().unwrap().remove("detail");
+fn mail_needs_only_its_id_and_its_recipient_and_everything_else_may_be_no_text() {
+    let whole = mail("Permanent", "550 gone");
+    for (event_type, variant) in MAIL_TYPES {
+        for member in ["from", "subject", "bounce_type", "detail"] {
+            for data in without_text(&whole, member) {
+                let mut expected =
+                    MailEvent::new("em_1", "us@example.com", "ada@example.com", "Grüße");
+                expected.bounce_type = Some(BounceType::Permanent);
+                expected.detail = Some("550 gone".to_owned());
+                match member {
+                    "from" => expected.from.clear(),
+                    "subject" => expected.subject.clear(),
+                    "bounce_type" => expected.bounce_type = None,
+                    _ => expected.detail = None,
+                }
 
-    let event = event("email.sent", &data);
+                let event = event(event_type, &data);
 
-    assert_eq!(event.mail().unwrap().bounce_type, None);
-    assert_eq!(event.mail().unwrap().detail, None);
+                assert_eq!(event.data, variant(expected), "{data}");
+            }
+        }
+    }
+
+    let event = event(
+        "email.bounced",
+        &json!({"email_id": "em_1", "to": "ada@example.com"}),
+    );
+
+    let expected = MailEvent::new("em_1", "", "ada@example.com", "");
+    assert_eq!(event.data, EventData::Bounced(expected));
+}
+
+#[test]
+fn inbound_mail_needs_only_its_id_its_sender_and_its_recipients() {
+    let whole = inbound();
+    for member in [
+        "subject",
+        "in_reply_to_email_id",
+        "text",
+        "authentication_results",
+    ] {
+        for data in without_text(&whole, member) {
+            let mut expected: InboundMail = serde_json::from_value(whole.clone()).unwrap();
+            match member {
+                "subject" => expected.subject.clear(),
+                "in_reply_to_email_id" => expected.in_reply_to_email_id = None,
+                "text" => expected.text.clear(),
+                _ => expected.authentication_results = "".into(),
+            }
+
+            let event = event("email.received", &data);
+
+            assert_eq!(event.data, EventData::Received(expected), "{data}");
+        }
+    }
+
+    let least = json!({"inbound_id": "in_1", "from": "ada@example.com", "to": []});
+    let event = event("email.received", &least);
+
+    let expected = InboundMail::new("in_1", "ada@example.com", [""; 0], "");
+    assert_eq!(event.data, EventData::Received(expected));
+}
+
+#[test]
+fn data_without_a_member_that_identifies_it_is_unknown() {
+    for (event_type, whole, members) in [
+        ("email.complained", mail("", ""), &["email_id", "to"][..]),
+        ("email.received", inbound(), &["inbound_id", "from", "to"]),
+    ] {
+        for member in members {
+            for data in without_text(&whole, member) {
+                let event = event(event_type, &data);
+
+                let kept = EventData::Unknown {
+                    event_type: event_type.into(),
+                    data: data.clone(),
+                };
+                assert_eq!(event.data, kept, "{data}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -120,6 +120,31 @@ fn a_refused_delivery_is_traced_with_its_cause_and_status() {
 }
 
 #[test]
+fn an_event_without_the_members_that_identify_it_is_a_warning() {
+    let unidentified = BODY.replace(r#""to":"ada@example.com","#, "");
+    let unknown_type = unidentified.replace("email.bounced", "email.snoozed");
+    for (body, expected) in [
+        (unidentified.as_str(), Some("email.bounced")),
+        (&unknown_type, None),
+        (BODY, None),
+    ] {
+        let log = Log::start();
+
+        verifier().verify(&signed(body), body.as_bytes()).unwrap();
+
+        let text = "webhook event without the members that identify it";
+        let mut events = log.events().into_iter();
+        let warning = events.find(|event| event.level == Level::WARN);
+        let found = warning.map(|event| event.fields);
+        assert_eq!(
+            found,
+            expected.map(|name| fields(&[("message", text), ("type", name)]))
+        );
+        assert!(include_str!("../../src/webhooks/mod.rs").contains(text));
+    }
+}
+
+#[test]
 fn a_genuine_delivery_outside_the_window_is_a_warning_with_its_skew() {
     for (signed_at_second, cause, skew, error) in [
         (
