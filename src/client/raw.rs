@@ -42,6 +42,33 @@ impl Client {
     /// assert!(sent["id"].is_string());
     /// # Ok(()) }
     /// ```
+    ///
+    /// # Example: delete a contact
+    ///
+    /// The interface names deletion, but does not show how. Find out from your service which method and path it takes.
+    /// The mock deletes only if its dialect says so; by default, it responds 501, so that no test takes a contact for
+    /// erased that is still there.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// use audience::Method;
+    /// use audience::mock::{ContactDeletion, Dialect, MockServer};
+    ///
+    /// let dialect = Dialect { contact_deletion: ContactDeletion::NoContent, ..Dialect::default() };
+    /// let server = MockServer::builder().dialect(dialect).seed_contact("ada@example.com").start().await;
+    /// let client = server.client();
+    ///
+    /// // A second deletion changes nothing, so it may be retried.
+    /// let request = client.request(Method::DELETE, ["contacts", "ada@example.com"]).idempotent();
+    /// match request.await {
+    ///     Ok(_) => println!("erased"),
+    ///     Err(error) if error.is_not_found() => println!("there was no such contact"),
+    ///     Err(error) => return Err(error),
+    /// }
+    ///
+    /// assert!(server.contact("ada@example.com").is_none());
+    /// # Ok(()) }
+    /// ```
     pub fn request<S: AsRef<str>>(
         &self,
         method: Method,

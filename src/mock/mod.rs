@@ -167,9 +167,9 @@ pub use faults::Fault;
 pub use journal::{HandledRequest, RecordedRequest};
 pub use service::contact::{EngagementKind, Reason};
 pub use service::dialect::{
-    BatchMessage, BatchRefusal, ConsentForm, Dialect, EndOfList, ErrorShape, JoinedMember,
-    MissingName, OmittedMembers, OtherContentType, PropertyValues, ReasonAfterSubscribe,
-    SegmentWithRules, SuccessStatus, UnknownChoice, UnknownMembers,
+    BatchMessage, BatchRefusal, ConsentForm, ContactDeletion, Dialect, EndOfList, ErrorShape,
+    JoinedMember, MissingName, OmittedMembers, OtherContentType, PropertyValues,
+    ReasonAfterSubscribe, SegmentWithRules, SuccessStatus, UnknownChoice, UnknownMembers,
 };
 pub use service::mail::{InboundMailSeed, MailOutcome, SentMail};
 pub use service::rule::SegmentKind;

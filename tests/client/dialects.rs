@@ -4,8 +4,8 @@ use audience::contacts::{
     BatchOutcome, NewContact, OnConflict, OptOutReason, Properties, UnsubscribeReason,
 };
 use audience::mock::{
-    BatchMessage, ConsentForm, Dialect, Fault, JoinedMember, MockServer, OmittedMembers,
-    ReasonAfterSubscribe, SegmentKind, SuccessStatus,
+    BatchMessage, ConsentForm, ContactDeletion, Dialect, Fault, JoinedMember, MockServer,
+    OmittedMembers, ReasonAfterSubscribe, SegmentKind, SuccessStatus,
 };
 use audience::rule::{Condition, Rule};
 use audience::{Client, Error, ErrorCode, Method, Outcome};
@@ -454,4 +454,35 @@ fn the_dialects_differ_in_what_the_client_reads() {
     assert!(dialects().count() > 20);
     assert!(dialects().any(|dialect| dialect.success_status == SuccessStatus::Accepted));
     assert!(dialects().any(|dialect| dialect.batch_message == BatchMessage::Reason));
+}
+
+#[tokio::test]
+async fn a_contact_is_deleted_only_where_the_dialect_deletes_and_never_seems_to_be_gone_already() {
+    for dialect in dialects() {
+        let (server, client) = start(dialect).await;
+        client.contacts().create(ada()).await.unwrap();
+        let delete = || {
+            client
+                .request(Method::DELETE, ["contacts", ADA])
+                .idempotent()
+        };
+
+        let first = delete().await;
+        let second = delete().await.unwrap_err();
+
+        let deletes = dialect.contact_deletion == ContactDeletion::NoContent;
+        assert_eq!(first.is_ok(), deletes, "{dialect}");
+        assert_eq!(second.is_not_found(), deletes, "{dialect}");
+        assert_eq!(server.contact(ADA).is_none(), deletes, "{dialect}");
+        if let Err(error) = first {
+            let refusal = error.api().unwrap();
+            let code = refusal.code().map(ErrorCode::as_str);
+            assert_eq!(
+                (refusal.status().as_u16(), code),
+                (501, Some("not_implemented")),
+                "{dialect}"
+            );
+            assert_eq!(server.requests().len(), 3, "{dialect}: not retried");
+        }
+    }
 }

@@ -14,8 +14,8 @@ use super::dialect::MissingName;
 
 /// Every stored contact, found by address or by id.
 ///
-/// The document shows no endpoint that deletes a contact, so none is ever removed. A contact's index in
-/// `contacts` therefore never changes, and its id is made from that index unless a seed pins another.
+/// A contact's index in `contacts` never changes, and its id is made from that index unless a seed pins another. A
+/// deleted contact keeps its place there, so that its id is still a cursor and no other contact gets it.
 #[derive(Clone, Debug, Default)]
 pub(in crate::mock) struct ContactStore {
     /// In the order in which they were stored. A copy of the store, for a reset, shares the contacts that do not change.
@@ -41,7 +41,7 @@ impl ContactStore {
 
     /// Returns how many contacts are stored.
     pub(in crate::mock) fn len(&self) -> usize {
-        self.contacts.len()
+        self.index_by_address.len()
     }
 
     /// Returns the contact with an address, in any of its spellings.
@@ -71,9 +71,8 @@ impl ContactStore {
         properties: Map<String, Value>,
         created_at: i64,
     ) -> Result<&Contact, Refusal> {
-        let index = self.contacts.len();
         if let Some(ceiling) = self.ceiling
-            && index as u64 >= ceiling
+            && self.len() as u64 >= ceiling
         {
             return Err(Refusal::quota_exceeded(ceiling));
         }
@@ -123,6 +122,15 @@ impl ContactStore {
         &self.contacts[index]
     }
 
+    /// Removes the contact with an address, in any of its spellings. Returns whether there was one.
+    pub(super) fn remove(&mut self, address: &str) -> bool {
+        let Some(index) = self.index_by_address.remove(&normalized(address)) else {
+            return false;
+        };
+        let created_at = self.contacts[index].created_at;
+        self.by_creation.remove(&(created_at, index))
+    }
+
     /// Keeps the store from generating an id that a contact is about to get.
     pub(super) fn reserve_id(&mut self, id: &str) {
         if self.index_of_id(id).is_none() {
@@ -132,13 +140,15 @@ impl ContactStore {
 
     /// Returns the contact that has an id.
     pub(super) fn owner_of_id(&self, id: &str) -> Option<&Contact> {
-        Some(&self.contacts[self.index_of_id(id)?])
+        let owner = &self.contacts[self.index_of_id(id)?];
+        // Not if it was deleted, even if its address is a contact again.
+        self.find(&owner.email).filter(|contact| contact.id == id)
     }
 
     /// Returns the contacts, newest first, starting after the one with the id `after` (section 4.4).
     ///
-    /// Of two contacts created in the same second, the one stored later comes first. Returns `None` if no contact has
-    /// that id.
+    /// Of two contacts created in the same second, the one stored later comes first. Returns `None` if no contact has or
+    /// had that id.
     ///
     /// Contacts that are created while a caller reads the list come before every cursor it holds, unless the clock is
     /// set back or a seed gives them an earlier creation time. The caller sees each contact that existed at its first
@@ -687,6 +697,32 @@ mod tests {
             addresses_after(&store, Some("con_00000004")).unwrap(),
             [""; 0]
         );
+    }
+
+    #[test]
+    fn a_removed_contact_is_not_listed_but_its_id_stays_a_cursor_and_its_own() {
+        let mut store = store_with(&["a@x", "b@x", "c@x"]);
+        store.ceiling = Some(3);
+
+        assert!(store.remove("B@x "));
+        assert!(!store.remove("b@x"));
+
+        assert_eq!(addresses_after(&store, None).unwrap(), ["c@x", "a@x"]);
+        assert_eq!(
+            addresses_after(&store, Some("con_00000002")).unwrap(),
+            ["a@x"]
+        );
+        assert!(store.find("b@x").is_none());
+        assert!(store.owner_of_id("con_00000002").is_none());
+        let again = store.add("b@x".to_owned(), None, None, Map::new(), 0);
+        assert_eq!(again.unwrap().id, "con_00000004");
+        assert!(store.owner_of_id("con_00000002").is_none());
+        assert_eq!(
+            addresses_after(&store, None).unwrap(),
+            ["b@x", "c@x", "a@x"]
+        );
+        let full = store.add("d@x".to_owned(), None, None, Map::new(), 0);
+        assert_eq!(full.unwrap_err().status, 402);
     }
 
     #[test]

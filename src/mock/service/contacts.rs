@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use http::Response;
+use http::{Response, StatusCode};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -14,7 +14,7 @@ use super::bodies::{
     present, refuse_unknown, unsupported_property,
 };
 use super::contact::Contact;
-use super::dialect::{BatchMessage, Dialect, OmittedMembers, UnknownMembers};
+use super::dialect::{BatchMessage, ContactDeletion, Dialect, OmittedMembers, UnknownMembers};
 use super::{Audience, Refusal, json_response};
 
 /// Creates a contact, or updates the stored one: `POST /contacts` (section 4.1).
@@ -65,6 +65,28 @@ pub(super) fn merge(
     let properties = parse_merge(body, audience.dialect).map_err(Refusal::invalid)?;
     audience.find_mut(address)?.properties.extend(properties);
     retrieve(audience, address)
+}
+
+/// Deletes a contact, if the dialect says so: `DELETE /contacts/{address}` (section 4.7).
+///
+/// The document names deletion, but shows neither method, path nor response. Its address stays on the suppression list.
+///
+/// # Errors
+///
+/// - 501 `not_implemented` by default, and if the path has no address;
+/// - 404 `not_found` if the address is not a contact.
+pub(super) fn delete(audience: &mut Audience, address: &str) -> Result<Response<Bytes>, Refusal> {
+    if audience.dialect.contact_deletion == ContactDeletion::NotImplemented || address.is_empty() {
+        return Err(Refusal::not_implemented(
+            "the interface document names the deletion of contacts, but does not show it, so nothing was deleted; with \
+             the dialect `contact_deletion` `no_content`, the mock deletes at `DELETE /contacts/{address}`",
+        ));
+    }
+    audience.find(address)?;
+    audience.contacts.remove(address);
+    let mut response = Response::new(Bytes::new());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    Ok(response)
 }
 
 /// Applies one create request body, from `POST /contacts` or from a batch.

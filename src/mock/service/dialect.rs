@@ -354,6 +354,18 @@ dialect_settings! {
         /// `{"field": "joined_within_days", "count": 30}`
         Count,
     }
+
+    /// `DELETE /contacts/{address}`. [Interface section 4.7](crate::interface#4.7) names the deletion of contacts, but
+    /// shows no endpoint for it.
+    contact_deletion:
+    /// The effect of `DELETE /contacts/{address}`.
+    ContactDeletion {
+        /// 501 `not_implemented`. Nothing is deleted.
+        NotImplemented,
+        /// The contact is deleted, and the response is 204 without a body. An address that is not a contact is 404
+        /// `not_found`. After a spam report, the address stays on the suppression list.
+        NoContent,
+    }
 }
 
 impl SuccessStatus {

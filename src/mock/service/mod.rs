@@ -100,6 +100,7 @@ impl Audience {
             Operation::Unsubscribe(address) => consent::unsubscribe(self, &address, body),
             Operation::Subscribe(address) => consent::subscribe(self, &address, body),
             Operation::Merge(address) => contacts::merge(self, &address, body),
+            Operation::Delete(address) => contacts::delete(self, &address),
             Operation::SendEmail => mail::send_email(self, body, now),
         }
     }
@@ -107,7 +108,8 @@ impl Audience {
     /// Returns the operation that a request asks for.
     ///
     /// Checks in this order, which is the mock's choice: the key (401), the path (404), the kind of the key (403),
-    /// the encoding of the path (422), the method (404), the content type.
+    /// the encoding of the path (422), the method (404), the content type. What the document only names is 501 in place
+    /// of 404.
     fn operation(&self, request: &Request<Bytes>) -> Result<Operation, Refusal> {
         let key = self.keys.authenticate(request.headers())?;
         let route = Route::parse(request.uri().path());
@@ -417,8 +419,8 @@ const ENDPOINTS: &[Endpoint] = &[
     ("GET", "/contacts", |_| Operation::List),
     ("POST", "/contacts", |_| Operation::Create),
     ("POST", "/contacts/batch", |_| Operation::CreateBatch),
-    ("GET", "/contacts/{address}", Operation::Retrieve),
-    ("PATCH", "/contacts/{address}", Operation::Merge),
+    ("GET", CONTACT, Operation::Retrieve),
+    ("PATCH", CONTACT, Operation::Merge),
     (
         "POST",
         "/contacts/{address}/unsubscribe",
@@ -435,6 +437,22 @@ const ENDPOINTS: &[Endpoint] = &[
 /// The only path for which a sending-access key is enough.
 const EMAILS: &str = "/emails";
 
+/// The path of one contact.
+const CONTACT: &str = "/contacts/{address}";
+
+/// The paths that are likely for what section 4.7 names but does not show: to manage segments, topics and webhook
+/// endpoints. Each of them may be followed by more segments.
+const NAMED_ONLY: &[&str] = &[
+    "/segments",
+    "/topics",
+    "/webhooks",
+    "/webhook-endpoints",
+    "/webhook_endpoints",
+    "/endpoints",
+    "/contacts/{address}/segments",
+    "/contacts/{address}/topics",
+];
+
 /// An operation of section 4. Addresses are percent-decoded, but not normalized yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Operation {
@@ -443,6 +461,8 @@ enum Operation {
     CreateBatch,
     Retrieve(String),
     Merge(String),
+    /// The address is empty if the path has none, such as `DELETE /contacts`.
+    Delete(String),
     Unsubscribe(String),
     Subscribe(String),
     SendEmail,
@@ -451,7 +471,7 @@ enum Operation {
 impl Operation {
     /// Returns whether the operation reads the body of its request.
     fn has_body(&self) -> bool {
-        !matches!(self, Self::List | Self::Retrieve(_))
+        !matches!(self, Self::List | Self::Retrieve(_) | Self::Delete(_))
     }
 }
 
@@ -472,6 +492,7 @@ impl Route {
     /// # Errors
     ///
     /// - 404 `not_found` if no endpoint has this path;
+    /// - 501 `not_implemented` if it is likely the path of an endpoint that section 4.7 only names;
     /// - 422 `validation_error` if a segment cannot be decoded.
     fn parse(path: &str) -> Result<Self, Refusal> {
         let unknown_path = || Refusal::not_found("no endpoint has this path");
@@ -481,10 +502,21 @@ impl Route {
             .split('/')
             .map(decode)
             .collect::<Result<Vec<String>, Refusal>>()?;
-        ENDPOINTS
-            .iter()
-            .find_map(|(_, template, _)| Self::match_template(template, &segments))
-            .ok_or_else(unknown_path)
+        let mut templates = ENDPOINTS.iter().map(|(_, template, _)| *template);
+        if let Some(route) = templates.find_map(|path| Self::match_template(path, &segments)) {
+            return Ok(route);
+        }
+        let named_only = NAMED_ONLY.iter().any(|path| {
+            let length = path.matches('/').count().min(segments.len());
+            Self::match_template(path, &segments[..length]).is_some()
+        });
+        if named_only {
+            return Err(Refusal::not_implemented(
+                "the interface document names the management of segments, topics and webhook endpoints, but does not \
+                 show it, so the mock has no such endpoint; prepare them with a seed or below `/_mock`",
+            ));
+        }
+        Err(unknown_path())
     }
 
     /// Returns whether this route needs a full-access key.
@@ -500,6 +532,11 @@ impl Route {
     ///
     /// 404 `not_found` if section 4 does not show the method for this path.
     fn operation(self, method: &str) -> Result<Operation, Refusal> {
+        // A batch and the whole list, too: a program that means to delete must not take a 404 for "already deleted".
+        let is_likely_deletion = ["/contacts", "/contacts/batch", CONTACT].contains(&self.template);
+        if method == "DELETE" && is_likely_deletion {
+            return Ok(Operation::Delete(self.address));
+        }
         let mut supported = Vec::new();
         for (name, template, operation) in ENDPOINTS {
             if *template == self.template {
@@ -734,6 +771,12 @@ impl Refusal {
         Self::not_found(format!(
             "this path does not support `{method}`; use {allowed}"
         ))
+    }
+
+    /// Creates a 501 `not_implemented`: section 4.7 names what the request asks for, but does not show it. The slug is the
+    /// mock's own: a program must not take it for a refusal of the service.
+    fn not_implemented(message: impl Into<String>) -> Self {
+        Self::new(501, "not_implemented", message)
     }
 
     /// Creates a 409 `already_exists`: a create with `on_conflict` `error` for a stored address (section 4.1).
@@ -1141,6 +1184,12 @@ mod tests {
                 "/contacts/ada%40example.com/subscribe",
                 Operation::Subscribe(ada()),
             ),
+            (
+                "DELETE",
+                "/contacts/ada%40example.com",
+                Operation::Delete(ada()),
+            ),
+            ("DELETE", "/contacts", Operation::Delete(String::new())),
             ("POST", "/emails", Operation::SendEmail),
         ];
         for (method, path, expected) in cases {

@@ -132,9 +132,11 @@ fn any_request_gets_a_json_response() {
 
             let response = Connection::new(&api).send(&method, &target, &authorization, &body);
 
-            prop_assert!((200..500).contains(&response.status));
-            let body: Value = serde_json::from_slice(&response.body).unwrap();
-            prop_assert!(body.is_object());
+            prop_assert!((200..500).contains(&response.status) || response.status == 501);
+            if response.status != 204 {
+                let body: Value = serde_json::from_slice(&response.body).unwrap();
+                prop_assert!(body.is_object());
+            }
             Ok(())
         },
     );

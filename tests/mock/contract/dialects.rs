@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 
 use audience::mock::{
-    BatchMessage, BatchRefusal, ConsentForm, Dialect, EndOfList, ErrorShape, Fault, MissingName,
-    OmittedMembers, PropertyValues, ReasonAfterSubscribe, SegmentKind, SegmentWithRules,
-    SuccessStatus, UnknownMembers,
+    BatchMessage, BatchRefusal, ConsentForm, ContactDeletion, Dialect, EndOfList, ErrorShape,
+    Fault, MissingName, OmittedMembers, PropertyValues, ReasonAfterSubscribe, SegmentKind,
+    SegmentWithRules, SuccessStatus, UnknownMembers,
 };
 use serde_json::{Value, json};
 
@@ -50,6 +50,7 @@ fn every_dialect_has_a_test() {
         "other_content_type: Ignored",
         "joined_member: Value",
         "joined_member: Count",
+        "contact_deletion: NoContent",
     ];
 
     let all: BTreeSet<String> = Dialect::all().map(|dialect| dialect.to_string()).collect();
@@ -383,6 +384,43 @@ fn dialect_unknown_members_ignored() {
     api.patch(PATH, json!({"properties": {}, "color": "red"}))
         .expect(200);
     assert_eq!(api.listed(&[("color", "red")]), [ADA]);
+}
+
+#[test]
+fn dialect_contact_deletion_no_content() {
+    let api = Api::with_dialect(Dialect {
+        contact_deletion: ContactDeletion::NoContent,
+        ..Dialect::default()
+    });
+    api.server.set_ceiling(Some(2));
+    api.create("bob@example.com");
+    let ada = api.create(ADA);
+    api.server.report_spam(ADA);
+    let delete = |target: &str| api.request("DELETE", target).send();
+    for target in ["/contacts", "/contacts/batch"] {
+        delete(target).refused(501, "not_implemented");
+    }
+    let with_sending_key = api.request("DELETE", PATH).sending_key().send();
+    with_sending_key.refused(403, "key_not_permitted");
+    assert_eq!(api.server.contact_count(), 2);
+
+    let deleted = delete("/contacts/ADA%40example.com");
+
+    assert_eq!((deleted.status, &deleted.body[..]), (204, &b""[..]));
+    delete(PATH).refused(404, "not_found");
+    api.get(PATH).refused(404, "not_found");
+    assert_eq!(api.listed(&[]), ["bob@example.com"]);
+    let older = format!("/contacts?after={}", ada["id"].as_str().unwrap());
+    assert_eq!(
+        strings(&api.get(older).expect(200)["data"], "email"),
+        ["bob@example.com"],
+        "the id of a deleted contact stays a cursor"
+    );
+    let again = api.create(ADA);
+    assert_ne!(again["id"], ada["id"]);
+    assert_eq!(again["unsubscribed"], false);
+    api.post("/contacts", json!({"email": "eve@example.com"}))
+        .refused(402, "quota_exceeded");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::api_with_ada;
 
 const ADA: &str = "ada@example.com";
+const CONTACT: &str = "/contacts/ada%40example.com";
 
 #[test]
 fn a_head_request_is_404_without_a_body() {
@@ -27,7 +28,7 @@ fn an_unsupported_method_is_404_names_the_supported_ones_and_changes_nothing() {
     for (target, supported) in [
         ("/contacts", &["GET", "POST"][..]),
         ("/contacts/batch", &["POST"]),
-        ("/contacts/ada%40example.com", &["GET", "PATCH"]),
+        (CONTACT, &["GET", "PATCH"]),
         ("/contacts/ada%40example.com/subscribe", &["POST"]),
         ("/contacts/ada%40example.com/unsubscribe", &["POST"]),
         ("/emails", &["POST"]),
@@ -35,10 +36,14 @@ fn an_unsupported_method_is_404_names_the_supported_ones_and_changes_nothing() {
         let methods = [
             "GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PURGE",
         ];
-        for method in methods
-            .into_iter()
-            .filter(|method| !supported.contains(method))
-        {
+        // `retrieve_and_merge` has the deletions: they are 501.
+        let has_other_test = |method: &str| {
+            method == "DELETE" && ["/contacts", "/contacts/batch", CONTACT].contains(&target)
+        };
+        for method in methods {
+            if supported.contains(&method) || has_other_test(method) {
+                continue;
+            }
             let body = json!({"email": "bob@example.com"});
             let message = api
                 .request(method, target)
@@ -70,6 +75,11 @@ fn unknown_paths_are_404_with_the_usual_error_body() {
         "//contacts",
         "/v1/contacts",
         "/contacts/ada%40example.com/no-such-path",
+        "/segment",
+        "/Topics",
+        "/v1/segments",
+        "/contacts/segments/seg_1",
+        "/emails/em_1",
     ] {
         api.get(target).refused(404, "not_found");
         api.post(target, json!({"email": "bob@example.com"}))

@@ -121,21 +121,61 @@ fn default_patch_of_an_unknown_address_is_404_and_creates_nothing() {
 }
 
 #[test]
-fn section_4_7_endpoints_that_are_not_shown_are_404() {
+fn section_4_7_a_deletion_is_501_and_deletes_nothing() {
+    let (api, ada) = api_with_ada();
+
+    for path in [
+        ADA,
+        "/contacts/nobody%40example.com",
+        "/contacts",
+        "/contacts?email=ada%40example.com",
+        "/contacts/batch",
+    ] {
+        let message = api
+            .request("DELETE", path)
+            .body(json!({"email": ADA}))
+            .send()
+            .refused(501, "not_implemented");
+        assert!(message.contains("`contact_deletion`"), "{message}");
+        api.request("DELETE", path)
+            .sending_key()
+            .send()
+            .refused(403, "key_not_permitted");
+        api.request("DELETE", path)
+            .without_key()
+            .send()
+            .refused(401, "unauthorized");
+    }
+
+    assert_eq!(api.retrieve("ada@example.com"), ada);
+}
+
+#[test]
+fn section_4_7_likely_paths_of_what_the_document_only_names_are_501() {
     let (api, _) = api_with_ada();
 
     for path in [
         "/segments",
         "/segments/seg_1",
+        "/segments/seg_1/contacts",
         "/topics",
         "/topics/news",
         "/webhooks",
-        "/emails/em_1",
+        "/webhooks/wh_1/secret",
+        "/webhook-endpoints/we_1",
+        "/webhook_endpoints",
+        "/endpoints",
+        "/contacts/ada%40example.com/topics",
+        "/contacts/ada%40example.com/segments/seg_1",
     ] {
-        for method in ["GET", "POST", "PUT", "DELETE"] {
-            let response = api.request(method, path).body(json!({})).send();
-            assert_eq!(response.status, 404, "{method} {path}");
-            response.refused(404, "not_found");
+        for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
+            let request = || api.request(method, path).body(json!({}));
+            let message = request().send().refused(501, "not_implemented");
+            assert!(message.contains("segments, topics"), "{message}");
+            request()
+                .sending_key()
+                .send()
+                .refused(403, "key_not_permitted");
         }
     }
 }

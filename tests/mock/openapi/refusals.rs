@@ -201,6 +201,11 @@ const NOT_DESCRIBED: &[(u16, &str, &str)] = &[
         "unsupported_media_type",
         "a setting of the dialect for content types",
     ),
+    (
+        501,
+        "not_implemented",
+        "for what the service only mentions, and the description does not show",
+    ),
 ];
 
 #[test]
