@@ -584,7 +584,7 @@ impl MockServerBuilder {
     ///
     /// # Panics
     ///
-    /// Panics if the server cannot be started, for example because the port is in use or a seed is invalid.
+    /// Panics if the server cannot be started, for example because the port is in use, or a seed or a key is invalid.
     /// [`try_start`](Self::try_start) returns this error instead. Also panics if the rule of a segment is invalid.
     ///
     /// # Example: two servers beside each other
@@ -612,7 +612,8 @@ impl MockServerBuilder {
     /// # Errors
     ///
     /// The [`io::Error`] if the address cannot be bound, the system cannot create a thread, or a seed cannot be read. If
-    /// a seed is invalid, its kind is [`InvalidData`](io::ErrorKind::InvalidData).
+    /// a seed is invalid, its kind is [`InvalidData`](io::ErrorKind::InvalidData). If a key is empty or cannot be sent in
+    /// a header, or if both keys are the same, its kind is [`InvalidInput`](io::ErrorKind::InvalidInput).
     ///
     /// # Panics
     ///
@@ -744,6 +745,8 @@ impl MockServerBuilder {
     pub(super) fn initial_state(&mut self) -> io::Result<(InitialState, MockClock)> {
         let seeds = std::mem::take(&mut self.seeds).read()?;
         seeds.complete(&mut self.settings);
+        let checked = self.settings.check_keys();
+        checked.map_err(|problem| io::Error::new(io::ErrorKind::InvalidInput, problem))?;
         // The builder overrides its seeds.
         let clock = self.clock.or_else(|| seeds.clock().map(Timestamp::from));
         let clock = clock.map_or_else(MockClock::running, MockClock::stopped);

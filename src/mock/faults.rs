@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, TRANSFER_ENCODING};
-use http::{HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use percent_encoding::percent_decode_str;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use super::Disconnect;
 use super::service::Refusal;
+use super::{Disconnect, is_control_path};
 
 /// A fault for the next requests that match.
 ///
@@ -371,7 +371,7 @@ impl Fault {
         }
     }
 
-    /// Limits the fault to this number of requests. Default: no limit.
+    /// Limits the fault to this number of requests, at least 1. Default: no limit.
     ///
     /// # Example: the second request succeeds
     ///
@@ -447,8 +447,8 @@ impl Fault {
 
     /// Limits the fault to requests to this path. Default: any path.
     ///
-    /// `path` is compared with the whole path, without the query. A `*` matches any text, including slashes:
-    /// `/contacts/*/subscribe`. Both paths are percent-decoded before they are compared.
+    /// `path` is compared with the whole path, without the query, so it starts with `/` or `*`. A `*` matches any text,
+    /// including slashes: `/contacts/*/subscribe`. Both paths are percent-decoded before they are compared.
     ///
     /// # Example: only opt-ins fail
     ///
@@ -600,8 +600,15 @@ impl Fault {
         }
     }
 
-    /// Refuses a fault that has no effect, or two effects that exclude each other. JSON can contain such a fault.
+    /// Refuses a fault that has no effect, two effects that exclude each other, or that no request can match. JSON and
+    /// the command line can contain such a fault, and [`times`](Self::times) and [`path`](Self::path) accept any value.
     pub(super) fn check(&self) -> Result<(), String> {
+        self.check_effect()?;
+        check_times(self.times)?;
+        self.check_requests()
+    }
+
+    fn check_effect(&self) -> Result<(), String> {
         let kinds = [self.status.is_some(), self.close.is_some(), self.garbage];
         match kinds.into_iter().filter(|is_given| *is_given).count() {
             0 if self.delay.is_none() && self.body.is_none() => {
@@ -622,6 +629,38 @@ impl Fault {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// Refuses a method and a path that no request to the service has.
+    fn check_requests(&self) -> Result<(), String> {
+        if let Some(method) = &self.method
+            && Method::from_bytes(method.as_bytes()).is_err()
+        {
+            return Err(format!("`method` is not an HTTP method: {method:?}"));
+        }
+        let Some(path) = &self.path else {
+            return Ok(());
+        };
+        if path.contains('?') {
+            return Err(format!(
+                "`path` is compared with the path of a request without its query; leave out the query of {path:?} (%3F \
+                 is a question mark in an address)"
+            ));
+        }
+        // As in `matches_pattern`: the text before the first star is what every path starts with.
+        let start = path.split('*').next().unwrap_or_default();
+        let start = percent_decode_str(start).decode_utf8_lossy();
+        if !start.starts_with('/') && !path.starts_with('*') {
+            return Err(format!(
+                "no request has the path {path:?}: `path` must start with `/` or `*`"
+            ));
+        }
+        if is_control_path(&start) {
+            return Err(format!(
+                "no fault applies to {path:?}: faults affect the service, and not the paths below /_mock/"
+            ));
+        }
+        Ok(())
     }
 
     /// Returns the result that replaces the service's, if the fault prevents the request from being applied.
@@ -796,6 +835,14 @@ fn truncated(response: &Response<Bytes>) -> Vec<u8> {
 #[derive(Debug, Serialize)]
 pub(super) struct Active<F>(Vec<F>);
 
+/// Refuses a fault that applies to no request or delivery.
+pub(super) fn check_times(times: Option<u64>) -> Result<(), String> {
+    match times {
+        Some(0) => Err("`times` must be at least 1: with 0, the fault never applies".to_owned()),
+        _ => Ok(()),
+    }
+}
+
 /// A fault that applies to a number of requests or deliveries.
 pub(super) trait Counted: Clone {
     /// How often it still applies. `None` means without a limit.
@@ -824,10 +871,8 @@ impl<F> Default for Active<F> {
 }
 
 impl<F: Counted> Active<F> {
-    pub(super) fn add(&mut self, mut fault: F) {
-        if fault.times() != Some(&mut 0) {
-            self.0.push(fault);
-        }
+    pub(super) fn add(&mut self, fault: F) {
+        self.0.push(fault);
     }
 
     pub(super) fn clear(&mut self) {
@@ -1039,7 +1084,6 @@ mod tests {
         let mut faults = Active::default();
         faults.add(Fault::status(503).times(2));
         faults.add(Fault::status(500).times(1));
-        faults.add(Fault::status(502).times(0));
 
         let taken = kinds(&mut faults, &[("GET", "/a"); 4]);
 
@@ -1162,6 +1206,47 @@ mod tests {
             let fault: Fault = serde_json::from_value(json).unwrap();
 
             assert_eq!(fault.check().unwrap_err(), message);
+        }
+    }
+
+    #[test]
+    fn a_fault_that_no_request_can_match_is_refused_with_the_reason() {
+        for (json, message) in [
+            (json!({"times": 0}), "`times` must be at least 1"),
+            (json!({"method": ""}), "`method` is not an HTTP method"),
+            (json!({"method": "GET /"}), "`method` is not an HTTP method"),
+            (json!({"path": ""}), "must start with `/` or `*`"),
+            (json!({"path": "contacts"}), "must start with `/` or `*`"),
+            (json!({"path": "contacts*"}), "must start with `/` or `*`"),
+            (
+                json!({"path": "http://127.0.0.1/contacts"}),
+                "must start with `/` or `*`",
+            ),
+            (
+                json!({"path": "/contacts?limit=1"}),
+                "leave out the query of \"/contacts?limit=1\"",
+            ),
+            (json!({"path": "/_mock"}), "not the paths below /_mock/"),
+            (json!({"path": "/_mock/*"}), "not the paths below /_mock/"),
+        ] {
+            let mut fault: Fault = serde_json::from_value(json.clone()).unwrap();
+            fault.status = Some(503);
+
+            let error = fault.check().unwrap_err();
+
+            assert!(error.contains(message), "{json}: {error}");
+        }
+        for (method, path) in [
+            ("post", "*"),
+            ("PURGE", "/*"),
+            ("GET", "%2Fcontacts"),
+            ("GET", "/contacts/a%3Fb@example.com"),
+            ("GET", "/_mockery"),
+            ("GET", "*/_mock/*"),
+        ] {
+            let fault = Fault::status(503).method(method).path(path);
+
+            assert_eq!(fault.check(), Ok(()), "{method} {path}");
         }
     }
 

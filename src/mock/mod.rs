@@ -750,7 +750,10 @@ impl MockServer {
     ///
     /// # Panics
     ///
-    /// Panics if the fault was read from JSON and has no kind, two kinds, or a status that is not between 200 and 999.
+    /// Panics if no request can match the fault: its [`times`](Fault::times) is 0, its [`method`](Fault::method) is not
+    /// an HTTP method, or its [`path`](Fault::path) has a query, starts with neither `/` nor `*`, or is below `/_mock/`.
+    /// Also panics if the fault was read from JSON and has no kind, two kinds, or a status that is not between 200 and
+    /// 999.
     ///
     /// # Example: one failed response, which the client retries
     ///
@@ -769,7 +772,9 @@ impl MockServer {
     /// ```
     #[track_caller]
     pub fn fault(&self, fault: Fault) {
-        fault.check().unwrap_or_else(|problem| panic!("{problem}"));
+        if let Err(problem) = fault.check() {
+            panic!("{problem}");
+        }
         self.shared.lock().faults.add(fault);
     }
 
@@ -1027,7 +1032,9 @@ impl MockServer {
     ///
     /// # Panics
     ///
-    /// Panics if the fault was read from JSON and has a `header` without the kind `missing_header`.
+    /// Panics if no delivery can match the fault: its [`times`](DeliveryFault::times) is 0, the server has no such
+    /// [`endpoint`](DeliveryFault::endpoint), or the service has no such [`event_type`](DeliveryFault::event_type). Also
+    /// panics if the fault was read from JSON and has a `header` without the kind `missing_header`.
     ///
     /// # Example: a delivery that the receiver has to reject
     ///
@@ -1049,8 +1056,10 @@ impl MockServer {
     /// ```
     #[track_caller]
     pub fn delivery_fault(&self, fault: DeliveryFault) {
-        fault.check().unwrap_or_else(|problem| panic!("{problem}"));
-        self.shared.lock().deliveries.faults.add(fault);
+        let added = self.shared.lock().deliveries.add_fault(fault);
+        if let Err(problem) = added {
+            panic!("{problem}");
+        }
     }
 
     /// Removes all delivery faults. An event that is held back is still delivered late.
@@ -1590,6 +1599,12 @@ impl Shared {
             state_changed.await;
         }
     }
+}
+
+/// Returns whether a path belongs to the control plane instead of the service.
+fn is_control_path(path: &str) -> bool {
+    path.strip_prefix("/_mock")
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn targets(endpoints: BTreeMap<String, SeedEndpoint>) -> Result<Vec<(String, Target)>, String> {

@@ -26,7 +26,7 @@ use tokio::time::Sleep;
 use super::control::access::AllowedHosts;
 use super::journal::{RecordedRequest, RequestObserver};
 use super::service::Refusal;
-use super::{ChangeStream, Disconnect, Exchange, Shared, control};
+use super::{ChangeStream, Disconnect, Exchange, Shared, control, is_control_path};
 
 /// The connections that are served simultaneously. Further ones wait until one ends.
 const MAX_CONNECTIONS: usize = 1_000;
@@ -112,6 +112,13 @@ pub(super) async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
             {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                let message = format!(
+                    "{address} is in use; stop the program that listens there, or choose another port (0 chooses a free \
+                     one)"
+                );
+                return Err(io::Error::new(io::ErrorKind::AddrInUse, message));
+            }
             bound => {
                 let listener = bound?;
                 listener.set_nonblocking(true)?;
@@ -176,7 +183,7 @@ impl Server {
     ) -> Result<Response<ResponseBody>, Disconnect> {
         let shared = &self.shared;
         let (head, body) = request.into_parts();
-        let is_control = control::is_control_path(head.uri.path());
+        let is_control = is_control_path(head.uri.path());
         // Before the body is read: a web page of another origin must not cost memory.
         if is_control
             && let Err(refusal) = self.allowed_hosts.check(&head, &[self.ip, connection_ip])
@@ -258,7 +265,7 @@ impl Server {
     ///
     /// The error has the dialect's shape, unless the request is for the control plane.
     fn refuse_unread(&self, head: Parts, refusal: &Refusal) -> Response<Bytes> {
-        let mut response = if control::is_control_path(head.uri.path()) {
+        let mut response = if is_control_path(head.uri.path()) {
             control::error_response(refusal)
         } else {
             let request = Request::from_parts(head, Bytes::new());

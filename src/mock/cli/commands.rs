@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
@@ -18,6 +19,7 @@ use serde_json::{Map, Value, json};
 use crate::Timestamp;
 use crate::mock::http::{self as client, HttpUrl, error_chain};
 use crate::mock::{Check, CheckReport, Examination, Fault, Finding, Verdict};
+use crate::webhooks::EventType;
 
 #[derive(Subcommand)]
 pub(super) enum Command {
@@ -88,8 +90,8 @@ pub(super) async fn run(command: Command) -> Result<ExitCode, String> {
 
 #[derive(Args)]
 pub(super) struct SendEventOptions {
-    /// Send an event of this type, such as email.bounced
-    #[arg(value_name = "TYPE")]
+    /// Send an event of this type; POST /_mock/events also sends other types
+    #[arg(value_name = "TYPE", value_parser = event_types())]
     event_type: String,
     /// Set the recipient of the mail that the event is about
     #[arg(long, value_name = "ADDRESS")]
@@ -154,6 +156,11 @@ impl SendEventOptions {
             json!({"type": self.event_type, "data": data}),
         )
     }
+}
+
+/// Accepts the types of the interface: a misspelled type would be delivered, but nothing would handle it.
+fn event_types() -> PossibleValuesParser {
+    EventType::KNOWN.iter().map(EventType::as_str).into()
 }
 
 fn object(text: &str) -> Result<Map<String, Value>, String> {

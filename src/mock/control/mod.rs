@@ -92,12 +92,6 @@ struct Call<'a> {
 
 type CallResult = Result<Response<ResponseBody>, Refusal>;
 
-/// Returns whether a path belongs to the control plane instead of the service.
-pub(super) fn is_control_path(path: &str) -> bool {
-    path.strip_prefix("/_mock")
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
 /// Returns the response that states an error of the control plane. It has the shape of the default dialect.
 pub(super) fn error_response(refusal: &Refusal) -> Response<Bytes> {
     refusal.response(ErrorShape::default())
@@ -434,8 +428,8 @@ async fn redeliver(call: &Call<'_>) -> CallResult {
 
 fn add_delivery_fault(call: &Call<'_>) -> CallResult {
     let fault: DeliveryFault = call.json()?;
-    fault.check().map_err(Refusal::invalid)?;
-    call.shared.lock().deliveries.faults.add(fault);
+    let added = call.shared.lock().deliveries.add_fault(fault);
+    added.map_err(Refusal::invalid)?;
     Ok(no_content())
 }
 

@@ -30,6 +30,7 @@ pub(super) struct Deliveries {
     /// The finished attempts, by the order in which they were started.
     log: BTreeMap<u64, DeliveryAttempt>,
     last_attempt: u64,
+    /// Add to them with [`add_fault`](Self::add_fault).
     pub(super) faults: Active<DeliveryFault>,
     pub(super) signing_clock: SigningClock,
 }
@@ -178,6 +179,17 @@ impl Deliveries {
         if self.log.len() > MAX_ATTEMPTS_KEPT {
             self.log.pop_first();
         }
+    }
+
+    /// Adds a fault.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no delivery can match the fault. The message has the reason.
+    pub(super) fn add_fault(&mut self, fault: DeliveryFault) -> Result<(), String> {
+        fault.check(&self.endpoints)?;
+        self.faults.add(fault);
+        Ok(())
     }
 
     /// Returns the attempt log, in the order the attempts were started.
@@ -785,6 +797,10 @@ impl Endpoints {
     /// Finds an endpoint by its number.
     fn find(&self, number: u64) -> Option<&Endpoint> {
         self.list.iter().find(|endpoint| endpoint.number == number)
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.list.iter().map(|endpoint| &*endpoint.name)
     }
 
     /// Returns the number of every endpoint, in the order they were added.

@@ -11,8 +11,10 @@ use http_body_util::Full;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::mock::faults::Counted;
+use super::Endpoints;
+use crate::mock::faults::{Counted, check_times};
 use crate::mock::http::{self as client, HttpUrl, error_chain};
+use crate::mock::service::quoted_list;
 use crate::webhooks::{EventType, Signer};
 use crate::{ConfigError, Timestamp};
 
@@ -472,7 +474,7 @@ impl DeliveryFault {
         }
     }
 
-    /// Sets how often the fault applies. With 0, it never applies. Default: 1.
+    /// Sets how often the fault applies, at least once. Default: 1.
     ///
     /// # Example: two forged deliveries, then a genuine one
     ///
@@ -499,6 +501,8 @@ impl DeliveryFault {
     }
 
     /// Limits the fault to one endpoint: its URL, or the name given to the control plane. Default: any endpoint.
+    ///
+    /// Add the endpoint before the fault.
     ///
     /// # Example: one of two receivers gets a forged delivery
     ///
@@ -527,6 +531,8 @@ impl DeliveryFault {
 
     /// Limits the fault to events of this type, such as `email.bounced`. Default: any type.
     ///
+    /// It must be one of [`EventType::KNOWN`].
+    ///
     /// # Example: only bounces are delivered twice
     ///
     /// ```
@@ -551,10 +557,28 @@ impl DeliveryFault {
         self
     }
 
-    /// Refuses a fault that has a header although its kind needs none. JSON can contain such a fault.
-    pub(in crate::mock) fn check(&self) -> Result<(), String> {
+    /// Refuses a fault that no delivery can match, or that has a header although its kind needs none.
+    pub(super) fn check(&self, endpoints: &Endpoints) -> Result<(), String> {
         if self.header.is_some() && self.kind != DeliveryFaultKind::MissingHeader {
             return Err("`header` needs the kind `missing_header`".to_owned());
+        }
+        check_times(Some(self.times))?;
+        if let Some(wanted) = &self.endpoint
+            && !endpoints.names().any(|name| name == wanted)
+        {
+            let names: Vec<_> = endpoints.names().collect();
+            let known = match &names[..] {
+                [] => "add it first".to_owned(),
+                names => format!("add it first, or use {}", quoted_list(names)),
+            };
+            return Err(format!("there is no endpoint {wanted:?}; {known}"));
+        }
+        if let Some(EventType::Other(unknown)) = &self.event_type {
+            let known: Vec<_> = EventType::KNOWN.iter().map(EventType::as_str).collect();
+            let known = quoted_list(&known);
+            return Err(format!(
+                "`event_type` must be one of {known}, not {unknown:?}"
+            ));
         }
         Ok(())
     }
@@ -754,7 +778,6 @@ mod tests {
     fn a_used_up_fault_is_followed_by_the_next() {
         let mut faults = Active::default();
         faults.add(DeliveryFault::stale().times(2));
-        faults.add(DeliveryFault::reorder().times(0));
         faults.add(DeliveryFault::tampered());
 
         let taken = names(&mut faults, &[("crm", "email.sent"); 4]);

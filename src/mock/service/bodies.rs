@@ -294,7 +294,7 @@ pub(in crate::mock) fn printable(text: &str) -> String {
 }
 
 /// Returns names as a message lists them: each in backticks, separated by commas.
-pub(super) fn quoted_list(names: &[&str]) -> String {
+pub(in crate::mock) fn quoted_list(names: &[&str]) -> String {
     let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
     quoted.join(", ")
 }

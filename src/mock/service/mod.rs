@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use self::bodies::normalized;
-pub(super) use self::bodies::printable;
+pub(super) use self::bodies::{printable, quoted_list};
 use self::contact::{Contact, ContactStore, EngagementKind, Reason};
 use self::dialect::{BatchRefusal, Dialect, ErrorShape, OtherContentType};
 use self::mail::MailStore;
@@ -389,6 +389,36 @@ impl Settings {
     /// Returns the key for `POST /emails` only.
     pub(super) fn sending_key(&self) -> &str {
         self.sending_key.as_deref().unwrap_or(DEFAULT_SENDING_KEY)
+    }
+
+    /// Refuses keys that no request can present, and two equal keys: a sending-access key would grant everything.
+    ///
+    /// # Errors
+    ///
+    /// The message names the key, but does not contain it.
+    pub(super) fn check_keys(&self) -> Result<(), String> {
+        for (name, key) in [
+            ("full-access", self.full_key()),
+            ("sending-access", self.sending_key()),
+        ] {
+            if key.is_empty() {
+                return Err(format!(
+                    "the {name} key is empty; set a key, or leave it out for the default"
+                ));
+            }
+            if key.trim() != key || key.contains(char::is_control) {
+                return Err(format!(
+                    "the {name} key has a line break, or white space at its start or end, which a header cannot hold"
+                ));
+            }
+        }
+        if self.full_key() == self.sending_key() {
+            return Err(
+                "the full-access key and the sending-access key are the same; set two keys"
+                    .to_owned(),
+            );
+        }
+        Ok(())
     }
 }
 

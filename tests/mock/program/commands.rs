@@ -67,6 +67,14 @@ async fn send_event_with_the_id_of_a_mail_happens_to_that_mail() {
 }
 
 #[test]
+fn an_unknown_event_type_is_a_usage_error_that_lists_the_known_ones() {
+    let error = fails_with(2, &["send-event", "email.bouncd"]);
+
+    assert!(error.contains("email.bouncd"), "{error}");
+    assert!(error.contains("email.bounced, email."), "{error}");
+}
+
+#[test]
 fn the_recipient_of_received_mail_is_a_list() {
     let mock = RunningMock::start(&[]);
 
@@ -207,8 +215,12 @@ fn a_refusal_of_the_mock_is_the_message_of_the_error() {
             "could not read the seed \"no-such-file.json\"",
         ),
         (
-            &["send-event", "a\nb"],
-            "characters that a header cannot hold",
+            &["fault", "--status", "503", "--path", "contacts"],
+            "`path` must start with `/` or `*`",
+        ),
+        (
+            &["fault", "--status", "503", "--times", "0"],
+            "`times` must be at least 1",
         ),
         (
             &["send-event", "email.bounced", "--email-id", "eml_7"],

@@ -39,7 +39,40 @@ fn a_port_in_use_is_an_error_that_says_so() {
         error.starts_with("audience-mock: could not start: "),
         "{error}"
     );
-    assert!(error.contains("in use"), "{error}");
+    assert!(
+        error.contains(&format!("127.0.0.1:{port} is in use"))
+            && error.contains("choose another port"),
+        "{error}"
+    );
+}
+
+#[test]
+fn keys_that_no_request_can_present_are_an_error_that_says_so() {
+    let seed = file("program-odd-key.json", r#"{"keys": {"full": "key\n"}}"#);
+    for (arguments, reason) in [
+        (
+            &["--full-key", ""][..],
+            "the full-access key is empty; set a key",
+        ),
+        (&["--sending-key="], "the sending-access key is empty"),
+        (
+            &["--full-key", "k-12345", "--sending-key", "k-12345"],
+            "are the same; set two keys",
+        ),
+        (
+            &["--full-key", "mock-sending-access-key"],
+            "are the same; set two keys",
+        ),
+        (
+            &["--seed", seed.to_str().unwrap()],
+            "the full-access key has a line break",
+        ),
+    ] {
+        let error = fails_with(1, &[&["--port", "0"], arguments].concat());
+
+        assert!(error.contains(reason), "{arguments:?}: {error}");
+        assert!(!error.contains("12345"), "{error}");
+    }
 }
 
 #[test]

@@ -345,6 +345,22 @@ async fn an_invalid_fault_is_refused_with_the_reason() {
             "is not a valid header name",
         ),
         (json!({"status": 503, "tmes": 1}), "unknown field `tmes`"),
+        (
+            json!({"status": 503, "times": 0}),
+            "`times` must be at least 1",
+        ),
+        (
+            json!({"status": 503, "path": "contacts"}),
+            "`path` must start with `/` or `*`",
+        ),
+        (
+            json!({"status": 503, "path": "/contacts?limit=1"}),
+            "leave out the query",
+        ),
+        (
+            json!({"status": 503, "method": "GET /"}),
+            "`method` is not an HTTP method",
+        ),
     ] {
         let (status, error) = call(&server, "POST", "faults", fault).await;
 

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use audience::mock::{Fault, MockServer};
+use audience::mock::{DeliveryFault, Fault, MockServer};
 
 use super::{ada, address, get_unchecked as get, json_of, post_unchecked as post};
 
@@ -159,6 +159,52 @@ async fn a_fault_without_a_count_applies_until_it_is_cleared() {
     server.clear_faults();
 
     assert_eq!(get(&server, "/contacts").await.unwrap().status(), 200);
+}
+
+/// Returns the text of a panic that `add` must cause.
+fn panics(add: impl FnOnce()) -> String {
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(add)).unwrap_err();
+    *panic.downcast::<String>().unwrap()
+}
+
+#[tokio::test]
+async fn a_fault_that_can_never_match_panics_with_the_reason_and_is_not_added() {
+    let server = MockServer::start().await;
+    let fault = || Fault::status(503);
+    for (fault, reason) in [
+        (fault().path("contacts"), "must start with `/` or `*`"),
+        (fault().path("/contacts?limit=1"), "leave out the query"),
+        (fault().path("/_mock/reset"), "not the paths below /_mock/"),
+        (fault().method("no method"), "is not an HTTP method"),
+        (fault().times(0), "`times` must be at least 1"),
+    ] {
+        let message = panics(|| server.fault(fault));
+
+        assert!(message.contains(reason), "{message}");
+    }
+
+    assert_eq!(get(&server, "/contacts").await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn a_delivery_fault_that_can_never_match_panics_with_the_reason() {
+    let server = MockServer::start().await;
+    let fault = DeliveryFault::stale;
+    for (fault, reason) in [
+        (
+            fault().endpoint("crm"),
+            "there is no endpoint \"crm\"; add it first",
+        ),
+        (
+            fault().event_type("email.bouncd"),
+            "`event_type` must be one of `email.bounced`, ",
+        ),
+        (fault().times(0), "`times` must be at least 1"),
+    ] {
+        let message = panics(|| server.delivery_fault(fault));
+
+        assert!(message.contains(reason), "{message}");
+    }
 }
 
 #[tokio::test]
