@@ -115,7 +115,7 @@ async fn run(arguments: Arguments) -> Result<ExportReport, Box<dyn StdError>> {
         signal = tokio::signal::ctrl_c() => {
             signal?;
             let command = command_to_continue(server.as_ref());
-            Err(format!("interrupted; to go on: {command}").into())
+            Err(format!("interrupted; to continue: {command}").into())
         }
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn with_delay(sizes: &Sizes) -> Vec<Figure> {
         figure("one batch after another", audience.times_in(&batches), 7.0)
             .bar("one create after another", count, single.seconds())
             .bar("one batch after another", count, batches.seconds())
-            .bar("by hand, 8 batches at once", count, loop_by_hand.seconds())
+            .bar("by hand, 8 parallel batches", count, loop_by_hand.seconds())
             .bar("audience", count, audience.seconds()),
         figure(
             "one create after another",
@@ -64,7 +64,7 @@ pub(crate) fn without_delay(sizes: &Sizes) -> Vec<Figure> {
         Figure::new("import", value, "times the time", Aim::AtMost(1.05))
             .what(format!("import of {} rows, no delay", grouped(count)))
             .beside("a loop by hand with `buffer_unordered(8)`")
-            .bar("by hand, 8 batches at once", count, loop_by_hand.seconds())
+            .bar("by hand, 8 parallel batches", count, loop_by_hand.seconds())
             .bar("audience", count, audience.seconds()),
     ]
 }

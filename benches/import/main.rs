@@ -9,7 +9,7 @@
 //! one. On a machine that is busy with something else, `import` and `calls` say little.
 //!
 //! - `import-delay`: an import with a server delay of 20 ms, beside one batch after another, one create after
-//!   another, and a hand-written loop with 8 batches at once;
+//!   another, and a hand-written loop with 8 parallel batches;
 //! - `import`: an import without delay, beside that loop;
 //! - `import-memory`: how much the peak memory of a process grows while it imports from a generator;
 //! - `import-limited`: an import to a server that allows 5 batches a second by 429 and `Retry-After`;

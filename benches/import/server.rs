@@ -34,7 +34,7 @@ pub(crate) struct ServerSettings {
     /// How many contacts the list has.
     #[arg(long, default_value_t)]
     contacts: u64,
-    /// How many batches a second are allowed. As many may come at once. 0: no limit.
+    /// How many batches a second are allowed. The same number may arrive simultaneously. 0: no limit.
     #[arg(long, default_value_t)]
     limit: u32,
 }

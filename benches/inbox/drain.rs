@@ -11,7 +11,7 @@ use crate::claims::ENDPOINT;
 use crate::deliveries;
 use crate::load::{Load, repeat};
 
-/// How many are accepted at once. That is not measured.
+/// How many are accepted simultaneously. That is not measured.
 const ACCEPTED_AT_ONCE: u32 = 16;
 
 /// Returns how many accepted events a second a worker handles that does nothing with them.

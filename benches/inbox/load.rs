@@ -1,4 +1,4 @@
-//! How much is done at once, and until when.
+//! How many calls run simultaneously, and until when.
 
 use std::time::{Duration, Instant};
 

@@ -124,7 +124,7 @@ fn summarize(arguments: &Arguments, report: &ImportReport, has_journal: bool) ->
     if report.refused() > 0 {
         match &arguments.rejects {
             Some(path) => say(format_args!(
-                "mend the rows in {} and import that file",
+                "fix the rows in {} and import that file",
                 path.display()
             )),
             None => say("use --rejects FILE to see the refused rows"),
@@ -136,7 +136,7 @@ fn summarize(arguments: &Arguments, report: &ImportReport, has_journal: bool) ->
             "dry run: nothing was sent; {valid} rows are valid, {duplicates} of them duplicates"
         ));
     } else if report.quota_exceeded() {
-        say("the plan's contact ceiling is reached; raise it, then go on with --resume");
+        say("the plan's contact ceiling is reached; raise it, then continue with --resume");
     }
     let is_finished = report.unknown() == 0
         && match arguments.dry_run {
@@ -150,7 +150,7 @@ fn summarize(arguments: &Arguments, report: &ImportReport, has_journal: bool) ->
         ));
     }
     if !is_finished && has_journal {
-        say("not finished: run the same command with --resume to go on");
+        say("not finished: run the same command with --resume to continue");
     }
     if let Some(failure) = report.first_failure() {
         say(format_args!("the first batch that failed: {failure}"));
@@ -227,7 +227,7 @@ fn open_journal(arguments: &Arguments) -> Result<Option<Journal>, Box<dyn StdErr
     if !journal.is_empty() && !arguments.resume {
         let path = path.display();
         let hint = format!(
-            "{path} records an earlier import: add --resume to go on with it, or delete it to begin at the beginning"
+            "{path} records an earlier import: add --resume to continue it, or delete the file to start again"
         );
         return Err(hint.into());
     }

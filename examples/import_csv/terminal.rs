@@ -8,7 +8,7 @@ use std::time::Duration;
 use audience::import::Progress;
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 
-/// Prints a line. If nobody reads it, as after `| head`, the import goes on.
+/// Prints a line. If nobody reads it, as after `| head`, the import continues.
 pub(crate) fn say(line: impl Display) {
     writeln!(io::stdout(), "{line}").ok();
 }
@@ -43,7 +43,9 @@ pub(crate) async fn interrupt(has_journal: bool) {
     tokio::spawn(async move {
         if tokio::signal::ctrl_c().await.is_ok() {
             match has_journal {
-                true => eprintln!("stopped; --resume goes on and sends what was in flight again"),
+                true => eprintln!(
+                    "stopped; --resume continues, and sends the batches that were in flight again"
+                ),
                 false => eprintln!("stopped; what was in flight may have been applied or not"),
             }
             std::process::exit(1);

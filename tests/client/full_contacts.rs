@@ -207,7 +207,7 @@ async fn malformed_contacts_are_errors_in_their_place_and_do_not_end_the_stream(
     assert_eq!(stream.cursor(), Some("c1"));
 }
 
-/// Counts how many retrieve calls are open at once.
+/// Counts how many retrieve calls are open simultaneously.
 #[derive(Clone, Default)]
 struct Gauge {
     open: Arc<AtomicUsize>,

@@ -211,7 +211,7 @@ impl Server {
         self.wait_until_ready().await;
     }
 
-    /// Stops the server at once, as a crash does.
+    /// Stops the server immediately, as a crash does.
     pub async fn kill(&self) {
         self.command("kill");
         self.wait_until_down().await;

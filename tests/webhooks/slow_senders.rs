@@ -1,4 +1,4 @@
-//! Strangers who send bodies slowly, or many of them at once.
+//! Strangers who send bodies slowly, or many of them simultaneously.
 //!
 //! `cargo test slow_senders -- --nocapture` also prints the memory and the latency.
 

@@ -77,7 +77,7 @@ impl Drop for JournalPath {
     }
 }
 
-/// Runs an import with a journal: the first one, or one that goes on where it ends.
+/// Runs an import with a journal: the first one, or one that continues where the journal ends.
 async fn with_journal(import: Import, journal: &JournalPath) -> ImportReport {
     in_time(import.journal(journal.open())).await.unwrap()
 }

@@ -27,7 +27,7 @@ async fn a_full_server_refuses_new_events_and_lets_the_others_be_finished() {
     let state = store.accept(delivery(&id("event 0"), BODY)).await.unwrap();
     assert_eq!(state, AcceptState::Duplicate);
 
-    // What it has goes on, in every direction.
+    // Stored events can still be extended, released, taken, parked and replayed.
     assert!(
         store
             .extend(held(&claimed, token), RETENTION)
