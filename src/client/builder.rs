@@ -127,6 +127,20 @@ impl fmt::Debug for Client {
 ///     .build()?;
 /// # Ok::<(), audience::Error>(())
 /// ```
+///
+/// # Example: two clients that differ in one setting
+///
+/// ```
+/// use std::time::Duration;
+/// use audience::Client;
+///
+/// let settings = Client::builder("https://api.example.com/v1", "key").user_agent("my-app/1.0");
+///
+/// let for_pages = settings.clone().deadline(Duration::from_secs(5)).build()?;
+/// let for_jobs = settings.no_deadline().build()?;
+/// # Ok::<(), audience::Error>(())
+/// ```
+#[derive(Clone)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct ClientBuilder {
     base_url: String,

@@ -76,7 +76,8 @@ impl Client {
     ) -> RawRequest {
         RawRequest {
             client: self.clone(),
-            request: Request::new(method, segments, RetrySafety::Never),
+            request: Request::new(method, segments, RetrySafety::Never)
+                .map_err(|error| error.to_string()),
             options: CallOptions::default(),
         }
     }
@@ -98,10 +99,28 @@ impl Client {
 /// assert_eq!(response.json::<Value>()?["email"], "ada@example.com");
 /// # Ok(()) }
 /// ```
+///
+/// # Example: send the same request twice
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let client = server.client();
+/// use audience::Method;
+///
+/// let newest = client.request(Method::GET, ["contacts"]).query("limit", "1");
+///
+/// newest.clone().await?;
+/// newest.await?;
+/// # assert_eq!(server.requests().len(), 2);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
 #[must_use = "a call is sent only when it is awaited"]
 pub struct RawRequest {
     client: Client,
-    request: Result<Request, Error>,
+    /// The request, or why it cannot be sent. The text, because an error cannot be cloned.
+    request: Result<Request, String>,
     options: CallOptions,
 }
 
@@ -188,7 +207,8 @@ impl RawRequest {
     /// # Ok(()) }
     /// ```
     pub fn json(self, body: &(impl Serialize + ?Sized)) -> Result<Self, Error> {
-        let request = self.request.and_then(|request| request.json(body));
+        let request = self.request.map_err(Error::input);
+        let request = request.and_then(|request| request.json(body));
         let request = request.map_err(|error| error.at(OPERATION.name))?;
         Ok(Self {
             request: Ok(request),
@@ -220,7 +240,9 @@ impl RawRequest {
     }
 
     fn change(mut self, change: impl FnOnce(Request) -> Result<Request, Error>) -> Self {
-        self.request = self.request.and_then(change);
+        self.request = self
+            .request
+            .and_then(|request| change(request).map_err(|error| error.to_string()));
         self
     }
 }
@@ -239,6 +261,7 @@ impl IntoFuture for RawRequest {
             request,
             options,
         } = self;
+        let request = request.map_err(Error::input);
         client.send(OPERATION, request, options, |success| Ok(success.into()))
     }
 }
@@ -374,7 +397,7 @@ mod tests {
         let request = raw().header("Idempotency-Key", "k 1").request.unwrap();
         assert_eq!(request.headers["idempotency-key"], "k 1");
         for (name, value) in [("no spaces", "x"), ("x", "line\nbreak"), ("", "x")] {
-            let error = raw().header(name, value).request.unwrap_err();
+            let error = raw().header(name, value).json(&()).unwrap_err();
 
             assert_eq!(error.kind(), ErrorKind::Input);
         }

@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, LOCATION};
 use http::{Method, StatusCode};
 use tokio::time::Instant;
-use url::{Position, Url};
+use url::Url;
 
 use super::Shared;
 use super::call::{CallOptions, ResponseFuture};
@@ -58,6 +58,16 @@ impl Client {
                 span.failed(&error);
                 Err(error.at(operation.name))
             }
+        }
+    }
+}
+
+#[cfg(feature = "import")]
+impl Client {
+    /// Holds back all clones of the client for this long, as after a 429 that asks for it.
+    pub(crate) fn hold_back(&self, wait: Duration) {
+        if !wait.is_zero() {
+            self.shared.hold.extend(Instant::now(), wait);
         }
     }
 }
@@ -531,9 +541,10 @@ impl FailedAttempt {
         // A client that follows redirects may fail to connect to the redirect's target. The request
         // itself was sent by then.
         if error.is_connect() && error.url().is_none_or(|reached| reached == url) {
-            let host = &url[Position::BeforeHost..Position::AfterPort];
+            let host = url.host_str().unwrap_or_default();
+            let port = url.port_or_known_default().unwrap_or_default();
             let message =
-                format!("could not connect to {host}; check the base URL and the network");
+                format!("could not connect to {host}:{port}; check the base URL and the network");
             return Self {
                 error: Error::new(ErrorKind::Connect, Outcome::NotSent, message)
                     .caused_by(error.without_url()),

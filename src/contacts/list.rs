@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use http::Method;
 
 use super::full::{FullContactStream, RetrieveEach};
@@ -384,7 +386,7 @@ impl ListContacts {
     /// Counts the contacts that match, including those who have opted out and malformed ones.
     ///
     /// It fetches all pages, with 200 contacts each unless a [`limit`](Self::limit) is set. Timeout, deadline
-    /// and retries apply to each page.
+    /// and retries apply to each page. [`CountContacts::deadline`] limits the whole count.
     ///
     /// A broadcast with the same conditions selects the same number of contacts ([section 1](crate::interface#1)). It
     /// then leaves out the contacts that have opted out.
@@ -411,7 +413,10 @@ impl ListContacts {
     /// ```
     pub fn count(mut self) -> CountContacts {
         self.endpoint.limit_or_insert(LARGEST_PAGE);
-        CountContacts { list: self }
+        CountContacts {
+            list: self,
+            deadline: None,
+        }
     }
 }
 
@@ -420,6 +425,37 @@ impl ListContacts {
 #[must_use = "a call is sent only when it is awaited"]
 pub struct CountContacts {
     list: ListContacts,
+    /// For all pages together.
+    deadline: Option<Duration>,
+}
+
+impl CountContacts {
+    /// Limits the whole count: all its pages, with their retries and waits. Default: no limit. Each page has the deadline
+    /// of the list.
+    ///
+    /// It replaces the deadline of the list. So one page may take as long as all of them.
+    ///
+    /// # Example: a number for a web page
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// use std::time::Duration;
+    ///
+    /// let total = match contacts.list().count().deadline(Duration::from_secs(5)).await {
+    ///     Ok(total) => total.to_string(),
+    ///     Err(error) if error.is_timeout() => "many".to_owned(),
+    ///     Err(error) => return Err(error),
+    /// };
+    ///
+    /// assert_eq!(total, "1");
+    /// # Ok(()) }
+    /// ```
+    pub fn deadline(mut self, limit: Duration) -> Self {
+        self.deadline = Some(limit);
+        self
+    }
 }
 
 opaque_debug!(CountContacts);
@@ -430,7 +466,15 @@ impl IntoFuture for CountContacts {
     type IntoFuture = ResponseFuture<u64>;
 
     fn into_future(self) -> Self::IntoFuture {
-        ResponseFuture::new(count_all(self.list))
+        ResponseFuture::new(async move {
+            let mut list = self.list;
+            if let Some(limit) = self.deadline {
+                // Started once, so that all pages end by the same instant.
+                list = list.deadline(limit);
+                list.options = list.client.start_deadline(list.options);
+            }
+            count_all(list).await
+        })
     }
 }
 

@@ -58,6 +58,9 @@ mod model;
 mod new_contact;
 mod pages;
 
+#[cfg(feature = "import")]
+use std::time::Duration;
+
 use crate::Client;
 #[cfg(feature = "import")]
 use crate::client::CallOptions;
@@ -109,6 +112,11 @@ pub struct Contacts {
 impl Contacts {
     pub(crate) fn base_url(&self) -> String {
         self.client.base_url()
+    }
+
+    /// Sends no request of the client and its clones for this long, as after a 429.
+    pub(crate) fn hold_back(&self, wait: Duration) {
+        self.client.hold_back(wait);
     }
 
     /// Returns these options with more patience, unless the call or the client has settings of its own.

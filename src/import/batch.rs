@@ -113,6 +113,7 @@ impl Sender {
         // An opt-out is not given up: a resumed import does not send it again.
         watch.set_repeated_later(false);
         watch.request_ended(result.as_ref().err());
+        self.record_hold(result.as_ref().err()).await;
         match result {
             Ok(report) => {
                 let outcomes: Vec<_> = report.entries.into_iter().map(outcome_of).collect();
@@ -173,7 +174,24 @@ impl Sender {
         };
         let result = call.options(self.options(watch)).await;
         watch.request_ended(result.as_ref().err());
+        self.record_hold(result.as_ref().err()).await;
         result.map(drop)
+    }
+
+    /// Records that a request failed because the service has asked to wait.
+    async fn record_hold(&self, error: Option<&Error>) {
+        // A request that an earlier 429 held back has the outcome `NotSent`. That 429 is recorded already.
+        let refused = error.filter(|error| error.outcome() != Outcome::NotSent);
+        let Some(wait) = refused
+            .filter(|error| error.is_rate_limited())
+            .and_then(Error::retry_after)
+        else {
+            return;
+        };
+        if let Some(journal) = &self.journal {
+            // If the journal cannot be written, the record of the outcomes fails as well and ends the import.
+            let _ = journal.record_hold(wait).await;
+        }
     }
 
     /// Records that rows which must not be sent twice are about to be sent.

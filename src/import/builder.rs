@@ -3,7 +3,7 @@ use std::future::poll_fn;
 use std::io::{self, BufWriter, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_core::Stream;
 use futures_core::stream::FusedStream;
@@ -270,6 +270,9 @@ impl Import {
 
     /// Records each finished batch in this journal, and resumes after its last record. Default: nothing is recorded.
     ///
+    /// If an earlier import ended because a 429 asked for a long wait, the resumed import sends nothing before the end of
+    /// that wait, as if the client had received the 429 itself (see [`RetryPolicy`](crate::RetryPolicy#retry-after)).
+    ///
     /// To resume, the import needs the same rows in the same order. It compares the first 100 rows before it sends
     /// anything, and the rows of each recorded batch as it reads them.
     ///
@@ -530,6 +533,8 @@ impl Import {
                     .start(self.contacts.base_url(), &mut self.source)
                     .await;
                 let (resumed, journal) = started.map_err(ImportError::not_started)?;
+                // An earlier run may have ended because of a long `Retry-After`.
+                self.contacts.hold_back(resumed.hold(SystemTime::now()));
                 (Some(resumed), Some(journal))
             }
         };

@@ -41,6 +41,10 @@ type OnProgress = Box<dyn FnMut(&Progress) + Send>;
 pub struct Progress {
     finished: u64,
     resumed: u64,
+    /// The rows that this run itself has brought to their outcome, without those that it did not send.
+    handled: u64,
+    /// The time since the first row that no earlier run has finished.
+    handling: Duration,
     total: Option<u64>,
     elapsed: Duration,
     in_flight: usize,
@@ -102,12 +106,15 @@ impl Progress {
     }
 
     /// Returns how many rows per second this run has finished; 0 before the first one.
+    ///
+    /// Rows that an earlier run finished do not count, and neither does the time to skip them. Rows that were not sent,
+    /// because the import stopped before them, do not count either.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a rate is not exact")]
     pub fn rate(&self) -> f64 {
-        let seconds = self.elapsed.as_secs_f64();
+        let seconds = self.handling.as_secs_f64();
         if seconds > 0.0 {
-            (self.finished - self.resumed) as f64 / seconds
+            self.handled as f64 / seconds
         } else {
             0.0
         }
@@ -233,6 +240,8 @@ pub(super) struct Run {
     /// Whether other tasks get a turn before the next step.
     yields: bool,
     started: Instant,
+    /// When the first row was read that no earlier run has finished.
+    first_own_row: Option<Instant>,
 }
 
 impl Run {
@@ -258,6 +267,7 @@ impl Run {
             has_changed: false,
             yields: false,
             started: Instant::now(),
+            first_own_row: None,
         }
     }
 
@@ -389,8 +399,13 @@ impl Run {
         self.next_number += 1;
         // Before the checks, which may settle the row: the import must end with an error in any case.
         self.is_cut_off |= row.is_cut_off();
-        match self.checks.check(number, &row, self.stop.is_some()) {
+        let verdict = self.checks.check(number, &row, self.stop.is_some());
+        if !matches!(verdict, Verdict::Resumed(_)) {
+            self.first_own_row.get_or_insert_with(Instant::now);
+        }
+        match verdict {
             Verdict::Send => {}
+            Verdict::Resumed(outcome) => return self.settle(number, row, outcome),
             Verdict::Duplicate => {
                 self.settled.report.note_duplicate();
                 return self.settle(number, row, RowOutcome::Valid);
@@ -493,9 +508,16 @@ impl Run {
     fn progress(&self) -> Progress {
         // The size hint covers the rows that are left, so the rows that were read are added.
         let left = || Some(self.next_number.saturating_add(self.source.total()?));
+        let report = &self.settled.report;
+        // A valid row of a dry run counts as not sent in the report, but it was checked.
+        let not_sent = report.not_sent() - report.valid();
         Progress {
-            finished: self.settled.report.total(),
+            finished: report.total(),
             resumed: self.checks.resumed_rows(),
+            handled: report.total() - self.checks.resumed_rows() - not_sent,
+            handling: self
+                .first_own_row
+                .map_or(Duration::ZERO, |first| first.elapsed()),
             total: self.settings.total.or_else(left),
             elapsed: self.started.elapsed(),
             in_flight: self.batches.len(),
@@ -619,6 +641,8 @@ enum Verdict {
     Send,
     /// It has this outcome.
     Settle(RowOutcome),
+    /// An earlier run has finished it with this outcome.
+    Resumed(RowOutcome),
     /// It is valid, and so is an earlier row with its address.
     Duplicate,
     /// The journal belongs to other rows.
@@ -648,7 +672,7 @@ impl Checks {
                 ResumedRow::ToSend => {}
                 ResumedRow::Finished(outcome) => {
                     self.resumed_rows += 1;
-                    return Verdict::Settle(outcome);
+                    return Verdict::Resumed(outcome);
                 }
                 ResumedRow::Mismatch => return Verdict::Mismatch,
             }

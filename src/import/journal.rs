@@ -3,7 +3,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{io, thread};
 
 use serde::de::IgnoredAny;
@@ -21,7 +21,8 @@ use crate::{Error, ErrorCode};
 ///
 /// The file has one JSON object on each line, and is only appended to. A record is synced to disk before
 /// its rows count as finished. It contains no contacts, only row numbers, a fingerprint of the
-/// rows, their outcomes, and the service's messages about refused rows. A message may quote an address.
+/// rows, their outcomes, the service's messages about refused rows, and until when the service has asked to wait after a
+/// 429. A message may quote an address.
 ///
 /// If a journal has records, an import with it resumes after them. It needs the same rows in the same
 /// order: see [`Import::journal`](crate::import::Import::journal).
@@ -259,7 +260,12 @@ fn is_partly_written(line: &[u8], is_first: bool) -> bool {
     let starts: &[&str] = match is_first {
         true if zeros > 0 => return false,
         true => &["{\"import\":{\"version\":"],
-        false => &["{\"started\":", "{\"not_applied\":", "{\"finished\":"],
+        false => &[
+            "{\"started\":",
+            "{\"not_applied\":",
+            "{\"finished\":",
+            "{\"held_until\":",
+        ],
     };
     let is_start = starts.iter().any(|start| {
         let pairs = line.iter().zip(start.as_bytes());
@@ -342,6 +348,12 @@ impl JournalWriter {
             true => Ok(()),
             false => self.append(&Record::Finished(Finished::new(rows))).await,
         }
+    }
+
+    /// Records that the service has asked to wait this long, so that a resumed import waits too.
+    pub(super) async fn record_hold(&self, wait: Duration) -> Result<(), Arc<io::Error>> {
+        let until = unix_time(SystemTime::now()).saturating_add(wait.as_secs());
+        self.append(&Record::HeldUntil(until)).await
     }
 
     /// Appends a record. When this returns, the record is on disk.
@@ -432,6 +444,12 @@ impl Drop for Claim {
     }
 }
 
+/// Returns a time in Unix seconds.
+fn unix_time(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
 const VERSION: u32 = 1;
 
 /// One line of a journal.
@@ -446,6 +464,8 @@ enum Record {
     NotApplied(RowNumbers),
     /// A batch is finished.
     Finished(Finished),
+    /// The service has asked to wait until this time, in Unix seconds.
+    HeldUntil(u64),
 }
 
 /// Which import a journal belongs to.
@@ -681,6 +701,8 @@ pub(super) struct Resumed {
     batches: Vec<Batch>,
     /// Rows that were about to be sent, must not be sent twice, and are not finished.
     started: BTreeSet<u64>,
+    /// Until when the service has asked to wait, in Unix seconds; 0 if it has not.
+    held_until: u64,
 }
 
 /// Rows that follow each other in the input and in a batch.
@@ -738,7 +760,16 @@ impl Resumed {
                 Ok(())
             }
             Record::Finished(finished) => self.add_finished(finished),
+            Record::HeldUntil(until) => {
+                self.held_until = self.held_until.max(until);
+                Ok(())
+            }
         }
+    }
+
+    /// Returns how long the service still wants no request, by the journal.
+    pub(super) fn hold(&self, now: SystemTime) -> Duration {
+        Duration::from_secs(self.held_until.saturating_sub(unix_time(now)))
     }
 
     fn add_finished(&mut self, finished: Finished) -> Result<(), &'static str> {

@@ -124,3 +124,34 @@ async fn a_call_polled_after_its_result_panics_as_an_async_function_does() {
 
     let _ = poll_once(&mut call);
 }
+
+#[tokio::test]
+async fn a_raw_request_and_the_settings_of_a_client_can_be_cloned() {
+    let (server, _) = mock().await;
+    let settings = mock_builder(&server);
+
+    let client = settings.clone().user_agent("first/1").build().unwrap();
+    let request = client
+        .request(Method::GET, ["contacts"])
+        .query("limit", "1");
+    let invalid = client.request(Method::GET, [".."]).header("x", "y");
+    server.clear_requests();
+    request.clone().await.unwrap();
+    request.await.unwrap();
+    settings.build().unwrap().contacts().list().await.unwrap();
+
+    let requests = server.requests();
+    assert_eq!(requests[0].query, requests[1].query);
+    let agents = requests.iter().map(|request| request.header("user-agent"));
+    let names: Vec<_> = agents
+        .map(|agent| agent.unwrap().starts_with("first/1"))
+        .collect();
+    assert_eq!(names, [true, true, false]);
+    for error in [
+        invalid.clone().await.unwrap_err(),
+        invalid.await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Input);
+        assert!(error.to_string().contains("would reach another endpoint"));
+    }
+}

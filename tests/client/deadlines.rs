@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use audience::{Client, RetryPolicy};
+use audience::{Client, ErrorKind, RetryPolicy};
+use serde_json::json;
 use wiremock::MockServer;
 
-use support::{ADA, KEY, in_time, respond_with, status};
+use support::{ADA, KEY, in_time, ok, received, respond_in_turn, respond_with, status, summary};
 
 /// Asks for a longer wait than the default deadline, and a shorter one than the longest `Retry-After`.
 async fn busy_for_50_seconds() -> MockServer {
@@ -30,6 +31,22 @@ async fn a_call_has_a_deadline_of_45_seconds_by_default() {
     assert_eq!(error.attempts(), 1);
     assert_eq!(error.retry_after(), Some(Duration::from_secs(50)));
     assert!(format!("{client:?}").contains("deadline: Some(45s)"));
+}
+
+#[tokio::test]
+async fn a_count_has_one_deadline_for_all_its_pages() {
+    // Twenty pages take a second in all, and each of them far less than the deadline.
+    let page = |n| ok(json!({"data": [summary(&format!("con_{n}"))]}));
+    let delay = Duration::from_millis(50);
+    let pages = (0..20).map(|n| page(n).set_delay(delay));
+    let server = respond_in_turn(pages.chain([ok(json!({"data": []}))])).await;
+    let contacts = Client::new(server.uri(), KEY).unwrap().contacts();
+
+    let count = contacts.list().count().deadline(Duration::from_millis(500));
+    let error = in_time(count).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert!(received(&server).await.len() < 20);
 }
 
 #[tokio::test]

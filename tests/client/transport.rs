@@ -175,6 +175,32 @@ async fn a_refused_connection_is_a_connect_error_and_nothing_was_sent() {
 }
 
 #[tokio::test]
+async fn a_host_that_is_not_found_is_named_with_its_port() {
+    for (url, named) in [
+        ("http://no-such-host.invalid/v1", "no-such-host.invalid:80"),
+        (
+            "https://no-such-host.invalid/v1",
+            "no-such-host.invalid:443",
+        ),
+        (
+            "http://no-such-host.invalid:8080",
+            "no-such-host.invalid:8080",
+        ),
+    ] {
+        let builder = builder(url).allow_http().retry(RetryPolicy::none());
+        let call = builder.build().unwrap().contacts().retrieve(ADA);
+
+        let error = in_time(call).await.unwrap_err();
+
+        assert_eq!(
+            error.to_string(),
+            format!("retrieve: could not connect to {named}; check the base URL and the network")
+        );
+        assert_eq!(error.outcome(), Outcome::NotSent);
+    }
+}
+
+#[tokio::test]
 async fn a_closed_pooled_connection_is_replaced_at_once_if_a_retry_is_safe() {
     for operation in Operation::ALL {
         for closed in [close_connection(), bytes("").then_reset()] {

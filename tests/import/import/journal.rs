@@ -62,6 +62,54 @@ async fn rows_that_were_not_sent_or_are_unknown_are_sent_by_the_next_import() {
     assert_eq!(counts(&second), [450, 0, 0, 0, 0, 0]);
 }
 
+#[tokio::test]
+async fn a_resumed_import_sends_nothing_before_the_service_allows_it() {
+    let server = MockServer::start().await;
+    let journal = JournalPath::new();
+    let too_many = Fault::status(429).retry_after(900).path("/contacts/batch");
+    server.fault(too_many.after(1).times(1));
+
+    let first = contacts(&server).import(numbered(300)).concurrency(1);
+    let first = with_journal(first, &journal).await;
+    server.clear_requests();
+    // Another client, as in another process.
+    let contacts = contacts(&server);
+    let second = with_journal(contacts.import(numbered(300)), &journal).await;
+
+    assert_eq!(counts(&first), [100, 0, 0, 100, 100, 0]);
+    assert_eq!(counts(&second), [100, 0, 0, 0, 200, 0]);
+    assert!(server.requests().is_empty());
+    let failure = second.first_failure().unwrap();
+    assert!(
+        failure.contains("the service asked to wait another "),
+        "{failure}"
+    );
+}
+
+#[tokio::test]
+async fn a_resumed_import_starts_immediately_if_the_wait_is_over() {
+    let server = MockServer::start().await;
+    let journal = JournalPath::new();
+    let too_many = Fault::status(429).retry_after(900).path("/contacts/batch");
+    server.fault(too_many.times(1));
+    with_journal(contacts(&server).import(numbered(5)), &journal).await;
+
+    let (before, held) = journal
+        .read()
+        .split_once("{\"held_until\":")
+        .map(|(before, held)| {
+            (
+                before.to_owned(),
+                held.split_once('\n').unwrap().1.to_owned(),
+            )
+        })
+        .unwrap();
+    journal.write(format!("{before}{{\"held_until\":1700000000}}\n{held}"));
+    let resumed = with_journal(contacts(&server).import(numbered(5)), &journal).await;
+
+    assert_eq!(counts(&resumed), [5, 0, 0, 0, 0, 0]);
+}
+
 fn strict(count: usize) -> impl Iterator<Item = NewContact> + Send + 'static {
     numbered(count).map(|contact| contact.on_conflict(OnConflict::Error))
 }

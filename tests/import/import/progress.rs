@@ -1,11 +1,14 @@
 //! The progress that is shown while an import runs.
 
+use std::future::ready;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use audience::contacts::Contacts;
 use audience::import::{Import, Progress};
 use audience::mock::{Fault, MockServer};
+
+use futures_util::{StreamExt, stream};
 
 use super::{JournalPath, contacts, numbered};
 use support::in_time;
@@ -59,6 +62,49 @@ async fn the_total_is_what_the_caller_says_or_what_the_iterator_knows() {
     assert_eq!(unknown[0].total(), None);
     assert_eq!(unknown[0].remaining(), None);
     assert!(said.iter().all(|progress| progress.total() == Some(2_000)));
+}
+
+#[tokio::test]
+async fn the_time_to_skip_the_rows_of_a_journal_does_not_lower_the_rate() {
+    let server = MockServer::start().await;
+    let contacts = contacts(&server);
+    let journal = JournalPath::new();
+    in_time(contacts.import(numbered(200)).journal(journal.open()))
+        .await
+        .unwrap();
+
+    let rows = stream::iter(numbered(300))
+        .enumerate()
+        .then(async |(n, row)| {
+            if n == 150 {
+                // Reading the rows that are finished takes 20 s.
+                tokio::time::pause();
+                tokio::time::advance(Duration::from_secs(20)).await;
+                tokio::time::resume();
+            }
+            row
+        });
+    let import = contacts.import_stream(rows).journal(journal.open());
+    let seen = progress_of(import).await;
+
+    let last = seen.last().unwrap();
+    assert_eq!((last.finished(), last.resumed()), (300, 200));
+    assert!(last.elapsed() > Duration::from_secs(20));
+    assert!(last.rate() > 10.0, "{}", last.rate());
+}
+
+#[tokio::test]
+async fn rows_that_are_not_sent_after_a_stop_do_not_raise_the_rate() {
+    let server = MockServer::start().await;
+    let stopped = contacts(&server)
+        .import(numbered(3_000))
+        .stop_when(ready(()));
+
+    let seen = progress_of(stopped).await;
+
+    let last = seen.last().unwrap();
+    assert_eq!(last.finished(), 3_000);
+    assert!(last.rate().abs() < f64::EPSILON, "{}", last.rate());
 }
 
 #[tokio::test]
