@@ -281,7 +281,9 @@ impl Error {
     /// [`OnConflict::Error`](crate::contacts::OnConflict::Error) was refused because the address
     /// already exists.
     ///
-    /// `true` for the code `already_exists`, and for a 409 without a code whose body is a JSON object.
+    /// `true` for the code `already_exists`. If a single create with `OnConflict::Error` is refused with a 409 that has
+    /// no code, but a JSON object as its body, it is `true` too. A 409 without a code in response to any other call has
+    /// another reason, so it is `false`.
     ///
     /// # Example: a contact that must be new
     ///
@@ -300,13 +302,14 @@ impl Error {
     /// ```
     #[must_use]
     pub fn is_already_exists(&self) -> bool {
-        self.is_refused_with(&ErrorCode::AlreadyExists, Some(StatusCode::CONFLICT))
+        self.is_refused_with(&ErrorCode::AlreadyExists)
     }
 
     /// Returns whether the write would exceed the plan's ceiling of stored contacts.
     ///
-    /// `true` for the code `quota_exceeded`, and for a 402 without a code whose body is a JSON object. A retry fails
-    /// in the same way until the plan is larger or the audience smaller.
+    /// `true` for the code `quota_exceeded`. If a create or a batch is refused with a 402 that has no code, but a JSON
+    /// object as its body, it is `true` too. A retry fails in the same way until the plan is larger or the audience
+    /// smaller.
     ///
     /// # Example: one contact more than the plan allows
     ///
@@ -322,10 +325,7 @@ impl Error {
     /// ```
     #[must_use]
     pub fn is_quota_exceeded(&self) -> bool {
-        self.is_refused_with(
-            &ErrorCode::QuotaExceeded,
-            Some(StatusCode::PAYMENT_REQUIRED),
-        )
+        self.is_refused_with(&ErrorCode::QuotaExceeded)
     }
 
     /// Returns whether a subscribe was refused because the contact reported spam
@@ -351,7 +351,7 @@ impl Error {
     /// ```
     #[must_use]
     pub fn is_complaint_locked(&self) -> bool {
-        self.is_refused_with(&ErrorCode::FailedPrecondition, None)
+        self.is_refused_with(&ErrorCode::FailedPrecondition)
     }
 
     /// Returns whether a sending-access key was used on an endpoint that needs a full-access key.
@@ -374,7 +374,7 @@ impl Error {
     /// ```
     #[must_use]
     pub fn is_key_not_permitted(&self) -> bool {
-        self.is_refused_with(&ErrorCode::KeyNotPermitted, None)
+        self.is_refused_with(&ErrorCode::KeyNotPermitted)
     }
 
     /// Returns whether the service refused the input as invalid. [`ApiError::message`] says why.
@@ -398,7 +398,7 @@ impl Error {
     /// ```
     #[must_use]
     pub fn is_validation_error(&self) -> bool {
-        self.is_refused_with(&ErrorCode::ValidationError, None)
+        self.is_refused_with(&ErrorCode::ValidationError)
     }
 
     /// Returns the status of the service's response, if it refused the request.
@@ -546,28 +546,31 @@ impl Error {
         self.api().and_then(ApiError::retry_after)
     }
 
-    fn is_refused_with(&self, code: &ErrorCode, bare_status: Option<StatusCode>) -> bool {
-        self.api().is_some_and(|api| api.is(code, bare_status))
+    fn is_refused_with(&self, code: &ErrorCode) -> bool {
+        self.api().is_some_and(|api| api.is(code))
     }
 }
 
 /// Constructors, one for each cause.
 impl Error {
     /// Creates the error for a response with a status other than 2xx. `redirected_to` names the target of a redirect.
-    /// `has_target` says whether the request names a contact, topic or segment that may not exist.
     pub(crate) fn from_response(
         response: http::Response<Bytes>,
         method: &Method,
+        target: &Target,
         redirected_to: Option<String>,
-        has_target: bool,
+        read_error: Option<&ReadError>,
     ) -> Self {
         let outcome = Outcome::from_status(response.status(), method);
-        let api = ApiError {
+        let mut api = ApiError {
             retry_after: retry_after(response.headers(), SystemTime::now()),
             redirected_to,
-            has_target,
-            ..ApiError::from_response(response)
+            ..ApiError::from_response(response, target)
         };
+        if let Some((code, message)) = read_error.and_then(|read| read(&api)) {
+            api.code = Some(ErrorCode::from_slug(code.as_str()));
+            api.message = Some(message).filter(|message| !message.is_empty());
+        }
         Self::from_api(api, outcome)
     }
 
@@ -859,6 +862,20 @@ pub(crate) fn is_transient(status: StatusCode) -> bool {
 /// looks for the code and the message in every member that services commonly use for them, and always keeps the body. A
 /// body over 1 MiB is kept, but not searched.
 ///
+/// # How the code is found
+///
+/// 1. In the members `code`, `slug`, `error_code`, `error`, `type`, `name` and `status` of the body, of its members
+///    `error` and `detail`, and of each item of `errors`. A documented slug takes precedence over any other. It may
+///    stand at the end of a longer name, as in `contact.not_found`, `https://example.com/errors/not-found` or
+///    `urn:problem:not_found`.
+/// 2. If there is none, in any other text of the body that is a documented slug, or ends with one in this way. If
+///    the body has several documented slugs in such places, none of them counts.
+/// 3. If your service does it in yet another way, tell the client:
+///    [`ClientBuilder::read_errors`](crate::ClientBuilder::read_errors).
+///
+/// A number, or the words of the HTTP status as HTTP writes them, such as `"error": "Conflict"` with a 409, only repeat
+/// the status, so they are no code. In `code`, `slug` and `error_code`, such a word is a code.
+///
 /// If an earlier 429 holds back the client, nothing is sent, so there is no response. The status is then
 /// 429, `retry_after` is the time left, and the headers and the body are empty. See
 /// [`RetryPolicy`](crate::RetryPolicy#retry-after).
@@ -887,8 +904,10 @@ pub struct ApiError {
     message: Option<String>,
     retry_after: Option<Duration>,
     redirected_to: Option<String>,
+    /// Whether the request names a contact, topic or segment that may not exist.
     has_target: bool,
-    is_object: bool,
+    /// The refusal that the status stands for, if the response has no code.
+    implied: Option<ErrorCode>,
     headers: HeaderMap,
     body: Bytes,
 }
@@ -918,7 +937,7 @@ impl ApiError {
         Self {
             code: code.into(),
             message: Some(message.into()).filter(|message| !message.is_empty()),
-            is_object: true,
+            implied: Target::Unknown.implied(status),
             ..Self::without_body(status)
         }
     }
@@ -1072,43 +1091,41 @@ impl ApiError {
     fn without_body(status: StatusCode) -> Self {
         let mut response = http::Response::default();
         *response.status_mut() = status;
-        Self::from_response(response)
+        Self::from_response(response, &Target::Unknown)
     }
 
-    fn from_response(response: http::Response<Bytes>) -> Self {
+    fn from_response(response: http::Response<Bytes>, target: &Target) -> Self {
         let (head, body) = response.into_parts();
         let read = ErrorBody::read(head.status, &body);
+        // The service responds with a JSON object, and a proxy or another site most likely with a page.
+        let implied = target.implied(head.status).filter(|_| read.is_object);
         Self {
             status: head.status,
-            is_object: read.is_some(),
-            code: read.as_ref().and_then(|read| read.code.clone()),
-            message: read.and_then(|read| read.message),
+            code: read.code,
+            message: read.message,
             retry_after: None,
             redirected_to: None,
-            has_target: true,
+            has_target: target.may_be_missing(),
+            implied,
             headers: head.headers,
             body,
         }
     }
 
-    /// Returns whether the response is this refusal: it has this slug, or it has no slug but this status
-    /// and a JSON object as its body. A response of the service has such a body, and the error page of a proxy has not.
-    fn is(&self, code: &ErrorCode, bare_status: Option<StatusCode>) -> bool {
-        match &self.code {
-            Some(given) => given == code,
-            None => self.is_object && bare_status == Some(self.status),
-        }
+    /// Returns whether the response is this refusal: it has this code, or it has no code but a status that stands for
+    /// this refusal.
+    fn is(&self, code: &ErrorCode) -> bool {
+        self.code.as_ref().or(self.implied.as_ref()) == Some(code)
     }
 
     /// Returns whether a contact, topic or segment that the request names does not exist.
     fn is_not_found(&self) -> bool {
-        self.has_target && self.is(&ErrorCode::NotFound, Some(StatusCode::NOT_FOUND))
+        self.has_target && self.is(&ErrorCode::NotFound)
     }
 
     /// Returns whether a 404 most likely comes from somewhere other than the endpoint.
     fn is_foreign_404(&self) -> bool {
-        // The service responds with a JSON object, and a proxy or another site most likely with a page.
-        let is_bare = self.code.is_none() && !self.is_object;
+        let is_bare = self.code.is_none() && self.implied.is_none();
         self.status == StatusCode::NOT_FOUND && (!self.has_target || is_bare)
     }
 
@@ -1143,6 +1160,48 @@ impl ApiError {
             text += ": the key is wrong or belongs to another environment, or the service expects it in another header (see `Auth`)";
         }
         text
+    }
+}
+
+/// Reads the code and the message of a refusal: see [`ClientBuilder::read_errors`](crate::ClientBuilder::read_errors).
+pub(crate) type ReadError = dyn Fn(&ApiError) -> Option<(ErrorCode, String)> + Send + Sync;
+
+/// What a request is about. It decides what a refusal without a code means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// A raw request may be about anything.
+    Unknown,
+    /// The whole audience.
+    Audience,
+    Segment,
+    Contact,
+    /// A contact to store. `must_be_new` says that the request fails if the address exists.
+    NewContact {
+        must_be_new: bool,
+    },
+    /// Several contacts to store. The response has a result for each.
+    Batch,
+}
+
+impl Target {
+    /// Returns whether the request names a contact, topic or segment that may not exist.
+    fn may_be_missing(&self) -> bool {
+        matches!(self, Self::Unknown | Self::Segment | Self::Contact)
+    }
+
+    /// Returns the refusal that a status without a code stands for. A status that may have several reasons stands for
+    /// none.
+    fn implied(&self, status: StatusCode) -> Option<ErrorCode> {
+        match (status, self) {
+            (StatusCode::NOT_FOUND, _) if self.may_be_missing() => Some(ErrorCode::NotFound),
+            (StatusCode::CONFLICT, Self::NewContact { must_be_new: true }) => {
+                Some(ErrorCode::AlreadyExists)
+            }
+            (StatusCode::PAYMENT_REQUIRED, Self::NewContact { .. } | Self::Batch) => {
+                Some(ErrorCode::QuotaExceeded)
+            }
+            _ => None,
+        }
     }
 }
 
@@ -1220,11 +1279,22 @@ string_enum! {
 }
 
 impl ErrorCode {
-    /// Reads a slug as services write it: case does not matter, and `-` counts as `_`. An unknown slug is kept verbatim.
+    /// Reads a slug as services write it: case does not matter, and `-` counts as `_`. A documented slug may stand at the
+    /// end of a longer name. An unknown slug is kept verbatim.
     pub(crate) fn from_slug(text: &str) -> Self {
-        let snake_case = text.to_ascii_lowercase().replace('-', "_");
+        Self::documented(text).unwrap_or_else(|| Self::from(text))
+    }
+
+    /// Returns the documented slug that a text is, or with which a name such as a URL ends.
+    fn documented(text: &str) -> Option<Self> {
+        let last = text.trim_end_matches('/').rsplit(['.', '/', ':', '#']);
+        let last = last.into_iter().next().filter(|last| last.len() <= 64)?;
+        let snake_case = last.to_ascii_lowercase().replace('-', "_");
         let known = Self::KNOWN.iter().find(|code| code.as_str() == snake_case);
-        known.cloned().unwrap_or_else(|| Self::from(text))
+        // Prose may end with such a word, too.
+        known
+            .filter(|_| !text.contains(char::is_whitespace))
+            .cloned()
     }
 }
 
@@ -1233,18 +1303,14 @@ impl ErrorCode {
 struct ErrorBody {
     code: Option<ErrorCode>,
     message: Option<String>,
+    is_object: bool,
 }
 
-/// The members of an error object that may hold a slug, the most likely first.
-const SLUGS: [&str; 7] = [
-    "code",
-    "slug",
-    "error_code",
-    "error",
-    "type",
-    "name",
-    "status",
-];
+/// The members of an error object that hold a slug and nothing else.
+const CODES: [&str; 3] = ["code", "slug", "error_code"];
+
+/// The other members of an error object that may hold a slug, the most likely first.
+const SLUGS: [&str; 4] = ["error", "type", "name", "status"];
 
 /// The members of an error object that may hold a message.
 const MESSAGES: [&str; 3] = ["message", "detail", "reason"];
@@ -1261,37 +1327,56 @@ const LONGEST: usize = 1024 * 1024;
 type Object = Map<String, Value>;
 
 impl ErrorBody {
-    /// Reads the slug and the message. Returns `None` if the body is not a JSON object or is longer than
-    /// 1 MiB.
-    ///
-    /// A slug that the interface document names takes precedence over any other. A status is not a
-    /// slug, whether written in digits or as its HTTP reason phrase.
-    fn read(status: StatusCode, body: &[u8]) -> Option<Self> {
+    /// Reads the slug and the message. A body that is longer than 1 MiB has neither.
+    fn read(status: StatusCode, body: &[u8]) -> Self {
         if body.len() > LONGEST {
-            return None;
+            return Self::default();
         }
         // A page of a proxy may be HTML, and then only the status counts.
-        let Ok(Value::Object(whole)) = serde_json::from_slice(body) else {
-            return None;
+        let Ok(value) = serde_json::from_slice::<Value>(body) else {
+            let text = std::str::from_utf8(body).unwrap_or_default();
+            return Self {
+                code: ErrorCode::documented(text.trim()),
+                ..Self::default()
+            };
         };
-        let parts = parts(&whole);
+        let read = value
+            .as_object()
+            .map(|whole| Self::of_object(status, whole));
+        let read = read.unwrap_or_default();
+        Self {
+            code: read.code.or_else(|| only_documented(&value)),
+            ..read
+        }
+    }
+
+    /// Reads the slug and the message from the members that commonly hold them.
+    ///
+    /// A slug that the interface document names takes precedence over any other.
+    fn of_object(status: StatusCode, whole: &Object) -> Self {
+        let parts = parts(whole);
         // `type`, `name` and `status` often mean something else at the top level, so they come last there.
-        let slugs: Vec<ErrorCode> = texts(&whole, &SLUGS[..4])
-            .chain(parts.iter().flat_map(|part| texts(part, &SLUGS)))
-            .chain(texts(&whole, &SLUGS[4..]))
-            .filter(|text| is_slug(text) && !is_status(text, status))
-            .map(ErrorCode::from_slug)
+        let slugs: Vec<&str> = texts(whole, &CODES)
+            .chain(slugs(whole, &SLUGS[..1], status))
+            .chain(
+                parts
+                    .iter()
+                    .flat_map(|part| texts(part, &CODES).chain(slugs(part, &SLUGS, status))),
+            )
+            .chain(slugs(whole, &SLUGS[1..], status))
             .collect();
         // A body may have a vague slug such as `client_error` beside the documented one.
-        let documented = slugs.iter().find(|code| ErrorCode::KNOWN.contains(code));
-        let message = texts(&whole, &MESSAGES)
+        let documented = slugs.iter().find_map(|text| ErrorCode::documented(text));
+        let first = || slugs.iter().find(|text| is_slug(text));
+        let message = texts(whole, &MESSAGES)
             .chain(parts.iter().flat_map(|part| texts(part, &MESSAGES)))
-            .chain(texts(&whole, &SENTENCES).filter(|text| !is_slug(text)))
+            .chain(texts(whole, &SENTENCES).filter(|text| !is_slug(text)))
             .next();
-        Some(Self {
-            code: documented.or(slugs.first()).cloned(),
+        Self {
+            code: documented.or_else(|| first().map(|text| ErrorCode::from(*text))),
             message: message.map(str::to_owned),
-        })
+            is_object: true,
+        }
     }
 }
 
@@ -1314,18 +1399,40 @@ fn texts<'a>(object: &'a Object, names: &[&str]) -> impl Iterator<Item = &'a str
     found.into_iter()
 }
 
-/// Returns whether a text looks like a slug rather than a sentence or an address.
+/// Returns the texts of these members that may be a slug: not the words of the status, as frameworks add them.
+fn slugs<'a>(
+    object: &'a Object,
+    names: &[&str],
+    status: StatusCode,
+) -> impl Iterator<Item = &'a str> + use<'a> {
+    // A slug with the same letters, such as `unauthorized`, is in lower case or all in upper case.
+    texts(object, names).filter(move |text| Some(*text) != status.canonical_reason())
+}
+
+/// Returns the documented slug that occurs alone in any text of the body, unless there are several.
+fn only_documented(value: &Value) -> Option<ErrorCode> {
+    let mut found = documented(value);
+    let first = found.pop()?;
+    found.iter().all(|other| *other == first).then_some(first)
+}
+
+fn documented(value: &Value) -> Vec<ErrorCode> {
+    match value {
+        Value::String(text) => ErrorCode::documented(text).into_iter().collect(),
+        Value::Array(items) => items.iter().flat_map(documented).collect(),
+        Value::Object(members) => members.values().flat_map(documented).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => Vec::new(),
+    }
+}
+
+/// Returns whether a text looks like a slug rather than a sentence, an address or a status.
 fn is_slug(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
+        && !text.bytes().all(|byte| byte.is_ascii_digit())
         && !GENERIC.iter().any(|word| text.eq_ignore_ascii_case(word))
-}
-
-fn is_status(text: &str, status: StatusCode) -> bool {
-    let phrase = status.canonical_reason().unwrap_or_default();
-    text.eq_ignore_ascii_case(phrase) || text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -1337,9 +1444,13 @@ mod tests {
     use super::*;
 
     fn refusal(status: u16, body: &'static str) -> Error {
+        refusal_of(&Target::Contact, status, body)
+    }
+
+    fn refusal_of(target: &Target, status: u16, body: &'static str) -> Error {
         let response = http::Response::builder().status(status);
         let response = response.body(Bytes::from_static(body.as_bytes())).unwrap();
-        Error::from_response(response, &Method::POST, None, true)
+        Error::from_response(response, &Method::POST, target, None, None)
     }
 
     #[test]
@@ -1350,17 +1461,20 @@ mod tests {
 
     #[test]
     fn a_404_409_or_402_with_an_object_without_a_slug_counts_as_the_documented_refusal() {
+        let strict = Target::NewContact { must_be_new: true };
+
         assert!(refusal(404, "{}").is_not_found());
-        assert!(refusal(409, r#"{"code": 409}"#).is_already_exists());
-        assert!(refusal(402, " {} ").is_quota_exceeded());
+        assert!(refusal_of(&strict, 409, r#"{"code": 409}"#).is_already_exists());
+        assert!(refusal_of(&Target::Batch, 402, " {} ").is_quota_exceeded());
     }
 
     #[test]
     fn a_404_409_or_402_with_another_body_does_not_count() {
+        let strict = Target::NewContact { must_be_new: true };
         for body in ["", "<html>", "[]", "{", "null"] {
             assert!(!refusal(404, body).is_not_found());
-            assert!(!refusal(409, body).is_already_exists());
-            assert!(!refusal(402, body).is_quota_exceeded());
+            assert!(!refusal_of(&strict, 409, body).is_already_exists());
+            assert!(!refusal_of(&strict, 402, body).is_quota_exceeded());
         }
     }
 
@@ -1481,7 +1595,7 @@ mod tests {
     }
 
     fn unprocessable(body: &str) -> ErrorBody {
-        ErrorBody::read(StatusCode::UNPROCESSABLE_ENTITY, body.as_bytes()).unwrap_or_default()
+        ErrorBody::read(StatusCode::UNPROCESSABLE_ENTITY, body.as_bytes())
     }
 
     #[test]
@@ -1546,10 +1660,10 @@ mod tests {
     }
 
     #[test]
-    fn a_sentence_or_a_url_is_not_a_slug() {
+    fn a_sentence_or_an_unknown_url_is_not_a_slug() {
         let sentence = unprocessable(r#"{"error": "Not Found"}"#);
         let problem = unprocessable(
-            r#"{"type": "https://example.com/not-found", "title": "No such contact"}"#,
+            r#"{"type": "https://example.com/no-contact", "title": "No such contact"}"#,
         );
 
         assert_eq!(

@@ -13,8 +13,9 @@ use super::exchange::is_set_by_http;
 use super::retry::RetryPolicy;
 use super::send::Hold;
 use super::{DEFAULT_DEADLINE, Shared};
-use crate::Error;
+use crate::error::ReadError;
 use crate::secret::{ConfigError, Secret, check_secret, trim};
+use crate::{ApiError, Error, ErrorCode};
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 const DEFAULT_BODY_LIMIT: usize = 32 * 1024 * 1024;
@@ -152,6 +153,7 @@ pub struct ClientBuilder {
     user_agent: Option<String>,
     body_limit: usize,
     allow_http: bool,
+    read_errors: Option<Arc<ReadError>>,
     http_client: Option<reqwest::Client>,
 }
 
@@ -167,6 +169,7 @@ impl ClientBuilder {
             user_agent: None,
             body_limit: DEFAULT_BODY_LIMIT,
             allow_http: false,
+            read_errors: None,
             http_client: None,
         }
     }
@@ -349,6 +352,50 @@ impl ClientBuilder {
         self
     }
 
+    /// Reads the code and the message of error responses whose form this crate does not know. Default: only
+    /// [the usual places](crate::ApiError#how-the-code-is-found) are read.
+    ///
+    /// The interface document does not show an error body ([section 7](crate::interface#7)). If the service puts its
+    /// code elsewhere, then [`Error::code`] is `None`, and `is_complaint_locked` and the other predicates do not
+    /// recognize the refusal.
+    ///
+    /// The function gets each response with a status other than 2xx: status, headers and body, and the code and message
+    /// that were found in the usual places. It returns the code and the message (`""` if there is none) to use instead,
+    /// or `None` to keep what was found. A known slug is recognized in any form, as in a response. The status alone
+    /// decides about retries.
+    ///
+    /// The function is called in the task that awaits the call, or in a task that fetches a page ahead. If it panics,
+    /// so does the call.
+    ///
+    /// # Example: a code in a header
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # server.fault(audience::mock::Fault::status(422).header("x-problem", "E17; failed_precondition").body("{}"));
+    /// # let (base_url, key) = (server.url(), server.full_key());
+    /// use audience::{Client, ErrorCode};
+    ///
+    /// let client = Client::builder(base_url, key)
+    ///     .read_errors(|refusal| {
+    ///         let problem = refusal.headers().get("x-problem")?.to_str().ok()?;
+    ///         let (_number, code) = problem.split_once("; ")?;
+    ///         Some((ErrorCode::from(code), String::new()))
+    ///     })
+    ///     .build()?;
+    ///
+    /// let error = client.contacts().subscribe("ada@example.com").await.unwrap_err();
+    /// assert!(error.is_complaint_locked());
+    /// # Ok(()) }
+    /// ```
+    pub fn read_errors(
+        mut self,
+        read: impl Fn(&ApiError) -> Option<(ErrorCode, String)> + Send + Sync + 'static,
+    ) -> Self {
+        self.read_errors = Some(Arc::new(read));
+        self
+    }
+
     /// Sets the HTTP client to use, for proxies, custom root certificates or mutual TLS. Default: this crate builds
     /// one.
     ///
@@ -423,6 +470,7 @@ impl ClientBuilder {
             retry: self.retry,
             timeout: self.timeout,
             deadline: self.deadline,
+            read_errors: self.read_errors,
             hold: Hold::default(),
         };
         Ok(Client {

@@ -12,6 +12,7 @@ use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor}
 use serde_json::value::RawValue;
 use serde_path_to_error::{Path, Segment};
 
+use crate::error::Target;
 use crate::{Error, Outcome};
 
 /// The operation of a call, for messages and spans. Neither may contain an address.
@@ -33,8 +34,7 @@ pub(crate) struct Request {
     /// JSON, if there is a body.
     pub(crate) body: Option<Bytes>,
     pub(crate) retry_safety: RetrySafety,
-    /// Whether the request names a contact, topic or segment, so that a 404 may mean this one.
-    pub(crate) has_target: bool,
+    pub(crate) target: Target,
     /// Whether the query contains a cursor that the service sent.
     pub(crate) has_service_cursor: bool,
 }
@@ -88,15 +88,14 @@ impl Request {
             headers: HeaderMap::new(),
             body: None,
             retry_safety,
-            has_target: true,
+            target: Target::Unknown,
             has_service_cursor: false,
         })
     }
 
-    /// Says that the request names no contact, topic or segment. A 404 then most likely comes from
-    /// somewhere other than the endpoint.
-    pub(crate) fn without_target(mut self) -> Self {
-        self.has_target = false;
+    /// Says what the request is about. Default: [`Target::Unknown`].
+    pub(crate) fn about(mut self, target: Target) -> Self {
+        self.target = target;
         self
     }
 

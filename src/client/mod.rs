@@ -117,12 +117,14 @@ mod raw;
 pub(crate) mod retry;
 mod send;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
 use url::Url;
 
 use crate::RetryPolicy;
+use crate::error::ReadError;
 use send::Hold;
 
 #[cfg(feature = "import")]
@@ -150,5 +152,6 @@ struct Shared {
     retry: RetryPolicy,
     timeout: Duration,
     deadline: Option<Duration>,
+    read_errors: Option<Arc<ReadError>>,
     hold: Hold,
 }

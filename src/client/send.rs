@@ -221,14 +221,34 @@ impl Shared {
             if response.status().is_success() {
                 Ok(response)
             } else {
-                let redirected_to = self.location(&response, redirects);
-                Err(FailedAttempt::refused(response, redirected_to, request))
+                Err(self.refused(response, redirects, request))
             }
         };
         let span = AttemptSpan::new(&self.base, operation, request, attempt);
         let result = span.run(work).await;
         span.ended(&result);
         result
+    }
+
+    /// Returns the failure for a response with a status other than 2xx, after this many redirects.
+    fn refused(
+        &self,
+        response: http::Response<Bytes>,
+        redirects: u32,
+        request: &Request,
+    ) -> FailedAttempt {
+        let redirected_to = self.location(&response, redirects);
+        let read_errors = self.read_errors.as_deref();
+        FailedAttempt {
+            failure: Failure::Status(response.status()),
+            error: Error::from_response(
+                response,
+                &request.method,
+                &request.target,
+                redirected_to,
+                read_errors,
+            ),
+        }
     }
 
     /// Sends a request once, again for each redirect that is [followed](redirect_target), and reads the last response,
@@ -518,24 +538,6 @@ impl AttemptLimit {
 }
 
 impl FailedAttempt {
-    /// Creates the failure for a response with a status other than 2xx. `redirected_to` names the
-    /// target of a redirect.
-    fn refused(
-        response: http::Response<Bytes>,
-        redirected_to: Option<String>,
-        request: &Request,
-    ) -> Self {
-        Self {
-            failure: Failure::Status(response.status()),
-            error: Error::from_response(
-                response,
-                &request.method,
-                redirected_to,
-                request.has_target,
-            ),
-        }
-    }
-
     /// Creates the failure for an error while sending the request or waiting for the response.
     fn while_sending(error: reqwest::Error, url: &Url, limit: AttemptLimit) -> Self {
         // A client that follows redirects may fail to connect to the redirect's target. The request

@@ -10,6 +10,7 @@ use super::new_contact::{NewContact, OnConflict};
 #[cfg(feature = "import")]
 use crate::client::{CallOptions, ResponseFuture};
 use crate::client::{Endpoint, Object, Operation, Request, RetrySafety, Success, endpoint_builder};
+use crate::error::Target;
 use crate::properties::PropertyValue;
 use crate::{Error, ErrorCode};
 
@@ -569,7 +570,7 @@ fn batch_request(entries: &[impl Borrow<NewContact> + Serialize]) -> Result<Requ
         }
     }
     Request::new(Method::POST, ["contacts", "batch"], retry_safety)?
-        .without_target()
+        .about(Target::Batch)
         .json(entries)
 }
 

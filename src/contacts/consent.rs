@@ -5,6 +5,7 @@ use super::model::address_in_path;
 use super::{Contact, Contacts, OptOutReason};
 use crate::Error;
 use crate::client::{Endpoint, Operation, Request, RetrySafety, Success, endpoint_builder};
+use crate::error::Target;
 
 impl Contacts {
     /// Records an opt-in: clears the global opt-out or, with [`topic`](Subscribe::topic), opts the contact into one
@@ -275,7 +276,7 @@ impl Endpoint for Consent {
         };
         let address = address_in_path(&self.address);
         let segments = ["contacts", &address, self.operation().name];
-        let request = Request::new(Method::POST, segments, retry_safety)?;
+        let request = Request::new(Method::POST, segments, retry_safety)?.about(Target::Contact);
         // Section 3.2 shows the global opt-in and opt-out without a body.
         if self.body == Body::default() {
             return Ok(request);

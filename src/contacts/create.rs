@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use super::{ContactRecord, Contacts, NewContact};
 use crate::Error;
 use crate::client::{Endpoint, Operation, Request, RetrySafety, Success, endpoint_builder};
+use crate::error::Target;
 
 impl Contacts {
     /// Creates a contact. If the address already exists, [`on_conflict`](NewContact::on_conflict) decides what happens
@@ -70,13 +71,14 @@ impl Endpoint for Create {
     fn request(&self) -> Result<Request, Error> {
         self.contact.check()?;
         // If the first attempt created the contact and its response was lost, a retry would return 409.
-        let retry_safety = if self.contact.fails_on_conflict() {
+        let must_be_new = self.contact.fails_on_conflict();
+        let retry_safety = if must_be_new {
             RetrySafety::OnlyIfNotApplied
         } else {
             RetrySafety::Safe
         };
         Request::new(Method::POST, ["contacts"], retry_safety)?
-            .without_target()
+            .about(Target::NewContact { must_be_new })
             .json(&self.contact)
     }
 

@@ -11,6 +11,7 @@ use crate::client::{
     Endpoint, Operation, Request, ResponseFuture, RetrySafety, Success, endpoint_builder,
     opaque_debug, wait_for_call,
 };
+use crate::error::Target;
 use crate::rule::Rule;
 
 /// The largest page that the service returns (interface section 8).
@@ -275,7 +276,8 @@ impl List {
     }
 
     fn request_after(&self, cursor: Option<&str>) -> Result<Request, Error> {
-        let mut request = Request::new(Method::GET, ["contacts"], RetrySafety::Safe)?;
+        let request = Request::new(Method::GET, ["contacts"], RetrySafety::Safe)?;
+        let mut request = request.about(Target::Audience);
         if let Some(limit) = self.limit {
             request = request.query("limit", &limit.to_string());
         }
@@ -289,9 +291,9 @@ impl List {
             (Some(_), Some(_)) => Err(Error::input(
                 "both a segment and a rule are set, and the interface document does not define the combination; set one of them",
             )),
-            (Some(id), None) => Ok(request.query("segment_id", id)),
-            (None, Some(rule)) => Ok(request.without_target().query("rules", &rule.to_json()?)),
-            (None, None) => Ok(request.without_target()),
+            (Some(id), None) => Ok(request.about(Target::Segment).query("segment_id", id)),
+            (None, Some(rule)) => Ok(request.query("rules", &rule.to_json()?)),
+            (None, None) => Ok(request),
         }
     }
 }

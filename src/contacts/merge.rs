@@ -7,6 +7,7 @@ use crate::Error;
 use crate::client::{
     Endpoint, Operation, RawResponse, Request, RetrySafety, Success, endpoint_builder,
 };
+use crate::error::Target;
 
 impl Contacts {
     /// Adds properties to a contact, or changes some, and keeps all others. An upsert, by contrast, replaces them all.
@@ -78,7 +79,9 @@ impl Endpoint for Merge {
         new_contact::check(&self.properties)?;
         let segments = ["contacts", &address_in_path(&self.address)];
         let properties = &self.properties;
-        Request::new(Method::PATCH, segments, RetrySafety::Safe)?.json(&Body { properties })
+        Request::new(Method::PATCH, segments, RetrySafety::Safe)?
+            .about(Target::Contact)
+            .json(&Body { properties })
     }
 
     fn decode(&self, success: Success) -> Result<RawResponse, Error> {

@@ -4,6 +4,7 @@ use super::model::address_in_path;
 use super::{Contact, Contacts};
 use crate::Error;
 use crate::client::{Endpoint, Operation, Request, RetrySafety, Success, endpoint_builder};
+use crate::error::Target;
 
 impl Contacts {
     /// Retrieves one contact in full, with its topics ([interface section 4.3](crate::interface#4.3)).
@@ -55,7 +56,8 @@ impl Endpoint for Retrieve {
 
     fn request(&self) -> Result<Request, Error> {
         let segments = ["contacts", &address_in_path(&self.address)];
-        Request::new(Method::GET, segments, RetrySafety::Safe)
+        let request = Request::new(Method::GET, segments, RetrySafety::Safe)?;
+        Ok(request.about(Target::Contact))
     }
 
     fn decode(&self, success: Success) -> Result<Contact, Error> {

@@ -1,12 +1,15 @@
 //! Responses that are errors, or that do not have the form the document shows.
 
-use audience::{Error, ErrorCode, ErrorKind, Outcome};
+use audience::mock::MockServer;
+use audience::{ApiError, Client, Error, ErrorCode, ErrorKind, Outcome};
+use futures_util::StreamExt;
 use serde_json::{Value, json};
 
 use support::operation::Operation;
 use support::scripted_server::{ScriptedServer, response};
 use support::{
-    ADA, client, contacts, ok, printed, respond_with, status, summary, text, with, without,
+    ADA, builder, client, contacts, in_time, ok, printed, respond_with, status, summary, text,
+    with, without,
 };
 
 /// The error of a retrieve, without retries, after this response.
@@ -112,6 +115,187 @@ async fn slugs_are_recognized_without_regard_to_case_and_with_hyphens() {
         assert_eq!(error.code(), Some(&ErrorCode::NotFound), "{slug}");
         assert!(error.is_not_found());
     }
+}
+
+#[tokio::test]
+async fn a_slug_with_the_words_of_the_status_is_the_code() {
+    for (status, slug) in [
+        (401, "unauthorized"),
+        (403, "forbidden"),
+        (409, "conflict"),
+        (410, "gone"),
+        (423, "locked"),
+    ] {
+        for shape in shapes(slug) {
+            let error = refusal(status, shape.to_string()).await;
+
+            assert_eq!(error.code().map(ErrorCode::as_str), Some(slug), "{shape}");
+        }
+    }
+    for body in [r#"{"code": "Conflict"}"#, r#"{"error": "CONFLICT"}"#] {
+        assert!(refusal(409, body).await.code().is_some(), "{body}");
+    }
+    let server = MockServer::start().await;
+    let unknown_key = Client::new(server.url(), "unknown").unwrap();
+
+    let error = unknown_key.contacts().list().await.unwrap_err();
+
+    assert_eq!(error.code().map(ErrorCode::as_str), Some("unauthorized"));
+}
+
+#[tokio::test]
+async fn the_words_of_the_status_as_a_framework_adds_them_are_not_a_slug() {
+    for (status, body) in [
+        (401, json!({"error": "Unauthorized"})),
+        (
+            403,
+            json!({"statusCode": 403, "message": "no", "error": "Forbidden"}),
+        ),
+        (409, json!({"error": {"code": 409, "type": "Conflict"}})),
+        (410, json!({"status": "Gone"})),
+        (
+            404,
+            json!({"status": 404, "error": "Not Found", "path": "/contacts"}),
+        ),
+    ] {
+        let error = refusal(status, body.to_string()).await;
+
+        assert_eq!(error.code(), None, "{body}");
+    }
+}
+
+/// Shapes of an error body in which the slug is in none of the usual places.
+fn odd_shapes(slug: &str) -> Vec<Value> {
+    let hyphens = slug.replace('_', "-");
+    vec![
+        json!(slug),
+        json!([slug]),
+        json!([{"code": slug}]),
+        json!({"err": slug}),
+        json!({"errors": [slug]}),
+        json!({"errors": {"email": [{"kind": slug}]}}),
+        json!({"errors": [{"message": "in words", "extensions": {"code": slug.to_uppercase()}}]}),
+        json!({"error": {"errors": [{"domain": "global", "reason": slug}]}}),
+        json!({"error": [slug]}),
+        json!({"fault": {"faultstring": "in words", "detail": {"errorcode": slug}}}),
+        json!({"errorCode": slug, "errorMessage": "in words"}),
+        json!({"Error": {"Code": slug, "Message": "in words"}}),
+        json!({"message": slug}),
+        json!({"title": slug, "status": 400}),
+        json!({"result": {"status": 400, "reason": hyphens}}),
+        json!({"status": "fail", "data": {"why": slug}}),
+        json!({"type": format!("https://example.com/errors/{hyphens}"), "title": "in words"}),
+        json!({"type": format!("https://example.com/errors/{hyphens}/")}),
+        json!({"type": format!("https://example.com/errors#{hyphens}")}),
+        json!({"type": format!("urn:problem-type:{slug}"), "detail": "in words"}),
+        json!({"code": format!("contacts.{slug}")}),
+        json!({"code": format!("contacts/{slug}"), "message": "in words"}),
+        json!({"error": {"code": format!("audience.contacts.{slug}")}}),
+        json!({"type": "invalid_request", "code": format!("errors/{slug}")}),
+        json!({"links": {"about": format!("https://example.com/errors/{slug}")}}),
+    ]
+}
+
+#[tokio::test]
+async fn a_documented_slug_is_found_wherever_it_stands_alone() {
+    for (slug, expected) in [
+        ("validation_error", ErrorCode::ValidationError),
+        ("already_exists", ErrorCode::AlreadyExists),
+        ("quota_exceeded", ErrorCode::QuotaExceeded),
+        ("key_not_permitted", ErrorCode::KeyNotPermitted),
+        ("not_found", ErrorCode::NotFound),
+        ("failed_precondition", ErrorCode::FailedPrecondition),
+    ] {
+        for shape in odd_shapes(slug) {
+            let error = refusal(400, shape.to_string()).await;
+
+            assert_eq!(error.code(), Some(&expected), "{shape}");
+        }
+        let plain = refusal(400, format!("{slug}\n")).await;
+        assert_eq!(plain.code(), Some(&expected), "plain text");
+    }
+}
+
+#[tokio::test]
+async fn a_documented_slug_in_a_sentence_beside_a_code_or_beside_another_slug_is_not_the_code() {
+    for (body, expected) in [
+        (
+            json!({"message": "see https://example.com/not_found"}),
+            None,
+        ),
+        (json!({"message": "the code not_found means this"}), None),
+        (json!({"codes": ["not_found", "validation_error"]}), None),
+        (
+            json!({"code": "no_such_route", "hint": "not_found"}),
+            Some("no_such_route"),
+        ),
+        (json!({"not_found": "x"}), None),
+        (json!({"code": "was_not_found"}), Some("was_not_found")),
+    ] {
+        let error = refusal(404, body.to_string()).await;
+
+        assert_eq!(error.code().map(ErrorCode::as_str), expected, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_program_can_read_error_responses_itself() {
+    let body = r#"{"failure": ["E17", "reported spam"], "code": "client_fault"}"#;
+    let refusal = status(422)
+        .insert_header("x-error", "E17")
+        .set_body_string(body);
+    let server = respond_with(refusal).await;
+    let read_errors = builder(server.uri()).read_errors(|refusal| {
+        assert_eq!(refusal.status().as_u16(), 422);
+        assert_eq!(refusal.code().map(ErrorCode::as_str), Some("client_fault"));
+        let body: Value = serde_json::from_slice(refusal.body()).ok()?;
+        let number = refusal.headers().get("x-error")?.to_str().ok()?;
+        let text = body["failure"][1].as_str()?.to_owned();
+        (number == "E17").then(|| (ErrorCode::from("Failed-Precondition"), text))
+    });
+
+    let error = read_errors
+        .build()
+        .unwrap()
+        .contacts()
+        .subscribe(ADA)
+        .await
+        .unwrap_err();
+
+    assert!(error.is_complaint_locked(), "{error:?}");
+    assert_eq!(error.api().unwrap().message(), Some("reported spam"));
+    assert_eq!(error.body(), Some(body.as_bytes()));
+}
+
+#[tokio::test]
+async fn an_error_response_that_a_program_does_not_recognize_is_read_as_usual() {
+    let server = respond_with(text(404, r#"{"code": "not_found", "message": "m"}"#)).await;
+    let client = builder(server.uri()).read_errors(|_| None).build().unwrap();
+
+    let error = client.contacts().retrieve(ADA).await.unwrap_err();
+
+    assert!(error.is_not_found());
+    assert_eq!(error.api().unwrap().message(), Some("m"));
+}
+
+#[tokio::test]
+async fn a_panic_while_a_program_reads_an_error_ends_only_that_call() {
+    let server = respond_with(|request: &wiremock::Request| match request.url.path() {
+        "/contacts" => ok(json!({"data": [summary("c1")], "next": "c1"})),
+        _ => text(404, "{}"),
+    })
+    .await;
+    let panics = |_: &ApiError| panic!("a mistake of the program");
+    let client = builder(server.uri()).read_errors(panics).build().unwrap();
+
+    // The stream retrieves each contact in a task of its own.
+    let mut full = client.contacts().list().full();
+    let streamed = tokio::spawn(async move { full.next().await.is_some() });
+    let retrieved = tokio::spawn(client.contacts().retrieve(ADA).into_future());
+
+    assert!(in_time(streamed).await.unwrap_err().is_panic());
+    assert!(in_time(retrieved).await.unwrap_err().is_panic());
+    assert_eq!(client.contacts().list().await.unwrap().data.len(), 1);
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use audience::contacts::{NewContact, OnConflict};
 use audience::{Error, ErrorCode, Outcome, RetryPolicy};
 use serde_json::json;
 
@@ -17,7 +18,7 @@ const FOREIGN_BODIES: [&str; 7] = [
     "null",
     "not json",
     "<html><title>nginx</title></html>",
-    "\"not_found\"",
+    "\"not found\"",
     "\u{1}\u{2}",
 ];
 
@@ -30,8 +31,8 @@ async fn without_a_slug_only_an_unambiguous_status_matches_a_predicate() {
         r#" {"message": "in words"} "#,
     ] {
         let bare_404 = refusal(404, body).await;
-        let bare_409 = refusal(409, body).await;
-        let bare_402 = refusal(402, body).await;
+        let bare_409 = refused_create(409, body).await;
+        let bare_402 = refused_create(402, body).await;
         let bare_422 = refusal(422, body).await;
         let bare_403 = refusal(403, body).await;
 
@@ -70,8 +71,59 @@ async fn a_404_409_or_402_that_is_not_from_the_service_matches_no_predicate() {
             bare_404.to_string(),
             "retrieve: the service responded 404; check the base URL"
         );
-        assert!(!refusal(409, body).await.is_already_exists(), "{body}");
-        assert!(!refusal(402, body).await.is_quota_exceeded(), "{body}");
+        assert!(
+            !refused_create(409, body).await.is_already_exists(),
+            "{body}"
+        );
+        assert!(
+            !refused_create(402, body).await.is_quota_exceeded(),
+            "{body}"
+        );
+    }
+}
+
+/// The error of a create that must be new, after this response.
+async fn refused_create(code: u16, body: &str) -> Error {
+    let server = respond_with(text(code, body)).await;
+    let ada = NewContact::new(ADA).on_conflict(OnConflict::Error);
+    client(server.uri())
+        .contacts()
+        .create(ada)
+        .await
+        .unwrap_err()
+}
+
+#[tokio::test]
+async fn a_409_or_402_without_a_slug_counts_only_for_the_calls_that_may_cause_it() {
+    let conflict = respond_with(text(409, r#"{"message": "in words"}"#)).await;
+    let payment = respond_with(text(402, r#"{"message": "in words"}"#)).await;
+
+    for operation in Operation::ALL {
+        let conflict = operation.run(&client(conflict.uri())).await.unwrap_err();
+        let payment = operation.run(&client(payment.uri())).await.unwrap_err();
+
+        let must_be_new = operation == Operation::CreateOrFail;
+        assert_eq!(conflict.is_already_exists(), must_be_new, "{operation:?}");
+        let stores = operation.method() == "POST"
+            && matches!(operation.template(), "/contacts" | "/contacts/batch");
+        assert_eq!(payment.is_quota_exceeded(), stores, "{operation:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_code_counts_for_every_call_and_another_code_for_none() {
+    let coded = |status, code| text(status, json!({ "code": code }).to_string());
+    let exists = respond_with(coded(400, "already_exists")).await;
+    let conflict = respond_with(coded(409, "conflict")).await;
+    let quota = respond_with(coded(400, "quota_exceeded")).await;
+
+    for operation in Operation::ALL {
+        let error = operation.run(&client(exists.uri())).await.unwrap_err();
+        assert!(error.is_already_exists(), "{operation:?}");
+        let error = operation.run(&client(conflict.uri())).await.unwrap_err();
+        assert!(!error.is_already_exists(), "{operation:?}");
+        let error = operation.run(&client(quota.uri())).await.unwrap_err();
+        assert!(error.is_quota_exceeded(), "{operation:?}");
     }
 }
 
