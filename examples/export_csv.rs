@@ -24,7 +24,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 #[derive(Parser)]
 #[command(name = "export_csv", after_help = AFTER_HELP)]
 struct Arguments {
-    /// Write to this file; the position is saved in FILE.cursor
+    /// Write to this file; until the end, the position is saved in FILE.cursor
     #[arg(default_value_os_t = env::temp_dir().join("audience-export.csv"), hide_default_value = true)]
     file: PathBuf,
     /// Export only contacts in this segment
@@ -48,7 +48,7 @@ struct Arguments {
     /// Escape text that a spreadsheet would read as a formula
     #[arg(long)]
     escape_formulas: bool,
-    /// Resume an export that was interrupted
+    /// Resume an export that was interrupted; an export that finished begins anew
     #[arg(long)]
     resume: bool,
     /// Create N contacts in the embedded mock
@@ -182,6 +182,7 @@ async fn format(list: &ListContacts, arguments: &Arguments) -> Result<Format, Bo
     let csv = if !arguments.columns.is_empty() {
         Csv::new(&arguments.columns)
     } else if arguments.resume
+        && cursor_file(&arguments.file).exists()
         && let Some(csv) = columns_of(&arguments.file, arguments.escape_formulas)
     {
         csv
@@ -200,6 +201,13 @@ async fn format(list: &ListContacts, arguments: &Arguments) -> Result<Format, Bo
         true => csv.escape_formulas().into(),
         false => csv.into(),
     })
+}
+
+/// Returns the path of the cursor file, which exists while the export of the file has not finished.
+fn cursor_file(file: &Path) -> PathBuf {
+    let mut path = file.as_os_str().to_owned();
+    path.push(".cursor");
+    path.into()
 }
 
 /// Returns the columns that the first line of the file names.

@@ -38,7 +38,6 @@ impl ListContacts {
     /// assert_eq!(report.contacts(), 2);
     /// # assert!(std::fs::read_to_string(&path).unwrap().contains("topics"));
     /// # std::fs::remove_file(&path).unwrap();
-    /// # std::fs::remove_file(path.with_extension("jsonl.cursor")).unwrap();
     /// # Ok(()) }
     /// ```
     pub fn export(self, path: impl AsRef<Path>, format: impl Into<Format>) -> Export {
@@ -68,11 +67,11 @@ impl ListContacts {
 /// [resumed](Self::resume) export truncates the file to that length and continues the list after that cursor. So the
 /// finished file has every contact exactly once, even if the program or the machine stops at any moment.
 ///
-/// Keep both files until the export has finished. The cursor file contains no contacts. Use a file for one export at
-/// a time.
+/// At its end, the export removes the cursor file. So the file is complete if the export returned `Ok`, or if it is
+/// there without a cursor file. The cursor file contains no contacts. Use a file for one export at a time.
 ///
-/// A list is not a snapshot. Contacts that are created after the export began are not in the file; run another
-/// export for them.
+/// A list is not a snapshot. Contacts that are created after the export began are not in the file, also if the export
+/// is resumed later; run another export for them.
 ///
 /// # Errors
 ///
@@ -118,7 +117,6 @@ impl Export {
     /// contacts.list().export(&path, Csv::new(["email", "topic:news"])).full().await?;
     ///
     /// assert_eq!(std::fs::read_to_string(&path)?, "email,topic:news\nada@example.com,true\n");
-    /// # std::fs::remove_file(path.with_extension("cursor"))?;
     /// # std::fs::remove_file(path)?;
     /// # Ok(()) }
     /// ```
@@ -142,7 +140,6 @@ impl Export {
     /// let report = contacts.list().export(&path, JsonLines).full().concurrency(2).await?;
     ///
     /// assert_eq!(report.contacts(), 2);
-    /// # std::fs::remove_file(path.with_extension("cursor"))?;
     /// # std::fs::remove_file(path)?;
     /// # Ok(()) }
     /// ```
@@ -151,10 +148,13 @@ impl Export {
         self
     }
 
-    /// Resumes from the cursor file. Default: the export starts from the beginning and overwrites the file.
+    /// Resumes an interrupted export from its cursor file. Default: the export starts from the beginning and overwrites
+    /// the file.
     ///
-    /// If there is no cursor file, the export starts from the beginning. If the export has finished, it sends nothing
-    /// and returns the same counts. The list, the format and the service must be the same as before.
+    /// If there is no cursor file, the export starts from the beginning, too. That is so after an export that
+    /// finished. So a job that runs every night can always call `resume`: it finishes the export of a night that was
+    /// interrupted, and begins a new one otherwise. To resume, the list, the format and the service must be the same
+    /// as before.
     ///
     /// # Example: continue after an outage
     ///
@@ -177,7 +177,6 @@ impl Export {
     /// // Later, for example when the program is started again:
     /// let report = export().await?;
     /// assert_eq!((report.contacts(), report.resumed()), (3, 1));
-    /// # std::fs::remove_file(path.with_extension("cursor"))?;
     /// # std::fs::remove_file(path)?;
     /// # Ok(()) }
     /// ```
@@ -200,8 +199,7 @@ impl Export {
     /// let cursor = std::env::temp_dir().join(format!("audience-cursor-{}", std::process::id()));
     /// contacts.list().export(&path, JsonLines).cursor_file(&cursor).await?;
     ///
-    /// assert!(cursor.exists());
-    /// # std::fs::remove_file(cursor)?;
+    /// assert!(!cursor.exists()); // it is there only until the export has finished
     /// # std::fs::remove_file(path)?;
     /// # Ok(()) }
     /// ```
@@ -225,7 +223,6 @@ impl Export {
     /// let list = contacts.list().limit(1);
     /// let export = list.export(&path, JsonLines);
     /// export.on_progress(|report| println!("{} contacts", report.contacts())).await?;
-    /// # std::fs::remove_file(path.with_extension("cursor"))?;
     /// # std::fs::remove_file(path)?;
     /// # Ok(()) }
     /// ```
@@ -257,7 +254,6 @@ impl Export {
     ///
     /// assert_eq!(report.malformed(), 1);
     /// assert!(!report.is_complete());
-    /// # std::fs::remove_file(path.with_extension("cursor"))?;
     /// # std::fs::remove_file(path)?;
     /// # Ok(()) }
     /// ```
@@ -270,9 +266,6 @@ impl Export {
         let output = OutputWriter::default();
         let record = self.open(&output).await.map_err(ExportError::not_started)?;
         let mut report = record.report;
-        if record.finished {
-            return Ok(report);
-        }
         // Fewer requests for the whole list, unless the caller has set the length of a page.
         let mut list = self.list.clone().large_pages();
         if let Some(cursor) = record.cursor {
@@ -389,7 +382,6 @@ impl ExportReport {
     ///
     /// println!("{} contacts, {} vanished", report.contacts(), report.vanished());
     /// # assert_eq!((report.contacts(), report.vanished()), (1, 0));
-    /// # std::fs::remove_file(path.with_extension("cursor"))?;
     /// # std::fs::remove_file(path)?;
     /// # Ok(()) }
     /// ```
@@ -400,7 +392,7 @@ impl ExportReport {
 
     /// Returns how many contacts were in the file when this run began.
     ///
-    /// # Example: an export that had finished
+    /// # Example: log a resumed export
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -410,11 +402,10 @@ impl ExportReport {
     /// # let path = std::env::temp_dir().join(format!("audience-again-{}", std::process::id()));
     /// use audience::export::JsonLines;
     ///
-    /// contacts.list().export(&path, JsonLines).await?;
-    /// let again = contacts.list().export(&path, JsonLines).resume().await?;
+    /// let report = contacts.list().export(&path, JsonLines).resume().await?;
     ///
-    /// assert_eq!((again.contacts(), again.resumed()), (1, 1));
-    /// # std::fs::remove_file(path.with_extension("cursor"))?;
+    /// println!("{} contacts, {} of them before the interruption", report.contacts(), report.resumed());
+    /// # assert_eq!((report.contacts(), report.resumed()), (1, 0));
     /// # std::fs::remove_file(path)?;
     /// # Ok(()) }
     /// ```
@@ -452,7 +443,6 @@ impl ExportReport {
     /// let report = contacts.list().export(&path, JsonLines).full().await?;
     ///
     /// assert!(report.is_complete());
-    /// # std::fs::remove_file(path.with_extension("cursor"))?;
     /// # std::fs::remove_file(path)?;
     /// # Ok(()) }
     /// ```
@@ -693,7 +683,6 @@ impl Output {
             export: settings,
             cursor: start,
             length: header.len() as u64,
-            finished: false,
             report: ExportReport::default(),
         };
         check_regular(path)?;
@@ -733,10 +722,8 @@ impl Output {
                 "the file is shorter than its cursor file says; to start from the beginning, export without `resume`",
             ));
         }
-        if !record.finished {
-            // These lines were written, but a crash came before their record. Their page is listed again.
-            file.set_len(record.length).map_err(unwritable)?;
-        }
+        // These lines were written, but a crash came before their record. Their page is listed again.
+        file.set_len(record.length).map_err(unwritable)?;
         file.seek(SeekFrom::Start(record.length))
             .map_err(unwritable)?;
         Ok(Self {
@@ -762,9 +749,10 @@ impl Output {
         self.cursor_file.write(&self.record)
     }
 
+    /// Removes the cursor file, so that the next export begins anew. A crash before that leaves the cursor after the
+    /// last contact: the next run finds nothing more to list, and ends here.
     fn finish(&mut self) -> io::Result<()> {
-        self.record.finished = true;
-        self.cursor_file.write(&self.record)
+        self.cursor_file.remove()
     }
 }
 
@@ -817,7 +805,7 @@ impl OutputWriter {
             .await
     }
 
-    /// Records that the list has ended.
+    /// Removes the cursor file, because the list has ended.
     async fn finish(&self) -> Result<(), Error> {
         self.write(Output::finish).await
     }
@@ -910,7 +898,6 @@ struct Record {
     cursor: Option<String>,
     /// The length of the file in bytes. Bytes after it are left from a crash.
     length: u64,
-    finished: bool,
     #[serde(flatten)]
     report: ExportReport,
 }
@@ -961,7 +948,7 @@ impl CursorFile {
 
     /// Replaces the record. After a crash at any moment, the file holds either the old record or the new one.
     fn write(&self, record: &Record) -> io::Result<()> {
-        let temporary = with_suffix(&self.path, ".new");
+        let temporary = self.temporary();
         let mut file = File::create(&temporary)?;
         file.write_all(&serde_json::to_vec(record)?)?;
         file.sync_data()?;
@@ -969,13 +956,20 @@ impl CursorFile {
         fs::rename(temporary, &self.path)
     }
 
-    /// Removes the file, if there is one. When this returns, a crash does not bring it back.
+    /// Removes the file, if there is one, and what a crash has left of a new one. When this returns, a crash does not
+    /// bring them back.
     fn remove(&self) -> io::Result<()> {
-        match fs::remove_file(&self.path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            removed => removed?,
+        for path in [&self.temporary(), &self.path] {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                removed => removed?,
+            }
         }
         sync_folder(&self.path)
+    }
+
+    fn temporary(&self) -> PathBuf {
+        with_suffix(&self.path, ".new")
     }
 }
 

@@ -197,7 +197,6 @@ impl Csv {
     /// let file = std::fs::read_to_string(&path)?;
     /// let header = file.lines().next().unwrap_or_default();
     /// assert!(header.ends_with("unsubscribe_reason,created_at,topic:news,plan"));
-    /// # std::fs::remove_file(path.with_extension("cursor"))?;
     /// # std::fs::remove_file(path)?;
     /// # Ok(()) }
     /// ```

@@ -17,25 +17,36 @@
 //! ([interface section 2.3](crate::interface#2.3)). [`Export::full`] retrieves each contact to get them, which takes
 //! one request for each contact. Only a full export can carry the opt-outs of topics over to another account.
 //!
-//! # Example: the paying contacts, as CSV
+//! # Example: the paying contacts, every night, as CSV
+//!
+//! `resume` finishes an export that was interrupted, and begins a new one if the last one finished:
 //!
 //! ```
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let server = audience::mock::MockServer::start().await;
-//! # let contacts = server.client().contacts();
-//! # contacts.create(audience::contacts::NewContact::new("ada@example.com").property("plan", "pro")).await?;
-//! # let path = std::env::temp_dir().join(format!("audience-export-{}.csv", std::process::id()));
-//! use audience::export::Csv;
+//! use std::path::Path;
+//!
+//! use audience::contacts::Contacts;
+//! use audience::export::{Csv, ExportError};
 //! use audience::rule::{Condition, Rule};
 //!
-//! let on_pro = Rule::all([Condition::property("plan").is("pro")]);
-//! let columns = Csv::new(["email", "first_name", "plan"]);
-//! let report = contacts.list().rule(on_pro).export(&path, columns).resume().await?;
-//!
-//! println!("{} contacts", report.contacts());
+//! async fn nightly(contacts: &Contacts, file: &Path) -> Result<(), ExportError> {
+//!     let on_pro = Rule::all([Condition::property("plan").is("pro")]);
+//!     let columns = Csv::new(["email", "first_name", "plan"]);
+//!     let report = contacts.list().rule(on_pro).export(file, columns).resume().await?;
+//!     println!("{} contacts", report.contacts()); // the file is complete: pass it on
+//!     Ok(())
+//! }
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # use audience::contacts::NewContact;
+//! # let server = audience::mock::MockServer::start().await;
+//! # let contacts = server.client().contacts();
+//! # let path = std::env::temp_dir().join(format!("audience-export-{}.csv", std::process::id()));
+//! # contacts.create(NewContact::new("ada@example.com").property("plan", "pro")).await?;
+//! # nightly(&contacts, &path).await?;
 //! # assert_eq!(std::fs::read_to_string(&path).unwrap(), "email,first_name,plan\nada@example.com,,pro\n");
+//! # contacts.create(NewContact::new("bob@example.com").property("plan", "pro")).await?;
+//! # nightly(&contacts, &path).await?;
+//! # assert!(std::fs::read_to_string(&path).unwrap().contains("bob@example.com"));
 //! # std::fs::remove_file(&path).unwrap();
-//! # std::fs::remove_file(path.with_extension("csv.cursor")).unwrap();
 //! # Ok(()) }
 //! ```
 //!

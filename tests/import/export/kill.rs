@@ -1,5 +1,6 @@
-//! An export by a program that is killed at random moments and started again.
+//! An export by a program that is killed, at random moments or before any one of its steps, and started again.
 
+use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -9,6 +10,7 @@ use audience::mock::{Fault, MockServer};
 
 use super::{Folder, all_addresses};
 use support::examples::EXAMPLES;
+use support::skip;
 
 /// How often the program is killed. `AUDIENCE_LONG_TESTS` makes it more.
 fn kills() -> u64 {
@@ -51,6 +53,79 @@ fn kill_and_resume(server: &MockServer, file: &Path, flags: &[&str]) -> u64 {
     killed
 }
 
+/// The system calls by which an export changes files. On other processors, some have another name.
+const STEPS: [&str; 7] = [
+    "openat",
+    "write",
+    "ftruncate",
+    "fsync",
+    "fdatasync",
+    "/^rename",
+    "/^unlink",
+];
+
+/// Runs the program in `folder`, and kills it when it is about to make the nth such system call on one of its files.
+/// Returns whether it finished before.
+fn finishes_before(step: &str, n: u32, server: &MockServer, folder: &Folder) -> bool {
+    let mut strace = Command::new("strace");
+    strace
+        .args(["-f", "-qq", "-o", "/dev/null", "-e"])
+        .arg(format!("inject={step}:signal=SIGKILL:when={n}"));
+    for name in ["", "all.csv", "all.csv.cursor", "all.csv.cursor.new"] {
+        strace.arg("-P").arg(folder.file(name));
+    }
+    let status = strace
+        .arg(&EXAMPLES["export_csv"])
+        .arg(folder.file("all.csv"))
+        .args(["--resume", "--columns", "email"])
+        .env("AUDIENCE_URL", server.url())
+        .env("AUDIENCE_KEY", server.full_key())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    status.unwrap().success()
+}
+
+#[test]
+fn a_nightly_export_killed_before_any_of_its_steps_has_every_contact_exactly_once() {
+    let can_trace = Command::new("strace").args(["-qq", "true"]).output();
+    if !can_trace.is_ok_and(|output| output.status.success()) {
+        return skip("the steps of an export: strace is not installed, or may not trace");
+    }
+    const COUNT: usize = 250;
+    let mut builder = MockServer::builder();
+    for n in 0..COUNT {
+        builder = builder.seed_contact(format!("{n}@x.io").as_str());
+    }
+    let server = builder.start_blocking();
+    let mut kills = 0;
+
+    for step in STEPS {
+        for n in 1.. {
+            let folder = Folder::new("steps");
+            // The export of the night before has finished.
+            fs::write(folder.file("all.csv"), "email\ngone@x.io\n").unwrap();
+
+            let finished = finishes_before(step, n, &server, &folder);
+            if !finished {
+                let status = start(&server, &folder.file("all.csv"), &[]).wait();
+                assert!(status.unwrap().success());
+                kills += 1;
+            }
+
+            let text = fs::read_to_string(folder.file("all.csv")).unwrap();
+            assert_eq!(text, all_addresses(COUNT), "{step} {n}");
+            let names: Vec<_> = fs::read_dir(folder.file("")).unwrap().collect();
+            assert_eq!(names.len(), 1, "{step} {n}: {names:?}");
+            if finished {
+                break;
+            }
+        }
+    }
+
+    assert!(kills > 25, "{kills}");
+}
+
 #[test]
 fn an_export_killed_at_any_moment_has_every_contact_exactly_once() {
     const COUNT: usize = 20_000;
@@ -65,7 +140,7 @@ fn an_export_killed_at_any_moment_has_every_contact_exactly_once() {
     let killed = kill_and_resume(&server, &folder.file("all.csv"), &[]);
 
     assert!(killed > 0);
-    let text = std::fs::read_to_string(folder.file("all.csv")).unwrap();
+    let text = fs::read_to_string(folder.file("all.csv")).unwrap();
     assert_eq!(text, all_addresses(COUNT));
 }
 
@@ -83,6 +158,6 @@ fn a_full_export_killed_at_any_moment_has_every_contact_exactly_once() {
     let killed = kill_and_resume(&server, &folder.file("all.csv"), &["--full"]);
 
     assert!(killed > 0);
-    let text = std::fs::read_to_string(folder.file("all.csv")).unwrap();
+    let text = fs::read_to_string(folder.file("all.csv")).unwrap();
     assert_eq!(text, all_addresses(COUNT));
 }
