@@ -86,7 +86,7 @@ impl MockServerBuilder {
     /// Sets the IP address to listen on. Default: 127.0.0.1.
     ///
     /// The mock checks keys but has no other protection, and the control plane needs no key. Be careful with an address
-    /// that other machines can reach. To call the control plane by a name, see [`allowed_host`](Self::allowed_host).
+    /// that other machines can reach. To call the server by a name, see [`allowed_host`](Self::allowed_host).
     ///
     /// # Example: an address from a setting
     ///
@@ -133,9 +133,9 @@ impl MockServerBuilder {
         self
     }
 
-    /// Allows calls of the control plane by another host name or IP address, such as the name of a container.
+    /// Allows requests to another host name or IP address, such as the name of a container.
     ///
-    /// A call whose `Host` header has any other host is refused with a 403, so that no web page can control the server
+    /// A request whose `Host` header has any other host is refused with a 403, so that no web page can use the server
     /// under its own domain name. A port after the host is ignored. Can be repeated. Default: `localhost`, loopback
     /// addresses, and the address that the server listens on. These stay allowed.
     ///

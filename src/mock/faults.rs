@@ -812,7 +812,16 @@ fn slug_of_status(status: u16) -> String {
 /// Returns the bytes of a response up to the middle of its body.
 fn truncated(response: &Response<Bytes>) -> Vec<u8> {
     // Written by hand: hyper does not send a response that is shorter than its `content-length`.
-    let (status, body) = (response.status(), response.body());
+    // At least one byte is announced and not sent, even if the body is empty.
+    let body = response.body();
+    let mut bytes = head_bytes(response, body.len().max(1));
+    bytes.extend_from_slice(&body[..body.len() / 2]);
+    bytes
+}
+
+/// Returns the bytes of a response before its body.
+pub(super) fn head_bytes(response: &Response<Bytes>, content_length: usize) -> Vec<u8> {
+    let status = response.status();
     let reason = status.canonical_reason().unwrap_or("");
     let mut bytes = format!("HTTP/1.1 {} {reason}\r\n", status.as_u16()).into_bytes();
     if !response.headers().contains_key(CONTENT_TYPE) {
@@ -824,10 +833,7 @@ fn truncated(response: &Response<Bytes>) -> Vec<u8> {
         bytes.extend_from_slice(value.as_bytes());
         bytes.extend_from_slice(b"\r\n");
     }
-    // At least one byte is announced and not sent, even if the body is empty.
-    let content_length = body.len().max(1);
     bytes.extend_from_slice(format!("content-length: {content_length}\r\n\r\n").as_bytes());
-    bytes.extend_from_slice(&body[..body.len() / 2]);
     bytes
 }
 

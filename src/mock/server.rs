@@ -1,34 +1,38 @@
 //! The HTTP/1.1 server: accepts connections, reads their requests, passes each to the control plane or to the service, and
 //! ends a connection as a fault asks for.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, TRANSFER_ENCODING};
 use http::request::Parts;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Method, Request, Response};
 use http_body_util::{BodyExt as _, Either, Full, LengthLimitError, Limited};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit, oneshot};
 use tokio::time::Sleep;
 
 use super::control::access::AllowedHosts;
+use super::faults::head_bytes;
 use super::journal::{RecordedRequest, RequestObserver};
 use super::service::Refusal;
 use super::{ChangeStream, Disconnect, Exchange, Shared, control, is_control_path};
 
-/// The connections that are served simultaneously. Further ones wait until one ends.
+/// The connections that are served simultaneously. For a further one, the connection that is idle for longest is closed; if
+/// none is idle, the new one waits.
 const MAX_CONNECTIONS: usize = 1_000;
 
 /// The time a client has for the next request line and its headers, from the end of the response before.
@@ -75,6 +79,7 @@ pub(super) struct Server {
     body_timeout: Duration,
     write_timeout: Duration,
     connections: Arc<Semaphore>,
+    idle: Arc<IdleConnections>,
     /// One permit for each byte of the bodies that are being read.
     free_bytes: Semaphore,
 }
@@ -95,6 +100,7 @@ impl Server {
             body_timeout: BODY_TIMEOUT,
             write_timeout: WRITE_TIMEOUT,
             connections: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+            idle: Arc::default(),
             free_bytes: Semaphore::new(TOTAL_BODY_LIMIT),
         }
     }
@@ -139,18 +145,134 @@ pub(super) async fn serve(listener: TcpListener, server: Arc<Server>, stop: ones
 
 async fn accept_connections(listener: &TcpListener, server: &Arc<Server>) {
     loop {
-        // Before `accept`, so that further connections wait in the system's queue.
-        let permit = Arc::clone(&server.connections)
-            .acquire_owned()
-            .await
-            .expect("the semaphore is never closed");
         match listener.accept().await {
             Ok((stream, _)) => {
+                // Further connections wait in the system's queue.
+                let permit = server.connection_permit().await;
                 tokio::spawn(serve_connection(stream, Arc::clone(server), permit));
             }
-            // Most likely out of file descriptors. Some will be closed soon.
-            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            // Most likely out of file descriptors. One will be closed soon.
+            Err(_) => {
+                server.idle.close_oldest();
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
         }
+    }
+}
+
+/// The connections without a request in progress. The one that is idle for longest has the lowest number.
+#[derive(Debug, Default)]
+struct IdleConnections {
+    closers: Mutex<BTreeMap<u64, Arc<Notify>>>,
+    /// Numbers are counted from 1.
+    last_number: AtomicU64,
+    /// Notified when a connection becomes idle.
+    became_idle: Notify,
+}
+
+impl IdleConnections {
+    /// Adds a connection. It is closed by `closer`. Returns its number.
+    fn add(&self, closer: &Arc<Notify>) -> u64 {
+        let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
+        self.lock().insert(number, Arc::clone(closer));
+        self.became_idle.notify_one();
+        number
+    }
+
+    fn remove(&self, number: u64) {
+        self.lock().remove(&number);
+    }
+
+    /// Closes the connection that is idle for longest, if one is idle.
+    fn close_oldest(&self) {
+        if let Some((_, closer)) = self.lock().pop_first() {
+            closer.notify_one();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Notify>>> {
+        self.closers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a connection is idle. It is from its start until a request arrives, and from the end of each response.
+#[derive(Debug)]
+struct Idleness {
+    connections: Arc<IdleConnections>,
+    closer: Arc<Notify>,
+    /// 0 while the connection is not idle.
+    number: AtomicU64,
+}
+
+impl Idleness {
+    fn new(connections: &Arc<IdleConnections>) -> Arc<Self> {
+        let closer = Arc::default();
+        Arc::new(Self {
+            number: connections.add(&closer).into(),
+            connections: Arc::clone(connections),
+            closer,
+        })
+    }
+
+    /// Waits until the connection has to be closed because it is idle.
+    async fn must_close(&self) {
+        loop {
+            self.closer.notified().await;
+            // A request may have arrived in the meantime.
+            if self.number.load(Ordering::Relaxed) != 0 {
+                return;
+            }
+        }
+    }
+
+    /// Ends the idleness until the returned value is dropped.
+    fn interrupt(self: &Arc<Self>) -> InProgress {
+        self.connections
+            .remove(self.number.swap(0, Ordering::Relaxed));
+        InProgress(Arc::clone(self))
+    }
+}
+
+impl Drop for Idleness {
+    fn drop(&mut self) {
+        self.connections.remove(self.number.load(Ordering::Relaxed));
+    }
+}
+
+/// A request in progress: it has arrived, and its response is not yet written.
+#[derive(Debug)]
+struct InProgress(Arc<Idleness>);
+
+impl Drop for InProgress {
+    fn drop(&mut self) {
+        let number = self.0.connections.add(&self.0.closer);
+        self.0.number.store(number, Ordering::Relaxed);
+    }
+}
+
+/// The body of a response, whose request is in progress until the body is written.
+struct SentBody {
+    body: ResponseBody,
+    _in_progress: InProgress,
+}
+
+impl Body for SentBody {
+    type Data = Bytes;
+    type Error = <ResponseBody as Body>::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -162,19 +284,50 @@ async fn serve_connection(stream: TcpStream, server: Arc<Server>, _permit: Owned
         .local_addr()
         .map_or(server.ip, |address| address.ip());
     let stream = WriteTimeout::new(stream, server.write_timeout);
-    let service = service_fn(|request| server.handle(connection_ip, request));
+    let idleness = Idleness::new(&server.idle);
+    let service = service_fn(|request| {
+        let in_progress = idleness.interrupt();
+        let response = server.handle(connection_ip, request);
+        async move {
+            let response = response.await?;
+            Ok::<_, Disconnect>(response.map(|body| SentBody {
+                body,
+                _in_progress: in_progress,
+            }))
+        }
+    });
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(server.header_timeout)
         .max_buf_size(HEADER_LIMIT)
         .serve_connection(TokioIo::new(stream), service);
 
-    let result = Pin::new(&mut connection).await;
+    let result = tokio::select! {
+        result = Pin::new(&mut connection) => result,
+        () = idleness.must_close() => return,
+    };
     let stream = connection.into_parts().io.into_inner();
-    end_connection(stream, result.err().as_ref()).await;
+    end_connection(stream, &server, result.err().as_ref()).await;
 }
 
 impl Server {
+    /// Waits until one more connection can be served. Closes an idle connection if there are too many.
+    async fn connection_permit(&self) -> OwnedSemaphorePermit {
+        loop {
+            let became_idle = self.idle.became_idle.notified();
+            if let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() {
+                return permit;
+            }
+            self.idle.close_oldest();
+            tokio::select! {
+                permit = Arc::clone(&self.connections).acquire_owned() => {
+                    return permit.expect("the semaphore is never closed");
+                }
+                () = became_idle => {}
+            }
+        }
+    }
+
     /// Handles a request that arrived at the address `connection_ip`. An error means that the connection is to be closed.
     async fn handle(
         &self,
@@ -184,10 +337,12 @@ impl Server {
         let shared = &self.shared;
         let (head, body) = request.into_parts();
         let is_control = is_control_path(head.uri.path());
+        // A browser sends it by itself. It is no request of an application, so it is not recorded and meets no fault.
+        if head.uri.path() == "/favicon.ico" && matches!(head.method, Method::GET | Method::HEAD) {
+            return Ok(http_response(control::no_icon()));
+        }
         // Before the body is read: a web page of another origin must not cost memory.
-        if is_control
-            && let Err(refusal) = self.allowed_hosts.check(&head, &[self.ip, connection_ip])
-        {
+        if let Err(refusal) = self.check_head(&head, connection_ip) {
             return Ok(http_response(self.refuse_unread(head, &refusal)));
         }
         let received = Instant::now();
@@ -216,6 +371,27 @@ impl Server {
         }
         self.observer.finish(observed, status, reason);
         response.map(http_response)
+    }
+
+    /// Refuses a request that a web page of another origin may have sent, or whose body cannot be read.
+    fn check_head(&self, head: &Parts, connection_ip: IpAddr) -> Result<(), Refusal> {
+        let server_ips = [self.ip, connection_ip];
+        if is_control_path(head.uri.path()) {
+            self.allowed_hosts.check_control(head, &server_ips)?;
+        } else {
+            self.allowed_hosts.check_host(head, &server_ips)?;
+        }
+        let mut codings = head.headers.get_all(TRANSFER_ENCODING).iter();
+        let is_chunked = |value: &HeaderValue| {
+            let mut codings = value.as_bytes().split(|byte| *byte == b',');
+            codings.all(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"chunked"))
+        };
+        // RFC 9112, section 6.1. hyper would leave the body compressed.
+        if !codings.all(is_chunked) {
+            let message = "the only `Transfer-Encoding` that the server supports is `chunked`; do not compress the request";
+            return Err(Refusal::new(501, "not_implemented", message));
+        }
+        Ok(())
     }
 
     /// Reads a body. Its bytes count as held until the permit is dropped.
@@ -289,6 +465,34 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Returns the response to a request that could not be parsed, with the error's text in its body.
+    fn unparsed(&self, status: u16, error: &hyper::Error) -> Vec<u8> {
+        let (slug, message) = match status {
+            414 => (
+                "uri_too_long",
+                "the URL of the request is too long".to_owned(),
+            ),
+            431 => (
+                "request_header_fields_too_large",
+                format!(
+                    "the request has too many headers, or more than {HEADER_LIMIT} bytes of them"
+                ),
+            ),
+            _ => (
+                "bad_request",
+                format!("the request is not valid HTTP: {error}"),
+            ),
+        };
+        let refusal = Refusal::new(status, slug, message);
+        let mut response = self.shared.lock().audience.error_response(&refusal);
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().append(CONNECTION, close);
+        let body = response.body();
+        [&head_bytes(&response, body.len()), &body[..]].concat()
+    }
+}
+
 impl From<Refusal> for BodyError {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
@@ -329,9 +533,10 @@ pub(super) type ResponseBody = Either<Full<Bytes>, ChangeStream>;
 
 /// Returns a response with a whole body, which is JSON unless its headers name another type.
 pub(super) fn http_response(response: Response<Bytes>) -> Response<ResponseBody> {
-    let has_body = !response.body().is_empty();
+    // Without a body too, if it is an error: `automatic_status` tells it by that from a response of hyper.
+    let is_json = !response.body().is_empty() || response.status().as_u16() >= 400;
     let mut response = response.map(|body| Either::Left(Full::new(body)));
-    if has_body {
+    if is_json {
         let json = HeaderValue::from_static("application/json");
         response.headers_mut().entry(CONTENT_TYPE).or_insert(json);
     }
@@ -341,13 +546,22 @@ pub(super) fn http_response(response: Response<Bytes>) -> Response<ResponseBody>
 /// Ends a connection so that the client receives everything sent before. `error` is the reason, if there is one.
 ///
 /// If the client does not read, the connection is reset.
-async fn end_connection(mut stream: WriteTimeout<TcpStream>, error: Option<&hyper::Error>) {
+async fn end_connection(
+    mut stream: WriteTimeout<TcpStream>,
+    server: &Server,
+    error: Option<&hyper::Error>,
+) {
+    let held_back = stream.held_back.take();
+    stream.is_serving = false;
     if error.is_some_and(is_write_timeout) {
         // The reset also frees the memory of what has been sent and not read.
         let _ = stream.into_inner().set_zero_linger();
         return;
     }
     // Errors below mean that the client has closed the connection or does not read.
+    if let (Some(status), Some(error)) = (held_back, error) {
+        let _ = stream.write_all(&server.unparsed(status, error)).await;
+    }
     if let Some(disconnect) = error.and_then(disconnect_in) {
         let _ = stream.write_all(&disconnect.bytes).await;
         if disconnect.reset {
@@ -361,6 +575,17 @@ async fn end_connection(mut stream: WriteTimeout<TcpStream>, error: Option<&hype
         let _ = tokio::io::copy(&mut stream.take(DRAIN_LIMIT), &mut tokio::io::sink()).await;
     };
     let _ = tokio::time::timeout(DRAIN_TIMEOUT, drain).await;
+}
+
+/// Returns the status of a response that hyper wrote because it could not parse the request, and that has no body.
+///
+/// hyper has no setting for it. Every other response with such a status has a `content-type`.
+fn automatic_status(bytes: &[u8]) -> Option<u16> {
+    let head = std::str::from_utf8(bytes).ok()?.strip_suffix("\r\n\r\n")?;
+    let (first, headers) = head.split_once("\r\n")?;
+    let status = first.strip_prefix("HTTP/1.")?.get(2..5)?.parse().ok()?;
+    let has_no_body = headers.contains("content-length: 0") && !headers.contains("content-type: ");
+    (matches!(status, 400 | 414 | 431) && has_no_body).then_some(status)
 }
 
 /// Returns whether a connection ended because the client did not read a response.
@@ -386,6 +611,10 @@ struct WriteTimeout<S> {
     timer: Pin<Box<Sleep>>,
     /// Whether a write is waiting for the other side, and the timer is running.
     is_waiting: bool,
+    /// Whether hyper writes. It may then write a response of its own, which is held back.
+    is_serving: bool,
+    /// The status of that response.
+    held_back: Option<u16>,
 }
 
 impl<S> WriteTimeout<S> {
@@ -395,6 +624,8 @@ impl<S> WriteTimeout<S> {
             timeout,
             timer: Box::pin(tokio::time::sleep(timeout)),
             is_waiting: false,
+            is_serving: true,
+            held_back: None,
         }
     }
 
@@ -443,6 +674,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if self.is_serving
+            && let Some(status) = automatic_status(bytes)
+        {
+            self.held_back = Some(status);
+            return Poll::Ready(Ok(bytes.len()));
+        }
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.check(cx, written)
     }
@@ -452,6 +689,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // `end_connection` shuts it down, after the response that replaces the one held back.
+        if self.is_serving {
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
@@ -498,7 +739,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_without_a_complete_request_is_closed_after_a_while() {
-        for unfinished in ["", "GET /contacts HT", "GET / HTTP/1.1\r\nhost: mock\r\n"] {
+        for unfinished in [
+            "",
+            "GET /contacts HT",
+            "GET / HTTP/1.1\r\nhost: localhost\r\n",
+        ] {
             let (mut connection, server) = connect(|server| server.header_timeout = SHORT).await;
 
             connection.write_all(unfinished.as_bytes()).await.unwrap();
@@ -510,7 +755,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_that_does_not_arrive_in_time_gets_a_408() {
-        let request = b"POST /contacts HTTP/1.1\r\nhost: mock\r\ncontent-length: 9\r\n\r\n{";
+        let request = b"POST /contacts HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{";
         let (mut connection, server) = connect(|server| server.body_timeout = SHORT).await;
 
         connection.write_all(request).await.unwrap();
@@ -535,7 +780,7 @@ mod tests {
         server.shared.lock().faults.add(long);
 
         connection
-            .write_all(b"GET /contacts HTTP/1.1\r\nhost: mock\r\n\r\n")
+            .write_all(b"GET /contacts HTTP/1.1\r\nhost: localhost\r\n\r\n")
             .await
             .unwrap();
         // Two remain when the connection has ended: this one, and that of the accept loop.
@@ -550,6 +795,59 @@ mod tests {
 
         let received = read_to_end(connection).await;
         assert!(received.is_err() || received.is_ok_and(|bytes| bytes.len() < LENGTH));
+    }
+
+    /// Sends a request and returns the response's status line.
+    async fn respond(connection: &mut TcpStream) -> String {
+        let request = b"GET /_mock/health HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        connection.write_all(request).await.unwrap();
+        let mut response = [0; 512];
+        let length = in_time(connection.read(&mut response)).await.unwrap();
+        let response = String::from_utf8_lossy(&response[..length]).into_owned();
+        response.lines().next().unwrap_or_default().to_owned()
+    }
+
+    #[tokio::test]
+    async fn the_connection_that_is_idle_for_longest_is_closed_for_a_new_one() {
+        let three = Arc::new(Semaphore::new(3));
+        let (mut busy, server) = connect(|server| server.connections = three).await;
+        let address = busy.peer_addr().unwrap();
+        let slow = Fault::delay(Duration::from_secs(3_600));
+        server.shared.lock().faults.add(slow);
+        let request = b"GET /contacts HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        busy.write_all(request).await.unwrap();
+        let mut first = TcpStream::connect(address).await.unwrap();
+        let second = TcpStream::connect(address).await.unwrap();
+        // The first becomes idle again, so that the second is idle for longest.
+        assert_eq!(respond(&mut first).await, "HTTP/1.1 200 OK");
+
+        let mut third = TcpStream::connect(address).await.unwrap();
+        assert_eq!(respond(&mut third).await, "HTTP/1.1 200 OK");
+        assert_eq!(read_to_end(second).await.unwrap(), b"");
+        let mut fourth = TcpStream::connect(address).await.unwrap();
+        assert_eq!(respond(&mut fourth).await, "HTTP/1.1 200 OK");
+        assert_eq!(read_to_end(first).await.unwrap(), b"");
+
+        // A request is in progress on the oldest of all.
+        let still_open = busy.try_read(&mut [0]).unwrap_err();
+        assert_eq!(still_open.kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(respond(&mut third).await, "HTTP/1.1 200 OK");
+    }
+
+    #[tokio::test]
+    async fn a_new_connection_waits_while_no_other_is_idle() {
+        let one = Arc::new(Semaphore::new(1));
+        let (mut busy, server) = connect(|server| server.connections = one).await;
+        let slow = Fault::delay(SHORT).times(1);
+        server.shared.lock().faults.add(slow);
+        let request = b"GET /contacts HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        busy.write_all(request).await.unwrap();
+
+        let mut new = TcpStream::connect(busy.peer_addr().unwrap()).await.unwrap();
+
+        assert_eq!(respond(&mut new).await, "HTTP/1.1 200 OK");
+        let response = String::from_utf8(read_to_end(busy).await.unwrap()).unwrap();
+        assert!(response.starts_with("HTTP/1.1 401"), "{response}");
     }
 
     const TIMEOUT: Duration = Duration::from_secs(60);

@@ -87,7 +87,7 @@ struct ServeOptions {
     /// Listen on this address
     #[arg(long, value_name = "IP", default_value_t = Ipv4Addr::LOCALHOST.into(), env = "AUDIENCE_MOCK_HOST")]
     host: IpAddr,
-    /// Allow calls of /_mock/ under this host name, in addition to loopback and --host; can be repeated
+    /// Allow requests under this host name, in addition to loopback and --host; can be repeated
     #[arg(long = "allowed-host", value_name = "HOST", value_parser = host_name, value_delimiter = ',')]
     #[arg(env = "AUDIENCE_MOCK_ALLOWED_HOST")]
     allowed_hosts: Vec<Authority>,

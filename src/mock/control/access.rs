@@ -1,7 +1,8 @@
-//! Decides which callers may use the control plane.
+//! Decides which callers may use the server.
 //!
-//! The control plane needs no key, so a web page that a developer visits must not reach it: neither across origins nor
-//! under a name that the page's owner points to this server (DNS rebinding).
+//! The control plane needs no key, and the default keys of the service are public. So a web page that a developer visits
+//! must reach neither under a name that the page's owner points to this server (DNS rebinding), nor the control plane
+//! across origins.
 
 use std::net::IpAddr;
 
@@ -12,7 +13,7 @@ use http::uri::Authority;
 
 use crate::mock::service::Refusal;
 
-/// The hosts under which the control plane can be called, besides the loopback ones.
+/// The hosts under which the server can be called, besides the loopback ones.
 #[derive(Clone, Debug, Default)]
 pub(in crate::mock) struct AllowedHosts {
     /// Lowercase, without a port.
@@ -28,43 +29,47 @@ impl AllowedHosts {
         Ok(())
     }
 
-    /// Refuses a request that a web page of another origin may have sent. `server_ips` are the addresses of the server.
+    /// Refuses a request to the service under a host that is not allowed. `server_ips` are the addresses of the server.
+    ///
+    /// A request without a host is allowed: no browser sends one.
+    ///
+    /// # Errors
+    ///
+    /// A 403 if a host is not allowed.
+    pub(in crate::mock) fn check_host(
+        &self,
+        head: &Parts,
+        server_ips: &[IpAddr],
+    ) -> Result<(), Refusal> {
+        match hosts(head).find(|host| !self.allows(host, server_ips)) {
+            None => Ok(()),
+            Some(host) => Err(forbidden(format!(
+                "the mock does not allow the host {host:?}; call it by a loopback address, or start it with \
+                 `allowed_host` (`--allowed-host`)"
+            ))),
+        }
+    }
+
+    /// Refuses a call of the control plane that a web page of another origin may have sent.
     ///
     /// # Errors
     ///
     /// A 403 if a host is missing or not allowed, if the origin is not the server itself, or if the call is embedded in
     /// a page of another origin.
-    pub(in crate::mock) fn check(
+    pub(in crate::mock) fn check_control(
         &self,
         head: &Parts,
         server_ips: &[IpAddr],
     ) -> Result<(), Refusal> {
-        let header_hosts = head
-            .headers
-            .get_all(HOST)
-            .iter()
-            .map(|host| host.to_str().unwrap_or_default());
-        let hosts: Vec<_> = head
-            .uri
-            .authority()
-            .map(Authority::as_str)
-            .into_iter()
-            .chain(header_hosts)
-            .collect();
-        if hosts.is_empty() {
+        let Some(host) = hosts(head).next() else {
             return Err(forbidden("the control plane needs a `Host` header"));
-        }
-        if let Some(host) = hosts.iter().find(|host| !self.allows(host, server_ips)) {
-            return Err(forbidden(format!(
-                "the control plane does not allow the host {host:?}; call it by a loopback address, or start the \
-                 server with `allowed_host`"
-            )));
-        }
+        };
+        self.check_host(head, server_ips)?;
         let origins = head.headers.get_all(ORIGIN);
         let other_origin = origins
             .iter()
             .map(|origin| origin.to_str().unwrap_or_default())
-            .find(|origin| !is_origin_of(hosts[0], origin));
+            .find(|origin| !is_origin_of(host, origin));
         if let Some(origin) = other_origin {
             return Err(forbidden(format!(
                 "the control plane does not allow requests from web pages of the origin {origin:?}"
@@ -88,6 +93,14 @@ impl AllowedHosts {
         });
         is_known_ip || name == "localhost" || self.names.contains(&name)
     }
+}
+
+/// Returns the hosts that a request names: in its URL, and in its headers.
+fn hosts(head: &Parts) -> impl Iterator<Item = &str> {
+    let headers = head.headers.get_all(HOST).iter();
+    let headers = headers.map(|host| host.to_str().unwrap_or_default());
+    let url = head.uri.authority().map(Authority::as_str);
+    url.into_iter().chain(headers)
 }
 
 /// Returns a host in lowercase, without a port and without the brackets of an IPv6 address.
@@ -143,7 +156,7 @@ mod tests {
         let (head, ()) = request.body(()).unwrap().into_parts();
 
         hosts
-            .check(&head, &SERVER_IP)
+            .check_control(&head, &SERVER_IP)
             .map_err(|refusal| refusal.status)
     }
 

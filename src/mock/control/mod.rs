@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Either;
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
@@ -97,6 +97,13 @@ pub(super) fn error_response(refusal: &Refusal) -> Response<Bytes> {
     refusal.response(ErrorShape::default())
 }
 
+/// Returns the response to a browser that asks for an icon.
+pub(super) fn no_icon() -> Response<Bytes> {
+    let mut response = Response::default();
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
+}
+
 /// Handles a request to the control plane.
 pub(super) async fn respond(
     shared: &Arc<Shared>,
@@ -125,9 +132,12 @@ async fn dispatch(shared: &Arc<Shared>, request: &Request<Bytes>) -> CallResult 
     };
     let Some((_, handler, _)) = routes
         .iter()
-        .find(|(method, ..)| request.method() == method)
+        .find(|(method, ..)| request.method() == method || is_head_of(request.method(), method))
     else {
-        let methods: Vec<_> = routes.iter().map(|(method, ..)| *method).collect();
+        let methods: Vec<_> = routes
+            .iter()
+            .map(|(method, ..)| shown_method(method))
+            .collect();
         return Ok(method_not_allowed(&methods.join(", ")));
     };
     let call = Call {
@@ -139,6 +149,19 @@ async fn dispatch(shared: &Arc<Shared>, request: &Request<Bytes>) -> CallResult 
     match handler {
         Sync(handle) => handle(&call),
         Async(handle) => handle(&call).await,
+    }
+}
+
+/// Returns whether a request asks for the head of the response to a GET. The server leaves out the body.
+fn is_head_of(requested: &Method, method: &str) -> bool {
+    requested == Method::HEAD && method == "GET"
+}
+
+/// Returns a method of the table, and the one that comes with it.
+fn shown_method(method: &'static str) -> &'static str {
+    match method {
+        "GET" => "GET, HEAD",
+        other => other,
     }
 }
 
@@ -360,9 +383,15 @@ fn read_clock(call: &Call<'_>) -> CallResult {
 }
 
 async fn move_clock(call: &Call<'_>) -> CallResult {
-    let target = match call.json()? {
-        ClockBody::Advance(seconds) => call.shared.advance_clock(Duration::from_secs(seconds)),
-        ClockBody::Set(to) => call.shared.set_clock(to),
+    let ClockBody { advance, set } = call.json()?;
+    let target = match (advance, set) {
+        (Some(seconds), None) => call.shared.advance_clock(Duration::from_secs(seconds)),
+        (None, Some(to)) => call.shared.set_clock(to),
+        _ => {
+            return Err(Refusal::invalid(
+                "the clock needs either `advance`, in seconds, or `set`, a time in Unix seconds",
+            ));
+        }
     };
     call.shared.wait_for_clock(target).await;
     read_clock(call)
@@ -487,14 +516,12 @@ struct EngagementBody {
     at: Option<i64>,
 }
 
-/// How to move the clock.
+/// Either a number of seconds to move the clock forward by, or the Unix time to set it to.
 #[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum ClockBody {
-    /// Forward by this many seconds.
-    Advance(u64),
-    /// To this Unix time.
-    Set(i64),
+#[serde(deny_unknown_fields)]
+struct ClockBody {
+    advance: Option<u64>,
+    set: Option<i64>,
 }
 
 #[derive(Deserialize)]

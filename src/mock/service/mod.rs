@@ -570,7 +570,8 @@ impl Route {
         let mut supported = Vec::new();
         for (name, template, operation) in ENDPOINTS {
             if *template == self.template {
-                if *name == method {
+                // A server that supports GET supports HEAD (RFC 9110, section 9.1).
+                if *name == method || (*name == "GET" && method == "HEAD") {
                     return Ok(operation(self.address));
                 }
                 supported.push(*name);

@@ -34,7 +34,7 @@ fn section_4_5_and_4_6_a_request_without_content_length_has_an_empty_body() {
     let api = api();
 
     let response = api.send_raw(&format!(
-        "POST /contacts/ada%40example.com/unsubscribe HTTP/1.1\r\nhost: mock\r\nconnection: close\r\nauthorization: Bearer {}\r\n\r\n",
+        "POST /contacts/ada%40example.com/unsubscribe HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nauthorization: Bearer {}\r\n\r\n",
         api.server.full_key()
     ));
 

@@ -112,7 +112,8 @@ pub(crate) fn check(exchange: &Exchange<'_>) -> Result<(), String> {
             Ok(())
         };
     };
-    if !skips(response_part) && !is_transport_refusal(exchange) {
+    let is_head = exchange.method == "HEAD" && exchange.response.is_empty();
+    if !is_head && !skips(response_part) && !is_transport_refusal(exchange) {
         let response = json(exchange.response)?;
         let status = exchange.status.to_string();
         let pointer = format!("{operation}/responses/{status}");
@@ -222,7 +223,11 @@ fn operation(method: &str, path: &str) -> Option<(&'static str, String)> {
         .keys()
         .filter(|template| matches(template, path))
         .min_by_key(|template| template.matches('{').count())?;
-    let method = method.to_ascii_lowercase();
+    // A HEAD is a GET whose response has no body (RFC 9110, section 9.3.2).
+    let method = match method {
+        "HEAD" => "get".to_owned(),
+        other => other.to_ascii_lowercase(),
+    };
     paths[template].get(&method)?;
     Some((
         template,

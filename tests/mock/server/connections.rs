@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use audience::mock::{Fault, MockServer};
+use audience::mock::{Dialect, ErrorShape, Fault, MockServer};
 
 use super::{address, get};
 use support::in_time;
@@ -60,7 +60,10 @@ fn a_request_that_cannot_be_parsed_gets_a_response_and_then_the_end() {
     for (request, status) in [
         ("GET /contacts HTTP/1.1\r\nno colon\r\n\r\n".into(), "400"),
         ("GET /contacts HTTP/7.0\r\n\r\n".into(), "400"),
-        (format!("GET /{long} HTTP/1.1\r\nhost: mock\r\n\r\n"), "414"),
+        (
+            format!("GET /{long} HTTP/1.1\r\nhost: localhost\r\n\r\n"),
+            "414",
+        ),
         (format!("GET / HTTP/1.1\r\n{many_headers}\r\n"), "431"),
         (
             format!("GET / HTTP/1.1\r\nx-long: {}", long.repeat(8)),
@@ -77,16 +80,123 @@ fn a_request_that_cannot_be_parsed_gets_a_response_and_then_the_end() {
 }
 
 #[test]
+fn the_response_to_a_request_that_cannot_be_parsed_says_why() {
+    let dialect = Dialect {
+        error_shape: ErrorShape::Slug,
+        ..Dialect::default()
+    };
+    let server = MockServer::builder().dialect(dialect).start_blocking();
+    let long = "a".repeat(70_000);
+    let many_headers = "x-header: 1\r\n".repeat(200);
+
+    for (request, slug, reason) in [
+        (
+            "GET /contacts HTTP/1.1\r\nno colon\r\n\r\n".to_owned(),
+            "bad_request",
+            "the request is not valid HTTP: invalid HTTP header parsed",
+        ),
+        (
+            format!("GET /{long} HTTP/1.1\r\n\r\n"),
+            "uri_too_long",
+            "the URL of the request is too long",
+        ),
+        (
+            format!("GET / HTTP/1.1\r\n{many_headers}\r\n"),
+            "request_header_fields_too_large",
+            "the request has too many headers",
+        ),
+    ] {
+        let mut connection = connect(&server);
+        // The response before it stays as it is.
+        let first = "GET /contacts HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        connection.write_all(first.as_bytes()).unwrap();
+        let first = read_response(&mut connection);
+        connection.write_all(request.as_bytes()).unwrap();
+
+        let response = read_to_end(connection);
+
+        assert_eq!(statuses(&first), ["401"]);
+        let (head, body) = response.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains("content-type: application/json"), "{head}");
+        assert!(head.contains("connection: close"), "{head}");
+        let length = format!("content-length: {}", body.len());
+        assert!(head.contains(&length), "{head}");
+        let error: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(error["slug"], slug);
+        let message = error["message"].as_str().unwrap();
+        assert!(message.starts_with(reason), "{message}");
+    }
+}
+
+#[test]
+fn an_empty_error_of_a_fault_stays_empty() {
+    let server = MockServer::builder().start_blocking();
+    server.fault(Fault::status(400).body(""));
+    let mut connection = connect(&server);
+
+    let request = b"GET /contacts HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    connection.write_all(request).unwrap();
+    let response = read_to_end(connection);
+
+    assert_eq!(statuses(&response), ["400"]);
+    assert!(response.contains("content-length: 0"), "{response}");
+    assert!(response.ends_with("\r\n\r\n"), "{response}");
+}
+
+#[test]
+fn a_compressed_transfer_is_refused() {
+    let server = MockServer::builder().start_blocking();
+    for codings in [
+        "transfer-encoding: gzip, chunked",
+        "transfer-encoding: gzip\r\ntransfer-encoding: chunked",
+    ] {
+        let mut connection = connect(&server);
+        write!(
+            connection,
+            "POST /contacts HTTP/1.1\r\nhost: localhost\r\n{codings}\r\n\r\n0\r\n\r\n"
+        )
+        .unwrap();
+
+        let response = read_to_end(connection);
+
+        assert_eq!(statuses(&response), ["501"], "{response}");
+        assert!(response.contains("`chunked`"), "{response}");
+    }
+    let recorded = &server.requests()[0];
+    assert_eq!(recorded.status, Some(501));
+}
+
+#[test]
+fn a_favicon_is_not_recorded_and_uses_up_no_fault() {
+    let server = MockServer::builder().start_blocking();
+    server.fault(Fault::status(503).times(1));
+    let ask = |path: &str| {
+        let mut connection = connect(&server);
+        write!(
+            connection,
+            "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+        )
+        .unwrap();
+        read_to_end(connection)
+    };
+
+    assert_eq!(statuses(&ask("/favicon.ico")), ["204"]);
+
+    assert!(server.requests().is_empty());
+    assert_eq!(statuses(&ask("/contacts")), ["503"]);
+}
+
+#[test]
 fn a_finished_response_does_not_wait_for_the_rest_of_the_next_request() {
     let server = MockServer::builder().start_blocking();
     let mut connection = connect(&server);
 
     connection
-        .write_all(b"GET /contacts HTTP/1.1\r\nhost: mock\r\n\r\nGET /contacts HT")
+        .write_all(b"GET /contacts HTTP/1.1\r\nhost: localhost\r\n\r\nGET /contacts HT")
         .unwrap();
     let first = read_response(&mut connection);
     connection
-        .write_all(b"TP/1.1\r\nhost: mock\r\n\r\n")
+        .write_all(b"TP/1.1\r\nhost: localhost\r\n\r\n")
         .unwrap();
     let second = read_response(&mut connection);
 
@@ -106,7 +216,7 @@ fn a_connection_fault_does_not_lose_the_responses_to_earlier_requests() {
         server.fault(fault.clone().path("/last"));
         let mut connection = connect(&server);
 
-        let request = |path| format!("GET /{path} HTTP/1.1\r\nhost: mock\r\n\r\n");
+        let request = |path| format!("GET /{path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
         let pipelined =
             request("first") + &request("second") + &request("last") + &request("never");
         connection.write_all(pipelined.as_bytes()).unwrap();
@@ -127,7 +237,7 @@ fn a_client_that_sends_all_of_a_body_over_the_limit_still_reads_the_413() {
         let mut connection = connect(&server);
         write!(
             connection,
-            "POST /contacts HTTP/1.1\r\nhost: mock\r\n{framing}\r\n\r\n"
+            "POST /contacts HTTP/1.1\r\nhost: localhost\r\n{framing}\r\n\r\n"
         )
         .unwrap();
         for _ in 0..48 {
@@ -154,7 +264,7 @@ async fn a_body_that_is_not_valid_chunked_encoding_gets_a_400() {
 
     connection
         .write_all(
-            b"POST /contacts HTTP/1.1\r\nhost: mock\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+            b"POST /contacts HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
         )
         .unwrap();
     let response = tokio::task::spawn_blocking(|| read_to_end(connection))
@@ -179,7 +289,7 @@ async fn bodies_that_strangers_do_not_finish_take_up_a_limited_amount_of_memory(
             let mut connection = TcpStream::connect(&address).unwrap();
             write!(
                 connection,
-                "POST /contacts HTTP/1.1\r\nhost: mock\r\ncontent-length: {}\r\n\r\n",
+                "POST /contacts HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n",
                 PART + 1
             )
             .unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use audience::mock::MockServer;
+use audience::mock::{Fault, MockServer};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -668,12 +668,75 @@ async fn the_control_plane_is_called_only_by_known_hosts() {
     for host in ["localhost:4010", "127.0.0.1", "[::1]:80", "mock:4010"] {
         assert_eq!(reset_with(&server, &[("host", host)]).await, 204, "{host}");
     }
-    // The service itself can be called by any name.
-    let elsewhere = reqwest::Client::new()
-        .get(format!("{}/contacts", server.url()))
-        .header("host", "api.example.com")
-        .bearer_auth(server.full_key());
-    assert_eq!(elsewhere.send().await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn the_service_is_called_only_by_known_hosts() {
+    let server = MockServer::builder().allowed_host("mock").start().await;
+    server.fault(Fault::status(503).after(2).times(1));
+    let list = async |host| {
+        let request = reqwest::Client::new()
+            .get(format!("{}/contacts", server.url()))
+            .header("host", host)
+            .bearer_auth(server.full_key());
+        request.send().await.unwrap()
+    };
+
+    let refused = list("evil.example").await;
+
+    assert_eq!(refused.status(), 403);
+    let error: Value = refused.json().await.unwrap();
+    assert_eq!(error["error"]["code"], "forbidden");
+    let message = error["error"]["message"].as_str().unwrap();
+    assert!(
+        message.contains("does not allow the host \"evil.example\"")
+            && message.contains("--allowed-host"),
+        "{message}"
+    );
+    assert_eq!(list("mock:4010").await.status(), 200);
+    assert_eq!(list("localhost:1").await.status(), 200);
+    // It is recorded, so that a user sees the reason, but no fault counts it.
+    assert_eq!(server.requests()[0].status, Some(403));
+    assert_eq!(list("127.0.0.1").await.status(), 503);
+}
+
+#[tokio::test]
+async fn a_head_request_gets_the_head_of_a_get() {
+    let server = MockServer::start().await;
+    let client = reqwest::Client::new();
+    for (path, status) in [
+        ("", 200),
+        ("health", 200),
+        ("contacts", 200),
+        ("reset", 405),
+        ("nothing", 404),
+    ] {
+        let url = format!("{}/_mock/{path}", server.url());
+
+        let response = client.head(url).send().await.unwrap();
+
+        assert_eq!(response.status(), status, "{path}");
+        assert_eq!(response.text().await.unwrap(), "", "{path}");
+    }
+    let clock = client.delete(format!("{}/_mock/clock", server.url()));
+    let response = clock.send().await.unwrap();
+    assert_eq!(response.headers()["allow"], "GET, HEAD, POST");
+}
+
+#[tokio::test]
+async fn a_move_of_the_clock_needs_exactly_one_member() {
+    let server = MockServer::builder().clock(5).start().await;
+    for body in [json!({}), json!({"advance": 1, "set": 7})] {
+        let (status, error) = call(&server, "POST", "clock", body).await;
+
+        assert_eq!(status, 422);
+        let message = error["error"]["message"].as_str().unwrap();
+        assert!(
+            message.starts_with("the clock needs either `advance`"),
+            "{message}"
+        );
+    }
+    assert_eq!(server.now().as_unix(), 5);
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn raw_create(server: &MockServer) -> (String, std::io::Result<()>) {
         .unwrap();
     write!(
         connection,
-        "POST /contacts HTTP/1.1\r\nhost: mock\r\nauthorization: Bearer {}\r\ncontent-length: {}\r\n\r\n{body}",
+        "POST /contacts HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\ncontent-length: {}\r\n\r\n{body}",
         server.full_key(),
         body.len(),
     )

@@ -268,7 +268,7 @@ fn a_server_can_be_used_without_a_runtime() {
     let mut ask = |request: &str| {
         write!(
             connection.get_mut(),
-            "{request} HTTP/1.1\r\nhost: mock\r\n\r\n"
+            "{request} HTTP/1.1\r\nhost: localhost\r\n\r\n"
         )
         .unwrap();
         let mut status = String::new();
@@ -373,7 +373,7 @@ async fn a_body_over_the_limit_is_refused_and_the_server_continues() {
     let length = 16 * 1024 * 1024 + 1;
     write!(
         connection,
-        "POST /contacts HTTP/1.1\r\nhost: mock\r\ncontent-length: {length}\r\n\r\n"
+        "POST /contacts HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n"
     )
     .unwrap();
     let mut response = [0; 12];
