@@ -57,18 +57,27 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let inbox = Inbox::builder(MemoryStore::new()).build()?;
     let (done, stop) = oneshot::channel::<()>();
     let stopped = async { stop.await.unwrap_or_default() };
-    let worker = tokio::spawn(inbox.worker(handle).run_until(stopped));
+    let mut worker = tokio::spawn(inbox.worker(handle).run_until(stopped));
     let accepting = inbox.clone();
     let hook = VerifyLayer::new(verifier).handler(move |delivery: VerifiedEvent| {
         let inbox = accepting.clone();
         async move { inbox.accept(delivery).await }
     });
     let router = service_fn(move |request: Request<Incoming>| route(request, hook.clone()));
-    if port.is_some() {
-        serve(listener, router, tokio::signal::ctrl_c()).await?;
-    } else {
-        serve(listener, router, demo::run_demo(address)).await?;
-    }
+    let end = async {
+        match port {
+            Some(_) => Ok(tokio::signal::ctrl_c().await?),
+            None => demo::run_demo(address).await,
+        }
+    };
+    serve(listener, router, async {
+        tokio::select! {
+            ended = end => ended,
+            // Without its worker, the program would accept events that nobody handles. A supervisor restarts it.
+            ended = &mut worker => Err(format!("the worker ended: {ended:?}").into()),
+        }
+    })
+    .await?;
     drop(done);
     worker.await??;
     inbox.worker(handle).run_until_idle().await?; // what was accepted last; a file or a database would keep it

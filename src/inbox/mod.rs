@@ -124,7 +124,8 @@
 //! | `lease of a webhook event lost` | WARN | `endpoint` |
 //! | `webhook event parked` | ERROR | `endpoint` |
 //! | `webhook event id received with another body` | ERROR | `endpoint` |
-//! | `inbox store failed` | ERROR | `operation`, `error`, `cause` |
+//! | `inbox store failed` | ERROR | `operation`, `error`, `cause`; of a worker's `take`, one line a minute at most |
+//! | `inbox store works again` | INFO | `operation`, `seconds` (how long it failed) |
 
 #![cfg_attr(
     not(feature = "tracing"),
@@ -1439,6 +1440,15 @@ impl Shared {
     fn store_failed(&self, operation: &'static str, error: &StoreError) {
         self.count(|metrics| metrics.store_errors += 1);
         report_store_failure(operation, error);
+    }
+
+    fn store_recovered(&self, operation: &'static str, outage: Duration) {
+        report!(
+            info,
+            operation,
+            seconds = outage.as_secs(),
+            "inbox store works again"
+        );
     }
 
     fn handler_failed(&self, number: u32, remaining: u32, failure: &Failure) {

@@ -16,7 +16,12 @@ use crate::webhooks::Event;
 const SHORTEST_POLL: Duration = Duration::from_millis(1);
 const LONGEST_POLL: Duration = Duration::from_secs(3_600);
 /// How long to wait before the store is asked again after it failed.
-const STORE_DELAY: Duration = Duration::from_secs(1);
+const STORE_BACKOFF: Backoff = Backoff {
+    first: Duration::from_secs(1),
+    longest: Duration::from_secs(30),
+};
+/// How long a failure of the store is not reported again.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Handles the events that [`Inbox::accept`](crate::inbox::Inbox::accept) stored.
 ///
@@ -26,6 +31,38 @@ const STORE_DELAY: Duration = Duration::from_secs(1);
 ///
 /// If a handler fails, it is called again after 5 s, then after twice as long each time, up to an hour. After ten
 /// attempts the event is parked with the text of the last error.
+///
+/// # When the store fails
+///
+/// A worker that runs [until a shutdown](Self::run_until) keeps trying: after 1 s, then after twice as long each time, up
+/// to 30 s. So it continues after an outage, and also after a migration or a missing permission has been fixed. It
+/// [traces](crate::inbox#tracing) the first failure, then one line a minute at most, and the recovery.
+///
+/// # In a server program
+///
+/// A program that accepts events and has no worker stores events that nobody handles. So end the program when its worker
+/// ends, whatever the reason, and have a supervisor restart it:
+///
+/// ```no_run
+/// use audience::inbox::Inbox;
+///
+/// async fn serve(inbox: Inbox) -> std::io::Result<()> {
+///     # let _ = inbox;
+///     std::future::pending().await // the web server, which calls `inbox.accept`
+/// }
+///
+/// # async fn handle(_: audience::webhooks::Event, _: audience::inbox::Attempt) -> std::io::Result<()> { Ok(()) }
+/// # async fn run(inbox: Inbox) -> Result<(), Box<dyn std::error::Error>> {
+/// let worker = tokio::spawn(inbox.worker(handle).run_until(std::future::pending()));
+///
+/// tokio::select! {
+///     ended = serve(inbox) => Ok(ended?),
+///     ended = worker => Err(format!("the worker ended: {ended:?}").into()),
+/// }
+/// # }
+/// ```
+///
+/// The guide [Webhooks in production](crate::guides::webhooks_in_production) has a program that also shuts down cleanly.
 ///
 /// # Example: drain until Ctrl-C
 ///
@@ -204,13 +241,12 @@ where
 {
     /// Handles events until `shutdown` is ready, then takes no more events and waits for the running handlers.
     ///
-    /// The worker continues if the store is down for a while. Dropping the future cuts the handlers off; their
-    /// events are taken again after their lease.
+    /// No failure of the store ends the worker: see [`Worker`](Self#when-the-store-fails). Dropping the future
+    /// cuts the handlers off; their events are taken again after their lease.
     ///
     /// # Errors
     ///
-    /// Returns [`InboxError::Store`] if the store cannot be used as it is set up, for example because a table is
-    /// missing.
+    /// Returns no error at present.
     ///
     /// # Panics
     ///
@@ -258,7 +294,8 @@ where
     ///
     /// # Errors
     ///
-    /// Returns the same errors as [`run_until`](Self::run_until).
+    /// Returns [`InboxError::Store`] if the store cannot be used as it is set up, for example because a table is
+    /// missing.
     ///
     /// # Panics
     ///
@@ -340,6 +377,14 @@ struct Drain<F> {
     handler: Arc<F>,
     tasks: JoinSet<EventOutcome>,
     report: WorkerReport,
+    outage: Option<Outage>,
+}
+
+/// The failures of the store since it last worked.
+struct Outage {
+    start: Instant,
+    failures: u32,
+    reported: Instant,
 }
 
 enum Taken {
@@ -347,8 +392,8 @@ enum Taken {
     All,
     /// Fewer events: no other is due.
     Rest,
-    /// No event: the store failed for now.
-    Failed,
+    /// No event: the store failed.
+    Failed(StoreError),
 }
 
 impl<F, Fut, E> Drain<F>
@@ -364,6 +409,7 @@ where
             handler: Arc::new(handler),
             tasks: JoinSet::new(),
             report: WorkerReport::default(),
+            outage: None,
         }
     }
 
@@ -374,6 +420,9 @@ where
         let mut shutdown = pin!(shutdown);
         let shared = Arc::clone(&self.shared);
         let mut look_at = Instant::now();
+        // An accepted event shows that the store works again. But it may work for `accept` only, so the worker does
+        // not ask more often than after the first failure.
+        let mut not_before = look_at;
         loop {
             let has_room = self.has_room();
             tokio::select! {
@@ -381,15 +430,20 @@ where
                 biased;
                 () = &mut shutdown => break,
                 Some(ended) = self.tasks.join_next() => self.count(ended),
-                () = shared.accepted.notified(), if has_room => look_at = Instant::now(),
+                () = shared.accepted.notified(), if has_room => look_at = Instant::now().max(not_before),
                 () = tokio::time::sleep_until(look_at), if has_room => {}
             }
             if self.has_room() && look_at <= Instant::now() {
-                look_at = Instant::now()
-                    + match self.take().await? {
+                let taken = self.take().await;
+                let now = Instant::now();
+                look_at = now
+                    + match taken {
                         Taken::All => Duration::ZERO,
                         Taken::Rest => self.settings.poll_interval,
-                        Taken::Failed => STORE_DELAY,
+                        Taken::Failed(_) => {
+                            not_before = now + STORE_BACKOFF.first;
+                            self.store_delay()
+                        }
                     };
             }
         }
@@ -399,9 +453,16 @@ where
 
     async fn run_until_idle(mut self) -> Result<WorkerReport, InboxError> {
         loop {
-            let taken = self.take().await?;
-            if matches!(taken, Taken::Failed) {
-                tokio::time::sleep(STORE_DELAY).await;
+            let taken = match self.take().await {
+                Taken::Failed(error) if !error.is_temporary() => {
+                    // To return now would drop the tasks, and cut handlers off in the middle of their effects.
+                    self.finish().await;
+                    return Err(error.into());
+                }
+                taken => taken,
+            };
+            if matches!(taken, Taken::Failed(_)) {
+                tokio::time::sleep(self.store_delay()).await;
             }
             match self.tasks.join_next().await {
                 Some(ended) => self.count(ended),
@@ -426,10 +487,10 @@ where
         self.settings.concurrency.saturating_sub(self.tasks.len())
     }
 
-    async fn take(&mut self) -> Result<Taken, InboxError> {
+    async fn take(&mut self) -> Taken {
         let limit = self.free();
         if limit == 0 {
-            return Ok(Taken::All);
+            return Taken::All;
         }
         self.shared.purge_if_due();
         // One token for all of them: a claim is named by its event and its token.
@@ -443,15 +504,11 @@ where
         let taken = match taken.await {
             Ok(taken) => taken,
             Err(error) => {
-                self.shared.store_failed("take", &error);
-                if error.is_temporary() {
-                    return Ok(Taken::Failed);
-                }
-                // To return now would drop the tasks, and cut handlers off in the middle of their effects.
-                self.finish().await;
-                return Err(error.into());
+                self.store_failed(&error);
+                return Taken::Failed(error);
             }
         };
+        self.store_works();
         let more = taken.len() >= limit;
         for event in taken {
             self.shared.count(|metrics| metrics.lag = event.overdue);
@@ -463,7 +520,37 @@ where
                 handle_taken(&shared, &settings, event, token, &*handler).await
             });
         }
-        Ok(if more { Taken::All } else { Taken::Rest })
+        if more { Taken::All } else { Taken::Rest }
+    }
+
+    fn store_failed(&mut self, error: &StoreError) {
+        let now = Instant::now();
+        let is_first = self.outage.is_none();
+        let outage = self.outage.get_or_insert(Outage {
+            start: now,
+            failures: 0,
+            reported: now,
+        });
+        outage.failures = outage.failures.saturating_add(1);
+        // An outage of hours must not fill the log.
+        if is_first || now - outage.reported >= REPORT_INTERVAL {
+            outage.reported = now;
+            self.shared.store_failed("take", error);
+        } else {
+            self.shared.count(|metrics| metrics.store_errors += 1);
+        }
+    }
+
+    fn store_works(&mut self) {
+        if let Some(outage) = self.outage.take() {
+            self.shared.store_recovered("take", outage.start.elapsed());
+        }
+    }
+
+    /// Returns how long to wait after the last failure of the store.
+    fn store_delay(&self) -> Duration {
+        let failures = self.outage.as_ref().map_or(0, |outage| outage.failures);
+        STORE_BACKOFF.after(failures, fastrand::f64())
     }
 
     async fn finish(&mut self) {
@@ -610,7 +697,7 @@ fn held_or_lost(shared: &Shared, is_held: bool, outcome: EventOutcome) -> EventO
     EventOutcome::Lost
 }
 
-/// How long a failed event waits for its next attempt: a time that doubles with each attempt.
+/// How long a failed event waits for its next attempt, or a failed store: a time that doubles with each attempt.
 #[derive(Clone, Copy, Debug)]
 struct Backoff {
     first: Duration,

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use audience::inbox::{Inbox, InboxError, MemoryStore, Receipt, StoreError};
+use support::trace_log::{Entry, Log};
 use tokio::sync::oneshot;
 
 use super::deliveries::{FailingStore, delivery, id, store_in_test_time, unavailable};
@@ -215,26 +216,93 @@ async fn a_shutdown_lets_what_runs_finish_and_takes_nothing_new() {
     assert_eq!(inbox.backlog().await.unwrap().waiting, 1);
 }
 
+fn without_a_table() -> StoreError {
+    StoreError::unusable("no such table")
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_down_for_a_while_does_not_end_a_worker_but_one_without_a_table_does() {
+async fn a_worker_keeps_trying_while_its_store_fails_and_logs_the_start_each_minute_and_the_end() {
+    for error in [unavailable, without_a_table] {
+        let log = Log::start();
+        let store = FailingStore::new(store_in_test_time());
+        let inbox = Inbox::builder(store.clone()).build().unwrap();
+        accept(&inbox, ["evt_1"]).await;
+        store.fail(&["take"], error);
+        let worker = tokio::spawn(
+            inbox
+                .worker(|_, _| async { Ok::<_, String>(()) })
+                .run_until(pending()),
+        );
+
+        tokio::time::sleep(Duration::from_secs(3_600)).await;
+        let lines = log.events();
+        let attempts = inbox.metrics().store_errors;
+        store.recover();
+        tokio::time::sleep(Duration::from_secs(31)).await;
+
+        let with = |lines: &[Entry], text: &str| {
+            let is_it = |line: &&Entry| line.fields["message"] == text;
+            lines.iter().filter(is_it).count()
+        };
+        // At most one a minute, and one in two minutes at the least.
+        let reported = with(&lines, "inbox store failed");
+        assert!((30..=60).contains(&reported), "{reported}");
+        assert_eq!(with(&lines, "inbox store works again"), 0);
+        assert_eq!(with(&log.events(), "inbox store works again"), 1);
+        // About one in 26 s: a wait is 30 s, or up to a quarter less.
+        assert!((120..=170).contains(&attempts), "{attempts}");
+        assert_eq!(inbox.metrics().handled, 1);
+        assert!(!worker.is_finished());
+        worker.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_notices_a_short_failure_and_an_event_that_is_accepted_after_a_long_one_soon() {
+    for failing in [3, 3_600] {
+        let store = FailingStore::new(store_in_test_time());
+        let inbox = Inbox::builder(store.clone()).build().unwrap();
+        store.fail(&[], without_a_table);
+        let worker = inbox.worker(|_, _| async { Ok::<_, String>(()) });
+        let worker = tokio::spawn(worker.run_until(pending()));
+
+        tokio::time::sleep(Duration::from_secs(failing)).await;
+        store.recover();
+        accept(&inbox, ["evt_1"]).await;
+        tokio::time::sleep(Duration::from_millis(1_001)).await;
+
+        assert_eq!(inbox.metrics().handled, 1, "{failing}");
+        worker.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_accepted_event_does_not_make_a_worker_ask_a_failing_store_without_a_pause() {
     let store = FailingStore::new(store_in_test_time());
     let inbox = Inbox::builder(store.clone()).build().unwrap();
-    accept(&inbox, ["evt_1"]).await;
-    store.fail(&[], unavailable);
-    let worker = tokio::spawn(
-        inbox
-            .worker(|_, _| async { Ok::<_, String>(()) })
-            .run_until(pending()),
-    );
+    store.fail(&["take"], without_a_table);
+    let worker = inbox.worker(|_, _| async { Ok::<_, String>(()) });
+    let worker = tokio::spawn(worker.run_until(pending()));
 
-    tokio::time::sleep(Duration::from_secs(300)).await;
-    store.recover();
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    let handled = inbox.metrics().handled;
-    store.fail(&[], || StoreError::unusable("no table"));
-    let ended = worker.await.unwrap();
+    for number in 0..1_000 {
+        accept(&inbox, [format!("evt_{number}")]).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 
-    assert_eq!(handled, 1);
+    let attempts = inbox.metrics().store_errors;
+    assert!((8..=11).contains(&attempts), "{attempts}");
+    worker.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_ends_if_its_store_cannot_be_used() {
+    let store = FailingStore::new(store_in_test_time());
+    let inbox = Inbox::builder(store.clone()).build().unwrap();
+    store.fail(&[], without_a_table);
+
+    let worker = inbox.worker(|_, _| async { Ok::<_, String>(()) });
+    let ended = worker.run_until_idle().await;
+
     assert!(matches!(ended, Err(InboxError::Store(_))), "{ended:?}");
 }
 
