@@ -479,7 +479,7 @@ async fn a_contact_is_deleted_only_where_the_dialect_deletes_and_never_seems_to_
             let code = refusal.code().map(ErrorCode::as_str);
             assert_eq!(
                 (refusal.status().as_u16(), code),
-                (501, Some("not_implemented")),
+                (501, Some("not_described")),
                 "{dialect}"
             );
             assert_eq!(server.requests().len(), 3, "{dialect}: not retried");

@@ -73,11 +73,11 @@ pub(super) fn merge(
 ///
 /// # Errors
 ///
-/// - 501 `not_implemented` by default, and if the path has no address;
+/// - 501 `not_described` by default, and if the path has no address;
 /// - 404 `not_found` if the address is not a contact.
 pub(super) fn delete(audience: &mut Audience, address: &str) -> Result<Response<Bytes>, Refusal> {
-    if audience.dialect.contact_deletion == ContactDeletion::NotImplemented || address.is_empty() {
-        return Err(Refusal::not_implemented(
+    if audience.dialect.contact_deletion == ContactDeletion::NotDescribed || address.is_empty() {
+        return Err(Refusal::not_described(
             "the interface document names the deletion of contacts, but does not show it, so nothing was deleted; with \
              the dialect `contact_deletion` `no_content`, the mock deletes at `DELETE /contacts/{address}`",
         ));

@@ -360,8 +360,8 @@ dialect_settings! {
     contact_deletion:
     /// The effect of `DELETE /contacts/{address}`.
     ContactDeletion {
-        /// 501 `not_implemented`. Nothing is deleted.
-        NotImplemented,
+        /// 501 `not_described`. Nothing is deleted.
+        NotDescribed,
         /// The contact is deleted, and the response is 204 without a body. An address that is not a contact is 404
         /// `not_found`. After a spam report, the address stays on the suppression list.
         NoContent,

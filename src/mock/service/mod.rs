@@ -522,7 +522,7 @@ impl Route {
     /// # Errors
     ///
     /// - 404 `not_found` if no endpoint has this path;
-    /// - 501 `not_implemented` if it is likely the path of an endpoint that section 4.7 only names;
+    /// - 501 `not_described` if it is likely the path of an endpoint that section 4.7 only names;
     /// - 422 `validation_error` if a segment cannot be decoded.
     fn parse(path: &str) -> Result<Self, Refusal> {
         let unknown_path = || Refusal::not_found("no endpoint has this path");
@@ -541,7 +541,7 @@ impl Route {
             Self::match_template(path, &segments[..length]).is_some()
         });
         if named_only {
-            return Err(Refusal::not_implemented(
+            return Err(Refusal::not_described(
                 "the interface document names the management of segments, topics and webhook endpoints, but does not \
                  show it, so the mock has no such endpoint; prepare them with a seed or below `/_mock`",
             ));
@@ -804,10 +804,10 @@ impl Refusal {
         ))
     }
 
-    /// Creates a 501 `not_implemented`: section 4.7 names what the request asks for, but does not show it. The slug is the
+    /// Creates a 501 `not_described`: section 4.7 names what the request asks for, but does not show it. The slug is the
     /// mock's own: a program must not take it for a refusal of the service.
-    fn not_implemented(message: impl Into<String>) -> Self {
-        Self::new(501, "not_implemented", message)
+    fn not_described(message: impl Into<String>) -> Self {
+        Self::new(501, "not_described", message)
     }
 
     /// Creates a 409 `already_exists`: a create with `on_conflict` `error` for a stored address (section 4.1).

@@ -398,7 +398,7 @@ fn dialect_contact_deletion_no_content() {
     api.server.report_spam(ADA);
     let delete = |target: &str| api.request("DELETE", target).send();
     for target in ["/contacts", "/contacts/batch"] {
-        delete(target).refused(501, "not_implemented");
+        delete(target).refused(501, "not_described");
     }
     let with_sending_key = api.request("DELETE", PATH).sending_key().send();
     with_sending_key.refused(403, "key_not_permitted");

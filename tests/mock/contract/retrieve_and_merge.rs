@@ -135,7 +135,7 @@ fn section_4_7_a_deletion_is_501_and_deletes_nothing() {
             .request("DELETE", path)
             .body(json!({"email": ADA}))
             .send()
-            .refused(501, "not_implemented");
+            .refused(501, "not_described");
         assert!(message.contains("`contact_deletion`"), "{message}");
         api.request("DELETE", path)
             .sending_key()
@@ -170,7 +170,7 @@ fn section_4_7_likely_paths_of_what_the_document_only_names_are_501() {
     ] {
         for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
             let request = || api.request(method, path).body(json!({}));
-            let message = request().send().refused(501, "not_implemented");
+            let message = request().send().refused(501, "not_described");
             assert!(message.contains("segments, topics"), "{message}");
             request()
                 .sending_key()

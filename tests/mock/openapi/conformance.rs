@@ -57,8 +57,8 @@ const NOT_DESCRIBED: &[(&str, Part, &str)] = &[
     ("contact_deletion", Part::Successes, "`DELETE /contacts/{address}` deletes"),
 ];
 
-/// The refusals that are not in the description, because they are about HTTP and not about the service: a body that
-/// arrives too slowly or in broken chunks, and a server that is busy.
+/// The refusals that every operation has, because they are about HTTP and not about the service: a body that arrives in
+/// broken chunks or too slowly, and a server that is busy.
 pub(crate) const TRANSPORT_REFUSALS: &[(u16, &str)] = &[
     (400, "bad_request"),
     (408, "request_timeout"),
@@ -113,7 +113,9 @@ pub(crate) fn check(exchange: &Exchange<'_>) -> Result<(), String> {
         };
     };
     let is_head = exchange.method == "HEAD" && exchange.response.is_empty();
-    if !is_head && !skips(response_part) && !is_transport_refusal(exchange) {
+    // A body that is too long is described where an operation has a body.
+    let is_long_get = exchange.method == "GET" && exchange.status == 413;
+    if !is_head && !skips(response_part) && !is_long_get {
         let response = json(exchange.response)?;
         let status = exchange.status.to_string();
         let pointer = format!("{operation}/responses/{status}");
@@ -126,6 +128,10 @@ pub(crate) fn check(exchange: &Exchange<'_>) -> Result<(), String> {
             &response,
         )
         .map_err(|error| format!("the response: {error}"))?;
+        let slugs = slugs(description);
+        if !is_success && !slugs.iter().any(|slug| response["error"]["code"] == *slug) {
+            return Err(format!("the slug, which is not one of {slugs:?}"));
+        }
     }
     if is_success && !skips(Part::Requests) {
         check_query(&operation, exchange.query.unwrap_or_default())?;
@@ -138,7 +144,8 @@ pub(crate) fn check(exchange: &Exchange<'_>) -> Result<(), String> {
 
 /// Validates a value against a schema of the description.
 ///
-/// `name` identifies the schema. With `strict`, objects have no members other than those that the schema shows.
+/// `name` identifies the schema. With `strict`, objects have no members and enumerations no values other than those that
+/// the schema shows.
 ///
 /// # Errors
 ///
@@ -169,16 +176,16 @@ fn compile(schema: &Value, strict: bool) -> Validator {
     let schemas = &DESCRIPTION["components"]["schemas"];
     let mut root = json!({"allOf": [schema], "components": {"schemas": schemas}});
     if strict {
-        close_objects(&mut root);
+        close(&mut root);
     }
     jsonschema::draft202012::new(&root).expect("the schema is valid")
 }
 
-/// Lets no object have a member that its schema does not show.
-fn close_objects(schema: &mut Value) {
+/// Lets no object have a member that its schema does not show, and no open enumeration another value than the known ones.
+fn close(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
-            members.values_mut().for_each(close_objects);
+            members.values_mut().for_each(close);
             if members.get("properties").is_some_and(Value::is_object)
                 && members.contains_key("type")
             {
@@ -186,10 +193,35 @@ fn close_objects(schema: &mut Value) {
                     .entry("additionalProperties")
                     .or_insert(Value::Bool(false));
             }
+            if let Some(Value::Array(choices)) = members.get_mut("anyOf")
+                && is_open_enumeration(choices)
+            {
+                choices.truncate(1);
+            }
         }
-        Value::Array(items) => items.iter_mut().for_each(close_objects),
+        Value::Array(items) => items.iter_mut().for_each(close),
         _ => {}
     }
+}
+
+/// Returns whether the choices are the known values, and any other string.
+pub(crate) fn is_open_enumeration(choices: &[Value]) -> bool {
+    let [known, other] = choices else {
+        return false;
+    };
+    (known.get("enum").is_some() || known.get("const").is_some())
+        && *other == json!({"type": "string"})
+}
+
+/// Returns the slugs of a refusal. Its examples have one for each.
+pub(crate) fn slugs(response: &Value) -> Vec<&str> {
+    let examples = response["content"]["application/json"]["examples"].as_object();
+    let examples = examples.into_iter().flatten();
+    let mut slugs: Vec<&str> = examples
+        .filter_map(|(_, example)| example["value"]["error"]["code"].as_str())
+        .collect();
+    slugs.dedup();
+    slugs
 }
 
 /// Returns the value at a JSON pointer. References on the way and at the end are followed.
@@ -245,16 +277,6 @@ fn matches(template: &str, path: &str) -> bool {
             .all(|(expected, found)| expected.starts_with('{') || expected == found)
 }
 
-fn is_transport_refusal(exchange: &Exchange<'_>) -> bool {
-    let body = String::from_utf8_lossy(exchange.response);
-    // A body that is too long is described where an operation has a body.
-    let is_long_get = exchange.method == "GET" && exchange.status == 413;
-    is_long_get
-        || TRANSPORT_REFUSALS
-            .iter()
-            .any(|(status, slug)| *status == exchange.status && body.contains(slug))
-}
-
 fn check_request_body(operation: &str, body: &[u8]) -> Result<(), String> {
     let pointer = format!("{operation}/requestBody/content/application~1json/schema");
     let Some(schema) = resolve(&pointer) else {
@@ -284,8 +306,7 @@ fn check_query(operation: &str, query: &str) -> Result<(), String> {
             None if parameters.is_none() => return Ok(()),
             None => return Err(format!("the parameter `{name}`")),
         };
-        if let Some(content) = parameter.get("content") {
-            let schema = &content["application/json"]["schema"];
+        if let Some(schema) = parameter["schema"].get("contentSchema") {
             validate(
                 &format!("{operation} {name}"),
                 schema,

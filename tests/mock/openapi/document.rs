@@ -1,11 +1,12 @@
 //! The file itself: examples, references, marks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use audience::mock::Dialect;
 use serde_json::{Value, json};
 
-use super::conformance::{DESCRIPTION, resolve, validate};
+use super::conformance::{DESCRIPTION, is_open_enumeration, resolve, validate};
+use super::refusals::described;
 
 /// Calls `visit` with each JSON object of the document and its JSON pointer.
 fn each_object(visit: &mut impl FnMut(&str, &serde_json::Map<String, Value>)) {
@@ -129,6 +130,87 @@ fn each_reference_and_each_link_leads_somewhere() {
 }
 
 #[test]
+fn each_title_is_the_name_of_a_class() {
+    each_object(&mut |pointer, schema| {
+        let Some(title) = schema.get("title") else {
+            return;
+        };
+        let is_schema = |name: &&str| !name.contains('/');
+        match pointer
+            .strip_prefix("/components/schemas/")
+            .filter(is_schema)
+        {
+            Some(name) => assert_eq!(title, name),
+            // A generator puts the name of the class around it before this one.
+            None if pointer != "/info" => {
+                let title = title.as_str().unwrap();
+                let mut letters = title.chars();
+                assert!(
+                    letters.next().unwrap().is_ascii_uppercase(),
+                    "{pointer}: {title}"
+                );
+                assert!(
+                    letters.all(|letter| letter.is_ascii_alphabetic()),
+                    "{pointer}: {title}"
+                );
+            }
+            None => {}
+        }
+    });
+}
+
+#[test]
+fn each_enumeration_that_a_program_receives_is_open() {
+    /// Counts the open enumerations in what a program receives.
+    fn walk(pointer: &str, value: &'static Value, count: &mut usize) {
+        match value {
+            Value::Object(members) => {
+                if let Some(Value::String(reference)) = members.get("$ref") {
+                    walk(reference, resolve(&reference[1..]).unwrap(), count);
+                }
+                if let Some(Value::Array(choices)) = members.get("anyOf")
+                    && is_open_enumeration(choices)
+                {
+                    *count += 1;
+                    return;
+                }
+                assert!(members.get("enum").is_none(), "{pointer}: {value}");
+                // The type of an event is what tells the schemas apart.
+                if members.contains_key("const") {
+                    assert!(
+                        pointer.ends_with("Event/properties/type"),
+                        "{pointer}: {value}"
+                    );
+                }
+                for (name, value) in members {
+                    walk(&format!("{pointer}/{name}"), value, count);
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| walk(pointer, item, count)),
+            _ => {}
+        }
+    }
+
+    let mut count = 0;
+    for operation in operations("paths") {
+        walk("responses", &operation["responses"], &mut count);
+    }
+    for operation in operations("webhooks") {
+        walk("parameters", &operation["parameters"], &mut count);
+        walk("requestBody", &operation["requestBody"], &mut count);
+    }
+
+    assert!(count > 20, "{count} enumerations");
+}
+
+/// Returns the operations of all paths, or of all webhooks.
+fn operations(part: &str) -> impl Iterator<Item = &'static Value> {
+    let items = DESCRIPTION[part].as_object().unwrap().values();
+    let members = items.flat_map(|item| item.as_object().unwrap().values());
+    members.filter(|member| member.get("operationId").is_some())
+}
+
+#[test]
 fn each_component_is_used() {
     let mut used = BTreeSet::new();
     each_object(&mut |_, members| {
@@ -215,31 +297,38 @@ fn sections_5_and_6_each_event_has_a_webhook_with_the_three_headers() {
     }
 }
 
-/// Section 7, and the 401 and 413 of the mock.
+/// Section 7, and what the mock adds: 400, 401, 408, 413 and 503.
 #[test]
 fn section_7_each_slug_has_its_status() {
-    let expected = BTreeMap::from([
+    let expected = BTreeSet::from([
         ("already_exists", 409),
+        ("bad_request", 400),
         ("failed_precondition", 422),
         ("key_not_permitted", 403),
         ("not_found", 404),
         ("payload_too_large", 413),
         ("quota_exceeded", 402),
+        ("request_timeout", 408),
+        ("service_unavailable", 503),
         ("unauthorized", 401),
         ("validation_error", 422),
     ]);
-    let mut found = BTreeMap::new();
-    for schema in DESCRIPTION["components"]["schemas"]
-        .as_object()
-        .unwrap()
-        .values()
-    {
-        if let Some(slug) = schema["properties"]["error"]["properties"]["code"]["const"].as_str() {
-            found.insert(slug, expected.get(slug).copied().unwrap_or_default());
-        }
-    }
+    let described = described();
+    let described = described.iter();
+    let found: BTreeSet<(&str, u16)> = described
+        .map(|(_, status, slug)| (slug.as_str(), *status))
+        .collect();
 
     assert_eq!(found, expected);
+    let known =
+        resolve("/components/schemas/ApiError/properties/error/properties/code/anyOf/0/enum");
+    let known = known.unwrap().as_array().unwrap().iter();
+    assert_eq!(
+        known
+            .map(|slug| slug.as_str().unwrap())
+            .collect::<BTreeSet<_>>(),
+        found.iter().map(|(slug, _)| *slug).collect()
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use audience::mock::Dialect;
 use serde_json::Value;
 
 use super::conformance::{DESCRIPTION, resolve};
-use super::refusals::{Refusal, described};
+use super::refusals::{Refusal, described, described_of_the_service};
 
 const INTERFACE: &str = include_str!("../../../docs/interface.md");
 
@@ -231,10 +231,8 @@ fn refusal_tables() -> (BTreeSet<Refusal>, BTreeSet<(u16, String)>) {
 fn each_table_of_refusals_has_the_refusals_of_its_operation() {
     let (of_operations, of_all) = refusal_tables();
 
-    let described = described();
-
-    assert_eq!(of_operations, described);
-    let without_operations = described
+    assert_eq!(of_operations, described_of_the_service());
+    let without_operations = described()
         .into_iter()
         .map(|(_, status, slug)| (status, slug));
     assert_eq!(of_all, without_operations.collect());
