@@ -124,7 +124,7 @@ impl Error {
         self.api().and_then(ApiError::code)
     }
 
-    /// Returns whether the write may have been applied anyway.
+    /// Returns whether the write may have been applied anyway. A call that only reads never changes anything.
     ///
     /// # Example: a failed connection applied nothing
     ///
@@ -633,6 +633,28 @@ impl Error {
         }))
     }
 
+    /// Creates the error for a write that was applied, but whose response has no value, if retrieving the value failed
+    /// too. `body` is the response to the write, and `missing` names the value.
+    pub(crate) fn not_read_back(missing: &'static str, body: Bytes, source: Self) -> Self {
+        let message = format!(
+            "the change was made, but the response has no {missing}, and the {missing} could not be retrieved"
+        );
+        Self::new(ErrorKind::Decode, Outcome::Applied, message)
+            .reading(body)
+            .caused_by(source)
+    }
+
+    /// Says what is known about the write.
+    pub(crate) fn with_outcome(mut self, outcome: Outcome) -> Self {
+        self.0.outcome = outcome;
+        self
+    }
+
+    /// Says that the call only reads.
+    pub(crate) fn set_read(&mut self) {
+        self.0.outcome = self.0.outcome.min(Outcome::Unchanged);
+    }
+
     /// Says that the same call would fail again.
     pub(crate) fn not_retryable(mut self) -> Self {
         self.0.is_retryable = false;
@@ -757,7 +779,7 @@ pub enum ErrorKind {
     /// decompress, or exceeds the [`body_limit`](crate::ClientBuilder::body_limit).
     ///
     /// The text of the error says which, with the JSON path if there is one. [`Error::body`](Error::body) has the body
-    /// if it was read. A write was most likely applied.
+    /// if it was read. [`Error::outcome`] says whether a write was applied: most likely it was.
     Decode,
     /// The request cannot be sent because an argument is invalid: for example an address that would
     /// reach another endpoint, an empty batch, a number that JSON cannot represent, or a rule that makes
@@ -800,8 +822,20 @@ impl fmt::Display for ErrorKind {
 
 /// Says whether a failed write may have been applied anyway.
 ///
-/// If a call made several attempts, the least certain one counts. For example, if the first attempt
-/// got no response and the second was refused, the outcome is [`Unknown`](Outcome::Unknown).
+/// If a call made several attempts, the one that is most likely to have been applied counts: the variants are in this
+/// order. For example, if the first attempt got no response and the second was refused, the outcome is
+/// [`Unknown`](Outcome::Unknown).
+///
+/// # A 2xx response that cannot be read
+///
+/// A 2xx status means that the service did what the call asked for, whatever the body is. So if only the body is
+/// missing or malformed, the outcome is [`Applied`](Outcome::Applied). There are three exceptions, whose outcome is
+/// [`Unknown`](Outcome::Unknown):
+///
+/// - The body is an HTML or XML page. The service sends JSON, so the page most likely comes from elsewhere: the login
+///   page of a network, or another site at a wrong base URL.
+/// - The body could not be read to its end, or is compressed in a way that the client did not ask for.
+/// - The call is a batch. Its status is 2xx even if entries fail, so without the report nothing is known about them.
 ///
 /// # Example: when to check before a retry
 ///
@@ -816,7 +850,9 @@ impl fmt::Display for ErrorKind {
 ///     match error.outcome() {
 ///         Outcome::NotSent => println!("nothing was sent: retry"),
 ///         Outcome::Refused => println!("not applied: fix the contact first"),
+///         Outcome::Unchanged => println!("the call only reads"),
 ///         Outcome::Unknown => println!("retrieve the contact to find out"),
+///         Outcome::Applied => println!("applied: nothing to do but to report the odd response"),
 ///     }
 /// #   assert_eq!(error.outcome(), Outcome::Refused);
 /// }
@@ -828,22 +864,33 @@ pub enum Outcome {
     NotSent,
     /// The service responded, and did not apply the write.
     Refused,
+    /// The call only reads, so it changed nothing, whether it reached the service or not. A retry is safe.
+    Unchanged,
     /// The write may or may not have been applied: there was no response, the response could not be
     /// read, or its status was 408 or 5xx, or 303 in response to a write.
     ///
     /// [`retrieve`](crate::contacts::Contacts::retrieve) the contact to find out.
     Unknown,
+    /// The service responded with 2xx, so it applied the write, but its response does not have what the call returns.
+    ///
+    /// A create with [`OnConflict::Skip`](crate::contacts::OnConflict::Skip) may have found a contact and left it
+    /// unchanged, as it should.
+    Applied,
 }
 
 impl Outcome {
-    /// Returns the outcome of a write that got a response with this status, which is not 2xx.
+    /// Returns the outcome of a request that got a response with this status, which is not 2xx.
     ///
     /// A 408 or a 5xx may come from a proxy that forwarded the request and then stopped waiting. A 303 to
     /// a write says that it was processed, and where to read the result.
     fn from_status(status: StatusCode, method: &Method) -> Self {
         let is_processed = status == StatusCode::SEE_OTHER && !method.is_safe();
         if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT || is_processed {
-            Self::Unknown
+            if method.is_safe() {
+                Self::Unchanged
+            } else {
+                Self::Unknown
+            }
         } else {
             Self::Refused
         }
@@ -1326,6 +1373,17 @@ const LONGEST: usize = 1024 * 1024;
 
 type Object = Map<String, Value>;
 
+/// Returns the code and the message of a refusal that is a part of a 2xx response, such as a failed batch entry.
+pub(crate) fn refusal_in(object: &Object) -> (Option<ErrorCode>, Option<String>) {
+    let read = ErrorBody::of_object(StatusCode::OK, object);
+    (read.code, read.message)
+}
+
+/// Returns whether a text says only that there is an error.
+pub(crate) fn is_generic(text: &str) -> bool {
+    GENERIC.iter().any(|word| text.eq_ignore_ascii_case(word))
+}
+
 impl ErrorBody {
     /// Reads the slug and the message. A body that is longer than 1 MiB has neither.
     fn read(status: StatusCode, body: &[u8]) -> Self {
@@ -1432,7 +1490,7 @@ fn is_slug(text: &str) -> bool {
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
         && !text.bytes().all(|byte| byte.is_ascii_digit())
-        && !GENERIC.iter().any(|word| text.eq_ignore_ascii_case(word))
+        && !is_generic(text)
 }
 
 #[cfg(test)]

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
 
 use super::exchange::{Operation, Request, Success};
 use super::retry::RetryPolicy;
-use crate::{Client, Error};
+use crate::{Client, Error, Outcome};
 
 /// One endpoint with the arguments of one call: how its request is built and its response decoded.
 pub(crate) trait Endpoint: Send + 'static {
@@ -33,6 +34,28 @@ pub(crate) trait Endpoint: Send + 'static {
     /// `ErrorKind::Decode` if the response is invalid. The client adds the operation and the number of
     /// attempts.
     fn decode(&self, success: Success) -> Result<Self::Output, Error>;
+
+    /// Returns how to retrieve the value of a write, if a 2xx response may have none. `decode` reads it, too.
+    fn read_back(&self) -> Option<ReadBack> {
+        None
+    }
+}
+
+/// Retrieves the value of a write that was applied.
+pub(crate) struct ReadBack {
+    /// What is retrieved, for messages.
+    pub(crate) name: &'static str,
+    pub(crate) operation: Operation,
+    pub(crate) request: Result<Request, Error>,
+}
+
+/// Returns `None` if the write was applied but has no value.
+fn value_of_write<T>(decoded: Result<T, Error>) -> Result<Option<T>, Error> {
+    match decoded {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.outcome() == Outcome::Applied => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 impl Client {
@@ -42,6 +65,10 @@ impl Client {
         endpoint: E,
         options: CallOptions,
     ) -> ResponseFuture<E::Output> {
+        if let Some(read_back) = endpoint.read_back() {
+            let work = self.write(endpoint, read_back, options);
+            return ResponseFuture::new(async { Ok(work.await?.value) });
+        }
         // An invalid argument is an error of the awaited call, like every other failure.
         let request = endpoint.request();
         self.send(endpoint.operation(), request, options, move |success| {
@@ -55,9 +82,60 @@ impl Client {
         endpoint: E,
         options: CallOptions,
     ) -> ResponseFuture<Response<E::Output>> {
+        if let Some(read_back) = endpoint.read_back() {
+            return ResponseFuture::new(self.write(endpoint, read_back, options));
+        }
         let request = endpoint.request();
         self.send(endpoint.operation(), request, options, move |success| {
             Response::read(success, |success| endpoint.decode(success))
+        })
+    }
+
+    /// Returns the future of a write, for a caller that can do without its value: `None` if the response has none.
+    pub(crate) fn apply<E: Endpoint>(
+        self,
+        endpoint: E,
+        options: CallOptions,
+    ) -> ResponseFuture<Option<E::Output>> {
+        let request = endpoint.request();
+        self.send(endpoint.operation(), request, options, move |success| {
+            value_of_write(endpoint.decode(success))
+        })
+    }
+
+    /// Sends a write and, if the response has no value, retrieves it. Both requests share the deadline.
+    async fn write<E: Endpoint>(
+        self,
+        endpoint: E,
+        read_back: ReadBack,
+        options: CallOptions,
+    ) -> Result<Response<E::Output>, Error> {
+        let options = self.start_deadline(options);
+        let (operation, request) = (endpoint.operation(), endpoint.request());
+        let sent = self.clone().receive(operation, request, options.clone());
+        let mut body = Bytes::new();
+        let written = sent.await?.decode(|success| {
+            body.clone_from(success.response.body());
+            Response::read(success, |success| value_of_write(endpoint.decode(success)))
+        })?;
+        let value = match written.value {
+            Some(value) => value,
+            None => {
+                let decode = move |success| endpoint.decode(success);
+                let retrieved = self.send(read_back.operation, read_back.request, options, decode);
+                retrieved.await.map_err(|error| {
+                    let attempts = written.attempts + error.attempts();
+                    Error::not_read_back(read_back.name, body, error)
+                        .after(attempts, Outcome::Applied)
+                        .at(operation.name)
+                })?
+            }
+        };
+        Ok(Response {
+            value,
+            status: written.status,
+            headers: written.headers,
+            attempts: written.attempts,
         })
     }
 

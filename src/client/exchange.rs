@@ -144,9 +144,40 @@ pub(crate) struct Success {
     pub(super) operation: Operation,
     pub(crate) response: http::Response<Bytes>,
     pub(crate) attempts: u32,
+    /// The outcome if the body cannot be decoded.
+    pub(super) outcome: Outcome,
 }
 
 impl Success {
+    pub(super) fn new(
+        operation: Operation,
+        request: &Request,
+        response: http::Response<Bytes>,
+        attempts: u32,
+    ) -> Self {
+        let outcome = if request.method.is_safe() {
+            Outcome::Unchanged
+        } else if request.target == Target::Batch || is_page(response.body()) {
+            Outcome::Unknown
+        } else {
+            Outcome::Applied
+        };
+        Self {
+            operation,
+            response,
+            attempts,
+            outcome,
+        }
+    }
+
+    /// Fails if the body is a page, which most likely comes from somewhere other than the service.
+    pub(crate) fn refuse_page(&self) -> Result<(), Error> {
+        match is_page(self.response.body()) {
+            true => Err(Error::decode(PAGE)),
+            false => Ok(()),
+        }
+    }
+
     /// Decodes the body, which must be a JSON object.
     pub(crate) fn object<T: DeserializeOwned>(&self) -> Result<T, Error> {
         self.json().map(|Object(value)| value)
@@ -162,8 +193,8 @@ impl Success {
         decode(self.response.body()).map_err(|error| {
             error
                 .at(self.operation.name)
-                // The outcome of a decode error is `Unknown`, and `NotSent` does not change it.
                 .after(self.attempts, Outcome::NotSent)
+                .with_outcome(self.outcome)
                 .reading(self.response.body().clone())
         })
     }
@@ -227,10 +258,20 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
+const PAGE: &str = "the response is an HTML or XML page, not JSON; check the base URL";
+
+/// Returns whether a body is HTML or XML. The `Content-Type` does not matter: some frameworks send `text/html` with JSON.
+fn is_page(body: &[u8]) -> bool {
+    body.trim_ascii_start().starts_with(b"<")
+}
+
 /// Says what is wrong with a body that cannot be decoded.
 fn explain<'de, T: Deserialize<'de>>(body: &'de [u8], error: &serde_json::Error) -> Error {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Error::decode("the response has no body; expected JSON");
+    }
+    if is_page(body) {
+        return Error::decode(PAGE);
     }
     let (line, column) = (error.line(), error.column());
     let mut deserializer = serde_json::Deserializer::from_slice(body);
@@ -345,6 +386,10 @@ mod tests {
             ("", "the response has no body; expected JSON"),
             (
                 "<html>",
+                "the response is an HTML or XML page, not JSON; check the base URL",
+            ),
+            (
+                "hello",
                 "the response is not valid JSON, at line 1, column 1",
             ),
             (

@@ -95,7 +95,7 @@
 //! | `operation` | call, events | the method, such as `create_batch`; `request` for a raw request |
 //! | `url.template` | call, attempt | the path, such as `/contacts/{address}`; `(request)` for a raw request |
 //! | `attempts` | call | how many attempts were made |
-//! | `outcome` | call | `ok`, or [`Error::outcome`](crate::Error::outcome) as `not_sent`, `refused` or `unknown`; missing if the call was dropped |
+//! | `outcome` | call | `ok`, or [`Error::outcome`](crate::Error::outcome) as `not_sent`, `refused`, `unchanged`, `unknown` or `applied`; missing if the call was dropped |
 //! | `error.type` | call, attempt, WARN | the status of the response or, without one, the [`ErrorKind`](crate::ErrorKind) in lowercase, such as `timeout`; missing without an error |
 //! | `otel.name` | call, attempt | `audience.` and the operation; the method and the template |
 //! | `otel.kind` | attempt | `client` |
@@ -130,7 +130,7 @@ use send::Hold;
 #[cfg(feature = "import")]
 pub(crate) use call::AttemptWatch;
 pub(crate) use call::{
-    CallDeadline, CallOptions, Endpoint, TakesOptions, call_settings, endpoint_builder,
+    CallDeadline, CallOptions, Endpoint, ReadBack, TakesOptions, call_settings, endpoint_builder,
     opaque_debug, wait_for_call, wait_for_items,
 };
 pub use call::{Response, ResponseFuture};

@@ -38,7 +38,7 @@ impl Client {
 
     /// Sends a request, with retries, and returns its 2xx response. An error gets the name of the
     /// operation.
-    async fn receive(
+    pub(super) async fn receive(
         self,
         operation: Operation,
         request: Result<Request, Error>,
@@ -73,7 +73,7 @@ impl Client {
 }
 
 /// A 2xx response that has not been decoded.
-struct Received {
+pub(super) struct Received {
     success: Success,
     span: CallSpan,
 }
@@ -81,13 +81,17 @@ struct Received {
 impl Received {
     /// Decodes the response, which ends the call. An error gets the name of the operation, the number of
     /// attempts and the body.
-    fn decode<T>(self, decode: impl FnOnce(Success) -> Result<T, Error>) -> Result<T, Error> {
+    pub(super) fn decode<T>(
+        self,
+        decode: impl FnOnce(Success) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let Self { success, span } = self;
         let operation = success.operation;
-        let (attempts, body) = (success.attempts, success.response.body().clone());
+        let (attempts, outcome) = (success.attempts, success.outcome);
+        let body = success.response.body().clone();
         let decoded = decode(success).map_err(|error| {
-            let error = error.after(attempts, Outcome::NotSent).reading(body);
-            error.at(operation.name)
+            let error = error.after(attempts, Outcome::NotSent);
+            error.with_outcome(outcome).reading(body).at(operation.name)
         });
         match &decoded {
             Ok(_) => span.succeeded(attempts),
@@ -133,11 +137,7 @@ impl Shared {
                 .await
             {
                 Ok(response) => {
-                    return Ok(Success {
-                        operation,
-                        response,
-                        attempts: attempt,
-                    });
+                    return Ok(Success::new(operation, &request, response, attempt));
                 }
                 Err(failed) => failed,
             };
@@ -225,8 +225,11 @@ impl Shared {
             }
         };
         let span = AttemptSpan::new(&self.base, operation, request, attempt);
-        let result = span.run(work).await;
+        let mut result = span.run(work).await;
         span.ended(&result);
+        if let (true, Err(failed)) = (request.method.is_safe(), &mut result) {
+            failed.error.set_read();
+        }
         result
     }
 
@@ -783,7 +786,9 @@ impl CallSpan {
             let outcome = match error.outcome() {
                 Outcome::NotSent => "not_sent",
                 Outcome::Refused => "refused",
+                Outcome::Unchanged => "unchanged",
                 Outcome::Unknown => "unknown",
+                Outcome::Applied => "applied",
             };
             self.span
                 .record("attempts", error.attempts())

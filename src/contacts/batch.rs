@@ -4,14 +4,14 @@ use std::fmt;
 use http::Method;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use super::Contacts;
 use super::new_contact::{NewContact, OnConflict};
 #[cfg(feature = "import")]
 use crate::client::{CallOptions, ResponseFuture};
 use crate::client::{Endpoint, Object, Operation, Request, RetrySafety, Success, endpoint_builder};
-use crate::error::Target;
-use crate::properties::PropertyValue;
+use crate::error::{Target, is_generic, refusal_in};
 use crate::{Error, ErrorCode};
 
 impl Contacts {
@@ -287,8 +287,8 @@ impl BatchEntry {
     ///
     /// - `false` if the entry was applied, and for every refusal that the interface document names: the
     ///   entry, the plan or the key must change first.
-    /// - `true` for any other slug, because its cause may be temporary. The entry was not applied.
-    /// - `true` if the outcome is [unknown](BatchOutcome::Unknown). But it is `false` if the entry was also sent with
+    /// - `true` for any other slug, because its cause may be temporary, and if the outcome is
+    ///   [unknown](BatchOutcome::Unknown). But it is `false` if the entry was also sent with
     ///   [`OnConflict::Error`](super::OnConflict::Error): if the first batch did create the contact, the service would
     ///   refuse the second.
     ///
@@ -312,8 +312,9 @@ impl BatchEntry {
     pub fn is_retryable(&self) -> bool {
         match &self.outcome {
             BatchOutcome::Created | BatchOutcome::Updated | BatchOutcome::Skipped => false,
-            BatchOutcome::Failed { code, .. } => !ErrorCode::KNOWN.contains(code),
-            BatchOutcome::Unknown => !self.fails_on_conflict,
+            BatchOutcome::Failed { .. } | BatchOutcome::Unknown => {
+                self.outcome.may_be_applied() && !self.fails_on_conflict
+            }
         }
     }
 
@@ -352,7 +353,7 @@ impl Serialize for BatchEntry {
 impl From<ResultEntry> for BatchEntry {
     fn from(entry: ResultEntry) -> Self {
         Self {
-            email: entry.email().to_owned(),
+            email: entry.text("email").unwrap_or_default().to_owned(),
             fails_on_conflict: entry.fails_on_conflict(),
             outcome: entry.into(),
         }
@@ -392,7 +393,11 @@ pub enum BatchOutcome {
     Updated,
     /// The address existed and was left unchanged.
     Skipped,
-    /// The entry was not applied. The service sent the slug of a refusal as its status.
+    /// The service sent a status other than the three above: the slug of a refusal.
+    ///
+    /// If the interface document names the slug ([`ErrorCode::KNOWN`]), the entry was not applied. Any other slug may
+    /// also be a word for success that this version does not know, so the entry may have been applied:
+    /// [`retrieve`](super::Contacts::retrieve) the contact to find out.
     Failed {
         /// The slug, as in the error of a whole request.
         code: ErrorCode,
@@ -422,17 +427,22 @@ impl BatchOutcome {
         matches!(self, Self::Failed { .. } | Self::Unknown)
     }
 
-    /// Reads a status of section 2.5, which is not empty.
-    pub(super) fn read<'a>(status: &str, message: impl FnOnce() -> Option<&'a str>) -> Self {
-        match status {
-            "created" => Self::Created,
-            "updated" => Self::Updated,
-            "skipped" => Self::Skipped,
-            slug => Self::Failed {
-                code: ErrorCode::from_slug(slug),
-                message: message().map(str::to_owned),
-            },
+    /// Returns whether the entry was applied, or may have been.
+    pub(crate) fn may_be_applied(&self) -> bool {
+        match self {
+            Self::Created | Self::Updated | Self::Skipped | Self::Unknown => true,
+            Self::Failed { code, .. } => !ErrorCode::KNOWN.contains(code),
         }
+    }
+
+    /// Reads a status of section 2.5 that says that the entry was not refused. It is compared as slugs are.
+    fn accepted(status: &str) -> Option<Self> {
+        let outcomes = [Self::Created, Self::Updated, Self::Skipped];
+        let is_status = |outcome: &Self| {
+            let (known, _) = outcome.status();
+            known.is_some_and(|known| status.eq_ignore_ascii_case(known))
+        };
+        outcomes.into_iter().find(is_status)
     }
 
     /// Returns the status and the message, as in section 2.5.
@@ -471,50 +481,65 @@ impl Serialize for BatchOutcome {
     }
 }
 
-/// An entry on the wire. Section 2.5 does not show the name of the message field. No member makes the entry
-/// invalid, even if its type is wrong.
+/// An entry on the wire. Section 2.5 does not show the name of the message field, so an entry is read as error bodies
+/// are. No member makes the entry invalid, even if its type is wrong.
 #[derive(Default, Deserialize)]
-#[serde(default)]
-struct ResultEntry {
-    email: Option<PropertyValue>,
-    status: Option<PropertyValue>,
-    message: Option<PropertyValue>,
-    error: Option<PropertyValue>,
-    detail: Option<PropertyValue>,
-    reason: Option<PropertyValue>,
-    /// Only in an entry that was stored: the service does not send it.
-    on_conflict: Option<PropertyValue>,
-}
+#[serde(transparent)]
+struct ResultEntry(Map<String, Value>);
 
 impl ResultEntry {
-    /// Returns the address; empty if there is none.
-    pub(super) fn email(&self) -> &str {
-        text(self.email.as_ref()).unwrap_or_default()
+    /// Returns a member that is text and not empty.
+    fn text(&self, name: &str) -> Option<&str> {
+        let text = self.0.get(name)?.as_str();
+        text.filter(|text| !text.is_empty())
     }
 
-    pub(super) fn fails_on_conflict(&self) -> bool {
-        text(self.on_conflict.as_ref()) == Some("error")
+    /// Returns whether the entry was sent with `OnConflict::Error`. The service does not send this member: it is only in
+    /// an entry that was stored.
+    fn fails_on_conflict(&self) -> bool {
+        self.text("on_conflict") == Some("error")
+    }
+
+    /// Returns the slug of a refusal, and the message that the common members of an error hold.
+    fn refusal(&self) -> (Option<ErrorCode>, Option<String>) {
+        let status = self.text("status");
+        let (found, message) = refusal_in(&self.0);
+        let is_documented = |code: &ErrorCode| ErrorCode::KNOWN.contains(code);
+        let code = match (found, status) {
+            // Such as `failed`, with the slug in another member.
+            (Some(found), Some(status)) if is_documented(&found) || is_generic(status) => {
+                Some(found)
+            }
+            (Some(found), None) if is_documented(&found) => Some(found),
+            // Any other status is a slug, even one that this version does not know.
+            (_, status) => status.map(ErrorCode::from_slug),
+        };
+        (code, message)
     }
 
     /// Returns the message, under any of its likely names.
-    fn message(&self) -> Option<&str> {
-        [&self.message, &self.error, &self.detail, &self.reason]
-            .into_iter()
-            .find_map(|member| text(member.as_ref()))
+    fn message(&self, code: &ErrorCode) -> Option<&str> {
+        let error = || {
+            self.text("error")
+                .filter(|text| ErrorCode::from_slug(text) != *code)
+        };
+        let message = self.text("message").or_else(error);
+        message
+            .or_else(|| self.text("detail"))
+            .or_else(|| self.text("reason"))
     }
-}
-
-/// Returns the text of a member, if it is text and not empty.
-fn text(member: Option<&PropertyValue>) -> Option<&str> {
-    member?.as_str().filter(|text| !text.is_empty())
 }
 
 impl From<ResultEntry> for BatchOutcome {
     fn from(entry: ResultEntry) -> Self {
-        match text(entry.status.as_ref()) {
-            Some(status) => Self::read(status, || entry.message()),
-            None => Self::Unknown,
+        if let Some(accepted) = entry.text("status").and_then(Self::accepted) {
+            return accepted;
         }
+        let (Some(code), nested) = entry.refusal() else {
+            return Self::Unknown;
+        };
+        let message = entry.message(&code).map(str::to_owned).or(nested);
+        Self::Failed { code, message }
     }
 }
 
@@ -629,11 +654,14 @@ struct DocumentedEntry<'a> {
 
 impl From<Object<DocumentedEntry<'_>>> for BatchEntry {
     fn from(Object(entry): Object<DocumentedEntry<'_>>) -> Self {
-        let message = || entry.message.as_deref().filter(|text| !text.is_empty());
+        let message = entry.message.filter(|text| !text.is_empty());
+        let failed = |status| BatchOutcome::Failed {
+            code: ErrorCode::from_slug(status),
+            message: message.map(Cow::into_owned),
+        };
         let outcome = match entry.status.as_ref() {
             "" => BatchOutcome::Unknown,
-            // Any other status is a slug, even one that this version does not know.
-            status => BatchOutcome::read(status, message),
+            status => BatchOutcome::accepted(status).unwrap_or_else(|| failed(status)),
         };
         Self::new(entry.email, outcome)
     }

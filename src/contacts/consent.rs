@@ -1,10 +1,15 @@
 use http::Method;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::model::address_in_path;
+use super::retrieve::Retrieve;
 use super::{Contact, Contacts, OptOutReason};
 use crate::Error;
-use crate::client::{Endpoint, Operation, Request, RetrySafety, Success, endpoint_builder};
+use crate::client::{
+    Endpoint, Object, Operation, ReadBack, Request, ResponseFuture, RetrySafety, Success,
+    endpoint_builder,
+};
 use crate::error::Target;
 
 impl Contacts {
@@ -16,10 +21,12 @@ impl Contacts {
     /// that the recipient made in the meantime.
     ///
     /// The interface document does not show the form of the response. [`Contact::shows_topics`] returns whether it has
-    /// the topics.
+    /// the topics. If a 2xx response has no contact at all, the client retrieves the contact within the same deadline.
     ///
     /// # Errors
     ///
+    /// - [`Outcome::Applied`](crate::Outcome::Applied) if the change was made, but the response has no contact, and
+    ///   retrieving it failed too.
     /// - `failed_precondition` (422) if the contact reported spam: [`Error::is_complaint_locked`].
     /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`.
@@ -49,10 +56,12 @@ impl Contacts {
     /// ([section 1](crate::interface#1)).
     ///
     /// The interface document does not show the form of the response. [`Contact::shows_topics`] returns whether it has
-    /// the topics.
+    /// the topics. If a 2xx response has no contact at all, the client retrieves the contact within the same deadline.
     ///
     /// # Errors
     ///
+    /// - [`Outcome::Applied`](crate::Outcome::Applied) if the change was made, but the response has no contact, and
+    ///   retrieving it failed too.
     /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`.
     ///
@@ -84,6 +93,8 @@ impl Contacts {
     ///
     /// # Errors
     ///
+    /// - [`Outcome::Applied`](crate::Outcome::Applied) if the answer was recorded, but the response has no contact, and
+    ///   retrieving it failed too.
     /// - `failed_precondition` (422) if the answer is `true` and the contact reported spam:
     ///   [`Error::is_complaint_locked`].
     /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist.
@@ -285,7 +296,51 @@ impl Endpoint for Consent {
     }
 
     fn decode(&self, success: Success) -> Result<Contact, Error> {
-        success.object()
+        let contact = success.valid_object();
+        let contact = contact.or_else(|| success.valid_object().and_then(Wrapped::contact));
+        contact.map_or_else(|| success.object(), Ok)
+    }
+
+    fn read_back(&self) -> Option<ReadBack> {
+        let address = self.address.clone();
+        let retrieve = Retrieve { address };
+        Some(ReadBack {
+            name: "contact",
+            operation: retrieve.operation(),
+            request: retrieve.request(),
+        })
+    }
+}
+
+/// A response that has the contact in a member.
+#[derive(Deserialize)]
+struct Wrapped<'a> {
+    #[serde(borrow)]
+    contact: Option<&'a RawValue>,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+}
+
+impl Wrapped<'_> {
+    fn contact(self) -> Option<Contact> {
+        let members = [self.contact, self.data].into_iter().flatten();
+        let mut contacts = members.filter_map(|member| serde_json::from_str(member.get()).ok());
+        contacts.next().map(|Object(contact)| contact)
+    }
+}
+
+impl SetTopic {
+    /// Records the answer, for a caller that can do without the contact: `None` if the response has none.
+    pub(super) fn apply(self) -> ResponseFuture<Option<Contact>> {
+        self.client.apply(self.endpoint, self.options)
+    }
+}
+
+#[cfg(feature = "import")]
+impl Unsubscribe {
+    /// Records the opt-out, for a caller that can do without the contact: `None` if the response has none.
+    pub(crate) fn apply(self) -> ResponseFuture<Option<Contact>> {
+        self.client.apply(self.endpoint, self.options)
     }
 }
 

@@ -18,6 +18,8 @@ impl Contacts {
     ///
     /// # Errors
     ///
+    /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the response is an HTML or XML page, which most likely does
+    ///   not come from the service.
     /// - `not_found` (404) if the address is not one of your contacts.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if a
     ///   property is a number that JSON cannot represent.
@@ -85,6 +87,7 @@ impl Endpoint for Merge {
     }
 
     fn decode(&self, success: Success) -> Result<RawResponse, Error> {
+        success.refuse_page()?;
         Ok(success.into())
     }
 }

@@ -441,7 +441,7 @@ impl PageCursor {
 /// Creates the error for a cursor that the service repeated.
 pub(super) fn repeated_cursor() -> Error {
     let message = "the service repeated a cursor; listing stopped to avoid an endless loop";
-    Error::new(ErrorKind::Pagination, Outcome::Unknown, message).at(LIST.name)
+    Error::new(ErrorKind::Pagination, Outcome::Unchanged, message).at(LIST.name)
 }
 
 /// Returns the cursor that follows a page, or `None` if the page is empty.
@@ -713,6 +713,7 @@ impl MalformedItem {
         let error = Error::decode(self.message.clone())
             .at(LIST.name)
             .after(self.attempts, Outcome::NotSent)
+            .with_outcome(Outcome::Unchanged)
             .reading(self.json.clone());
         (self.index, error)
     }

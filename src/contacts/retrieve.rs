@@ -40,8 +40,8 @@ endpoint_builder! {
 }
 
 #[derive(Clone)]
-struct Retrieve {
-    address: String,
+pub(super) struct Retrieve {
+    pub(super) address: String,
 }
 
 impl Endpoint for Retrieve {

@@ -157,7 +157,7 @@ impl SetTopics {
         let mut rest = plan.to_send.iter();
         while let Some((topic, answer)) = rest.next() {
             match self.answer(topic, *answer).await {
-                Ok(contact) => last = Some(contact),
+                Ok(contact) => last = contact,
                 Err(error) => {
                     let failed = (topic.clone(), *answer);
                     let not_sent = rest.cloned().collect();
@@ -168,12 +168,12 @@ impl SetTopics {
             recorded.insert(topic.clone(), *answer);
         }
         match last {
-            None => Ok(retrieved),
-            Some(last) if shows_less(&last, &retrieved) => self.retrieve().await.map_err(|error| {
+            None if recorded.is_empty() => Ok(retrieved),
+            Some(last) if !shows_less(&last, &retrieved) => Ok(last),
+            _ => self.retrieve().await.map_err(|error| {
                 TopicsError::after(recorded, error, None)
                     .leaving(BTreeMap::new(), plan.not_to_send())
             }),
-            Some(last) => Ok(last),
         }
     }
 
@@ -182,9 +182,10 @@ impl SetTopics {
         retrieve.options(self.options.clone()).await
     }
 
-    async fn answer(&self, topic: &str, answer: bool) -> Result<Contact, Error> {
+    /// Returns the contact if the response has one.
+    async fn answer(&self, topic: &str, answer: bool) -> Result<Option<Contact>, Error> {
         let answer = self.contacts.set_topic(&self.address, topic, answer);
-        answer.options(self.options.clone()).await
+        answer.options(self.options.clone()).apply().await
     }
 }
 
@@ -389,8 +390,10 @@ impl TopicsError {
 
     /// Returns whether any answer of the form may have been recorded.
     ///
-    /// [`NotSent`](Outcome::NotSent) and [`Refused`](Outcome::Refused) mean that no answer was recorded.
-    /// [`Unknown`](Outcome::Unknown) means that some answers were recorded, or may have been.
+    /// - [`NotSent`](Outcome::NotSent) and [`Refused`](Outcome::Refused) mean that no answer was recorded.
+    /// - [`Unknown`](Outcome::Unknown) means that some answers were recorded, or may have been.
+    /// - [`Applied`](Outcome::Applied) means that all answers were recorded, and only the contact could not be
+    ///   retrieved afterwards.
     ///
     /// # Example: nothing was saved
     ///
@@ -402,7 +405,7 @@ impl TopicsError {
     ///
     /// let error = contacts.set_topics("nobody@example.com", [("news", false)]).await.unwrap_err();
     ///
-    /// if error.form_outcome() != Outcome::Unknown {
+    /// if matches!(error.form_outcome(), Outcome::NotSent | Outcome::Refused) {
     ///     println!("Nothing was saved. Please send the form again.");
     /// }
     /// # assert_eq!(error.form_outcome(), Outcome::NotSent);
@@ -480,7 +483,13 @@ impl TopicsError {
     ) -> Self {
         let mut partial = Self::before(error);
         if !recorded.is_empty() {
-            partial.0.outcome = Outcome::Unknown;
+            // Without a failed answer, only the contact could not be retrieved after the last one.
+            let is_complete = failed.is_none();
+            partial.0.outcome = if is_complete {
+                Outcome::Applied
+            } else {
+                Outcome::Unknown
+            };
         }
         partial.0.recorded = recorded;
         partial.0.failed = failed;

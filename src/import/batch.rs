@@ -77,9 +77,9 @@ impl Sender {
         if let Err(error) = self.record_start(rows).await {
             return SentBatch::stopped(rows, RowOutcome::NotSent, unwritable(error));
         }
-        let mut sent = self.create(rows, watch).await;
+        let (mut sent, may_exist) = self.create(rows, watch).await;
         // Before the record: a row is finished only if its opt-outs are. A crash in between sends the row again.
-        self.opt_out(rows, &mut sent, watch).await;
+        self.opt_out(rows, &may_exist, &mut sent, watch).await;
         if let Err(error) = self.record_end(rows, &sent).await {
             // The journal could not restore these outcomes, so they are not told.
             for outcome in &mut sent.outcomes {
@@ -104,7 +104,8 @@ impl Sender {
         }
     }
 
-    async fn create(&self, rows: &[NumberedRow], watch: &Arc<Watch>) -> SentBatch {
+    /// Creates the contacts. Also returns, for each row, whether the service may have its contact now.
+    async fn create(&self, rows: &[NumberedRow], watch: &Arc<Watch>) -> (SentBatch, Vec<bool>) {
         let batch: Vec<_> = rows.iter().filter_map(|row| row.row.contact()).collect();
         let call = self.contacts.create_kept_batch(&batch, self.options(watch));
         // Until the contacts exist, an import that is asked to stop may give up the request.
@@ -116,28 +117,38 @@ impl Sender {
         self.record_hold(result.as_ref().err()).await;
         match result {
             Ok(report) => {
+                let may_exist = |entry: &BatchEntry| entry.outcome.may_be_applied();
+                let may_exist = report.entries.iter().map(may_exist).collect();
                 let outcomes: Vec<_> = report.entries.into_iter().map(outcome_of).collect();
                 // One refused entry is enough: every later row would be refused, too.
                 let is_quota = outcomes.iter().any(is_quota_exceeded);
-                SentBatch {
-                    outcomes,
-                    stop: is_quota.then_some(Stop::Quota),
-                }
+                let stop = is_quota.then_some(Stop::Quota);
+                (SentBatch { outcomes, stop }, may_exist)
             }
-            Err(error) => SentBatch {
-                outcomes: vec![outcome_of_failure(&error); rows.len()],
-                stop: Some(stop_of_failure(error.about(&name_of(rows)))),
-            },
+            Err(error) => {
+                let sent = SentBatch {
+                    outcomes: vec![outcome_of_failure(&error); rows.len()],
+                    stop: Some(stop_of_failure(error.about(&name_of(rows)))),
+                };
+                (sent, vec![false; rows.len()])
+            }
         }
     }
 
-    /// Records the opt-outs of the rows that were applied, in their order. The first that fails becomes the
+    /// Records the opt-outs of the rows whose contacts may exist, in their order. The first that fails becomes the
     /// outcome of its row; the others are tried nevertheless, unless the key was refused.
-    async fn opt_out(&self, rows: &[NumberedRow], sent: &mut SentBatch, watch: &Arc<Watch>) {
+    async fn opt_out(
+        &self,
+        rows: &[NumberedRow],
+        may_exist: &[bool],
+        sent: &mut SentBatch,
+        watch: &Arc<Watch>,
+    ) {
         let mut refused_key = None;
-        for (row, outcome) in rows.iter().zip(&mut sent.outcomes) {
-            // Otherwise the contact may not exist, and its opt-out would be refused.
-            if !outcome.is_applied() {
+        let rows_and_outcomes = rows.iter().zip(&mut sent.outcomes);
+        for ((row, outcome), may_exist) in rows_and_outcomes.zip(may_exist) {
+            // An opt-out must not get lost only because the service's status of the row is not known.
+            if !may_exist {
                 continue;
             }
             // As given: the call converts it, as in every other path.
@@ -149,7 +160,9 @@ impl Sender {
                     None => self.record_opt_out(address, opt_out, watch).await,
                 };
                 if let Err(error) = recorded {
-                    if outcome.is_applied() {
+                    // The service does not have the contact, as the status of the row says.
+                    let is_refused_row = !outcome.is_applied() && error.is_not_found();
+                    if !is_refused_row && !matches!(outcome, RowOutcome::OptOutFailed { .. }) {
                         *outcome = opt_out_failed(opt_out, &error);
                     }
                     refused_key = Some(error).filter(is_refused_key);
@@ -172,7 +185,7 @@ impl Sender {
             OptOut::Everything(reason) => call.reason(*reason),
             OptOut::Topic(name) => call.topic(name),
         };
-        let result = call.options(self.options(watch)).await;
+        let result = call.options(self.options(watch)).apply().await;
         watch.request_ended(result.as_ref().err());
         self.record_hold(result.as_ref().err()).await;
         result.map(drop)
@@ -270,7 +283,7 @@ fn outcome_of_failure(error: &Error) -> RowOutcome {
         // The key was refused, not the rows: with another key they can be sent.
         Outcome::Refused if is_refused_key(error) => RowOutcome::NotSent,
         Outcome::NotSent => RowOutcome::NotSent,
-        Outcome::Unknown => RowOutcome::Unknown,
+        Outcome::Unchanged | Outcome::Unknown | Outcome::Applied => RowOutcome::Unknown,
         Outcome::Refused => RowOutcome::Refused {
             code: code_of(error),
             message: error.api().and_then(|api| api.message()).map(str::to_owned),

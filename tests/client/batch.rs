@@ -4,7 +4,7 @@ use audience::contacts::{BatchEntry, BatchOutcome, MAX_BATCH, NewContact, OnConf
 use audience::{ErrorCode, ErrorKind, Outcome};
 use serde_json::{Value, json};
 
-use support::{contacts, ok, received, respond_in_turn, respond_with, status};
+use support::{contacts, ok, received, respond_in_turn, respond_with, status, with};
 
 fn three_contacts() -> [NewContact; 3] {
     ["a@x.io", "b@x.io", "c@x.io"].map(NewContact::new)
@@ -171,7 +171,7 @@ async fn each_entry_knows_whether_sending_it_again_can_help() {
         (slug("key_not_permitted"), false, false),
         (slug("not_found"), false, false),
         (slug("failed_precondition"), false, false),
-        (slug("internal_error"), true, true),
+        (slug("internal_error"), true, false),
         (json!({"email": "a@x.io"}), true, false),
     ] {
         let server = respond_with(ok(json!({"data": [result, result]}))).await;
@@ -186,6 +186,81 @@ async fn each_entry_knows_whether_sending_it_again_can_help() {
             .map(BatchEntry::is_retryable)
             .collect();
         assert_eq!(retryable, [upserted, strict], "{result}");
+    }
+}
+
+#[tokio::test]
+async fn a_status_is_compared_as_slugs_are_and_the_slug_of_a_failure_is_found_in_its_error() {
+    let quota = |message: Option<&str>| BatchOutcome::Failed {
+        code: ErrorCode::QuotaExceeded,
+        message: message.map(str::to_owned),
+    };
+    let failed = |code: &str, message: Option<&str>| BatchOutcome::Failed {
+        code: code.into(),
+        message: message.map(str::to_owned),
+    };
+    for (entry, expected) in [
+        (json!({"status": "Created"}), BatchOutcome::Created),
+        (
+            json!({"status": "UPDATED", "message": null}),
+            BatchOutcome::Updated,
+        ),
+        (
+            json!({"status": "Skipped", "error": null}),
+            BatchOutcome::Skipped,
+        ),
+        (
+            json!({"status": "Quota-Exceeded", "message": "full"}),
+            quota(Some("full")),
+        ),
+        (
+            json!({"status": "quota_exceeded", "error": {"message": "full"}}),
+            quota(Some("full")),
+        ),
+        (
+            json!({"status": "failed", "error": {"code": "quota_exceeded", "message": "full"}}),
+            quota(Some("full")),
+        ),
+        (
+            json!({"status": 402, "error": {"code": "QUOTA_EXCEEDED", "message": "full"}}),
+            quota(Some("full")),
+        ),
+        (json!({"error": {"code": "quota-exceeded"}}), quota(None)),
+        (
+            json!({"status": "error", "code": "quota_exceeded", "error": "full"}),
+            quota(Some("full")),
+        ),
+        (
+            json!({"status": "error", "error": "quota_exceeded"}),
+            quota(None),
+        ),
+        (
+            json!({"status": "failed", "error": {"code": "on_holiday"}}),
+            failed("on_holiday", None),
+        ),
+        (
+            json!({"status": "failed", "reason": "closed"}),
+            failed("failed", Some("closed")),
+        ),
+        (
+            json!({"status": "merged", "type": "contact"}),
+            failed("merged", None),
+        ),
+        (json!({"type": "contact"}), BatchOutcome::Unknown),
+    ] {
+        let server = respond_with(ok(
+            json!({"data": [with(entry.clone(), "email", "a@x.io")]}),
+        ))
+        .await;
+
+        let report = contacts(server.uri())
+            .create_batch(["a@x.io"])
+            .await
+            .unwrap();
+
+        assert_eq!(report.entries[0].outcome, expected, "{entry}");
+        let stored = serde_json::to_string(&report).unwrap();
+        assert_eq!(report, serde_json::from_str(&stored).unwrap());
     }
 }
 

@@ -28,7 +28,7 @@ async fn a_body_that_does_not_decompress_is_a_decode_error_and_not_a_transport_e
     );
     assert_eq!(
         (error.kind(), error.outcome()),
-        (ErrorKind::Decode, Outcome::Unknown)
+        (ErrorKind::Decode, Outcome::Unchanged)
     );
 }
 

@@ -1,10 +1,17 @@
 //! Subscribe and unsubscribe, against prepared responses.
 
-use audience::contacts::{Contact, OptOutReason, UnsubscribeReason};
-use audience::{ErrorCode, ErrorKind, Outcome};
-use serde_json::{Value, json};
+use std::time::Duration;
 
-use support::{ADA, contact, contacts, ok, received, record, respond_with, status, with};
+use audience::contacts::{Contact, Contacts, OptOutReason, UnsubscribeReason};
+use audience::{Error, ErrorCode, ErrorKind, Outcome};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+use wiremock::{MockServer, Request, ResponseTemplate};
+
+use support::{
+    ADA, contact, contacts, in_time, ok, received, record, respond_with, status, text, with,
+};
 
 #[tokio::test]
 async fn members_that_are_not_set_are_not_sent() {
@@ -181,21 +188,175 @@ async fn an_unknown_topic_is_in_the_services_message_and_not_in_the_error_text()
     );
 }
 
-#[tokio::test]
-async fn a_missing_or_invalid_consent_member_is_a_decode_error() {
-    let mut invalid = with(contact(), "unsubscribed", Value::Null);
-    let server = respond_with(ok(&invalid)).await;
-    let error = contacts(server.uri()).unsubscribe(ADA).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Decode);
-    assert!(error.to_string().contains("$.unsubscribed"), "{error}");
+/// A service that responds to each consent call in this way, and to a retrieve with a contact.
+async fn respond_to_consent(response: ResponseTemplate) -> MockServer {
+    respond_with(move |request: &Request| match request.method.as_str() {
+        "GET" => ok(contact()),
+        _ => response.clone(),
+    })
+    .await
+}
 
-    invalid = with(contact(), "topics", json!({"news": "yes"}));
-    let server = respond_with(ok(invalid)).await;
-    let error = contacts(server.uri()).subscribe(ADA).await.unwrap_err();
-    assert!(error.to_string().contains("$.topics.news"), "{error}");
-    assert_eq!(
-        error.outcome(),
-        Outcome::Unknown,
-        "after a 2xx the change was probably applied"
-    );
+async fn methods(server: &MockServer) -> Vec<String> {
+    let requests = received(server).await;
+    requests
+        .iter()
+        .map(|request| request.method.to_string())
+        .collect()
+}
+
+/// The consent calls, each with a result that is only the contact.
+fn consent_calls(contacts: &Contacts) -> [BoxFuture<'static, Result<Contact, Error>>; 4] {
+    [
+        contacts.subscribe(ADA).into_future().boxed(),
+        contacts.unsubscribe(ADA).into_future().boxed(),
+        contacts
+            .unsubscribe(ADA)
+            .topic("news")
+            .into_future()
+            .boxed(),
+        contacts.set_topic(ADA, "news", true).into_future().boxed(),
+    ]
+}
+
+#[tokio::test]
+async fn a_contact_that_is_wrapped_is_read() {
+    for body in [
+        json!({"contact": contact()}),
+        json!({"data": contact()}),
+        json!({"ok": true, "contact": "con_1", "data": contact()}),
+    ] {
+        let server = respond_to_consent(ok(&body)).await;
+
+        for call in consent_calls(&contacts(server.uri())) {
+            assert_eq!(call.await.unwrap().email, ADA, "{body}");
+        }
+        assert_eq!(methods(&server).await, ["POST"; 4], "{body}");
+    }
+}
+
+#[tokio::test]
+async fn the_contact_is_retrieved_if_a_2xx_response_does_not_have_it() {
+    for response in [
+        status(204),
+        status(202),
+        ok(json!({"ok": true})),
+        ok(json!(null)),
+        ok(json!([])),
+        ok(json!({"data": null, "contact": "con_1"})),
+        ok(with(contact(), "unsubscribed", Value::Null)),
+        text(200, "OK"),
+        text(200, "{\"id\": "),
+    ] {
+        let server = respond_to_consent(response.clone()).await;
+
+        for call in consent_calls(&contacts(server.uri())) {
+            let contact = call.await.unwrap();
+            assert_eq!(
+                (contact.email.as_str(), contact.shows_topics()),
+                (ADA, true)
+            );
+        }
+        let expected = ["POST", "GET"].repeat(4);
+        assert_eq!(methods(&server).await, expected, "{response:?}");
+    }
+    let server = respond_to_consent(status(204)).await;
+
+    let response = contacts(server.uri())
+        .unsubscribe(ADA)
+        .response()
+        .await
+        .unwrap();
+
+    assert_eq!((response.status().as_u16(), response.attempts()), (204, 1));
+    assert_eq!(response.value().email, ADA);
+    let requests = received(&server).await;
+    assert_eq!(requests[1].url.path(), "/contacts/ada%40example.com");
+}
+
+#[tokio::test]
+async fn if_the_contact_cannot_be_retrieved_the_error_says_that_the_change_was_made() {
+    for retrieved in [
+        text(404, r#"{"code": "not_found"}"#),
+        status(503),
+        ok(json!({"ok": true})),
+        ok(with(contact(), "unsubscribed", Value::Null)),
+    ] {
+        let server = respond_with(move |request: &Request| match request.method.as_str() {
+            "GET" => retrieved.clone(),
+            _ => ok(json!({"ok": true})),
+        })
+        .await;
+
+        let error = contacts(server.uri()).unsubscribe(ADA).await.unwrap_err();
+
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "unsubscribe: the change was made, but the response has no contact, and the contact could not be \
+                 retrieved (after {} attempts)",
+                error.attempts()
+            )
+        );
+        assert_eq!(
+            (error.kind(), error.outcome()),
+            (ErrorKind::Decode, Outcome::Applied)
+        );
+        assert!(!error.is_not_found() && !error.is_retryable());
+        assert_eq!(error.body(), Some(&br#"{"ok":true}"#[..]));
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(cause.starts_with("retrieve: "), "{cause}");
+        assert_eq!(error.attempts() as usize, received(&server).await.len());
+        let consents = methods(&server)
+            .await
+            .into_iter()
+            .filter(|method| method == "POST");
+        assert_eq!(consents.count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn the_call_and_the_retrieve_after_it_share_one_deadline() {
+    let server = respond_with(|request: &Request| match request.method.as_str() {
+        "GET" => ok(contact()).set_delay(Duration::from_secs(60)),
+        _ => status(204),
+    })
+    .await;
+
+    let call = contacts(server.uri())
+        .unsubscribe(ADA)
+        .deadline(Duration::from_secs(1));
+    let error = in_time(call).await.unwrap_err();
+
+    assert_eq!(error.outcome(), Outcome::Applied);
+    let cause = std::error::Error::source(&error).unwrap();
+    let cause = cause.downcast_ref::<Error>().unwrap();
+    assert!(cause.is_timeout(), "{cause}");
+}
+
+#[tokio::test]
+async fn a_page_with_a_2xx_status_is_no_response_of_the_service() {
+    for page in [
+        "<!doctype html><title>Sign in to the hotel network</title>",
+        "\r\n  <html>",
+        "<?xml version=\"1.0\"?><ok/>",
+    ] {
+        let server = respond_to_consent(text(200, page)).await;
+
+        for call in consent_calls(&contacts(server.uri())) {
+            let error = call.await.unwrap_err();
+
+            assert_eq!(
+                (error.kind(), error.outcome()),
+                (ErrorKind::Decode, Outcome::Unknown)
+            );
+            assert!(
+                error.to_string().ends_with(
+                    ": the response is an HTML or XML page, not JSON; check the base URL"
+                ),
+                "{error}"
+            );
+        }
+        assert_eq!(methods(&server).await, ["POST"; 4], "{page}");
+    }
 }

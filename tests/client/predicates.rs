@@ -178,11 +178,17 @@ async fn the_outcome_follows_from_the_status() {
         );
     }
     for code in [408, 500, 501, 502, 503, 504, 507, 520, 599] {
-        assert_eq!(
-            refusal(code, "").await.outcome(),
-            Outcome::Unknown,
-            "{code}"
-        );
+        let server = respond_with(status(code)).await;
+        let contacts = builder(server.uri())
+            .retry(RetryPolicy::none())
+            .build()
+            .unwrap()
+            .contacts();
+        let written = contacts.unsubscribe(ADA).await.unwrap_err();
+        let read = refusal(code, "").await;
+
+        assert_eq!(written.outcome(), Outcome::Unknown, "{code}");
+        assert_eq!(read.outcome(), Outcome::Unchanged, "{code}");
     }
 }
 

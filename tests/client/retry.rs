@@ -233,7 +233,7 @@ async fn the_deadline_stops_an_attempt_before_its_timeout() {
 
     assert_eq!(
         (error.kind(), error.outcome(), error.attempts()),
-        (ErrorKind::Timeout, Outcome::Unknown, 1)
+        (ErrorKind::Timeout, Outcome::Unchanged, 1)
     );
     let text = error.to_string();
     assert!(

@@ -507,13 +507,50 @@ async fn a_contact_that_cannot_be_retrieved_afterwards_is_an_error_with_everythi
 
     assert_eq!(
         (error.failed(), error.form_outcome()),
-        (None, Outcome::Unknown)
+        (None, Outcome::Applied)
     );
     assert_eq!(error.recorded(), &map([("news", false)]));
     assert_eq!(
         error.to_string(),
         "could not retrieve the contact afterwards (1 recorded, 0 not sent)"
     );
+}
+
+#[tokio::test]
+async fn a_form_is_recorded_even_if_no_consent_response_has_the_contact() {
+    let form = [("news", false), ("offers", true), ("tips", false)];
+    for response in [
+        status(204),
+        ok(json!({"ok": true})),
+        ok(json!({"data": null})),
+    ] {
+        let server =
+            respond_with(
+                move |request: &wiremock::Request| match request.method.as_str() {
+                    "GET" => ok(with(
+                        contact(),
+                        "topics",
+                        json!({"news": true, "offers": true, "tips": true}),
+                    )),
+                    _ => response.clone(),
+                },
+            )
+            .await;
+
+        let saved = contacts(server.uri()).set_topics(ADA, form).await.unwrap();
+
+        assert_eq!(saved.changed, map([("news", false), ("tips", false)]));
+        let requests = support::received(&server).await;
+        let sent: Vec<_> = requests
+            .iter()
+            .map(|request| request.method.as_str())
+            .collect();
+        assert_eq!(
+            sent,
+            ["GET", "POST", "POST", "POST", "GET"],
+            "one retrieve after all answers"
+        );
+    }
 }
 
 #[tokio::test]

@@ -214,15 +214,20 @@ async fn the_spans_of_a_failed_call_say_how_it_failed() {
     let invalid = response(200, r#"{"id": 7}"#);
     for (response, attempt_error, call_error, outcome) in [
         (response(404, ""), Some("404"), "404", "refused"),
-        (response(500, ""), Some("500"), "500", "unknown"),
+        (response(500, ""), Some("500"), "500", "unchanged"),
         (
             bytes("garbage\r\n\r\n").then_close(),
             Some("transport"),
             "transport",
-            "unknown",
+            "unchanged",
         ),
-        (bytes("").then_hang(), Some("timeout"), "timeout", "unknown"),
-        (invalid, None, "decode", "unknown"),
+        (
+            bytes("").then_hang(),
+            Some("timeout"),
+            "timeout",
+            "unchanged",
+        ),
+        (invalid, None, "decode", "unchanged"),
     ] {
         let log = Log::start();
         let server = ScriptedServer::start([response]).await;

@@ -59,7 +59,7 @@ async fn a_huge_content_length_reserves_no_memory_and_is_a_transport_error() {
 
     assert_eq!(
         (error.kind(), error.outcome()),
-        (ErrorKind::Transport, Outcome::Unknown)
+        (ErrorKind::Transport, Outcome::Unchanged)
     );
 }
 
@@ -91,7 +91,7 @@ async fn a_truncated_body_is_a_transport_error() {
                 error.to_string(),
                 "retrieve: the connection broke while reading the response"
             );
-            assert_eq!(error.outcome(), Outcome::Unknown);
+            assert_eq!(error.outcome(), Outcome::Unchanged);
         }
     }
 }
@@ -130,7 +130,7 @@ async fn a_response_that_is_not_http_is_a_transport_error() {
 
         assert_eq!(
             (error.kind(), error.outcome()),
-            (ErrorKind::Transport, Outcome::Unknown),
+            (ErrorKind::Transport, Outcome::Unchanged),
             "{garbage}"
         );
         assert_eq!(

@@ -133,6 +133,68 @@ async fn the_opt_outs_of_a_refused_row_are_not_sent_and_those_of_a_skipped_row_a
 }
 
 #[tokio::test]
+async fn an_opt_out_is_sent_if_the_status_of_the_row_is_not_known() {
+    for (entry, counted) in [
+        (
+            json!({"email": "ada@x.io", "status": "merged"}),
+            [0, 0, 0, 1, 0, 0],
+        ),
+        (json!({"email": "ada@x.io"}), [0, 0, 0, 0, 0, 1]),
+    ] {
+        let server = server().await;
+        let body = json!({"data": [entry]}).to_string();
+        server.fault(Fault::wrong_body(body).path("/contacts/batch"));
+        let row = || ImportRow::from("ada@x.io").opt_out(EVERYTHING);
+
+        let report = in_time(contacts(&server).import([row()])).await.unwrap();
+
+        assert!(server.contact("ada@x.io").unwrap().unsubscribed, "{entry}");
+        assert_eq!(counts(&report), counted, "{entry}");
+
+        server.fault(Fault::status(400).path("*/unsubscribe"));
+        let failed = in_time(contacts(&server).import([row()])).await.unwrap();
+        assert_eq!(failed.opt_out_failed(), 1, "{entry}");
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_was_refused_after_all_keeps_its_code_if_its_contact_does_not_exist() {
+    let server = server().await;
+    let body = r#"{"data": [{"email": "ada@x.io", "status": "internal_error"}]}"#;
+    server.fault(Fault::status(200).body(body).path("/contacts/batch"));
+    let row = ImportRow::from("ada@x.io").opt_out(EVERYTHING);
+
+    let report = in_time(contacts(&server).import([row])).await.unwrap();
+
+    assert_eq!((report.refused(), report.opt_out_failed()), (1, 0));
+}
+
+#[tokio::test]
+async fn an_opt_out_is_recorded_whatever_the_service_responds_with_2xx() {
+    for body in ["", r#"{"ok": true}"#, "OK"] {
+        let server = server().await;
+        server.fault(Fault::wrong_body(body).path("*/unsubscribe"));
+        let row = ImportRow::from("ada@x.io").opt_out(OptOut::Topic("news".into()));
+
+        let report = in_time(contacts(&server).import([row])).await.unwrap();
+
+        assert_eq!(counts(&report), [1, 0, 0, 0, 0, 0], "{body}");
+        assert_eq!(server.requests().len(), 2, "the contact is not needed");
+    }
+}
+
+#[tokio::test]
+async fn a_page_in_response_to_an_opt_out_is_not_taken_for_success() {
+    let server = server().await;
+    server.fault(Fault::wrong_body("<html>Sign in</html>").path("*/unsubscribe"));
+    let row = ImportRow::from("ada@x.io").opt_out(EVERYTHING);
+
+    let report = in_time(contacts(&server).import([row])).await.unwrap();
+
+    assert_eq!(report.opt_out_failed(), 1);
+}
+
+#[tokio::test]
 async fn a_key_that_is_refused_for_opt_outs_stops_the_import_and_a_resumed_one_records_them() {
     let server = server().await;
     server.fault(Fault::status(401).path("/contacts/*/unsubscribe").times(1));
