@@ -839,7 +839,21 @@ pub(super) fn head_bytes(response: &Response<Bytes>, content_length: usize) -> V
 
 /// The faults that were added and are not used up, oldest first.
 #[derive(Debug, Serialize)]
-pub(super) struct Active<F>(Vec<F>);
+#[serde(transparent)]
+pub(super) struct Active<F> {
+    faults: Vec<Numbered<F>>,
+    /// Faults are counted from 1, and no number is used twice.
+    #[serde(skip)]
+    last_number: u64,
+}
+
+/// A fault, and the number by which it is removed.
+#[derive(Debug, Serialize)]
+struct Numbered<F> {
+    number: u64,
+    #[serde(flatten)]
+    fault: F,
+}
 
 /// Refuses a fault that applies to no request or delivery.
 pub(super) fn check_times(times: Option<u64>) -> Result<(), String> {
@@ -872,17 +886,31 @@ impl Counted for Fault {
 
 impl<F> Default for Active<F> {
     fn default() -> Self {
-        Self(Vec::new())
+        Self {
+            faults: Vec::new(),
+            last_number: 0,
+        }
     }
 }
 
 impl<F: Counted> Active<F> {
     pub(super) fn add(&mut self, fault: F) {
-        self.0.push(fault);
+        self.last_number += 1;
+        self.faults.push(Numbered {
+            number: self.last_number,
+            fault,
+        });
+    }
+
+    /// Removes the fault with this number. Returns `false` if there is none: it may be used up.
+    pub(super) fn remove(&mut self, number: u64) -> bool {
+        let before = self.faults.len();
+        self.faults.retain(|fault| fault.number != number);
+        self.faults.len() < before
     }
 
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        self.faults.clear();
     }
 
     /// Returns the first fault that has begun and matches, and counts it as used once.
@@ -890,7 +918,7 @@ impl<F: Counted> Active<F> {
     /// Every fault that matches but has not begun counts the match, whether or not another fault applies.
     pub(super) fn take(&mut self, matches: impl Fn(&F) -> bool) -> Option<F> {
         let mut first = None;
-        for (index, fault) in self.0.iter_mut().enumerate() {
+        for (index, Numbered { fault, .. }) in self.faults.iter_mut().enumerate() {
             if !matches(fault) {
                 continue;
             }
@@ -900,13 +928,14 @@ impl<F: Counted> Active<F> {
             }
         }
         let index = first?;
-        match self.0[index].times() {
-            Some(1) => Some(self.0.remove(index)),
+        let fault = &mut self.faults[index].fault;
+        match fault.times() {
+            Some(1) => Some(self.faults.remove(index).fault),
             Some(left) => {
                 *left -= 1;
-                Some(self.0[index].clone())
+                Some(fault.clone())
             }
-            None => Some(self.0[index].clone()),
+            None => Some(fault.clone()),
         }
     }
 }

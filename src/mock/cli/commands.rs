@@ -1,65 +1,65 @@
 //! The commands: most of them control a running mock, and one examines a receiver.
 
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use clap::builder::PossibleValuesParser;
-use clap::{Args, Subcommand, ValueEnum};
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use http_body_util::Full;
+use clap::{Args, CommandFactory as _, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use serde_json::{Map, Value, json};
 
+use super::Options;
+use super::lists::{
+    self, AttemptsOptions, ContactsOptions, EmailsOptions, EndpointsOptions, EventsOptions,
+    RequestsOptions, attempts_table, event_types, show,
+};
+use super::target::{Output, Table, Target, print, text};
 use crate::Timestamp;
-use crate::mock::http::{self as client, HttpUrl, error_chain};
-use crate::mock::{Check, CheckReport, Examination, Fault, Finding, Verdict};
-use crate::webhooks::EventType;
+use crate::mock::{Check, CheckReport, DeliveryFault, Examination, Fault, Finding, Verdict};
 
 #[derive(Subcommand)]
 pub(super) enum Command {
     /// Send an event to every endpoint, and show how each responded
     SendEvent(SendEventOptions),
+    /// Deliver an event once more to every endpoint, and show its attempts
+    Resend(ResendOptions),
     /// Show or move the clock
     Clock(ClockOptions),
     /// Make requests to the mock fail
     Fault(FaultOptions),
+    /// Make deliveries of events go wrong
+    DeliveryFault(DeliveryFaultOptions),
+    /// List the contacts, newest first
+    Contacts(ContactsOptions),
+    /// List the mail that was sent, oldest first
+    Emails(EmailsOptions),
+    /// List, add or remove the endpoints that events are delivered to
+    Endpoints(EndpointsOptions),
     /// List the events, oldest first
-    Events(Target),
+    Events(EventsOptions),
     /// List the attempts to deliver events, oldest first
-    Attempts(Target),
+    Attempts(AttemptsOptions),
     /// List the requests that the mock received, oldest first, and why it refused them
-    Requests(Target),
+    Requests(RequestsOptions),
     /// Reset the mock to its initial state
     Reset(Target),
     /// Add the content of a seed file
     Seed(SeedOptions),
     /// Print the JSON Schema of a seed file
     Schema,
+    /// Print a script that completes the commands and options of this program in a shell
+    Completions {
+        /// Complete for this shell
+        #[arg(value_name = "SHELL")]
+        shell: Shell,
+    },
     /// Examine a webhook receiver: send it genuine and forged deliveries, and grade the responses
     Examine(ExamineOptions),
-}
-
-/// The mock that a command controls, and how it prints the response.
-#[derive(Args)]
-pub(super) struct Target {
-    /// Control the mock at this URL
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        default_value = "http://127.0.0.1:4010"
-    )]
-    #[arg(env = "AUDIENCE_MOCK_URL")]
-    url: MockUrl,
-    /// Print JSON instead of a table
-    #[arg(long, global = true)]
-    json: bool,
 }
 
 /// Runs a command, and returns the exit status.
@@ -70,11 +70,16 @@ pub(super) struct Target {
 pub(super) async fn run(command: Command) -> Result<ExitCode, String> {
     match command {
         Command::SendEvent(options) => send_event(options).await?,
+        Command::Resend(options) => resend(options).await?,
         Command::Clock(options) => clock(options).await?,
         Command::Fault(options) => fault(options).await?,
-        Command::Events(target) => events(&target).await?,
-        Command::Attempts(target) => attempts(&target).await?,
-        Command::Requests(target) => requests(&target).await?,
+        Command::DeliveryFault(options) => delivery_fault(options).await?,
+        Command::Contacts(options) => lists::contacts(options).await?,
+        Command::Emails(options) => lists::emails(options).await?,
+        Command::Endpoints(options) => lists::endpoints(options).await?,
+        Command::Events(options) => lists::events(options).await?,
+        Command::Attempts(options) => lists::attempts(options).await?,
+        Command::Requests(options) => lists::requests(options).await?,
         Command::Reset(target) => {
             let response = target.url.call(Method::POST, "reset", None).await?;
             Output::new(target.json).done(&response, "the mock has its initial state")?;
@@ -82,6 +87,11 @@ pub(super) async fn run(command: Command) -> Result<ExitCode, String> {
         Command::Seed(options) => seed(options).await?,
         Command::Schema => {
             print(include_str!("../../../fixtures/mock/seed.schema.json"))?;
+        }
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Options::command(), "audience-mock", &mut script);
+            print(&String::from_utf8_lossy(&script))?;
         }
         Command::Examine(options) => return Ok(examine(options).await),
     }
@@ -113,19 +123,26 @@ async fn send_event(options: SendEventOptions) -> Result<(), String> {
     let sent = url
         .call(Method::POST, &path, Some(body.to_string().into()))
         .await?;
-    let id = sent["id"].as_str().unwrap_or_default().to_owned();
-    // The call before this one has waited for the first attempts.
-    let log = url.call(Method::GET, "attempts", None).await?;
+    // The call has waited for the first attempts.
+    let id = sent["id"].as_str().unwrap_or_default();
+    show_attempts(&options.target, id, "was sent to no endpoint").await
+}
+
+/// Prints the attempts to deliver an event.
+async fn show_attempts(target: &Target, id: &str, without: &str) -> Result<(), String> {
+    let log = target.url.call(Method::GET, "attempts", None).await?;
     let all = log["data"].as_array().map_or(&[][..], Vec::as_slice);
     let attempts: Vec<&Value> = all
         .iter()
-        .filter(|attempt| attempt["event_id"] == id.as_str())
+        .filter(|attempt| attempt["event_id"] == id)
         .collect();
 
     let result = json!({"id": id, "attempts": attempts});
-    Output::new(options.target.json).result(&result, |_| {
+    Output::new(target.json).result(&result, |_| {
         if attempts.is_empty() {
-            return format!("{id} was sent to no endpoint; add one with --webhook, a seed, or PUT /_mock/endpoints/NAME\n");
+            return format!(
+                "{id} {without}; add one with --webhook, a seed, or `audience-mock endpoints add`\n"
+            );
         }
         attempts_table(attempts.iter().copied()).text()
     })
@@ -158,17 +175,28 @@ impl SendEventOptions {
     }
 }
 
-/// Accepts the types of the interface: a misspelled type would be delivered, but nothing would handle it.
-fn event_types() -> PossibleValuesParser {
-    EventType::KNOWN.iter().map(EventType::as_str).into()
-}
-
 fn object(text: &str) -> Result<Map<String, Value>, String> {
     match serde_json::from_str(text) {
         Ok(Value::Object(members)) => Ok(members),
         Ok(_) => Err("the value is not a JSON object".into()),
         Err(error) => Err(format!("the value is not JSON: {error}")),
     }
+}
+
+#[derive(Args)]
+pub(super) struct ResendOptions {
+    /// Deliver the event with this id
+    #[arg(value_name = "EVENT")]
+    event: String,
+    #[command(flatten)]
+    target: Target,
+}
+
+async fn resend(options: ResendOptions) -> Result<(), String> {
+    let id = utf8_percent_encode(&options.event, NON_ALPHANUMERIC);
+    let path = format!("events/{id}/redeliver");
+    options.target.url.call(Method::POST, &path, None).await?;
+    show_attempts(&options.target, &options.event, "has no endpoint").await
 }
 
 #[derive(Args)]
@@ -215,7 +243,12 @@ async fn clock(options: ClockOptions) -> Result<(), String> {
     })
 }
 
-fn time(text: &str) -> Result<i64, String> {
+/// Parses Unix seconds, or a time of RFC 3339, and returns Unix seconds.
+///
+/// # Errors
+///
+/// Fails if the text has neither form. The message names both.
+pub(super) fn time(text: &str) -> Result<i64, String> {
     if let Ok(seconds) = text.parse() {
         return Ok(seconds);
     }
@@ -273,33 +306,95 @@ fn seconds(text: &str) -> Result<u64, String> {
 #[command(subcommand_negates_reqs = true)]
 pub(super) struct FaultOptions {
     #[command(subcommand)]
-    clear: Option<Clear>,
+    change: Option<FaultChange>,
     #[command(flatten)]
     fault: Fault,
     #[command(flatten)]
     target: Target,
 }
 
+#[derive(Args)]
+#[command(subcommand_negates_reqs = true)]
+pub(super) struct DeliveryFaultOptions {
+    #[command(subcommand)]
+    change: Option<FaultChange>,
+    #[command(flatten)]
+    fault: Option<DeliveryFault>,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// What to do with the faults that were added.
 #[derive(Subcommand)]
-enum Clear {
+enum FaultChange {
+    /// List the faults, oldest first, with their numbers
+    List,
+    /// Remove one fault
+    Remove {
+        /// Remove the fault with this number, which the list shows
+        #[arg(value_name = "NUMBER")]
+        number: u64,
+    },
     /// Remove all faults
     Clear,
 }
 
 async fn fault(options: FaultOptions) -> Result<(), String> {
-    let target = &options.target;
+    let fault = Some(json!(options.fault)).filter(|fault| *fault != json!({}));
+    change_faults(&options.target, "faults", options.change, fault).await
+}
+
+async fn delivery_fault(options: DeliveryFaultOptions) -> Result<(), String> {
+    let fault = options.fault.map(|fault| json!(fault));
+    change_faults(&options.target, "delivery-faults", options.change, fault).await
+}
+
+/// Adds a fault, or changes or lists those that were added.
+async fn change_faults(
+    target: &Target,
+    list: &str,
+    change: Option<FaultChange>,
+    fault: Option<Value>,
+) -> Result<(), String> {
     let output = Output::new(target.json);
-    let fault = json!(options.fault);
-    if let Some(Clear::Clear) = options.clear {
-        if fault != json!({}) {
-            return Err("`fault clear` removes all faults; leave out the other options".into());
-        }
-        let response = target.url.call(Method::DELETE, "faults", None).await?;
-        return output.done(&response, "there are no faults");
+    let Some(change) = change else {
+        let fault = fault.unwrap_or_default().to_string();
+        let added = target.url.call(Method::POST, list, Some(fault.into()));
+        return output.done(&added.await?, "the fault was added");
+    };
+    if fault.is_some() {
+        return Err(
+            "`list`, `remove` and `clear` add no fault; leave out the other options".into(),
+        );
     }
-    let body = fault.to_string().into();
-    let response = target.url.call(Method::POST, "faults", Some(body)).await?;
-    output.done(&response, "the fault was added")
+    match change {
+        FaultChange::List => {
+            let faults = target.url.call(Method::GET, list, None).await?;
+            show(target, &faults, "there are no faults", faults_table)
+        }
+        FaultChange::Remove { number } => {
+            let path = format!("{list}/{number}");
+            let removed = target.url.call(Method::DELETE, &path, None).await?;
+            output.done(&removed, "the fault was removed")
+        }
+        FaultChange::Clear => {
+            let cleared = target.url.call(Method::DELETE, list, None).await?;
+            output.done(&cleared, "there are no faults")
+        }
+    }
+}
+
+fn faults_table(faults: &[Value]) -> Table {
+    let mut table = Table::new(&["number", "fault"]);
+    for fault in faults {
+        let mut members = fault.clone();
+        let number = members["number"].take();
+        if let Some(members) = members.as_object_mut() {
+            members.remove("number");
+        }
+        table.row([text(&number), members.to_string()]);
+    }
+    table
 }
 
 /// Some editors and shells begin a file with it.
@@ -334,104 +429,6 @@ fn read(file: &Path) -> std::io::Result<Vec<u8>> {
     let mut seed = Vec::new();
     std::io::stdin().lock().read_to_end(&mut seed)?;
     Ok(seed)
-}
-
-async fn events(target: &Target) -> Result<(), String> {
-    list(target, "events", "there are no events", |events| {
-        let mut table = Table::new(&["id", "type", "created", "to"]);
-        for event in events {
-            let to = event.pointer("/data/to").unwrap_or(&Value::Null);
-            table.row([
-                text(&event["id"]),
-                text(&event["type"]),
-                readable(&event["created_at"]),
-                text(to),
-            ]);
-        }
-        table
-    })
-    .await
-}
-
-async fn attempts(target: &Target) -> Result<(), String> {
-    list(target, "attempts", "there are no attempts", |attempts| {
-        attempts_table(attempts)
-    })
-    .await
-}
-
-fn attempts_table<'a>(attempts: impl IntoIterator<Item = &'a Value>) -> Table {
-    let mut table = Table::new(&[
-        "event", "attempt", "at", "result", "next", "fault", "endpoint",
-    ]);
-    for attempt in attempts {
-        let result = match &attempt["status"] {
-            Value::Null => text(&attempt["error"]),
-            status => text(status),
-        };
-        table.row([
-            text(&attempt["event_id"]),
-            text(&attempt["attempt"]),
-            readable(&attempt["at"]),
-            result,
-            readable(&attempt["next_at"]),
-            text(&attempt["fault"]),
-            text(&attempt["endpoint"]),
-        ]);
-    }
-    table
-}
-
-async fn requests(target: &Target) -> Result<(), String> {
-    list(target, "requests", "there are no requests", |requests| {
-        let mut table = Table::new(&["method", "path", "status", "reason"]);
-        for request in requests {
-            let path = match request["query"].as_str() {
-                None => text(&request["path"]),
-                Some(query) => format!("{}?{query}", text(&request["path"])),
-            };
-            table.row([
-                text(&request["method"]),
-                path,
-                text(&request["status"]),
-                text(&request["reason"]),
-            ]);
-        }
-        table
-    })
-    .await
-}
-
-async fn list(
-    target: &Target,
-    path: &str,
-    empty: &str,
-    table: impl FnOnce(&[Value]) -> Table,
-) -> Result<(), String> {
-    let response = target.url.call(Method::GET, path, None).await?;
-    Output::new(target.json).result(&response, |response| {
-        match response["data"].as_array().map(Vec::as_slice) {
-            None | Some([]) => format!("{empty}\n"),
-            Some(data) => table(data).text(),
-        }
-    })
-}
-
-/// Returns a JSON value as a cell: text without quotation marks, and nothing for `null`.
-fn text(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        Value::Array(values) => values.iter().map(text).collect::<Vec<_>>().join(", "),
-        other => other.to_string(),
-    }
-}
-
-/// Returns Unix seconds as a readable time.
-fn readable(value: &Value) -> String {
-    value.as_i64().map_or_else(String::new, |seconds| {
-        Timestamp::from_unix(seconds).to_string()
-    })
 }
 
 /// The exit status if nothing could be examined, or the report could not be written.
@@ -517,11 +514,11 @@ fn write_report(options: &ExamineOptions, examination: &Examination) -> Result<(
             .map_err(|error| format!("could not write the report as JUnit XML: {error}"))?,
     };
     let Some(file) = &options.output else {
-        return print(&report);
+        return print(&report).map(drop);
     };
     std::fs::write(file, report)
         .map_err(|error| format!("could not write {}: {error}", file.display()))?;
-    print(&format!("{examination}\n"))
+    print(&format!("{examination}\n")).map(drop)
 }
 
 /// Turns the report into a test suite with a test case for each check.
@@ -569,200 +566,4 @@ fn explain(finding: &Finding) -> String {
         "{}\nWhy it matters: {}\nWhat to do: {}",
         finding.problem, finding.reason, finding.remedy
     )
-}
-
-/// The URL of a mock, such as `http://127.0.0.1:4010`.
-#[derive(Clone, Debug)]
-struct MockUrl(HttpUrl);
-
-impl FromStr for MockUrl {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let url = HttpUrl::parse(text)?;
-        if url.path_and_query != "/" {
-            return Err("the URL has a path; leave it out".into());
-        }
-        Ok(Self(url))
-    }
-}
-
-impl MockUrl {
-    /// Calls a path below `/_mock/`, and returns the JSON of the response. `Null` if it has none.
-    ///
-    /// # Errors
-    ///
-    /// Fails if no mock listens there, or if it refuses the call. The message has the reason.
-    async fn call(&self, method: Method, path: &str, body: Option<Bytes>) -> Result<Value, String> {
-        let response = self.send(method, path, body).await?;
-        let status = response.status();
-        if status == StatusCode::NO_CONTENT {
-            return Ok(Value::Null);
-        }
-        let json = serde_json::from_slice::<Value>(response.body()).ok();
-        let refusal = json
-            .as_ref()
-            .and_then(|json| json.pointer("/error/message"))
-            .and_then(Value::as_str);
-        match (status.is_success(), json.as_ref(), refusal) {
-            (true, Some(json), _) => Ok(json.clone()),
-            (false, _, Some(refusal)) => Err(format!("the mock refused this: {refusal}")),
-            _ => Err(format!(
-                "http://{} responded with status {status}, but not as a mock does; is it another program?",
-                self.0.authority
-            )),
-        }
-    }
-
-    async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<Bytes>,
-    ) -> Result<http::Response<Bytes>, String> {
-        let mut headers = HeaderMap::new();
-        if body.is_some() {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        }
-        let url = HttpUrl {
-            path_and_query: format!("/_mock/{path}"),
-            ..self.0.clone()
-        };
-        let request = url
-            .request(method, headers, Full::new(body.unwrap_or_default()))
-            .map_err(|error| format!("could not send the request: {error}"))?;
-        let authority = &url.authority;
-        let stream = url.connect().await.map_err(|error| {
-            format!(
-                "no mock listens at http://{authority}: {error}; start one with `audience-mock`, or choose another with --url"
-            )
-        })?;
-        client::exchange(stream, request, usize::MAX, usize::MAX)
-            .await
-            .map_err(|error| {
-                format!(
-                    "http://{authority} did not respond as a mock does: {}",
-                    error_chain(&*error)
-                )
-            })
-    }
-}
-
-/// How results are printed.
-#[derive(Clone, Copy)]
-struct Output {
-    json: bool,
-}
-
-impl Output {
-    fn new(json: bool) -> Self {
-        Self { json }
-    }
-
-    /// Prints a result: its JSON, or its text.
-    ///
-    /// # Errors
-    ///
-    /// Fails if standard output cannot be written.
-    fn result(self, json: &Value, text: impl FnOnce(&Value) -> String) -> Result<(), String> {
-        if self.json {
-            print(&format!("{json:#}\n"))
-        } else {
-            print(&text(json))
-        }
-    }
-
-    /// Prints that something was done. As JSON, that is an empty object unless the response has more.
-    ///
-    /// # Errors
-    ///
-    /// Fails if standard output cannot be written.
-    fn done(self, response: &Value, text: &str) -> Result<(), String> {
-        let empty = Value::Object(Map::new());
-        let json = if response.is_null() { &empty } else { response };
-        self.result(json, |_| format!("{text}\n"))
-    }
-}
-
-/// Prints text to standard output. A reader that stops reading, such as `head`, is not an error.
-///
-/// # Errors
-///
-/// Fails if standard output cannot be written.
-fn print(text: &str) -> Result<(), String> {
-    let mut stdout = std::io::stdout().lock();
-    match stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-    {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(format!("could not print the result: {error}"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Rows with the same number of cells, under a heading.
-struct Table {
-    /// The widest cell of each column, in characters.
-    widths: Vec<usize>,
-    rows: Vec<Vec<String>>,
-}
-
-impl Table {
-    fn new(heading: &[&str]) -> Self {
-        let mut table = Self {
-            widths: vec![0; heading.len()],
-            rows: Vec::new(),
-        };
-        table.row(heading.iter().map(|name| (*name).to_owned()));
-        table
-    }
-
-    /// Adds a row. An empty cell is shown as `-`.
-    fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        let cells: Vec<String> = cells.into_iter().map(|cell| shown(&cell)).collect();
-        for (width, cell) in self.widths.iter_mut().zip(&cells) {
-            *width = (*width).max(cell.chars().count());
-        }
-        self.rows.push(cells);
-    }
-
-    /// Returns the lines. The last column is not padded.
-    fn text(&self) -> String {
-        let mut text = String::new();
-        for row in &self.rows {
-            let mut line = String::new();
-            for (width, cell) in self.widths.iter().zip(row) {
-                line += cell;
-                let padding = width - cell.chars().count() + 2;
-                line.extend(std::iter::repeat_n(' ', padding));
-            }
-            text += line.trim_end();
-            text.push('\n');
-        }
-        text
-    }
-}
-
-/// Returns a cell as a terminal can show it: one line without control characters, not too long.
-fn shown(cell: &str) -> String {
-    const MAX_CHARACTERS: usize = 100;
-    let mut shown = String::new();
-    for (index, character) in cell.chars().enumerate() {
-        if index == MAX_CHARACTERS {
-            shown.push('…');
-            break;
-        }
-        if character.is_control() {
-            shown.extend(character.escape_debug());
-        } else {
-            shown.push(character);
-        }
-    }
-    if shown.is_empty() {
-        "-".to_owned()
-    } else {
-        shown
-    }
 }

@@ -9,7 +9,9 @@
 //! subcommands call a running mock below `/_mock/`; `docs/mock-over-http.md` lists these calls.
 
 mod commands;
+mod lists;
 mod serve;
+mod target;
 
 use std::ffi::OsStr;
 use std::io::Write as _;
@@ -23,7 +25,7 @@ use clap::{Arg, Args, Parser, ValueEnum};
 use http::HeaderName;
 use http::uri::Authority;
 
-use self::commands::Command;
+use self::commands::{Command, time};
 use super::Dialect;
 use super::http::HttpUrl;
 use crate::webhooks::Signer;
@@ -68,8 +70,8 @@ struct Options {
 
 const AFTER_HELP: &str = "\
 Without a command, the mock runs until it is interrupted. The first line of the output is `listening on URL`. The
-commands control a running mock through its HTTP calls below /_mock/, without a key. Only schema and examine need
-no mock.
+commands control a running mock through its HTTP calls below /_mock/, without a key. Only schema, completions
+and examine need no mock.
 
 Exit status: 0 on success, 1 if it failed, 2 if the command line is invalid.";
 
@@ -105,8 +107,8 @@ struct ServeOptions {
     /// Limit the number of contacts [default: no limit]
     #[arg(long, value_name = "N", env = "AUDIENCE_MOCK_CONTACT_CEILING")]
     contact_ceiling: Option<u64>,
-    /// Stop the clock at this Unix time; then only /_mock/clock moves it
-    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    /// Stop the clock at this time; then only /_mock/clock moves it: Unix seconds, or 2030-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = time, allow_negative_numbers = true)]
     #[arg(env = "AUDIENCE_MOCK_CLOCK")]
     clock: Option<i64>,
     /// Sign deliveries by this clock

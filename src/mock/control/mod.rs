@@ -54,6 +54,7 @@ const ROUTES: &[(&str, &str, Handler)] = &[
     ("GET", "faults", Sync(lists::faults)),
     ("POST", "faults", Sync(add_fault)),
     ("DELETE", "faults", Sync(clear_faults)),
+    ("DELETE", "faults/{number}", Sync(remove_fault)),
     ("GET", "requests", Sync(lists::requests)),
     ("DELETE", "requests", Sync(clear_requests)),
     ("GET", "requests/{number}", Sync(lists::request)),
@@ -66,6 +67,7 @@ const ROUTES: &[(&str, &str, Handler)] = &[
     ("GET", "delivery-faults", Sync(lists::delivery_faults)),
     ("POST", "delivery-faults", Sync(add_delivery_fault)),
     ("DELETE", "delivery-faults", Sync(clear_delivery_faults)),
+    ("DELETE", "delivery-faults/{number}", Sync(remove_delivery_fault)),
     ("PUT", "signing-clock", Sync(put_signing_clock)),
     ("GET", "emails", Sync(lists::emails)),
     ("POST", "emails/{id}/outcome", Async(|call| Box::pin(mail_outcome(call)))),
@@ -413,6 +415,25 @@ fn add_fault(call: &Call<'_>) -> CallResult {
 fn clear_faults(call: &Call<'_>) -> CallResult {
     call.shared.lock().faults.clear();
     Ok(no_content())
+}
+
+fn remove_fault(call: &Call<'_>) -> CallResult {
+    removed(call, |number| call.shared.lock().faults.remove(number))
+}
+
+fn remove_delivery_fault(call: &Call<'_>) -> CallResult {
+    let remove = |number| call.shared.lock().deliveries.faults.remove(number);
+    removed(call, remove)
+}
+
+fn removed(call: &Call<'_>, remove: impl FnOnce(u64) -> bool) -> CallResult {
+    if call.parameter.parse().is_ok_and(remove) {
+        return Ok(no_content());
+    }
+    let number = call.parameter;
+    Err(Refusal::not_found(format!(
+        "there is no fault {number:?}, or it is used up"
+    )))
 }
 
 fn clear_requests(call: &Call<'_>) -> CallResult {

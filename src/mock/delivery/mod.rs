@@ -44,12 +44,15 @@ impl Deliveries {
         }
     }
 
-    /// Removes all events, attempts and faults. The numbers of events continue, so that no id is used twice.
+    /// Removes all events, attempts and faults. Their numbers continue, so that none is used twice.
     pub(super) fn reset(&mut self, endpoints: Endpoints, signing_clock: SigningClock) {
         let mut events = std::mem::take(&mut self.events);
         events.clear();
+        let mut faults = std::mem::take(&mut self.faults);
+        faults.clear();
         *self = Self {
             events,
+            faults,
             ..Self::new(endpoints, signing_clock)
         };
     }

@@ -264,10 +264,17 @@ const HEADERS: [&str; 3] = ["webhook-signature", "webhook-timestamp", "webhook-e
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "mock-server", derive(clap::Args))]
 #[must_use = "a fault has no effect until it is given to `MockServer::delivery_fault`"]
 pub struct DeliveryFault {
+    /// Make the delivery go wrong in this way
+    #[cfg_attr(feature = "mock-server", arg(value_name = "KIND"))]
     pub(super) kind: DeliveryFaultKind,
-    /// The header that `missing_header` leaves out.
+    /// With `missing_header`, leave out this header [default: webhook-signature]
+    #[cfg_attr(
+        feature = "mock-server",
+        arg(long, value_name = "NAME", value_parser = delivery_header)
+    )]
     #[serde(
         default,
         serialize_with = "write_header",
@@ -275,10 +282,16 @@ pub struct DeliveryFault {
         skip_serializing_if = "Option::is_none"
     )]
     header: Option<HeaderName>,
+    /// Affect this number of attempts
+    #[cfg_attr(feature = "mock-server", arg(long, value_name = "N", default_value_t = once()))]
     #[serde(default = "once")]
     times: u64,
+    /// Affect only deliveries to the endpoint with this name
+    #[cfg_attr(feature = "mock-server", arg(long, value_name = "NAME"))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     endpoint: Option<String>,
+    /// Affect only events of this type
+    #[cfg_attr(feature = "mock-server", arg(long, value_name = "TYPE"))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     event_type: Option<EventType>,
 }
@@ -286,16 +299,22 @@ pub struct DeliveryFault {
 /// The effect of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "mock-server", derive(clap::ValueEnum))]
+#[cfg_attr(feature = "mock-server", value(rename_all = "snake_case"))]
 pub(super) enum DeliveryFaultKind {
+    /// Deliver the event once more after an attempt that succeeded
     Duplicate,
+    /// Deliver the next two events in the opposite order
     Reorder,
-    /// It was signed 301 s ago.
+    /// Sign for a time 301 seconds ago
     Stale,
-    /// The body was changed after it was signed.
+    /// Change the body after it is signed
     Tampered,
-    /// It was signed with another secret.
+    /// Sign with another secret
+    #[cfg_attr(feature = "mock-server", value(alias = "other-secret"))]
     OtherSecret,
-    /// It lacks a header.
+    /// Leave out a header
+    #[cfg_attr(feature = "mock-server", value(alias = "missing-header"))]
     MissingHeader,
 }
 

@@ -1,9 +1,12 @@
 //! The commands that talk to a running mock.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
 use audience::webhooks::Verifier;
 use serde_json::{Value, json};
 
-use super::{RunningMock, SECRET, fails_with, file, program};
+use super::{RunningMock, SECRET, fails_with, file, program, run};
 use crate::receiver::Receiver;
 use support::closed_url;
 
@@ -152,6 +155,270 @@ async fn a_fault_affects_the_next_requests_until_it_is_cleared() {
 
     mock.command(&["fault", "--close", "mid-body", "--path", "/nowhere"]);
     assert_eq!(status().await, 200);
+}
+
+#[tokio::test]
+async fn one_of_several_faults_is_removed_by_its_number() {
+    let mock = RunningMock::start(&[]);
+    assert_eq!(mock.command(&["fault", "list"]), "there are no faults\n");
+    mock.command(&["fault", "--status", "503", "--times", "2"]);
+    mock.command(&["fault", "--status", "500", "--path", "/contacts"]);
+    assert_eq!(mock.get("/contacts", KEY).await.0, 503);
+
+    let list = mock.command(&["fault", "list"]);
+    assert_eq!(
+        list,
+        "number  fault\n\
+         1       {\"status\":503,\"times\":1}\n\
+         2       {\"path\":\"/contacts\",\"status\":500}\n"
+    );
+    assert_eq!(
+        mock.command(&["fault", "remove", "1"]),
+        "the fault was removed\n"
+    );
+
+    assert_eq!(mock.get("/contacts", KEY).await.0, 500);
+    for arguments in [
+        &["fault", "remove", "1"][..],
+        &["fault", "remove", "3"],
+        &["delivery-fault", "remove", "2"],
+    ] {
+        let error = fails_with(1, &[arguments, &["--url", &mock.url]].concat());
+        assert!(error.contains("there is no fault"), "{error}");
+    }
+    // No number is used twice, not even after a reset.
+    mock.command(&["reset"]);
+    mock.command(&["fault", "--status", "503"]);
+    assert_eq!(mock.json(&["fault", "list"])["data"][0]["number"], 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delivery_fault_affects_the_next_delivery_until_it_is_cleared() {
+    let receiver = Receiver::start([]).await;
+    let webhook = format!("{}={SECRET}", receiver.url);
+    let mock = RunningMock::start(&["--webhook", &webhook]);
+    let faults = |arguments: &[&str]| {
+        mock.command(&[&["delivery-fault"], arguments].concat());
+        let sent = mock.json(&["send-event", "email.sent"]);
+        sent["attempts"][0]["fault"].clone()
+    };
+
+    tokio::task::block_in_place(|| {
+        assert_eq!(faults(&["stale"]), "stale");
+        let limited = ["tampered", "--event-type", "email.sent", "--times", "3"];
+        assert_eq!(faults(&limited), "tampered");
+        let list = mock.command(&["delivery-fault", "list"]);
+        assert!(list.contains("\"kind\":\"tampered\",\"times\":2"), "{list}");
+        assert_eq!(faults(&["clear"]), Value::Null);
+        let header = ["missing_header", "--header", "webhook-event"];
+        assert_eq!(faults(&header), "missing_header");
+    });
+
+    for (code, arguments, reason) in [
+        (2, &["late"][..], "possible values: duplicate, reorder"),
+        (2, &["stale", "--times", "x"], "--times"),
+        (2, &[], "KIND"),
+        (
+            2,
+            &["missing_header", "--header", "date"],
+            "no header \"date\"",
+        ),
+        (1, &["stale", "--times", "0"], "must be at least 1"),
+        (1, &["stale", "--endpoint", "crm"], "there is no endpoint"),
+        (
+            1,
+            &["stale", "--event-type", "email.bouncd"],
+            "`event_type` must be one of",
+        ),
+        (1, &["stale", "clear"], "leave out the other options"),
+    ] {
+        let all = [&["delivery-fault"], arguments, &["--url", &mock.url]].concat();
+        let error = fails_with(code, &all);
+        assert!(error.contains(reason), "{arguments:?}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_is_added_listed_and_removed_and_an_event_is_resent_to_it() {
+    let receiver = Receiver::start([]).await;
+    let mock = RunningMock::start(&[]);
+
+    tokio::task::block_in_place(|| {
+        assert_eq!(mock.command(&["endpoints"]), "there are no endpoints\n");
+        let sent = mock.command(&["send-event", "email.sent"]);
+        assert!(sent.starts_with("evt_1 was sent to no endpoint"), "{sent}");
+        let add = ["endpoints", "add", "a/b", &receiver.url, "--secret", SECRET];
+        assert_eq!(mock.command(&add), "the mock has the endpoint\n");
+
+        let resent = mock.command(&["resend", "evt_1"]);
+
+        let lines: Vec<&str> = resent.lines().collect();
+        assert!(lines[1].starts_with("evt_1  1 "), "{resent}");
+        assert!(lines[1].ends_with("a/b"), "{resent}");
+        let list = mock.command(&["endpoints"]);
+        assert_eq!(list, format!("name  url\na/b   {}\n", receiver.url));
+        let remove = ["endpoints", "remove", "a/b"];
+        assert_eq!(mock.command(&remove), "the endpoint was removed\n");
+    });
+
+    assert_eq!(receiver.ids(), ["evt_1"]);
+    for arguments in [&["resend", "evt_7"][..], &["endpoints", "remove", "a/b"]] {
+        let error = fails_with(1, &[arguments, &["--url", &mock.url]].concat());
+        assert!(error.contains("there is no e"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn contacts_and_mail_are_listed_and_filtered() {
+    let seed = file(
+        "command-lists.json",
+        r#"{"contacts": [
+            {"id": "con_a", "email": "ada@example.com", "first_name": "Ada", "last_name": "Lovelace", "created_at": 5},
+            {"id": "con_b", "email": "bob@example.com", "created_at": 4, "unsubscribe_reason": "complaint"}
+        ]}"#,
+    );
+    let mock = RunningMock::start(&["--clock", "9"]);
+    assert_eq!(mock.command(&["contacts"]), "there are no contacts\n");
+    assert_eq!(mock.command(&["emails"]), "there is no mail\n");
+    mock.command(&["seed", seed.to_str().unwrap()]);
+    for (to, subject) in [("ada@example.com", "First"), ("bob@example.com", "Second")] {
+        let mail = json!({"from": "me@example.com", "to": to, "subject": subject});
+        let mail = mock.client.post(format!("{}/emails", mock.url)).json(&mail);
+        assert_eq!(mail.bearer_auth(KEY).send().await.unwrap().status(), 200);
+    }
+
+    let contacts = mock.command(&["contacts"]);
+    assert_eq!(
+        contacts,
+        "address          name          consent                  created               id\n\
+         ada@example.com  Ada Lovelace  subscribed               1970-01-01T00:00:05Z  con_a\n\
+         bob@example.com  -             unsubscribed: complaint  1970-01-01T00:00:04Z  con_b\n"
+    );
+    for (arguments, id) in [
+        (&["--query", "LOVE"][..], "con_a"),
+        (&["--consent", "complaint"], "con_b"),
+        (&["--limit", "1"], "con_a"),
+    ] {
+        let listed = mock.json(&[&["contacts"], arguments].concat());
+        assert_eq!(listed["data"].as_array().unwrap().len(), 1, "{arguments:?}");
+        assert_eq!(listed["data"][0]["id"], id, "{arguments:?}");
+    }
+    let emails = mock.command(&["emails"]);
+    let lines: Vec<&str> = emails.lines().collect();
+    assert!(
+        lines[1].contains("ada@example.com (delivered)  First"),
+        "{emails}"
+    );
+    assert!(lines[2].contains("bob@example.com (refused)  "), "{emails}");
+    let newest = mock.json(&["emails", "--limit", "1"]);
+    assert_eq!(newest["data"][0]["subject"], "Second");
+    let error = fails_with(2, &["contacts", "--consent", "none"]);
+    assert!(error.contains("subscribed, unsubscribed"), "{error}");
+}
+
+#[tokio::test]
+async fn events_attempts_and_requests_are_filtered() {
+    let mock = RunningMock::start(&[]);
+    for event_type in ["email.sent", "email.opened", "email.sent"] {
+        mock.command(&["send-event", event_type]);
+    }
+    let secret = ["--secret", SECRET];
+    mock.command(
+        &[
+            &["endpoints", "add", "crm", "http://127.0.0.1:9/"],
+            &secret[..],
+        ]
+        .concat(),
+    );
+    mock.command(&["resend", "evt_1"]);
+    mock.command(&["resend", "evt_2"]);
+    for path in ["/contacts", "/nowhere", "/contacts?limit=1"] {
+        mock.get(path, KEY).await;
+    }
+    let listed = |arguments: &[&str], member: &str| -> Vec<String> {
+        let list = mock.json(arguments);
+        let items = list["data"].as_array().unwrap().iter();
+        items
+            .map(|item| item[member].as_str().unwrap().to_owned())
+            .collect()
+    };
+
+    let sent = listed(&["events", "--type", "email.sent"], "id");
+    assert_eq!(sent, ["evt_1", "evt_3"]);
+    assert_eq!(
+        listed(&["events", "--limit", "2"], "id"),
+        ["evt_2", "evt_3"]
+    );
+    assert_eq!(listed(&["events", "--state", "unsent"], "id"), ["evt_3"]);
+    let of_one = listed(&["attempts", "--event", "evt_2"], "event_id");
+    assert_eq!(of_one, ["evt_2"]);
+    let newest = listed(
+        &["attempts", "--endpoint", "crm", "--limit", "1"],
+        "event_id",
+    );
+    assert_eq!(newest, ["evt_2"]);
+    assert_eq!(
+        mock.command(&["attempts", "--endpoint", "log"]),
+        "there are no attempts\n"
+    );
+    assert_eq!(
+        listed(&["requests", "--status", "accepted"], "path"),
+        ["/contacts", "/contacts"]
+    );
+    assert_eq!(
+        listed(&["requests", "--query", "nowhere"], "path"),
+        ["/nowhere"]
+    );
+    assert_eq!(
+        listed(&["requests", "--limit", "2"], "path"),
+        ["/nowhere", "/contacts"]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_followed_until_nobody_reads_them() {
+    let mock = RunningMock::start(&[]);
+    mock.get("/first", KEY).await;
+    let mut following = program()
+        .args([
+            "requests", "--follow", "--status", "refused", "--url", &mock.url,
+        ])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
+    let mut line = || tokio::task::block_in_place(|| lines.next().unwrap().unwrap());
+
+    assert!(line().starts_with("GET  /first  404  no endpoint"));
+    mock.get("/contacts", KEY).await;
+    for number in 0..150 {
+        mock.get(&format!("/later-{number}"), KEY).await;
+    }
+    for number in 0..150 {
+        let expected = format!("GET  /later-{number}  404  ");
+        let found = line();
+        assert!(found.starts_with(&expected), "{found}");
+    }
+    drop(lines);
+    mock.get("/unread", KEY).await;
+
+    let ended = tokio::task::block_in_place(|| following.wait().unwrap());
+    assert!(ended.success(), "{ended}");
+}
+
+#[test]
+fn each_shell_has_its_completions() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = run(&["completions", shell]);
+
+        assert!(script.status.success(), "{shell}");
+        let script = String::from_utf8(script.stdout).unwrap();
+        assert!(
+            script.contains("delivery-fault") && script.contains("signing-clock"),
+            "{shell}: {script}"
+        );
+    }
+    assert!(fails_with(2, &["completions", "sh"]).contains("bash, elvish"));
 }
 
 #[tokio::test]

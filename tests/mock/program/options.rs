@@ -126,6 +126,20 @@ fn the_last_of_two_equal_options_counts() {
 }
 
 #[test]
+fn the_clock_is_unix_seconds_or_a_time() {
+    for clock in ["1896091200", "2030-01-31T12:00:00Z"] {
+        let mock = RunningMock::start(&["--clock", clock]);
+
+        assert_eq!(mock.json(&["clock"])["now"], 1_896_091_200, "{clock}");
+    }
+    let error = fails_with(2, &["--clock", "soon"]);
+    assert!(
+        error.contains("--clock") && error.contains("2030-01-31T12:00:00Z"),
+        "{error}"
+    );
+}
+
+#[test]
 fn the_signing_clock_is_mock_or_wall() {
     drop(RunningMock::start(&["--signing-clock", "wall"]));
     drop(RunningMock::start(&["--signing-clock=mock"]));

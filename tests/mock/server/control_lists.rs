@@ -71,13 +71,13 @@ async fn active_faults_are_listed_with_what_is_left_of_them() {
     assert_eq!(
         list(&server, "faults").await,
         [
-            json!({"status": 503, "times": 1, "path": "/contacts"}),
-            json!({"garbage": true})
+            json!({"number": 1, "status": 503, "times": 1, "path": "/contacts"}),
+            json!({"number": 2, "garbage": true})
         ]
     );
     assert_eq!(
         list(&server, "delivery-faults").await,
-        [json!({"kind": "missing_header", "header": "webhook-event", "times": 3})]
+        [json!({"number": 1, "kind": "missing_header", "header": "webhook-event", "times": 3})]
     );
 }
 
