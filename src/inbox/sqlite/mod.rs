@@ -69,8 +69,9 @@ use crate::webhooks::{Clock, Event, EventId, SystemClock, VerifiedEvent};
 ///
 /// If your own tables are in the same file, an event and its effect can commit together. See
 /// [`handle_in`](Self::handle_in), [`transaction`](Self::transaction) and [`claim_in`](Self::claim_in). These
-/// methods name types of rusqlite 0.40, which is exported as `audience::inbox::rusqlite`. A program can link
-/// only one version of it.
+/// methods name types of rusqlite, which is exported as `audience::inbox::rusqlite`. Any release from 0.32 to 0.42 fits.
+/// A program can link only one of them, so Cargo picks the one that the rest of the program needs: 0.32 beside sqlx 0.8,
+/// 0.39 beside sqlx 0.9, the newest if nothing else links SQLite.
 ///
 /// # Example: an inbox that outlives its process
 ///
