@@ -14,7 +14,7 @@ import {
   subscribeContact,
   unsubscribeContact,
 } from './generated';
-import type { ApiError, BatchResult, Condition, Contact, NewContact, Rule } from './generated';
+import type { ApiError, BatchResult, Condition, Contact, Mailbox, NewContact, Rule } from './generated';
 import { createClient } from './generated/client';
 
 // What the program needs of node, so that it needs no package with its types.
@@ -107,7 +107,9 @@ async function errors() {
 }
 
 async function mail() {
-  for (const from of ['shop@example.com', '"Shop, Inc." <shop@example.com>']) {
+  const senders: Mailbox[] = ['shop@example.com', '"Shop, Inc." <shop@example.com>'];
+  for (const from of senders) {
+    contains(from, '@');
     const sent = await sendEmail({ client, body: { from, to: [ada], subject: 'Hello' } });
     equal(sent.data?.id.length, 12);
   }

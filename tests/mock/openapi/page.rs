@@ -132,6 +132,15 @@ fn a_browser_shows_each_operation_event_and_schema_of_the_page() {
     }
     let (_, shown) = page.split_once("<main").unwrap();
     let (shown, _) = shown.split_once("</main>").unwrap();
+    for part in [
+        // Of a parameter that is JSON, and of an open enumeration.
+        "query, JSON: Rule",
+        "Known values: <code>\"Permanent\"</code>",
+        // Of the whole document.
+        "--dialect contact_deletion",
+    ] {
+        assert!(shown.contains(part), "the page does not show {part}");
+    }
     for broken in ["[object ", "undefined", "NaN", "could not be shown"] {
         assert!(!shown.contains(broken), "the page shows {broken}");
     }
