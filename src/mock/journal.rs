@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::Request;
+use http::{HeaderMap, Request, Response};
 
+use super::Disconnect;
 use crate::Timestamp;
 
 /// A request that the server received, and the status of its response.
@@ -34,6 +35,12 @@ pub struct RecordedRequest {
     /// The reason for which the request was refused: the message of the error response, or the effect of a
     /// [`Fault`](super::Fault). `None` if the request was handled as sent.
     pub reason: Option<String>,
+    /// The headers of the response, with lowercase names, except those that HTTP itself needs, such as
+    /// `content-length`. Empty if a [`Fault`](super::Fault) ended the connection.
+    pub response_headers: Vec<(String, String)>,
+    /// The first 64 KiB of the response body. If a [`Fault`](super::Fault) ended the connection in the middle of the
+    /// body, only the part that was sent.
+    pub response_body: Vec<u8>,
     /// When the request arrived, by the server's clock.
     pub at: Timestamp,
 }
@@ -94,21 +101,41 @@ impl RecordedRequest {
         reason: Option<String>,
     ) -> Self {
         let (head, body) = request.into_parts();
-        let headers = head.headers.iter().map(|(name, value)| {
-            let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
-            (name.as_str().to_owned(), value)
-        });
         Self {
             method: head.method.as_str().to_owned(),
             path: head.uri.path().to_owned(),
             query: head.uri.query().map(str::to_owned),
-            headers: headers.collect(),
+            headers: header_texts(&head.headers),
             body: body.into(),
             status,
             reason,
+            response_headers: Vec::new(),
+            response_body: Vec::new(),
             at,
         }
     }
+
+    /// Records the response to the request, or the end of its connection.
+    pub(super) fn with_response(mut self, response: Result<&Response<Bytes>, &Disconnect>) -> Self {
+        let body: &[u8] = match response {
+            Ok(response) => {
+                self.response_headers = header_texts(response.headers());
+                response.body()
+            }
+            Err(disconnect) => disconnect.body(),
+        };
+        self.response_body = body[..body.len().min(MAX_RESPONSE_BODY)].to_vec();
+        self
+    }
+}
+
+/// Returns headers as text, in their order. A repeated header has one entry for each value.
+pub(super) fn header_texts(headers: &HeaderMap) -> Vec<(String, String)> {
+    let texts = headers.iter().map(|(name, value)| {
+        let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+        (name.as_str().to_owned(), value)
+    });
+    texts.collect()
 }
 
 impl fmt::Debug for RecordedRequest {
@@ -136,6 +163,11 @@ impl fmt::Debug for RecordedRequest {
             .field("body", &String::from_utf8_lossy(&self.body))
             .field("status", &self.status)
             .field("reason", &self.reason)
+            .field("response_headers", &self.response_headers)
+            .field(
+                "response_body",
+                &String::from_utf8_lossy(&self.response_body),
+            )
             .field("at", &self.at)
             .finish()
     }
@@ -229,6 +261,9 @@ impl fmt::Debug for RequestObserver {
 /// Requests kept. The oldest is dropped first.
 const MAX_REQUESTS: usize = 1_000;
 
+/// Bytes kept of the body of a response. A list of large contacts can be many times longer.
+const MAX_RESPONSE_BODY: usize = 64 * 1024;
+
 /// Bytes of the requests kept, so that large ones do not use up the memory.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
@@ -304,6 +339,7 @@ fn size(request: &RecordedRequest) -> usize {
     let headers: usize = request
         .headers
         .iter()
+        .chain(&request.response_headers)
         .map(|(name, value)| size_of::<(String, String)>() + name.len() + value.len())
         .sum();
     size_of::<RecordedRequest>()
@@ -313,6 +349,7 @@ fn size(request: &RecordedRequest) -> usize {
         + headers
         + request.body.len()
         + request.reason.as_ref().map_or(0, String::len)
+        + request.response_body.len()
 }
 
 #[cfg(test)]
@@ -332,6 +369,8 @@ mod tests {
             body: Vec::new(),
             status: Some(200),
             reason: None,
+            response_headers: Vec::new(),
+            response_body: Vec::new(),
             at: Timestamp::from_unix(0),
         }
     }
@@ -358,6 +397,8 @@ mod tests {
             body,
             status: Some(200),
             reason: None,
+            response_headers: Vec::new(),
+            response_body: Vec::new(),
             at: Timestamp::from_unix(0),
         }
     }
@@ -396,10 +437,14 @@ mod tests {
             ..request("/", Vec::new())
         };
         let with_header = RecordedRequest {
-            headers: vec![("x-long".into(), text)],
+            headers: vec![("x-long".into(), text.clone())],
             ..request("/", Vec::new())
         };
-        for long in [with_path, with_query, with_header] {
+        let with_response = RecordedRequest {
+            response_headers: vec![("x-long".into(), text)],
+            ..request("/", Vec::new())
+        };
+        for long in [with_path, with_query, with_header, with_response] {
             let mut journal = Journal::default();
 
             for _ in 0..20 {
@@ -408,6 +453,19 @@ mod tests {
 
             assert_eq!(journal.entries.len(), 7);
         }
+    }
+
+    #[test]
+    fn only_the_beginning_of_a_long_response_is_kept() {
+        let response = Response::new(Bytes::from(vec![b'a'; MAX_RESPONSE_BODY + 1]));
+        let mut journal = Journal::default();
+
+        for _ in 0..MAX_REQUESTS {
+            journal.push(request("/contacts", Vec::new()).with_response(Ok(&response)));
+        }
+
+        assert_eq!(journal.entries[0].response_body.len(), MAX_RESPONSE_BODY);
+        assert!(journal.bytes <= MAX_BYTES, "{}", journal.bytes);
     }
 
     #[test]

@@ -132,6 +132,8 @@
 //! | 1,000 requests, or 64 MiB of them | the oldest are forgotten, but never the newest one |
 //! | 1,000 events whose delivery has ended, or 64 MiB of their bodies | the oldest are forgotten, but never the newest one |
 //! | 10,000 events that wait for an attempt, or 64 MiB of them | the oldest gets no further attempt |
+//! | 64 KiB of the body of a response, the mock's own or a receiver's | the journal and the attempt log forget the rest |
+//! | 64 MiB of what delivery attempts sent and received | what the oldest sent and received is forgotten |
 
 // The parts of this file, in order: the methods of `MockServer`, by task; `ClockMove`; `Shared`, which the threads of a
 // server share; `State`, which is behind its lock; and `Changes`, which tells the web page that the state has changed.
@@ -1693,12 +1695,13 @@ impl State {
             .then(|| response.status().as_u16());
         let of_fault = fault.as_ref().and_then(Fault::reason);
         let reason = of_fault.map(str::to_owned).or(refused_because);
-        let recorded = RecordedRequest::new(request, now, status, reason.clone());
-        self.journal.push(recorded);
         let (delay, response) = match fault {
             None => (Duration::ZERO, Ok(response)),
             Some(fault) => fault.apply(response),
         };
+        let response = response.map(server::with_content_type);
+        let recorded = RecordedRequest::new(request, now, status, reason.clone());
+        self.journal.push(recorded.with_response(response.as_ref()));
         let exchange = Exchange {
             delay,
             response,
@@ -1790,6 +1793,14 @@ struct Disconnect {
     bytes: Vec<u8>,
     /// Whether to send a TCP `RST` instead of closing.
     reset: bool,
+}
+
+impl Disconnect {
+    /// Returns the part of a response body that is sent, or all bytes if they are not HTTP.
+    fn body(&self) -> &[u8] {
+        let head = self.bytes.windows(4).position(|four| four == b"\r\n\r\n");
+        head.map_or(&self.bytes, |end| &self.bytes[end + 4..])
+    }
 }
 
 impl fmt::Display for Disconnect {

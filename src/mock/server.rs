@@ -450,9 +450,10 @@ impl Server {
             self.observer.finish(observed, status, reason.clone());
             let now = self.shared.clock.now();
             let mut state = self.shared.lock();
+            let response = with_content_type(state.audience.error_response(refusal));
             let recorded = RecordedRequest::new(request, now, status, reason);
-            state.journal.push(recorded);
-            state.audience.error_response(refusal)
+            state.journal.push(recorded.with_response(Ok(&response)));
+            response
         };
         // The unread rest of the body would look like the next request.
         let close = HeaderValue::from_static("close");
@@ -533,9 +534,13 @@ pub(super) type ResponseBody = Either<Full<Bytes>, ChangeStream>;
 
 /// Returns a response with a whole body, which is JSON unless its headers name another type.
 pub(super) fn http_response(response: Response<Bytes>) -> Response<ResponseBody> {
+    with_content_type(response).map(|body| Either::Left(Full::new(body)))
+}
+
+/// Returns a response whose body is JSON unless its headers name another type.
+pub(super) fn with_content_type(mut response: Response<Bytes>) -> Response<Bytes> {
     // Without a body too, if it is an error: `automatic_status` tells it by that from a response of hyper.
     let is_json = !response.body().is_empty() || response.status().as_u16() >= 400;
-    let mut response = response.map(|body| Either::Left(Full::new(body)));
     if is_json {
         let json = HeaderValue::from_static("application/json");
         response.headers_mut().entry(CONTENT_TYPE).or_insert(json);

@@ -115,9 +115,12 @@ pub(super) fn request(call: &Call<'_>) -> CallResult {
     }
 }
 
-/// Returns a recorded request as JSON.
+/// Returns a recorded request and its response as JSON.
 fn request_json(request: &RecordedRequest) -> Value {
-    json_with_body(request, &request.body)
+    let mut json = json_with_body(request, &request.body);
+    json["response_headers"] = headers_json(&request.response_headers);
+    json["response_body"] = String::from_utf8_lossy(&request.response_body).into();
+    json
 }
 
 /// Returns a request as JSON, without the end of a long body. `body_bytes` is the length of the whole body.
@@ -129,25 +132,29 @@ fn short_json(number: u64, request: &RecordedRequest) -> Value {
     json
 }
 
-/// The values of a repeated header are joined by `, `, as HTTP allows.
-fn json_with_body(request: &RecordedRequest, body: &[u8]) -> Value {
-    let mut headers = Map::new();
-    for (name, value) in &request.headers {
-        match headers.get_mut(name) {
+/// Returns headers as a JSON object. The values of a repeated header are joined by `, `, as HTTP allows.
+fn headers_json(headers: &[(String, String)]) -> Value {
+    let mut object = Map::new();
+    for (name, value) in headers {
+        match object.get_mut(name) {
             Some(Value::String(joined)) => {
                 joined.push_str(", ");
                 joined.push_str(value);
             }
             _ => {
-                headers.insert(name.clone(), value.as_str().into());
+                object.insert(name.clone(), value.as_str().into());
             }
         }
     }
+    object.into()
+}
+
+fn json_with_body(request: &RecordedRequest, body: &[u8]) -> Value {
     json!({
         "method": request.method,
         "path": request.path,
         "query": request.query,
-        "headers": headers,
+        "headers": headers_json(&request.headers),
         "body": String::from_utf8_lossy(body),
         "status": request.status,
         "reason": request.reason,
@@ -222,8 +229,35 @@ pub(super) fn events(call: &Call<'_>) -> CallResult {
 }
 
 pub(super) fn attempts(call: &Call<'_>) -> CallResult {
-    let attempts = call.shared.lock().deliveries.attempts();
+    let attempts = call.shared.lock().deliveries.attempts_json();
     Ok(ok(&json!({"data": attempts})))
+}
+
+/// Returns an attempt, with what it sent and received if that is still kept.
+pub(super) fn attempt(call: &Call<'_>) -> CallResult {
+    let number = call.parameter;
+    let found = number
+        .parse()
+        .ok()
+        .and_then(|number| call.shared.lock().deliveries.attempt(number));
+    let Some((mut json, transcript)) = found else {
+        return Err(Refusal::not_found(format!(
+            "there is no attempt {number:?} any longer"
+        )));
+    };
+    if let Some(transcript) = transcript {
+        json["request"] = json!({
+            "url": transcript.url(),
+            "headers": headers_json(&transcript.headers),
+            "body": String::from_utf8_lossy(&transcript.body),
+            "signed": String::from_utf8_lossy(&transcript.signed_bytes()),
+        });
+        json["response"] = json!(transcript.response.map(|response| json!({
+            "headers": headers_json(&response.headers),
+            "body": String::from_utf8_lossy(&response.body),
+        })));
+    }
+    Ok(ok(&json))
 }
 
 /// The query of the list of contacts.

@@ -72,6 +72,7 @@ const ROUTES: &[(&str, &str, Handler)] = &[
     ("GET", "emails", Sync(lists::emails)),
     ("POST", "emails/{id}/outcome", Async(|call| Box::pin(mail_outcome(call)))),
     ("GET", "attempts", Sync(lists::attempts)),
+    ("GET", "attempts/{number}", Sync(lists::attempt)),
     ("GET", "openapi.json", Sync(|_| Ok(http_response(page::description())))),
     ("GET", "docs", Sync(|_| Ok(http_response(page::description_page())))),
 ];

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use self::target::DeliveryFaultKind;
-pub(super) use self::target::Target;
 pub use self::target::{DeliveryFault, SigningClock};
+pub(super) use self::target::{Target, Transcript};
 use super::faults::Active;
 use super::service::NewEvent;
 use super::service::mail::{Mail, authentication_results, typical_detail};
@@ -29,6 +29,7 @@ pub(super) struct Deliveries {
     events: EventStore,
     /// The finished attempts, by the order in which they were started.
     log: BTreeMap<u64, DeliveryAttempt>,
+    transcripts: Transcripts,
     last_attempt: u64,
     /// Add to them with [`add_fault`](Self::add_fault).
     pub(super) faults: Active<DeliveryFault>,
@@ -53,6 +54,7 @@ impl Deliveries {
         *self = Self {
             events,
             faults,
+            last_attempt: self.last_attempt,
             ..Self::new(endpoints, signing_clock)
         };
     }
@@ -154,6 +156,7 @@ impl Deliveries {
                 signature_problem: None,
                 next_at: None,
             },
+            transcript: None,
             fault,
             signing_clock: self.signing_clock,
             scheduled,
@@ -182,6 +185,9 @@ impl Deliveries {
         if self.log.len() > MAX_ATTEMPTS_KEPT {
             self.log.pop_first();
         }
+        if let Some(transcript) = started.transcript {
+            self.transcripts.insert(started.log_number, transcript);
+        }
     }
 
     /// Adds a fault.
@@ -200,6 +206,20 @@ impl Deliveries {
         self.log.values().cloned().collect()
     }
 
+    /// Returns the attempt log as JSON, with the number of each attempt.
+    pub(super) fn attempts_json(&self) -> Vec<Value> {
+        let entries = self.log.iter();
+        entries
+            .map(|(number, attempt)| attempt.to_json(*number))
+            .collect()
+    }
+
+    /// Returns the attempt with this number as JSON, and what it sent and received if that is still kept.
+    pub(super) fn attempt(&self, number: u64) -> Option<(Value, Option<Transcript>)> {
+        let attempt = self.log.get(&number)?.to_json(number);
+        Some((attempt, self.transcripts.by_number.get(&number).cloned()))
+    }
+
     /// Returns at most `limit` of the events that match as JSON, oldest or newest first.
     pub(super) fn events_json(
         &self,
@@ -208,9 +228,12 @@ impl Deliveries {
         limit: usize,
     ) -> Vec<Value> {
         let attempts = self.attempts_by_event();
-        let json =
-            |event: &Event| event.to_json(attempts.get(&*event.id).map_or(&[][..], Vec::as_slice));
-        let matching = self.events.iter().filter(|event| filter.matches(event));
+        let json = |(number, event): (u64, &Event)| {
+            let attempts = attempts.get(&*event.id).map_or(&[][..], Vec::as_slice);
+            event.to_json(number, attempts)
+        };
+        let events = self.events.iter();
+        let matching = events.filter(|(_, event)| filter.matches(event));
         if newest_first {
             matching.rev().take(limit).map(json).collect()
         } else {
@@ -223,10 +246,11 @@ impl Deliveries {
         (self.events.len(), self.log.len())
     }
 
-    fn attempts_by_event(&self) -> HashMap<&str, Vec<&DeliveryAttempt>> {
+    fn attempts_by_event(&self) -> HashMap<&str, Vec<(u64, &DeliveryAttempt)>> {
         let mut by_event: HashMap<&str, Vec<_>> = HashMap::new();
-        for attempt in self.log.values() {
-            by_event.entry(&attempt.event_id).or_default().push(attempt);
+        for (number, attempt) in &self.log {
+            let attempts = by_event.entry(&attempt.event_id).or_default();
+            attempts.push((*number, attempt));
         }
         by_event
     }
@@ -439,11 +463,15 @@ impl Event {
         }
     }
 
-    /// Returns the envelope with the members `state` and `attempts`.
-    fn to_json(&self, attempts: &[&DeliveryAttempt]) -> Value {
+    /// Returns the envelope with the members `number`, `state` and `attempts`.
+    fn to_json(&self, number: u64, attempts: &[(u64, &DeliveryAttempt)]) -> Value {
+        let attempts = attempts
+            .iter()
+            .map(|(number, attempt)| attempt.to_json(*number));
         let mut json: Map<String, Value> = serde_json::from_slice(&self.body).unwrap_or_default();
+        json.insert("number".to_owned(), number.into());
         json.insert("state".to_owned(), json!(self.state()));
-        json.insert("attempts".to_owned(), json!(attempts));
+        json.insert("attempts".to_owned(), attempts.collect());
         json.into()
     }
 
@@ -495,9 +523,9 @@ impl EventStore {
         self.events.get_mut(&number)
     }
 
-    /// Returns the events, oldest first.
-    fn iter(&self) -> impl DoubleEndedIterator<Item = &Event> {
-        self.events.values()
+    /// Returns the events and their numbers, oldest first.
+    fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, &Event)> {
+        self.events.iter().map(|(number, event)| (*number, event))
     }
 
     fn is_given_up(&self, number: u64) -> bool {
@@ -659,13 +687,15 @@ pub(super) struct StartedAttempt {
     signing_clock: SigningClock,
     /// The entry for the log. Its result is missing while the attempt is being made.
     record: DeliveryAttempt,
+    /// `None` while the attempt is being made.
+    transcript: Option<Transcript>,
 }
 
 impl StartedAttempt {
     /// Signs and posts the event, and records the response. The receiver has `timeout` for a complete response.
     pub(super) async fn post(&mut self, timeout: Duration) {
         let body = self.body.clone();
-        let (signature_problem, response) = self
+        let delivered = self
             .target
             .deliver(
                 &self.event_type,
@@ -676,16 +706,44 @@ impl StartedAttempt {
                 timeout,
             )
             .await;
-        self.record.signature_problem = signature_problem;
-        match response {
+        self.record.signature_problem = delivered.signature_problem;
+        match delivered.response {
             Ok(status) => self.record.status = Some(status),
             Err(error) => self.record.error = Some(error),
         }
+        self.transcript = Some(delivered.transcript);
     }
 }
 
 /// Attempts kept. The oldest is dropped first.
 const MAX_ATTEMPTS_KEPT: usize = 10_000;
+
+/// Bytes of the transcripts kept. The oldest is dropped first.
+const MAX_TRANSCRIPT_BYTES: usize = 64 * 1024 * 1024;
+
+/// What the newest attempts sent and received, by the number of the attempt in the log.
+#[derive(Debug, Default)]
+struct Transcripts {
+    by_number: BTreeMap<u64, Transcript>,
+    /// The sum of their sizes. Attempts of one event share its body, but each counts it: an attempt can outlive the event.
+    bytes: usize,
+}
+
+impl Transcripts {
+    /// Keeps a transcript, and drops the oldest if there are too many of them or of their bytes.
+    fn insert(&mut self, number: u64, transcript: Transcript) {
+        self.bytes += transcript.size();
+        self.by_number.insert(number, transcript);
+        while self.by_number.len() > MAX_ATTEMPTS_KEPT
+            || (self.by_number.len() > 1 && self.bytes > MAX_TRANSCRIPT_BYTES)
+        {
+            let Some((_, oldest)) = self.by_number.pop_first() else {
+                break;
+            };
+            self.bytes -= oldest.size();
+        }
+    }
+}
 
 /// A finished attempt to deliver one event to one endpoint.
 ///
@@ -720,6 +778,12 @@ pub struct DeliveryAttempt {
 }
 
 impl DeliveryAttempt {
+    fn to_json(&self, number: u64) -> Value {
+        let mut json = json!(self);
+        json["number"] = number.into();
+        json
+    }
+
     /// Returns whether the receiver accepted the event: it sent a complete 2xx response in time.
     ///
     /// # Example: a receiver that fails once
@@ -1230,6 +1294,31 @@ mod tests {
             started.record.status = Some(200);
             deliveries.finish(started, now);
         }
+    }
+
+    #[test]
+    fn what_was_sent_and_received_is_forgotten_before_it_uses_up_the_memory() {
+        let target = Target::new("http://localhost", "a-secret-of-the-test").unwrap();
+        let body = Bytes::from(vec![b'a'; MAX_TRANSCRIPT_BYTES / 8]);
+        let mut deliveries = Deliveries::default();
+        deliveries.endpoints.put("crm", target.clone());
+
+        for number in 1..=20 {
+            deliveries.publish(event(), 5);
+            let Step::Start(mut started) = deliveries.step(5, true, None) else {
+                panic!("an attempt is due");
+            };
+            let transcript = Transcript::of_body(&target, body.clone());
+            started.transcript = Some(transcript);
+            started.record.status = Some(200);
+            deliveries.finish(started, 5);
+            assert!(deliveries.attempt(number).unwrap().1.is_some());
+        }
+
+        let kept = |number| deliveries.attempt(number).unwrap().1.is_some();
+        assert_eq!((1..=20).filter(|number| kept(*number)).count(), 7);
+        assert!(!kept(13) && kept(14));
+        assert!(deliveries.transcripts.bytes <= MAX_TRANSCRIPT_BYTES);
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 use http_body_util::Full;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -14,6 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::Endpoints;
 use crate::mock::faults::{Counted, check_times};
 use crate::mock::http::{self as client, HttpUrl, error_chain};
+use crate::mock::journal::header_texts;
 use crate::mock::service::quoted_list;
 use crate::webhooks::{EventType, Signer};
 use crate::{ConfigError, Timestamp};
@@ -47,8 +48,7 @@ impl Target {
 
     /// Signs `body` for an attempt at `at` by the mock's clock, applies the fault, and posts it.
     ///
-    /// Returns the reason for which a receiver has to reject the delivery, if its signature is invalid or too old, and the
-    /// status of the response. The error is a text for the attempt log: no complete response arrived within `timeout`.
+    /// The error of the result is a text for the attempt log: no complete response arrived within `timeout`.
     pub(super) async fn deliver(
         &self,
         event_type: &str,
@@ -57,21 +57,115 @@ impl Target {
         body: Bytes,
         fault: Option<&DeliveryFault>,
         timeout: Duration,
-    ) -> (Option<String>, Result<u16, String>) {
+    ) -> Delivered {
         let at = clock.time(at);
         let delivery = self.0.signers.sign(event_type, at, body, fault);
-        let problem = self.0.signers.problem(&delivery, at);
-        (problem, self.post(delivery, timeout).await)
+        let signature_problem = self.0.signers.problem(&delivery, at);
+        let request = self.0.request(&delivery);
+        let headers = request.as_ref().map(Request::headers);
+        let mut transcript = Transcript {
+            target: self.clone(),
+            headers: headers.map(header_texts).unwrap_or_default(),
+            body: delivery.body,
+            signed: delivery.signed,
+            response: None,
+        };
+        let response = self.post(request, timeout).await.map(|response| {
+            let status = response.status().as_u16();
+            transcript.response = Some(ReceivedResponse {
+                headers: header_texts(response.headers()),
+                body: response.into_body(),
+            });
+            status
+        });
+        Delivered {
+            signature_problem,
+            response,
+            transcript,
+        }
     }
 
-    async fn post(&self, delivery: SignedDelivery, timeout: Duration) -> Result<u16, String> {
-        match tokio::time::timeout(timeout, self.0.send(delivery)).await {
-            Ok(Ok(status)) => Ok(status),
+    async fn post(
+        &self,
+        request: Result<DeliveryRequest, http::Error>,
+        timeout: Duration,
+    ) -> Result<Response<Bytes>, String> {
+        match tokio::time::timeout(timeout, self.0.send(request)).await {
+            Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => Err(error_chain(&*error)),
             Err(_) => Err(format!(
                 "timed out after {timeout:?} waiting for the complete response"
             )),
         }
+    }
+}
+
+/// How an attempt ended.
+pub(super) struct Delivered {
+    /// The reason for which a receiver has to reject the delivery, if its signature is invalid or too old.
+    pub(super) signature_problem: Option<String>,
+    /// The status of the response, or the reason that no complete response arrived.
+    pub(super) response: Result<u16, String>,
+    pub(super) transcript: Transcript,
+}
+
+/// Bytes kept of the body of a receiver's response.
+const RESPONSE_KEPT: usize = 64 * 1024;
+
+/// What an attempt sent, and what came back.
+#[derive(Clone, Debug)]
+pub(in crate::mock) struct Transcript {
+    target: Target,
+    pub(in crate::mock) headers: Vec<(String, String)>,
+    pub(in crate::mock) body: Bytes,
+    signed: SignedContent,
+    /// `None` if no complete response arrived.
+    pub(in crate::mock) response: Option<ReceivedResponse>,
+}
+
+/// The response of a receiver.
+#[derive(Clone, Debug)]
+pub(in crate::mock) struct ReceivedResponse {
+    pub(in crate::mock) headers: Vec<(String, String)>,
+    /// At most [`RESPONSE_KEPT`] bytes.
+    pub(in crate::mock) body: Bytes,
+}
+
+impl Transcript {
+    pub(in crate::mock) fn url(&self) -> String {
+        self.target.0.url.to_string()
+    }
+
+    /// Returns the bytes that the signature was made from: the timestamp, a period and the body (interface section 5).
+    pub(in crate::mock) fn signed_bytes(&self) -> Vec<u8> {
+        let SignedContent { timestamp, body } = &self.signed;
+        [timestamp.to_string().as_bytes(), b".", body].concat()
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_body(target: &Target, body: Bytes) -> Self {
+        Self {
+            target: target.clone(),
+            headers: Vec::new(),
+            body: body.clone(),
+            signed: SignedContent { timestamp: 0, body },
+            response: None,
+        }
+    }
+
+    /// Returns about how many bytes of memory this takes up, as if it shared none with other attempts.
+    pub(super) fn size(&self) -> usize {
+        let texts = |headers: &[(String, String)]| -> usize {
+            let sizes = headers
+                .iter()
+                .map(|(name, value)| size_of::<(String, String)>() + name.len() + value.len());
+            sizes.sum()
+        };
+        let response = self.response.as_ref();
+        size_of::<Self>()
+            + texts(&self.headers)
+            + self.body.len()
+            + response.map_or(0, |response| texts(&response.headers) + response.body.len())
     }
 }
 
@@ -82,15 +176,24 @@ impl Serialize for Target {
     }
 }
 
+type DeliveryRequest = Request<Full<Bytes>>;
+
 impl TargetInner {
-    async fn send(&self, delivery: SignedDelivery) -> Result<u16, Box<dyn Error + Send + Sync>> {
-        let SignedDelivery { mut headers, body } = delivery;
+    fn request(&self, delivery: &SignedDelivery) -> Result<DeliveryRequest, http::Error> {
+        let SignedDelivery { headers, body, .. } = delivery;
+        let mut headers = headers.clone();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(CONTENT_LENGTH, body.len().into());
+        self.url
+            .request(Method::POST, headers, Full::new(body.clone()))
+    }
+
+    async fn send(
+        &self,
+        request: Result<DeliveryRequest, http::Error>,
+    ) -> Result<Response<Bytes>, Box<dyn Error + Send + Sync>> {
         let stream = self.url.connect().await?;
-        let request = self.url.request(Method::POST, headers, Full::new(body))?;
-        // Only the status matters.
-        let response = client::exchange(stream, request, 0, usize::MAX).await?;
-        Ok(response.status().as_u16())
+        client::exchange(stream, request?, RESPONSE_KEPT, usize::MAX).await
     }
 }
 
@@ -131,6 +234,14 @@ const TOLERANCE: u64 = 300;
 struct SignedDelivery {
     headers: HeaderMap,
     body: Bytes,
+    signed: SignedContent,
+}
+
+/// What the signature of a delivery was made from. A fault can change what is sent afterwards.
+#[derive(Clone, Debug)]
+struct SignedContent {
+    timestamp: u64,
+    body: Bytes,
 }
 
 /// The signer of an endpoint, and one with another secret.
@@ -170,16 +281,24 @@ impl Signers {
         if let Some(name) = fault.and_then(DeliveryFault::left_out_header) {
             headers.remove(name);
         }
+        let signed = SignedContent {
+            timestamp: seconds_of(time),
+            body: body.clone(),
+        };
         let body = match kind {
             Some(DeliveryFaultKind::Tampered) => tampered(&body),
             _ => body,
         };
-        SignedDelivery { headers, body }
+        SignedDelivery {
+            headers,
+            body,
+            signed,
+        }
     }
 
     /// Returns the reason for which a receiver rejects a delivery at `time`, or `None` if its signature is valid and recent.
     fn problem(&self, delivery: &SignedDelivery, time: SystemTime) -> Option<String> {
-        let SignedDelivery { headers, body } = delivery;
+        let SignedDelivery { headers, body, .. } = delivery;
         let missing = ["webhook-signature", "webhook-timestamp"]
             .into_iter()
             .find(|name| !headers.contains_key(*name));
@@ -198,17 +317,18 @@ impl Signers {
                     .to_owned(),
             );
         }
-        let now = time
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_secs();
-        let skew = now.abs_diff(seconds);
+        let skew = seconds_of(time).abs_diff(seconds);
         (skew > TOLERANCE).then(|| {
             format!(
                 "the delivery was signed {skew} s ago; receivers reject more than {TOLERANCE} s"
             )
         })
     }
+}
+
+fn seconds_of(time: SystemTime) -> u64 {
+    let since_1970 = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    since_1970.as_secs()
 }
 
 /// Adds a member to the envelope, so that it is still valid JSON.
@@ -677,7 +797,9 @@ fn read_header<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Head
 
 #[cfg(test)]
 mod tests {
+    use hmac::{Hmac, KeyInit as _, Mac as _};
     use serde_json::json;
+    use sha2::Sha256;
 
     use super::*;
     use crate::mock::faults::Active;
@@ -758,6 +880,38 @@ mod tests {
                 is_valid,
                 "{skew}"
             );
+        }
+    }
+
+    #[test]
+    fn the_signature_of_every_delivery_is_made_from_the_signed_bytes() {
+        let signers = Signers::new("6Jm0nFq2pXvZk4Tt").unwrap();
+        let time = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let target = Target::new("http://localhost", "6Jm0nFq2pXvZk4Tt").unwrap();
+        for (fault, timestamp) in [
+            (None, 1_700_000_000),
+            (Some(DeliveryFault::stale()), 1_699_999_699),
+            (Some(DeliveryFault::tampered()), 1_700_000_000),
+            (
+                Some(DeliveryFault::missing_header("webhook-timestamp")),
+                1_700_000_000,
+            ),
+        ] {
+            let delivery = signers.sign("email.sent", time, BODY.into(), fault.as_ref());
+            let signature = delivery.headers["webhook-signature"].clone();
+            let transcript = Transcript {
+                signed: delivery.signed,
+                ..Transcript::of_body(&target, delivery.body)
+            };
+
+            let signed = transcript.signed_bytes();
+
+            let expected = format!("{timestamp}.{}", std::str::from_utf8(BODY).unwrap());
+            assert_eq!(signed, expected.as_bytes(), "{fault:?}");
+            let mut mac = Hmac::<Sha256>::new_from_slice(b"6Jm0nFq2pXvZk4Tt").unwrap();
+            mac.update(&signed);
+            let mac = hex::encode(mac.finalize().into_bytes());
+            assert_eq!(signature, mac, "{fault:?}");
         }
     }
 

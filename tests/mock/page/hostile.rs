@@ -32,7 +32,7 @@ fn hostile_data_stays_text() {
         server.send_event(json!({"type": "email.sent", "id": "__proto__", "data": null})).await;
         get(&server, "/contacts/%3Cscript%3E?x='%22<img>&toString=1").await;
     });
-    server.fault(Fault::status(503).path(hostile));
+    server.fault(Fault::status(503).path(format!("/{hostile}")));
     let Some(mut page) = Page::open(&server) else {
         return;
     };
@@ -56,6 +56,66 @@ fn hostile_data_stays_text() {
     assert!(shown.starts_with(hostile), "{shown}");
     assert_eq!(page.eval("document.title"), Value::from("audience-mock"));
     page.assert_no_problems();
+}
+
+/// Returns the texts of the page's own words whose characters are not in their order from left to right.
+const REORDERED: &str = "(() => {
+    const found = [];
+    const texts = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+        const text = texts.currentNode;
+        if (text.parentElement.closest('bdi') || !text.parentElement.checkVisibility()) continue;
+        const range = document.createRange();
+        let last;
+        for (let index = 0; index < text.data.length; index++) {
+            range.setStart(text, index);
+            range.setEnd(text, index + 1);
+            const [box] = range.getClientRects();
+            if (!box || box.width === 0) continue;
+            if (last && Math.abs(last.top - box.top) < 2 && box.left < last.left) { found.push(text.data); break; }
+            last = box;
+        }
+    }
+    return found;
+})()";
+
+#[test]
+fn text_of_any_direction_does_not_reorder_what_is_beside_it() {
+    let receivers = Receivers::new();
+    let receiver = receivers.start([500]);
+    for text in ["مرحبا بالعالم", "\u{202e}SALE", "שלום 5"] {
+        let server = server_with(json!({
+            "topics": {text: true},
+            "segments": {text: {"rule": {"match_": "all", "conditions": [{"field": "property", "key": text, "op": "is", "value": text}]}}},
+            "contacts": [{"email": "ada@example.com", "first_name": text, "properties": {text: 5}, "answers": {text: true}}],
+        }));
+        receivers.add(
+            &server,
+            &percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC)
+                .to_string(),
+            &receiver,
+        );
+        receivers.block_on(async {
+            send_mail(&server, "ada@example.com", text).await;
+            server.send_event(json!({"type": "email.opened", "id": text, "data": {"to": text, "subject": text}})).await;
+            get(&server, &format!("/contacts/{text}?{text}=1")).await;
+        });
+        let Some(mut page) = Page::open(&server) else {
+            return;
+        };
+
+        for view in ["events", "requests", "contacts", "mail", "audience"] {
+            page.click(&format!(".views a[href='#{view}']"));
+            page.wait_for(&format!("document.querySelector('#view-{view} li')"));
+            for _ in 0..2 {
+                page.eval("for (const details of document.querySelectorAll('main details')) details.open = true");
+                page.wait_for("[...document.querySelectorAll('details[open]')].every((details) => details.children[1]?.childElementCount)");
+            }
+            page.wait_for("![...document.querySelectorAll('.loaded')].some((place) => place.innerText === 'Loading')");
+            assert_eq!(page.eval(REORDERED), json!([]), "{text:?} in {view}");
+        }
+        page.assert_no_problems();
+    }
 }
 
 #[test]

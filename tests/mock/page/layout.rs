@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use audience::mock::MockServer;
 use serde_json::json;
 
 use super::tab::Page;
 use super::{Receivers, get, send_mail, server_with};
+use crate::receiver::Receiver;
 
 const VIEWS: [&str; 6] = [
     "events", "requests", "contacts", "mail", "audience", "controls",
@@ -47,6 +49,144 @@ fn nothing_is_wider_than_a_phone_in_light_and_dark() {
             );
         }
     }
+    page.assert_no_problems();
+}
+
+/// Returns the short words that are broken, each with the text it stands in.
+const BROKEN_WORDS: &str = r"(() => {
+    const found = [];
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+        const text = texts.currentNode;
+        const parent = text.parentElement;
+        if (parent.closest('script, style, pre') || !parent.checkVisibility()) continue;
+        for (const { 0: word, index } of text.data.matchAll(/[^\s-]+/g)) {
+            if (word.length > 14) continue;
+            const range = document.createRange();
+            range.setStart(text, index);
+            range.setEnd(text, index + word.length);
+            const lines = new Set([...range.getClientRects()].filter(({ width }) => width > 0).map(({ top }) => Math.round(top)));
+            if (lines.size > 1) found.push(`${word} in ${text.data.slice(0, 60)}`);
+        }
+    }
+    return found;
+})()";
+
+/// Starts a mock with long and with ordinary data, and its receivers.
+fn server_with_long_data(receivers: &Receivers) -> (MockServer, [Receiver; 2]) {
+    let topic = "product announcements and release notes ".repeat(3);
+    let server = server_with(json!({
+        "topics": {topic.trim(): false, "a".repeat(120): true, "news": true},
+        "segments": {"seg_1": {"contacts": ["ada@example.com", "grace@example.com"]}, "seg_pro": {"rule": {"match_": "all", "conditions": []}},
+            "s".repeat(120): {"contacts": ["ada@example.com"]}},
+        "contacts": [
+            {"email": format!("{}@example.com", "b".repeat(64))},
+            {"email": "ada@example.com", "first_name": "Ada", "last_name": "Lovelace", "answers": {topic.trim(): true, "a".repeat(120): false}},
+            {"email": "katherine@example.com", "first_name": "Katherine", "last_name": "Johnson", "unsubscribe_reason": "complaint", "suppressed": true},
+        ],
+    }));
+    let running = [receivers.start([200, 500]), receivers.start([500; 10])];
+    receivers.add(&server, "crm", &running[0]);
+    receivers.add(&server, &"statistics-warehouse-".repeat(10), &running[1]);
+    receivers.block_on(async {
+        send_mail(&server, "bounce@example.com", "Your invoice for November").await;
+        server.advance(Duration::from_secs(40_000)).await;
+        get(&server, "/contacts/nobody%40example.com").await;
+        get(&server, &format!("/contacts/{}", "n".repeat(3_000))).await;
+    });
+    (server, running)
+}
+
+#[test]
+fn no_short_word_is_broken_and_every_answer_is_on_the_screen() {
+    let receivers = Receivers::new();
+    let (server, _running) = server_with_long_data(&receivers);
+    let Some(mut page) = Page::blank(&server) else {
+        return;
+    };
+    for width in [1400, 900, 390, 320] {
+        page.viewport(width, 900);
+        for view in VIEWS {
+            page.go(&format!("#{view}"));
+            if view != "controls" {
+                page.wait_for(&format!("document.querySelector('#view-{view} li')"));
+            }
+            for _ in 0..2 {
+                page.eval("for (const details of document.querySelectorAll('main details')) details.open = true");
+                page.wait_for("[...document.querySelectorAll('details[open]')].every((details) => details.children[1]?.childElementCount)");
+            }
+            page.wait_for("![...document.querySelectorAll('.loaded')].some((place) => place.innerText === 'Loading')");
+            assert_eq!(page.eval(BROKEN_WORDS), json!([]), "{view} at {width}");
+            let outside = page.eval(
+                "[...document.querySelectorAll('main .pill')].filter((pill) => pill.checkVisibility()).filter((pill) => {
+                    const { left, right, height } = pill.getBoundingClientRect();
+                    return left < 0 || right > innerWidth || height > 30 || pill.lastChild.nodeType === 3 && right < endOf(pill.lastChild);
+                    function endOf(text) { const range = document.createRange(); range.selectNode(text); return range.getBoundingClientRect().right; }
+                }).map((pill) => pill.textContent)",
+            );
+            assert_eq!(outside, json!([]), "{view} at {width}");
+        }
+    }
+    page.go("#audience");
+    page.wait_for_text("#topics li:nth-child(3)", "no by default");
+    page.go("#contacts");
+    let answers = page
+        .eval("[...document.querySelectorAll('.topics .pill')].map((pill) => pill.lastChild.data)");
+    assert!(
+        answers.as_array().unwrap().contains(&json!(": yes")),
+        "{answers}"
+    );
+}
+
+#[test]
+fn long_ids_and_addresses_are_short_until_someone_wants_them_whole() {
+    let (id, to) = (
+        format!("evt_{}", "i".repeat(3_000)),
+        format!("{}@example.com", "r".repeat(10_000)),
+    );
+    let address = format!("{}@{}.example.com", "b".repeat(64), "c".repeat(60));
+    let receivers = Receivers::new();
+    let receiver = receivers.start([]);
+    let server = server_with(json!({"contacts": [{"email": address}]}));
+    let endpoint = "endpoint-".repeat(40);
+    receivers.add(&server, &endpoint, &receiver);
+    let event = json!({"type": "email.opened", "id": id, "data": {"to": to, "subject": to}});
+    receivers.block_on(server.send_event(event));
+    let Some(mut page) = Page::blank(&server) else {
+        return;
+    };
+    for width in [1400, 390] {
+        page.viewport(width, 844);
+        page.go("#events");
+        page.reload();
+        page.wait_for("document.querySelector('.event')");
+        let height = page.eval("document.querySelector('.event').offsetHeight");
+        assert!(height.as_i64() < Some(320), "{height} at {width}");
+
+        page.click(".event > details > summary");
+        page.wait_for("document.querySelector('.event pre')");
+        let shown = page
+            .eval("document.querySelector('.event > details > .inside > .part pre').textContent");
+        for whole in [&id, &to] {
+            assert!(shown.as_str().unwrap().contains(whole.as_str()));
+        }
+        let height = page.eval("document.documentElement.scrollHeight");
+        assert!(height.as_i64() < Some(1_600), "{height} at {width}");
+
+        page.go("#contacts");
+        page.click("[data-list=contacts] summary");
+        page.wait_for_text("[data-list=contacts] .inside", &address);
+    }
+    page.go("#controls");
+    let height = "document.querySelector('#endpoints b').offsetHeight";
+    let clamped = page.eval(height).as_i64();
+    page.click("#endpoints button");
+    assert!(page.eval(height).as_i64() > clamped.map(|height| height * 2));
+    assert_eq!(page.text("#endpoints b"), endpoint);
+    assert_eq!(
+        page.eval("document.querySelector('#endpoints button').getAttribute('aria-expanded')"),
+        "true"
+    );
     page.assert_no_problems();
 }
 

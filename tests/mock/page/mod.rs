@@ -1,9 +1,12 @@
 //! The page of the mock server, in headless Chromium.
 
+mod accessibility;
 mod chromium;
 mod curl;
+mod exchanges;
 mod hostile;
 mod layout;
+mod reading;
 mod screenshot;
 mod tab;
 mod views;

@@ -42,11 +42,13 @@ impl Page {
         let chromium = Chromium::shared()?;
         let (port, path) = chromium.socket();
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_millis(500)))
-            .unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let (socket, _) =
             tungstenite::client(format!("ws://127.0.0.1:{port}{path}"), stream).unwrap();
+        socket
+            .get_ref()
+            .set_read_timeout(Some(Duration::from_millis(500)))
+            .unwrap();
         let mut page = Self {
             socket,
             session: Value::Null,
@@ -80,14 +82,55 @@ impl Page {
         self.wait_for("document.getElementById('live')?.textContent === 'Live'");
     }
 
+    /// Opens the page that describes the service.
+    pub(super) fn open_description(&mut self) {
+        let url = format!("{}docs", self.url);
+        self.send("Page.navigate", &json!({"url": url}));
+        self.wait_for("location.pathname.endsWith('/docs') && document.querySelectorAll('main h2').length > 5");
+    }
+
+    /// Loads the same address again, as a person does, and waits until the page is live.
+    pub(super) fn reload(&mut self) {
+        self.eval("document.getElementById('live').textContent = ''");
+        self.send("Page.reload", &json!({}));
+        self.wait_for("document.getElementById('live')?.textContent === 'Live'");
+    }
+
+    /// Runs a script in every page before its own script.
+    pub(super) fn run_before_page(&mut self, script: &str) {
+        self.send(
+            "Page.addScriptToEvaluateOnNewDocument",
+            &json!({"source": script}),
+        );
+    }
+
+    /// Returns what the browser has counted for the page since it was opened, such as `LayoutCount`.
+    pub(super) fn counted(&mut self, name: &str) -> f64 {
+        self.send("Performance.enable", &json!({}));
+        let metrics = self.send("Performance.getMetrics", &json!({}));
+        let mut metrics = metrics["metrics"].as_array().unwrap().iter();
+        let metric = metrics.find(|metric| metric["name"] == name).unwrap();
+        metric["value"].as_f64().unwrap()
+    }
+
+    pub(super) fn move_pointer(&mut self, x: i64, y: i64) {
+        let event = json!({"type": "mouseMoved", "x": x, "y": y});
+        self.send("Input.dispatchMouseEvent", &event);
+    }
+
     pub(super) fn viewport(&mut self, width: u32, height: u32) {
         let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});
         self.send("Emulation.setDeviceMetricsOverride", &metrics);
     }
 
     pub(super) fn dark(&mut self) {
-        let dark = json!([{"name": "prefers-color-scheme", "value": "dark"}]);
-        self.send("Emulation.setEmulatedMedia", &json!({"features": dark}));
+        self.color_scheme("dark");
+    }
+
+    /// Sets the color scheme of the system: `light` or `dark`.
+    pub(super) fn color_scheme(&mut self, scheme: &str) {
+        let scheme = json!([{"name": "prefers-color-scheme", "value": scheme}]);
+        self.send("Emulation.setEmulatedMedia", &json!({"features": scheme}));
     }
 
     /// Evaluates an expression in the page and returns its value.

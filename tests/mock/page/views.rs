@@ -56,7 +56,7 @@ fn contacts_are_shown_with_both_layers_of_consent() {
             "Ada",
             "ada@example.com",
             "Reachable",
-            "news: no",
+            "news\n: no",
             "1 by default",
         ][..],
         &["bob@example.com", "Opted out · preferences"],
@@ -180,7 +180,7 @@ fn ten_attempts_are_a_timeline_that_shows_which_signatures_are_valid() {
         "{marks:?}"
     );
     page.click(".event summary");
-    page.wait_for_text(".event table", "after 35 s");
+    page.wait_for_text(".event .attempts", "Next attempt after 35 s");
     page.click(".event .inside button");
     page.wait_for_text("[data-list=events]", "Delivered");
     page.assert_no_problems();
@@ -202,16 +202,21 @@ fn what_happens_appears_while_the_page_is_open() {
         "there is no contact `nobody@example.com`",
     );
     page.wait_for_text("[data-list=requests] .pill", "404");
-    // A row that is open stays open, and keeps the focus, while others appear above it.
+    // A row that is open stays open, and keeps the focus, while others wait to be shown above it.
     page.click("[data-list=requests] summary");
     page.eval("document.querySelector('[data-list=requests] summary').focus()");
     receivers.block_on(get(&server, "/contacts"));
+    page.wait_for_text("#view-requests .new button", "1 new");
+    assert_eq!(
+        page.eval("document.activeElement.closest('li').parentElement.dataset.list"),
+        "requests"
+    );
+    page.click("#view-requests .new button");
     page.wait_for("document.querySelectorAll('[data-list=requests] > li').length === 2");
     assert_eq!(
         page.eval("document.querySelector('[data-list=requests] > li:last-child details').open"),
         true
     );
-    assert_eq!(page.eval("document.activeElement.closest('li') === document.querySelector('[data-list=requests] > li:last-child')"), true);
     page.fill("[data-filters=requests] [name=status]", "refused");
     page.wait_for("document.querySelectorAll('[data-list=requests] > li').length === 1");
     server.clear_requests();
@@ -246,7 +251,7 @@ fn mail_topics_and_segments_are_shown() {
         "1 listed: ada@example.com",
         r#""match_":"any""#,
     ] {
-        page.wait_for_text("#audience", text);
+        page.wait_for_text("#view-audience", text);
     }
     page.assert_no_problems();
 }
@@ -320,4 +325,78 @@ fn a_page_shows_that_its_mock_has_stopped_and_goes_on_with_the_next_one() {
     let _next = MockServer::builder().port(port).seed(seed).start_blocking();
     page.wait_for_text("#live", "Live");
     page.wait_for_text("[data-count=contacts]", "1");
+}
+
+#[test]
+fn filters_survive_a_reload_and_the_way_back() {
+    let server = server_with(json!({
+        "segments": {"seg_1": {"contacts": ["ada@example.com", "bob@example.com"]}},
+        "contacts": [{"email": "ada@example.com"}, {"email": "bob@example.com"}, {"email": "eve@example.com", "unsubscribed": true}],
+    }));
+    let Some(mut page) = Page::open_at(&server, "#contacts") else {
+        return;
+    };
+    let shows = |page: &mut Page, addresses: &[&str]| {
+        let shown = "[...document.querySelectorAll('[data-list=contacts] > li .name')].map((name) => name.textContent).join()";
+        page.wait_for(&format!("{shown} === '{}'", addresses.join(",")));
+    };
+
+    page.fill("[data-filters=contacts] [name=query]", "ada & b?#");
+    page.wait_for_text("[data-list=contacts]", "Nothing matches");
+    page.reload();
+    page.wait_for_text("[data-list=contacts]", "Nothing matches");
+    assert_eq!(
+        page.eval("document.querySelector('[data-filters=contacts] [name=query]').value"),
+        "ada & b?#"
+    );
+
+    page.fill("[data-filters=contacts] [name=query]", "A@");
+    page.wait_for("document.querySelector('#segment-filter').options.length === 2");
+    page.fill("[data-filters=contacts] [name=segment_id]", "seg_1");
+    shows(&mut page, &["ada@example.com"]);
+    page.reload();
+    shows(&mut page, &["ada@example.com"]);
+    assert_eq!(
+        page.eval("document.querySelector('#segment-filter').value"),
+        "seg_1"
+    );
+
+    page.click(".views a[href='#audience']");
+    page.click("#segments button");
+    shows(&mut page, &["ada@example.com", "bob@example.com"]);
+    page.eval("history.go(-2)");
+    shows(&mut page, &["ada@example.com"]);
+    assert_eq!(
+        page.eval("document.querySelector('[data-filters=contacts] [name=query]').value"),
+        "A@"
+    );
+    // A view that was left keeps its filters.
+    page.click(".views [data-view=mail]");
+    page.click(".views [data-view=contacts]");
+    shows(&mut page, &["ada@example.com"]);
+    page.assert_no_problems();
+}
+
+#[test]
+fn an_address_with_filters_that_do_not_exist_shows_everything() {
+    let server = server_with(json!({"contacts": [{"email": "ada@example.com"}]}));
+    let Some(mut page) = Page::open_at(&server, "#contacts?consent=odd&constructor=1") else {
+        return;
+    };
+
+    page.wait_for_text("[data-list=contacts]", "ada@example.com");
+    page.assert_no_problems();
+}
+
+#[test]
+fn an_event_without_an_endpoint_is_not_said_to_be_sent() {
+    let server = server_with(json!({}));
+    let Some(mut page) = Page::open(&server) else {
+        return;
+    };
+
+    page.click("#open-event");
+    page.click("#event-dialog .primary");
+
+    page.wait_for_text("#message", "There is no endpoint to deliver it to.");
 }

@@ -37,7 +37,7 @@ async fn events_are_listed_with_their_attempts_and_their_state() {
     assert_eq!(
         events[1]["attempts"],
         json!([{
-            "event_id": "evt_2", "endpoint": "crm", "attempt": 1, "at": START, "status": 200, "fault": "other_secret",
+            "number": 1, "event_id": "evt_2", "endpoint": "crm", "attempt": 1, "at": START, "status": 200, "fault": "other_secret",
             "signature_problem": "the signature does not match the endpoint's secret, the timestamp and the body",
             "next_at": null,
         }])
@@ -77,4 +77,66 @@ async fn an_event_whose_ten_attempts_failed_has_failed() {
 
     server.redeliver("evt_1").await;
     assert_eq!(list(&server, "events").await[0]["state"], "delivered");
+}
+
+#[tokio::test]
+async fn an_attempt_has_what_it_sent_and_what_came_back() {
+    let server = stopped_server().await;
+    let receiver = Receiver::start([401]).await;
+    server.webhook_endpoint(&receiver.url, SECRET);
+    server
+        .send_event(json!({"type": "email.opened", "data": {"to": "ada@example.com"}}))
+        .await;
+
+    let (status, attempt) = call(&server, "GET", "attempts/1", Value::Null).await;
+
+    assert_eq!((status, &attempt["status"]), (200, &json!(401)));
+    let delivery = &receiver.received()[0];
+    let headers = attempt["request"]["headers"].as_object().unwrap();
+    assert_eq!(headers.len(), delivery.headers.len());
+    for (name, value) in headers {
+        assert_eq!(delivery.header(name), value, "{name}");
+    }
+    assert_eq!(attempt["request"]["url"], receiver.url);
+    let body = std::str::from_utf8(&delivery.body).unwrap();
+    assert_eq!(attempt["request"]["body"], body);
+    assert_eq!(attempt["request"]["signed"], format!("{START}.{body}"));
+    assert_eq!(attempt["response"]["headers"]["location"], "/elsewhere");
+    assert_eq!(attempt["response"]["body"], "");
+    assert_eq!(list(&server, "attempts").await[0]["number"], 1);
+    assert_eq!(list(&server, "events").await[0]["number"], 1);
+    for unknown in ["attempts/2", "attempts/x"] {
+        let (status, _) = call(&server, "GET", unknown, Value::Null).await;
+        assert_eq!(status, 404, "{unknown}");
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_that_nobody_received_has_no_response() {
+    let server = stopped_server().await;
+    server.webhook_endpoint("http://127.0.0.1:1/hook", SECRET);
+    server.send_event(json!({"type": "email.opened"})).await;
+
+    let (_, attempt) = call(&server, "GET", "attempts/1", Value::Null).await;
+
+    assert_eq!(attempt["response"], Value::Null);
+    assert!(attempt["error"].is_string(), "{attempt}");
+    assert_eq!(
+        attempt["request"]["headers"]["webhook-event"],
+        "email.opened"
+    );
+}
+
+#[tokio::test]
+async fn attempts_after_a_reset_have_other_numbers() {
+    let server = stopped_server().await;
+    let receiver = Receiver::start([]).await;
+    server.webhook_endpoint(&receiver.url, SECRET);
+    server.send_event(json!({"type": "email.opened"})).await;
+
+    server.reset();
+    server.webhook_endpoint(&receiver.url, SECRET);
+    server.send_event(json!({"type": "email.opened"})).await;
+
+    assert_eq!(list(&server, "attempts").await[0]["number"], 2);
 }

@@ -4,7 +4,7 @@ use audience::mock::{DeliveryFault, Fault, MockServer};
 use serde_json::{Value, json};
 
 use super::control::call;
-use super::{START, get, post, stopped_server};
+use super::{START, get, get_unchecked, post, post_unchecked, stopped_server};
 use crate::receiver::SECRET;
 
 /// Reads a list of the control plane.
@@ -303,5 +303,47 @@ async fn the_overview_has_the_clock_the_settings_and_the_counts() {
     assert_eq!(
         (&overview["clock"], &overview["key_header"]),
         (&json!("running"), &Value::Null)
+    );
+}
+
+#[tokio::test]
+async fn a_recorded_request_has_the_response_as_it_was_sent() {
+    let server = stopped_server().await;
+    server.fault(Fault::status(503).retry_after(7).path("/down"));
+    server.fault(Fault::close_mid_body().path("/contacts").after(1));
+    server.fault(Fault::close_before().path("/gone"));
+    let created = post_unchecked(&server, "/contacts", &json!({"email": "ada@example.com"}))
+        .await
+        .unwrap();
+    let created = created.text().await.unwrap();
+    get_unchecked(&server, "/down").await.unwrap();
+    if let Ok(cut) = get_unchecked(&server, "/contacts").await {
+        cut.text().await.unwrap_err();
+    }
+    get_unchecked(&server, "/gone").await.unwrap_err();
+
+    let requests = list(&server, "requests").await;
+
+    assert_eq!(requests[0]["response_body"], created);
+    assert_eq!(
+        requests[0]["response_headers"],
+        json!({"content-type": "application/json"})
+    );
+    assert_eq!(requests[1]["response_headers"]["retry-after"], "7");
+    let cut = requests[2]["response_body"].as_str().unwrap();
+    assert!(
+        cut.starts_with(r#"{"data""#) && !cut.ends_with('}'),
+        "{cut}"
+    );
+    assert_eq!(requests[3]["response_body"], "");
+    let (_, request) = call(&server, "GET", "requests/1", Value::Null).await;
+    assert_eq!(request["response_body"], created);
+    let newest = list(&server, "requests?order=newest").await;
+    assert!(newest[0].get("response_body").is_none());
+    let recorded = &server.requests()[0];
+    assert_eq!(recorded.response_body, created.as_bytes());
+    assert_eq!(
+        recorded.response_headers,
+        [("content-type".to_owned(), "application/json".to_owned())]
     );
 }
