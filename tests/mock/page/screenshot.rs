@@ -57,9 +57,7 @@ fn the_page_with_realistic_data() {
 }
 
 fn take(page: &mut Page, file: &std::path::Path) {
-    page.wait_for(
-        "document.querySelectorAll('main li, .rail:not([hidden])').length > 0",
-    );
+    page.wait_for("document.querySelectorAll('main li, .rail:not([hidden])').length > 0");
     std::thread::sleep(Duration::from_millis(900));
     let decoded = Command::new("python3")
         .args([

@@ -277,6 +277,9 @@ fn faults_are_added_shown_and_removed() {
     page.fill("#delivery-fault-dialog [name=kind]", "other_secret");
     page.click("#delivery-fault-dialog .primary");
     page.wait_for_text("#faults", "other secret");
+    page.click("#faults li:first-child button[aria-label^='Remove']");
+    page.wait_for("document.querySelectorAll('#faults li').length === 1");
+    page.wait_for_text("#faults", "other secret");
 
     page.click("#clear-faults");
     page.wait_for_text("#faults", "None. Everything works.");
