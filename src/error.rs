@@ -258,6 +258,8 @@ impl Error {
     /// A create, a batch and a list without a segment name nothing that may be missing. For them, the result is always
     /// `false`, even if [`code`](Error::code) returns `not_found`.
     ///
+    /// [`missing`](Error::missing) says which of them does not exist.
+    ///
     /// # Example: a contact that may not exist
     ///
     /// ```
@@ -275,6 +277,35 @@ impl Error {
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.api().is_some_and(ApiError::is_not_found)
+    }
+
+    /// Returns what the service does not have, if [`is_not_found`](Error::is_not_found) is true and if it can be known.
+    ///
+    /// A missing contact is a matter of the visitor, and a missing topic or segment a mistake of the program. A call with
+    /// a topic may lack either. Then the result is [`Missing::Topic`] if the response names the topic, as the interface
+    /// document promises ([section 4.5](crate::interface#4.5)), [`Missing::Contact`] if it names the address, and `None`
+    /// otherwise.
+    ///
+    /// It is also `None` for a raw request, and for an error that [`refused`](Error::refused) creates.
+    ///
+    /// # Example: a misspelled topic
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::builder().topic("news", true).seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::Missing;
+    ///
+    /// let error = contacts.unsubscribe("ada@example.com").topic("nwes").await.unwrap_err();
+    /// assert_eq!(error.missing(), Some(Missing::Topic));
+    ///
+    /// let error = contacts.unsubscribe("bob@example.com").topic("news").await.unwrap_err();
+    /// assert_eq!(error.missing(), Some(Missing::Contact));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn missing(&self) -> Option<Missing> {
+        self.api().filter(|api| api.is_not_found())?.missing
     }
 
     /// Returns whether a create call with
@@ -574,6 +605,18 @@ impl Error {
         Self::from_api(api, outcome)
     }
 
+    /// Creates the error for a topic that the service does not have, as a contact shows. Nothing was sent for it.
+    pub(crate) fn unknown_topic(message: &'static str) -> Self {
+        let api = ApiError {
+            code: Some(ErrorCode::NotFound),
+            missing: Some(Missing::Topic),
+            ..ApiError::without_body(StatusCode::NOT_FOUND)
+        };
+        let mut error = Self::from_api(api, Outcome::NotSent);
+        error.0.message = message.into();
+        error
+    }
+
     /// Creates the error for a request that was not sent because the service has asked to wait this long.
     pub(crate) fn held_back(left: Duration) -> Self {
         let api = ApiError {
@@ -736,6 +779,37 @@ impl StdError for Error {
     }
 }
 
+/// A thing that a call names and the service does not have: see [`Error::missing`].
+///
+/// # Example: what to tell a visitor
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let contacts = server.client().contacts();
+/// use audience::Missing;
+///
+/// let error = contacts.retrieve("nobody@example.com").await.unwrap_err();
+///
+/// match error.missing() {
+///     Some(Missing::Contact) => println!("You get no newsletters from us."),
+///     Some(Missing::Topic | Missing::Segment) => println!("Something is wrong on our side."),
+///     _ => println!("It does not exist, or another error occurred: {error}"),
+/// }
+/// # assert_eq!(error.missing(), Some(Missing::Contact));
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Missing {
+    /// The address is not one of your contacts.
+    Contact,
+    /// There is no topic of this name. Topics are created outside of this interface, so check the spelling.
+    Topic,
+    /// There is no segment with this id.
+    Segment,
+}
+
 /// The place where a call failed, which says who can fix it.
 ///
 /// # Example: whom to tell about an error
@@ -761,7 +835,8 @@ impl StdError for Error {
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The service responded with a status other than 2xx, or an earlier 429 still holds back the client
-    /// (see [`RetryPolicy`](crate::RetryPolicy#retry-after)).
+    /// (see [`RetryPolicy`](crate::RetryPolicy#retry-after)). Or a contact does not show a topic of the form in
+    /// [`set_topics`](crate::contacts::Contacts::set_topics), so the service would respond with 404.
     ///
     /// [`Error::api`](Error::api) has the response. Its [code](ApiError::code) says what to do.
     Api,
@@ -927,6 +1002,9 @@ pub(crate) fn is_transient(status: StatusCode) -> bool {
 /// 429, `retry_after` is the time left, and the headers and the body are empty. See
 /// [`RetryPolicy`](crate::RetryPolicy#retry-after).
 ///
+/// If [`set_topics`](crate::contacts::Contacts::set_topics) finds that a topic of its form does not exist, nothing is sent
+/// for it either. The status is then 404 and the code `not_found`, as for any other call with such a topic.
+///
 /// `Debug` prints the status, the code if it consists only of `a-z` and `_`, the `Retry-After` and the
 /// length of the body, but never the message, the headers or the body.
 ///
@@ -955,6 +1033,8 @@ pub struct ApiError {
     has_target: bool,
     /// The refusal that the status stands for, if the response has no code.
     implied: Option<ErrorCode>,
+    /// What does not exist, if the refusal says that something does not.
+    missing: Option<Missing>,
     headers: HeaderMap,
     body: Bytes,
 }
@@ -1154,6 +1234,7 @@ impl ApiError {
             redirected_to: None,
             has_target: target.may_be_missing(),
             implied,
+            missing: target.missing(&body),
             headers: head.headers,
             body,
         }
@@ -1222,6 +1303,11 @@ pub(crate) enum Target {
     Audience,
     Segment,
     Contact,
+    /// A contact's answer for a topic.
+    Answer {
+        address: String,
+        topic: String,
+    },
     /// A contact to store. `must_be_new` says that the request fails if the address exists.
     NewContact {
         must_be_new: bool,
@@ -1233,7 +1319,22 @@ pub(crate) enum Target {
 impl Target {
     /// Returns whether the request names a contact, topic or segment that may not exist.
     fn may_be_missing(&self) -> bool {
-        matches!(self, Self::Unknown | Self::Segment | Self::Contact)
+        matches!(
+            self,
+            Self::Unknown | Self::Segment | Self::Contact | Self::Answer { .. }
+        )
+    }
+
+    /// Returns what does not exist if a response with this body says that something does not.
+    fn missing(&self, body: &[u8]) -> Option<Missing> {
+        match self {
+            Self::Segment => Some(Missing::Segment),
+            Self::Contact => Some(Missing::Contact),
+            Self::Answer { address, topic } if body.len() <= LONGEST => {
+                named(body, &address.to_lowercase(), &topic.to_lowercase())
+            }
+            _ => None,
+        }
     }
 
     /// Returns the refusal that a status without a code stands for. A status that may have several reasons stands for
@@ -1250,6 +1351,33 @@ impl Target {
             _ => None,
         }
     }
+}
+
+/// Returns which of the two an error body names.
+fn named(body: &[u8], address: &str, topic: &str) -> Option<Missing> {
+    let text = match serde_json::from_slice::<Value>(body) {
+        Ok(value) => strings(&value).join("\n"),
+        Err(_) => String::from_utf8_lossy(body).into_owned(),
+    };
+    let text = text.to_lowercase();
+    // The address may contain the topic. The path of the request is not a name: a framework may repeat it.
+    if has_word(&text.replace(address, "@"), topic) {
+        Some(Missing::Topic)
+    } else if has_word(&text.replace(&format!("/{address}"), "/"), address) {
+        Some(Missing::Contact)
+    } else {
+        None
+    }
+}
+
+/// Returns whether a text has this word, and not only as a part of a longer one.
+fn has_word(text: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || "-_@%".contains(c);
+    let is_whole = |(at, found): (usize, &str)| {
+        let (before, after) = (&text[..at], &text[at + found.len()..]);
+        !before.ends_with(is_part) && !after.starts_with(is_part)
+    };
+    !word.is_empty() && text.match_indices(word).any(is_whole)
 }
 
 /// The headers that commonly hold the id of a request.
@@ -1390,6 +1518,8 @@ impl ErrorBody {
         if body.len() > LONGEST {
             return Self::default();
         }
+        // Some frameworks put a byte order mark before JSON.
+        let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
         // A page of a proxy may be HTML, and then only the status counts.
         let Ok(value) = serde_json::from_slice::<Value>(body) else {
             let text = std::str::from_utf8(body).unwrap_or_default();
@@ -1469,16 +1599,17 @@ fn slugs<'a>(
 
 /// Returns the documented slug that occurs alone in any text of the body, unless there are several.
 fn only_documented(value: &Value) -> Option<ErrorCode> {
-    let mut found = documented(value);
-    let first = found.pop()?;
-    found.iter().all(|other| *other == first).then_some(first)
+    let mut found = strings(value).into_iter().filter_map(ErrorCode::documented);
+    let first = found.next()?;
+    found.all(|other| other == first).then_some(first)
 }
 
-fn documented(value: &Value) -> Vec<ErrorCode> {
+/// Returns all texts in a value, but not the names of its members.
+fn strings(value: &Value) -> Vec<&str> {
     match value {
-        Value::String(text) => ErrorCode::documented(text).into_iter().collect(),
-        Value::Array(items) => items.iter().flat_map(documented).collect(),
-        Value::Object(members) => members.values().flat_map(documented).collect(),
+        Value::String(text) => vec![text],
+        Value::Array(items) => items.iter().flat_map(strings).collect(),
+        Value::Object(members) => members.values().flat_map(strings).collect(),
         Value::Null | Value::Bool(_) | Value::Number(_) => Vec::new(),
     }
 }

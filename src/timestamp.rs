@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 /// [6.2](crate::interface#6.2)).
 ///
 /// Any `i64` is a valid `Timestamp`. A value that the service sends is kept unchanged, even if no
-/// calendar or operating system can represent it. In JSON, it is the number of seconds. As text, it has the form of
+/// calendar or operating system can represent it. Only a contact that was created after the year 5138 is malformed: its
+/// time is in milliseconds. In JSON, a `Timestamp` is the number of seconds. As text, it has the form of
 /// RFC 3339: `Display` writes it, and `FromStr` reads it.
 ///
 /// # Other crates

@@ -4,7 +4,8 @@ use std::fmt::{self, Write as _};
 use std::marker::PhantomData;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, Method};
+use http::header::CONTENT_ENCODING;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::value::MapAccessDeserializer;
@@ -157,7 +158,10 @@ impl Success {
     ) -> Self {
         let outcome = if request.method.is_safe() {
             Outcome::Unchanged
-        } else if request.target == Target::Batch || is_page(response.body()) {
+        } else if request.target == Target::Batch
+            || is_page(response.body())
+            || encoding(response.headers()).is_some()
+        {
             Outcome::Unknown
         } else {
             Outcome::Applied
@@ -185,19 +189,48 @@ impl Success {
 
     /// Decodes the body like [`object`](Self::object), without saying why it is invalid.
     pub(crate) fn valid_object<'a, T: Deserialize<'a>>(&'a self) -> Option<T> {
-        parse(self.response.body()).ok().map(|Object(value)| value)
+        let Object(value) = parse(self.text()).ok()?;
+        Some(value)
     }
 
     /// Decodes the body, which may be any JSON.
     pub(crate) fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Error> {
-        decode(self.response.body()).map_err(|error| {
-            error
+        decode(self.text()).map_err(|error| {
+            let unread = encoding(self.response.headers()).map(unreadable);
+            unread
+                .unwrap_or(error)
                 .at(self.operation.name)
                 .after(self.attempts, Outcome::NotSent)
                 .with_outcome(self.outcome)
                 .reading(self.response.body().clone())
         })
     }
+
+    /// Returns the body without a byte order mark.
+    fn text(&self) -> &[u8] {
+        without_mark(self.response.body())
+    }
+}
+
+/// Returns a text without the byte order mark that some frameworks put before JSON.
+fn without_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
+}
+
+/// Returns the content encoding that the body still has. The HTTP client removes the header when it decompresses a body.
+fn encoding(headers: &HeaderMap) -> Option<&HeaderValue> {
+    let encoding = headers.get(CONTENT_ENCODING)?;
+    (encoding != "identity").then_some(encoding)
+}
+
+/// Creates the error for a body with a content encoding that the client did not ask for.
+fn unreadable(encoding: &HeaderValue) -> Error {
+    // The service chooses the text, so it could contain anything.
+    let name = encoding.to_str().ok().filter(|name| is_identifier(name));
+    let name = name.map_or_else(String::new, |name| format!(" `{name}`"));
+    Error::decode(format!(
+        "the response has the content encoding{name}, which the client did not ask for"
+    ))
 }
 
 /// Decodes a response body.
@@ -262,7 +295,7 @@ const PAGE: &str = "the response is an HTML or XML page, not JSON; check the bas
 
 /// Returns whether a body is HTML or XML. The `Content-Type` does not matter: some frameworks send `text/html` with JSON.
 fn is_page(body: &[u8]) -> bool {
-    body.trim_ascii_start().starts_with(b"<")
+    without_mark(body).trim_ascii_start().starts_with(b"<")
 }
 
 /// Says what is wrong with a body that cannot be decoded.
@@ -285,10 +318,18 @@ fn explain<'de, T: Deserialize<'de>>(body: &'de [u8], error: &serde_json::Error)
     Error::decode(message)
 }
 
+/// The message of a time that is not in seconds.
+pub(crate) const NOT_SECONDS: &str =
+    "the time is in milliseconds or a smaller unit, not in seconds";
+
 /// Says what is wrong with a part of a body, and where. `root` is the path of what was read.
 fn invalid_at(root: &str, error: &serde_path_to_error::Error<serde_json::Error>) -> String {
-    // serde's message quotes the value that it found.
-    format!("invalid response at {}", place(root, error.path()))
+    let place = place(root, error.path());
+    // Any other message is serde's, which quotes the value that it found.
+    match error.inner().to_string().starts_with(NOT_SECONDS) {
+        true => format!("invalid response at {place}: {NOT_SECONDS}"),
+        false => format!("invalid response at {place}"),
+    }
 }
 
 /// Writes the path. A member name may be personal data, so only names that look like identifiers are

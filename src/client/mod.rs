@@ -134,7 +134,9 @@ pub(crate) use call::{
     opaque_debug, wait_for_call, wait_for_items,
 };
 pub use call::{Response, ResponseFuture};
-pub(crate) use exchange::{Object, Operation, Request, RetrySafety, Success, decode_item};
+pub(crate) use exchange::{
+    NOT_SECONDS, Object, Operation, Request, RetrySafety, Success, decode_item,
+};
 pub use raw::{RawRequest, RawResponse};
 #[doc(no_inline)]
 pub use reqwest;

@@ -287,7 +287,14 @@ impl Endpoint for Consent {
         };
         let address = address_in_path(&self.address);
         let segments = ["contacts", &address, self.operation().name];
-        let request = Request::new(Method::POST, segments, retry_safety)?.about(Target::Contact);
+        let target = match &self.body.topic {
+            None => Target::Contact,
+            Some(topic) => Target::Answer {
+                address: address.clone(),
+                topic: topic.clone(),
+            },
+        };
+        let request = Request::new(Method::POST, segments, retry_safety)?.about(target);
         // Section 3.2 shows the global opt-in and opt-out without a body.
         if self.body == Body::default() {
             return Ok(request);

@@ -1,9 +1,15 @@
 use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 
 use crate::Timestamp;
-use crate::properties::Properties;
+use crate::client::NOT_SECONDS;
+use crate::properties::{Properties, PropertyValue};
 use crate::string_enum::string_enum;
 
 /// A contact in its full form, as retrieve and the consent calls return it
@@ -159,19 +165,21 @@ impl From<ContactRecord> for Contact {
 /// A contact on the wire: the topics and the reason may be absent.
 #[derive(Deserialize)]
 struct WireContact {
+    #[serde(deserialize_with = "id")]
     id: String,
     email: String,
     #[serde(default, deserialize_with = "optional_text::deserialize")]
     first_name: Option<String>,
     #[serde(default, deserialize_with = "optional_text::deserialize")]
     last_name: Option<String>,
-    #[serde(default, deserialize_with = "null_as_default")]
-    properties: Properties,
+    #[serde(default, deserialize_with = "map")]
+    properties: Option<Properties>,
     unsubscribed: bool,
     #[serde(default, deserialize_with = "present_text")]
     unsubscribe_reason: Option<Option<UnsubscribeReason>>,
+    #[serde(deserialize_with = "seconds")]
     created_at: Timestamp,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "map")]
     topics: Option<BTreeMap<String, bool>>,
 }
 
@@ -189,7 +197,7 @@ impl From<WireContact> for Contact {
             email: contact.email,
             first_name: contact.first_name,
             last_name: contact.last_name,
-            properties: contact.properties,
+            properties: contact.properties.unwrap_or_default(),
             unsubscribed: contact.unsubscribed,
             created_at: contact.created_at,
             shows_reason: contact.unsubscribe_reason.is_some(),
@@ -257,6 +265,7 @@ impl Serialize for Contact {
 #[non_exhaustive]
 pub struct ContactRecord {
     /// The id that the service assigned. Lists take it as a cursor.
+    #[serde(deserialize_with = "id")]
     pub id: String,
     /// The address, trimmed and in lower case.
     pub email: String,
@@ -267,11 +276,12 @@ pub struct ContactRecord {
     #[serde(default, with = "optional_text")]
     pub last_name: Option<String>,
     /// The properties: text and numbers that the sender stores with the contact.
-    #[serde(default, deserialize_with = "null_as_default")]
+    #[serde(default, deserialize_with = "map_or_default")]
     pub properties: Properties,
     /// The global opt-out. If true, no broadcast reaches the contact.
     pub unsubscribed: bool,
     /// When the contact was created.
+    #[serde(deserialize_with = "seconds")]
     pub created_at: Timestamp,
 }
 
@@ -312,6 +322,7 @@ impl ContactRecord {
 #[non_exhaustive]
 pub struct ContactSummary {
     /// The id that the service assigned. As a cursor, it continues the list after this contact.
+    #[serde(deserialize_with = "id")]
     pub id: String,
     /// The address, trimmed and in lower case.
     pub email: String,
@@ -319,11 +330,12 @@ pub struct ContactSummary {
     #[serde(default, with = "optional_text")]
     pub first_name: Option<String>,
     /// The properties: text and numbers that the sender stores with the contact.
-    #[serde(default, deserialize_with = "null_as_default")]
+    #[serde(default, deserialize_with = "map_or_default")]
     pub properties: Properties,
     /// The global opt-out. If true, no broadcast reaches the contact.
     pub unsubscribed: bool,
     /// When the contact was created.
+    #[serde(deserialize_with = "seconds")]
     pub created_at: Timestamp,
 }
 
@@ -354,11 +366,99 @@ impl ContactSummary {
     }
 }
 
-/// Reads `null` as the default value.
-fn null_as_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+/// Reads an id. One that is a whole number becomes text.
+fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    PropertyValue::deserialize(deserializer).and_then(text_of)
+}
+
+/// Reads an id, or a cursor. `null` and `""` are none.
+pub(super) fn optional_id<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<String>, D::Error> {
+    match PropertyValue::deserialize(deserializer)? {
+        PropertyValue::Other(Value::Null) => Ok(None),
+        value => text_of(value).map(|text| Some(text).filter(|text| !text.is_empty())),
+    }
+}
+
+fn text_of<E: serde::de::Error>(id: PropertyValue) -> Result<String, E> {
+    match id {
+        PropertyValue::String(text) => Ok(text),
+        PropertyValue::Integer(number) => Ok(number.to_string()),
+        PropertyValue::Unsigned(number) => Ok(number.to_string()),
+        PropertyValue::Float(_) | PropertyValue::Other(_) => Err(E::custom("an id is text")),
+    }
+}
+
+/// The first number that is no time in seconds of the next 3,000 years. In milliseconds, it is in the year 1973.
+const TOO_LATE: i64 = 100_000_000_000;
+
+/// Reads Unix seconds. They may also be text, or a number such as `1700000000.0`.
+fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
+    let seconds = match PropertyValue::deserialize(deserializer)? {
+        PropertyValue::Integer(seconds) => Some(seconds),
+        PropertyValue::Unsigned(_) => Some(i64::MAX),
+        PropertyValue::Float(seconds) if seconds.fract() == 0.0 =>
+        {
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "a larger number is refused below"
+            )]
+            Some(seconds as i64)
+        }
+        PropertyValue::String(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+            digits.parse().ok()
+        }
+        _ => None,
+    };
+    match seconds {
+        Some(seconds) if seconds < TOO_LATE => Ok(Timestamp::from_unix(seconds)),
+        Some(_) => Err(D::Error::custom(NOT_SECONDS)),
+        None => Err(D::Error::custom("a time is a whole number")),
+    }
+}
+
+/// Reads a map. An empty array is an empty map, because PHP writes it so, and `null` is none.
+fn map<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    struct MapVisitor<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de> + Default> Visitor<'de> for MapVisitor<T> {
+        type Value = Option<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Option<T>, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(members)).map(Some)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Option<T>, A::Error> {
+            match items.next_element::<IgnoredAny>()? {
+                None => Ok(Some(T::default())),
+                Some(_) => Err(A::Error::invalid_type(Unexpected::Seq, &self)),
+            }
+        }
+
+        fn visit_none<E>(self) -> Result<Option<T>, E> {
+            Ok(None)
+        }
+
+        fn visit_unit<E>(self) -> Result<Option<T>, E> {
+            Ok(None)
+        }
+    }
+
+    deserializer.deserialize_any(MapVisitor(PhantomData))
+}
+
+/// Reads a map, and `null` as an empty one.
+fn map_or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
-    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+    map(deserializer).map(Option::unwrap_or_default)
 }
 
 string_enum! {

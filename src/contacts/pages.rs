@@ -7,17 +7,17 @@ use std::{fmt, vec};
 use bytes::Bytes;
 use futures_core::Stream;
 use futures_core::stream::FusedStream;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::task::{JoinError, JoinSet};
 
 use super::model::ContactSummary;
-use super::model::optional_text;
+use super::model::{optional_id, optional_text};
 use crate::client::{
     Object, Operation, ResponseFuture, Success, decode_item, in_current_span, opaque_debug,
     wait_for_items,
 };
-use crate::properties::PropertyValue;
 use crate::{Error, ErrorKind, Outcome};
 
 /// Returns all contacts of a list, newest first.
@@ -527,7 +527,7 @@ pub struct Page {
 #[derive(Deserialize)]
 struct WirePage {
     data: Vec<Object<ContactSummary>>,
-    #[serde(default, deserialize_with = "optional_text::deserialize")]
+    #[serde(default, deserialize_with = "optional_id")]
     next: Option<String>,
 }
 
@@ -644,22 +644,41 @@ impl Page {
 }
 
 /// A page whose items are not decoded yet.
-#[derive(Deserialize)]
 pub(super) struct RawPage<'a> {
-    #[serde(borrow)]
     pub(super) data: Vec<&'a RawValue>,
-    #[serde(default, deserialize_with = "optional_text::deserialize")]
     pub(super) next: Option<String>,
 }
 
 impl<'a> RawPage<'a> {
-    /// Reads a page from a response.
+    /// Reads a page from a response. If `data` is `null`, the page is empty.
     ///
     /// # Errors
     ///
     /// `ErrorKind::Decode` if the response is not a page. Its items are not read.
     pub(super) fn read(success: &'a Success) -> Result<Self, Error> {
-        success.json().map(|Object(page)| page)
+        #[derive(Deserialize)]
+        struct AnyPage<'a> {
+            // Without the attribute, a page without the member would be empty, too.
+            #[serde(borrow, deserialize_with = "Option::deserialize")]
+            data: Option<Vec<&'a RawValue>>,
+            #[serde(default, deserialize_with = "optional_id")]
+            next: Option<String>,
+            error: Option<IgnoredAny>,
+            errors: Option<IgnoredAny>,
+        }
+
+        let Object(page): Object<AnyPage<'_>> = success.json()?;
+        let has_error = page.error.is_some() || page.errors.is_some();
+        if page.data.is_none() && has_error {
+            // An empty page would end the list, although it may have more contacts.
+            return Err(Error::decode(
+                "the page has an error in place of its contacts",
+            ));
+        }
+        Ok(Self {
+            data: page.data.unwrap_or_default(),
+            next: page.next,
+        })
     }
 
     /// Returns the cursor that follows the page: `next`, or else the id of the last item. `None` if the page
@@ -684,17 +703,12 @@ impl<'a> RawPage<'a> {
 fn id_of(item: &RawValue) -> Option<String> {
     #[derive(Deserialize)]
     struct Identified {
-        id: PropertyValue,
+        #[serde(deserialize_with = "optional_id")]
+        id: Option<String>,
     }
 
     let Object(Identified { id }) = serde_json::from_str(item.get()).ok()?;
-    let is_id = match &id {
-        PropertyValue::String(text) => !text.is_empty(),
-        // An id that is a number works as a cursor, too.
-        PropertyValue::Integer(_) | PropertyValue::Unsigned(_) => true,
-        _ => false,
-    };
-    is_id.then(|| id.to_string())
+    id
 }
 
 /// An item that could not be decoded.

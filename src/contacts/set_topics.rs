@@ -26,12 +26,12 @@ impl Contacts {
     /// [`TopicsError`] says which topic failed, which answers were recorded before it, and which were not
     /// sent. To recover, send the same form once more.
     ///
-    /// - `not_found` (404) if the address is not one of your contacts: [`Error::is_not_found`].
+    /// - `not_found` (404) if the address is not one of your contacts, or if the contact shows no topic of a name in the
+    ///   form: [`Error::is_not_found`]. [`Error::missing`] says which. In both cases, no answer was sent.
     /// - `failed_precondition` (422) if the contact reported spam: [`Error::is_complaint_locked`]. All
     ///   opt-outs are recorded by then, but no opt-in.
-    /// - [`ErrorKind::Input`](crate::ErrorKind::Input), and no answer was sent, if the contact shows no topic
-    ///   of a name in the form, if the form has two different answers for a topic, or if the address is
-    ///   empty, `.` or `..`.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input), and no answer was sent, if the form has two different answers for
+    ///   a topic, or if the address is empty, `.` or `..`.
     /// - The errors of [`retrieve`](Self::retrieve) and [`set_topic`](Self::set_topic).
     ///
     /// # Example: save a preference page
@@ -458,8 +458,16 @@ impl TopicsError {
 
     /// Creates the error for a form that cannot be recorded.
     fn invalid(form: InvalidForm) -> Self {
-        let error = Error::input(form.message).at("set_topics");
-        let mut invalid = Self::before(error);
+        let error = match form.reason {
+            // As the service refuses the topic in any other call.
+            Reason::UnknownTopic => Error::unknown_topic(
+                "the contact shows no topic of this name, so no answer was sent; check the spelling",
+            ),
+            Reason::TwoAnswers => Error::input(
+                "the form has two different answers for the same topic; nothing was sent",
+            ),
+        };
+        let mut invalid = Self::before(error.at("set_topics"));
         invalid.0.failed = Some(form.topic);
         invalid.0.not_sent = form.others;
         invalid
@@ -582,11 +590,17 @@ struct AnswerForm(Vec<(String, bool)>);
 /// Why a form cannot be recorded. No answer of it was sent.
 #[derive(Clone, Debug, PartialEq)]
 struct InvalidForm {
-    message: &'static str,
+    reason: Reason,
     /// The topic that makes it invalid.
     topic: (String, bool),
     /// The answers for all other topics.
     others: BTreeMap<String, bool>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Reason {
+    UnknownTopic,
+    TwoAnswers,
 }
 
 impl AnswerForm {
@@ -608,10 +622,7 @@ impl AnswerForm {
         }
         match conflict {
             None => Ok(Self(form)),
-            Some(topic) => Err(Self(form).invalid(
-                topic,
-                "the form has two different answers for the same topic; nothing was sent",
-            )),
+            Some(topic) => Err(Self(form).invalid(topic, Reason::TwoAnswers)),
         }
     }
 
@@ -631,10 +642,7 @@ impl AnswerForm {
             |(topic, _): &&(String, bool)| shows_topics && !contact.topics.contains_key(topic);
         // Checked before anything is sent: a misspelled topic must not leave half of a form recorded.
         if let Some(unknown) = self.0.iter().find(is_unknown).cloned() {
-            return Err(self.invalid(
-                unknown,
-                "the contact shows no topic of this name, so no answer was sent; check the spelling",
-            ));
+            return Err(self.invalid(unknown, Reason::UnknownTopic));
         }
         let is_shown = |(topic, answer): &(String, bool)| contact.topics.get(topic) == Some(answer);
         let (unchanged, changed): (Vec<_>, Vec<_>) = self.0.iter().cloned().partition(is_shown);
@@ -652,11 +660,11 @@ impl AnswerForm {
         })
     }
 
-    fn invalid(self, topic: (String, bool), message: &'static str) -> InvalidForm {
+    fn invalid(self, topic: (String, bool), reason: Reason) -> InvalidForm {
         let mut others = self.answers();
         others.remove(&topic.0);
         InvalidForm {
-            message,
+            reason,
             topic,
             others,
         }

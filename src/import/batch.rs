@@ -9,7 +9,7 @@ use super::report::RowOutcome;
 use super::row::{NumberedRow, OptOut};
 use crate::client::{CallOptions, TakesOptions};
 use crate::contacts::{BatchEntry, BatchOutcome, Contacts, NewContact};
-use crate::{Error, ErrorCode, Outcome};
+use crate::{Error, ErrorCode, Missing, Outcome};
 
 /// The parts that all batches of an import share.
 #[derive(Clone, Debug)]
@@ -161,7 +161,9 @@ impl Sender {
                 };
                 if let Err(error) = recorded {
                     // The service does not have the contact, as the status of the row says.
-                    let is_refused_row = !outcome.is_applied() && error.is_not_found();
+                    let is_refused_row = !outcome.is_applied()
+                        && error.is_not_found()
+                        && error.missing() != Some(Missing::Topic);
                     if !is_refused_row && !matches!(outcome, RowOutcome::OptOutFailed { .. }) {
                         *outcome = opt_out_failed(opt_out, &error);
                     }

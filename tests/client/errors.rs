@@ -359,7 +359,7 @@ async fn a_decode_error_names_the_operation_and_the_place() {
 async fn a_decode_error_has_the_json_path_of_a_wrong_type_and_no_value() {
     let good = contact();
     for (member, value, message) in [
-        ("id", json!(7), "$.id"),
+        ("id", json!(7.5), "$.id"),
         ("email", json!(null), "$.email"),
         ("first_name", json!(["hunter2"]), "$.first_name"),
         ("last_name", json!({"hunter2": 1}), "$.last_name"),

@@ -77,7 +77,7 @@ async fn a_response_lends_its_value() {
 #[tokio::test]
 async fn a_call_for_the_full_response_is_sent_when_it_is_awaited_and_fails_as_usual() {
     let good = Operation::Retrieve.good_response();
-    let bodies = [with(good, "id", 5), json!([])];
+    let bodies = [with(good, "id", 5.5), json!([])];
     let server = respond_in_turn([status(503), ok(&bodies[0]), ok(&bodies[1])]).await;
     let call = || {
         contacts(server.uri())

@@ -3,14 +3,14 @@
 use std::fmt::Debug;
 
 use audience::contacts::NewContact;
-use audience::{Client, Error, ErrorKind, Outcome};
+use audience::{Client, Error, ErrorKind, Method, Outcome};
 use futures_util::{StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 
 use super::paged_service::PagedService;
 use support::operation::Operation;
 use support::{
-    ADA, client, contact, ok, printed, record, respond_with, summary, text, with, without,
+    ADA, client, contact, ok, printed, record, respond_with, status, summary, text, with, without,
 };
 
 /// The members of an object as an array, in the order of the document.
@@ -277,6 +277,143 @@ async fn the_id_of_a_malformed_last_item_is_the_cursor_if_there_is_no_next() {
 
         assert_eq!((page.data.len(), page.cursor()), (1, Some(cursor)));
     }
+}
+
+#[tokio::test]
+async fn a_page_whose_data_is_null_is_empty_unless_it_has_an_error() {
+    for (end, is_end) in [
+        (json!({"data": null}), true),
+        (json!({"data": null, "next": null, "error": null}), true),
+        (json!({"data": null, "error": {"message": "busy"}}), false),
+        (json!({"data": null, "errors": ["busy"]}), false),
+        (json!({"next": null}), false),
+    ] {
+        let server = respond_with(move |request: &wiremock::Request| {
+            match request.url.as_str().contains("after=") {
+                false => ok(json!({"data": [summary("c9")], "next": "c9"})),
+                true => ok(&end),
+            }
+        })
+        .await;
+        let list = || client(server.uri()).contacts().list();
+
+        let streamed: Result<Vec<_>, _> = list().stream().try_collect().await;
+        let paged: Result<Vec<_>, _> = list().pages().try_collect().await;
+        let counted = list().count().await;
+
+        assert_eq!((streamed.is_ok(), paged.is_ok()), (is_end, is_end));
+        assert_eq!(counted.ok(), is_end.then_some(1));
+    }
+}
+
+#[tokio::test]
+async fn members_of_a_contact_in_another_form_are_read() {
+    let odd = |form: Value| {
+        let form = with(form, "id", 17);
+        with(with(form, "properties", json!([])), "topics", json!([]))
+    };
+    for created_at in [
+        json!(1_700_000_000.0),
+        json!("1700000000"),
+        json!(1_700_000_000),
+    ] {
+        let time = created_at.clone();
+        let odd = move |form| with(odd(form), "created_at", time.clone());
+        let server = respond_with(move |request: &wiremock::Request| {
+            match (request.method.as_str(), request.url.path()) {
+                ("GET", "/contacts") => ok(json!({"data": [odd(summary(""))], "next": 17})),
+                ("POST", "/contacts") => ok(odd(record())),
+                _ => ok(odd(contact())),
+            }
+        })
+        .await;
+        let contacts = client(server.uri()).contacts();
+
+        let retrieved = contacts.retrieve(ADA).await.unwrap();
+        let created = contacts.create(ADA).await.unwrap().contact;
+        let page = contacts.list().await.unwrap();
+
+        let listed = &page.data[0];
+        assert_eq!([&retrieved.id, &created.id, &listed.id], ["17"; 3]);
+        for time in [retrieved.created_at, created.created_at, listed.created_at] {
+            assert_eq!(time.as_unix(), 1_700_000_000, "{created_at}");
+        }
+        assert!(retrieved.properties.is_empty() && listed.properties.is_empty());
+        assert!(retrieved.topics.is_empty() && retrieved.shows_topics());
+        assert_eq!(page.next.as_deref(), Some("17"));
+    }
+}
+
+#[tokio::test]
+async fn a_time_in_milliseconds_is_an_error_that_says_so() {
+    for created_at in [
+        json!(1_700_000_000_000_i64),
+        json!(1.7e12),
+        json!("1700000000000"),
+        json!(u64::MAX),
+    ] {
+        let body = with(contact(), "created_at", created_at);
+        let (_server, client) = client_of(&body).await;
+
+        let retrieved = client.contacts().retrieve(ADA).await;
+
+        assert_decode_error(
+            retrieved,
+            "invalid response at $.created_at: the time is in milliseconds or a smaller unit, not in seconds",
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_byte_order_mark_before_json_is_skipped() {
+    let marked = |body: Value| text(200, format!("\u{feff}{body}"));
+    let server = respond_with(marked(contact())).await;
+    let raw = client(server.uri())
+        .request(Method::GET, ["contacts", ADA])
+        .await
+        .unwrap();
+
+    let retrieved = client(server.uri()).contacts().retrieve(ADA).await.unwrap();
+
+    assert_eq!(retrieved.email, ADA);
+    assert_eq!(raw.json::<Value>().unwrap()["email"], ADA);
+    let refusal = format!("\u{feff}{}", json!({"code": "not_found"}));
+    let server = respond_with(text(404, refusal)).await;
+    let error = client(server.uri())
+        .contacts()
+        .retrieve(ADA)
+        .await
+        .unwrap_err();
+    assert!(error.is_not_found());
+    let page = respond_with(text(200, "\u{feff}<html>")).await;
+    let error = client(page.uri())
+        .contacts()
+        .unsubscribe(ADA)
+        .await
+        .unwrap_err();
+    assert_eq!(error.outcome(), Outcome::Unknown);
+}
+
+#[tokio::test]
+async fn a_content_encoding_that_nobody_asked_for_is_named() {
+    for (encoding, named) in [("br", " `br`"), ("zstd", " `zstd`"), ("hunter2@x.io", "")] {
+        let encoded = status(200).insert_header("content-encoding", encoding);
+        let server = respond_with(encoded.set_body_bytes([0x8b, 0x07, 0x80])).await;
+        let contacts = client(server.uri()).contacts();
+
+        let read = contacts.retrieve(ADA).await;
+        let written = contacts.unsubscribe(ADA).await;
+
+        assert_eq!(written.as_ref().unwrap_err().outcome(), Outcome::Unknown);
+        let text = format!(
+            ": the response has the content encoding{named}, which the client did not ask for"
+        );
+        assert_decode_error(read, &text);
+        assert_decode_error(written, &text);
+    }
+    let plain = ok(contact()).insert_header("content-encoding", "identity");
+    let server = respond_with(plain).await;
+    assert!(client(server.uri()).contacts().retrieve(ADA).await.is_ok());
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use audience::contacts::{NewContact, OnConflict};
-use audience::{Error, ErrorCode, Outcome, RetryPolicy};
+use audience::{Error, ErrorCode, Missing, Outcome, RetryPolicy};
 use serde_json::json;
 
 use super::errors::refusal;
@@ -149,6 +149,98 @@ async fn a_404_on_a_call_that_names_no_contact_topic_or_segment_is_not_not_found
     let count = client.contacts().list().count().await;
     assert!(segment.unwrap_err().is_not_found());
     assert!(!count.unwrap_err().is_not_found());
+}
+
+#[tokio::test]
+async fn an_error_says_whether_the_contact_the_topic_or_the_segment_is_missing() {
+    let not_found = |message: &str| json!({"error": {"code": "not_found", "message": message}});
+    let bare = json!({"message": "nothing here"});
+    let server = respond_with(status(404).set_body_json(&bare)).await;
+    let contacts_of_server = client(server.uri()).contacts();
+    let merged = contacts_of_server
+        .merge_properties(ADA, [("seats", 3)])
+        .await;
+    for (error, expected) in [
+        (
+            contacts_of_server.retrieve(ADA).await.unwrap_err(),
+            Some(Missing::Contact),
+        ),
+        (
+            contacts_of_server.unsubscribe(ADA).await.unwrap_err(),
+            Some(Missing::Contact),
+        ),
+        (merged.unwrap_err(), Some(Missing::Contact)),
+        (
+            contacts_of_server.list().segment("s").await.unwrap_err(),
+            Some(Missing::Segment),
+        ),
+        (contacts_of_server.list().await.unwrap_err(), None),
+        (
+            contacts_of_server
+                .subscribe(ADA)
+                .topic("news")
+                .await
+                .unwrap_err(),
+            None,
+        ),
+    ] {
+        assert_eq!(error.missing(), expected, "{error}");
+    }
+
+    for (body, topic, expected) in [
+        (
+            not_found("there is no topic `news`"),
+            "news",
+            Some(Missing::Topic),
+        ),
+        (
+            not_found("no such topic: News."),
+            "news",
+            Some(Missing::Topic),
+        ),
+        (
+            json!({"code": "not_found", "topic": "the \"best\" offers"}),
+            "the \"best\" offers",
+            Some(Missing::Topic),
+        ),
+        (
+            not_found("no contact ada@example.com"),
+            "news",
+            Some(Missing::Contact),
+        ),
+        (
+            not_found("no contact Ada@example.com"),
+            "ada",
+            Some(Missing::Contact),
+        ),
+        (
+            not_found("no contact <ada@example.com>"),
+            "example",
+            Some(Missing::Contact),
+        ),
+        (not_found("no newsletter"), "news", None),
+        (
+            not_found("cannot POST /contacts/ada@example.com/subscribe"),
+            "news",
+            None,
+        ),
+        (not_found("no such contact"), "", None),
+        (
+            json!({"code": "validation_error", "message": "topic news"}),
+            "news",
+            None,
+        ),
+    ] {
+        let server = respond_with(status(404).set_body_json(&body)).await;
+
+        let call = client(server.uri())
+            .contacts()
+            .subscribe("Ada@Example.com ")
+            .topic(topic);
+        let error = call.await.unwrap_err();
+
+        assert_eq!(error.missing(), expected, "{body}");
+    }
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use audience::contacts::{Contact, Contacts, NewContact, RecordedTopics, TopicsError};
 use audience::mock::{ConsentForm, Dialect, Fault, MockServer};
-use audience::{ErrorKind, Outcome, RetryPolicy};
+use audience::{ErrorCode, ErrorKind, Missing, Outcome, RetryPolicy};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -238,9 +238,18 @@ async fn a_topic_that_does_not_exist_is_named_before_anything_is_sent() {
 
     assert_eq!(sent(&server), ["retrieve"]);
     assert_eq!(
-        (error.error().kind(), error.form_outcome()),
-        (ErrorKind::Input, Outcome::NotSent)
+        (error.error().outcome(), error.form_outcome()),
+        (Outcome::NotSent, Outcome::NotSent)
     );
+    let set_alone = contacts.unsubscribe(ADA).topic("typo").await.unwrap_err();
+    for same in [error.error(), &set_alone] {
+        assert!(same.is_not_found() && !same.is_retryable(), "{same}");
+        assert_eq!(same.missing(), Some(Missing::Topic), "{same}");
+        assert_eq!(
+            (same.kind(), same.code()),
+            (ErrorKind::Api, Some(&ErrorCode::NotFound))
+        );
+    }
     assert_eq!(error.failed(), Some(("typo", false)));
     assert_complete(&error, form);
     assert_eq!(
