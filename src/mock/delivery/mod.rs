@@ -3,6 +3,7 @@
 mod target;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,7 +16,7 @@ pub use self::target::{DeliveryFault, SigningClock};
 pub(super) use self::target::{Target, Transcript};
 use super::faults::Active;
 use super::service::NewEvent;
-use super::service::mail::{Mail, authentication_results, typical_detail};
+use super::service::mail::{authentication_results, sample_event_data, typical_detail};
 use crate::Timestamp;
 use crate::webhooks::EventType;
 
@@ -349,6 +350,19 @@ impl NewEvent {
         Ok(event)
     }
 
+    /// Gives the mail that an event of a known type is about the id `em_…` or `inb_…`, unless the data has one.
+    pub(in crate::mock) fn identify(&mut self, id: impl fmt::Display) {
+        let Value::Object(data) = &mut self.data else {
+            return;
+        };
+        let (member, id) = match EventType::from(&*self.event_type) {
+            EventType::Other(_) => return,
+            EventType::Received => ("inbound_id", format!("inb_{id}")),
+            _ => ("email_id", format!("em_{id}")),
+        };
+        data.entry(member).or_insert(id.into());
+    }
+
     /// Returns the body of every delivery attempt (interface section 6.2).
     pub(in crate::mock) fn envelope(&self, id: &str, created_at: i64) -> Bytes {
         #[derive(Serialize)]
@@ -372,14 +386,14 @@ impl NewEvent {
     }
 }
 
-/// Adds missing members to the data of a known type (interface sections 6.3 and 6.4).
+/// Adds missing members to the data of a known type (interface sections 6.3 and 6.4), except the id of the mail: see
+/// [`NewEvent::identify`].
 fn complete(event_type: &str, data: &mut Map<String, Value>) {
     let defaults = match EventType::from(event_type) {
         EventType::Other(_) => return,
         EventType::Received => {
             let from = data.get("from").and_then(Value::as_str);
             json!({
-                "inbound_id": "inb_sample",
                 "from": "sender@example.com",
                 "to": ["inbox@example.com"],
                 "subject": "A message",
@@ -396,7 +410,7 @@ fn complete(event_type: &str, data: &mut Map<String, Value>) {
             };
             let given_type = data.get("bounce_type").and_then(Value::as_str);
             let detail = typical_detail(event_type, given_type.unwrap_or(default_type));
-            Mail::sample().event_data("recipient@example.com", default_type, detail)
+            sample_event_data("recipient@example.com", default_type, detail)
         }
     };
     let Value::Object(defaults) = defaults else {
@@ -496,10 +510,12 @@ struct EventStore {
 impl EventStore {
     /// Stores an event. Returns its number and its id.
     ///
-    /// An event without an id gets `evt_` and its number, and one without `created_at` gets `now`.
-    fn insert(&mut self, event: NewEvent, now: i64) -> (u64, String) {
+    /// An event without an id gets `evt_` and its number, and one without `created_at` gets `now`. The mail gets the
+    /// same number, so that no two events of a test seem to be about one mail.
+    fn insert(&mut self, mut event: NewEvent, now: i64) -> (u64, String) {
         self.last_number += 1;
         let number = self.last_number;
+        event.identify(number);
         let generated_id = format!("evt_{number}");
         let body = event.envelope(
             event.id.as_deref().unwrap_or(&generated_id),
@@ -1435,7 +1451,7 @@ mod tests {
         assert_eq!(event.data["to"], "ada@example.com");
         assert_eq!(event.data["bounce_type"], "Transient");
         assert_eq!(event.data["extra"], 1);
-        for member in ["email_id", "from", "subject", "detail"] {
+        for member in ["from", "subject", "detail"] {
             assert!(event.data[member].is_string(), "{member}");
         }
         let received = json!({"type": "email.received", "data": {"from": "ada@x.io"}});

@@ -36,7 +36,10 @@ impl SampleEvent {
         data: &Value,
     ) -> Self {
         let json = json!({"type": event_type.as_str(), "data": data});
-        let event = NewEvent::parse(json).expect("a type of the table and an object are an event");
+        let mut event =
+            NewEvent::parse(json).expect("a type of the table and an object are an event");
+        // The same for all: two events may differ in nothing but their ids (interface section 6.5).
+        event.identify("sample");
         let sample = Self {
             body: event.envelope(&id, created_at),
             id,

@@ -189,7 +189,10 @@ pub(in crate::mock) fn report_spam(audience: &mut Audience, address: &str, now: 
             let at = audience.mails.event_time(&mail.id, now);
             (mail, at)
         }
-        None => (Mail::sample().into(), now),
+        None => {
+            let data = sample_event_data(&to, "", "");
+            return audience.publish("email.complained", data, now);
+        }
     };
     audience.publish("email.complained", mail.event_data(&to, "", ""), at);
 }
@@ -1239,15 +1242,6 @@ pub(in crate::mock) struct Mail {
 }
 
 impl Mail {
-    /// Returns a mail with sample values, for an event about mail that was not sent through `POST /emails`.
-    pub(in crate::mock) fn sample() -> Self {
-        Self {
-            id: "em_sample".to_owned(),
-            from: "sender@example.com".to_owned(),
-            subject: "A message".to_owned(),
-        }
-    }
-
     /// Returns the `data` of an event about one recipient, with every member of section 6.3.
     pub(in crate::mock) fn event_data(&self, to: &str, bounce_type: &str, detail: &str) -> Value {
         json!({
@@ -1259,6 +1253,18 @@ impl Mail {
             "detail": detail,
         })
     }
+}
+
+/// Returns the `data` of an event about mail that was not sent through `POST /emails`. It has no `email_id`: the mail gets
+/// one when the event is delivered.
+pub(in crate::mock) fn sample_event_data(to: &str, bounce_type: &str, detail: &str) -> Value {
+    json!({
+        "from": "sender@example.com",
+        "to": to,
+        "subject": "A message",
+        "bounce_type": bounce_type,
+        "detail": detail,
+    })
 }
 
 /// Returns a typical `detail` of an event type: the reason for a refusal, or what a receiving server says.
@@ -1769,7 +1775,11 @@ mod tests {
     #[test]
     fn mail_is_due_by_time_and_then_in_the_order_it_was_sent() {
         let mut delayed = DelayedMail::default();
-        let mail = Arc::new(Mail::sample());
+        let mail = Arc::new(Mail {
+            id: "eml_00000001".to_owned(),
+            from: "sender@example.com".to_owned(),
+            subject: "A message".to_owned(),
+        });
         for (due, to) in [(20, "a"), (10, "b"), (20, "c"), (30, "d")] {
             delayed.add(due, Arc::clone(&mail), to);
         }

@@ -344,6 +344,36 @@ async fn section_6_4_the_data_of_received_mail_has_these_members_and_no_others()
 }
 
 #[tokio::test]
+async fn section_6_2_each_event_that_a_test_sends_is_about_a_mail_of_its_own() {
+    let mut runs = Vec::new();
+    for _ in 0..2 {
+        let (api, receiver) = api_and_receiver([]).await;
+
+        for _ in 0..3 {
+            api.send_empty_event("email.received").await;
+            api.send_empty_event("email.bounced").await;
+        }
+        api.server.report_spam("ada@example.com");
+        api.server.report_spam("bob@example.com");
+        let given = json!({"type": "email.opened", "data": {"email_id": "eml_7"}});
+        api.server.send_event(given).await;
+        api.server.advance(Duration::ZERO).await;
+
+        let id = |event: &Value| {
+            let data = &event["data"];
+            let id = data.get("email_id").or_else(|| data.get("inbound_id"));
+            id.unwrap().as_str().unwrap().to_owned()
+        };
+        runs.push(receiver.events().iter().map(id).collect::<Vec<_>>());
+    }
+
+    let expected = [
+        "inb_1", "em_2", "inb_3", "em_4", "inb_5", "em_6", "em_7", "em_8", "eml_7",
+    ];
+    assert_eq!(runs, [expected, expected]);
+}
+
+#[tokio::test]
 async fn section_6_4_authentication_results_report_only_spf() {
     let (api, receiver) = api_and_receiver([]).await;
 
