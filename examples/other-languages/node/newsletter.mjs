@@ -1,6 +1,6 @@
-// A newsletter: people sign up, and whoever cannot be reached gets no further mail.
+// A newsletter: people sign up and confirm it, and whoever cannot be reached gets no further mail.
 
-import { createHmac, timingSafeEqual } from "node:crypto";
+import { createHmac, randomUUID, timingSafeEqual } from "node:crypto";
 import { createServer } from "node:http";
 
 /** The service refused a request. `status` is the HTTP status. */
@@ -13,29 +13,50 @@ export class Refused extends Error {
 
 export class Newsletter {
   unreachable = new Set();
+  #pending = new Map(); // in your program: a table, whose rows expire
   #seenEvents = new Set();
 
   constructor(serviceUrl, key, wait = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000))) {
     Object.assign(this, { serviceUrl, key, wait });
   }
 
-  /** Stores the contact, records the consent, and sends a welcome. Returns the id of the mail. */
+  /** Asks for a confirmation by mail. The address is no contact before it. Returns the id of the mail. */
   async signUp(address, firstName) {
-    await this.#send("POST", "/contacts", { email: address, first_name: firstName });
-    await this.#send("POST", `/contacts/${encodeURIComponent(address)}/subscribe`, { topic: "news" });
-    const mail = { from: "news@example.com", to: address, subject: `Welcome, ${firstName}` };
+    const token = randomUUID();
+    this.#pending.set(token, { address, firstName });
+    const mail = {
+      from: "news@example.com",
+      to: address,
+      subject: `Please confirm, ${firstName}`,
+      text: `https://example.com/confirm?token=${token}`,
+    };
     return (await this.#send("POST", "/emails", mail)).id;
+  }
+
+  /** Stores the contact and records its consent, after the click. Returns whether the token is known. */
+  async confirm(token) {
+    const pending = this.#pending.get(token);
+    if (!pending) return false;
+    const contact = { email: pending.address, first_name: pending.firstName, on_conflict: "skip" };
+    const stored = await this.#send("POST", "/contacts", contact, 3);
+    // An opt-in is not repeated: it could undo an opt-out that was made in between. The person can click again.
+    const path = `/contacts/${encodeURIComponent(pending.address)}/subscribe`;
+    await this.#send("POST", path, { topic: "news" });
+    if (stored.unsubscribed) await this.#send("POST", path, {});
+    this.#pending.delete(token);
+    return true;
   }
 
   /** Acts on an event of the service, once: the service may deliver it several times. */
   handle({ id, type, data }) {
     if (this.#seenEvents.has(id)) return;
-    this.#seenEvents.add(id);
     const bounced = type === "email.bounced" && data.bounce_type === "Permanent";
     if (bounced || type === "email.complained") this.unreachable.add(data.to);
+    this.#seenEvents.add(id); // last: an event that failed must be handled again
   }
 
-  async #send(method, path, body, attempts = 3) {
+  /** Sends a request. Only a request that may safely be repeated has more than one attempt. */
+  async #send(method, path, body, attempts = 1) {
     for (;;) {
       attempts -= 1;
       const response = await fetch(this.serviceUrl + path, {

@@ -13,29 +13,65 @@ afterEach(() => stop?.());
 
 const data = async (path) => (await mock.control("GET", path)).data;
 
-test("who signs up is subscribed and gets a mail", async () => {
+const statuses = async () => (await data("requests")).map((request) => request.status);
+
+/** Returns the token in the link of the only mail. */
+async function mailedToken() {
+  const [mail] = await data("emails");
+  return mail.body.text.split("token=")[1];
+}
+
+test("who signs up is a contact only after the confirmation", async () => {
   await newsletter.signUp("cy@example.com", "Cy");
 
-  assert.deepEqual((await mock.contact("cy@example.com")).answers, { news: true });
   const [mail] = await data("emails");
-  assert.deepEqual(mail.to, ["cy@example.com"]);
-  assert.equal(mail.subject, "Welcome, Cy");
+  assert.deepEqual([mail.to, mail.subject], [["cy@example.com"], "Please confirm, Cy"]);
+  const addresses = (await data("contacts")).map((contact) => contact.email);
+  assert.ok(!addresses.includes("cy@example.com"));
+
+  assert.equal(await newsletter.confirm(await mailedToken()), true);
+
+  assert.deepEqual((await mock.contact("cy@example.com")).answers, { news: true });
+  assert.equal(await newsletter.confirm("another token"), false);
+});
+
+test("who opted out gets the newsletter again after the confirmation", async () => {
+  const optedOut = { email: "di@example.com", unsubscribe_reason: "manual" };
+  await mock.control("PUT", "contacts/di@example.com", optedOut);
+  await newsletter.signUp("di@example.com", "Di");
+
+  await newsletter.confirm(await mailedToken());
+
+  const contact = await mock.contact("di@example.com");
+  assert.deepEqual([contact.unsubscribed, contact.answers], [false, { news: true }]);
 });
 
 test("who reported spam cannot be subscribed again", async () => {
-  await assert.rejects(newsletter.signUp("bob@example.com", "Bob"), { status: 422 });
+  await newsletter.signUp("bob@example.com", "Bob");
+
+  await assert.rejects(newsletter.confirm(await mailedToken()), { status: 422 });
 
   assert.equal((await mock.contact("bob@example.com")).unsubscribed, true);
-  assert.deepEqual(await data("emails"), []);
 });
 
 test("a short outage is waited out", async () => {
+  await newsletter.signUp("cy@example.com", "Cy");
   await mock.control("POST", "faults", { status: 503, retry_after: 1, times: 2 });
 
-  await newsletter.signUp("cy@example.com", "Cy");
+  await newsletter.confirm(await mailedToken());
 
-  const statuses = (await data("requests")).map((request) => request.status);
-  assert.deepEqual(statuses, [503, 503, 201, 200, 200]);
+  assert.deepEqual(await statuses(), [200, 503, 503, 201, 200]);
+});
+
+test("an opt-in that failed is repeated only by another click", async () => {
+  await newsletter.signUp("cy@example.com", "Cy");
+  await mock.control("POST", "faults", { status: 503, times: 1, path: "*/subscribe" });
+
+  await assert.rejects(newsletter.confirm(await mailedToken()), { status: 503 });
+
+  assert.deepEqual(await statuses(), [200, 201, 503]);
+  assert.equal(await newsletter.confirm(await mailedToken()), true);
+  assert.deepEqual(await statuses(), [200, 201, 503, 200, 200]);
 });
 
 test("an address that bounces gets no further mail", async () => {

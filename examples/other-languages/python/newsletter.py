@@ -1,9 +1,10 @@
-"""A newsletter: people sign up, and whoever cannot be reached gets no further mail."""
+"""A newsletter: people sign up and confirm it, and whoever cannot be reached gets no further mail."""
 
 import hashlib
 import hmac
 import http.server
 import json
+import secrets
 import threading
 import time
 import urllib.error
@@ -23,29 +24,50 @@ class Newsletter:
     def __init__(self, service_url, key, wait=time.sleep):
         self.service_url, self.key, self.wait = service_url, key, wait
         self.unreachable = set()
+        self._pending = {}  # in your program: a table, whose rows expire
         self._seen_events = set()
         self._lock = threading.Lock()
 
     def sign_up(self, address, first_name):
-        """Stores the contact, records the consent, and sends a welcome. Returns the id of the mail."""
-        self._send("POST", "/contacts", {"email": address, "first_name": first_name})
+        """Asks for a confirmation by mail. The address is no contact before it. Returns the id of the mail."""
+        token = secrets.token_urlsafe()
+        self._pending[token] = (address, first_name)
+        mail = {
+            "from": "news@example.com",
+            "to": address,
+            "subject": f"Please confirm, {first_name}",
+            "text": f"https://example.com/confirm?token={token}",
+        }
+        return self._send("POST", "/emails", mail)["id"]
+
+    def confirm(self, token):
+        """Stores the contact and records its consent, after the click. Returns whether the token is known."""
+        if token not in self._pending:
+            return False
+        address, first_name = self._pending[token]
+        contact = {"email": address, "first_name": first_name, "on_conflict": "skip"}
+        stored = self._send("POST", "/contacts", contact, attempts=3)
+        # An opt-in is not repeated: it could undo an opt-out that was made in between. The person can click again.
         path = f"/contacts/{urllib.parse.quote(address, safe='')}/subscribe"
         self._send("POST", path, {"topic": "news"})
-        mail = {"from": "news@example.com", "to": address, "subject": f"Welcome, {first_name}"}
-        return self._send("POST", "/emails", mail)["id"]
+        if stored["unsubscribed"]:
+            self._send("POST", path, {})
+        self._pending.pop(token, None)
+        return True
 
     def handle(self, event):
         """Acts on an event of the service, once: the service may deliver it several times."""
         with self._lock:
             if event["id"] in self._seen_events:
                 return
-            self._seen_events.add(event["id"])
             data = event["data"]
-            bounced = event["type"] == "email.bounced" and data["bounce_type"] == "Permanent"
+            bounced = event["type"] == "email.bounced" and data.get("bounce_type") == "Permanent"
             if bounced or event["type"] == "email.complained":
                 self.unreachable.add(data["to"])
+            self._seen_events.add(event["id"])  # last: an event that failed must be handled again
 
-    def _send(self, method, path, body, attempts=3):
+    def _send(self, method, path, body, attempts=1):
+        """Sends a request. Only a request that may safely be repeated has more than one attempt."""
         headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
         request = urllib.request.Request(
             self.service_url + path, json.dumps(body).encode(), headers, method=method

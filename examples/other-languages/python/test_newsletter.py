@@ -3,33 +3,75 @@
 from newsletter import Refused
 
 
-def test_who_signs_up_is_subscribed_and_gets_a_mail(mock, newsletter):
+def mailed_token(mock):
+    """Returns the token in the link of the only mail."""
+    [mail] = mock.control("GET", "emails")["data"]
+    return mail["body"]["text"].partition("token=")[2]
+
+
+def statuses(mock):
+    return [request["status"] for request in mock.control("GET", "requests")["data"]]
+
+
+def test_who_signs_up_is_a_contact_only_after_the_confirmation(mock, newsletter):
     newsletter.sign_up("cy@example.com", "Cy")
 
-    assert mock.contact("cy@example.com")["answers"] == {"news": True}
     [mail] = mock.control("GET", "emails")["data"]
-    assert mail["to"] == ["cy@example.com"]
-    assert mail["subject"] == "Welcome, Cy"
+    assert (mail["to"], mail["subject"]) == (["cy@example.com"], "Please confirm, Cy")
+    addresses = [contact["email"] for contact in mock.control("GET", "contacts")["data"]]
+    assert "cy@example.com" not in addresses
+
+    assert newsletter.confirm(mailed_token(mock))
+
+    assert mock.contact("cy@example.com")["answers"] == {"news": True}
+    assert not newsletter.confirm("another token")
+
+
+def test_who_opted_out_gets_the_newsletter_again_after_the_confirmation(mock, newsletter):
+    contact = {"email": "di@example.com", "unsubscribe_reason": "manual"}
+    mock.control("PUT", "contacts/di@example.com", contact)
+    newsletter.sign_up("di@example.com", "Di")
+
+    newsletter.confirm(mailed_token(mock))
+
+    contact = mock.contact("di@example.com")
+    assert (contact["unsubscribed"], contact["answers"]) == (False, {"news": True})
 
 
 def test_who_reported_spam_cannot_be_subscribed_again(mock, newsletter):
+    newsletter.sign_up("bob@example.com", "Bob")
+
     try:
-        newsletter.sign_up("bob@example.com", "Bob")
+        newsletter.confirm(mailed_token(mock))
         raise AssertionError("it was not refused")
     except Refused as refused:
         assert refused.status == 422
 
     assert mock.contact("bob@example.com")["unsubscribed"]
-    assert mock.control("GET", "emails")["data"] == []
 
 
 def test_a_short_outage_is_waited_out(mock, newsletter):
+    newsletter.sign_up("cy@example.com", "Cy")
     mock.control("POST", "faults", {"status": 503, "retry_after": 1, "times": 2})
 
-    newsletter.sign_up("cy@example.com", "Cy")
+    newsletter.confirm(mailed_token(mock))
 
-    statuses = [request["status"] for request in mock.control("GET", "requests")["data"]]
-    assert statuses == [503, 503, 201, 200, 200]
+    assert statuses(mock) == [200, 503, 503, 201, 200]
+
+
+def test_an_opt_in_that_failed_is_repeated_only_by_another_click(mock, newsletter):
+    newsletter.sign_up("cy@example.com", "Cy")
+    mock.control("POST", "faults", {"status": 503, "times": 1, "path": "*/subscribe"})
+
+    try:
+        newsletter.confirm(mailed_token(mock))
+        raise AssertionError("it did not fail")
+    except Refused as refused:
+        assert refused.status == 503
+
+    assert statuses(mock) == [200, 201, 503]
+    assert newsletter.confirm(mailed_token(mock))
+    assert statuses(mock) == [200, 201, 503, 200, 200]
 
 
 def test_an_address_that_bounces_gets_no_further_mail(mock, newsletter):
