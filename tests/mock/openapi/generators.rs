@@ -68,15 +68,16 @@ fn a_python_client_generated_from_the_description_does_what_the_mock_expects() {
 
 #[test]
 fn a_typescript_client_generated_from_the_description_compiles_and_does_what_the_mock_expects() {
-    let is_new = |version: &String| version_number(version) >= OLDEST_NODE;
     let has_npm = printed_by("npm", &["--version"]).is_some();
-    let Some(version) =
-        printed_by("node", &["--version"]).filter(|version| has_npm && is_new(version))
-    else {
-        return support::skip(
-            "a generated client in TypeScript: npm or node 20.19 is not installed",
-        );
+    let Some(version) = printed_by("node", &["--version"]).filter(|_| has_npm) else {
+        return support::skip("a generated client in TypeScript: npm or node is not installed");
     };
+    if version_number(&version) < OLDEST_NODE {
+        // Debian 12 has node 18, so its packages do not change that.
+        return support::say_skipped(
+            "a generated client in TypeScript: node is older than 20.19, which the generator needs",
+        );
+    }
     let Some(folder) = installed("node", &version, &NODE_PACKAGES, node_packages) else {
         return support::say_skipped("a generated client in TypeScript: npm reaches no registry");
     };
