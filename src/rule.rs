@@ -182,6 +182,17 @@ impl Rule {
         }
     }
 
+    /// Returns the rule with the day counts of its joined conditions under this name, if it is given.
+    pub(crate) fn with_joined_member(mut self, name: Option<&str>) -> Self {
+        if let Some(name) = name {
+            let conditions = self.conditions.into_iter();
+            self.conditions = conditions
+                .map(|condition| condition.with_joined_member(name))
+                .collect();
+        }
+        self
+    }
+
     /// Adds a condition after the others. [`extend`](Extend::extend) adds several.
     ///
     /// # Example: one more condition
@@ -357,7 +368,8 @@ impl Condition {
     /// with [`ErrorKind::Input`](crate::ErrorKind::Input).
     ///
     /// The interface document does not show how the day count is sent ([section 4.4](crate::interface#4.4)). This crate
-    /// sends it as `days`; use [`raw`](Condition::raw) for any other form.
+    /// sends it as `days`. [`joined_member`](crate::ClientBuilder::joined_member) sets another name for a client, and says
+    /// how to find out which is right; [`raw`](Condition::raw) sends any other form.
     ///
     /// # Example: contacts of the last week
     ///
@@ -421,6 +433,16 @@ impl Condition {
     /// ```
     pub fn raw(condition: impl Into<Value>) -> Self {
         Self(Test::Raw(condition.into()))
+    }
+
+    /// Returns the condition with its day count under this name, if it is a joined condition on a day or more.
+    fn with_joined_member(self, name: &str) -> Self {
+        let (field, days) = match self.0 {
+            Test::JoinedWithinDays(days @ 1..) => ("joined_within_days", days),
+            Test::JoinedBeforeDays(days @ 1..) => ("joined_before_days", days),
+            _ => return self,
+        };
+        Self::raw(json!({"field": field, name: days}))
     }
 
     fn has_zero_days(&self) -> bool {

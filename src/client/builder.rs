@@ -90,6 +90,10 @@ impl Client {
         ClientBuilder::new(base_url.as_ref(), key.into())
     }
 
+    pub(crate) fn open_forms(&self) -> &OpenForms {
+        &self.shared.open_forms
+    }
+
     #[cfg(feature = "import")]
     pub(crate) fn base_url(&self) -> String {
         self.shared.base.to_string()
@@ -154,6 +158,7 @@ pub struct ClientBuilder {
     body_limit: usize,
     allow_http: bool,
     read_errors: Option<Arc<ReadError>>,
+    open_forms: OpenForms,
     http_client: Option<reqwest::Client>,
 }
 
@@ -170,6 +175,7 @@ impl ClientBuilder {
             body_limit: DEFAULT_BODY_LIMIT,
             allow_http: false,
             read_errors: None,
+            open_forms: OpenForms::default(),
             http_client: None,
         }
     }
@@ -396,6 +402,64 @@ impl ClientBuilder {
         self
     }
 
+    /// Sends the properties of [`merge_properties`](crate::contacts::Contacts::merge_properties) as the whole body:
+    /// `{"seats": 3}`. Default: `{"properties": {"seats": 3}}`.
+    ///
+    /// The interface document does not show this body ([section 4.7](crate::interface#4.7)). A service that expects the
+    /// other form may respond 200 and merge nothing, so check once which one it expects:
+    /// [`examples/check_forms.rs`](https://docs.rs/crate/audience/latest/source/examples/check_forms.rs) does that.
+    ///
+    /// # Example: the body is the properties
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// use audience::mock::{Dialect, MergeBody, MockServer};
+    ///
+    /// let bare = Dialect { merge_body: MergeBody::Bare, ..Dialect::default() };
+    /// let server = MockServer::builder().dialect(bare).seed_contact("ada@example.com").start().await;
+    ///
+    /// let client = server.client_builder().bare_merge().build()?;
+    /// client.contacts().merge_properties("ada@example.com", [("seats", 3)]).await?;
+    ///
+    /// assert_eq!(server.requests()[0].body, br#"{"seats":3}"#[..]);
+    /// # Ok(()) }
+    /// ```
+    pub fn bare_merge(mut self) -> Self {
+        self.open_forms.bare_merge = true;
+        self
+    }
+
+    /// Sets the name under which the conditions
+    /// [`joined_within_days`](crate::rule::Condition::joined_within_days) and
+    /// [`joined_before_days`](crate::rule::Condition::joined_before_days) send their day count. Default: `days`.
+    ///
+    /// The interface document does not show this name ([section 2.8](crate::interface#2.8)). A service that expects
+    /// another one may ignore the count and select every contact, so check once which one it expects:
+    /// [`examples/check_forms.rs`](https://docs.rs/crate/audience/latest/source/examples/check_forms.rs) does that.
+    ///
+    /// Building the client fails with [`ErrorKind::Config`](crate::ErrorKind::Config) if the name is empty or `field`.
+    ///
+    /// # Example: the day count is named `value`
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// use audience::mock::{Dialect, JoinedMember, MockServer};
+    /// use audience::rule::{Condition, Rule};
+    ///
+    /// let value = Dialect { joined_member: JoinedMember::Value, ..Dialect::default() };
+    /// let server = MockServer::builder().dialect(value).seed_contact("ada@example.com").start().await;
+    ///
+    /// let client = server.client_builder().joined_member("value").build()?;
+    /// let this_week = Rule::all([Condition::joined_within_days(7)]);
+    ///
+    /// assert_eq!(client.contacts().list().rule(this_week).count().await?, 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn joined_member(mut self, name: impl Into<String>) -> Self {
+        self.open_forms.joined_member = Some(name.into());
+        self
+    }
+
     /// Sets the HTTP client to use, for proxies, custom root certificates or mutual TLS. Default: this crate builds
     /// one.
     ///
@@ -438,6 +502,7 @@ impl ClientBuilder {
     ///   such as `<API_KEY>`, or is not valid in a header;
     /// - the name of the key's header or its scheme is invalid (see [`Auth`]), or the name of your program is not
     ///   valid in a header;
+    /// - the [`joined_member`](Self::joined_member) is empty or `field`;
     /// - the base URL is `https` and neither feature `rustls` nor `native-tls` is on (unless an
     ///   [`http_client`](Self::http_client) is set), or TLS cannot be set up.
     ///
@@ -458,6 +523,7 @@ impl ClientBuilder {
         }
         let (name, key) = self.auth.to_header(&self.key)?;
         let user_agent = user_agent_header(self.user_agent.as_deref())?;
+        self.open_forms.check()?;
         let json = HeaderValue::from_static("application/json");
         let http = self
             .http_client
@@ -471,6 +537,7 @@ impl ClientBuilder {
             timeout: self.timeout,
             deadline: self.deadline,
             read_errors: self.read_errors,
+            open_forms: self.open_forms,
             hold: Hold::default(),
         };
         Ok(Client {
@@ -540,6 +607,27 @@ impl fmt::Debug for ClientBuilder {
             .field("body_limit", &self.body_limit)
             .field("allow_http", &self.allow_http)
             .finish_non_exhaustive()
+    }
+}
+
+/// The parts of requests that the interface document does not show, where they differ from the default.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OpenForms {
+    /// Whether the properties are the whole body of a merge.
+    pub(crate) bare_merge: bool,
+    /// The name of the day count in a joined condition, if it is not `days`.
+    pub(crate) joined_member: Option<String>,
+}
+
+impl OpenForms {
+    fn check(&self) -> Result<(), Error> {
+        match self.joined_member.as_deref() {
+            // It would replace the name of the condition.
+            Some("" | "field") => Err(Error::config(
+                "the name of the day count of a joined condition is empty or `field`",
+            )),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -125,6 +125,7 @@ use url::Url;
 
 use crate::RetryPolicy;
 use crate::error::ReadError;
+use builder::OpenForms;
 use send::Hold;
 
 #[cfg(feature = "import")]
@@ -155,5 +156,6 @@ struct Shared {
     timeout: Duration,
     deadline: Option<Duration>,
     read_errors: Option<Arc<ReadError>>,
+    open_forms: OpenForms,
     hold: Hold,
 }

@@ -174,7 +174,8 @@ impl ListContacts {
     /// # Ok(()) }
     /// ```
     pub fn rule(mut self, rule: Rule) -> Self {
-        self.endpoint.rule = Some(rule);
+        let member = self.client.open_forms().joined_member.as_deref();
+        self.endpoint.rule = Some(rule.with_joined_member(member));
         self
     }
 

@@ -14,7 +14,8 @@ impl Contacts {
     ///
     /// The interface document says that `PATCH /contacts/{address}` does this, but shows neither body nor response
     /// ([section 4.7](crate::interface#4.7)). The client sends `{"properties": {…}}` and returns the response
-    /// unchanged.
+    /// unchanged. If the service expects the properties as the whole body, set
+    /// [`bare_merge`](crate::ClientBuilder::bare_merge), which says how to find out.
     ///
     /// # Errors
     ///
@@ -46,6 +47,7 @@ impl Contacts {
         let merge = Merge {
             address: address.into(),
             properties: properties.into(),
+            is_bare: self.client.open_forms().bare_merge,
         };
         MergeProperties::new(&self.client, merge)
     }
@@ -60,6 +62,8 @@ endpoint_builder! {
 struct Merge {
     address: String,
     properties: Properties,
+    /// Whether the properties are the whole body.
+    is_bare: bool,
 }
 
 #[derive(Serialize)]
@@ -81,9 +85,12 @@ impl Endpoint for Merge {
         new_contact::check(&self.properties)?;
         let segments = ["contacts", &address_in_path(&self.address)];
         let properties = &self.properties;
-        Request::new(Method::PATCH, segments, RetrySafety::Safe)?
-            .about(Target::Contact)
-            .json(&Body { properties })
+        let request =
+            Request::new(Method::PATCH, segments, RetrySafety::Safe)?.about(Target::Contact);
+        match self.is_bare {
+            true => request.json(properties),
+            false => request.json(&Body { properties }),
+        }
     }
 
     fn decode(&self, success: Success) -> Result<RawResponse, Error> {
@@ -101,6 +108,7 @@ mod tests {
         let merge = Merge {
             address: "ada@x.io".to_owned(),
             properties: [("seats", 3)].into(),
+            is_bare: false,
         };
 
         let request = merge.request().unwrap();

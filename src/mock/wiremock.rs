@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::wiremock::{Respond, ResponseTemplate};
 use bytes::Bytes;
-use http::Request;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Request};
 
 use super::MockServer;
 use super::builder::MockServerBuilder;
@@ -296,8 +297,18 @@ impl Respond for MockService {
         // Events are not delivered here. Dropped, so that they do not pile up in a long test.
         audience.take_events();
         let response = handled.unwrap_or_else(|refusal| audience.error_response(&refusal));
-        let template = ResponseTemplate::new(response.status());
-        template.set_body_raw(response.into_body(), "application/json")
+        let mut template = ResponseTemplate::new(response.status());
+        for (name, value) in response.headers() {
+            template = template.insert_header(name, value);
+        }
+        let json = HeaderValue::from_static("application/json");
+        let content_type = response.headers().get(CONTENT_TYPE).unwrap_or(&json);
+        match content_type.to_str() {
+            Ok(content_type) if !response.body().is_empty() => {
+                template.set_body_raw(response.body().clone(), content_type)
+            }
+            _ => template,
+        }
     }
 }
 

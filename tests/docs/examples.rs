@@ -2,6 +2,10 @@
 
 use std::process::{Child, Command, Output, Stdio};
 
+use audience::mock::{
+    Dialect, JoinedMember, MergeBody, MockServer, OmittedMembers, PropertyValues, SeedContact,
+    UnknownMembers,
+};
 use support::examples::EXAMPLES;
 
 #[test]
@@ -150,6 +154,78 @@ fn the_mock_says_that_it_could_not_print_its_url_if_nobody_reads_it() {
     assert!(stderr.contains("could not print the URL"), "{stderr}");
 }
 
+#[test]
+fn the_check_of_forms_names_the_settings_that_fit_the_service_and_changes_nothing() {
+    let forms = [
+        (
+            MergeBody::Properties,
+            JoinedMember::Days,
+            UnknownMembers::Refused,
+        ),
+        (
+            MergeBody::Bare,
+            JoinedMember::Value,
+            UnknownMembers::Refused,
+        ),
+        // A service that accepts what it does not know.
+        (
+            MergeBody::Bare,
+            JoinedMember::Count,
+            UnknownMembers::Ignored,
+        ),
+        (
+            MergeBody::Properties,
+            JoinedMember::Value,
+            UnknownMembers::Ignored,
+        ),
+    ];
+    for (merge_body, joined_member, unknown_members) in forms {
+        let dialect = Dialect {
+            merge_body,
+            joined_member,
+            unknown_members,
+            property_values: PropertyValues::Any,
+            omitted_members: OmittedMembers::Cleared,
+            ..Dialect::default()
+        };
+        let server = MockServer::builder().dialect(dialect).start_blocking();
+        let ada = SeedContact::new("ada@example.com")
+            .first_name("Ada")
+            .property("plan", "pro");
+        server.seed_contact(ada);
+        let before = server.contact("ada@example.com").unwrap();
+
+        let variables = [
+            ("AUDIENCE_URL", server.url()),
+            ("AUDIENCE_KEY", server.full_key()),
+        ];
+        let output = run_with(&variables, "check_forms", &["Ada@example.com"]);
+
+        let merge = match merge_body {
+            MergeBody::Bare => "call `.bare_merge()`",
+            _ => "the default is right",
+        };
+        let joined = match joined_member {
+            JoinedMember::Value => "call `.joined_member(\"value\")`",
+            JoinedMember::Count => "call `.joined_member(\"count\")`",
+            _ => "the default is right",
+        };
+        let expected = format!("merge_properties: {merge}\njoined conditions: {joined}\n");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(
+            String::from_utf8(output.stdout).unwrap(),
+            expected,
+            "{dialect}: {stderr}"
+        );
+        assert_eq!(output.status.code(), Some(0), "{dialect}: {stderr}");
+        assert_eq!(
+            server.contact("ada@example.com").unwrap(),
+            before,
+            "{dialect}"
+        );
+    }
+}
+
 fn run(example: &str, arguments: &[&str]) -> Output {
     run_with(&[], example, arguments)
 }
@@ -158,6 +234,8 @@ fn run_with(variables: &[(&str, &str)], example: &str, arguments: &[&str]) -> Ou
     Command::new(&EXAMPLES[example])
         .args(arguments)
         .env_remove("AUDIENCE_WEBHOOK_SECRET")
+        .env_remove("AUDIENCE_URL")
+        .env_remove("AUDIENCE_KEY")
         .envs(variables.iter().copied())
         .output()
         .unwrap()

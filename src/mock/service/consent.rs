@@ -3,12 +3,15 @@
 use bytes::Bytes;
 use http::Response;
 use serde::Deserialize;
+use serde_json::Map;
 
-use super::bodies::{Unknown, must_be, parse, present, printable, refuse_unknown};
-use super::contact::Reason;
+use super::bodies::{
+    Unknown, is_address, must_be, normalized, parse, present, printable, refuse_unknown,
+};
+use super::contact::{Contact, Reason};
 use super::contacts::retrieve;
-use super::dialect::{ConsentForm, Dialect, ReasonAfterSubscribe};
-use super::{Audience, Refusal, json_response};
+use super::dialect::{ConsentForm, Dialect, ReasonAfterSubscribe, RefusalOrder, UnknownAddress};
+use super::{Audience, Refusal, empty_response, json_response};
 
 /// Opts a contact out of a topic, or of all broadcasts (section 4.5).
 ///
@@ -17,7 +20,7 @@ use super::{Audience, Refusal, json_response};
 ///
 /// # Errors
 ///
-/// In this order, which is the mock's choice:
+/// In this order, unless the dialect chooses another one:
 ///
 /// - 422 `validation_error` if the body is invalid or declares a complaint;
 /// - 404 `not_found` if the address is not a contact;
@@ -26,11 +29,23 @@ pub(super) fn unsubscribe(
     audience: &mut Audience,
     address: &str,
     body: &[u8],
+    now: i64,
 ) -> Result<Response<Bytes>, Refusal> {
+    let order = audience.dialect.refusal_order;
+    if order == RefusalOrder::ContactFirst {
+        find_known(audience, address)?;
+    }
     let body = UnsubscribeBody::parse(body, audience.dialect).map_err(Refusal::invalid)?;
-    let contact = audience.find_mut(address)?;
+    if order == RefusalOrder::TopicFirst {
+        find_topic(audience, body.topic.as_deref())?;
+    }
+    find_known(audience, address)?;
+    find_topic(audience, body.topic.as_deref())?;
+    let contact = find_or_create(audience, address, now)?;
     match body.topic {
-        Some(topic) => record_answer(audience, address, topic, false)?,
+        Some(topic) => {
+            contact.answers.insert(topic, false);
+        }
         None => {
             contact.unsubscribed = true;
             if contact.reason != Reason::Complaint {
@@ -45,7 +60,7 @@ pub(super) fn unsubscribe(
 ///
 /// # Errors
 ///
-/// In this order, which is the mock's choice:
+/// In this order, unless the dialect chooses another one:
 ///
 /// - 422 `validation_error` if the body is invalid;
 /// - 404 `not_found` if the address is not a contact;
@@ -55,15 +70,23 @@ pub(super) fn subscribe(
     audience: &mut Audience,
     address: &str,
     body: &[u8],
+    now: i64,
 ) -> Result<Response<Bytes>, Refusal> {
     let dialect = audience.dialect;
-    let topic = parse_subscribe(body, dialect).map_err(Refusal::invalid)?;
-    let contact = audience.find_mut(address)?;
-    if contact.reason == Reason::Complaint {
-        return Err(Refusal::complaint_locked(&contact.email));
+    if dialect.refusal_order == RefusalOrder::ContactFirst {
+        check_complaint(find_known(audience, address)?)?;
     }
+    let topic = parse_subscribe(body, dialect).map_err(Refusal::invalid)?;
+    if dialect.refusal_order == RefusalOrder::TopicFirst {
+        find_topic(audience, topic.as_deref())?;
+    }
+    check_complaint(find_known(audience, address)?)?;
+    find_topic(audience, topic.as_deref())?;
+    let contact = find_or_create(audience, address, now)?;
     match topic {
-        Some(topic) => record_answer(audience, address, topic, true)?,
+        Some(topic) => {
+            contact.answers.insert(topic, true);
+        }
         None => {
             contact.unsubscribed = false;
             if dialect.reason_after_subscribe == ReasonAfterSubscribe::Cleared {
@@ -74,23 +97,72 @@ pub(super) fn subscribe(
     consent_reply(audience, address)
 }
 
-/// Records a contact's answer to a topic.
+/// Returns the contact with an address. `None` if there is none, and the dialect creates it.
 ///
 /// # Errors
 ///
-/// 404 `not_found` if the topic or the contact is unknown. The message names it (section 7).
-fn record_answer(
-    audience: &mut Audience,
-    address: &str,
-    topic: String,
-    answer: bool,
-) -> Result<(), Refusal> {
-    if !audience.topics.contains_key(&topic) {
-        let topic = printable(&topic);
-        return Err(Refusal::not_found(format!("there is no topic `{topic}`")));
+/// - 404 `not_found` or 422 `validation_error` if the dialect does not create it;
+/// - 422 `validation_error` if it cannot be created with this address.
+fn find_known<'a>(audience: &'a Audience, address: &str) -> Result<Option<&'a Contact>, Refusal> {
+    let not_found = match audience.find(address) {
+        Ok(contact) => return Ok(Some(contact)),
+        Err(not_found) => not_found,
+    };
+    match audience.dialect.unknown_address {
+        UnknownAddress::NotFound => Err(not_found),
+        UnknownAddress::Unprocessable => Err(Refusal::invalid(not_found.message)),
+        UnknownAddress::Created if is_address(&normalized(address)) => Ok(None),
+        UnknownAddress::Created => {
+            let message = must_be("address", "an email address", &address.into());
+            Err(Refusal::invalid(message))
+        }
     }
-    audience.find_mut(address)?.answers.insert(topic, answer);
-    Ok(())
+}
+
+/// Returns the contact that [`find_known`] has found, or creates it.
+///
+/// # Errors
+///
+/// 402 `quota_exceeded` if it is new and the ceiling is reached.
+fn find_or_create<'a>(
+    audience: &'a mut Audience,
+    address: &str,
+    now: i64,
+) -> Result<&'a mut Contact, Refusal> {
+    let contacts = &mut audience.contacts;
+    if contacts.find(address).is_none() {
+        contacts.add(normalized(address), None, None, Map::new(), now)?;
+    }
+    audience.find_mut(&normalized(address))
+}
+
+/// Checks that there is such a topic.
+///
+/// # Errors
+///
+/// 404 `not_found` if the topic is unknown. The message names it (section 7).
+fn find_topic(audience: &Audience, topic: Option<&str>) -> Result<(), Refusal> {
+    match topic {
+        Some(topic) if !audience.topics.contains_key(topic) => {
+            let topic = printable(topic);
+            Err(Refusal::not_found(format!("there is no topic `{topic}`")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks that a contact may be subscribed.
+///
+/// # Errors
+///
+/// 422 `failed_precondition` if it reported spam.
+fn check_complaint(contact: Option<&Contact>) -> Result<(), Refusal> {
+    match contact {
+        Some(contact) if contact.reason == Reason::Complaint => {
+            Err(Refusal::complaint_locked(&contact.email))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns the contact. The document says "returns the contact" but not in which form; the dialect decides.
@@ -98,6 +170,7 @@ fn consent_reply(audience: &Audience, address: &str) -> Result<Response<Bytes>, 
     let dialect = audience.dialect;
     match dialect.consent_form {
         ConsentForm::Full => retrieve(audience, address),
+        ConsentForm::NoContent => Ok(empty_response(204)),
         ConsentForm::Create => {
             let form = audience.find(address)?.to_created(dialect.missing_name);
             Ok(json_response(dialect.success_status.code(), &form))

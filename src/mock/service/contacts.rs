@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::Response;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -14,8 +14,10 @@ use super::bodies::{
     present, refuse_unknown, unsupported_property,
 };
 use super::contact::Contact;
-use super::dialect::{BatchMessage, ContactDeletion, Dialect, OmittedMembers, UnknownMembers};
-use super::{Audience, Refusal, json_response};
+use super::dialect::{
+    BatchMessage, ContactDeletion, Dialect, MergeBody, OmittedMembers, RefusalOrder, UnknownMembers,
+};
+use super::{Audience, Refusal, empty_response, json_response};
 
 /// Creates a contact, or updates the stored one: `POST /contacts` (section 4.1).
 ///
@@ -51,9 +53,12 @@ pub(super) fn retrieve(audience: &Audience, address: &str) -> Result<Response<By
 
 /// Adds properties to a contact: `PATCH /contacts/{address}` (section 4.7).
 ///
-/// The document shows neither body nor response. The mock expects `{"properties": {…}}` and returns the full form.
+/// The document shows neither body nor response. By default, the mock expects `{"properties": {…}}`. It returns the full
+/// form.
 ///
 /// # Errors
+///
+/// In this order, unless the dialect chooses another one:
 ///
 /// - 422 `validation_error` if the body is invalid;
 /// - 404 `not_found` if the address is not a contact.
@@ -62,6 +67,9 @@ pub(super) fn merge(
     address: &str,
     body: &[u8],
 ) -> Result<Response<Bytes>, Refusal> {
+    if audience.dialect.refusal_order == RefusalOrder::ContactFirst {
+        audience.find(address)?;
+    }
     let properties = parse_merge(body, audience.dialect).map_err(Refusal::invalid)?;
     audience.find_mut(address)?.properties.extend(properties);
     retrieve(audience, address)
@@ -84,9 +92,7 @@ pub(super) fn delete(audience: &mut Audience, address: &str) -> Result<Response<
     }
     audience.find(address)?;
     audience.contacts.remove(address);
-    let mut response = Response::new(Bytes::new());
-    *response.status_mut() = StatusCode::NO_CONTENT;
-    Ok(response)
+    Ok(empty_response(204))
 }
 
 /// Applies one create request body, from `POST /contacts` or from a batch.
@@ -383,12 +389,15 @@ struct MergeMembers {
 
 /// Parses a merge request body and returns the properties to merge.
 ///
-/// The document does not show this body (section 4.7). The mock expects `{"properties": {…}}`.
+/// The document does not show this body (section 4.7). By default, the mock expects `{"properties": {…}}`.
 ///
 /// # Errors
 ///
 /// Fails if a member is missing or invalid, or if it is unknown and the dialect refuses unknown members.
 fn parse_merge(body: &[u8], dialect: Dialect) -> Result<Map<String, Value>, String> {
+    if dialect.merge_body == MergeBody::Bare {
+        return checked_properties(parse(body, "the body")?, dialect);
+    }
     let members: MergeMembers = parse(body, "the body")?;
     refuse_unknown(&members.unknown, dialect)?;
     checked_properties(members.properties, dialect)

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::bodies::{printable, quoted_list};
+use super::contact::Contact;
 
 /// Declares [`Dialect`] and an enum for each of its fields from one table, so that `Dialect::all` and `Display`
 /// cannot miss a choice. The first choice of each enum is the default.
@@ -191,6 +192,98 @@ dialect_settings! {
         Type,
         /// `{"name": "not_found", "message": "…"}`
         Name,
+        /// `{"errors": [{"code": "not_found", "message": "…"}]}`
+        Errors,
+        /// `{"type": "https://errors.example.com/not_found", "status": 404, "detail": "…"}` with the content type
+        /// `application/problem+json` (RFC 9457).
+        Problem,
+        /// No body at all.
+        Empty,
+        /// No body for a 404, and the default body for any other error.
+        EmptyNotFound,
+    }
+
+    /// The status of a refusal that is 422 by default. [Interface section 7](crate::interface#7) shows 422, and many
+    /// services respond 400 nevertheless.
+    invalid_status:
+    /// The status of `validation_error` and `failed_precondition`.
+    InvalidStatus {
+        /// 422.
+        Unprocessable,
+        /// 400, with the same slug.
+        BadRequest,
+    }
+
+    /// The slug of a 401. [Interface section 5](crate::interface#5) does not show how a request without a valid key is
+    /// refused.
+    unauthorized_slug:
+    /// The slug of a 401.
+    UnauthorizedSlug {
+        /// `unauthorized`
+        Unauthorized,
+        /// `unauthenticated`
+        Unauthenticated,
+        /// `invalid_api_key`
+        InvalidApiKey,
+    }
+
+    /// Rate limits. [Interface section 8](crate::interface#8) does not show any.
+    rate_limit:
+    /// How many requests are handled, and how the others are refused.
+    RateLimit {
+        /// All requests are handled.
+        Unlimited,
+        /// At most 10 requests in each second of the mock's clock. Any other is 429 `rate_limited`, with the header
+        /// `Retry-After: 1`. If the clock stands still, so does the limit: move the clock.
+        RetryAfter,
+        /// The same, without `Retry-After`.
+        NoRetryAfter,
+    }
+
+    /// The order in which a request is checked. The document does not say which of two refusals comes first.
+    refusal_order:
+    /// What is checked first in a subscribe, an unsubscribe or a merge.
+    RefusalOrder {
+        /// The body, then the contact, then the spam report, then the topic.
+        BodyFirst,
+        /// The contact and its spam report come before the body.
+        ContactFirst,
+        /// The topic comes before the contact and its spam report.
+        TopicFirst,
+    }
+
+    /// An address in a path. [Interface section 2.1](crate::interface#2.1) says that addresses are normalized before
+    /// they are stored, but not whether that holds for an address in a path.
+    path_address:
+    /// How an address in a path is compared with the stored ones.
+    PathAddress {
+        /// In any spelling: it is trimmed and converted to lower case first.
+        Normalized,
+        /// Exactly. Any other spelling is not a contact.
+        Exact,
+    }
+
+    /// A subscribe or an unsubscribe for an address that is not a contact. [Interface section 4.5](crate::interface#4.5)
+    /// does not show it.
+    unknown_address:
+    /// The effect of a subscribe or an unsubscribe for an address that is not a contact.
+    UnknownAddress {
+        /// 404 `not_found`.
+        NotFound,
+        /// 422 `validation_error`.
+        Unprocessable,
+        /// The contact is created, and then subscribed or unsubscribed. The ceiling applies.
+        Created,
+    }
+
+    /// The body of `PATCH /contacts/{address}`. [Interface section 4.7](crate::interface#4.7) does not show it.
+    merge_body:
+    /// Where the body of a merge has the properties.
+    MergeBody {
+        /// In a member: `{"properties": {"seats": 3}}`
+        Properties,
+        /// They are the body: `{"seats": 3}`
+        Bare,
     }
 
     /// The name of the message in a failed batch entry. [Interface section 2.5](crate::interface#2.5) does not show it.
@@ -240,6 +333,8 @@ dialect_settings! {
         Full,
         /// The form of [interface section 2.2](crate::interface#2.2), without `unsubscribe_reason` and `topics`.
         Create,
+        /// None: the response is 204 without a body.
+        NoContent,
     }
 
     /// A list request with both `segment_id` and `rules`. The effect is not shown
@@ -365,6 +460,13 @@ dialect_settings! {
         /// The contact is deleted, and the response is 204 without a body. An address that is not a contact is 404
         /// `not_found`. After a spam report, the address stays on the suppression list.
         NoContent,
+    }
+}
+
+impl PathAddress {
+    /// Returns whether a request for this address finds the contact, whose address it is in any spelling.
+    pub(super) fn finds(self, address: &str, contact: &Contact) -> bool {
+        self == Self::Normalized || contact.email == address
     }
 }
 

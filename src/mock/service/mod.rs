@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
@@ -36,7 +36,9 @@ use serde_json::{Map, Value, json};
 use self::bodies::normalized;
 pub(super) use self::bodies::{printable, quoted_list};
 use self::contact::{Contact, ContactStore, EngagementKind, Reason};
-use self::dialect::{BatchRefusal, Dialect, ErrorShape, OtherContentType};
+use self::dialect::{
+    BatchRefusal, Dialect, ErrorShape, InvalidStatus, OtherContentType, RateLimit, UnauthorizedSlug,
+};
 use self::mail::MailStore;
 use self::rule::{Segment, SegmentKind, SegmentView};
 use self::seed::StoredContact;
@@ -58,7 +60,12 @@ pub(super) struct Audience {
     pub(super) mails: MailStore,
     /// The events that have not been taken yet, oldest first.
     outbox: Vec<NewEvent>,
+    /// The second of the latest request, and how many were handled in it. Only counted under a rate limit.
+    counted: (i64, u32),
 }
+
+/// How many requests the dialects with a rate limit handle in a second.
+const REQUESTS_PER_SECOND: u32 = 10;
 
 impl Audience {
     /// Creates an audience without contacts, topics and segments.
@@ -77,6 +84,7 @@ impl Audience {
             suppressed: HashSet::new(),
             mails: MailStore::default(),
             outbox: Vec::new(),
+            counted: (0, 0),
         }
     }
 
@@ -91,18 +99,52 @@ impl Audience {
         now: i64,
     ) -> Result<Response<Bytes>, Refusal> {
         mail::deliver_delayed(self, now);
+        let dialect = self.dialect;
+        let handled = self.count_request(now);
+        handled
+            .and_then(|()| self.handle_operation(request, now))
+            .map_err(|refusal| refusal.in_dialect(dialect))
+    }
+
+    fn handle_operation(
+        &mut self,
+        request: &Request<Bytes>,
+        now: i64,
+    ) -> Result<Response<Bytes>, Refusal> {
         let body = &**request.body();
         match self.operation(request)? {
             Operation::Create => contacts::create(self, body, now),
             Operation::CreateBatch => contacts::create_batch(self, body, now),
             Operation::Retrieve(address) => contacts::retrieve(self, &address),
             Operation::List => listing::list(self, request.uri().query().unwrap_or_default(), now),
-            Operation::Unsubscribe(address) => consent::unsubscribe(self, &address, body),
-            Operation::Subscribe(address) => consent::subscribe(self, &address, body),
+            Operation::Unsubscribe(address) => consent::unsubscribe(self, &address, body, now),
+            Operation::Subscribe(address) => consent::subscribe(self, &address, body, now),
             Operation::Merge(address) => contacts::merge(self, &address, body),
             Operation::Delete(address) => contacts::delete(self, &address),
             Operation::SendEmail => mail::send_email(self, body, now),
         }
+    }
+
+    /// Counts a request, if the dialect has a rate limit.
+    ///
+    /// # Errors
+    ///
+    /// 429 `rate_limited` if it is one too many in this second.
+    fn count_request(&mut self, now: i64) -> Result<(), Refusal> {
+        let retry_after = match self.dialect.rate_limit {
+            RateLimit::Unlimited => return Ok(()),
+            RateLimit::RetryAfter => Some(1),
+            RateLimit::NoRetryAfter => None,
+        };
+        let (second, count) = &mut self.counted;
+        if *second != now {
+            (*second, *count) = (now, 0);
+        }
+        if *count == REQUESTS_PER_SECOND {
+            return Err(Refusal::rate_limited(retry_after));
+        }
+        *count += 1;
+        Ok(())
     }
 
     /// Returns the operation that a request asks for.
@@ -262,7 +304,9 @@ impl Audience {
     /// 404 `not_found` if the address is not a contact (section 7).
     fn find(&self, address: &str) -> Result<&Contact, Refusal> {
         let contact = self.contacts.find(address);
-        contact.ok_or_else(|| unknown_contact(address))
+        contact
+            .filter(|contact| self.dialect.path_address.finds(address, contact))
+            .ok_or_else(|| unknown_contact(address))
     }
 
     /// Returns the contact with an address, for a change.
@@ -271,8 +315,11 @@ impl Audience {
     ///
     /// The same as [`find`](Self::find).
     fn find_mut(&mut self, address: &str) -> Result<&mut Contact, Refusal> {
+        let choice = self.dialect.path_address;
         let contact = self.contacts.find_mut(address);
-        contact.ok_or_else(|| unknown_contact(address))
+        contact
+            .filter(|contact| choice.finds(address, contact))
+            .ok_or_else(|| unknown_contact(address))
     }
 
     /// Returns the segment with an id.
@@ -756,6 +803,8 @@ pub(super) struct Refusal {
     pub(super) code: Cow<'static, str>,
     /// The message for the person who debugs the request.
     pub(super) message: String,
+    /// The header `Retry-After`, in seconds.
+    retry_after: Option<u64>,
 }
 
 impl Refusal {
@@ -769,7 +818,24 @@ impl Refusal {
             status,
             code: code.into(),
             message: message.into(),
+            retry_after: None,
         }
+    }
+
+    /// Returns this refusal as the dialect states it: the status of a 422 and the slug of a 401 may be others.
+    fn in_dialect(mut self, dialect: Dialect) -> Self {
+        if self.status == 422 && dialect.invalid_status == InvalidStatus::BadRequest {
+            self.status = 400;
+        }
+        if self.status == 401 {
+            self.code = match dialect.unauthorized_slug {
+                UnauthorizedSlug::Unauthorized => "unauthorized",
+                UnauthorizedSlug::Unauthenticated => "unauthenticated",
+                UnauthorizedSlug::InvalidApiKey => "invalid_api_key",
+            }
+            .into();
+        }
+        self
     }
 
     /// Creates a 422 `validation_error`: a body, query or path is invalid.
@@ -831,6 +897,15 @@ impl Refusal {
         Self::new(422, "failed_precondition", message)
     }
 
+    /// Creates a 429 `rate_limited`. The document names neither limits nor slug; both are the mock's choice.
+    fn rate_limited(retry_after: Option<u64>) -> Self {
+        let message = format!("at most {REQUESTS_PER_SECOND} requests a second are handled");
+        Self {
+            retry_after,
+            ..Self::new(429, "rate_limited", message)
+        }
+    }
+
     /// Creates the refusal of a batch of zero or more than 100 entries (section 4.2). The dialect decides its status and
     /// slug.
     fn batch(message: impl Into<String>, choice: BatchRefusal) -> Self {
@@ -842,12 +917,32 @@ impl Refusal {
 
     /// Returns the response that states this refusal, with its body in the given shape.
     pub(super) fn response(&self, shape: ErrorShape) -> Response<Bytes> {
-        json_response(self.status, &self.body(shape))
+        let mut response = match self.body(shape) {
+            Some(body) => json_response(self.status, &body),
+            None => empty_response(self.status),
+        };
+        let headers = response.headers_mut();
+        if shape == ErrorShape::Problem {
+            let problem = HeaderValue::from_static("application/problem+json");
+            headers.insert(CONTENT_TYPE, problem);
+        }
+        if let Some(seconds) = self.retry_after {
+            headers.insert(RETRY_AFTER, seconds.into());
+        }
+        response
     }
 
-    fn body(&self, shape: ErrorShape) -> Value {
-        let Self { code, message, .. } = self;
-        match shape {
+    fn body(&self, shape: ErrorShape) -> Option<Value> {
+        let Self {
+            status,
+            code,
+            message,
+            ..
+        } = self;
+        Some(match shape {
+            ErrorShape::Empty => return None,
+            ErrorShape::EmptyNotFound if *status == 404 => return None,
+            ErrorShape::EmptyNotFound => return self.body(ErrorShape::default()),
             ErrorShape::NestedCode => json!({"error": {"code": code, "message": message}}),
             ErrorShape::NestedSlug => json!({"error": {"slug": code, "message": message}}),
             ErrorShape::NestedType => json!({"error": {"type": code, "message": message}}),
@@ -856,7 +951,13 @@ impl Refusal {
             ErrorShape::Error => json!({"error": code, "message": message}),
             ErrorShape::Type => json!({"type": code, "message": message}),
             ErrorShape::Name => json!({"name": code, "message": message}),
-        }
+            ErrorShape::Errors => json!({"errors": [{"code": code, "message": message}]}),
+            ErrorShape::Problem => json!({
+                "type": format!("https://errors.example.com/{code}"),
+                "status": status,
+                "detail": message,
+            }),
+        })
     }
 }
 
@@ -865,6 +966,14 @@ fn json_response(status: u16, body: &impl Serialize) -> Response<Bytes> {
     let body = serde_json::to_vec(body)
         .expect("strings, numbers and maps with string keys always serialize to JSON");
     let mut response = Response::new(body.into());
+    *response.status_mut() =
+        StatusCode::from_u16(status).expect("a status of the service has three digits");
+    response
+}
+
+/// Returns a response without a body.
+fn empty_response(status: u16) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::new());
     *response.status_mut() =
         StatusCode::from_u16(status).expect("a status of the service has three digits");
     response

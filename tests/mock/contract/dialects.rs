@@ -6,13 +6,14 @@ use std::collections::BTreeSet;
 
 use audience::mock::{
     BatchMessage, BatchRefusal, ConsentForm, ContactDeletion, Dialect, EndOfList, ErrorShape,
-    Fault, MissingName, OmittedMembers, PropertyValues, ReasonAfterSubscribe, SegmentKind,
-    SegmentWithRules, SuccessStatus, UnknownMembers,
+    Fault, InvalidStatus, MergeBody, MissingName, OmittedMembers, PathAddress, PropertyValues,
+    RateLimit, ReasonAfterSubscribe, RefusalOrder, SegmentKind, SegmentWithRules, SuccessStatus,
+    UnauthorizedSlug, UnknownAddress, UnknownMembers,
 };
 use serde_json::{Value, json};
 
 use super::exchange::Response;
-use super::{Api, members, strings};
+use super::{Api, NOW, members, strings};
 
 const ADA: &str = "ada@example.com";
 const PATH: &str = "/contacts/ada%40example.com";
@@ -27,6 +28,21 @@ fn every_dialect_has_a_test() {
         "error_shape: Error",
         "error_shape: Type",
         "error_shape: Name",
+        "error_shape: Errors",
+        "error_shape: Problem",
+        "error_shape: Empty",
+        "error_shape: EmptyNotFound",
+        "invalid_status: BadRequest",
+        "unauthorized_slug: Unauthenticated",
+        "unauthorized_slug: InvalidApiKey",
+        "rate_limit: RetryAfter",
+        "rate_limit: NoRetryAfter",
+        "refusal_order: ContactFirst",
+        "refusal_order: TopicFirst",
+        "path_address: Exact",
+        "unknown_address: Unprocessable",
+        "unknown_address: Created",
+        "merge_body: Bare",
         "batch_message: Error",
         "batch_message: Detail",
         "batch_message: Reason",
@@ -34,6 +50,7 @@ fn every_dialect_has_a_test() {
         "success_status: Created",
         "success_status: Accepted",
         "consent_form: Create",
+        "consent_form: NoContent",
         "segment_with_rules: BothHold",
         "end_of_list: Null",
         "end_of_list: Absent",
@@ -68,6 +85,7 @@ fn dialect_error_shape() {
         (ErrorShape::Error, "/error", "/message"),
         (ErrorShape::Type, "/type", "/message"),
         (ErrorShape::Name, "/name", "/message"),
+        (ErrorShape::Errors, "/errors/0/code", "/errors/0/message"),
     ] {
         let api = Api::with_dialect(Dialect {
             error_shape,
@@ -98,6 +116,234 @@ fn dialect_error_shape() {
             );
         }
     }
+}
+
+#[test]
+fn dialect_error_shape_problem() {
+    let api = Api::with_dialect(Dialect {
+        error_shape: ErrorShape::Problem,
+        ..Dialect::default()
+    });
+
+    let response = api.get(PATH);
+
+    let head = &response.head;
+    assert!(
+        head.contains("content-type: application/problem+json"),
+        "{head}"
+    );
+    let body: Value = serde_json::from_slice(&response.body).unwrap();
+    assert_eq!(body["type"], "https://errors.example.com/not_found");
+    assert_eq!((response.status, &body["status"]), (404, &json!(404)));
+    assert!(body["detail"].as_str().unwrap().contains(ADA));
+}
+
+#[test]
+fn dialect_error_shape_empty() {
+    for (error_shape, status_of_an_empty_one) in [
+        (ErrorShape::Empty, [404, 422]),
+        (ErrorShape::EmptyNotFound, [404, 404]),
+    ] {
+        let api = Api::with_dialect(Dialect {
+            error_shape,
+            ..Dialect::default()
+        });
+
+        for response in [api.get(PATH), api.post("/contacts", "{")] {
+            let is_empty = status_of_an_empty_one.contains(&response.status);
+            assert_eq!(response.body.is_empty(), is_empty, "{error_shape:?}");
+        }
+    }
+}
+
+#[test]
+fn dialect_invalid_status_bad_request() {
+    let api = Api::with_dialect(Dialect {
+        invalid_status: InvalidStatus::BadRequest,
+        ..Dialect::default()
+    });
+    api.create(ADA);
+    api.server.report_spam(ADA);
+
+    api.post("/contacts", json!({"email": "none"}))
+        .refused(400, "validation_error");
+    api.list(&[("limit", "x")]).refused(400, "validation_error");
+    api.subscribe(ADA, ()).refused(400, "failed_precondition");
+    api.get("/contacts/nobody%40example.com")
+        .refused(404, "not_found");
+    // A fault has the status that the test chose.
+    api.server.fault(Fault::status(422).times(1));
+    assert_eq!(api.get("/contacts").status, 422);
+}
+
+#[test]
+fn dialect_unauthorized_slug() {
+    for (unauthorized_slug, slug) in [
+        (UnauthorizedSlug::Unauthenticated, "unauthenticated"),
+        (UnauthorizedSlug::InvalidApiKey, "invalid_api_key"),
+    ] {
+        let api = Api::with_dialect(Dialect {
+            unauthorized_slug,
+            ..Dialect::default()
+        });
+
+        let without_key = api.request("GET", "/contacts").without_key().send();
+
+        without_key.refused(401, slug);
+    }
+}
+
+#[test]
+fn dialect_rate_limit() {
+    for (rate_limit, retry_after) in [
+        (RateLimit::RetryAfter, true),
+        (RateLimit::NoRetryAfter, false),
+    ] {
+        let api = Api::with_dialect(Dialect {
+            rate_limit,
+            ..Dialect::default()
+        });
+        // The clock stands still, so all requests are in one second.
+        for n in 0..10 {
+            api.create(&format!("c{n}@example.com"));
+        }
+
+        let response = api.post("/contacts", json!({"email": ADA}));
+
+        assert_eq!(response.head.contains("retry-after: 1\r\n"), retry_after);
+        response.refused(429, "rate_limited");
+        assert_eq!(api.server.contact_count(), 10);
+        api.server.set_clock(NOW + 1);
+        api.create(ADA);
+    }
+}
+
+#[test]
+fn dialect_refusal_order() {
+    let nobody = "nobody@example.com";
+    let unknown_topic = || json!({"topic": "gossip"});
+    for (refusal_order, invalid, locked) in [
+        (
+            RefusalOrder::BodyFirst,
+            (422, "validation_error"),
+            (422, "failed_precondition"),
+        ),
+        (
+            RefusalOrder::ContactFirst,
+            (404, "not_found"),
+            (422, "failed_precondition"),
+        ),
+        (
+            RefusalOrder::TopicFirst,
+            (422, "validation_error"),
+            (404, "not_found"),
+        ),
+    ] {
+        let api = Api::with_dialect(Dialect {
+            refusal_order,
+            ..Dialect::default()
+        });
+        api.create(ADA);
+        api.server.report_spam(ADA);
+
+        for response in [
+            api.unsubscribe(nobody, json!({"reason": "complaint"})),
+            api.subscribe(nobody, "{"),
+            api.patch("/contacts/nobody%40example.com", json!({})),
+        ] {
+            response.refused(invalid.0, invalid.1);
+        }
+        api.subscribe(ADA, unknown_topic())
+            .refused(locked.0, locked.1);
+        let message = api
+            .unsubscribe(nobody, unknown_topic())
+            .refused(404, "not_found");
+        let names_topic = message.contains("gossip");
+        assert_eq!(
+            names_topic,
+            refusal_order == RefusalOrder::TopicFirst,
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn dialect_path_address_exact() {
+    let api = Api::with_dialect(Dialect {
+        path_address: PathAddress::Exact,
+        ..Dialect::default()
+    });
+    api.create("Ada@Example.com");
+
+    assert_eq!(api.retrieve(ADA)["email"], ADA);
+    for spelling in ["Ada@example.com", " ada@example.com"] {
+        api.get(super::contact(spelling)).refused(404, "not_found");
+        api.unsubscribe(spelling, ()).refused(404, "not_found");
+        api.subscribe(spelling, ()).refused(404, "not_found");
+        let merge = json!({"properties": {}});
+        api.patch(super::contact(spelling), merge)
+            .refused(404, "not_found");
+    }
+    assert!(!api.server.contact(ADA).unwrap().unsubscribed);
+    api.post("/contacts", json!({"email": "ADA@example.com"}))
+        .expect(200);
+}
+
+#[test]
+fn dialect_unknown_address_unprocessable() {
+    let api = Api::with_dialect(Dialect {
+        unknown_address: UnknownAddress::Unprocessable,
+        ..Dialect::default()
+    });
+
+    api.unsubscribe(ADA, ()).refused(422, "validation_error");
+    api.subscribe(ADA, ()).refused(422, "validation_error");
+    api.get(PATH).refused(404, "not_found");
+}
+
+#[test]
+fn dialect_unknown_address_created() {
+    let api = Api::with_dialect_and(
+        Dialect {
+            unknown_address: UnknownAddress::Created,
+            ..Dialect::default()
+        },
+        |builder| builder.topic("news", true).contact_ceiling(2),
+    );
+
+    let out = api.unsubscribe("Ada@example.com", ()).expect(200);
+    let into = api
+        .subscribe("bob@example.com", json!({"topic": "news"}))
+        .expect(200);
+
+    assert_eq!(
+        json!([out["email"], out["unsubscribed"], into["topics"]["news"]]),
+        json!([ADA, true, true])
+    );
+    api.unsubscribe("cy@example.com", json!({"topic": "gossip"}))
+        .refused(404, "not_found");
+    api.unsubscribe("no address", ())
+        .refused(422, "validation_error");
+    api.unsubscribe("cy@example.com", ())
+        .refused(402, "quota_exceeded");
+    assert_eq!(api.server.contact_count(), 2);
+    api.get("/contacts/cy%40example.com")
+        .refused(404, "not_found");
+}
+
+#[test]
+fn dialect_merge_body_bare() {
+    let api = Api::with_dialect(Dialect {
+        merge_body: MergeBody::Bare,
+        ..Dialect::default()
+    });
+    api.create_with(ADA, json!({"plan": "pro"}));
+
+    let merged = api.patch(PATH, json!({"seats": 3})).expect(200);
+
+    assert_eq!(merged["properties"], json!({"plan": "pro", "seats": 3}));
+    api.patch(PATH, json!({"properties": {"seats": 3}}))
+        .refused(422, "validation_error");
 }
 
 /// The response to a request that a status fault applies to.
@@ -185,6 +431,25 @@ fn dialect_consent_form_create() {
     assert_eq!(members(&unsubscribed), members(&created));
     assert_eq!(unsubscribed["unsubscribed"], true);
     assert_eq!(subscribed, created);
+}
+
+#[test]
+fn dialect_consent_form_no_content() {
+    let api = Api::with_dialect(Dialect {
+        consent_form: ConsentForm::NoContent,
+        ..Dialect::default()
+    });
+    api.create(ADA);
+
+    for response in [
+        api.unsubscribe(ADA, ()),
+        api.subscribe(ADA, ()),
+        api.unsubscribe(ADA, ()),
+    ] {
+        assert_eq!((response.status, &response.body[..]), (204, &b""[..]));
+        assert!(!response.head.contains("content-type"));
+    }
+    assert_eq!(api.retrieve(ADA)["unsubscribed"], true);
 }
 
 #[test]
@@ -434,7 +699,12 @@ fn every_dialect_keeps_complaints_and_pages_through_all_contacts() {
 
         let unsubscribed = api.unsubscribe("c0@example.com", ()).status;
         assert!((200..300).contains(&unsubscribed), "{dialect}");
-        assert_eq!(api.subscribe("c0@example.com", ()).status, 422, "{dialect}");
+        let locked = match dialect.invalid_status {
+            InvalidStatus::BadRequest => 400,
+            _ => 422,
+        };
+        let subscribed = api.subscribe("c0@example.com", ()).status;
+        assert_eq!(subscribed, locked, "{dialect}");
         assert_eq!(
             api.server
                 .contact("c0@example.com")

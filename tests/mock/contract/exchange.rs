@@ -184,7 +184,7 @@ impl<'a> Connection<'a> {
         response
     }
 
-    /// Sends a request with the full-access key and a JSON body.
+    /// Sends a request with the full-access key and a JSON body. A response without a body is `null`.
     #[track_caller]
     pub(super) fn call(
         &mut self,
@@ -194,7 +194,10 @@ impl<'a> Connection<'a> {
     ) -> (u16, Value) {
         let key = format!("Bearer {}", self.api.server.full_key());
         let response = self.send(method, target, &key, &body.into().0);
-        let body = serde_json::from_slice(&response.body).expect("JSON");
+        let body = match response.body.is_empty() {
+            true => Value::Null,
+            false => serde_json::from_slice(&response.body).expect("JSON"),
+        };
         (response.status, body)
     }
 
@@ -211,7 +214,10 @@ impl<'a> Connection<'a> {
         let mut response = Response::parse(&bytes);
         let length = response.head.split("content-length: ").nth(1);
         let length = length.and_then(|rest| rest.split("\r\n").next());
-        let length = length.expect("a length").parse().expect("a number");
+        let length = match response.status {
+            204 => 0,
+            _ => length.expect("a length").parse().expect("a number"),
+        };
         response.body.resize(length, 0);
         self.stream.read_exact(&mut response.body).expect("a body");
         response

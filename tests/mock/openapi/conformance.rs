@@ -43,11 +43,16 @@ enum Part {
 #[rustfmt::skip]
 const NOT_DESCRIBED: &[(&str, Part, &str)] = &[
     ("error_shape", Part::Refusals, "errors have other members"),
+    ("invalid_status", Part::Refusals, "422 is 400"),
+    ("unauthorized_slug", Part::Refusals, "a 401 has another slug"),
+    ("unknown_address", Part::Refusals, "consent calls create contacts, up to the ceiling"),
+    ("rate_limit", Part::Refusals, "some requests are refused with 429"),
+    ("merge_body", Part::Requests, "the body of a merge is the properties"),
     ("batch_refusal", Part::Refusals, "a batch is refused with 400"),
     ("other_content_type", Part::Refusals, "a content type is refused with 415"),
     ("batch_message", Part::Successes, "the message of an entry has another name"),
     ("success_status", Part::Successes, "the status is 201 or 202"),
-    ("consent_form", Part::Successes, "consent calls return the form of create"),
+    ("consent_form", Part::Successes, "consent calls return the form of create, or nothing"),
     ("end_of_list", Part::Successes, "`next` is null or absent"),
     ("missing_name", Part::Successes, "names are null or absent"),
     ("property_values", Part::Successes, "properties have any value"),

@@ -211,6 +211,11 @@ const NOT_DESCRIBED: &[(u16, &str, &str)] = &[
         "a setting of the dialect for content types",
     ),
     (
+        429,
+        "rate_limited",
+        "a setting of the dialect for rate limits",
+    ),
+    (
         501,
         "not_described",
         "for what the service only mentions, and the description does not show",
