@@ -1,17 +1,21 @@
 //! The commands: most of them control a running mock, and one examines a receiver.
 
-use std::io::{Read as _, Write as _};
+use std::future::IntoFuture as _;
+use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory as _, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use serde_json::{Map, Value, json};
+use tokio::sync::watch;
 
 use super::Options;
 use super::lists::{
@@ -20,7 +24,9 @@ use super::lists::{
 };
 use super::target::{Output, Table, Target, print, text};
 use crate::Timestamp;
-use crate::mock::{Check, CheckReport, DeliveryFault, Examination, Fault, Finding, Verdict};
+use crate::mock::{
+    Check, CheckReport, DeliveryFault, Examination, ExamineReceiver, Fault, Finding, Verdict,
+};
 
 #[derive(Subcommand)]
 pub(super) enum Command {
@@ -93,7 +99,7 @@ pub(super) async fn run(command: Command) -> Result<ExitCode, String> {
             clap_complete::generate(shell, &mut Options::command(), "audience-mock", &mut script);
             print(&String::from_utf8_lossy(&script))?;
         }
-        Command::Examine(options) => return Ok(examine(options).await),
+        Command::Examine(options) => return examine(options).await,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -438,21 +444,29 @@ const UNUSABLE: u8 = 2;
 #[command(after_help = EXPLANATION)]
 pub(super) struct ExamineOptions {
     /// Examine the receiver at this URL, which must start with `http://`
-    #[arg(value_name = "URL")]
-    url: String,
+    #[arg(value_name = "URL", required_unless_present = "list_checks")]
+    url: Option<String>,
     /// Sign deliveries with this secret
     #[arg(long, value_name = "SECRET", allow_hyphen_values = true)]
+    #[arg(required_unless_present = "list_checks")]
     #[arg(env = "AUDIENCE_WEBHOOK_SECRET", hide_env_values = true)]
-    secret: String,
+    secret: Option<String>,
     /// Read from this URL how often the application acted on an event: GET URL?event=ID returns {"count": 1}
     #[arg(long, value_name = "URL")]
     probe: Option<String>,
     /// Set the response timeout, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
     timeout: u64,
-    /// Run only these checks; can be repeated
-    #[arg(long, value_name = "CHECK", value_delimiter = ',')]
+    /// Run only these checks; can be repeated, and --list-checks prints their names
+    #[arg(long, value_name = "CHECK", value_delimiter = ',', value_parser = check_parser())]
+    #[arg(hide_possible_values = true)]
     only: Vec<Check>,
+    /// Print the name and the meaning of each check, and examine nothing
+    #[arg(long)]
+    list_checks: bool,
+    /// Let a warning fail the examination
+    #[arg(long)]
+    strict: bool,
     /// Set the report format
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -466,7 +480,14 @@ Sends about 70 genuine and forged deliveries to the receiver, and explains for e
 fix it. Run it only against a test system: the receiver acts on the genuine events. Their ids start with evt_examine_
 and are new in each run. The report cites sections of docs/interface.md.
 
-Exit status: 0 if no check failed, 1 if a check failed, 2 if the receiver could not be examined.";
+Exit status: 0 if no check failed, 1 if a check failed, 2 if the receiver could not be examined. With --strict, a
+warning counts as a failure. A check that was not seen never does.";
+
+/// Parses the name of a check. An error lists all names.
+fn check_parser() -> impl TypedValueParser<Value = Check> {
+    PossibleValuesParser::new(Check::ALL.iter().map(|check| check.name()))
+        .try_map(|name| name.parse::<Check>())
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
@@ -479,26 +500,82 @@ enum Format {
 }
 
 /// Examines the receiver, writes the report, and returns the exit status.
-async fn examine(options: ExamineOptions) -> ExitCode {
-    let mut examination = crate::mock::examine(&options.url, &options.secret)
+async fn examine(options: ExamineOptions) -> Result<ExitCode, String> {
+    if options.list_checks {
+        let checks = Check::ALL.iter();
+        let lines = checks.map(|check| format!("{check:<CHECK_WIDTH$}  {}\n", check.title()));
+        return print(&lines.collect::<String>()).map(|_| ExitCode::SUCCESS);
+    }
+    let url = options.url.as_deref().unwrap_or_default();
+    let secret = options.secret.as_deref().unwrap_or_default();
+    let mut examination = crate::mock::examine(url, secret)
         .timeout(Duration::from_secs(options.timeout))
         .only(options.only.iter().copied());
     if let Some(probe) = &options.probe {
         examination = examination.probe(probe);
     }
-    let examination = examination.await;
+    let examination = if std::io::stderr().is_terminal() {
+        with_progress(examination).await
+    } else {
+        examination.await
+    };
 
     if let Err(problem) = write_report(&options, &examination) {
-        // Fails only if standard error is closed. Then the exit status is all that is left.
-        let _ = writeln!(std::io::stderr(), "audience-mock: {problem}");
-        return UNUSABLE.into();
+        complain(&problem);
+        return Ok(UNUSABLE.into());
     }
     if !examination.reached() {
-        UNUSABLE.into()
-    } else if examination.passed() {
-        ExitCode::SUCCESS
-    } else {
+        return Ok(UNUSABLE.into());
+    }
+    let warnings = examination.with_verdict(Verdict::Warning).count();
+    Ok(if !examination.passed() {
         ExitCode::FAILURE
+    } else if options.strict && warnings > 0 {
+        complain(&format!(
+            "with --strict, a warning is a failure; warnings: {warnings}"
+        ));
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn complain(problem: &str) {
+    // Fails only if standard error is closed. Then the exit status is all that is left.
+    let _ = writeln!(std::io::stderr(), "audience-mock: {problem}");
+}
+
+/// The longest name of a check.
+const CHECK_WIDTH: usize = 21;
+/// How often the progress is written.
+const REDRAW: Duration = Duration::from_millis(200);
+/// The width of the line of the progress. A character is left for the cursor.
+const LINE: usize = 79;
+
+/// Runs an examination. Shows on standard error for how long it has run, and which check started last.
+async fn with_progress(examination: ExamineReceiver) -> Examination {
+    let (sender, current) = watch::channel(Check::Genuine);
+    let examination = examination.on_start(move |check| {
+        sender.send_replace(check);
+    });
+    let started = Instant::now();
+    let show = |line: &str| {
+        // It is not important enough to fail.
+        let _ = write!(std::io::stderr(), "\r{line:<LINE$}\r");
+    };
+    let mut examination = pin!(examination.into_future());
+    let mut redraw = tokio::time::interval(REDRAW);
+    loop {
+        tokio::select! {
+            examination = &mut examination => {
+                show("");
+                return examination;
+            }
+            _ = redraw.tick() => {
+                let (check, seconds) = (*current.borrow(), started.elapsed().as_secs());
+                show(&format!("{seconds:>3} s  {check:<CHECK_WIDTH$}  {}", check.title()));
+            }
+        }
     }
 }
 
@@ -509,7 +586,7 @@ fn write_report(options: &ExamineOptions, examination: &Examination) -> Result<(
             let json = serde_json::to_string_pretty(examination);
             json.map_err(|error| format!("could not write the report as JSON: {error}"))? + "\n"
         }
-        Format::Junit => junit(examination)
+        Format::Junit => junit(examination, options.strict)
             .to_string()
             .map_err(|error| format!("could not write the report as JUnit XML: {error}"))?,
     };
@@ -522,10 +599,10 @@ fn write_report(options: &ExamineOptions, examination: &Examination) -> Result<(
 }
 
 /// Turns the report into a test suite with a test case for each check.
-fn junit(examination: &Examination) -> Report {
+fn junit(examination: &Examination, strict: bool) -> Report {
     let mut suite = TestSuite::new(format!("receiver {}", examination.url()));
     for report in examination.checks() {
-        let mut case = TestCase::new(report.check.name(), status(report));
+        let mut case = TestCase::new(report.check.name(), status(report, strict));
         case.set_classname("audience-mock.examine");
         let mut text = format!("{}: {}", report.check.title(), report.observed);
         for finding in &report.findings {
@@ -540,10 +617,11 @@ fn junit(examination: &Examination) -> Report {
     report
 }
 
-/// JUnit XML has no warnings, so a warning becomes a success with its text in the output of the case.
-fn status(report: &CheckReport) -> TestCaseStatus {
+/// JUnit XML has no warnings, so a warning becomes a success with its text in the output of the case, or a failure.
+fn status(report: &CheckReport, strict: bool) -> TestCaseStatus {
+    let is_failure = |verdict| verdict == Verdict::Failed || strict && verdict == Verdict::Warning;
     match report.verdict {
-        Verdict::Failed => {
+        verdict if is_failure(verdict) => {
             let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
             if let Some(finding) = report.findings.first() {
                 status.set_message(finding.problem.as_str());

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,6 +12,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, DATE, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use hyper::body::{Body, Frame, SizeHint};
+use tokio::sync::Barrier;
 use tokio::time::{Instant, Sleep};
 
 use crate::mock::http::{self as client, HttpUrl, error_chain};
@@ -19,6 +21,8 @@ use crate::mock::http::{self as client, HttpUrl, error_chain};
 const KEPT: usize = 1024 * 1024;
 /// How much of a response is read. A longer one is not complete.
 const RESPONSE_LIMIT: usize = 16 * KEPT;
+/// How long requests that are sent together wait for each other.
+const HEAD_START: Duration = Duration::from_secs(1);
 const AGENT: HeaderValue = HeaderValue::from_static(concat!(
     "audience-mock/",
     env!("CARGO_PKG_VERSION"),
@@ -97,8 +101,8 @@ pub(super) struct Outgoing {
     headers: HeaderMap,
     body: Bytes,
     pub(super) pace: Pace,
-    /// Waits until this time after connecting, so that several requests are sent simultaneously.
-    pub(super) not_before: Option<Instant>,
+    /// Waits for the others after connecting, so that all requests are sent simultaneously.
+    pub(super) together: Option<Arc<Barrier>>,
 }
 
 impl Outgoing {
@@ -108,7 +112,7 @@ impl Outgoing {
             headers,
             body,
             pace: Pace::AtOnce,
-            not_before: None,
+            together: None,
         }
     }
 
@@ -127,8 +131,9 @@ pub(super) async fn send(url: &HttpUrl, request: Outgoing, timeout: Duration) ->
         Ok(Err(error)) => return Outcome::NotConnected(error.kind(), error.to_string()),
         Err(_) => return Outcome::NotConnected(io::ErrorKind::TimedOut, "timed out".into()),
     };
-    if let Some(start) = request.not_before {
-        tokio::time::sleep_until(start).await;
+    if let Some(all) = &request.together {
+        // If some of them cannot connect, the others start without them.
+        let _ = tokio::time::timeout(HEAD_START, all.wait()).await;
     }
     let paused = match request.pace {
         Pace::AtOnce => Duration::ZERO,
@@ -184,6 +189,8 @@ struct PacedBody {
     rest: Bytes,
     piece: usize,
     pause: Duration,
+    /// When the last piece was due.
+    due: Option<Instant>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
@@ -197,6 +204,7 @@ impl PacedBody {
             piece: body.len().div_ceil(pieces).max(1),
             rest: body,
             pause,
+            due: None,
             sleep: None,
         }
     }
@@ -220,7 +228,10 @@ impl Body for PacedBody {
         let length = self.piece.min(self.rest.len());
         let piece = self.rest.split_to(length);
         if !self.rest.is_empty() {
-            self.sleep = Some(Box::pin(tokio::time::sleep(self.pause)));
+            // From one due time to the next, so that delays of a busy machine do not add up.
+            let due = self.due.unwrap_or_else(Instant::now) + self.pause;
+            self.due = Some(due);
+            self.sleep = Some(Box::pin(tokio::time::sleep_until(due)));
         }
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }

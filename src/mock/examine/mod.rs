@@ -11,6 +11,7 @@ use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -88,6 +89,7 @@ impl ExamineReceiver {
             probe: None,
             timeout: RESPONSE_TIME,
             only: Vec::new(),
+            on_start: None,
         })
     }
 
@@ -169,6 +171,16 @@ impl ExamineReceiver {
         self.0.only = checks.into_iter().collect();
         self
     }
+
+    /// Calls a function when a check starts. Checks that only grade the responses of others do not start.
+    #[cfg(feature = "mock-server")]
+    pub(in crate::mock) fn on_start(
+        mut self,
+        call: impl Fn(Check) + Send + Sync + 'static,
+    ) -> Self {
+        self.0.on_start = Some(Arc::new(call));
+        self
+    }
 }
 
 /// Runs the examination on its own thread, so that it needs no runtime and no other task delays it. If the future is
@@ -238,11 +250,18 @@ struct Settings {
     timeout: Duration,
     /// All checks, if there are none.
     only: Vec<Check>,
+    on_start: Option<Arc<dyn Fn(Check) + Send + Sync>>,
 }
 
 impl Settings {
     fn selects(&self, check: Check) -> bool {
         self.only.is_empty() || self.only.contains(&check)
+    }
+
+    fn started(&self, check: Check) {
+        if let Some(call) = &self.on_start {
+            call(check);
+        }
     }
 }
 
@@ -253,6 +272,7 @@ async fn make(settings: Settings) -> Examination {
         Err(problem) => return unusable(&settings, &problem),
     };
 
+    settings.started(Check::Genuine);
     let opening = open(&mut run).await;
     let mut grades = opening.grades;
     if opening.goes_on {
@@ -260,7 +280,10 @@ async fn make(settings: Settings) -> Examination {
         add_response_time(&run, &mut grades);
         add_clock(&run, &mut grades);
         let of_probe = match &probe {
-            Some(url) => probe::ask(url, &mut grades).await,
+            Some(url) => {
+                settings.started(Check::Probe);
+                probe::ask(url, settings.timeout, &mut grades).await
+            }
             None => Grade::not_seen(NO_PROBE),
         };
         grades.push((Check::Probe, of_probe));
@@ -284,7 +307,8 @@ fn prepare(settings: &Settings) -> Result<(Run, Option<HttpUrl>), String> {
     let signer = Signer::new(secret).map_err(|error| error.to_string())?;
     let other_signer =
         Signer::new(format!("{secret}-of-a-stranger")).map_err(|error| error.to_string())?;
-    let run = Run::new(url, secret, signer, other_signer, settings.timeout);
+    let mut run = Run::new(url, secret, signer, other_signer, settings.timeout);
+    run.has_probe = probe.is_some();
     Ok((run, probe))
 }
 
@@ -392,6 +416,7 @@ struct Run {
     /// Signs with another secret.
     other_signer: Signer,
     timeout: Duration,
+    has_probe: bool,
     /// A type that the receiver accepts.
     basis: EventType,
     /// Whether the receiver accepts what is signed with another secret.
@@ -426,6 +451,7 @@ impl Run {
             signer,
             other_signer,
             timeout,
+            has_probe: false,
             basis: EventType::Delivered,
             accepts_forgeries: Cell::new(false),
             slowest: Cell::default(),

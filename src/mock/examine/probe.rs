@@ -5,11 +5,12 @@ use std::time::Duration;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::checks::{VERIFY_FIRST, acted_again};
+use super::checks::VERIFY_FIRST;
 use super::exchange::{self, Outcome, Outgoing};
 use super::report::{Check, Effect, Expectation, Finding, Grade};
 use crate::mock::http::HttpUrl;
 
+/// How long the probe has at least to respond.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an application may take to act on what it accepted.
 const SETTLING: Duration = Duration::from_secs(5);
@@ -32,8 +33,12 @@ struct EventCount {
 }
 
 /// Asks for each expectation of each grade and adds what is wrong to it. Returns the grade of [`Check::Probe`].
-pub(super) async fn ask(url: &HttpUrl, grades: &mut [(Check, Grade)]) -> Grade {
-    let asked = tokio::time::timeout(TIME_LIMIT, ask_all(url, grades)).await;
+pub(super) async fn ask(url: &HttpUrl, timeout: Duration, grades: &mut [(Check, Grade)]) -> Grade {
+    let probe = Probe {
+        url,
+        timeout: timeout.max(TIMEOUT),
+    };
+    let asked = tokio::time::timeout(TIME_LIMIT, probe.ask_all(grades)).await;
     asked.unwrap_or_else(|_| {
         unusable(format!(
             "The probe did not respond to all requests within {TIME_LIMIT:?}."
@@ -41,43 +46,121 @@ pub(super) async fn ask(url: &HttpUrl, grades: &mut [(Check, Grade)]) -> Grade {
     })
 }
 
-async fn ask_all(url: &HttpUrl, grades: &mut [(Check, Grade)]) -> Grade {
-    // An application may act after it has responded: wait for effects that are missing, then for duplicate ones.
-    let until = Instant::now() + SETTLING;
-    for (_, grade) in grades.iter() {
-        for expectation in &grade.expected {
-            loop {
-                let counted = match event_count(url, &expectation.event_id).await {
-                    Ok(counted) => counted,
-                    Err(problem) => return unusable(problem),
-                };
-                let is_missing = expectation.effect == Effect::Once && counted.count == 0;
-                if !is_missing || Instant::now() >= until {
-                    break;
+struct Probe<'a> {
+    url: &'a HttpUrl,
+    timeout: Duration,
+}
+
+impl Probe<'_> {
+    async fn ask_all(&self, grades: &mut [(Check, Grade)]) -> Grade {
+        // An application may act after it has responded: wait for effects that are missing, then for duplicate ones.
+        let until = Instant::now() + SETTLING;
+        for (_, grade) in grades.iter() {
+            for expectation in &grade.expected {
+                loop {
+                    let counted = match self.event_count(&expectation.event_id).await {
+                        Ok(counted) => counted,
+                        Err(problem) => return unusable(problem),
+                    };
+                    let is_missing = expectation.effect == Effect::Once && counted.count == 0;
+                    if !is_missing || Instant::now() >= until {
+                        break;
+                    }
+                    tokio::time::sleep(POLL).await;
                 }
-                tokio::time::sleep(POLL).await;
             }
         }
-    }
-    tokio::time::sleep(GRACE).await;
+        tokio::time::sleep(GRACE).await;
 
-    let mut asked = 0;
-    for (check, grade) in grades {
-        for expectation in std::mem::take(&mut grade.expected) {
-            let counted = match event_count(url, &expectation.event_id).await {
-                Ok(counted) => counted,
-                Err(problem) => return unusable(problem),
-            };
-            asked += 1;
-            let judged = judge(*check, &expectation, &counted);
+        let mut counts = Vec::new();
+        for (place, (_, grade)) in grades.iter_mut().enumerate() {
+            for expectation in std::mem::take(&mut grade.expected) {
+                match self.event_count(&expectation.event_id).await {
+                    Ok(counted) => counts.push((place, expectation, counted)),
+                    Err(problem) => return unusable(problem),
+                }
+            }
+        }
+        let counts_of = |check| {
+            let of_check = counts
+                .iter()
+                .filter(|(place, ..)| grades[*place].0 == check);
+            of_check.map(|(.., counted)| counted.count).collect()
+        };
+        let identity = Identity::of(counts_of);
+        let asked = counts.len();
+        for (place, expectation, counted) in counts {
+            let (check, grade) = &mut grades[place];
+            let judged = judge(*check, &expectation, &counted, identity);
             *grade = grade.clone().and(judged);
         }
+        Grade::passed(format!("asked about {asked} events"))
     }
-    Grade::passed(format!("asked about {asked} events"))
+
+    async fn event_count(&self, event_id: &str) -> Result<EventCount, String> {
+        let mut url = self.url.clone();
+        let separator = if url.path_and_query.contains('?') {
+            '&'
+        } else {
+            '?'
+        };
+        url.path_and_query = format!("{}{separator}event={event_id}", url.path_and_query);
+        match exchange::send(&url, Outgoing::get(), self.timeout).await {
+            Outcome::Response(response) if response.status == 200 => {
+                serde_json::from_slice(&response.body).map_err(|_| {
+                    "The probe responded with something other than JSON such as {\"count\": 1}."
+                        .to_owned()
+                })
+            }
+            outcome => Err(format!("The probe did not return a count: {outcome}.")),
+        }
+    }
+}
+
+/// How the application recognizes a duplicate, as far as the counts of all events show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Identity {
+    /// By the id, or the counts do not show it.
+    Id,
+    /// By the timestamp alone.
+    Timestamp,
+    /// By members other than the id.
+    OtherMembers,
+    /// By the id, together with the timestamp or the signature.
+    IdOfAttempt,
+    /// By the id, among the last ones.
+    LastIds,
+}
+
+impl Identity {
+    fn of(counts_of: impl Fn(Check) -> Vec<u64>) -> Self {
+        // The second event differs from the first by its id, and the third by all but its timestamp.
+        match counts_of(Check::DistinctIds)[..] {
+            [first, 0, 0] if first > 0 => return Self::Timestamp,
+            [first, 0, _] if first > 0 => return Self::OtherMembers,
+            _ => {}
+        }
+        let acted = |check| counts_of(check).iter().sum();
+        let again: u64 = acted(Check::Duplicate);
+        let (after_many, later) = (
+            acted(Check::DuplicateAfterMany),
+            acted(Check::LaterDuplicate),
+        );
+        match (again, after_many, later) {
+            (1, 1, 2..) => Self::IdOfAttempt,
+            (1, 2.., _) => Self::LastIds,
+            _ => Self::Id,
+        }
+    }
 }
 
 /// Grades the response of the probe about one event.
-fn judge(check: Check, expectation: &Expectation, counted: &EventCount) -> Grade {
+fn judge(
+    check: Check,
+    expectation: &Expectation,
+    counted: &EventCount,
+    identity: Identity,
+) -> Grade {
     let acted = match counted.count {
         0 => "did not act".to_owned(),
         1 => "acted once".to_owned(),
@@ -93,7 +176,7 @@ fn judge(check: Check, expectation: &Expectation, counted: &EventCount) -> Grade
                 "Verify a delivery before you do anything else with it.",
             ),
         ),
-        (Effect::Once, 0) => Grade::failed(acted, lost(check)),
+        (Effect::Once, 0) => Grade::failed(acted, lost(check, identity)),
         (_, 0) => Grade::passed(""),
         (_, 1) => match &counted.event_type {
             Some(of_application) if *of_application != expectation.event_type => {
@@ -104,28 +187,35 @@ fn judge(check: Check, expectation: &Expectation, counted: &EventCount) -> Grade
             ),
             _ => Grade::passed(""),
         },
-        (_, count) => Grade::failed(acted, acted_again(count)),
+        (_, count) => Grade::failed(acted, acted_again(check, count, identity)),
     }
 }
 
 const LOST: &str =
     "The receiver accepted an event, and the application did not act on it within 5 s.";
+const BY_ID: &str = "Recognize a duplicate by the event's `id` alone. With a hash of other members, or the timestamp, different \
+    events look like duplicates: two opens in the same second differ only by their id (interface section 6.5, Delivery).";
 
-fn lost(check: Check) -> Finding {
+fn lost(check: Check, identity: Identity) -> Finding {
     let reason = "After a 2xx, the service does not deliver the event again, so the event is lost (interface section 6.5, \
         Delivery).";
-    let (problem, remedy) = match check {
-        Check::OtherSecret => (
+    let (problem, remedy) = match (identity, check) {
+        (Identity::Timestamp, _) => (
+            "The receiver accepted an event, and the application took it for a duplicate of another event, because both have \
+             the same webhook-timestamp.",
+            BY_ID,
+        ),
+        (Identity::OtherMembers, _) => (
+            "The receiver accepted an event, and the application took it for a duplicate of another event. Both have different \
+             ids.",
+            BY_ID,
+        ),
+        (_, Check::ForgedId) => (
             "The receiver accepted an event after a forged delivery with the same id, and the application did not act on it \
              within 5 s.",
             VERIFY_FIRST,
         ),
-        Check::DistinctIds => (
-            LOST,
-            "Recognize a duplicate by the event's `id` alone. With a hash of other members, or the timestamp, different \
-             events look like duplicates: two opens in the same second differ only by their id (interface section 6.5, \
-             Delivery).",
-        ),
+        (_, Check::DistinctIds) => (LOST, BY_ID),
         _ => (
             LOST,
             "Respond with a 2xx only after the event is stored. If the application ignores events of this type, count the \
@@ -133,6 +223,26 @@ fn lost(check: Check) -> Finding {
         ),
     };
     Finding::new(problem, reason, remedy)
+}
+
+/// Says that the application acted more than once.
+fn acted_again(check: Check, count: u64, identity: Identity) -> Finding {
+    let cause = match (identity, check) {
+        (Identity::IdOfAttempt, Check::LaterDuplicate) => {
+            " It takes the event for another one if webhook-timestamp and webhook-signature are new, as in each attempt."
+        }
+        (Identity::LastIds, Check::DuplicateAfterMany | Check::LaterDuplicate) => {
+            " It had forgotten the event after 130 others."
+        }
+        _ => "",
+    };
+    Finding::new(
+        format!("The application acted {count} times on one event.{cause}"),
+        "The service delivers an event again if the response was late or lost. Then everything that the application does \
+         for this event happens twice (interface section 6.5, Delivery).",
+        "Store the `id` of each event in the same transaction as its effects, keep it for a day, and do nothing for an \
+         event whose `id` is stored. Use neither the timestamp nor a hash of the body as an id.",
+    )
 }
 
 fn wrong_type(of_application: &str, of_body: &str) -> Finding {
@@ -156,25 +266,6 @@ fn unusable(problem: String) -> Grade {
             PROTOCOL,
         ),
     )
-}
-
-async fn event_count(url: &HttpUrl, event_id: &str) -> Result<EventCount, String> {
-    let mut url = url.clone();
-    let separator = if url.path_and_query.contains('?') {
-        '&'
-    } else {
-        '?'
-    };
-    url.path_and_query = format!("{}{separator}event={event_id}", url.path_and_query);
-    match exchange::send(&url, Outgoing::get(), TIMEOUT).await {
-        Outcome::Response(response) if response.status == 200 => {
-            serde_json::from_slice(&response.body).map_err(|_| {
-                "The probe responded with something other than JSON such as {\"count\": 1}."
-                    .to_owned()
-            })
-        }
-        outcome => Err(format!("The probe did not return a count: {outcome}.")),
-    }
 }
 
 #[cfg(test)]
@@ -204,7 +295,7 @@ mod tests {
                 event_type: None,
             };
 
-            let judged = judge(Check::Duplicate, &expectation, &counted);
+            let judged = judge(Check::Duplicate, &expectation, &counted, Identity::Id);
 
             assert_eq!(judged.verdict, verdict, "{effect:?} {count}");
         }

@@ -272,22 +272,34 @@ checks! {
     NonAscii = "non-ascii", "text beyond ASCII";
     /// An event of 1 MB gets a 2xx.
     LargeBody = "large-body", "an event of 1 MB";
+    /// Events with members that the interface does not have, in `data` or in the envelope, get a 2xx.
+    ExtraMembers = "extra-members", "members that do not exist yet";
+    /// An event that was created 5 h ago and is signed now gets a 2xx: it may be the last of the ten attempts
+    /// ([interface section 6.5](crate::interface#6.5)).
+    OldEvent = "old-event", "created 5 h ago, signed now";
     /// A delivery whose unsigned `webhook-event` header contradicts the body is handled by the body's `type`.
     EventHeader = "event-header", "a wrong webhook-event header";
     /// A duplicate that follows immediately, with the same headers, gets a 2xx and has no effect.
     Duplicate = "duplicate", "the same event again";
     /// A duplicate that follows seconds later, signed anew like each attempt, gets a 2xx and has no effect.
     LaterDuplicate = "later-duplicate", "the same event later, signed anew";
+    /// A duplicate that follows after 130 other events, with the same headers, gets a 2xx and has no effect.
+    DuplicateAfterMany = "duplicate-after-many", "the same event after 130 others";
     /// 20 simultaneous deliveries of the same event have one effect.
     ConcurrentDuplicates = "concurrent-duplicates", "20 simultaneous duplicates";
-    /// Two opens that differ only by their id are two events ([interface section 6.5](crate::interface#6.5)).
-    DistinctIds = "distinct-ids", "two events that differ only by id";
+    /// Two opens that differ only by their id are two events, and so is a click with the same timestamp
+    /// ([interface section 6.5](crate::interface#6.5)).
+    DistinctIds = "distinct-ids", "events that differ only by id";
     /// A delivery that is signed with another secret is rejected.
     OtherSecret = "other-secret", "signed with another secret";
+    /// A genuine event has its effect, even if a forged delivery with the same id was sent before.
+    ForgedId = "forged-id", "genuine, after a forgery of its id";
     /// A body that was changed after it was signed is rejected.
     TamperedBody = "tampered-body", "a changed body";
-    /// A delivery without `webhook-signature` is rejected.
+    /// A delivery without `webhook-signature` is rejected, and so is one without any of the three headers.
     MissingSignature = "missing-signature", "no signature header";
+    /// A forged delivery without `webhook-event` is rejected.
+    MissingEventHeader = "missing-event-header", "forged, without an event header";
     /// An empty signature is rejected.
     EmptySignature = "empty-signature", "an empty signature";
     /// The first half of the right signature is rejected.
@@ -313,8 +325,7 @@ checks! {
     NotJson = "not-json", "a signed body that is not JSON";
     /// A genuine delivery whose body takes 3 s to arrive gets a 2xx.
     SlowBody = "slow-body", "a body in pieces over 3 s";
-    /// A delivery whose connection ends in the middle of the body has no effect, and the receiver accepts the next
-    /// delivery.
+    /// A delivery whose connection ends in the middle of the body gets no 2xx, and the receiver accepts the next delivery.
     CutConnection = "cut-connection", "a connection that ends in mid-body";
     /// The application's probe returns a count for each event.
     Probe = "probe", "how often the application acted";
@@ -328,8 +339,10 @@ impl Check {
             Self::EventHeader
                 | Self::Duplicate
                 | Self::LaterDuplicate
+                | Self::DuplicateAfterMany
                 | Self::ConcurrentDuplicates
                 | Self::DistinctIds
+                | Self::ForgedId
                 | Self::Probe
         )
     }
@@ -363,7 +376,7 @@ impl FromStr for Check {
 
 /// The error for a name that no [`Check`] has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no check of this name; the documentation of `Check` lists them")]
+#[error("there is no check of this name; `Check::ALL` lists them")]
 pub struct UnknownCheck;
 
 /// The verdict of one check.
@@ -555,10 +568,14 @@ impl fmt::Display for Examination {
         }
         writeln!(f)?;
         let count = |verdict| self.with_verdict(verdict).count();
+        let heading = match (self.passed(), count(Verdict::NotSeen)) {
+            (false, _) => "FAILED",
+            (true, 0) => "PASSED",
+            (true, _) => "NOT ALL SEEN",
+        };
         write!(
             f,
-            "{}: {} checks, {} passed, {} failed, {} with a warning, {} not seen",
-            if self.passed() { "PASSED" } else { "FAILED" },
+            "{heading}: {} checks, {} passed, {} failed, {} with a warning, {} not seen",
             self.checks().len(),
             count(Verdict::Passed),
             count(Verdict::Failed),

@@ -72,6 +72,14 @@ impl SampleEvent {
         self.with_body(body)
     }
 
+    /// Returns the event with another member in its envelope.
+    pub(super) fn with_member(self, name: &str, value: Value) -> Self {
+        let mut event: Value =
+            serde_json::from_slice(&self.body).expect("the body is JSON of ours");
+        event[name] = value;
+        self.with_body(Spelling::Documented.write(&event))
+    }
+
     /// Returns what the probe has to show of this event.
     pub(super) fn expect(&self, effect: Effect) -> Expectation {
         Expectation {
@@ -109,6 +117,8 @@ pub(super) enum Spelling {
     Reordered,
     /// The document's order, with tabs, newlines, spaces and escapes in unusual places.
     OddlySpaced,
+    /// The same without line breaks.
+    OddlySpacedLine,
     /// Compact, members in alphabetical order: what many serializers write.
     Sorted,
     /// The service's own, with white space around it.
@@ -183,7 +193,7 @@ impl Spelling {
 
     fn comma(self) -> &'static str {
         match self {
-            Self::OddlySpaced => " ,\t",
+            Self::OddlySpaced | Self::OddlySpacedLine => " ,\t",
             Self::Python | Self::SortedPython => ", ",
             _ => ",",
         }
@@ -192,6 +202,7 @@ impl Spelling {
     fn colon(self) -> &'static str {
         match self {
             Self::OddlySpaced => "  :\r\n ",
+            Self::OddlySpacedLine => "  :\t ",
             Self::Python | Self::SortedPython | Self::Indented => ": ",
             _ => ":",
         }
@@ -200,6 +211,7 @@ impl Spelling {
     fn break_line(self, depth: usize, text: &mut String) {
         match self {
             Self::OddlySpaced => text.push_str("\n\t "),
+            Self::OddlySpacedLine => text.push_str("\t "),
             Self::Indented => {
                 text.push('\n');
                 text.push_str(&"  ".repeat(depth));
@@ -212,7 +224,9 @@ impl Spelling {
         let plain = json!(string).to_string();
         match self {
             // The same text: `\u0040` is `@`, and `\/` is `/`.
-            Self::OddlySpaced => plain.replace('@', "\\u0040").replace('/', "\\/"),
+            Self::OddlySpaced | Self::OddlySpacedLine => {
+                plain.replace('@', "\\u0040").replace('/', "\\/")
+            }
             _ => plain,
         }
     }
@@ -369,6 +383,7 @@ mod tests {
         for spelling in [
             Spelling::Reordered,
             Spelling::OddlySpaced,
+            Spelling::OddlySpacedLine,
             Spelling::Padded,
             Spelling::Sorted,
             Spelling::Python,

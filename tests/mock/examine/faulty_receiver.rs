@@ -1,6 +1,6 @@
 //! A receiver written by hand, as people write them, with at most one fault.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -26,7 +26,8 @@ pub(crate) struct FaultyReceiver {
 struct App {
     fault: Option<Planted>,
     verification: FaultyVerification,
-    seen: Mutex<HashSet<String>>,
+    /// The oldest first.
+    seen: Mutex<Vec<String>>,
     effects: Mutex<HashMap<String, (u64, String)>>,
 }
 
@@ -87,7 +88,7 @@ impl App {
             && let Err(refused) = self.verification.verify(headers, &body)
         {
             let event = serde_json::from_slice(&body).unwrap_or_default();
-            self.seen.lock().unwrap().insert(self.key(&event, headers));
+            self.is_new(self.key(&event, headers));
             return Err(refused);
         }
         self.verification.verify(headers, &body)?;
@@ -102,6 +103,9 @@ impl App {
             return Err(StatusCode::BAD_REQUEST);
         }
         let event_type = event["type"].as_str().ok_or(StatusCode::BAD_REQUEST)?;
+        if self.refuses_members_of(&event) {
+            return Err(StatusCode::UNPROCESSABLE_ENTITY);
+        }
         let is_known = EventType::KNOWN.contains(&EventType::from(event_type));
         if self.has(Planted::RefusesUnknownTypes) && !is_known
             || self.has(Planted::RefusesOneType) && event_type == "email.clicked"
@@ -118,10 +122,10 @@ impl App {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
             self.act(&event, headers);
-            self.seen.lock().unwrap().insert(key);
+            self.is_new(key);
             return Ok(());
         }
-        if self.seen.lock().unwrap().insert(key) || self.has(Planted::ActsOnDuplicates) {
+        if self.is_new(key) || self.has(Planted::ActsOnDuplicates) {
             if !self.has(Planted::ActsBeforeItVerifies) {
                 self.act(&event, headers);
             }
@@ -131,6 +135,41 @@ impl App {
         } else {
             Ok(())
         }
+    }
+
+    /// Whether a strict schema of the receiver lacks a member.
+    fn refuses_members_of(&self, event: &Value) -> bool {
+        const ENVELOPE: [&str; 4] = ["id", "type", "created_at", "data"];
+        const DATA: [&str; 9] = [
+            "email_id",
+            "inbound_id",
+            "from",
+            "to",
+            "subject",
+            "bounce_type",
+            "detail",
+            "text",
+            "authentication_results",
+        ];
+        let (members, known) = match self.fault {
+            Some(Planted::RefusesNewMembersOfData) => (&event["data"], &DATA[..]),
+            Some(Planted::RefusesNewMembersOfTheEnvelope) => (event, &ENVELOPE[..]),
+            _ => return false,
+        };
+        let mut names = members.as_object().unwrap().keys();
+        names.any(|name| !known.contains(&name.as_str()))
+    }
+
+    fn is_new(&self, key: String) -> bool {
+        let mut seen = self.seen.lock().unwrap();
+        if seen.contains(&key) {
+            return false;
+        }
+        if self.has(Planted::RemembersFewIds) && seen.len() == 100 {
+            seen.remove(0);
+        }
+        seen.push(key);
+        true
     }
 
     async fn read(&self, mut body: Body) -> Result<Bytes, StatusCode> {
@@ -157,6 +196,9 @@ impl App {
     fn key(&self, event: &Value, headers: &HeaderMap) -> String {
         if self.has(Planted::ComparesIdAndTimestamp) {
             return format!("{} {:?}", event["id"], headers.get("webhook-timestamp"));
+        }
+        if self.has(Planted::ComparesTimestamps) {
+            return format!("{:?}", headers.get("webhook-timestamp"));
         }
         if self.has(Planted::ComparesABodyWithoutItsId) {
             let mut event = event.clone();

@@ -44,6 +44,17 @@ impl FaultyVerification {
         if self.has(Planted::AcceptsEverything) {
             return Ok(());
         }
+        let are_missing = |names: &[&str]| names.iter().all(|name| !headers.contains_key(*name));
+        let skipped = match self.fault {
+            Some(Planted::SkipsWithoutAnEventHeader) => &["webhook-event"][..],
+            Some(Planted::SkipsWithoutAnyHeader) => {
+                &["webhook-event", "webhook-signature", "webhook-timestamp"]
+            }
+            _ => &[],
+        };
+        if !skipped.is_empty() && are_missing(skipped) {
+            return Ok(());
+        }
         let Some(signature) = text("webhook-signature") else {
             return match self.fault {
                 Some(Planted::SkipsAMissingSignature) => Ok(()),
@@ -80,16 +91,20 @@ impl FaultyVerification {
         if !is_right || !self.is_recent(seconds) {
             return Err(REFUSED);
         }
+        if self.has(Planted::MeasuresCreatedAtToo) || self.has(Planted::MeasuresCreatedAtInstead) {
+            let event: Value = serde_json::from_slice(body).unwrap_or_default();
+            let created_at = event["created_at"].as_u64().unwrap_or(now());
+            if now().abs_diff(created_at) > 300 {
+                return Err(REFUSED);
+            }
+        }
         Ok(())
     }
 
     fn is_recent(&self, timestamp: u64) -> bool {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap()
-            .as_secs();
+        let now = now();
         match self.fault {
-            Some(Planted::IgnoresTheTimestamp) => true,
+            Some(Planted::IgnoresTheTimestamp | Planted::MeasuresCreatedAtInstead) => true,
             Some(Planted::IgnoresTimestampsAhead) => now.saturating_sub(timestamp) <= 300,
             Some(Planted::HasANarrowWindow) => now.abs_diff(timestamp) <= 60,
             Some(Planted::HasAWideWindow) => now.abs_diff(timestamp) <= 600,
@@ -127,10 +142,19 @@ impl FaultyVerification {
                 mac("", &[format!("{timestamp}.").as_bytes(), body].concat())
             }
             Some(Planted::TrimsTheBody) => sign(body.trim_ascii()),
+            Some(Planted::ChangesLineEndings) => {
+                let text = String::from_utf8_lossy(body);
+                sign(text.replace("\r\n", "\n").as_bytes())
+            }
             Some(Planted::ExpectsBase64) => base64(&sign(body)),
             _ => sign(body),
         }
     }
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap().as_secs()
 }
 
 /// The envelope with its members in the order of the document.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-use audience::mock::{Verdict, examine};
+use audience::mock::Verdict;
 use audience::webhooks::{VerifiedEvent, Verifier};
 use axum::Json;
 use axum::extract::{FromRef, RawQuery, State};
@@ -17,15 +17,14 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::faulty_receiver::FaultyReceiver;
-use super::{assert_all_passed, event_of};
-use crate::receiver::SECRET;
+use super::{assert_all_passed, event_of, examine, verifier};
 use support::receivers::{Framework, Receiver};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_receiver_written_by_hand_passes_every_check() {
     let receiver = FaultyReceiver::start(None).await;
 
-    let examination = examine(&receiver.url, SECRET).probe(&receiver.probe).await;
+    let examination = examine(&receiver.url).probe(&receiver.probe).await;
 
     assert_all_passed(&examination);
 }
@@ -34,7 +33,7 @@ async fn a_receiver_written_by_hand_passes_every_check() {
 async fn a_receiver_with_the_extractor_of_this_crate_passes_every_check() {
     let (url, probe) = axum_receiver().await;
 
-    let examination = examine(url, SECRET).probe(probe).await;
+    let examination = examine(url).probe(probe).await;
 
     assert_all_passed(&examination);
 }
@@ -42,11 +41,10 @@ async fn a_receiver_with_the_extractor_of_this_crate_passes_every_check() {
 #[test]
 fn every_framework_of_this_crate_passes_and_only_doubles_are_not_seen() {
     for framework in Framework::ALL {
-        let verifier = Verifier::new(SECRET).unwrap();
-        let receiver = Receiver::start(framework, Some(verifier));
+        let receiver = Receiver::start(framework, Some(verifier()));
         let url = format!("http://{}/hook", receiver.address);
 
-        let examination = block_on(examine(url, SECRET).into_future());
+        let examination = block_on(examine(url).into_future());
 
         assert!(examination.passed(), "{framework:?}: {examination}");
         assert_eq!(
@@ -85,12 +83,8 @@ async fn no_run_of_many_has_a_wrong_verdict() {
     for batch in 1..=batches {
         let (url, probe) = axum_receiver().await;
         let receiver = FaultyReceiver::start(None).await;
-        let of_axum = || examine(&url, SECRET).probe(&probe).into_future();
-        let by_hand = || {
-            examine(&receiver.url, SECRET)
-                .probe(&receiver.probe)
-                .into_future()
-        };
+        let of_axum = || examine(&url).probe(&probe).into_future();
+        let by_hand = || examine(&receiver.url).probe(&receiver.probe).into_future();
 
         // Two at a time examine the same receiver.
         let examinations = join_all([of_axum(), of_axum(), by_hand(), by_hand()]).await;
@@ -133,7 +127,7 @@ async fn axum_receiver() -> (String, String) {
     }
 
     let app = App {
-        verifier: Verifier::new(SECRET).unwrap(),
+        verifier: verifier(),
         counts: Arc::default(),
     };
     let router = axum::Router::new()

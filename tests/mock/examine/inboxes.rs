@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use audience::inbox::{Inbox, MemoryStore, Receipt};
-use audience::mock::{Check, Verdict, examine};
+use audience::mock::{Check, Verdict};
 use audience::webhooks::{Event, EventType, Signer, VerifiedEvent, Verifier};
 use axum::Json;
 use axum::extract::{FromRef, RawQuery, State};
@@ -14,7 +14,7 @@ use axum::routing::{get, post};
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{assert_all_passed, event_of, text};
+use super::{assert_all_passed, event_of, examine, text, verifier};
 use crate::receiver::SECRET;
 
 #[derive(Clone)]
@@ -67,7 +67,7 @@ async fn count(State(app): State<App>, RawQuery(query): RawQuery) -> Json<Value>
 /// Serves `/handle`, `/accept` and `/count`, and works on what was accepted. Returns the URL.
 async fn start(work: Duration) -> String {
     let app = App {
-        verifier: Verifier::new(SECRET).unwrap(),
+        verifier: verifier(),
         inbox: Inbox::builder(MemoryStore::new()).build().unwrap(),
         effects: Effects::default(),
         work,
@@ -89,7 +89,7 @@ async fn start(work: Duration) -> String {
 async fn an_inbox_that_handles_at_once_passes_every_check() {
     let url = start(Duration::ZERO).await;
 
-    let examination = examine(format!("{url}/handle"), SECRET)
+    let examination = examine(format!("{url}/handle"))
         .probe(format!("{url}/count"))
         .await;
 
@@ -100,7 +100,7 @@ async fn an_inbox_that_handles_at_once_passes_every_check() {
 async fn an_inbox_that_handles_slowly_passes_although_it_responds_503_to_simultaneous_duplicates() {
     let url = start(Duration::from_millis(300)).await;
 
-    let examination = examine(format!("{url}/handle"), SECRET)
+    let examination = examine(format!("{url}/handle"))
         .probe(format!("{url}/count"))
         .await;
 
@@ -113,7 +113,7 @@ async fn an_inbox_that_accepts_for_a_worker_passes_every_check() {
     for work in [0, 50] {
         let url = start(Duration::from_millis(work)).await;
 
-        let examination = examine(format!("{url}/accept"), SECRET)
+        let examination = examine(format!("{url}/accept"))
             .probe(format!("{url}/count"))
             .await;
 
@@ -143,7 +143,7 @@ async fn an_inbox_that_responds_409_to_a_known_id_with_another_body_passes() {
     );
 
     let checks = [Check::TamperedBody, Check::DistinctIds];
-    let examination = examine(url, SECRET).only(checks).await;
+    let examination = examine(url).only(checks).await;
 
     assert_eq!(
         examination.verdict(Check::TamperedBody),

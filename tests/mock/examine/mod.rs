@@ -13,9 +13,27 @@ mod planted;
 mod program;
 mod python;
 
-use audience::mock::{Check, Examination, Verdict};
+use std::time::Duration;
+
+use audience::mock::{Check, Examination, ExamineReceiver, Verdict};
+use audience::webhooks::Verifier;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
+
+use crate::receiver::SECRET;
+
+/// A busy machine may take so long for what a test expects.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn examine(url: impl Into<String>) -> ExamineReceiver {
+    audience::mock::examine(url, SECRET).timeout(PATIENCE)
+}
+
+/// The verifier of a receiver that waits as long for a body.
+fn verifier() -> Verifier {
+    let builder = Verifier::builder().secret("test", SECRET);
+    builder.body_timeout(PATIENCE).build().unwrap()
+}
 
 /// The checks with a failure or a warning.
 fn found(examination: &Examination) -> Vec<Check> {

@@ -4,15 +4,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use audience::mock::{Check, Verdict, examine};
-use audience::webhooks::Verifier;
+use audience::mock::{Check, Verdict};
 use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 
-use super::{found, text};
-use crate::receiver::SECRET;
+use super::{examine, found, text, verifier};
 
 /// Serves a handler that gets the id and the type of each verified event.
 async fn serve<F, R>(handle: F) -> String
@@ -20,7 +18,7 @@ where
     F: Fn(String, String) -> R + Clone + Send + Sync + 'static,
     R: Future<Output = Response> + Send + 'static,
 {
-    let verifier = Verifier::new(SECRET).unwrap();
+    let verifier = verifier();
     let hook = async move |headers: HeaderMap, body: Bytes| match verifier.verify(&headers, &body) {
         Ok(event) => handle(event.id.to_string(), event.event_type().to_string()).await,
         Err(error) => error.status().into_response(),
@@ -53,7 +51,7 @@ async fn a_receiver_may_respond_503_while_another_attempt_is_at_the_event() {
     .await;
 
     let checks = [Check::Duplicate, Check::ConcurrentDuplicates];
-    let examination = examine(url, SECRET).only(checks).await;
+    let examination = examine(url).only(checks).await;
 
     assert_eq!(found(&examination), [], "{examination}");
     assert!(text(&examination).contains("× 503"), "{examination}");
@@ -77,7 +75,7 @@ async fn a_receiver_that_limits_the_rate_is_given_the_time_that_it_asks_for() {
     .await;
 
     let checks = [Check::Genuine, Check::UnknownType, Check::RawBody];
-    let examination = examine(url, SECRET).only(checks).await;
+    let examination = examine(url).only(checks).await;
 
     assert_eq!(found(&examination), [], "{examination}");
 }
@@ -92,7 +90,10 @@ async fn a_response_after_more_than_half_of_the_time_is_a_warning() {
     })
     .await;
 
-    let examination = examine(url, SECRET).only([Check::ResponseTime]).await;
+    let examination = examine(url)
+        .timeout(Duration::from_secs(10))
+        .only([Check::ResponseTime])
+        .await;
 
     assert_eq!(
         examination.verdict(Check::ResponseTime),
@@ -111,7 +112,7 @@ async fn a_slow_body_alone_needs_no_other_delivery_beside_it() {
     })
     .await;
 
-    let examination = examine(url, SECRET).only([Check::SlowBody]).await;
+    let examination = examine(url).only([Check::SlowBody]).await;
 
     assert_eq!(
         examination.verdict(Check::SlowBody),

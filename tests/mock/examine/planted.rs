@@ -42,5 +42,14 @@ enum_with_all! {
         HasNoSecret,
         TrimsTheBody,
         RemembersForgedIds,
+        MeasuresCreatedAtToo,
+        MeasuresCreatedAtInstead,
+        RefusesNewMembersOfData,
+        RefusesNewMembersOfTheEnvelope,
+        SkipsWithoutAnEventHeader,
+        SkipsWithoutAnyHeader,
+        RemembersFewIds,
+        ComparesTimestamps,
+        ChangesLineEndings,
     }
 }

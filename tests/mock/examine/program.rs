@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
+use audience::mock::Check;
 use serde_json::Value;
 
 use super::faulty_receiver::FaultyReceiver;
@@ -17,11 +18,17 @@ async fn examine(arguments: &[&str]) -> Output {
     command
         .arg("examine")
         .args(arguments)
-        .env("AUDIENCE_WEBHOOK_SECRET", SECRET);
+        .env("AUDIENCE_WEBHOOK_SECRET", SECRET)
+        // A receiver may be slow, because the machine of the tests is busy.
+        .args(["--timeout", "60"]);
     tokio::task::spawn_blocking(move || command.output())
         .await
         .unwrap()
         .unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
 }
 
 fn stdout(output: &Output) -> String {
@@ -40,14 +47,78 @@ async fn the_exit_status_says_whether_the_receiver_passed() {
     let unknown = examine(&[&good.url, "--only", "no-such-check"]).await;
 
     assert_eq!(passed.status.code(), Some(0), "{}", stdout(&passed));
-    assert!(stdout(&passed).contains("PASSED: 29 checks, 29 passed, 0 failed"));
+    assert!(stdout(&passed).contains("PASSED: 34 checks, 34 passed, 0 failed"));
     assert_eq!(failed.status.code(), Some(1), "{}", stdout(&failed));
     assert!(stdout(&failed).contains("accepted a delivery that was signed 301 s ago"));
     assert_eq!(unreachable.status.code(), Some(2));
     assert!(stdout(&unreachable).contains("Nothing listens at"));
     assert_eq!(unusable.status.code(), Some(2));
     assert_eq!(unknown.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&unknown.stderr).contains("there is no check of this name"));
+    assert!(stderr(&unknown).contains("invalid value 'no-such-check'"));
+    assert!(stderr(&unknown).contains("not-json, slow-body"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_warning_fails_a_strict_examination_and_no_other() {
+    let receiver = FaultyReceiver::start(Some(Planted::HasAWideWindow)).await;
+    let arguments = [&*receiver.url, "--only", "stale", "--format", "junit"];
+
+    let lenient = examine(&arguments).await;
+    let strict = examine(&[&arguments[..], &["--strict"]].concat()).await;
+
+    assert_eq!(lenient.status.code(), Some(0), "{}", stdout(&lenient));
+    assert!(stdout(&lenient).contains(r#"failures="0""#));
+    assert_eq!(strict.status.code(), Some(1), "{}", stdout(&strict));
+    assert!(stdout(&strict).contains(r#"failures="1""#));
+    assert!(stderr(&strict).contains("with --strict, a warning is a failure; warnings: 1"));
+}
+
+#[tokio::test]
+async fn the_checks_are_listed_without_a_receiver_and_without_a_secret() {
+    let mut command = Command::new(support::examples::program("audience-mock"));
+    command
+        .args(["examine", "--list-checks"])
+        .env_remove("AUDIENCE_WEBHOOK_SECRET");
+
+    let output = command.output().unwrap();
+
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let listed = stdout(&output);
+    for (check, line) in Check::ALL.iter().zip(listed.lines()) {
+        assert!(line.starts_with(check.name()), "{line}");
+        assert!(line.ends_with(check.title()), "{line}");
+    }
+    assert_eq!(listed.lines().count(), Check::ALL.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn progress_is_shown_on_a_terminal_and_never_in_a_pipe() {
+    let receiver = FaultyReceiver::start(None).await;
+    let in_a_pipe = examine(&[&receiver.url, "--only", "slow-body"]).await;
+    let program = support::examples::program("audience-mock");
+    // `script` runs a command on a terminal of its own.
+    let on_a_terminal = Command::new("script")
+        .args(["--quiet", "--return", "--command"])
+        .arg(format!(
+            "{} examine {} --only slow-body",
+            program.display(),
+            receiver.url
+        ))
+        .arg("/dev/null")
+        .env("AUDIENCE_WEBHOOK_SECRET", SECRET)
+        .stdin(Stdio::null())
+        .output();
+
+    assert_eq!(stderr(&in_a_pipe), "");
+    let Ok(on_a_terminal) = on_a_terminal else {
+        return skip("progress on a terminal: script is not installed");
+    };
+    let shown = stdout(&on_a_terminal);
+    assert_eq!(on_a_terminal.status.code(), Some(0), "{shown}");
+    let line = "2 s  slow-body              a body in pieces over 3 s";
+    assert!(shown.contains(line), "{shown}");
+    // The report stands on a line of its own.
+    assert!(shown.contains("\rThe receiver at http://"), "{shown}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -141,7 +212,7 @@ print(len(cases), count("skipped"))
         fs::remove_file(file).unwrap();
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(stdout(&output), "29 6\n", "{stderr}");
+    assert_eq!(stdout(&output), "34 8\n", "{stderr}");
 }
 
 fn file(name: &str) -> PathBuf {

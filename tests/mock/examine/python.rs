@@ -4,8 +4,9 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use audience::mock::{Verdict, examine};
+use audience::mock::Verdict;
 
+use super::examine;
 use crate::receiver::SECRET;
 use support::skip;
 
@@ -55,7 +56,7 @@ async fn the_python_receiver_passes_every_check() {
         return;
     };
 
-    let examination = examine(format!("{}/hook", receiver.url), SECRET)
+    let examination = examine(format!("{}/hook", receiver.url))
         .probe(format!("{}/count", receiver.url))
         .await;
 
