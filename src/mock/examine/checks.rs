@@ -23,21 +23,17 @@ use crate::webhooks::{EVENT_HEADER, EventType, SIGNATURE_HEADER, TIMESTAMP_HEADE
 /// The slow body takes 3 s. The other checks run while it is sent if the receiver responds to a delivery in that time.
 /// A receiver may serve one connection at a time; then they run afterwards.
 pub(super) async fn run_all(settings: &Settings, run: &Run, grades: &mut Vec<(Check, Grade)>) {
-    let first = match settings.selects(Check::LaterDuplicate) && run.stop_reason().is_none() {
-        true => Some(first_attempt(run).await),
-        false => None,
-    };
-    let is_beside = |check: &Check| {
-        use Check::{CutConnection, DuplicateAfterMany, SlowBody};
-        !matches!(check, SlowBody | CutConnection | DuplicateAfterMany)
-    };
+    let first_attempts = first_attempts(settings, run).await;
+    let needs_many = first_attempts
+        .iter()
+        .any(|(check, first)| *check == Check::DuplicateAfterMany && first.is_ok());
+    let is_beside = |check: &Check| !matches!(check, Check::SlowBody | Check::CutConnection);
     let beside = Check::ALL.iter().copied().filter(is_beside);
-    // Its many events may reach a limit of the rate, which no other check should see.
-    let beside = beside.chain([Check::DuplicateAfterMany]);
     let has_slow_body = settings.selects(Check::SlowBody);
-    let has_others = beside
-        .clone()
-        .any(|check| settings.selects(check) && has_deliveries(check));
+    let has_others = needs_many
+        || beside
+            .clone()
+            .any(|check| settings.selects(check) && has_deliveries(check));
 
     let mut of_slow_body = Vec::new();
     let (body_is_sent, sent) = oneshot::channel::<()>();
@@ -51,19 +47,25 @@ pub(super) async fn run_all(settings: &Settings, run: &Run, grades: &mut Vec<(Ch
             let _ = sent.await;
         }
         run_in_turn(beside, settings, run, grades).await;
+        // They may reach a limit of the rate, which no check above should see.
+        match needs_many {
+            true => deliver_many(settings, run).await,
+            false => 0,
+        }
     };
-    tokio::join!(slow_body, others);
+    let ((), between) = tokio::join!(slow_body, others);
     grades.extend(of_slow_body);
     // It may leave a receiver stuck, which no other check should see.
     run_in_turn([Check::CutConnection], settings, run, grades).await;
 
-    if settings.selects(Check::LaterDuplicate) {
-        settings.started(Check::LaterDuplicate);
-        let grade = match (run.stop_reason(), first) {
-            (None, Some(first)) => later_duplicate(run, first).await,
-            (reason, _) => Grade::not_seen(reason.unwrap_or_default()),
+    for (check, first) in first_attempts {
+        let grade = match (first, run.stop_reason()) {
+            (Err(grade), _) => grade,
+            (_, Some(reason)) => Grade::not_seen(reason),
+            (Ok(first), _) if check == Check::LaterDuplicate => later_duplicate(run, first).await,
+            (Ok(first), _) => duplicate_after_many(run, first, between).await,
         };
-        grades.push((Check::LaterDuplicate, grade));
+        grades.push((check, grade));
     }
 }
 
@@ -76,6 +78,7 @@ fn has_deliveries(check: Check) -> bool {
             | Check::ResponseTime
             | Check::Clock
             | Check::LaterDuplicate
+            | Check::DuplicateAfterMany
             | Check::Probe
     )
 }
@@ -113,6 +116,7 @@ async fn grade(check: Check, run: &Run) -> Option<Grade> {
         | Check::ResponseTime
         | Check::Clock
         | Check::LaterDuplicate
+        | Check::DuplicateAfterMany
         | Check::Probe => return None,
         Check::UnknownType => unknown_type(run).await,
         Check::RawBody => raw_body(run).await,
@@ -122,7 +126,6 @@ async fn grade(check: Check, run: &Run) -> Option<Grade> {
         Check::OldEvent => old_event(run).await,
         Check::EventHeader => event_header(run).await,
         Check::Duplicate => duplicate(run).await,
-        Check::DuplicateAfterMany => duplicate_after_many(run).await,
         Check::ConcurrentDuplicates => concurrent_duplicates(run).await,
         Check::DistinctIds => distinct_ids(run).await,
         Check::OtherSecret => other_secret(run).await,
@@ -486,42 +489,60 @@ async fn duplicate(run: &Run) -> Grade {
 /// The first of two attempts for one event.
 struct FirstAttempt {
     event: SampleEvent,
-    grade: Grade,
-    later: Instant,
+    headers: HeaderMap,
+    sent: Instant,
 }
 
-/// Delivers an event that [`later_duplicate`] delivers again. Other checks run in between, so nothing waits for it.
-async fn first_attempt(run: &Run) -> FirstAttempt {
-    let event = run.event();
-    let first = run.deliver(&event).await;
-    FirstAttempt {
-        event,
-        grade: accepted(&first, "A genuine delivery", REMEDY, run.timeout),
-        later: Instant::now() + LATER,
+/// Delivers an event for each selected check whose second attempt is made later. Other checks run in between, so nothing
+/// waits for it. Returns the grade instead if there is nothing to deliver later.
+async fn first_attempts(
+    settings: &Settings,
+    run: &Run,
+) -> Vec<(Check, Result<FirstAttempt, Grade>)> {
+    let mut attempts = Vec::new();
+    for check in [Check::LaterDuplicate, Check::DuplicateAfterMany] {
+        if !settings.selects(check) {
+            continue;
+        }
+        settings.started(check);
+        let first = match run.stop_reason() {
+            Some(reason) => Err(Grade::not_seen(reason)),
+            // Only a probe shows what the many events are delivered for.
+            None if check == Check::DuplicateAfterMany && !run.has_probe => {
+                Err(Grade::not_seen(NO_PROBE))
+            }
+            None => first_attempt(run).await,
+        };
+        attempts.push((check, first));
     }
+    attempts
+}
+
+async fn first_attempt(run: &Run) -> Result<FirstAttempt, Grade> {
+    let event = run.event();
+    let headers = run.signed(&event);
+    let request = || Outgoing::post(headers.clone(), event.body.clone());
+    let outcome = run.post_patiently(request).await;
+    let grade = accepted(&outcome, "A genuine delivery", REMEDY, run.timeout);
+    if !grade.findings.is_empty() {
+        return Err(grade);
+    }
+    Ok(FirstAttempt {
+        event,
+        headers,
+        sent: Instant::now(),
+    })
 }
 
 /// The same event with another timestamp and signature.
 async fn later_duplicate(run: &Run, first: FirstAttempt) -> Grade {
-    let FirstAttempt {
-        event,
-        grade,
-        later,
-    } = first;
-    if !grade.findings.is_empty() {
-        return grade;
-    }
-    tokio::time::sleep_until(later).await;
+    tokio::time::sleep_until(first.sent + LATER).await;
 
-    let again = run.deliver(&event).await;
+    let again = run.deliver(&first.event).await;
 
-    let grade = accepted(
-        &again,
-        "A second attempt for the same event",
-        REMEDY,
-        run.timeout,
-    );
-    with_expectation(grade, &event, Effect::Once)
+    let delivery = "A second attempt for the same event";
+    let grade = accepted(&again, delivery, REMEDY, run.timeout);
+    with_expectation(grade, &first.event, Effect::Once)
 }
 
 /// More than a small cache holds; 128 is a common default.
@@ -530,33 +551,32 @@ const MANY: usize = 130;
 const LANES: usize = 8;
 
 /// The same headers and body again, after many other events.
-async fn duplicate_after_many(run: &Run) -> Grade {
-    if !run.has_probe {
-        return Grade::not_seen(NO_PROBE);
-    }
-    let event = run.event();
-    let headers = run.signed(&event);
-    let request = || Outgoing::post(headers.clone(), event.body.clone());
-    let first = run.post_patiently(request).await;
-    let first = accepted(&first, "A genuine delivery", REMEDY, run.timeout);
-    if !first.findings.is_empty() {
-        return first;
-    }
-
-    let between = deliver_others(run).await;
+///
+/// It follows as late as [`later_duplicate`]. So the two show whether a receiver forgets events, or takes another attempt
+/// for another event.
+async fn duplicate_after_many(run: &Run, first: FirstAttempt, between: usize) -> Grade {
     if between < MANY {
         let reason = "the receiver is too slow, or it limits the rate";
         return Grade::not_seen(format!("{between} other events were accepted: {reason}"));
     }
-    let again = once_more(run, request).await;
+    // Later, the same delivery may be outside a narrow window.
+    let fresh = run.timeout * 3;
+    if first.sent.elapsed() > fresh {
+        return Grade::not_seen(format!("the other deliveries took longer than {fresh:?}"));
+    }
+    tokio::time::sleep_until(first.sent + LATER).await;
+
+    let request = || Outgoing::post(first.headers.clone(), first.event.body.clone());
+    let again = run.post_patiently(request).await;
 
     let delivery = format!("The same delivery again, after {MANY} other events,");
     let grade = accepted(&again, &delivery, REMEDY, run.timeout);
-    with_expectation(grade, &event, Effect::Once)
+    with_expectation(grade, &first.event, Effect::Once)
 }
 
 /// Delivers many events. Returns how many the receiver accepted before the first that it did not.
-async fn deliver_others(run: &Run) -> usize {
+async fn deliver_many(settings: &Settings, run: &Run) -> usize {
+    settings.started(Check::DuplicateAfterMany);
     let until = Instant::now() + run.timeout / 5;
     let mut deliveries = JoinSet::new();
     let (mut sent, mut accepted) = (0, 0);

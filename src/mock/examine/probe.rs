@@ -140,15 +140,14 @@ impl Identity {
             [first, 0, _] if first > 0 => return Self::OtherMembers,
             _ => {}
         }
-        let acted = |check| counts_of(check).iter().sum();
-        let again: u64 = acted(Check::Duplicate);
-        let (after_many, later) = (
-            acted(Check::DuplicateAfterMany),
-            acted(Check::LaterDuplicate),
-        );
-        match (again, after_many, later) {
-            (1, 1, 2..) => Self::IdOfAttempt,
-            (1, 2.., _) => Self::LastIds,
+        let duplicates = [
+            Check::Duplicate,
+            Check::DuplicateAfterMany,
+            Check::LaterDuplicate,
+        ];
+        match duplicates.map(|check| counts_of(check).iter().sum::<u64>()) {
+            [1, 1, later] if later > 1 => Self::IdOfAttempt,
+            [1, after_many, _] if after_many > 1 => Self::LastIds,
             _ => Self::Id,
         }
     }
@@ -232,7 +231,7 @@ fn acted_again(check: Check, count: u64, identity: Identity) -> Finding {
             " It takes the event for another one if webhook-timestamp and webhook-signature are new, as in each attempt."
         }
         (Identity::LastIds, Check::DuplicateAfterMany | Check::LaterDuplicate) => {
-            " It had forgotten the event after 130 others."
+            " It had forgotten the event a few seconds and 130 other events later."
         }
         _ => "",
     };
@@ -272,6 +271,33 @@ fn unusable(problem: String) -> Grade {
 mod tests {
     use super::*;
     use crate::mock::examine::report::Verdict;
+
+    #[test]
+    fn the_counts_show_how_an_application_recognizes_a_duplicate() {
+        for (distinct, duplicates, identity) in [
+            ([1, 1, 1], [1, 1, 1], Identity::Id),
+            // No duplicate is recognized.
+            ([1, 1, 1], [2, 2, 2], Identity::Id),
+            ([1, 1, 1], [1, 1, 2], Identity::IdOfAttempt),
+            ([1, 1, 1], [1, 2, 2], Identity::LastIds),
+            ([1, 0, 0], [1, 1, 1], Identity::Timestamp),
+            ([1, 0, 1], [1, 1, 2], Identity::OtherMembers),
+            // It acts on no event of the first type, or on none at all.
+            ([0, 0, 1], [1, 1, 1], Identity::Id),
+            ([0, 0, 0], [0, 0, 0], Identity::Id),
+        ] {
+            let of_counts = Identity::of(|check| match check {
+                Check::DistinctIds => distinct.to_vec(),
+                Check::Duplicate => vec![duplicates[0]],
+                Check::DuplicateAfterMany => vec![duplicates[1]],
+                Check::LaterDuplicate => vec![duplicates[2]],
+                _ => Vec::new(),
+            });
+
+            assert_eq!(of_counts, identity, "{distinct:?} {duplicates:?}");
+        }
+        assert_eq!(Identity::of(|_| Vec::new()), Identity::Id);
+    }
 
     #[test]
     fn each_count_is_judged_by_what_may_happen_to_the_event() {

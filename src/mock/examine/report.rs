@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 /// The report of an examination.
 ///
 /// `Display` writes it as a table for a terminal, followed by the findings. Serialized, it has the members `url`,
-/// `passed`, `reached` and `checks`. It never contains the secret.
+/// `passed`, `all_seen`, `reached` and `checks`. It never contains the secret.
 #[derive(Clone, Debug)]
 pub struct Examination {
     url: String,
@@ -185,9 +185,11 @@ impl Examination {
 
 impl Serialize for Examination {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut report = serializer.serialize_struct("Examination", 4)?;
+        let mut report = serializer.serialize_struct("Examination", 5)?;
         report.serialize_field("url", &self.url)?;
         report.serialize_field("passed", &self.passed())?;
+        let all_seen = self.with_verdict(Verdict::NotSeen).next().is_none();
+        report.serialize_field("all_seen", &all_seen)?;
         report.serialize_field("reached", &self.reached())?;
         report.serialize_field("checks", &self.checks)?;
         report.end()
@@ -283,7 +285,7 @@ checks! {
     Duplicate = "duplicate", "the same event again";
     /// A duplicate that follows seconds later, signed anew like each attempt, gets a 2xx and has no effect.
     LaterDuplicate = "later-duplicate", "the same event later, signed anew";
-    /// A duplicate that follows after 130 other events, with the same headers, gets a 2xx and has no effect.
+    /// A duplicate that follows seconds and 130 other events later, with the same headers, gets a 2xx and has no effect.
     DuplicateAfterMany = "duplicate-after-many", "the same event after 130 others";
     /// 20 simultaneous deliveries of the same event have one effect.
     ConcurrentDuplicates = "concurrent-duplicates", "20 simultaneous duplicates";

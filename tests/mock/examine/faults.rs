@@ -114,7 +114,7 @@ fn expected(fault: Planted) -> (&'static [Check], &'static str) {
         ),
         Planted::RemembersFewIds => (
             &[LaterDuplicate, DuplicateAfterMany],
-            "It had forgotten the event after 130 others",
+            "It had forgotten the event a few seconds and 130 other events later",
         ),
         Planted::ChangesLineEndings => (&[RawBody], "changes the line endings of the body"),
     }
@@ -206,6 +206,8 @@ async fn without_a_probe_doubles_are_not_seen_and_the_report_says_so() {
     }
     assert!(text(&examination).contains("without a probe"));
     assert!(text(&examination).contains("NOT ALL SEEN: "));
+    let json = serde_json::to_value(&examination).unwrap();
+    assert_eq!(json["all_seen"], false);
     assert!(!text(&examination).contains("PASSED"), "{examination}");
 }
 
@@ -255,6 +257,7 @@ async fn the_report_as_json_has_everything_but_the_secret() {
 
     let json = serde_json::to_value(&examination).unwrap();
     assert_eq!(json["passed"], false);
+    assert_eq!(json["all_seen"], true);
     assert_eq!(json["reached"], true);
     assert_eq!(json["url"], *receiver.url);
     assert_eq!(json["checks"][1]["check"], "stale");
