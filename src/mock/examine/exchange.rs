@@ -21,8 +21,8 @@ use crate::mock::http::{self as client, HttpUrl, error_chain};
 const KEPT: usize = 1024 * 1024;
 /// How much of a response is read. A longer one is not complete.
 const RESPONSE_LIMIT: usize = 16 * KEPT;
-/// How long requests that are sent together wait for each other.
-const HEAD_START: Duration = Duration::from_secs(1);
+/// How long requests that are sent together wait for each other. A server may accept few connections at a time.
+const HEAD_START: Duration = Duration::from_millis(300);
 const AGENT: HeaderValue = HeaderValue::from_static(concat!(
     "audience-mock/",
     env!("CARGO_PKG_VERSION"),
