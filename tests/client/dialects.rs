@@ -5,8 +5,9 @@ use audience::contacts::{
 };
 use audience::mock::{
     BatchMessage, ConsentForm, ContactDeletion, Dialect, ErrorShape, Fault, InvalidStatus,
-    JoinedMember, MergeBody, MockServer, OmittedMembers, RateLimit, Reason, ReasonAfterSubscribe,
-    SeedContact, SegmentKind, SuccessStatus, UnauthorizedSlug, UnknownAddress,
+    JoinedMember, MergeBody, MockServer, MockService, OmittedMembers, RateLimit, Reason,
+    ReasonAfterSubscribe, SeedContact, SegmentKind, SuccessStatus, UnauthorizedSlug,
+    UnknownAddress,
 };
 use audience::rule::{Condition, Rule};
 use audience::{Client, ClientBuilder, Error, ErrorCode, Method, Outcome, RetryPolicy};
@@ -591,5 +592,38 @@ async fn a_contact_is_deleted_only_where_the_dialect_deletes_and_never_seems_to_
             );
             assert_eq!(server.requests().len(), 3, "{dialect}: not retried");
         }
+    }
+}
+
+#[tokio::test]
+async fn the_service_in_a_wiremock_server_sends_the_headers_of_the_dialect() {
+    for (dialect, header, value) in [
+        (
+            Dialect {
+                rate_limit: RateLimit::RetryAfter,
+                ..Dialect::default()
+            },
+            "retry-after",
+            "1",
+        ),
+        (
+            Dialect {
+                error_shape: ErrorShape::Problem,
+                ..Dialect::default()
+            },
+            "content-type",
+            "application/problem+json",
+        ),
+    ] {
+        let service = MockService::from_builder(MockServer::builder().clock(0).dialect(dialect));
+        let server = support::respond_with(service.clone()).await;
+        let client = Client::builder(server.uri(), service.full_key()).retry(RetryPolicy::none());
+        let contacts = client.build().unwrap().contacts();
+        let mut error = contacts.retrieve(ADA).await.unwrap_err();
+        while dialect.rate_limit == RateLimit::RetryAfter && !error.is_rate_limited() {
+            error = contacts.retrieve(ADA).await.unwrap_err();
+        }
+
+        assert_eq!(error.api().unwrap().headers()[header], value);
     }
 }
