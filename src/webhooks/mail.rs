@@ -1,7 +1,5 @@
-use std::fmt;
-
-use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 
 use crate::string_enum::string_enum;
 
@@ -132,73 +130,22 @@ string_enum! {
 pub(super) fn text_or_empty<'de, T: From<String>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
-    let text = deserializer.deserialize_any(AnyValue)?;
-    Ok(text.unwrap_or_default().into())
+    Ok(text(deserializer)?.unwrap_or_default().into())
 }
 
 /// Reads empty text, and everything but text, as `None`. The service writes an empty string.
 pub(super) fn unless_empty<'de, T: From<String>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
-    let text = deserializer.deserialize_any(AnyValue)?;
-    Ok(text.filter(|text| !text.is_empty()).map(T::from))
+    let text = text(deserializer)?.filter(|text| !text.is_empty());
+    Ok(text.map(T::from))
 }
 
-/// Accepts any value, and keeps it only if it is text.
-struct AnyValue;
-
-impl<'de> Visitor<'de> for AnyValue {
-    type Value = Option<String>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any value")
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Option<String>, E> {
-        Ok(Some(text.to_owned()))
-    }
-
-    fn visit_string<E>(self, text: String) -> Result<Option<String>, E> {
-        Ok(Some(text))
-    }
-
-    fn visit_unit<E>(self) -> Result<Option<String>, E> {
-        Ok(None)
-    }
-
-    fn visit_none<E>(self) -> Result<Option<String>, E> {
-        Ok(None)
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, value: D) -> Result<Option<String>, D::Error> {
-        value.deserialize_any(self)
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Option<String>, E> {
-        Ok(None)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Option<String>, E> {
-        Ok(None)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Option<String>, E> {
-        Ok(None)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Option<String>, E> {
-        Ok(None)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Option<String>, A::Error> {
-        while items.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(None)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Option<String>, A::Error> {
-        while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(None)
-    }
+fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Ok(match Value::deserialize(deserializer)? {
+        Value::String(text) => Some(text),
+        _ => None,
+    })
 }
 
 fn or_empty<S: Serializer>(

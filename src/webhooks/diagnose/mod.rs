@@ -120,6 +120,9 @@ where
 mod tests {
     use std::time::SystemTime;
 
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+
     use super::*;
     use crate::webhooks::signature::SigningKey;
     use crate::webhooks::{EventType, Signer};
@@ -162,7 +165,7 @@ mod tests {
         let pretty_dos = pretty.replace('\n', "\r\n");
         let spaced = BODY.replace(':', ": ");
         let lossy = BODY.replace('ü', "\u{fffd}");
-        let base64 = String::from_utf8(search::encode_base64(BODY.as_bytes())).unwrap();
+        let base64 = STANDARD.encode(BODY);
         let (start, end) = base64.split_at(76);
         let mime = format!("{start}\r\n{end}\r\n");
         let url_safe = base64.replace('+', "-").replace('/', "_").replace('=', "");

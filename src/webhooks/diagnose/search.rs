@@ -2,6 +2,10 @@
 
 use std::iter;
 
+use base64::engine::general_purpose::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::{Engine, alphabet};
+
 use super::diagnosis::{BodyChange, Diagnosis, SecretForm};
 use super::spellings::json_spellings;
 use crate::secret::trim;
@@ -232,7 +236,10 @@ fn other_forms(secret: &[u8]) -> impl Iterator<Item = (SecretForm, Vec<u8>)> {
         ),
         (SecretForm::HexEncoded, Some(hex::encode(secret).into())),
         (SecretForm::Base64Decoded, decode_base64(trimmed)),
-        (SecretForm::Base64Encoded, Some(encode_base64(secret))),
+        (
+            SecretForm::Base64Encoded,
+            Some(STANDARD.encode(secret).into()),
+        ),
         (
             SecretForm::Base64DecodedWithoutPrefix,
             stripped.and_then(decode_base64),
@@ -244,62 +251,20 @@ fn other_forms(secret: &[u8]) -> impl Iterator<Item = (SecretForm, Vec<u8>)> {
     .filter_map(|(form, secret)| Some((form, secret?)))
 }
 
-const BASE64_DIGITS: &[u8; 64] =
-    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
 /// Decodes either alphabet, with or without padding.
 fn decode_base64<'a>(text: impl IntoIterator<Item = &'a u8>) -> Option<Vec<u8>> {
-    let mut decoded = Vec::new();
-    let (mut bits, mut held, mut digits) = (0_u32, 0, 0_usize);
-    let mut is_padded = false;
-    for byte in text {
-        let sextet = match byte {
-            b'=' => {
-                is_padded = true;
-                continue;
-            }
-            // Data after the padding is not base64, but two texts in a row.
-            _ if is_padded => return None,
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' | b'-' => 62,
-            b'/' | b'_' => 63,
-            _ => return None,
-        };
-        bits = bits << 6 | u32::from(sextet);
-        held += 6;
-        digits += 1;
-        if held >= 8 {
-            held -= 8;
-            decoded.push(u8::try_from(bits >> held & 0xff).ok()?);
-        }
-    }
-    // One digit more than a multiple of four is 6 bits, which is no byte.
-    (digits > 0 && digits % 4 != 1).then_some(decoded)
-}
-
-pub(super) fn encode_base64(bytes: &[u8]) -> Vec<u8> {
-    let mut encoded = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let mut three = [0; 3];
-        three[..chunk.len()].copy_from_slice(chunk);
-        let [a, b, c] = three.map(usize::from);
-        let sextets = [
-            a >> 2,
-            (a << 4 | b >> 4) & 63,
-            (b << 2 | c >> 6) & 63,
-            c & 63,
-        ];
-        for (index, sextet) in sextets.into_iter().enumerate() {
-            encoded.push(if index <= chunk.len() {
-                BASE64_DIGITS[sextet]
-            } else {
-                b'='
-            });
-        }
-    }
-    encoded
+    let config = GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        // Some encoders do not clear the bits after the last byte.
+        .with_decode_allow_trailing_bits(true);
+    let digits = text.into_iter().map(|byte| match byte {
+        b'-' => b'+',
+        b'_' => b'/',
+        other => *other,
+    });
+    let digits: Vec<u8> = digits.collect();
+    let decoded = GeneralPurpose::new(&alphabet::STANDARD, config).decode(digits);
+    decoded.ok().filter(|decoded| !decoded.is_empty())
 }
 
 #[cfg(test)]
