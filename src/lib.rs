@@ -44,7 +44,7 @@
 //! [`Event`](webhooks::Event), or an error that says why the delivery is rejected. The module [`webhooks`] explains
 //! what a handler must do, and has extractors for axum and actix-web and a layer for tower.
 //!
-//! The service may deliver an event several times and to several machines, and events in any order. With the feature
+//! The service may deliver an event several times and to several machines. Events arrive in any order. With the feature
 //! `inbox`, an [`Inbox`] drops the duplicates. It stores the ids of events in SQLite, Postgres or Redis, or in memory
 //! for tests. If your handler fails, it runs again. [Receiving webhooks] lists the rare cases in which it runs again
 //! after a success, and [Webhooks in production] shows how to exclude them.

@@ -3,13 +3,13 @@
 //! [`VerifiedEvent`] reads the request body itself, verifies it, and calls the handler only for genuine
 //! deliveries. It reads up to the verifier's [limit](super::VerifierBuilder::body_limit);
 //! `Content-Length` and `PayloadConfig` (default: 256 KiB) do not change that limit. All other
-//! requests are refused with a status (see [`Rejection`]) and an empty body. A request that is not a
-//! POST is refused with 405, also on a route for any method.
+//! requests are rejected with a status (see [`Rejection`]) and an empty body. A request that is not a
+//! POST is rejected with 405, also on a route for any method.
 //!
 //! Do not use another extractor that reads the body in the same handler: the first one consumes it.
 //!
 //! The [`Verifier`] is taken from the application data, as `web::Data<Verifier>` or as `Verifier`. If
-//! it is missing, every delivery is refused with 500.
+//! it is missing, every delivery is rejected with 500.
 //!
 //! # Slow and hostile senders
 //!
@@ -55,7 +55,7 @@
 //! # Ok::<(), audience::ConfigError>(())
 //! ```
 //!
-//! # Example: log why a delivery was refused
+//! # Example: log why a delivery was rejected
 //!
 //! To handle rejections yourself, take a `Result` in the handler. Otherwise, the response contains the
 //! [`Rejection`] as its error, which a middleware can read.
@@ -65,7 +65,7 @@
 //! use audience::webhooks::{Rejection, VerifiedEvent};
 //!
 //! async fn hook(delivery: Result<VerifiedEvent, Rejection>) -> Result<HttpResponse, Rejection> {
-//!     let event = delivery.inspect_err(|rejection| eprintln!("refused: {rejection}"))?;
+//!     let event = delivery.inspect_err(|rejection| eprintln!("rejected: {rejection}"))?;
 //!     println!("received {}", event.id);
 //!     Ok(HttpResponse::Ok().finish())
 //! }
@@ -73,7 +73,7 @@
 //! fn log(response: &ServiceResponse) {
 //!     let error = response.response().error();
 //!     if let Some(rejection) = error.and_then(|error| error.as_error::<Rejection>()) {
-//!         eprintln!("refused: {rejection}");
+//!         eprintln!("rejected: {rejection}");
 //!     }
 //! }
 //! ```

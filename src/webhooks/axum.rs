@@ -3,7 +3,7 @@
 //! [`VerifiedEvent`] reads the request body itself, verifies it, and calls the handler only for genuine
 //! deliveries. It reads up to the verifier's [limit](super::VerifierBuilder::body_limit);
 //! `Content-Length` and axum's `DefaultBodyLimit` do not change that limit. All other requests are
-//! refused with a status (see [`Rejection`]) and an empty body. A request that is not a POST is refused
+//! rejected with a status (see [`Rejection`]) and an empty body. A request that is not a POST is rejected
 //! with 405, also on a route for `any` method.
 //!
 //! `VerifiedEvent` reads the body, so it must be the **last argument** of the handler: after `State`,
@@ -93,7 +93,7 @@
 //! # Ok::<(), audience::ConfigError>(())
 //! ```
 //!
-//! # Example: log why a delivery was refused
+//! # Example: log why a delivery was rejected
 //!
 //! To handle rejections yourself, take a `Result` in the handler. Otherwise, the response contains the
 //! [`Rejection`] as an extension, which a layer can read.
@@ -102,14 +102,14 @@
 //! use audience::webhooks::{Rejection, VerifiedEvent};
 //!
 //! async fn hook(delivery: Result<VerifiedEvent, Rejection>) -> Result<(), Rejection> {
-//!     let event = delivery.inspect_err(|rejection| eprintln!("refused: {rejection}"))?;
+//!     let event = delivery.inspect_err(|rejection| eprintln!("rejected: {rejection}"))?;
 //!     println!("received {}", event.id);
 //!     Ok(())
 //! }
 //!
 //! async fn log(response: axum::response::Response) -> axum::response::Response {
 //!     if let Some(rejection) = response.extensions().get::<Rejection>() {
-//!         eprintln!("refused: {rejection}");
+//!         eprintln!("rejected: {rejection}");
 //!     }
 //!     response
 //! }

@@ -5,13 +5,13 @@ use http::StatusCode;
 use super::event::EnvelopeProblem;
 use super::signature::SignatureHint;
 
-/// Why a delivery was refused, one variant for each cause.
+/// Why a delivery was rejected, one variant for each cause.
 ///
 /// The text is for logs. It contains no secret, no computed MAC and no part of the body. Still,
 /// respond with [`status`](Self::status) and an empty body, so that the sender of a forged delivery
 /// does not learn what was wrong with it.
 ///
-/// # Example: a refused delivery
+/// # Example: a rejected delivery
 ///
 /// ```
 /// use audience::webhooks::{Verifier, VerifyError};
@@ -108,7 +108,7 @@ impl VerifyError {
     ///
     /// The service counts each of them as a failed attempt and retries ([interface section 6.5](crate::interface#6.5)).
     ///
-    /// # Example: respond to a refused delivery
+    /// # Example: respond to a rejected delivery
     ///
     /// ```
     /// # use audience::webhooks::Verifier;
@@ -166,7 +166,7 @@ impl VerifyError {
     }
 
     /// Returns the difference between the timestamp and the verifier's clock if the delivery was
-    /// refused for it.
+    /// rejected for it.
     ///
     /// The direction is the variant: [`TooLate`](Self::TooLate) or [`TooEarly`](Self::TooEarly).
     ///
@@ -195,7 +195,7 @@ impl VerifyError {
 #[non_exhaustive]
 pub enum FaultSide {
     /// The sender: the service does not send such a request. Usually, there is nothing to fix
-    /// here. If genuine deliveries are refused, look for a proxy that changes headers, and for a
+    /// here. If genuine deliveries are rejected, look for a proxy that changes headers, and for a
     /// [`body_limit`](super::VerifierBuilder::body_limit) that is too low.
     Sender,
     /// This machine is misconfigured. No delivery is accepted until that is fixed.

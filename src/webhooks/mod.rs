@@ -7,7 +7,7 @@
 //!
 //! # Example: an endpoint
 //!
-//! The verifier refuses forged deliveries, and an `Inbox` (feature `inbox`) handles each event once:
+//! The verifier rejects forged deliveries, and an `Inbox` (feature `inbox`) handles each event once:
 //!
 //! ```
 //! use audience::inbox::{Inbox, MemoryStore};
@@ -18,7 +18,7 @@
 //!     let delivery = match verifier.verify_event(headers, body) {
 //!         Ok(delivery) => delivery,
 //!         Err(error) => {
-//!             eprintln!("refused a delivery: {error}");
+//!             eprintln!("rejected a delivery: {error}");
 //!             return error.status(); // with an empty body
 //!         }
 //!     };
@@ -95,7 +95,7 @@
 //! The body's `type` decides the variant of [`EventData`]. The `webhook-event` header also states the
 //! type, but is not signed, so it is ignored; [`VerifiedDelivery::event_header_agrees`] compares
 //! the two. A delivery whose timestamp differs by more than 300 seconds from this machine's clock
-//! is refused, so that a recorded delivery cannot be replayed later. Synchronize the clock, for example with NTP.
+//! is rejected, so that a recorded delivery cannot be replayed later. Synchronize the clock, for example with NTP.
 //!
 //! # Rotating a secret
 //!
@@ -104,12 +104,12 @@
 //! 3. Wait until [`VerifiedDelivery::secret_name`] no longer returns the old secret's name.
 //! 4. Remove the old secret.
 //!
-//! # If genuine deliveries are refused
+//! # If genuine deliveries are rejected
 //!
 //! [`Verifier::diagnose`] finds the common causes: JSON that was parsed and serialized again, a body
 //! still in base64, a lost newline, a secret in another form or of another endpoint, a timestamp in
 //! milliseconds, or a delivery of the Standard Webhooks scheme, which uses the same header names. If an
-//! extractor refused the delivery, use `Rejection::diagnose`.
+//! extractor rejected the delivery, use `Rejection::diagnose`.
 //!
 //! # Tracing
 //!
@@ -121,8 +121,8 @@
 //! | delivery | message | level | fields |
 //! |---|---|---|---|
 //! | accepted | `webhook delivery authenticated` | DEBUG | `secret`, `skew` |
-//! | refused | `webhook delivery refused` | as below | `cause`, `status`, `error` |
-//! | genuine, but late or early | `webhook delivery refused` | WARN | `cause`, `status`, `error`, `skew` |
+//! | rejected | `webhook delivery rejected` | as below | `cause`, `status`, `error` |
+//! | genuine, but late or early | `webhook delivery rejected` | WARN | `cause`, `status`, `error`, `skew` |
 //! | accepted, of a known type, but its data is [`EventData::Unknown`] | `webhook event without the members that identify it` | WARN | `type` |
 //!
 //! `secret` is the name of the secret that matched. `skew` is how many seconds the timestamp is behind
@@ -132,10 +132,10 @@
 //! | level | `cause` |
 //! |---|---|
 //! | DEBUG: any stranger can cause it | `missing_header`, `duplicate_header`, `malformed_signature`, `malformed_timestamp`, `body_too_large`, `method` (not a POST), `body` (not read completely), `body_timeout` |
-//! | WARN: a genuine delivery may have been refused | `signature_mismatch`, `too_late`, `too_early`, `invalid_envelope`, `body_memory` |
+//! | WARN: a genuine delivery may have been rejected | `signature_mismatch`, `too_late`, `too_early`, `invalid_envelope`, `body_memory` |
 //! | ERROR: nothing is accepted until it is fixed | `clock_unusable`, `body_consumed`, `no_verifier` |
 //!
-//! A delivery whose body is not an event (`invalid_envelope`) is first reported as authenticated, then as refused.
+//! A delivery whose body is not an event (`invalid_envelope`) is first reported as authenticated, then as rejected.
 //!
 //! # WebAssembly
 //!
@@ -173,7 +173,7 @@ pub use mail::{BounceType, MailEvent};
     docsrs,
     doc(cfg(any(feature = "actix", feature = "axum", feature = "tower")))
 )]
-pub use receive::{RefusedDelivery, Rejection};
+pub use receive::{RejectedDelivery, Rejection};
 pub use signature::{EVENT_HEADER, SIGNATURE_HEADER, SignatureHint, TIMESTAMP_HEADER};
 pub use signer::Signer;
 #[cfg(feature = "inbox-sqlite")]

@@ -47,7 +47,7 @@ where
     receive(verifier, DeliveryHeaders::from_map(headers), body).await
 }
 
-/// Refuses every request but a POST (interface section 6). The signature does not cover the method.
+/// Rejects every request but a POST (interface section 6). The signature does not cover the method.
 pub(super) fn require_post(method: &str) -> Result<(), Rejection> {
     let allowed = if method == "POST" {
         Ok(())
@@ -82,7 +82,7 @@ impl<B: http_body::Body> Stream for DataFrames<'_, B> {
     }
 }
 
-/// Reads and verifies a delivery, and refuses it as early as possible: malformed headers before the
+/// Reads and verifies a delivery, and rejects it as early as possible: malformed headers before the
 /// body is read, a `Content-Length` over the limit before the first byte, a longer body at the limit.
 pub(super) async fn receive<S, E>(
     verifier: &Verifier,
@@ -96,7 +96,7 @@ where
     // Before the body is read: the service counts its ten seconds from here.
     let arrival = Arrival::now();
     // Before the body is read: a stranger without a well-formed signature gets no memory.
-    let headers = headers.inspect_err(trace::refused)?;
+    let headers = headers.inspect_err(trace::rejected)?;
     let (tag, timestamp) = (headers.tag, headers.timestamp);
     let timestamp_text = headers.timestamp_text;
     // The memory is released when this function returns.
@@ -109,7 +109,7 @@ where
         Ok((event, secret_name)) => Ok(VerifiedEvent::new(event, body, secret_name, arrival)),
         Err(error) => Err(Rejection::Verify {
             error,
-            delivery: RefusedDelivery::new(verifier, tag, timestamp, timestamp_text, body),
+            delivery: RejectedDelivery::new(verifier, tag, timestamp, timestamp_text, body),
         }),
     }
 }
@@ -139,7 +139,7 @@ where
             .and_then(|text| str::from_utf8(text).ok())
             .and_then(|text| text.parse().ok());
         let fits = |length| usize::try_from(length).is_ok_and(|length| length <= limit);
-        // The length that a stranger states can only refuse the body, never reserve memory for it.
+        // The length that a stranger states can only reject the body, never reserve memory for it.
         if !stated_length.is_none_or(fits) {
             return Err(VerifyError::BodyTooLarge { limit }.into());
         }
@@ -301,12 +301,12 @@ impl Drop for Reservation {
 /// nothing else. A response with status 405 also has the header `Allow: POST`. The text is for logs and contains no
 /// part of the body.
 ///
-/// # The refused delivery
+/// # The rejected delivery
 ///
-/// A rejection is cheap to clone. If the body was read before the delivery was refused, the rejection keeps it for
+/// A rejection is cheap to clone. If the body was read before the delivery was rejected, the rejection keeps it for
 /// [`diagnose`](Self::diagnose).
 ///
-/// # Example: log a wrong clock, and why genuine deliveries are refused
+/// # Example: log a wrong clock, and why genuine deliveries are rejected
 ///
 /// ```
 /// use audience::webhooks::{Rejection, VerifyError};
@@ -323,14 +323,14 @@ impl Drop for Reservation {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Rejection {
-    /// The verifier refused the delivery.
+    /// The verifier rejected the delivery.
     #[error("{error}")]
     #[non_exhaustive]
     Verify {
-        /// Why it was refused.
+        /// Why it was rejected.
         error: VerifyError,
-        /// The refused delivery; see [`diagnose`](Self::diagnose).
-        delivery: RefusedDelivery,
+        /// The rejected delivery; see [`diagnose`](Self::diagnose).
+        delivery: RejectedDelivery,
     },
 
     /// The request was not a POST. The service delivers with POST only, and the signature does not cover
@@ -377,7 +377,7 @@ pub enum Rejection {
 impl Rejection {
     /// Returns the status to respond with.
     ///
-    /// # Example: respond to a refused delivery yourself
+    /// # Example: respond to a rejected delivery yourself
     ///
     /// ```
     /// use audience::webhooks::{Rejection, VerifyError};
@@ -399,7 +399,7 @@ impl Rejection {
         }
     }
 
-    /// Returns the verifier's error if the verifier refused the delivery.
+    /// Returns the verifier's error if the verifier rejected the delivery.
     ///
     /// # Example: tell a wrong clock from a forgery
     ///
@@ -440,7 +440,7 @@ impl Rejection {
 
     pub(super) fn trace(&self) {
         let (severity, cause) = match self {
-            Self::Verify { error, .. } => return trace::refused(error),
+            Self::Verify { error, .. } => return trace::rejected(error),
             Self::MethodNotAllowed => (Severity::Debug, "method"),
             Self::Body(_) => (Severity::Debug, "body"),
             Self::BodyTimeout { .. } => (Severity::Debug, "body_timeout"),
@@ -451,11 +451,11 @@ impl Rejection {
         trace::unread(severity, cause, self.status(), self);
     }
 
-    /// Returns the likely reason why the verifier refused the delivery, for an operator's log. Returns
+    /// Returns the likely reason why the verifier rejected the delivery, for an operator's log. Returns
     /// `None` if the request did not reach the verifier.
     ///
-    /// It calls [`Verifier::diagnose`] with the headers and the body of the refused delivery. Strangers can
-    /// cause refusals, so call it while you search for a fault, not for every refusal. For a body of many
+    /// It calls [`Verifier::diagnose`] with the headers and the body of the rejected delivery. Strangers can
+    /// cause rejections, so call it while you search for a fault, not for every rejection. For a body of many
     /// kilobytes, call it in code that may block.
     ///
     /// # Example: a delivery that was signed with the secret of another endpoint
@@ -495,16 +495,16 @@ impl From<VerifyError> for Rejection {
     fn from(error: VerifyError) -> Self {
         Self::Verify {
             error,
-            delivery: RefusedDelivery(None),
+            delivery: RejectedDelivery(None),
         }
     }
 }
 
 /// The delivery that a [`Rejection`] is about. It is never printed.
 #[derive(Clone)]
-pub struct RefusedDelivery(Option<Arc<Refused>>);
+pub struct RejectedDelivery(Option<Arc<Rejected>>);
 
-struct Refused {
+struct Rejected {
     verifier: Verifier,
     tag: Tag,
     timestamp: u64,
@@ -512,7 +512,7 @@ struct Refused {
     body: Bytes,
 }
 
-impl RefusedDelivery {
+impl RejectedDelivery {
     fn new(
         verifier: &Verifier,
         tag: Tag,
@@ -520,7 +520,7 @@ impl RefusedDelivery {
         timestamp_text: &[u8],
         body: Bytes,
     ) -> Self {
-        Self(Some(Arc::new(Refused {
+        Self(Some(Arc::new(Rejected {
             verifier: verifier.clone(),
             tag,
             timestamp,
@@ -539,25 +539,25 @@ impl RefusedDelivery {
         N: Into<String>,
         S: AsRef<[u8]>,
     {
-        let Some(refused) = &self.0 else {
+        let Some(rejected) = &self.0 else {
             return explain(error, None, secrets);
         };
         let headers = DeliveryHeaders {
-            tag: refused.tag,
-            timestamp_text: &refused.timestamp_text,
-            timestamp: refused.timestamp,
+            tag: rejected.tag,
+            timestamp_text: &rejected.timestamp_text,
+            timestamp: rejected.timestamp,
             // Diagnosis does not look at the unsigned header.
             all: None,
         };
-        let delivery = (&refused.verifier, &headers, &refused.body[..]);
+        let delivery = (&rejected.verifier, &headers, &rejected.body[..]);
         explain(error, Some(delivery), secrets)
     }
 }
 
-impl fmt::Debug for RefusedDelivery {
+impl fmt::Debug for RejectedDelivery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let body_length = self.0.as_ref().map(|refused| refused.body.len());
-        f.debug_struct("RefusedDelivery")
+        let body_length = self.0.as_ref().map(|rejected| rejected.body.len());
+        f.debug_struct("RejectedDelivery")
             .field("body_length", &body_length)
             .finish_non_exhaustive()
     }

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn every_other_byte_is_refused_in_place_of_a_digit() {
+    fn every_other_byte_is_rejected_in_place_of_a_digit() {
         for byte in 0..=u8::MAX {
             for at in [0, 63] {
                 let mut text = [b'0'; 64];
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_truncated_test_vector_of_rfc_4231_is_refused() {
+    fn the_truncated_test_vector_of_rfc_4231_is_rejected() {
         assert!(!accepts(
             &[0x0c; 20],
             b"Test With Truncation",
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wycheproof_vectors_are_judged_correctly_and_every_truncated_tag_is_refused() {
+    fn the_wycheproof_vectors_are_judged_correctly_and_every_truncated_tag_is_rejected() {
         let vectors = include_str!("../../fixtures/webhooks/hmac_sha256.csv");
         let (mut whole, mut truncated) = (0, 0);
 

@@ -32,7 +32,7 @@ impl Signer {
     ///
     /// # Errors
     ///
-    /// Returns a [`ConfigError`] if [`Verifier::new`](super::Verifier::new) would refuse the secret.
+    /// Returns a [`ConfigError`] if [`Verifier::new`](super::Verifier::new) would reject the secret.
     ///
     /// # Example: a secret and a placeholder
     ///
@@ -50,7 +50,7 @@ impl Signer {
 
     /// Returns the three headers of a delivery ([interface section 5](crate::interface#5)).
     ///
-    /// A time before 1970 is signed as second 0, which receivers refuse as too late. If the event
+    /// A time before 1970 is signed as second 0, which receivers reject as too late. If the event
     /// type contains control characters, it is not valid in a header, and the unsigned
     /// `webhook-event` header is omitted.
     ///

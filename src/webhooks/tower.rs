@@ -3,9 +3,9 @@
 //!
 //! [`VerifyLayer`] reads the request body itself, verifies it, and calls the inner service only for
 //! genuine deliveries. It reads up to the verifier's [limit](super::VerifierBuilder::body_limit);
-//! `Content-Length` does not change that limit. All other requests are refused with a status (see
+//! `Content-Length` does not change that limit. All other requests are rejected with a status (see
 //! [`Rejection`](super::Rejection)) and an empty body; the rejection is an extension of the response. A
-//! request that is not a POST is refused with 405.
+//! request that is not a POST is rejected with 405.
 //!
 //! The inner service receives an [`http::Request`] whose body is the verified bytes, as a [`BytesBody`],
 //! and whose extensions contain the [`VerifiedEvent`]. If you only need a function from event to status,
@@ -69,8 +69,8 @@
 //! });
 //! # use tower::ServiceExt;
 //! # let request = http::Request::post("/hook").body(audience::webhooks::tower::BytesBody::default())?;
-//! # let refused = futures_util::FutureExt::now_or_never(service.oneshot(request));
-//! # assert_eq!(refused.unwrap()?.status(), 400);
+//! # let rejected = futures_util::FutureExt::now_or_never(service.oneshot(request));
+//! # assert_eq!(rejected.unwrap()?.status(), 400);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -109,7 +109,7 @@
 //! }
 //! ```
 //!
-//! # Example: log why a delivery was refused
+//! # Example: log why a delivery was rejected
 //!
 //! ```
 //! use audience::webhooks::tower::VerifyLayer;
@@ -119,7 +119,7 @@
 //!
 //! fn log<B>(response: Response<B>) -> Response<B> {
 //!     if let Some(rejection) = response.extensions().get::<Rejection>() {
-//!         eprintln!("refused: {rejection}");
+//!         eprintln!("rejected: {rejection}");
 //!     }
 //!     response
 //! }
@@ -206,7 +206,7 @@ impl VerifyLayer {
     /// inbox. The response has that status and an empty body.
     ///
     /// Like every tower service, it takes requests of any path. Put it behind a router. A request that is
-    /// not a POST is refused with 405.
+    /// not a POST is rejected with 405.
     ///
     /// # Example: a test of your function
     ///

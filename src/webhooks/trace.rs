@@ -9,7 +9,7 @@ use http::StatusCode;
 use super::error::VerifyError;
 use super::event::{Event, EventData, EventType};
 
-/// Who should hear of a refusal.
+/// Who should hear of a rejection.
 #[derive(Clone, Copy)]
 pub(super) enum Severity {
     /// Nobody, usually: any stranger can cause it.
@@ -49,7 +49,7 @@ pub(super) fn unidentified(event: &Event) {
     );
 }
 
-pub(super) fn refused(error: &VerifyError) {
+pub(super) fn rejected(error: &VerifyError) {
     let (severity, cause) = match error {
         VerifyError::MissingHeader { .. } => (Severity::Debug, "missing_header"),
         VerifyError::DuplicateHeader { .. } => (Severity::Debug, "duplicate_header"),
@@ -68,7 +68,7 @@ pub(super) fn refused(error: &VerifyError) {
     report(severity, cause, error.status(), skew, error);
 }
 
-/// Reports a request that was refused before it reached the verifier.
+/// Reports a request that was rejected before it reached the verifier.
 #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
 pub(super) fn unread(
     severity: Severity,
@@ -101,7 +101,7 @@ fn report(
                 status = status.as_u16(),
                 skew,
                 %error,
-                "webhook delivery refused"
+                "webhook delivery rejected"
             )
         };
     }

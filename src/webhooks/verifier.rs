@@ -106,7 +106,7 @@ impl Verifier {
     pub fn builder() -> VerifierBuilder {
         VerifierBuilder {
             settings: Settings::default(),
-            refused: None,
+            rejected: None,
         }
     }
 
@@ -177,7 +177,7 @@ impl Verifier {
     /// # Errors
     ///
     /// Returns the same errors as [`verify`](Self::verify), except
-    /// [`VerifyError::DuplicateHeader`]: if a header occurs twice, refuse the delivery yourself.
+    /// [`VerifyError::DuplicateHeader`]: if a header occurs twice, reject the delivery yourself.
     ///
     /// # Example: a delivery from a queue
     ///
@@ -275,7 +275,7 @@ impl Verifier {
     ///
     /// Read no more than this from a connection.
     ///
-    /// # Example: refuse a long body before reading it
+    /// # Example: reject a long body before reading it
     ///
     /// ```
     /// use audience::webhooks::Verifier;
@@ -315,7 +315,7 @@ impl Verifier {
             .inspect(|delivery| {
                 trace::authenticated(delivery.secret_name(), delivery.skew(), delivery.is_early());
             })
-            .inspect_err(trace::refused)
+            .inspect_err(trace::rejected)
     }
 
     fn check<'a>(
@@ -475,7 +475,7 @@ impl<'a> VerifiedDelivery<'a> {
     ///
     /// [`is_early`](Self::is_early) returns its direction.
     ///
-    /// # Example: notice a clock that is wrong, before deliveries are refused
+    /// # Example: notice a clock that is wrong, before deliveries are rejected
     ///
     /// ```
     /// # use audience::webhooks::{EventType, Signer, Verifier};
@@ -580,7 +580,7 @@ impl<'a> VerifiedDelivery<'a> {
         Event::from_unverified_json(self.body)
             .map_err(|problem| VerifyError::InvalidEnvelope { problem })
             .inspect(trace::unidentified)
-            .inspect_err(trace::refused)
+            .inspect_err(trace::rejected)
     }
 }
 
@@ -762,8 +762,8 @@ impl fmt::Debug for VerifiedEvent {
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct VerifierBuilder {
     settings: Settings,
-    /// The first secret that was refused, reported by `build`.
-    refused: Option<ConfigError>,
+    /// The first secret that was rejected, reported by `build`.
+    rejected: Option<ConfigError>,
 }
 
 impl VerifierBuilder {
@@ -791,7 +791,7 @@ impl VerifierBuilder {
     pub fn secret(mut self, name: impl Into<String>, secret: impl AsRef<[u8]>) -> Self {
         if let Err(error) = self.settings.keys.add(name.into(), secret.as_ref()) {
             // A setter returns the builder, so `build` reports the error.
-            self.refused.get_or_insert(error);
+            self.rejected.get_or_insert(error);
         }
         self
     }
@@ -844,7 +844,7 @@ impl VerifierBuilder {
     /// Sets how long the extractors of [`axum`](super::axum) and [`actix`](super::actix) and the layer
     /// of [`tower`](super::tower) wait for a body to arrive completely. Default: 5 s.
     ///
-    /// A body that takes longer is refused with 408. Keep the time below the ten seconds that the
+    /// A body that takes longer is rejected with 408. Keep the time below the ten seconds that the
     /// service waits for a response. The time limit of the headers is a setting of the server.
     ///
     /// The timer is Tokio's. If you build the runtime yourself, enable its timers (`enable_time`):
@@ -877,10 +877,10 @@ impl VerifierBuilder {
     /// requests of this verifier and its clones. Default: 64 MiB, or four times the
     /// [`body_limit`](Self::body_limit) if that is more.
     ///
-    /// If a body needs more, it is refused with 503, and the service retries. Bodies longer than
+    /// If a body needs more, it is rejected with 503, and the service retries. Bodies longer than
     /// 64 KiB share half of the memory, so that they cannot keep out small deliveries. Set at least four
     /// times the body limit. With less than twice the body limit, the longest deliveries are always
-    /// refused.
+    /// rejected.
     ///
     /// # Example: a small machine
     ///
@@ -945,7 +945,7 @@ impl VerifierBuilder {
     /// assert_eq!(error.to_string(), "the signing secret \"main\" is empty");
     /// ```
     pub fn build(self) -> Result<Verifier, ConfigError> {
-        match self.refused {
+        match self.rejected {
             Some(error) => Err(error),
             None if self.settings.keys.is_empty() => {
                 Err(ConfigError::new("no signing secret was added"))

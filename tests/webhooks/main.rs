@@ -7,7 +7,7 @@ mod handlers;
 mod history;
 mod lambda;
 mod mail;
-mod refusals;
+mod rejections;
 mod runners;
 mod secrecy;
 mod slow_senders;

@@ -119,6 +119,6 @@ fn trace_events_contain_no_secret_and_no_mac() {
         printed.contains("webhook delivery authenticated"),
         "{printed}"
     );
-    assert!(printed.contains("webhook delivery refused"), "{printed}");
+    assert!(printed.contains("webhook delivery rejected"), "{printed}");
     assert!(printed.contains("header is missing"), "{printed}");
 }

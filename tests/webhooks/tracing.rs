@@ -107,7 +107,7 @@ fn a_refused_delivery_is_traced_with_its_cause_and_status() {
 
         let events = log.events();
         let refused = events.last().unwrap();
-        assert_eq!(refused.fields["message"], "webhook delivery refused");
+        assert_eq!(refused.fields["message"], "webhook delivery rejected");
         assert_eq!(refused.fields["cause"], cause);
         assert_is_documented(cause);
         assert_eq!(refused.fields["status"], status, "{cause}");
@@ -165,7 +165,7 @@ fn a_genuine_delivery_outside_the_window_is_a_warning_with_its_skew() {
         let headers = signed_at(signed_at_second, BODY);
         verifier().verify(&headers, BODY.as_bytes()).unwrap_err();
 
-        let text = "webhook delivery refused";
+        let text = "webhook delivery rejected";
         let found = only_event(&log, text, Level::WARN);
         let expected = fields(&[
             ("message", text),
@@ -191,7 +191,7 @@ fn an_unusable_clock_is_an_error() {
 
     verifier.verify(&signed(BODY), BODY.as_bytes()).unwrap_err();
 
-    let found = only_event(&log, "webhook delivery refused", Level::ERROR);
+    let found = only_event(&log, "webhook delivery rejected", Level::ERROR);
     assert_eq!(found["cause"], "clock_unusable");
     assert_is_documented("clock_unusable");
 }
@@ -258,7 +258,7 @@ async fn a_body_that_cannot_be_read_is_traced_once() {
             service.oneshot(request).await;
 
         let response = response.unwrap();
-        let found = only_event(&log, "webhook delivery refused", level);
+        let found = only_event(&log, "webhook delivery rejected", level);
         assert_eq!(found["cause"], cause);
         assert_is_documented(cause);
         assert_eq!(found["status"], status);
@@ -274,7 +274,7 @@ async fn a_request_with_another_method_than_post_is_traced() {
     let delivery = VerifiedEvent::extract(&request).await;
 
     assert_eq!(delivery.unwrap_err().status(), 405);
-    let found = only_event(&log, "webhook delivery refused", Level::DEBUG);
+    let found = only_event(&log, "webhook delivery rejected", Level::DEBUG);
     assert_eq!(
         (found["cause"].as_str(), found["status"].as_str()),
         ("method", "405")
@@ -290,7 +290,7 @@ async fn actix_without_a_verifier_is_an_error() {
     let delivery = VerifiedEvent::extract(&request).await;
 
     assert_eq!(delivery.unwrap_err().status(), 500);
-    let found = only_event(&log, "webhook delivery refused", Level::ERROR);
+    let found = only_event(&log, "webhook delivery rejected", Level::ERROR);
     assert_eq!(found["cause"], "no_verifier");
     assert_is_documented("no_verifier");
 }

@@ -2,17 +2,17 @@ use std::fmt;
 
 use crate::webhooks::error::VerifyError;
 
-/// The likely reason why a delivery was refused; see
+/// The likely reason why a delivery was rejected; see
 /// [`Verifier::diagnose`](crate::webhooks::Verifier::diagnose).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Diagnosis {
-    /// The delivery was not refused: the verifier accepts it.
+    /// The delivery was not rejected: the verifier accepts it.
     Accepted,
 
     /// The error itself states the reason: a header, the length of the body, or a genuine body that
     /// is not an event envelope.
-    Refused(VerifyError),
+    Rejected(VerifyError),
 
     /// The delivery is genuine, but too late or too early. Compare this machine's clock with
     /// another one, or look for a proxy or a queue that delayed the delivery.
@@ -58,7 +58,7 @@ impl fmt::Display for Diagnosis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Accepted => f.write_str("the delivery is accepted"),
-            Self::Refused(error) => write!(f, "{error}"),
+            Self::Rejected(error) => write!(f, "{error}"),
             Self::OutsideWindow(error) => {
                 write!(f, "{error}; compare this machine's clock with another")
             }

@@ -1,4 +1,4 @@
-//! Finds out why a delivery was refused that should have been accepted.
+//! Finds out why a delivery was rejected that should have been accepted.
 
 mod diagnosis;
 mod search;
@@ -19,7 +19,7 @@ const MAX_SECRETS: usize = 16;
 const MAX_WORK: usize = 128 * 1024 * 1024;
 
 impl Verifier {
-    /// Returns the likely reason why a delivery was refused, for an operator's log.
+    /// Returns the likely reason why a delivery was rejected, for an operator's log.
     ///
     /// It undoes each common change of bodies and secrets in turn, and checks whether the signature matches
     /// then.
@@ -36,7 +36,7 @@ impl Verifier {
     /// [`Diagnosis::Incomplete`]. A stranger can choose a body for which that takes about a second. A body of
     /// 30 KiB is examined completely with 16 secrets.
     ///
-    /// If the refusal came from an extractor, use `Rejection::diagnose`, which has the headers and the
+    /// If the rejection came from an extractor, use `Rejection::diagnose`, which has the headers and the
     /// body.
     ///
     /// # Example: middleware that parsed the body and serialized it again
@@ -68,18 +68,18 @@ impl Verifier {
     {
         match self.verify(headers, body) {
             Ok(_) => Diagnosis::Accepted,
-            Err(refusal) => {
+            Err(rejection) => {
                 let headers = DeliveryHeaders::from_map(headers).ok();
                 let delivery = headers.as_ref().map(|headers| (self, headers, body));
-                explain(&refusal, delivery, secrets)
+                explain(&rejection, delivery, secrets)
             }
         }
     }
 }
 
-/// Returns the likely reason of a refusal. `delivery` is what was refused, if its headers are valid.
+/// Returns the likely reason of a rejection. `delivery` is what was rejected, if its headers are valid.
 pub(super) fn explain<N, S>(
-    refusal: &VerifyError,
+    rejection: &VerifyError,
     delivery: Option<(&Verifier, &DeliveryHeaders<'_>, &[u8])>,
     secrets: impl IntoIterator<Item = (N, S)>,
 ) -> Diagnosis
@@ -87,7 +87,7 @@ where
     N: Into<String>,
     S: AsRef<[u8]>,
 {
-    match (refusal, delivery) {
+    match (rejection, delivery) {
         (
             VerifyError::MalformedSignature {
                 hint: SignatureHint::StandardWebhooks,
@@ -101,7 +101,7 @@ where
             Diagnosis::TimestampInMilliseconds
         }
         (VerifyError::TooLate { .. } | VerifyError::TooEarly { .. }, _) => {
-            Diagnosis::OutsideWindow(refusal.clone())
+            Diagnosis::OutsideWindow(rejection.clone())
         }
         (VerifyError::SignatureMismatch, Some((verifier, headers, body))) => {
             let given: Vec<Given> = secrets
@@ -112,7 +112,7 @@ where
             let mut search = Search::new(headers, body, MAX_WORK);
             search.explain_mismatch(verifier, &given)
         }
-        _ => Diagnosis::Refused(refusal.clone()),
+        _ => Diagnosis::Rejected(rejection.clone()),
     }
 }
 

@@ -69,7 +69,7 @@ fn a_rejection_before_the_body_is_read_names_the_scheme_or_the_error() {
         };
         for (request, expected) in [
             (standard, Diagnosis::StandardWebhooks),
-            (Request::post(), Diagnosis::Refused(missing)),
+            (Request::post(), Diagnosis::Rejected(missing)),
         ] {
             assert_eq!(receiver.send(&request.body(b"{}")).status, 400);
 
