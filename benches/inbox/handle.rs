@@ -1,19 +1,24 @@
 //! What `Inbox::handle` adds to a verified delivery, on the store in memory.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::hint::black_box;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use audience::inbox::{Attempt, Inbox, MemoryStore, Receipt};
-use audience::webhooks::{Event, VerifiedEvent};
+use audience::inbox::{
+    Attempt, EventKey, Fingerprint, HeldClaim, Inbox, MemoryStore, NewClaim, Receipt, Store, Token,
+};
+use audience::webhooks::{Event, EventId, VerifiedEvent};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::deliveries::verified;
-use crate::handle_steps;
+use crate::claims::{ENDPOINT, LEASE, RETENTION};
+use crate::deliveries::{body, id, id_text, verified};
 
 /// So few that many runs are not interrupted by another process.
-pub(crate) const DELIVERIES: u32 = 1_000;
-pub(crate) const RUNS: usize = 201;
+const DELIVERIES: u32 = 1_000;
+const RUNS: usize = 201;
 
 /// Prints what it adds on a runtime of one thread and on one of several, and where that goes.
 pub(crate) fn measure() {
@@ -37,7 +42,7 @@ pub(crate) fn measure() {
     }
     println!("\nSingle steps alone, the fastest run:\n");
     println!("| step | one thread ns | several threads ns |\n|---|--:|--:|");
-    let [alone, shared] = [&one_thread, &threads].map(handle_steps::measure);
+    let [alone, shared] = [&one_thread, &threads].map(measure_steps);
     for ((name, alone), (_, shared)) in alone.into_iter().zip(shared) {
         println!("| {name} | {alone:.0} | {shared:.0} |");
     }
@@ -79,7 +84,7 @@ async fn handler(event: Event, attempt: Attempt) -> Result<(), Infallible> {
 }
 
 /// Runs a future in a task of a runtime, as a server does.
-pub(crate) fn run_in_task<T: Send + 'static>(
+fn run_in_task<T: Send + 'static>(
     runtime: &Runtime,
     future: impl Future<Output = T> + Send + 'static,
 ) -> T {
@@ -87,13 +92,13 @@ pub(crate) fn run_in_task<T: Send + 'static>(
 }
 
 /// Nanoseconds for one delivery.
-pub(crate) struct Times {
-    pub(crate) fastest: f64,
-    pub(crate) median: f64,
+struct Times {
+    fastest: f64,
+    median: f64,
 }
 
 impl Times {
-    pub(crate) fn of(mut runs: Vec<Duration>) -> Self {
+    fn of(mut runs: Vec<Duration>) -> Self {
         runs.sort_unstable();
         let at = |index: usize| runs[index].as_secs_f64() * 1e9 / f64::from(DELIVERIES);
         Self {
@@ -101,4 +106,91 @@ impl Times {
             median: at(runs.len() / 2),
         }
     }
+}
+
+/// Returns what each step takes on a runtime, in nanoseconds.
+fn measure_steps(runtime: &Runtime) -> [(&'static str, f64); 6] {
+    let steps = |run: fn(&Runtime) -> Duration| {
+        let runs = (0..RUNS).map(|_| run(runtime));
+        Times::of(runs.collect()).fastest
+    };
+    [
+        ("fingerprint of 400 bytes", steps(|_| fingerprints())),
+        ("token", steps(|_| tokens())),
+        ("claim", steps(|runtime| run_in_task(runtime, claims()).0)),
+        (
+            "complete",
+            steps(|runtime| run_in_task(runtime, claims()).1),
+        ),
+        (
+            "spawn and join",
+            steps(|runtime| run_in_task(runtime, spawns())),
+        ),
+        (
+            "timer armed and dropped",
+            steps(|runtime| run_in_task(runtime, timers())),
+        ),
+    ]
+}
+
+fn fingerprints() -> Duration {
+    let body = body(&id_text());
+    let start = Instant::now();
+    for _ in 0..DELIVERIES {
+        black_box(Fingerprint::of(black_box(body.as_bytes())));
+    }
+    start.elapsed()
+}
+
+fn tokens() -> Duration {
+    let start = Instant::now();
+    for _ in 0..DELIVERIES {
+        black_box(Token::random());
+    }
+    start.elapsed()
+}
+
+/// Returns how long all claims took, and all completions.
+async fn claims() -> (Duration, Duration) {
+    let store = MemoryStore::new();
+    let ids: Vec<_> = (0..DELIVERIES).map(|_| id()).collect();
+    let token = Token::random();
+    let start = Instant::now();
+    for id in &ids {
+        let claim = NewClaim::new(key(id), token, LEASE, RETENTION)
+            .fingerprint(Fingerprint::from_bytes(*token.as_bytes()));
+        black_box(store.claim(claim).await.unwrap());
+    }
+    let claimed = start.elapsed();
+    for id in &ids {
+        let held = HeldClaim::new(key(id), token);
+        assert!(store.complete(held, RETENTION).await.unwrap());
+    }
+    (claimed, start.elapsed() - claimed)
+}
+
+fn key(id: &EventId) -> EventKey<'_> {
+    EventKey::new(ENDPOINT, id)
+}
+
+async fn spawns() -> Duration {
+    let start = Instant::now();
+    for _ in 0..DELIVERIES {
+        tokio::spawn(async { black_box(1) }).await.unwrap();
+    }
+    start.elapsed()
+}
+
+async fn timers() -> Duration {
+    let deadline = tokio::time::Instant::now() + LEASE;
+    let start = Instant::now();
+    for _ in 0..DELIVERIES {
+        let mut timer = pin!(tokio::time::sleep_until(deadline));
+        poll_fn(|context| {
+            assert!(timer.as_mut().poll(context).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+    }
+    start.elapsed()
 }

@@ -24,7 +24,6 @@ mod drain;
 mod endpoint;
 mod fill;
 mod handle;
-mod handle_steps;
 mod load;
 mod machine;
 mod place;

@@ -5,13 +5,6 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::exchange::RetrySafety;
-#[cfg(feature = "import")]
-use super::{
-    DEFAULT_DEADLINE,
-    call::{CallDeadline, CallOptions},
-};
-#[cfg(feature = "import")]
-use crate::Client;
 use crate::error::is_transient;
 
 /// Sets how often a failed call is retried, and after which waits.
@@ -306,39 +299,6 @@ fn may_retry(safety: RetrySafety, failure: Failure) -> bool {
     }
 }
 
-/// The time for one request of an import, with its retries and waits.
-#[cfg(feature = "import")]
-const PATIENT_DEADLINE: Duration = Duration::from_secs(300);
-
-#[cfg(feature = "import")]
-impl Client {
-    /// Returns these options with more patience, for a call that can wait out an outage of a minute or two. A
-    /// retry policy or a deadline that was set, for the call or the client, stays as it is.
-    pub(crate) fn patient(&self, options: CallOptions) -> CallOptions {
-        // A policy that equals the default counts as not set, even if the program did set it.
-        let is_default = self.shared.retry == RetryPolicy::default();
-        let retry = options.retry.or_else(|| is_default.then(patient_policy));
-        let deadline = match options.deadline {
-            CallDeadline::Client if self.shared.deadline == Some(DEFAULT_DEADLINE) => {
-                CallDeadline::After(PATIENT_DEADLINE)
-            }
-            set => set,
-        };
-        CallOptions {
-            retry,
-            deadline,
-            ..options
-        }
-    }
-}
-
-#[cfg(feature = "import")]
-fn patient_policy() -> RetryPolicy {
-    RetryPolicy::exponential()
-        .max_attempts(20)
-        .max_retry_after(PATIENT_DEADLINE)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -540,70 +500,5 @@ mod tests {
 
         assert_eq!(wait(None), Some(seconds(22)));
         assert_eq!(wait(Some(seconds(22))), Some(seconds(21)));
-    }
-
-    #[cfg(feature = "import")]
-    fn patient(
-        settings: impl FnOnce(crate::ClientBuilder) -> crate::ClientBuilder,
-        options: CallOptions,
-    ) -> (Option<RetryPolicy>, Option<Duration>) {
-        let client = settings(Client::builder("https://x.io", "key"))
-            .build()
-            .unwrap();
-        let options = client.patient(options);
-        (
-            options.retry,
-            options.deadline.limit(client.shared.deadline),
-        )
-    }
-
-    #[cfg(feature = "import")]
-    #[test]
-    fn only_what_nobody_has_set_becomes_patient() {
-        let of_call = CallOptions {
-            retry: Some(RetryPolicy::none()),
-            deadline: CallDeadline::After(Duration::from_secs(1)),
-            ..CallOptions::default()
-        };
-        let second = Some(Duration::from_secs(1));
-
-        assert_eq!(
-            patient(|client| client, CallOptions::default()),
-            (Some(patient_policy()), Some(PATIENT_DEADLINE))
-        );
-        assert_eq!(
-            patient(|client| client, of_call),
-            (Some(RetryPolicy::none()), second)
-        );
-        // Without a policy here, that of the client applies.
-        assert_eq!(
-            patient(
-                |client| client.retry(RetryPolicy::none()).no_deadline(),
-                CallOptions::default()
-            ),
-            (None, None)
-        );
-        assert_eq!(
-            patient(
-                |client| client.deadline(Duration::from_secs(1)),
-                CallOptions::default()
-            ),
-            (Some(patient_policy()), second)
-        );
-    }
-
-    #[cfg(feature = "import")]
-    #[test]
-    fn an_outage_of_a_minute_is_waited_out() {
-        let waits = (1..).map_while(|attempt| {
-            // Rather short waits: in 19 of 20 cases, they add up to more.
-            let safety = RetrySafety::OnlyIfNotApplied;
-            patient_policy().wait_before_retry(attempt, safety, Failure::NotSent, None, 0.36)
-        });
-
-        let total: Duration = waits.sum();
-
-        assert!(total > Duration::from_secs(60), "{total:?}");
-        assert!(total < PATIENT_DEADLINE, "{total:?}");
     }
 }

@@ -11,8 +11,7 @@ use futures_core::stream::FusedStream;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::columns::next;
-use super::csv::Format;
+use super::csv::{Format, next};
 use crate::Error;
 use crate::client::wait_for_call;
 use crate::contacts::{FullContactStream, ListContacts, PageStream};

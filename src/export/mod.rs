@@ -53,9 +53,7 @@
 //! [`ListContacts::export`]: crate::contacts::ListContacts::export
 
 mod builder;
-mod columns;
 mod csv;
 
 pub use builder::{Export, ExportError, ExportReport};
-pub use columns::ExportColumn;
-pub use csv::{Csv, ExportedContact, Format, JsonLines};
+pub use csv::{Csv, ExportColumn, ExportedContact, Format, JsonLines};

@@ -1,19 +1,22 @@
-//! One request over a connection of its own: deliveries, the examiner and the commands of `audience-mock` send theirs so.
+//! HTTP for all parts of the mock: one request over a connection of its own, as deliveries, the examiner and the commands of
+//! `audience-mock` send them, and the responses of the server.
 
 use std::error::Error;
 use std::net::Ipv6Addr;
 use std::{fmt, io};
 
 use bytes::Bytes;
-use http::header::{HOST, USER_AGENT};
+use http::header::{CONTENT_TYPE, HOST, USER_AGENT};
 use http::uri::{Authority, PathAndQuery};
-use http::{HeaderMap, Method, Request, Response, Uri};
-use http_body_util::BodyExt as _;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
+use http_body_util::{BodyExt as _, Either, Full};
 use hyper::body::Body;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+
+use super::ChangeStream;
 
 const AGENT: &str = concat!("audience-mock/", env!("CARGO_PKG_VERSION"));
 
@@ -178,6 +181,25 @@ fn host_and_port(authority: &Authority) -> Result<(String, u16), String> {
             "has an invalid host: {address:?} is not a valid IPv6 address"
         )),
     }
+}
+
+/// A body: whole, or one that continues for as long as the server runs.
+pub(in crate::mock) type ResponseBody = Either<Full<Bytes>, ChangeStream>;
+
+/// Returns a response with a whole body, which is JSON unless its headers name another type.
+pub(in crate::mock) fn http_response(response: Response<Bytes>) -> Response<ResponseBody> {
+    with_content_type(response).map(|body| Either::Left(Full::new(body)))
+}
+
+/// Returns a response whose body is JSON unless its headers name another type.
+pub(in crate::mock) fn with_content_type(mut response: Response<Bytes>) -> Response<Bytes> {
+    // Without a body too, if it is an error: `automatic_status` tells it by that from a response of hyper.
+    let is_json = !response.body().is_empty() || response.status().as_u16() >= 400;
+    if is_json {
+        let json = HeaderValue::from_static("application/json");
+        response.headers_mut().entry(CONTENT_TYPE).or_insert(json);
+    }
+    response
 }
 
 #[cfg(test)]

@@ -152,6 +152,7 @@ mod journal;
 mod page;
 mod server;
 mod service;
+mod text;
 #[cfg(feature = "wiremock")]
 mod wiremock;
 
@@ -1700,7 +1701,7 @@ impl State {
             None => (Duration::ZERO, Ok(response)),
             Some(fault) => fault.apply(response),
         };
-        let response = response.map(server::with_content_type);
+        let response = response.map(http::with_content_type);
         let recorded = RecordedRequest::new(request, now, status, reason.clone());
         self.journal.push(recorded.with_response(response.as_ref()));
         let exchange = Exchange {

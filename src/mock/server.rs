@@ -12,10 +12,10 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, TRANSFER_ENCODING};
+use http::header::{CONNECTION, RETRY_AFTER, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response};
-use http_body_util::{BodyExt as _, Either, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -27,9 +27,10 @@ use tokio::time::Sleep;
 
 use super::control::access::AllowedHosts;
 use super::faults::head_bytes;
+use super::http::{ResponseBody, http_response, with_content_type};
 use super::journal::{RecordedRequest, RequestObserver};
 use super::service::Refusal;
-use super::{ChangeStream, Disconnect, Exchange, Shared, control, is_control_path};
+use super::{Disconnect, Exchange, Shared, control, is_control_path};
 
 /// The connections that are served simultaneously. For a further one, the connection that is idle for longest is closed; if
 /// none is idle, the new one waits.
@@ -527,25 +528,6 @@ enum BodyError {
     Refused(Refusal),
     /// The client closed the connection, so no response can be sent.
     ConnectionLost,
-}
-
-/// A body: whole, or one that continues for as long as the server runs.
-pub(super) type ResponseBody = Either<Full<Bytes>, ChangeStream>;
-
-/// Returns a response with a whole body, which is JSON unless its headers name another type.
-pub(super) fn http_response(response: Response<Bytes>) -> Response<ResponseBody> {
-    with_content_type(response).map(|body| Either::Left(Full::new(body)))
-}
-
-/// Returns a response whose body is JSON unless its headers name another type.
-pub(super) fn with_content_type(mut response: Response<Bytes>) -> Response<Bytes> {
-    // Without a body too, if it is an error: `automatic_status` tells it by that from a response of hyper.
-    let is_json = !response.body().is_empty() || response.status().as_u16() >= 400;
-    if is_json {
-        let json = HeaderValue::from_static("application/json");
-        response.headers_mut().entry(CONTENT_TYPE).or_insert(json);
-    }
-    response
 }
 
 /// Ends a connection so that the client receives everything sent before. `error` is the reason, if there is one.

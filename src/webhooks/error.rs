@@ -1,9 +1,9 @@
+use std::fmt;
 use std::time::Duration;
 
 use http::StatusCode;
 
 use super::event::EnvelopeProblem;
-use super::signature::SignatureHint;
 
 /// Why a delivery was rejected, one variant for each cause.
 ///
@@ -203,6 +203,47 @@ pub enum FaultSide {
     /// Either side: a forgery or replay looks the same as a wrong secret, a body changed in transit
     /// or a wrong clock. If it keeps happening, call [`diagnose`](super::Verifier::diagnose).
     Either,
+}
+
+/// The form that a malformed `webhook-signature` seems to have, instead of 64 lowercase hex digits.
+///
+/// Other webhook schemes use the same header names, so a delivery of another scheme, or code
+/// written for one, is easily mistaken for this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SignatureHint {
+    /// The header is empty.
+    Empty,
+    /// There is white space around or within the signature.
+    Whitespace,
+    /// `v1,…` or `v1a,…`: the Standard Webhooks scheme, which uses the same header names. Its
+    /// libraries cannot verify this service's signatures.
+    StandardWebhooks,
+    /// `sha256=…`, or the name of another algorithm and an equals sign.
+    AlgorithmPrefix,
+    /// 64 hex digits, some of them uppercase.
+    UpperCase,
+    /// Base64 of 32 bytes.
+    Base64,
+    /// Hex digits, but not 64 of them.
+    WrongLength,
+    /// None of the other variants.
+    Unrecognized,
+}
+
+impl fmt::Display for SignatureHint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "the value is empty",
+            Self::Whitespace => "the value contains white space",
+            Self::StandardWebhooks => "the value looks like the Standard Webhooks scheme",
+            Self::AlgorithmPrefix => "the value starts with the name of an algorithm",
+            Self::UpperCase => "the value has uppercase digits",
+            Self::Base64 => "the value looks like base64",
+            Self::WrongLength => "the value is hex of the wrong length",
+            Self::Unrecognized => "the value is not hex",
+        })
+    }
 }
 
 #[cfg(test)]

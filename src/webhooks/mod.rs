@@ -164,7 +164,7 @@ mod trace;
 mod verifier;
 
 pub use diagnose::{BodyChange, Diagnosis, SecretForm};
-pub use error::{FaultSide, VerifyError};
+pub use error::{FaultSide, SignatureHint, VerifyError};
 pub use event::{EnvelopeProblem, Event, EventData, EventId, EventType, InvalidEventId};
 pub use inbound::{AuthenticationResults, CheckResult, InboundMail};
 pub use mail::{BounceType, MailEvent};
@@ -174,7 +174,7 @@ pub use mail::{BounceType, MailEvent};
     doc(cfg(any(feature = "actix", feature = "axum", feature = "tower")))
 )]
 pub use receive::{RejectedDelivery, Rejection};
-pub use signature::{EVENT_HEADER, SIGNATURE_HEADER, SignatureHint, TIMESTAMP_HEADER};
+pub use signature::{EVENT_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER};
 pub use signer::Signer;
 #[cfg(feature = "inbox-sqlite")]
 pub(crate) use verifier::SystemClock;

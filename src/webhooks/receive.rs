@@ -18,8 +18,7 @@ use super::error::VerifyError;
 use super::signature::DeliveryHeaders;
 use super::signature::Tag;
 use super::trace::{self, Severity};
-use super::verifier::Verifier;
-use super::verifier::{Arrival, VerifiedEvent};
+use super::verifier::{Arrival, ReadLimits, VerifiedEvent, Verifier};
 
 #[cfg(any(feature = "axum", feature = "tower"))]
 /// Reads and verifies a delivery of a framework that uses the `http` and `http-body` crates.
@@ -221,27 +220,10 @@ async fn within<T>(
         .unwrap_or(Err(Rejection::BodyTimeout { timeout }))
 }
 
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The memory for all unverified bodies, unless it was set.
 const DEFAULT_MEMORY: usize = 64 * 1024 * 1024;
 /// A body up to this length may use the second half of the memory.
 const SMALL_BODY: usize = 64 * 1024;
-
-pub(super) struct ReadLimits {
-    pub(super) timeout: Duration,
-    /// The memory for all unverified bodies, if it was set.
-    pub(super) memory: Option<usize>,
-    held: Arc<AtomicUsize>,
-}
-
-impl Default for ReadLimits {
-    fn default() -> Self {
-        Self {
-            timeout: DEFAULT_TIMEOUT,
-            memory: None,
-            held: Arc::default(),
-        }
-    }
-}
 
 impl ReadLimits {
     /// Returns the reservation of a body that has not arrived yet.

@@ -9,7 +9,7 @@ use sha2::Sha256;
 use sha2::digest::Output;
 use subtle::{Choice, ConstantTimeEq};
 
-use super::error::VerifyError;
+use super::error::{SignatureHint, VerifyError};
 
 /// The header with the signature: `webhook-signature`.
 pub const SIGNATURE_HEADER: &str = "webhook-signature";
@@ -176,32 +176,6 @@ fn decode(digits: &[u8; 2 * TAG_LENGTH]) -> [u8; TAG_LENGTH] {
     tag
 }
 
-/// The form that a malformed `webhook-signature` seems to have, instead of 64 lowercase hex digits.
-///
-/// Other webhook schemes use the same header names, so a delivery of another scheme, or code
-/// written for one, is easily mistaken for this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum SignatureHint {
-    /// The header is empty.
-    Empty,
-    /// There is white space around or within the signature.
-    Whitespace,
-    /// `v1,…` or `v1a,…`: the Standard Webhooks scheme, which uses the same header names. Its
-    /// libraries cannot verify this service's signatures.
-    StandardWebhooks,
-    /// `sha256=…`, or the name of another algorithm and an equals sign.
-    AlgorithmPrefix,
-    /// 64 hex digits, some of them uppercase.
-    UpperCase,
-    /// Base64 of 32 bytes.
-    Base64,
-    /// Hex digits, but not 64 of them.
-    WrongLength,
-    /// None of the other variants.
-    Unrecognized,
-}
-
 impl SignatureHint {
     /// Classifies a signature that was found to be malformed.
     fn for_malformed(text: &[u8]) -> Self {
@@ -238,21 +212,6 @@ fn starts_with_name(text: &[u8], names: &[&str], separator: u8) -> bool {
             .is_some_and(|start| start.eq_ignore_ascii_case(name.as_bytes()))
             && text.get(name.len()) == Some(&separator)
     })
-}
-
-impl fmt::Display for SignatureHint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Empty => "the value is empty",
-            Self::Whitespace => "the value contains white space",
-            Self::StandardWebhooks => "the value looks like the Standard Webhooks scheme",
-            Self::AlgorithmPrefix => "the value starts with the name of an algorithm",
-            Self::UpperCase => "the value has uppercase digits",
-            Self::Base64 => "the value looks like base64",
-            Self::WrongLength => "the value is hex of the wrong length",
-            Self::Unrecognized => "the value is not hex",
-        })
-    }
 }
 
 #[cfg(test)]

@@ -11,8 +11,6 @@ use subtle::{Choice, ConditionallySelectable};
 
 use super::error::VerifyError;
 use super::event::Event;
-#[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
-use super::receive::ReadLimits;
 use super::signature::{DeliveryHeaders, SigningKey, Tag, event_header};
 use super::trace;
 use crate::Timestamp;
@@ -1099,6 +1097,27 @@ pub(crate) struct SystemClock;
 impl Clock for SystemClock {
     fn now(&self) -> SystemTime {
         system_time()
+    }
+}
+
+/// How the extractors and the layer read a body.
+#[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
+pub(super) struct ReadLimits {
+    pub(super) timeout: Duration,
+    /// The memory for all unverified bodies, if it was set.
+    pub(super) memory: Option<usize>,
+    /// The bytes that are held now.
+    pub(super) held: Arc<std::sync::atomic::AtomicUsize>,
+}
+
+#[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
+impl Default for ReadLimits {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(5),
+            memory: None,
+            held: Arc::default(),
+        }
     }
 }
 

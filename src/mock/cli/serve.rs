@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{LogFormat, ServeOptions, Signing};
-use crate::mock::service::printable;
+use crate::mock::text::printable;
 use crate::mock::{HandledRequest, MockServer, MockServerBuilder, SigningClock};
 
 /// Starts the mock, prints its URL, and serves until an interrupt.

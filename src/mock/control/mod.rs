@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 use self::Handler::{Async, Sync};
 use super::delivery::{DeliveryFault, SigningClock, Target};
 use super::faults::Fault;
-use super::server::{ResponseBody, http_response};
+use super::http::{ResponseBody, http_response};
 use super::service::contact::EngagementKind;
 use super::service::dialect::ErrorShape;
 use super::service::mail::{self, MailOutcome, OutcomeKind, apply_outcome};

@@ -15,7 +15,7 @@ use super::Endpoints;
 use crate::mock::faults::{Counted, check_times};
 use crate::mock::http::{self as client, HttpUrl, error_chain};
 use crate::mock::journal::header_texts;
-use crate::mock::service::quoted_list;
+use crate::mock::text::quoted_list;
 use crate::webhooks::{EventType, Signer};
 use crate::{ConfigError, Timestamp};
 

@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::dialect::{Dialect, PropertyValues, UnknownMembers};
+use crate::mock::text::printable;
 
 /// The values that a property may have by default.
 pub(super) const PROPERTY_VALUE: &str = "a string or a number";
@@ -280,25 +281,6 @@ fn is_domain(domain: &str) -> bool {
         .all(|label| !label.is_empty() && label.chars().all(in_label))
 }
 
-/// Returns a text as a message shows it: unchanged, but with control characters escaped.
-pub(in crate::mock) fn printable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for character in text.chars() {
-        if character.is_control() {
-            shown.extend(character.escape_debug());
-        } else {
-            shown.push(character);
-        }
-    }
-    shown
-}
-
-/// Returns names as a message lists them: each in backticks, separated by commas.
-pub(in crate::mock) fn quoted_list(names: &[&str]) -> String {
-    let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-    quoted.join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -394,18 +376,5 @@ mod tests {
             normalized(&normalized("ΟΔΟΣ@İ.gr")),
             normalized("ΟΔΟΣ@İ.gr")
         );
-    }
-
-    #[test]
-    fn only_control_characters_are_escaped_in_a_message() {
-        for unchanged in [
-            "Ada's news",
-            r#"the "best" \ offers"#,
-            "e\u{301}té 用户 ❤\u{fe0f}",
-        ] {
-            assert_eq!(printable(unchanged), unchanged);
-        }
-        assert_eq!(printable("a\r\n\tb"), r"a\r\n\tb");
-        assert_eq!(printable("\0\u{7f}\u{85}"), r"\0\u{7f}\u{85}");
     }
 }

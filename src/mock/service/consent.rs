@@ -5,13 +5,12 @@ use http::Response;
 use serde::Deserialize;
 use serde_json::Map;
 
-use super::bodies::{
-    Unknown, is_address, must_be, normalized, parse, present, printable, refuse_unknown,
-};
+use super::bodies::{Unknown, is_address, must_be, normalized, parse, present, refuse_unknown};
 use super::contact::{Contact, Reason};
 use super::contacts::retrieve;
 use super::dialect::{ConsentForm, Dialect, ReasonAfterSubscribe, RefusalOrder, UnknownAddress};
 use super::{Audience, Refusal, empty_response, json_response};
+use crate::mock::text::printable;
 
 /// Opts a contact out of a topic, or of all broadcasts (section 4.5).
 ///

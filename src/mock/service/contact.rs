@@ -9,8 +9,9 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::Refusal;
-use super::bodies::{normalized, printable, quoted_list};
+use super::bodies::normalized;
 use super::dialect::MissingName;
+use crate::mock::text::{printable, quoted_list};
 
 /// Every stored contact, found by address or by id.
 ///

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use super::bodies::{printable, quoted_list};
-use super::contact::Contact;
+use crate::mock::text::{printable, quoted_list};
 
 /// Declares [`Dialect`] and an enum for each of its fields from one table, so that `Dialect::all` and `Display`
 /// cannot miss a choice. The first choice of each enum is the default.
@@ -464,9 +463,10 @@ dialect_settings! {
 }
 
 impl PathAddress {
-    /// Returns whether a request for this address finds the contact, whose address it is in any spelling.
-    pub(super) fn finds(self, address: &str, contact: &Contact) -> bool {
-        self == Self::Normalized || contact.email == address
+    /// Returns whether a request for this address finds the contact with the stored address, which is the same one in some
+    /// spelling.
+    pub(super) fn finds(self, address: &str, stored: &str) -> bool {
+        self == Self::Normalized || stored == address
     }
 }
 

@@ -4,11 +4,11 @@ use bytes::Bytes;
 use http::Response;
 use serde::Serialize;
 
-use super::bodies::{printable, quoted_list};
 use super::contact::Contact;
 use super::dialect::{Dialect, EndOfList, SegmentWithRules, UnknownMembers};
 use super::rule::Rule;
 use super::{Audience, Refusal, decode_parameter, json_response};
+use crate::mock::text::{printable, quoted_list};
 
 /// Returns a page of the contacts that pass every filter, newest first.
 ///

@@ -9,9 +9,10 @@ use http::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::bodies::{is_address, must_be, normalized, parse, printable, quoted_list};
+use super::bodies::{is_address, must_be, normalized, parse};
 use super::{Audience, Refusal, json_response};
 use crate::Timestamp;
+use crate::mock::text::{printable, quoted_list};
 use crate::webhooks::BounceType;
 
 /// Accepts an email and publishes the events for each of its recipients.

@@ -34,7 +34,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use self::bodies::normalized;
-pub(super) use self::bodies::{printable, quoted_list};
 use self::contact::{Contact, ContactStore, EngagementKind, Reason};
 use self::dialect::{
     BatchRefusal, Dialect, ErrorShape, InvalidStatus, OtherContentType, RateLimit, UnauthorizedSlug,
@@ -42,6 +41,7 @@ use self::dialect::{
 use self::mail::MailStore;
 use self::rule::{Segment, SegmentKind, SegmentView};
 use self::seed::StoredContact;
+use crate::mock::text::printable;
 
 /// One audience of the service.
 ///
@@ -305,7 +305,7 @@ impl Audience {
     fn find(&self, address: &str) -> Result<&Contact, Refusal> {
         let contact = self.contacts.find(address);
         contact
-            .filter(|contact| self.dialect.path_address.finds(address, contact))
+            .filter(|contact| self.dialect.path_address.finds(address, &contact.email))
             .ok_or_else(|| unknown_contact(address))
     }
 
@@ -318,7 +318,7 @@ impl Audience {
         let choice = self.dialect.path_address;
         let contact = self.contacts.find_mut(address);
         contact
-            .filter(|contact| choice.finds(address, contact))
+            .filter(|contact| choice.finds(address, &contact.email))
             .ok_or_else(|| unknown_contact(address))
     }
 

@@ -8,9 +8,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Number, Value};
 
 use super::Engagements;
-use super::bodies::{Unknown, must_be, normalized, parse, present, quoted_list, refuse_unknown};
+use super::bodies::{Unknown, must_be, normalized, parse, present, refuse_unknown};
 use super::contact::{Contact, EngagementKind};
 use super::dialect::{Dialect, JoinedMember, UnknownMembers};
+use crate::mock::text::quoted_list;
 
 /// The contacts that belong to a segment ([interface section 2.7](crate::interface#2.7)).
 ///

@@ -9,13 +9,14 @@ use serde_json::{Map, Value};
 
 use super::bodies::{
     Object, PROPERTY_VALUE, UniqueMembers, is_address, must_be, normalized, parse, present,
-    printable, unsupported_property,
+    unsupported_property,
 };
 use super::contact::{Contact, EngagementKind, Reason};
 use super::dialect::{Dialect, UnknownChoice};
 use super::rule::{Segment, SegmentKind};
 use super::{Audience, EngagementTimes, Settings};
 use crate::Timestamp;
+use crate::mock::text::printable;
 
 /// A contact in any state of [interface section 3.1](crate::interface#3.1), for [`MockServer::seed_contact`].
 ///

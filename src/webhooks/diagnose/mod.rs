@@ -8,9 +8,9 @@ use http::HeaderMap;
 
 pub use self::diagnosis::{BodyChange, Diagnosis, SecretForm};
 use self::search::{Given, Search, seconds_of_milliseconds};
+use super::error::SignatureHint;
 use super::error::VerifyError;
 use super::signature::DeliveryHeaders;
-use super::signature::SignatureHint;
 use super::verifier::Verifier;
 
 /// No operator has more endpoints.
