@@ -584,7 +584,8 @@ impl Error {
 
 /// Constructors, one for each cause.
 impl Error {
-    /// Creates the error for a response with a status other than 2xx. `redirected_to` names the target of a redirect.
+    /// Creates the error for a response with a status other than 2xx. `redirected_to` names the target of a
+    /// redirect and says why it is not followed.
     pub(crate) fn from_response(
         response: http::Response<Bytes>,
         method: &Method,
@@ -677,11 +678,20 @@ impl Error {
     }
 
     /// Creates the error for a write that was applied, but whose response has no value, if retrieving the value failed
-    /// too. `body` is the response to the write, and `missing` names the value.
-    pub(crate) fn not_read_back(missing: &'static str, body: Bytes, source: Self) -> Self {
-        let message = format!(
-            "the change was made, but the response has no {missing}, and the {missing} could not be retrieved"
-        );
+    /// too. `body` is the response to the write, and `name` names the value. `invalid` says what is wrong with the value
+    /// in the response, if it has one.
+    pub(crate) fn not_read_back(
+        name: &'static str,
+        invalid: Option<String>,
+        body: Bytes,
+        source: Self,
+    ) -> Self {
+        let unread = match invalid {
+            Some(invalid) => format!("the {name} in the response cannot be read ({invalid})"),
+            None => format!("the response has no {name}"),
+        };
+        let message =
+            format!("the change was made, but {unread}, and the {name} could not be retrieved");
         Self::new(ErrorKind::Decode, Outcome::Applied, message)
             .reading(body)
             .caused_by(source)
@@ -903,12 +913,14 @@ impl fmt::Display for ErrorKind {
 ///
 /// # A 2xx response that cannot be read
 ///
-/// A 2xx status means that the service did what the call asked for, whatever the body is. So if only the body is
-/// missing or malformed, the outcome is [`Applied`](Outcome::Applied). There are three exceptions, whose outcome is
+/// A 2xx status means that the service did what the call asked for, unless the body says otherwise. So if only the body is
+/// missing or malformed, the outcome is [`Applied`](Outcome::Applied). There are four exceptions, whose outcome is
 /// [`Unknown`](Outcome::Unknown):
 ///
 /// - The body is an HTML or XML page. The service sends JSON, so the page most likely comes from elsewhere: the login
 ///   page of a network, or another site at a wrong base URL.
+/// - The body is a JSON object that reports an error: it has an `error` or `errors` that is not empty, or a `success` or
+///   `ok` that is `false`. A contact that can be read is a contact, whatever other members it has.
 /// - The body could not be read to its end, or is compressed in a way that the client did not ask for.
 /// - The call is a batch. Its status is 2xx even if entries fail, so without the report nothing is known about them.
 ///
@@ -942,7 +954,7 @@ pub enum Outcome {
     /// The call only reads, so it changed nothing, whether it reached the service or not. A retry is safe.
     Unchanged,
     /// The write may or may not have been applied: there was no response, the response could not be
-    /// read, or its status was 408 or 5xx, or 303 in response to a write.
+    /// read, or its status was 408, 5xx other than 501, or 303 in response to a write.
     ///
     /// [`retrieve`](crate::contacts::Contacts::retrieve) the contact to find out.
     Unknown,
@@ -956,10 +968,14 @@ pub enum Outcome {
 impl Outcome {
     /// Returns the outcome of a request that got a response with this status, which is not 2xx.
     ///
-    /// A 408 or a 5xx may come from a proxy that forwarded the request and then stopped waiting. A 303 to
-    /// a write says that it was processed, and where to read the result.
+    /// A 501 says that the service does not implement the request, so it did not apply it. A 408 or another 5xx may come
+    /// from a proxy that forwarded the request and then stopped waiting. A 303 to a write says that it was processed, and
+    /// where to read the result.
     fn from_status(status: StatusCode, method: &Method) -> Self {
         let is_processed = status == StatusCode::SEE_OTHER && !method.is_safe();
+        if status == StatusCode::NOT_IMPLEMENTED {
+            return Self::Refused;
+        }
         if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT || is_processed {
             if method.is_safe() {
                 Self::Unchanged
@@ -1272,7 +1288,7 @@ impl ApiError {
         let status = self.status.as_u16();
         if let Some(target) = &self.redirected_to {
             return format!(
-                "the service responded {status}, a redirect to {target}, which is not followed; check the base URL"
+                "the service responded {status}, a redirect to {target}; check the base URL"
             );
         }
         let mut text = format!("the service responded {status}");

@@ -49,6 +49,8 @@ pub(crate) struct ReadBack {
     pub(crate) name: &'static str,
     pub(crate) operation: Operation,
     pub(crate) request: Result<Request, Error>,
+    /// Says what is wrong with the value in the body of the response to the write, if it has one.
+    pub(crate) explain: fn(&[u8]) -> Option<String>,
 }
 
 /// Returns `None` if the write was applied but has no value.
@@ -127,7 +129,8 @@ impl Client {
                 let retrieved = self.send(read_back.operation, read_back.request, options, decode);
                 retrieved.await.map_err(|error| {
                     let attempts = written.attempts + error.attempts();
-                    Error::not_read_back(read_back.name, body, error)
+                    let invalid = (read_back.explain)(&body);
+                    Error::not_read_back(read_back.name, invalid, body, error)
                         .after(attempts, Outcome::Applied)
                         .at(operation.name)
                 })?
@@ -294,31 +297,32 @@ pub(crate) enum CallDeadline {
     Client,
     /// This long after the call starts.
     After(Duration),
-    /// This instant, which several calls share.
-    At(Instant),
+    /// This instant, which several calls share. `limit` is the time that all of them may take.
+    At { end: Instant, limit: Duration },
     /// None, even if the client has one.
     Lifted,
 }
 
 impl CallDeadline {
-    /// Returns the time that the call may take, given the client's deadline.
+    /// Returns the time that the whole call may take, given the client's deadline.
     pub(super) fn limit(self, client: Option<Duration>) -> Option<Duration> {
         match self {
             Self::Client => client,
-            Self::After(limit) => Some(limit),
-            Self::At(end) => Some(end.saturating_duration_since(Instant::now())),
+            Self::After(limit) | Self::At { limit, .. } => Some(limit),
             Self::Lifted => None,
         }
     }
 
-    /// Starts the deadline, so that all calls with the result end by the same instant. A limit too large to
-    /// represent means no deadline.
-    fn start(self, client: Option<Duration>) -> Self {
+    /// Starts the deadline, given the client's, so that all calls with the result end by the same instant. A limit too
+    /// large to represent means no deadline.
+    pub(super) fn start(self, client: Option<Duration>) -> Self {
+        if let Self::At { .. } = self {
+            return self;
+        }
         // An instant, because a duration would start again with each request.
-        let end = self
-            .limit(client)
-            .and_then(|limit| Instant::now().checked_add(limit));
-        end.map_or(Self::Lifted, Self::At)
+        let limit = self.limit(client);
+        let end = limit.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit)));
+        end.map_or(Self::Lifted, |(end, limit)| Self::At { end, limit })
     }
 }
 

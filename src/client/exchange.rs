@@ -5,12 +5,13 @@ use std::marker::PhantomData;
 
 use bytes::Bytes;
 use http::header::CONTENT_ENCODING;
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http::{HeaderMap, HeaderName, Method};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 use serde_path_to_error::{Path, Segment};
 
 use crate::error::Target;
@@ -160,7 +161,8 @@ impl Success {
             Outcome::Unchanged
         } else if request.target == Target::Batch
             || is_page(response.body())
-            || encoding(response.headers()).is_some()
+            || encoding(&response).is_some()
+            || reports_error(response.body())
         {
             Outcome::Unknown
         } else {
@@ -182,6 +184,21 @@ impl Success {
         }
     }
 
+    /// Fails if the body [reports an error](reports_error) in spite of the status.
+    pub(crate) fn refuse_error(&self) -> Result<(), Error> {
+        match reports_error(self.response.body()) {
+            true => Err(self.reported_error()),
+            false => Ok(()),
+        }
+    }
+
+    fn reported_error(&self) -> Error {
+        let status = self.response.status().as_u16();
+        Error::decode(format!(
+            "the response has the status {status}, but reports an error; see `Error::body`"
+        ))
+    }
+
     /// Decodes the body, which must be a JSON object.
     pub(crate) fn object<T: DeserializeOwned>(&self) -> Result<T, Error> {
         self.json().map(|Object(value)| value)
@@ -196,9 +213,12 @@ impl Success {
     /// Decodes the body, which may be any JSON.
     pub(crate) fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Error> {
         decode(self.text()).map_err(|error| {
-            let unread = encoding(self.response.headers()).map(unreadable);
-            unread
-                .unwrap_or(error)
+            let error = match encoding(&self.response) {
+                Some(encoding) => unreadable(&encoding),
+                None if reports_error(self.response.body()) => self.reported_error(),
+                None => error,
+            };
+            error
                 .at(self.operation.name)
                 .after(self.attempts, Outcome::NotSent)
                 .with_outcome(self.outcome)
@@ -213,24 +233,53 @@ impl Success {
 }
 
 /// Returns a text without the byte order mark that some frameworks put before JSON.
-fn without_mark(text: &[u8]) -> &[u8] {
+pub(crate) fn without_mark(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
 }
 
 /// Returns the content encoding that the body still has. The HTTP client removes the header when it decompresses a body.
-fn encoding(headers: &HeaderMap) -> Option<&HeaderValue> {
-    let encoding = headers.get(CONTENT_ENCODING)?;
-    (encoding != "identity").then_some(encoding)
+/// An empty body needs no decoding.
+fn encoding(response: &http::Response<Bytes>) -> Option<String> {
+    if response.body().is_empty() {
+        return None;
+    }
+    let values = response.headers().get_all(CONTENT_ENCODING).into_iter();
+    let names: Vec<_> = values
+        .map(|value| String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase())
+        .collect();
+    let names = names.join(",");
+    let is_identity = |name: &str| matches!(name.trim(), "" | "identity");
+    (!names.split(',').all(is_identity)).then_some(names)
 }
 
 /// Creates the error for a body with a content encoding that the client did not ask for.
-fn unreadable(encoding: &HeaderValue) -> Error {
+fn unreadable(encoding: &str) -> Error {
     // The service chooses the text, so it could contain anything.
-    let name = encoding.to_str().ok().filter(|name| is_identifier(name));
-    let name = name.map_or_else(String::new, |name| format!(" `{name}`"));
-    Error::decode(format!(
-        "the response has the content encoding{name}, which the client did not ask for"
-    ))
+    Error::decode(match is_identifier(encoding) {
+        true => format!(
+            "the response has the content encoding `{encoding}`, which the client did not ask for"
+        ),
+        false => "the response has a content encoding that the client did not ask for".to_owned(),
+    })
+}
+
+/// Returns whether a body says that the request failed: it is an object with something in `error` or `errors`, or with
+/// `false` in `success` or `ok`.
+fn reports_error(body: &[u8]) -> bool {
+    let Ok(Object(members)) = parse::<Object<Map<String, Value>>>(without_mark(body)) else {
+        return false;
+    };
+    let is_something = |value: &Value| match value {
+        Value::Null => false,
+        Value::Bool(is_error) => *is_error,
+        Value::Number(code) => code.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(errors) => !errors.is_empty(),
+        Value::Object(error) => !error.is_empty(),
+    };
+    let has_error = |name| members.get(name).is_some_and(is_something);
+    let is_denied = |name| members.get(name) == Some(&Value::Bool(false));
+    ["error", "errors"].into_iter().any(has_error) || ["success", "ok"].into_iter().any(is_denied)
 }
 
 /// Decodes a response body.

@@ -71,7 +71,8 @@
 //! The client follows a redirect only within the scheme, host and port of the base URL, so the key goes nowhere else. It
 //! follows a 307 and a 308 with the same method and body, and a 301 and a 302 only if the request is a GET. One attempt
 //! follows at most 5 redirects. Any other redirect is an error of [`ErrorKind::Api`](crate::ErrorKind::Api) that says
-//! so.
+//! why it is not followed. Its outcome is [`Refused`](crate::Outcome::Refused). After a 303 in response to a write, the
+//! outcome is [`Unknown`](crate::Outcome::Unknown): a service that has applied a write may respond so.
 //!
 //! # Your own HTTP client
 //!
@@ -136,7 +137,7 @@ pub(crate) use call::{
 };
 pub use call::{Response, ResponseFuture};
 pub(crate) use exchange::{
-    NOT_SECONDS, Object, Operation, Request, RetrySafety, Success, decode_item,
+    NOT_SECONDS, Object, Operation, Request, RetrySafety, Success, decode_item, without_mark,
 };
 pub use raw::{RawRequest, RawResponse};
 #[doc(no_inline)]

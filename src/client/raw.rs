@@ -21,6 +21,11 @@ impl Client {
     /// Each segment of the path is percent-encoded. The request is sent with the client's key and
     /// settings. It is not retried unless [`idempotent`](RawRequest::idempotent) is set.
     ///
+    /// The segments are sent as given. So an address in the path is not trimmed or converted to lower case, as the methods
+    /// of [`Contacts`](crate::contacts::Contacts) do: convert it with
+    /// [`normalized_address`](crate::contacts::normalized_address). The body of a 2xx response is not checked: it may still
+    /// report an error.
+    ///
     /// # Errors
     ///
     /// Awaiting the request fails with [`ErrorKind::Api`](crate::ErrorKind::Api) if the status is not 2xx,
@@ -40,6 +45,23 @@ impl Client {
     ///
     /// let sent: Value = raw.json()?;
     /// assert!(sent["id"].is_string());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Example: an address in the path
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+    /// # let client = server.client();
+    /// use audience::Method;
+    /// use audience::contacts::normalized_address;
+    ///
+    /// let typed = " Ada@Example.com";
+    /// let request = client.request(Method::GET, ["contacts", &normalized_address(typed)]);
+    ///
+    /// assert_eq!(request.await?.status(), 200);
+    /// # assert_eq!(server.requests()[0].path, "/contacts/ada%40example.com");
     /// # Ok(()) }
     /// ```
     ///

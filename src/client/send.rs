@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::Shared;
-use super::call::{CallOptions, ResponseFuture};
+use super::call::{CallDeadline, CallOptions, ResponseFuture};
 use super::exchange::{Operation, Request, RetrySafety, Success};
 use super::retry::{Failure, RetryPolicy};
 use crate::{Client, Error, ErrorKind, Outcome};
@@ -112,7 +112,7 @@ impl Shared {
     ) -> Result<Success, Error> {
         let policy = options.retry.as_ref().unwrap_or(&self.retry);
         let timeout = options.timeout.unwrap_or(self.timeout);
-        let deadline = Deadline::after(options.deadline.limit(self.deadline));
+        let deadline = Deadline::start(options.deadline, self.deadline);
         let safety = if options.idempotent {
             RetrySafety::Safe
         } else {
@@ -182,7 +182,9 @@ impl Shared {
                 None => return Err(Error::held_back(left)),
                 // An attempt without any time left would count as sent, with an unknown outcome.
                 Some(Duration::ZERO) if deadline.is_over() => {
-                    let message = "the deadline passed before the request was sent";
+                    let limit = deadline.limit;
+                    let message =
+                        format!("the deadline of {limit:?} passed before the request was sent");
                     return Err(Error::new(ErrorKind::Timeout, Outcome::NotSent, message));
                 }
                 Some(Duration::ZERO) => return Ok(()),
@@ -277,30 +279,45 @@ impl Shared {
         }
     }
 
-    /// Returns how an error names the target of a redirect that was not followed; `None` if the response is not a
+    /// Returns how an error names the target of a redirect, and why it was not followed; `None` if the response is not a
     /// redirect to a host. `followed` is the number of redirects before it.
     ///
     /// The service chooses the `Location`, so its host may repeat the key or an address, which must not be printed.
     /// Only the host of the base URL is named. A relative location is resolved against the base URL.
     fn location(&self, response: &http::Response<Bytes>, followed: u32) -> Option<String> {
-        if !response.status().is_redirection() {
+        let code = response.status().as_u16();
+        if !matches!(code, 300..=303 | 307 | 308) {
             return None;
         }
         let location = response.headers().get(LOCATION)?.to_str().ok()?;
         let url = self.base.join(location).ok()?;
         // A relative location has the host of the base URL by now.
         let host = url.host_str()?;
-        Some(
-            if Some(host) == self.base.host_str() && followed == MAX_REDIRECTS {
-                format!("{host} after {followed} others")
-            } else if Some(host) == self.base.host_str() {
-                host.to_owned()
-            } else if matches!(url.scheme(), "http" | "https") {
-                format!("another host over {}", url.scheme())
-            } else {
-                "another host".to_owned()
-            },
-        )
+        let (scheme, base_scheme) = (url.scheme(), self.base.scheme());
+        let is_http = matches!(scheme, "http" | "https");
+        let unfollowed = "which is not followed";
+        Some(if Some(host) != self.base.host_str() {
+            match is_http {
+                true => format!("another host over {scheme}, {unfollowed}"),
+                false => format!("another host, {unfollowed}"),
+            }
+        } else if scheme != base_scheme && is_http {
+            format!("{host} over {scheme}, not {base_scheme}, {unfollowed}")
+        } else if scheme != base_scheme {
+            format!("{host} over another scheme, {unfollowed}")
+        } else if url.origin() != self.base.origin() {
+            format!("{host} on another port, {unfollowed}")
+        } else if !url.username().is_empty() || url.password().is_some() {
+            format!("{host} with a user name, {unfollowed}")
+        } else if matches!(code, 300 | 303) {
+            format!("{host}, {unfollowed} (a {code} never is)")
+        } else if followed == MAX_REDIRECTS {
+            format!("{host} after {followed} others, {unfollowed}")
+        } else if matches!(code, 301 | 302) {
+            format!("{host}, {unfollowed} (a {code} is followed only for a GET)")
+        } else {
+            format!("{host}, {unfollowed}")
+        })
     }
 
     /// Sends a request once and reads the complete response, with any status. `left` is the rest of the limit.
@@ -472,17 +489,25 @@ impl Hold {
 
 /// The instant at which the whole call must end, if there is one.
 #[derive(Clone, Copy)]
-struct Deadline(Option<Instant>);
+struct Deadline {
+    end: Option<Instant>,
+    /// The time that the whole call may take, for messages.
+    limit: Duration,
+}
 
 impl Deadline {
-    /// Creates a deadline at this time from now. A limit too large to represent means no deadline.
-    fn after(limit: Option<Duration>) -> Self {
-        Self(limit.and_then(|limit| Instant::now().checked_add(limit)))
+    /// Creates the deadline of a call that starts now.
+    fn start(deadline: CallDeadline, client: Option<Duration>) -> Self {
+        let (end, limit) = match deadline.start(client) {
+            CallDeadline::At { end, limit } => (Some(end), limit),
+            _ => (None, Duration::MAX),
+        };
+        Self { end, limit }
     }
 
     /// Returns the time until the deadline; `None` if there is no deadline.
     fn left(self) -> Option<Duration> {
-        self.0
+        self.end
             .map(|end| end.saturating_duration_since(Instant::now()))
     }
 
@@ -498,7 +523,10 @@ impl Deadline {
     /// Returns the limit of an attempt that starts now: the timeout, or the deadline if that is earlier.
     fn limit_attempt(self, timeout: Duration) -> AttemptLimit {
         match self.left() {
-            Some(left) if left < timeout => AttemptLimit::Deadline(left),
+            Some(left) if left < timeout => AttemptLimit::Deadline {
+                left,
+                whole: self.limit,
+            },
             _ => AttemptLimit::Timeout(timeout),
         }
     }
@@ -515,13 +543,13 @@ struct FailedAttempt {
 enum AttemptLimit {
     /// Its timeout.
     Timeout(Duration),
-    /// The rest of the call, which is less than the timeout.
-    Deadline(Duration),
+    /// The rest of the call, which is less than the timeout. `whole` is the limit of the whole call.
+    Deadline { left: Duration, whole: Duration },
 }
 
 impl AttemptLimit {
     fn time(self) -> Duration {
-        let (Self::Timeout(time) | Self::Deadline(time)) = self;
+        let (Self::Timeout(time) | Self::Deadline { left: time, .. }) = self;
         time
     }
 
@@ -531,10 +559,8 @@ impl AttemptLimit {
             Self::Timeout(time) => {
                 format!("timed out after {time:?} waiting for the full response")
             }
-            Self::Deadline(left) => {
-                let left =
-                    Duration::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
-                format!("the deadline passed after waiting {left:?} for the full response")
+            Self::Deadline { whole, .. } => {
+                format!("the deadline of {whole:?} passed before the full response arrived")
             }
         }
     }

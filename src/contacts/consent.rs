@@ -1,4 +1,5 @@
 use http::Method;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -8,7 +9,7 @@ use super::{Contact, Contacts, OptOutReason};
 use crate::Error;
 use crate::client::{
     Endpoint, Object, Operation, ReadBack, Request, ResponseFuture, RetrySafety, Success,
-    endpoint_builder,
+    decode_item, endpoint_builder, without_mark,
 };
 use crate::error::Target;
 
@@ -27,6 +28,8 @@ impl Contacts {
     ///
     /// - [`Outcome::Applied`](crate::Outcome::Applied) if the change was made, but the response has no contact, and
     ///   retrieving it failed too.
+    /// - [`Outcome::Unknown`](crate::Outcome::Unknown) if a 2xx response [reports an
+    ///   error](crate::Outcome#a-2xx-response-that-cannot-be-read).
     /// - `failed_precondition` (422) if the contact reported spam: [`Error::is_complaint_locked`].
     /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`.
@@ -62,6 +65,8 @@ impl Contacts {
     ///
     /// - [`Outcome::Applied`](crate::Outcome::Applied) if the change was made, but the response has no contact, and
     ///   retrieving it failed too.
+    /// - [`Outcome::Unknown`](crate::Outcome::Unknown) if a 2xx response [reports an
+    ///   error](crate::Outcome#a-2xx-response-that-cannot-be-read).
     /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist.
     /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`.
     ///
@@ -95,6 +100,8 @@ impl Contacts {
     ///
     /// - [`Outcome::Applied`](crate::Outcome::Applied) if the answer was recorded, but the response has no contact, and
     ///   retrieving it failed too.
+    /// - [`Outcome::Unknown`](crate::Outcome::Unknown) if a 2xx response [reports an
+    ///   error](crate::Outcome#a-2xx-response-that-cannot-be-read).
     /// - `failed_precondition` (422) if the answer is `true` and the contact reported spam:
     ///   [`Error::is_complaint_locked`].
     /// - `not_found` (404) if the address is not one of your contacts, or if the topic does not exist.
@@ -303,9 +310,13 @@ impl Endpoint for Consent {
     }
 
     fn decode(&self, success: Success) -> Result<Contact, Error> {
-        let contact = success.valid_object();
-        let contact = contact.or_else(|| success.valid_object().and_then(Wrapped::contact));
-        contact.map_or_else(|| success.object(), Ok)
+        if let Some(contact) = success.valid_object() {
+            return Ok(contact);
+        }
+        // A member of the contact may be called `error`. In a wrapper, it belongs to the response.
+        success.refuse_error()?;
+        let wrapped = success.valid_object().and_then(Wrapped::contact);
+        wrapped.map_or_else(|| success.object(), Ok)
     }
 
     fn read_back(&self) -> Option<ReadBack> {
@@ -315,6 +326,7 @@ impl Endpoint for Consent {
             name: "contact",
             operation: retrieve.operation(),
             request: retrieve.request(),
+            explain: invalid_contact,
         })
     }
 }
@@ -334,6 +346,26 @@ impl Wrapped<'_> {
         let mut contacts = members.filter_map(|member| serde_json::from_str(member.get()).ok());
         contacts.next().map(|Object(contact)| contact)
     }
+}
+
+/// Says what is wrong with the contact in a response body, if the body has one.
+fn invalid_contact(body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Named {
+        #[serde(rename = "id")]
+        _id: IgnoredAny,
+        #[serde(rename = "email")]
+        _email: IgnoredAny,
+    }
+
+    let body: &RawValue = serde_json::from_slice(without_mark(body)).ok()?;
+    let Object(Wrapped { contact, data }) = serde_json::from_str(body.get()).ok()?;
+    let places = [(Some(body), "$"), (contact, "$.contact"), (data, "$.data")];
+    places.into_iter().find_map(|(item, place)| {
+        let item = item?;
+        let _is_contact: Object<Named> = serde_json::from_str(item.get()).ok()?;
+        decode_item::<Contact>(item, place).err()
+    })
 }
 
 impl SetTopic {

@@ -2,7 +2,7 @@ use http::Method;
 use serde::Serialize;
 
 use super::model::address_in_path;
-use super::{Contacts, Properties, new_contact};
+use super::{Contact, Contacts, Properties, new_contact};
 use crate::Error;
 use crate::client::{
     Endpoint, Operation, RawResponse, Request, RetrySafety, Success, endpoint_builder,
@@ -95,6 +95,10 @@ impl Endpoint for Merge {
 
     fn decode(&self, success: Success) -> Result<RawResponse, Error> {
         success.refuse_page()?;
+        // The form of the response is not shown. A contact may have any member.
+        if success.valid_object::<Contact>().is_none() {
+            success.refuse_error()?;
+        }
         Ok(success.into())
     }
 }

@@ -390,8 +390,9 @@ fn text_of<E: serde::de::Error>(id: PropertyValue) -> Result<String, E> {
     }
 }
 
-/// The first number that is no time in seconds of the next 3,000 years. In milliseconds, it is in the year 1973.
-const TOO_LATE: i64 = 100_000_000_000;
+/// The first number that is no time in seconds of the next 3,000 years. In milliseconds, it is in the year 1973. The same
+/// number of seconds before 1970 is no time of a contact either.
+const TOO_LATE: u64 = 100_000_000_000;
 
 /// Reads Unix seconds. They may also be text, or a number such as `1700000000.0`.
 fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
@@ -412,7 +413,7 @@ fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::E
         _ => None,
     };
     match seconds {
-        Some(seconds) if seconds < TOO_LATE => Ok(Timestamp::from_unix(seconds)),
+        Some(seconds) if seconds.unsigned_abs() < TOO_LATE => Ok(Timestamp::from_unix(seconds)),
         Some(_) => Err(D::Error::custom(NOT_SECONDS)),
         None => Err(D::Error::custom("a time is a whole number")),
     }

@@ -162,7 +162,7 @@ impl Import {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
-    /// # server.fault(audience::mock::Fault::status(501));
+    /// # server.fault(audience::mock::Fault::status(505));
     /// let rows = (0..1_000).map(|n| format!("{n}@example.com"));
     ///
     /// let stopped = contacts.import(rows).concurrency(1).stop_on_failure().await.unwrap_err();
@@ -283,7 +283,7 @@ impl Import {
     /// # let server = audience::mock::MockServer::start().await;
     /// # let contacts = server.client().contacts();
     /// # let path = std::env::temp_dir().join(format!("audience-outage-{}.journal", std::process::id()));
-    /// # server.fault(audience::mock::Fault::status(501).after(1).times(1));
+    /// # server.fault(audience::mock::Fault::status(505).after(1).times(1));
     /// use audience::import::Journal;
     ///
     /// let rows = || (0..300).map(|n| format!("{n}@example.com"));

@@ -360,3 +360,86 @@ async fn a_page_with_a_2xx_status_is_no_response_of_the_service() {
         assert_eq!(methods(&server).await, ["POST"; 4], "{page}");
     }
 }
+
+#[tokio::test]
+async fn a_2xx_response_that_reports_an_error_is_not_taken_for_success() {
+    for body in [
+        json!({"error": {"code": "failed_precondition"}}),
+        json!({"error": "not recorded"}),
+        json!({"errors": [{"code": "not_found"}]}),
+        json!({"success": false}),
+        json!({"ok": false, "data": null}),
+        json!({"success": false, "contact": contact()}),
+    ] {
+        let server = respond_to_consent(ok(&body)).await;
+
+        for call in consent_calls(&contacts(server.uri())) {
+            let error = call.await.unwrap_err();
+
+            assert_eq!(
+                (error.kind(), error.outcome()),
+                (ErrorKind::Decode, Outcome::Unknown),
+                "{body}"
+            );
+            let text = ": the response has the status 200, but reports an error; see `Error::body`";
+            assert!(error.to_string().ends_with(text), "{error}");
+            assert_eq!(error.body(), Some(body.to_string().as_bytes()));
+            assert!(!error.is_retryable());
+        }
+        assert_eq!(methods(&server).await, ["POST"; 4], "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_member_that_says_that_there_is_no_error_is_no_error() {
+    let empty = [json!(null), json!(""), json!([]), json!({}), json!(false)];
+    let mut bodies: Vec<_> = empty
+        .into_iter()
+        .flat_map(|none| [json!({"error": none}), json!({"errors": none})])
+        .collect();
+    bodies.push(json!({"success": true, "ok": null}));
+    bodies.push(json!([{"error": "x"}]));
+    for body in bodies {
+        let server = respond_to_consent(ok(&body)).await;
+
+        let contact = contacts(server.uri()).unsubscribe(ADA).await;
+
+        assert_eq!(contact.unwrap().email, ADA, "{body}");
+        assert_eq!(methods(&server).await, ["POST", "GET"], "{body}");
+    }
+    for member in ["error", "errors", "success", "ok"] {
+        let body = with(contact(), member, json!(["of the contact"]));
+        let server = respond_to_consent(ok(&body)).await;
+
+        assert!(contacts(server.uri()).unsubscribe(ADA).await.is_ok());
+        assert_eq!(methods(&server).await, ["POST"], "{body}");
+    }
+}
+
+#[tokio::test]
+async fn the_error_says_which_member_of_the_contact_in_the_response_is_invalid() {
+    let late = with(contact(), "created_at", 1_700_000_000_000_i64);
+    let number = with(contact(), "topics", json!({"news": 1}));
+    let milliseconds =
+        "$.created_at: the time is in milliseconds or a smaller unit, not in seconds";
+    let wrapped = milliseconds.replace("$.", "$.data.");
+    for (body, place) in [
+        (late.clone(), milliseconds),
+        (number.clone(), "$.topics.news"),
+        (json!({"data": late}), wrapped.as_str()),
+        (json!({"contact": number}), "$.contact.topics.news"),
+    ] {
+        let server = respond_with(ok(&body)).await;
+
+        let error = contacts(server.uri()).unsubscribe(ADA).await.unwrap_err();
+
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "unsubscribe: the change was made, but the contact in the response cannot be read (invalid response \
+                 at {place}), and the contact could not be retrieved (after 2 attempts)"
+            )
+        );
+        assert_eq!(error.outcome(), Outcome::Applied);
+    }
+}

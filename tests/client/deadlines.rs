@@ -46,6 +46,8 @@ async fn a_count_has_one_deadline_for_all_its_pages() {
     let error = in_time(count).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Timeout);
+    let text = "list: the deadline of 500ms passed ";
+    assert!(error.to_string().starts_with(text), "{error}");
     assert!(received(&server).await.len() < 20);
 }
 

@@ -445,8 +445,8 @@ async fn a_2xx_response_that_cannot_be_decoded_means_applied_unless_it_is_a_page
 
 #[tokio::test]
 async fn a_read_that_fails_has_changed_nothing() {
-    let silent = ScriptedServer::start([bytes("").then_hang()]).await;
-    let broken = ScriptedServer::start([close_connection()]).await;
+    let silent = ScriptedServer::start([bytes("").then_hang(), bytes("").then_hang()]).await;
+    let broken = ScriptedServer::start([close_connection(), close_connection()]).await;
     let too_long = respond_with(ok(contact())).await;
     let contacts = |url: &str| {
         let builder = builder(url).retry(RetryPolicy::none()).body_limit(9);
@@ -509,4 +509,38 @@ async fn an_html_error_page_keeps_the_status() {
     assert_eq!(error.api().unwrap().body(), page.as_bytes());
     assert_eq!((error.code(), error.attempts()), (None, 4));
     assert!(!printed(&error).contains("hunter2"));
+}
+
+#[tokio::test]
+async fn a_write_whose_2xx_response_reports_an_error_may_not_have_been_applied() {
+    for body in [r#"{"errors": ["quota"]}"#, r#"{"ok": false}"#] {
+        let server = respond_with(text(201, body)).await;
+        for operation in Operation::ALL {
+            let client = client(server.uri());
+            let error = match (operation.run(&client).await, operation) {
+                (Err(error), _) => error,
+                // The caller decodes the response.
+                (Ok(()), Operation::Request | Operation::IdempotentRequest) => {
+                    let raw = client.request(Method::POST, ["emails"]).await.unwrap();
+                    raw.json::<Vec<u8>>().unwrap_err()
+                }
+                (Ok(()), _) => panic!("{operation:?} took {body} for success"),
+            };
+
+            let expected = match operation {
+                Operation::Retrieve | Operation::List => Outcome::Unchanged,
+                _ => Outcome::Unknown,
+            };
+            assert_eq!(
+                (error.kind(), error.outcome()),
+                (ErrorKind::Decode, expected),
+                "{operation:?} {body}"
+            );
+        }
+    }
+    let merged = respond_with(ok(with(contact(), "error", "of the contact"))).await;
+    let merge = client(merged.uri())
+        .contacts()
+        .merge_properties(ADA, [("seats", 3)]);
+    assert!(merge.await.is_ok(), "it is a contact");
 }

@@ -351,6 +351,9 @@ async fn a_time_in_milliseconds_is_an_error_that_says_so() {
         json!(1.7e12),
         json!("1700000000000"),
         json!(u64::MAX),
+        json!(-1_700_000_000_000_i64),
+        json!(-1.7e12),
+        json!(i64::MIN),
     ] {
         let body = with(contact(), "created_at", created_at);
         let (_server, client) = client_of(&body).await;
@@ -396,7 +399,13 @@ async fn a_byte_order_mark_before_json_is_skipped() {
 
 #[tokio::test]
 async fn a_content_encoding_that_nobody_asked_for_is_named() {
-    for (encoding, named) in [("br", " `br`"), ("zstd", " `zstd`"), ("hunter2@x.io", "")] {
+    for (encoding, named) in [
+        (&b"br"[..], "the content encoding `br`, which"),
+        (b"Zstd", "the content encoding `zstd`, which"),
+        (b"hunter2@x.io", "a content encoding that"),
+        (b"identity, br", "a content encoding that"),
+        (b"\xfc", "a content encoding that"),
+    ] {
         let encoded = status(200).insert_header("content-encoding", encoding);
         let server = respond_with(encoded.set_body_bytes([0x8b, 0x07, 0x80])).await;
         let contacts = client(server.uri()).contacts();
@@ -405,15 +414,40 @@ async fn a_content_encoding_that_nobody_asked_for_is_named() {
         let written = contacts.unsubscribe(ADA).await;
 
         assert_eq!(written.as_ref().unwrap_err().outcome(), Outcome::Unknown);
-        let text = format!(
-            ": the response has the content encoding{named}, which the client did not ask for"
-        );
+        let text = format!(": the response has {named} the client did not ask for");
         assert_decode_error(read, &text);
         assert_decode_error(written, &text);
     }
-    let plain = ok(contact()).insert_header("content-encoding", "identity");
-    let server = respond_with(plain).await;
-    assert!(client(server.uri()).contacts().retrieve(ADA).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_body_that_needs_no_decoding_is_read_as_if_it_had_no_content_encoding() {
+    for encoding in ["identity", "IDENTITY", "Identity, identity", ""] {
+        let response = text(200, "OK").insert_header("content-encoding", encoding);
+        let server = respond_with(response).await;
+
+        let written = client(server.uri()).contacts().create(ADA).await;
+
+        assert_eq!(
+            written.unwrap_err().outcome(),
+            Outcome::Applied,
+            "{encoding}"
+        );
+    }
+    for code in [200, 204] {
+        let server =
+            respond_with(
+                move |request: &wiremock::Request| match request.method.as_str() {
+                    "GET" => ok(contact()),
+                    _ => status(code).insert_header("content-encoding", "br"),
+                },
+            )
+            .await;
+
+        let contact = client(server.uri()).contacts().unsubscribe(ADA).await;
+
+        assert_eq!(contact.unwrap().email, ADA, "{code}");
+    }
 }
 
 #[tokio::test]

@@ -261,7 +261,7 @@ async fn a_predicate_does_not_match_a_different_slug_with_the_same_status() {
 #[tokio::test]
 async fn the_outcome_follows_from_the_status() {
     for code in [
-        400, 401, 402, 403, 404, 405, 409, 410, 413, 415, 422, 423, 425, 429, 451,
+        400, 401, 402, 403, 404, 405, 409, 410, 413, 415, 422, 423, 425, 429, 451, 501,
     ] {
         assert_eq!(
             refusal(code, "").await.outcome(),
@@ -269,7 +269,14 @@ async fn the_outcome_follows_from_the_status() {
             "{code}"
         );
     }
-    for code in [408, 500, 501, 502, 503, 504, 507, 520, 599] {
+    let server = respond_with(status(501)).await;
+    let client = builder(server.uri()).build().unwrap();
+    let raw = client.request(audience::Method::POST, ["emails"]).await;
+    let written = client.contacts().unsubscribe(ADA).await;
+    for error in [raw.unwrap_err(), written.unwrap_err()] {
+        assert_eq!(error.outcome(), Outcome::Refused, "{error}");
+    }
+    for code in [408, 500, 502, 503, 504, 507, 520, 599] {
         let server = respond_with(status(code)).await;
         let contacts = builder(server.uri())
             .retry(RetryPolicy::none())

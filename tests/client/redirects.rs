@@ -55,7 +55,13 @@ async fn a_301_or_302_is_followed_only_for_a_get() {
             let result = operation.run(&client(server.uri())).await;
 
             let is_get = operation.method() == "GET";
-            assert_eq!(result.is_ok(), is_get, "{operation:?} after {code}");
+            let message = format!(
+                "{}: the service responded {code}, a redirect to 127.0.0.1, which is not followed (a {code} is \
+                 followed only for a GET); check the base URL",
+                operation.name()
+            );
+            let error = result.err().map(|error| error.to_string());
+            assert_eq!(error, (!is_get).then_some(message), "{operation:?}");
             let requests = received(&server).await.len();
             assert_eq!(requests, 1 + usize::from(is_get), "{operation:?}");
         }
@@ -88,7 +94,11 @@ async fn an_endless_redirect_ends_after_five() {
 
 #[tokio::test]
 async fn a_redirect_to_another_scheme_or_with_a_user_name_is_not_followed() {
-    for scheme_and_user in ["https://", "http://ada:hunter2@"] {
+    for (scheme_and_user, reason) in [
+        ("https://", "over https, not http"),
+        ("ftp://", "over another scheme"),
+        ("http://ada:hunter2@", "with a user name"),
+    ] {
         let server = respond_with(move |request: &Request| {
             let authority = request.headers["host"].to_str().unwrap();
             let location = format!("{scheme_and_user}{authority}/contacts");
@@ -98,7 +108,10 @@ async fn a_redirect_to_another_scheme_or_with_a_user_name_is_not_followed() {
 
         let error = client(server.uri()).contacts().list().await.unwrap_err();
 
-        assert_eq!(error.status().unwrap().as_u16(), 308, "{scheme_and_user}");
+        let message = format!(
+            "list: the service responded 308, a redirect to 127.0.0.1 {reason}, which is not followed; check the base URL"
+        );
+        assert_eq!(error.to_string(), message);
         assert_eq!(received(&server).await.len(), 1, "{scheme_and_user}");
     }
 }
@@ -113,7 +126,7 @@ async fn a_redirect_to_another_origin_is_not_followed_and_the_key_is_not_sent_th
             let error = operation.run(&client(server.uri())).await.unwrap_err();
 
             let message = format!(
-                "{}: the service responded {code}, a redirect to 127.0.0.1, which is not followed; check the base URL",
+                "{}: the service responded {code}, a redirect to 127.0.0.1 on another port, which is not followed; check the base URL",
                 operation.name()
             );
             assert_eq!(error.to_string(), message);
@@ -255,6 +268,35 @@ async fn a_redirect_loop_that_a_custom_http_client_followed_is_not_retried() {
 
     assert_eq!((error.kind(), error.attempts()), (ErrorKind::Transport, 1));
     assert!(error.to_string().contains("followed a redirect"), "{error}");
+}
+
+#[tokio::test]
+async fn a_300_or_303_within_the_origin_is_not_followed_and_a_303_may_have_been_applied() {
+    for (code, outcome) in [(300, Outcome::Refused), (303, Outcome::Unknown)] {
+        let server = respond_with(status(code).insert_header("location", "/contacts")).await;
+
+        let error = client(server.uri()).contacts().unsubscribe(ADA).await;
+
+        let error = error.unwrap_err();
+        let message = format!(
+            "unsubscribe: the service responded {code}, a redirect to 127.0.0.1, which is not followed (a {code} never \
+             is); check the base URL"
+        );
+        assert_eq!((error.to_string(), error.outcome()), (message, outcome));
+        assert_eq!(received(&server).await.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_status_that_is_no_redirect_is_not_called_one() {
+    for code in [304, 305, 306, 399] {
+        let server = respond_with(status(code).insert_header("location", "/contacts")).await;
+
+        let error = client(server.uri()).contacts().retrieve(ADA).await;
+
+        let message = format!("retrieve: the service responded {code}");
+        assert_eq!(error.unwrap_err().to_string(), message);
+    }
 }
 
 #[tokio::test]

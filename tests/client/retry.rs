@@ -235,12 +235,10 @@ async fn the_deadline_stops_an_attempt_before_its_timeout() {
         (error.kind(), error.outcome(), error.attempts()),
         (ErrorKind::Timeout, Outcome::Unchanged, 1)
     );
-    let text = error.to_string();
-    assert!(
-        text.starts_with("retrieve: the deadline passed after waiting 1"),
-        "{text}"
+    assert_eq!(
+        error.to_string(),
+        "retrieve: the deadline of 150ms passed before the full response arrived"
     );
-    assert!(text.ends_with("ms for the full response"), "{text}");
     assert_eq!(server.received().len(), 1);
 }
 

@@ -677,3 +677,22 @@ proptest! {
         });
     }
 }
+
+#[tokio::test]
+async fn an_answer_fails_if_the_response_has_the_status_200_but_reports_an_error() {
+    let responses = [
+        ok(contact()),
+        ok(contact()),
+        ok(json!({"error": {"code": "not_found"}})),
+    ];
+    let server = respond_in_turn(responses).await;
+    let form = [("news", false), ("offers", false)];
+
+    let call = contacts(server.uri()).set_topics(ADA, form);
+    let error = call.await.unwrap_err();
+
+    assert_eq!(error.recorded(), &map([("news", false)]));
+    assert_eq!(error.failed(), Some(("offers", false)));
+    assert_eq!(error.error().outcome(), Outcome::Unknown);
+    assert_eq!(support::received(&server).await.len(), 3);
+}

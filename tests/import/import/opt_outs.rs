@@ -184,6 +184,22 @@ async fn an_opt_out_is_recorded_whatever_the_service_responds_with_2xx() {
 }
 
 #[tokio::test]
+async fn an_opt_out_whose_2xx_response_reports_an_error_has_failed() {
+    for body in [
+        r#"{"success": false}"#,
+        r#"{"error": {"code": "not_found"}}"#,
+    ] {
+        let server = server().await;
+        server.fault(Fault::wrong_body(body).path("*/unsubscribe"));
+        let row = ImportRow::from("ada@x.io").opt_out(EVERYTHING);
+
+        let report = in_time(contacts(&server).import([row])).await.unwrap();
+
+        assert_eq!(report.opt_out_failed(), 1, "{body}");
+    }
+}
+
+#[tokio::test]
 async fn a_page_in_response_to_an_opt_out_is_not_taken_for_success() {
     let server = server().await;
     server.fault(Fault::wrong_body("<html>Sign in</html>").path("*/unsubscribe"));
