@@ -284,7 +284,8 @@ impl Error {
     /// A missing contact is a matter of the visitor, and a missing topic or segment a mistake of the program. A call with
     /// a topic may lack either. Then the result is [`Missing::Topic`] if the response names the topic, as the interface
     /// document promises ([section 4.5](crate::interface#4.5)), [`Missing::Contact`] if it names the address, and `None`
-    /// otherwise.
+    /// if it names both or neither. The topic counts as named in quotation marks, after the word `topic`, and as the
+    /// member `topic`. In other places, it may be a word of the sentence or a part of the path.
     ///
     /// It is also `None` for a raw request, and for an error that [`refused`](Error::refused) creates.
     ///
@@ -600,7 +601,7 @@ impl Error {
             ..ApiError::from_response(response, target)
         };
         if let Some((code, message)) = read_error.and_then(|read| read(&api)) {
-            api.code = Some(ErrorCode::from_slug(code.as_str()));
+            api.code = Some(ErrorCode::from_slug(code.as_str())).filter(|code| !code.is_empty());
             api.message = Some(message).filter(|message| !message.is_empty());
         }
         Self::from_api(api, outcome)
@@ -1006,9 +1007,13 @@ pub(crate) fn is_transient(status: StatusCode) -> bool {
 ///    `error` and `detail`, and of each item of `errors`. A documented slug takes precedence over any other. It may
 ///    stand at the end of a longer name, as in `contact.not_found`, `https://example.com/errors/not-found` or
 ///    `urn:problem:not_found`.
-/// 2. If there is none, in any other text of the body that is a documented slug, or ends with one in this way. If
-///    the body has several documented slugs in such places, none of them counts.
-/// 3. If your service does it in yet another way, tell the client:
+/// 2. If there is no documented slug, in any other text of the body that is one, or ends with one in this way. If the
+///    body has several documented slugs in such places, none of them counts. This step is only for a 4xx status other
+///    than 401, 407, 408, 425 and 429. It leaves out members that repeat the request or lead to documentation, such as
+///    `email`, `topic`, `path`, `url`, `help` and all of `input`.
+/// 3. If there is still none, the first undocumented slug in the members of step 1 is the code. In `type`, it may be the
+///    last part of a URL or URN, as in `https://example.com/errors/rate-limited`, if it has only letters, `-` and `_`.
+/// 4. If your service does it in yet another way, tell the client:
 ///    [`ClientBuilder::read_errors`](crate::ClientBuilder::read_errors).
 ///
 /// A number, or the words of the HTTP status as HTTP writes them, such as `"error": "Conflict"` with a 409, only repeat
@@ -1057,7 +1062,7 @@ pub struct ApiError {
 
 impl ApiError {
     /// Creates a refusal without headers and body, for a unit test of a program that handles it. If `message` is empty,
-    /// the refusal has no message.
+    /// the refusal has no message. A code without text is no code.
     ///
     /// # Example: in a unit test
     ///
@@ -1078,7 +1083,7 @@ impl ApiError {
         message: impl Into<String>,
     ) -> Self {
         Self {
-            code: code.into(),
+            code: code.into().filter(|code| !code.is_empty()),
             message: Some(message.into()).filter(|message| !message.is_empty()),
             implied: Target::Unknown.implied(status),
             ..Self::without_body(status)
@@ -1369,22 +1374,42 @@ impl Target {
     }
 }
 
-/// Returns which of the two an error body names.
+/// Returns which of the two an error body names, unless it names both.
 fn named(body: &[u8], address: &str, topic: &str) -> Option<Missing> {
     let text = match serde_json::from_slice::<Value>(body) {
-        Ok(value) => strings(&value).join("\n"),
+        Ok(value) => {
+            let texts = texts_of("", &value);
+            let lines = texts.iter().map(|(name, text)| format!("{name}: {text}"));
+            lines.collect::<Vec<_>>().join("\n")
+        }
         Err(_) => String::from_utf8_lossy(body).into_owned(),
     };
     let text = text.to_lowercase();
-    // The address may contain the topic. The path of the request is not a name: a framework may repeat it.
-    if has_word(&text.replace(address, "@"), topic) {
-        Some(Missing::Topic)
-    } else if has_word(&text.replace(&format!("/{address}"), "/"), address) {
-        Some(Missing::Contact)
-    } else {
-        None
+    // The path of the request is not a name: a framework may repeat it.
+    let names_address = has_word(&text.replace(&format!("/{address}"), "/"), address);
+    match (names_topic(&text, topic), names_address) {
+        (true, false) => Some(Missing::Topic),
+        (false, true) => Some(Missing::Contact),
+        _ => None,
     }
 }
+
+/// Returns whether a text has the topic in quotation marks, or after the word `topic`. Any other word may be a part of
+/// a sentence or of a path.
+fn names_topic(text: &str, topic: &str) -> bool {
+    let is_quoted = |(at, found): (usize, &str)| {
+        let (before, after) = (&text[..at], &text[at + found.len()..]);
+        before.ends_with(QUOTES) && after.starts_with(QUOTES)
+    };
+    !topic.is_empty()
+        && (text.match_indices(topic).any(is_quoted)
+            || ["topic ", "topic: "]
+                .iter()
+                .any(|before| has_word(text, &format!("{before}{topic}"))))
+}
+
+/// The marks in which a message may quote a name.
+const QUOTES: [char; 9] = ['`', '\'', '"', '‘', '’', '“', '”', '«', '»'];
 
 /// Returns whether a text has this word, and not only as a part of a longer one.
 fn has_word(text: &str, word: &str) -> bool {
@@ -1476,16 +1501,19 @@ impl ErrorCode {
         Self::documented(text).unwrap_or_else(|| Self::from(text))
     }
 
+    fn is_empty(&self) -> bool {
+        self.as_str().is_empty()
+    }
+
     /// Returns the documented slug that a text is, or with which a name such as a URL ends.
     fn documented(text: &str) -> Option<Self> {
         let last = text.trim_end_matches('/').rsplit(['.', '/', ':', '#']);
         let last = last.into_iter().next().filter(|last| last.len() <= 64)?;
         let snake_case = last.to_ascii_lowercase().replace('-', "_");
         let known = Self::KNOWN.iter().find(|code| code.as_str() == snake_case);
-        // Prose may end with such a word, too.
-        known
-            .filter(|_| !text.contains(char::is_whitespace))
-            .cloned()
+        // Prose may end with such a word, and so may an address.
+        let is_other = |c: char| c.is_whitespace() || c == '@';
+        known.filter(|_| !text.contains(is_other)).cloned()
     }
 }
 
@@ -1512,6 +1540,43 @@ const SENTENCES: [&str; 3] = ["error", "description", "title"];
 /// Words that say only that there is an error.
 const GENERIC: [&str; 5] = ["error", "errors", "fail", "failed", "failure"];
 
+/// Members whose text repeats a part of the request or leads to documentation, without `_` and `-`.
+const ECHOES: [&str; 22] = [
+    "address",
+    "doc",
+    "docs",
+    "documentation",
+    "email",
+    "field",
+    "firstname",
+    "help",
+    "hint",
+    "href",
+    "instance",
+    "lastname",
+    "link",
+    "moreinfo",
+    "param",
+    "parameter",
+    "pointer",
+    "query",
+    "segment",
+    "segmentid",
+    "self",
+    "topic",
+];
+
+/// Members that repeat a part of the request with all that is in it, without `_` and `-`.
+const REQUEST_PARTS: [&str; 7] = [
+    "input",
+    "loc",
+    "parameters",
+    "params",
+    "properties",
+    "request",
+    "value",
+];
+
 /// The longest body that is searched, in bytes. Parsed JSON takes many times the memory of its text.
 const LONGEST: usize = 1024 * 1024;
 
@@ -1519,7 +1584,8 @@ type Object = Map<String, Value>;
 
 /// Returns the code and the message of a refusal that is a part of a 2xx response, such as a failed batch entry.
 pub(crate) fn refusal_in(object: &Object) -> (Option<ErrorCode>, Option<String>) {
-    let read = ErrorBody::of_object(StatusCode::OK, object);
+    let read =
+        ErrorBody::of_object(StatusCode::OK, object).or_documented_in(&texts_of_members(object));
     (read.code, read.message)
 }
 
@@ -1539,8 +1605,9 @@ impl ErrorBody {
         // A page of a proxy may be HTML, and then only the status counts.
         let Ok(value) = serde_json::from_slice::<Value>(body) else {
             let text = std::str::from_utf8(body).unwrap_or_default();
+            let code = ErrorCode::documented(text.trim());
             return Self {
-                code: ErrorCode::documented(text.trim()),
+                code: code.filter(|_| may_have_slug(status)),
                 ..Self::default()
             };
         };
@@ -1548,9 +1615,23 @@ impl ErrorBody {
             .as_object()
             .map(|whole| Self::of_object(status, whole));
         let read = read.unwrap_or_default();
+        if may_have_slug(status) {
+            read.or_documented_in(&texts_of("", &value))
+        } else {
+            read
+        }
+    }
+
+    /// Replaces a code that the interface document does not name with the documented slug that stands alone in one of
+    /// these texts, unless there are several.
+    fn or_documented_in(self, texts: &[(&str, &str)]) -> Self {
+        let is_documented = |code: &ErrorCode| ErrorCode::KNOWN.contains(code);
+        if self.code.as_ref().is_some_and(is_documented) {
+            return self;
+        }
         Self {
-            code: read.code.or_else(|| only_documented(&value)),
-            ..read
+            code: only_documented(texts).or(self.code),
+            ..self
         }
     }
 
@@ -1609,25 +1690,72 @@ fn slugs<'a>(
     names: &[&str],
     status: StatusCode,
 ) -> impl Iterator<Item = &'a str> + use<'a> {
+    let found = names.iter().flat_map(|name| {
+        let found = texts(object, &[name]);
+        found.map(|text| match *name {
+            "type" => problem_code(text).unwrap_or(text),
+            _ => text,
+        })
+    });
     // A slug with the same letters, such as `unauthorized`, is in lower case or all in upper case.
-    texts(object, names).filter(move |text| Some(*text) != status.canonical_reason())
+    let found: Vec<_> = found
+        .filter(|text| Some(*text) != status.canonical_reason())
+        .collect();
+    found.into_iter()
 }
 
-/// Returns the documented slug that occurs alone in any text of the body, unless there are several.
-fn only_documented(value: &Value) -> Option<ErrorCode> {
-    let mut found = strings(value).into_iter().filter_map(ErrorCode::documented);
+/// Returns the last part of the URL or URN that is the type of a problem (RFC 9457), if it looks like a slug. A part with
+/// a digit or a dot is most likely a page, or a section of an RFC as in `rfc9110#section-15.5.5`.
+fn problem_code(text: &str) -> Option<&str> {
+    let path = || Some(text.split_once("://")?.1.split_once('/')?.1);
+    let name = text.strip_prefix("urn:").or_else(path)?;
+    let last = name.trim_end_matches('/').rsplit(['/', ':', '#']).next()?;
+    let is_word = |byte: u8| byte.is_ascii_alphabetic() || b"_-".contains(&byte);
+    Some(last).filter(|last| is_slug(last) && last.bytes().all(is_word))
+}
+
+/// Returns whether a response with this status may have a documented slug in an unusual place. The reason for any other
+/// status is the key, the rate or a fault, and then such a word is about something else.
+fn may_have_slug(status: StatusCode) -> bool {
+    status.is_client_error() && !matches!(status.as_u16(), 401 | 407 | 408 | 425 | 429)
+}
+
+/// Returns the documented slug that stands alone in any of these texts, unless there are several.
+fn only_documented(texts: &[(&str, &str)]) -> Option<ErrorCode> {
+    let texts = texts.iter().filter(|(name, _)| !is_echo(name));
+    let mut found = texts.filter_map(|(_, text)| ErrorCode::documented(text));
     let first = found.next()?;
     found.all(|other| other == first).then_some(first)
 }
 
-/// Returns all texts in a value, but not the names of its members.
-fn strings(value: &Value) -> Vec<&str> {
+/// Returns whether a member of this name repeats a part of the request, or leads to documentation.
+fn is_echo(name: &str) -> bool {
+    let name = squeezed(name);
+    let ends = ["url", "uri", "path"];
+    ECHOES.contains(&name.as_str()) || ends.iter().any(|end| name.ends_with(end))
+}
+
+/// Returns a name in lower case and without `_` and `-`.
+fn squeezed(name: &str) -> String {
+    name.to_ascii_lowercase().replace(['_', '-'], "")
+}
+
+/// Returns all texts in a value, each with the name of its member. A text in an array has no name.
+fn texts_of<'a>(name: &'a str, value: &'a Value) -> Vec<(&'a str, &'a str)> {
     match value {
-        Value::String(text) => vec![text],
-        Value::Array(items) => items.iter().flat_map(strings).collect(),
-        Value::Object(members) => members.values().flat_map(strings).collect(),
+        Value::String(text) => vec![(name, text)],
+        Value::Array(items) => items.iter().flat_map(|item| texts_of("", item)).collect(),
+        Value::Object(members) => texts_of_members(members),
         Value::Null | Value::Bool(_) | Value::Number(_) => Vec::new(),
     }
+}
+
+/// Returns all texts in an object, but not those in parts of the request that it repeats.
+fn texts_of_members(members: &Object) -> Vec<(&str, &str)> {
+    let is_own = |name: &str| !REQUEST_PARTS.contains(&squeezed(name).as_str());
+    let own = members.iter().filter(|(name, _)| is_own(name));
+    own.flat_map(|(name, value)| texts_of(name, value))
+        .collect()
 }
 
 /// Returns whether a text looks like a slug rather than a sentence, an address or a status.
@@ -1865,10 +1993,10 @@ mod tests {
     }
 
     #[test]
-    fn a_sentence_or_an_unknown_url_is_not_a_slug() {
+    fn a_sentence_or_a_page_is_not_a_slug() {
         let sentence = unprocessable(r#"{"error": "Not Found"}"#);
         let problem = unprocessable(
-            r#"{"type": "https://example.com/no-contact", "title": "No such contact"}"#,
+            r#"{"type": "https://example.com/no-contact.html", "title": "No such contact"}"#,
         );
 
         assert_eq!(

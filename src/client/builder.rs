@@ -368,8 +368,8 @@ impl ClientBuilder {
     /// recognize the refusal.
     ///
     /// The function gets each response with a status other than 2xx: status, headers and body, and the code and message
-    /// that were found in the usual places. It returns the code and the message (`""` if there is none) to use instead,
-    /// or `None` to keep what was found. A known slug is recognized in any form, as in a response. The status alone
+    /// that were found in the usual places. It returns the code and the message (each empty if there is none) to use
+    /// instead, or `None` to keep what was found. A known slug is recognized in any form, as in a response. The status alone
     /// decides about retries.
     ///
     /// The function is called in the task that awaits the call, or in a task that fetches a page ahead. If it panics,

@@ -393,7 +393,8 @@ pub enum BatchOutcome {
     Updated,
     /// The address existed and was left unchanged.
     Skipped,
-    /// The service sent a status other than the three above: the slug of a refusal.
+    /// The service sent a status other than the three above: the slug of a refusal. If the interface document does not
+    /// name the status, but another member of the entry is a documented slug, then that slug counts.
     ///
     /// If the interface document names the slug ([`ErrorCode::KNOWN`]), the entry was not applied. Any other slug may
     /// also be a word for success that this version does not know, so the entry may have been applied:
@@ -517,16 +518,15 @@ impl ResultEntry {
         (code, message)
     }
 
-    /// Returns the message, under any of its likely names.
-    fn message(&self, code: &ErrorCode) -> Option<&str> {
-        let error = || {
-            self.text("error")
-                .filter(|text| ErrorCode::from_slug(text) != *code)
-        };
-        let message = self.text("message").or_else(error);
-        message
-            .or_else(|| self.text("detail"))
-            .or_else(|| self.text("reason"))
+    /// Returns the message, under any of its likely names, or else the one inside the error.
+    fn message(&self, code: &ErrorCode, nested: Option<String>) -> Option<String> {
+        let names = ["message", "error", "detail", "reason"];
+        let texts = names.into_iter().filter_map(|name| self.text(name));
+        let texts = texts.map(str::to_owned).chain(nested);
+        // A text that is only a slug is no message.
+        let is_slug = |slug: &ErrorCode| slug == code || ErrorCode::KNOWN.contains(slug);
+        let mut messages = texts.filter(|text| !is_slug(&ErrorCode::from_slug(text)));
+        messages.next()
     }
 }
 
@@ -538,7 +538,7 @@ impl From<ResultEntry> for BatchOutcome {
         let (Some(code), nested) = entry.refusal() else {
             return Self::Unknown;
         };
-        let message = entry.message(&code).map(str::to_owned).or(nested);
+        let message = entry.message(&code, nested);
         Self::Failed { code, message }
     }
 }
@@ -654,16 +654,14 @@ struct DocumentedEntry<'a> {
 
 impl From<Object<DocumentedEntry<'_>>> for BatchEntry {
     fn from(Object(entry): Object<DocumentedEntry<'_>>) -> Self {
-        let message = entry.message.filter(|text| !text.is_empty());
-        let failed = |status| BatchOutcome::Failed {
-            code: ErrorCode::from_slug(status),
-            message: message.map(Cow::into_owned),
-        };
-        let outcome = match entry.status.as_ref() {
-            "" => BatchOutcome::Unknown,
-            status => BatchOutcome::accepted(status).unwrap_or_else(|| failed(status)),
-        };
-        Self::new(entry.email, outcome)
+        if let Some(accepted) = BatchOutcome::accepted(&entry.status) {
+            return Self::new(entry.email, accepted);
+        }
+        let message = entry.message.map(|message| ("message", message));
+        let members = [("email", entry.email), ("status", entry.status)];
+        let members = members.into_iter().chain(message);
+        let members = members.map(|(name, text)| (name.to_owned(), text.into_owned().into()));
+        ResultEntry(members.collect()).into()
     }
 }
 

@@ -247,6 +247,26 @@ async fn a_status_is_compared_as_slugs_are_and_the_slug_of_a_failure_is_found_in
             failed("merged", None),
         ),
         (json!({"type": "contact"}), BatchOutcome::Unknown),
+        (
+            json!({"status": "error", "reason": "quota_exceeded"}),
+            quota(None),
+        ),
+        (
+            json!({"status": "error", "message": "quota_exceeded"}),
+            quota(None),
+        ),
+        (
+            json!({"status": "KO", "message": "full", "errorCode": "quota_exceeded"}),
+            quota(Some("full")),
+        ),
+        (
+            json!({"status": "failed", "reason": "quota_exceeded", "why": "not_found"}),
+            failed("failed", None),
+        ),
+        (
+            json!({"status": "merged", "properties": {"plan": "quota_exceeded"}}),
+            failed("merged", None),
+        ),
     ] {
         let server = respond_with(ok(
             json!({"data": [with(entry.clone(), "email", "a@x.io")]}),
@@ -262,6 +282,19 @@ async fn a_status_is_compared_as_slugs_are_and_the_slug_of_a_failure_is_found_in
         let stored = serde_json::to_string(&report).unwrap();
         assert_eq!(report, serde_json::from_str(&stored).unwrap());
     }
+}
+
+#[tokio::test]
+async fn the_address_of_an_entry_is_never_its_slug() {
+    let results = json!({"data": [{"email": "not_found", "status": "error", "message": "no"}]});
+    let server = respond_with(ok(results)).await;
+
+    let report = contacts(server.uri())
+        .create_batch(["not_found"])
+        .await
+        .unwrap();
+
+    assert_eq!(report.entries[0].outcome.to_string(), "error: no");
 }
 
 #[tokio::test]

@@ -220,7 +220,7 @@ async fn a_documented_slug_is_found_wherever_it_stands_alone() {
 }
 
 #[tokio::test]
-async fn a_documented_slug_in_a_sentence_beside_a_code_or_beside_another_slug_is_not_the_code() {
+async fn a_documented_slug_in_a_sentence_in_a_hint_or_beside_another_slug_is_not_the_code() {
     for (body, expected) in [
         (
             json!({"message": "see https://example.com/not_found"}),
@@ -238,6 +238,140 @@ async fn a_documented_slug_in_a_sentence_beside_a_code_or_beside_another_slug_is
         let error = refusal(404, body.to_string()).await;
 
         assert_eq!(error.code().map(ErrorCode::as_str), expected, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_slug_in_an_unusual_place_counts_only_if_the_status_can_mean_it() {
+    let member = json!({"fault": "not_found"}).to_string();
+    for status in [301, 401, 407, 408, 425, 429, 500, 501, 503] {
+        for body in [member.as_str(), "not_found", r#"["not_found"]"#] {
+            let error = refusal(status, body).await;
+
+            assert_eq!(error.code(), None, "{status} {body}");
+            assert!(!error.is_not_found(), "{status} {body}");
+        }
+    }
+    for status in [400, 402, 403, 404, 409, 422] {
+        assert!(refusal(status, &member).await.is_not_found(), "{status}");
+    }
+    let usual = refusal(500, r#"{"code": "not_found"}"#).await;
+    assert!(usual.is_not_found(), "a code counts with every status");
+}
+
+#[tokio::test]
+async fn a_member_that_repeats_the_request_or_leads_to_documentation_has_no_slug() {
+    for name in [
+        "email",
+        "address",
+        "topic",
+        "segment",
+        "segment_id",
+        "input",
+        "value",
+        "path",
+        "requestPath",
+        "instance",
+        "url",
+        "documentation_url",
+        "help",
+        "docs",
+    ] {
+        for text in ["not_found", "/contacts/not_found"] {
+            for body in [json!({name: text}), json!({"error": {name: text}})] {
+                let error = refusal(422, body.to_string()).await;
+
+                assert_eq!(error.code(), None, "{body}");
+            }
+        }
+    }
+    for body in [
+        json!({"input": {"properties": {"plan": ["not_found"]}}}),
+        json!({"detail": [{"loc": ["body", "not_found"], "input": {"x": "not_found"}}]}),
+        json!({"recipient": "ada@example.not-found"}),
+    ] {
+        let error = refusal(422, body.to_string()).await;
+
+        assert_eq!(error.code(), None, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_documented_slug_elsewhere_takes_precedence_over_an_undocumented_word() {
+    let reason = "failed_precondition";
+    for body in [
+        json!({"status": "KO", "reason": reason}),
+        json!({"code": "E1042", "reason": reason}),
+        json!({"type": "invalid_request", "errorCode": reason}),
+        json!({"name": "ClientFault", "data": {"why": reason}}),
+        json!({"type": "https://example.com/errors/conflict", "title": reason}),
+    ] {
+        let error = refusal(422, body.to_string()).await;
+
+        assert!(error.is_complaint_locked(), "{body}");
+    }
+    let two = json!({"code": "E1042", "reasons": [reason, "not_found"]});
+    let error = refusal(422, two.to_string()).await;
+    assert_eq!(error.code().map(ErrorCode::as_str), Some("E1042"));
+}
+
+#[tokio::test]
+async fn the_last_part_of_a_problem_type_is_a_code_unless_it_is_a_page() {
+    for (problem, expected) in [
+        (
+            "https://example.com/errors/rate-limited",
+            Some("rate-limited"),
+        ),
+        (
+            "https://example.com/errors/rate_limited/",
+            Some("rate_limited"),
+        ),
+        (
+            "https://example.com/errors#rate_limited",
+            Some("rate_limited"),
+        ),
+        ("urn:problem-type:rate_limited", Some("rate_limited")),
+        ("about:blank", None),
+        ("https://example.com/errors/rate-limited.html", None),
+        ("https://example.com", None),
+        ("https://localhost/", None),
+        ("https://tools.ietf.org/html/rfc9110#section-15.5.5", None),
+        (
+            "https://datatracker.ietf.org/doc/html/rfc6585#section-4",
+            None,
+        ),
+        ("https://httpstatuses.com/429", None),
+        ("https://example.com/see/this page", None),
+    ] {
+        for body in [
+            json!({"type": problem}),
+            json!({"error": {"type": problem}}),
+        ] {
+            let error = refusal(429, body.to_string()).await;
+
+            assert_eq!(error.code().map(ErrorCode::as_str), expected, "{body}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_empty_code_that_a_program_returns_is_no_code() {
+    let server = respond_with(text(403, r#"{"code": "odd"}"#)).await;
+    let read = |_: &ApiError| Some((ErrorCode::from(""), "in words".to_owned()));
+    let client = builder(server.uri()).read_errors(read).build().unwrap();
+
+    let received = client.contacts().retrieve(ADA).await.unwrap_err();
+    let created = Error::refused(ApiError::new(
+        received.status().unwrap(),
+        ErrorCode::from(""),
+        "in words",
+    ));
+
+    assert_eq!(received.to_string(), "retrieve: the service responded 403");
+    assert_eq!(created.to_string(), "the service responded 403");
+    for error in [received, created] {
+        assert_eq!(error.code(), None);
+        assert_eq!(error.api().unwrap().message(), Some("in words"));
     }
 }
 

@@ -244,6 +244,65 @@ async fn an_error_says_whether_the_contact_the_topic_or_the_segment_is_missing()
 }
 
 #[tokio::test]
+async fn a_response_that_names_both_or_only_has_the_word_does_not_say_what_is_missing() {
+    let said = |message: &str| json!({"code": "not_found", "message": message});
+    let path = "/v1/contacts/ada@example.com/unsubscribe";
+    for (body, topic, expected) in [
+        (
+            said("no contact ada@example.com for topic `news`"),
+            "news",
+            None,
+        ),
+        (
+            json!({"code": "not_found", "topic": "news", "email": ADA}),
+            "news",
+            None,
+        ),
+        (said(&format!("no route {path}")), "unsubscribe", None),
+        (said(&format!("no route {path}")), "v1", None),
+        (json!({"code": "not_found", "path": path}), "contacts", None),
+        (said("there is no such contact"), "contact", None),
+        (said("there is no such contact"), "there", None),
+        (
+            json!({"code": "not_found", "resource": "contact"}),
+            "contact",
+            None,
+        ),
+        (
+            json!({"code": "not_found", "message": "no contact", "request": {"topic": "news"}}),
+            "news",
+            None,
+        ),
+        (
+            said("there is no contact ada@example.com"),
+            "is",
+            Some(Missing::Contact),
+        ),
+        (
+            said("topic \"news\" is unknown"),
+            "news",
+            Some(Missing::Topic),
+        ),
+        (said("Topic news not found"), "news", Some(Missing::Topic)),
+        (
+            json!({"message": "no topic 'news'", "path": path}),
+            "news",
+            Some(Missing::Topic),
+        ),
+    ] {
+        let server = respond_with(status(404).set_body_json(&body)).await;
+
+        let call = client(server.uri())
+            .contacts()
+            .unsubscribe(ADA)
+            .topic(topic);
+        let error = call.await.unwrap_err();
+
+        assert_eq!(error.missing(), expected, "{topic} {body}");
+    }
+}
+
+#[tokio::test]
 async fn a_body_that_is_not_utf_8_is_kept_unchanged() {
     let error = refusal(404, [0xff, 0x00, 0xfe]).await;
 
