@@ -45,7 +45,7 @@ pub(crate) trait Endpoint: Send + 'static {
 
 /// Retrieves the value of a write that was applied.
 pub(crate) struct ReadBack {
-    /// What is retrieved, for messages.
+    /// The name of the value that is retrieved, for messages.
     pub(crate) name: &'static str,
     pub(crate) operation: Operation,
     pub(crate) request: Result<Request, Error>,

@@ -330,7 +330,7 @@ pub(super) struct DeliveryFaultOptions {
     target: Target,
 }
 
-/// What to do with the faults that were added.
+/// The commands for faults that were added before.
 #[derive(Subcommand)]
 enum FaultChange {
     /// List the faults, oldest first, with their numbers

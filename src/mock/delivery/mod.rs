@@ -737,7 +737,7 @@ const MAX_ATTEMPTS_KEPT: usize = 10_000;
 /// Bytes of the transcripts kept. The oldest is dropped first.
 const MAX_TRANSCRIPT_BYTES: usize = 64 * 1024 * 1024;
 
-/// What the newest attempts sent and received, by the number of the attempt in the log.
+/// The requests and responses of the newest attempts, by the number of the attempt in the log.
 #[derive(Debug, Default)]
 struct Transcripts {
     by_number: BTreeMap<u64, Transcript>,

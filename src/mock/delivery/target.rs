@@ -112,7 +112,7 @@ pub(super) struct Delivered {
 /// Bytes kept of the body of a receiver's response.
 const RESPONSE_KEPT: usize = 64 * 1024;
 
-/// What an attempt sent, and what came back.
+/// The request of an attempt and its response.
 #[derive(Clone, Debug)]
 pub(in crate::mock) struct Transcript {
     target: Target,
@@ -237,7 +237,7 @@ struct SignedDelivery {
     signed: SignedContent,
 }
 
-/// What the signature of a delivery was made from. A fault can change what is sent afterwards.
+/// The bytes that the signature of a delivery was made from. A fault can change the delivery afterwards.
 #[derive(Clone, Debug)]
 struct SignedContent {
     timestamp: u64,

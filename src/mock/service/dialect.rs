@@ -241,7 +241,7 @@ dialect_settings! {
 
     /// The order in which a request is checked. The document does not say which of two refusals comes first.
     refusal_order:
-    /// What is checked first in a subscribe, an unsubscribe or a merge.
+    /// The check that comes first in a subscribe, an unsubscribe or a merge.
     RefusalOrder {
         /// The body, then the contact, then the spam report, then the topic.
         BodyFirst,
