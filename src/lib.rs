@@ -83,7 +83,7 @@
 //! | `axum`, `actix` | | webhook extractors for axum 0.8 and actix-web 4 |
 //! | `tower` | | a layer that verifies webhooks for hyper, AWS Lambda and any other tower server |
 //! | `inbox` | | [`Inbox`]: drops duplicate webhook events, with a store in memory |
-//! | `inbox-sqlite` | | stores events in a SQLite file; compiles SQLite in with any rusqlite from 0.32 to 0.42, so Cargo can build it beside sqlx 0.8 or 0.9, sea-orm 1 or 2, diesel 2, tokio-rusqlite 0.6 or 0.7, or your own rusqlite |
+//! | `inbox-sqlite` | | stores events in a SQLite file, and compiles SQLite into your program; works with any rusqlite from 0.32 to 0.42, so a program can also use sqlx 0.8 or 0.9, sea-orm 1 or 2, diesel 2, tokio-rusqlite 0.6 or 0.7, or your own rusqlite |
 //! | `inbox-postgres` | | stores events in Postgres 13 or newer, with tokio-postgres and deadpool |
 //! | `inbox-redis` | | stores events in Redis 5 or newer or in Valkey, on one server or a cluster |
 //! | `inbox-conformance` | | test cases for a store of your own |
