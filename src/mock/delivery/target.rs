@@ -920,8 +920,8 @@ mod tests {
         let signers = Signers::new("6Jm0nFq2pXvZk4Tt").unwrap();
         let time = SigningClock::Mock.time(i64::MIN);
 
-        let stale = Some(&DeliveryFault::stale());
-        let signed = signers.sign("email.sent", time, BODY.into(), stale);
+        let stale = DeliveryFault::stale();
+        let signed = signers.sign("email.sent", time, BODY.into(), Some(&stale));
 
         assert_eq!(signed.headers["webhook-timestamp"], "0");
     }
