@@ -604,6 +604,9 @@ impl Error {
             api.code = Some(ErrorCode::from_slug(code.as_str())).filter(|code| !code.is_empty());
             api.message = Some(message).filter(|message| !message.is_empty());
         }
+        if api.is_not_found() {
+            api.missing = target.missing(&api.body);
+        }
         Self::from_api(api, outcome)
     }
 
@@ -921,7 +924,7 @@ impl fmt::Display for ErrorKind {
 /// - The body is an HTML or XML page. The service sends JSON, so the page most likely comes from elsewhere: the login
 ///   page of a network, or another site at a wrong base URL.
 /// - The body is a JSON object that reports an error: it has an `error` or `errors` that is not empty, or a `success` or
-///   `ok` that is `false`. A contact that can be read is a contact, whatever other members it has.
+///   `ok` that is `false`. A body that can be read as a contact is no error, even if it has such a member.
 /// - The body could not be read to its end, or is compressed in a way that the client did not ask for.
 /// - The call is a batch. Its status is 2xx even if entries fail, so without the report nothing is known about them.
 ///
@@ -1054,7 +1057,7 @@ pub struct ApiError {
     has_target: bool,
     /// The refusal that the status stands for, if the response has no code.
     implied: Option<ErrorCode>,
-    /// What does not exist, if the refusal says that something does not.
+    /// The thing that does not exist, if the refusal is about a missing one.
     missing: Option<Missing>,
     headers: HeaderMap,
     body: Bytes,
@@ -1255,7 +1258,7 @@ impl ApiError {
             redirected_to: None,
             has_target: target.may_be_missing(),
             implied,
-            missing: target.missing(&body),
+            missing: None,
             headers: head.headers,
             body,
         }
@@ -1315,7 +1318,7 @@ impl ApiError {
 /// Reads the code and the message of a refusal: see [`ClientBuilder::read_errors`](crate::ClientBuilder::read_errors).
 pub(crate) type ReadError = dyn Fn(&ApiError) -> Option<(ErrorCode, String)> + Send + Sync;
 
-/// What a request is about. It decides what a refusal without a code means.
+/// The thing that a request is about. It decides the meaning of a refusal without a code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// A raw request may be about anything.
@@ -1525,6 +1528,11 @@ struct ErrorBody {
     is_object: bool,
 }
 
+/// Returns a text without the byte order mark that some frameworks put before JSON.
+pub(crate) fn without_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
+}
+
 /// The members of an error object that hold a slug and nothing else.
 const CODES: [&str; 3] = ["code", "slug", "error_code"];
 
@@ -1600,8 +1608,7 @@ impl ErrorBody {
         if body.len() > LONGEST {
             return Self::default();
         }
-        // Some frameworks put a byte order mark before JSON.
-        let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+        let body = without_mark(body);
         // A page of a proxy may be HTML, and then only the status counts.
         let Ok(value) = serde_json::from_slice::<Value>(body) else {
             let text = std::str::from_utf8(body).unwrap_or_default();

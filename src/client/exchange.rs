@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use serde_path_to_error::{Path, Segment};
 
-use crate::error::Target;
+use crate::error::{Target, without_mark};
 use crate::{Error, Outcome};
 
 /// The operation of a call, for messages and spans. Neither may contain an address.
@@ -146,7 +146,7 @@ pub(crate) struct Success {
     pub(super) operation: Operation,
     pub(crate) response: http::Response<Bytes>,
     pub(crate) attempts: u32,
-    /// The outcome if the body cannot be decoded.
+    /// The outcome if the body cannot be decoded, unless the body [says otherwise](outcome_of).
     pub(super) outcome: Outcome,
 }
 
@@ -159,11 +159,7 @@ impl Success {
     ) -> Self {
         let outcome = if request.method.is_safe() {
             Outcome::Unchanged
-        } else if request.target == Target::Batch
-            || is_page(response.body())
-            || encoding(&response).is_some()
-            || reports_error(response.body())
-        {
+        } else if request.target == Target::Batch || encoding(&response).is_some() {
             Outcome::Unknown
         } else {
             Outcome::Applied
@@ -221,7 +217,7 @@ impl Success {
             error
                 .at(self.operation.name)
                 .after(self.attempts, Outcome::NotSent)
-                .with_outcome(self.outcome)
+                .with_outcome(outcome_of(self.outcome, self.response.body()))
                 .reading(self.response.body().clone())
         })
     }
@@ -232,9 +228,12 @@ impl Success {
     }
 }
 
-/// Returns a text without the byte order mark that some frameworks put before JSON.
-pub(crate) fn without_mark(text: &[u8]) -> &[u8] {
-    text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
+/// Returns the outcome of a response that cannot be decoded: the body of a write may say that it was not applied.
+pub(super) fn outcome_of(outcome: Outcome, body: &[u8]) -> Outcome {
+    match outcome {
+        Outcome::Applied if is_page(body) || reports_error(body) => Outcome::Unknown,
+        certain => certain,
+    }
 }
 
 /// Returns the content encoding that the body still has. The HTTP client removes the header when it decompresses a body.

@@ -137,7 +137,7 @@ pub(crate) use call::{
 };
 pub use call::{Response, ResponseFuture};
 pub(crate) use exchange::{
-    NOT_SECONDS, Object, Operation, Request, RetrySafety, Success, decode_item, without_mark,
+    NOT_SECONDS, Object, Operation, Request, RetrySafety, Success, decode_item,
 };
 pub use raw::{RawRequest, RawResponse};
 #[doc(no_inline)]

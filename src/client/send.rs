@@ -14,7 +14,7 @@ use url::Url;
 
 use super::Shared;
 use super::call::{CallDeadline, CallOptions, ResponseFuture};
-use super::exchange::{Operation, Request, RetrySafety, Success};
+use super::exchange::{Operation, Request, RetrySafety, Success, outcome_of};
 use super::retry::{Failure, RetryPolicy};
 use crate::{Client, Error, ErrorKind, Outcome};
 
@@ -91,6 +91,7 @@ impl Received {
         let body = success.response.body().clone();
         let decoded = decode(success).map_err(|error| {
             let error = error.after(attempts, Outcome::NotSent);
+            let outcome = outcome_of(outcome, &body);
             error.with_outcome(outcome).reading(body).at(operation.name)
         });
         match &decoded {

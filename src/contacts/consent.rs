@@ -9,9 +9,9 @@ use super::{Contact, Contacts, OptOutReason};
 use crate::Error;
 use crate::client::{
     Endpoint, Object, Operation, ReadBack, Request, ResponseFuture, RetrySafety, Success,
-    decode_item, endpoint_builder, without_mark,
+    decode_item, endpoint_builder,
 };
-use crate::error::Target;
+use crate::error::{Target, without_mark};
 
 impl Contacts {
     /// Records an opt-in: clears the global opt-out or, with [`topic`](Subscribe::topic), opts the contact into one

@@ -543,23 +543,28 @@ async fn a_decode_error_has_the_index_of_an_invalid_contact_in_a_page() {
     );
 }
 
+/// Runs an operation. Returns `None` if it takes the response for success.
+async fn decode_error(operation: Operation, client: &Client) -> Option<Error> {
+    match (operation.run(client).await, operation) {
+        (Err(error), _) => Some(error),
+        // The caller decodes the response.
+        (Ok(()), Operation::Request | Operation::IdempotentRequest) => {
+            let raw = client.request(Method::POST, ["emails"]).await.unwrap();
+            Some(raw.json::<Vec<u8>>().unwrap_err())
+        }
+        (Ok(()), _) => None,
+    }
+}
+
 #[tokio::test]
 async fn a_2xx_response_that_cannot_be_decoded_means_applied_unless_it_is_a_page_or_a_batch() {
     for (body, is_page) in [("", false), ("{}", false), ("[", false), ("<html>", true)] {
         let server = respond_with(text(200, body)).await;
         for operation in Operation::ALL {
             let client = client(server.uri());
-            let error = match (operation.run(&client).await, operation) {
-                (Err(error), _) => error,
-                // The caller decodes the response.
-                (Ok(()), Operation::Request | Operation::IdempotentRequest) => {
-                    let raw = client.request(Method::POST, ["emails"]).await.unwrap();
-                    raw.json::<Vec<u8>>().unwrap_err()
-                }
-                (Ok(()), _) => {
-                    assert!(operation == Operation::Merge && !is_page, "{operation:?}");
-                    continue;
-                }
+            let Some(error) = decode_error(operation, &client).await else {
+                assert!(operation == Operation::Merge && !is_page, "{operation:?}");
+                continue;
             };
 
             let expected = match operation {
@@ -651,15 +656,8 @@ async fn a_write_whose_2xx_response_reports_an_error_may_not_have_been_applied()
         let server = respond_with(text(201, body)).await;
         for operation in Operation::ALL {
             let client = client(server.uri());
-            let error = match (operation.run(&client).await, operation) {
-                (Err(error), _) => error,
-                // The caller decodes the response.
-                (Ok(()), Operation::Request | Operation::IdempotentRequest) => {
-                    let raw = client.request(Method::POST, ["emails"]).await.unwrap();
-                    raw.json::<Vec<u8>>().unwrap_err()
-                }
-                (Ok(()), _) => panic!("{operation:?} took {body} for success"),
-            };
+            let error = decode_error(operation, &client).await;
+            let error = error.unwrap_or_else(|| panic!("{operation:?} took {body} for success"));
 
             let expected = match operation {
                 Operation::Retrieve | Operation::List => Outcome::Unchanged,
