@@ -1,5 +1,6 @@
 //! The checks: the deliveries of each, and the grades of the responses.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -33,7 +34,7 @@ pub(super) async fn run_all(settings: &Settings, run: &Run, grades: &mut Vec<(Ch
     let has_others = needs_many
         || beside
             .clone()
-            .any(|check| settings.selects(check) && has_deliveries(check));
+            .any(|check| settings.selects(check) && deliveries(check, run).is_some());
 
     let mut of_slow_body = Vec::new();
     let (body_is_sent, sent) = oneshot::channel::<()>();
@@ -69,20 +70,6 @@ pub(super) async fn run_all(settings: &Settings, run: &Run, grades: &mut Vec<(Ch
     }
 }
 
-/// Whether [`run_in_turn`] delivers something for a check. The other checks grade the responses to all deliveries.
-fn has_deliveries(check: Check) -> bool {
-    !matches!(
-        check,
-        Check::Reachable
-            | Check::Genuine
-            | Check::ResponseTime
-            | Check::Clock
-            | Check::LaterDuplicate
-            | Check::DuplicateAfterMany
-            | Check::Probe
-    )
-}
-
 async fn run_in_turn(
     checks: impl IntoIterator<Item = Check>,
     settings: &Settings,
@@ -93,23 +80,20 @@ async fn run_in_turn(
         if !settings.selects(check) || has_grade(grades, check) {
             continue;
         }
-        if has_deliveries(check) {
-            settings.started(check);
-        }
-        if let Some(grade) = grade(check, run).await {
-            grades.push((check, grade));
-        }
+        let Some(deliveries) = deliveries(check, run) else {
+            continue;
+        };
+        settings.started(check);
+        let grade = match run.stop_reason() {
+            Some(reason) => Grade::not_seen(reason),
+            None => deliveries.await,
+        };
+        grades.push((check, grade));
     }
 }
 
-/// Runs one check, unless the examination has to stop. Returns `None` if the check has no deliveries of its own.
-async fn grade(check: Check, run: &Run) -> Option<Grade> {
-    if !has_deliveries(check) {
-        return None;
-    }
-    if let Some(reason) = run.stop_reason() {
-        return Some(Grade::not_seen(reason));
-    }
+/// Returns the deliveries of a check, which grade it. The checks without any grade the responses to all deliveries.
+fn deliveries<'a>(check: Check, run: &'a Run) -> Option<Pin<Box<dyn Future<Output = Grade> + 'a>>> {
     Some(match check {
         Check::Reachable
         | Check::Genuine
@@ -118,33 +102,33 @@ async fn grade(check: Check, run: &Run) -> Option<Grade> {
         | Check::LaterDuplicate
         | Check::DuplicateAfterMany
         | Check::Probe => return None,
-        Check::UnknownType => unknown_type(run).await,
-        Check::RawBody => raw_body(run).await,
-        Check::NonAscii => non_ascii(run).await,
-        Check::LargeBody => large_body(run).await,
-        Check::ExtraMembers => extra_members(run).await,
-        Check::OldEvent => old_event(run).await,
-        Check::EventHeader => event_header(run).await,
-        Check::Duplicate => duplicate(run).await,
-        Check::ConcurrentDuplicates => concurrent_duplicates(run).await,
-        Check::DistinctIds => distinct_ids(run).await,
-        Check::OtherSecret => other_secret(run).await,
-        Check::ForgedId => forged_id(run).await,
-        Check::TamperedBody => tampered_body(run).await,
-        Check::MissingSignature => missing_signature(run).await,
-        Check::MissingEventHeader => missing_event_header(run).await,
-        Check::EmptySignature => empty_signature(run).await,
-        Check::CutSignature => cut_signature(run).await,
-        Check::UppercaseSignature => uppercase_signature(run).await,
-        Check::TwoSignatures => two_signatures(run).await,
-        Check::MissingTimestamp => missing_timestamp(run).await,
-        Check::MalformedTimestamp => malformed_timestamp(run).await,
-        Check::Stale => stale(run).await,
-        Check::Early => early(run).await,
-        Check::WindowEdge => edge(run).await,
-        Check::NotJson => not_json(run).await,
-        Check::SlowBody => slow_body(run).await,
-        Check::CutConnection => cut_connection(run).await,
+        Check::UnknownType => Box::pin(unknown_type(run)),
+        Check::RawBody => Box::pin(raw_body(run)),
+        Check::NonAscii => Box::pin(non_ascii(run)),
+        Check::LargeBody => Box::pin(large_body(run)),
+        Check::ExtraMembers => Box::pin(extra_members(run)),
+        Check::OldEvent => Box::pin(old_event(run)),
+        Check::EventHeader => Box::pin(event_header(run)),
+        Check::Duplicate => Box::pin(duplicate(run)),
+        Check::ConcurrentDuplicates => Box::pin(concurrent_duplicates(run)),
+        Check::DistinctIds => Box::pin(distinct_ids(run)),
+        Check::OtherSecret => Box::pin(other_secret(run)),
+        Check::ForgedId => Box::pin(forged_id(run)),
+        Check::TamperedBody => Box::pin(tampered_body(run)),
+        Check::MissingSignature => Box::pin(missing_signature(run)),
+        Check::MissingEventHeader => Box::pin(missing_event_header(run)),
+        Check::EmptySignature => Box::pin(empty_signature(run)),
+        Check::CutSignature => Box::pin(cut_signature(run)),
+        Check::UppercaseSignature => Box::pin(uppercase_signature(run)),
+        Check::TwoSignatures => Box::pin(two_signatures(run)),
+        Check::MissingTimestamp => Box::pin(missing_timestamp(run)),
+        Check::MalformedTimestamp => Box::pin(malformed_timestamp(run)),
+        Check::Stale => Box::pin(stale(run)),
+        Check::Early => Box::pin(early(run)),
+        Check::WindowEdge => Box::pin(edge(run)),
+        Check::NotJson => Box::pin(not_json(run)),
+        Check::SlowBody => Box::pin(slow_body(run)),
+        Check::CutConnection => Box::pin(cut_connection(run)),
     })
 }
 
@@ -547,7 +531,7 @@ async fn later_duplicate(run: &Run, first: FirstAttempt) -> Grade {
 
 /// More than a small cache holds; 128 is a common default.
 const MANY: usize = 130;
-/// How many of them are delivered simultaneously. A server may let few connections wait, such as 5.
+/// How many of these events are delivered simultaneously. Some servers let only a few connections wait, such as 5.
 const LANES: usize = 4;
 
 /// The same headers and body again, after many other events.
