@@ -18,6 +18,7 @@ use super::service::dialect::Dialect;
 use super::service::rule::SegmentKind;
 use super::service::seed::{self, Seed, SeedContact, SeedSettings, put_contact};
 use super::service::{Audience, Settings};
+use super::text::BYTE_ORDER_MARK;
 use super::{InitialState, MockServer, Shared, targets};
 use crate::Timestamp;
 
@@ -776,9 +777,6 @@ impl MockServerBuilder {
 fn thread_ended() -> io::Error {
     io::Error::other("the thread of the server ended before the server was started")
 }
-
-/// Some editors and shells begin a file with it.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The seeds of a builder, in the order they were added.
 #[derive(Clone, Debug, Default)]

@@ -358,20 +358,12 @@ mod tests {
 
     fn request_with_keys() -> RecordedRequest {
         RecordedRequest {
-            method: "GET".into(),
-            path: "/contacts".into(),
-            query: None,
             headers: vec![
                 ("authorization".into(), "Bearer k-12345".into()),
                 ("x-api-key".into(), "k-12345".into()),
                 ("accept".into(), "*/*".into()),
             ],
-            body: Vec::new(),
-            status: Some(200),
-            reason: None,
-            response_headers: Vec::new(),
-            response_body: Vec::new(),
-            at: Timestamp::from_unix(0),
+            ..request("/contacts", Vec::new())
         }
     }
 

@@ -1,5 +1,7 @@
-//! Text in messages.
+//! Text in messages and in files.
 
+/// Some editors and shells begin a file with it.
+pub(in crate::mock) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// Returns a text as a message shows it: unchanged, but with control characters escaped.
 pub(in crate::mock) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());

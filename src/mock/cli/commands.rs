@@ -24,6 +24,7 @@ use super::lists::{
 };
 use super::target::{Output, Table, Target, print, text};
 use crate::Timestamp;
+use crate::mock::text::BYTE_ORDER_MARK;
 use crate::mock::{
     Check, CheckReport, DeliveryFault, Examination, ExamineReceiver, Fault, Finding, Verdict,
 };
@@ -402,9 +403,6 @@ fn faults_table(faults: &[Value]) -> Table {
     }
     table
 }
-
-/// Some editors and shells begin a file with it.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 #[derive(Args)]
 pub(super) struct SeedOptions {

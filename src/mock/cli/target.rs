@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::Timestamp;
 use crate::mock::http::{self as client, HttpUrl, error_chain};
+use crate::mock::text::printable;
 
 /// The mock that a command controls, and how it prints the response.
 #[derive(Args)]
@@ -237,22 +238,12 @@ impl Table {
 /// Returns a cell as a terminal can show it: one line without control characters, not too long.
 fn shown(cell: &str) -> String {
     const MAX_CHARACTERS: usize = 100;
-    let mut shown = String::new();
-    for (index, character) in cell.chars().enumerate() {
-        if index == MAX_CHARACTERS {
-            shown.push('…');
-            break;
-        }
-        if character.is_control() {
-            shown.extend(character.escape_debug());
-        } else {
-            shown.push(character);
-        }
+    if cell.is_empty() {
+        return "-".to_owned();
     }
-    if shown.is_empty() {
-        "-".to_owned()
-    } else {
-        shown
+    match cell.char_indices().nth(MAX_CHARACTERS) {
+        Some((end, _)) => format!("{}…", printable(&cell[..end])),
+        None => printable(cell),
     }
 }
 
