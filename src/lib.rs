@@ -42,7 +42,7 @@
 //!
 //! A [`Verifier`](webhooks::Verifier) checks the headers and the raw body of a delivery. It returns an
 //! [`Event`](webhooks::Event), or an error that says why the delivery is rejected. The module [`webhooks`] explains
-//! what a handler must do, and has extractors for axum and actix-web and a layer for tower.
+//! what a handler must do, and has extractors for axum and actix-web, and a layer for tower.
 //!
 //! The service may deliver an event several times and to several machines. Events arrive in any order. With the feature
 //! `inbox`, an [`Inbox`] drops the duplicates. It stores the ids of events in SQLite, Postgres or Redis, or in memory

@@ -371,7 +371,7 @@ fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     PropertyValue::deserialize(deserializer).and_then(text_of)
 }
 
-/// Reads an id, or a cursor. `null` and `""` are none.
+/// Reads an id or a cursor. Returns `None` for `null` and `""`.
 pub(super) fn optional_id<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<String>, D::Error> {
@@ -419,7 +419,7 @@ fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::E
     }
 }
 
-/// Reads a map. An empty array is an empty map, because PHP writes it so, and `null` is none.
+/// Reads a map. An empty array counts as an empty map, because PHP writes one as `[]`. Returns `None` for `null`.
 fn map<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {

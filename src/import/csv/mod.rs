@@ -382,13 +382,13 @@ struct Records {
     reader: Box<dyn Read + Send>,
     parser: csv_core::Reader,
     buffer: Vec<u8>,
-    /// Where the next record begins in the buffer, and its line.
+    /// The position of the next record in the buffer, and its line.
     start: usize,
     line: u64,
     /// Whether the byte before the next record is a CR, so that an LF belongs to it.
     is_after_cr: bool,
     is_at_end: bool,
-    /// Where the header begins, while it may be read again.
+    /// The position and the line of the header, while it may be read again.
     header: Option<(usize, u64)>,
     /// Room for the cells of one record, and where each of them ends.
     text: Vec<u8>,

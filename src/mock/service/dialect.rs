@@ -277,7 +277,7 @@ dialect_settings! {
 
     /// The body of `PATCH /contacts/{address}`. [Interface section 4.7](crate::interface#4.7) does not show it.
     merge_body:
-    /// Where the body of a merge has the properties.
+    /// The place of the properties in the body of a merge.
     MergeBody {
         /// In a member: `{"properties": {"seats": 3}}`
         Properties,
