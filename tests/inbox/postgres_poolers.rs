@@ -187,3 +187,24 @@ async fn a_store_without_named_statements_passes_the_conformance_suite_through_a
 
     report.assert_passed();
 }
+
+#[tokio::test]
+async fn a_claim_in_a_transaction_needs_no_setting_behind_a_pooler() {
+    let Some((_server, _database, pooler)) = set_up().await else {
+        return;
+    };
+    let store = PostgresStore::connect(&pooler.url).await.unwrap();
+    let event = id("evt_1");
+
+    for is_new in [true, false] {
+        // Two clients share the server's connections in turns.
+        for endpoint in ["main", "other"] {
+            let mut client = postgres::client(&pooler.url).await;
+            let mut transaction = client.transaction().await.unwrap();
+            let claimed = store.claim_in(&mut transaction, endpoint, &event).await;
+            transaction.commit().await.unwrap();
+
+            assert_eq!(claimed.unwrap(), is_new);
+        }
+    }
+}

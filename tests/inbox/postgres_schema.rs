@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
+use audience::inbox::conformance::Suite;
 use audience::inbox::{
     AcceptState, ClaimState, EventKey, Fingerprint, HeldClaim, InboxError, NewDelivery,
     PostgresStore, Release, Store, StoreError, StoreErrorKind, Take, Token,
@@ -100,34 +101,73 @@ async fn tables_of_a_newer_version_are_left_alone() {
     assert!(text.contains("version 7"), "{text}");
 }
 
-#[tokio::test]
-async fn a_role_that_may_not_create_tables_can_use_those_that_exist() {
+/// Returns the rights that the file with the tables asks for, as SQL.
+fn grants() -> String {
+    let lines = PostgresStore::SCHEMA.lines();
+    let grants = lines.filter_map(|line| line.strip_prefix("--   GRANT"));
+    grants.map(|grant| format!("GRANT{grant}\n")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_role_with_the_rights_in_the_schema_file_runs_everything_on_tables_of_an_admin() {
     let Some(server) = postgres::server().await else {
         return;
     };
     let database = server.database().await;
     let admin = postgres::client(&database.url).await;
-    let roles = "CREATE ROLE receiver LOGIN; REVOKE CREATE ON SCHEMA public FROM PUBLIC;";
+    let roles = "CREATE ROLE receiver LOGIN; REVOKE CREATE ON SCHEMA public FROM PUBLIC";
     admin.batch_execute(roles).await.unwrap();
-    let store = connect(&database.url.replace("audience@", "receiver@")).await;
+    let url = database.url.replace("audience@", "receiver@");
+    let store = connect(&url).await;
 
     let before = refused(store.migrate().await);
-    connect(&database.url).await.migrate().await.unwrap();
+    admin.batch_execute(PostgresStore::SCHEMA).await.unwrap();
     let without_rights = refused(store.backlog("main").await);
-    let grant =
-        "GRANT SELECT, INSERT, UPDATE, DELETE ON audience_inbox, audience_inbox_schema TO receiver";
-    admin.batch_execute(grant).await.unwrap();
+    let only_these = "REVOKE ALL ON SCHEMA public FROM PUBLIC";
+    admin.batch_execute(only_these).await.unwrap();
+    admin.batch_execute(&grants()).await.unwrap();
 
-    assert!(before.contains("permission denied"), "{before}");
-    assert!(
-        without_rights.contains("permission denied"),
-        "{without_rights}"
-    );
+    for text in [before, without_rights] {
+        assert!(text.contains("permission denied"), "{text}");
+    }
     store.migrate().await.unwrap();
-    store.backlog("main").await.unwrap();
-    let id = EventId::try_from("evt_1").unwrap();
-    store.claim(new_claim(&id)).await.unwrap();
-    assert_eq!(store.purge(10).await.unwrap(), 0);
+    let report = Suite::new(store)
+        .also_through(connect(&url).await)
+        .run()
+        .await;
+    report.assert_passed();
+}
+
+#[tokio::test]
+async fn each_right_in_the_schema_file_is_needed() {
+    let Some(server) = postgres::server().await else {
+        return;
+    };
+    let database = server.database().await;
+    let admin = postgres::client(&database.url).await;
+    connect(&database.url).await.migrate().await.unwrap();
+    let roles = "CREATE ROLE receiver LOGIN; REVOKE ALL ON SCHEMA public FROM PUBLIC;";
+    admin.batch_execute(roles).await.unwrap();
+    admin.batch_execute(&grants()).await.unwrap();
+    let url = database.url.replace("audience@", "receiver@");
+    let store = connect(&url).await;
+    use_every_call(&store, 0).await;
+
+    for right in ["SELECT", "INSERT", "UPDATE", "DELETE"] {
+        let revoke = format!("REVOKE {right} ON audience_inbox FROM receiver");
+        admin.batch_execute(&revoke).await.unwrap();
+        let store = connect(&url).await;
+        let calls = tokio::spawn(async move { use_every_call(&store, 1).await });
+        assert!(calls.await.is_err(), "{right}");
+        admin.batch_execute(&grants()).await.unwrap();
+        admin
+            .batch_execute("TRUNCATE audience_inbox")
+            .await
+            .unwrap();
+    }
+    let revoke = "REVOKE SELECT ON audience_inbox_schema FROM receiver";
+    admin.batch_execute(revoke).await.unwrap();
+    refused(store.migrate().await);
 }
 
 #[tokio::test]
@@ -164,6 +204,65 @@ async fn the_tables_are_created_in_the_schema_of_the_search_path() {
         .query("SELECT FROM inbox.audience_inbox", &[])
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn stores_in_two_schemas_of_a_database_do_not_see_each_other() {
+    let Some(server) = postgres::server().await else {
+        return;
+    };
+    let database = server.database().await;
+    let admin = postgres::client(&database.url).await;
+    let schemas = "CREATE SCHEMA shop; CREATE SCHEMA news";
+    admin.batch_execute(schemas).await.unwrap();
+    let event = EventId::try_from("evt_1").unwrap();
+    let delivery = || NewDelivery::new(new_claim(&event).key, b"body", Fingerprint::of(b"body"));
+    let take = || Take::new("main", Token::random(), MINUTE, 10);
+
+    let mut stores = Vec::new();
+    for schema in ["shop", "news"] {
+        let url = format!("{}?options=-csearch_path%3D{schema}", database.url);
+        let store = connect(&url).await;
+        store.migrate().await.unwrap();
+        stores.push(store);
+    }
+    let [shop, news] = stores.try_into().unwrap();
+
+    assert_eq!(
+        shop.accept(delivery()).await.unwrap(),
+        AcceptState::Accepted
+    );
+    assert_eq!(news.backlog("main").await.unwrap().waiting, 0);
+    assert!(news.take(take()).await.unwrap().is_empty());
+    assert_eq!(
+        news.accept(delivery()).await.unwrap(),
+        AcceptState::Accepted
+    );
+    assert_eq!(shop.take(take()).await.unwrap().len(), 1);
+    assert_eq!(news.backlog("main").await.unwrap().waiting, 1);
+}
+
+#[tokio::test]
+async fn tables_that_exist_further_along_the_search_path_are_used() {
+    let Some(server) = postgres::server().await else {
+        return;
+    };
+    let database = server.database().await;
+    let admin = postgres::client(&database.url).await;
+    let public = connect(&database.url).await;
+    public.migrate().await.unwrap();
+    admin.batch_execute("CREATE SCHEMA s3").await.unwrap();
+    let event = EventId::try_from("evt_1").unwrap();
+
+    let url = format!("{}?options=-csearch_path%3Ds3,public", database.url);
+    let store = connect(&url).await;
+    store.migrate().await.unwrap();
+    store.claim(new_claim(&event)).await.unwrap();
+
+    let state = public.claim(new_claim(&event)).await.unwrap();
+    assert!(matches!(state, ClaimState::InProgress { .. }), "{state:?}");
+    let second = "SELECT FROM pg_tables WHERE schemaname = 's3'";
+    assert!(admin.query(second, &[]).await.unwrap().is_empty());
 }
 
 #[tokio::test]

@@ -53,10 +53,12 @@ const SHORTEST_RETENTION: Duration = Duration::from_secs(6 * 3_600);
 ///
 /// # The tables
 ///
-/// [`migrate`](Self::migrate) creates `audience_inbox` and `audience_inbox_schema` in the first schema of the
-/// `search_path`. For another schema, set that in the address:
-/// `postgres://localhost/app?options=-csearch_path%3Dinbox`. If a tool of yours runs the migrations, give it
-/// [`SCHEMA`](Self::SCHEMA).
+/// The store uses the tables `audience_inbox` and `audience_inbox_schema` that it finds in the schemas of the
+/// `search_path`. If it finds none, [`migrate`](Self::migrate) creates them in the first of these schemas that exists.
+/// For a schema of its own, name only that one in the address:
+/// `postgres://localhost/app?options=-csearch_path%3Dinbox`. Stores in two schemas of a database do not see each other's
+/// events. If a tool of yours runs the migrations, give it [`SCHEMA`](Self::SCHEMA), which also has the rights that a
+/// role needs.
 ///
 /// A done event takes about 200 bytes with its indexes, so a million events in 72 hours take about 200 MB. The
 /// time that a call takes does not depend on their number. Done entries are deleted 500 at a time, and the deletion
@@ -114,8 +116,12 @@ pub struct PostgresStoreBuilder {
 impl PostgresStore {
     /// The SQL that creates the tables, for a migration tool such as sqlx, diesel or refinery.
     ///
-    /// It is several statements. Running it again changes nothing.
-    pub const SCHEMA: &str = include_str!("schema.sql");
+    /// It is several statements. Running it again changes nothing. The file is `migrations/postgres` in this package.
+    ///
+    /// ```sql
+    #[doc = include_str!("../../../migrations/postgres/0001_audience_inbox.sql")]
+    /// ```
+    pub const SCHEMA: &str = include_str!("../../../migrations/postgres/0001_audience_inbox.sql");
 
     /// The SQL that [`claim_in`](Self::claim_in) runs, for a transaction of another driver.
     ///

@@ -1,5 +1,6 @@
 -- The tables of `audience::inbox::PostgresStore`, version 1. Needs PostgreSQL 13 or later and a database in UTF8.
--- They are created in the first schema of the search_path. Running this again changes nothing.
+-- They are created in the first schema of the search_path that exists. Running this again changes nothing.
+-- The rights that a receiver needs are at the end.
 
 CREATE TABLE IF NOT EXISTS audience_inbox (
     endpoint    text COLLATE "C" NOT NULL,
@@ -44,3 +45,8 @@ CREATE TABLE IF NOT EXISTS audience_inbox_schema (
 );
 
 INSERT INTO audience_inbox_schema (version) VALUES (1) ON CONFLICT DO NOTHING;
+
+-- A role of its own for the receivers needs these rights only. Put in the names of your role and your schema.
+--   GRANT USAGE ON SCHEMA public TO receiver;
+--   GRANT SELECT, INSERT, UPDATE, DELETE ON audience_inbox TO receiver;
+--   GRANT SELECT ON audience_inbox_schema TO receiver;
