@@ -1,0 +1,689 @@
+//! The entries of a store in Postgres, for every driver: what the calls of the store do, when they are retried, and
+//! what their errors mean.
+
+use std::error::Error;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::timeout;
+
+use super::statements::{
+    ACCEPT, BACKLOG, CLAIM, CLAIM_IN, COMPLETE, DISCARD, EXTEND, LOCK, LONGEST, OLDEST_SERVER,
+    PARK, PARKED, PURGE, RELEASE, REPLAY, SCHEMA, SCHEMA_VERSION, SURVEY, Statement, TAKE, VERSION,
+    Value,
+};
+use crate::inbox::ClaimTarget;
+use crate::inbox::error::{InboxError, StoreError, StoreErrorKind};
+use crate::inbox::store::{
+    AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, ParkedEvent,
+    Release, Store, Take, TakenEvent,
+};
+use crate::webhooks::EventId;
+
+/// Runs statements, each on any connection and as a transaction of its own.
+pub(super) trait Driver: Send + Sync + 'static {
+    type Row: Columns + Send;
+
+    /// Runs a statement once.
+    ///
+    /// A future that is dropped leaves no statement running on the server, and gives no connection back that is in
+    /// use.
+    fn query(
+        &self,
+        statement: &'static Statement,
+        values: &[Value<'_>],
+    ) -> impl Future<Output = Result<Vec<Self::Row>, Failed>> + Send;
+}
+
+/// A transaction that is open.
+pub(super) trait OpenTransaction: Send {
+    type Row: Columns;
+
+    /// Runs statements without parameters, and drops their results.
+    fn execute(&mut self, sql: &'static str) -> impl Future<Output = Result<(), Failed>> + Send;
+
+    /// Runs a statement that returns one row.
+    fn query_one(
+        &mut self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> impl Future<Output = Result<Self::Row, Failed>> + Send;
+}
+
+/// Reads the columns of a row by their names.
+pub(super) trait Columns {
+    fn text(&self, name: &str) -> Result<Option<&str>, StoreError>;
+    fn bytes(&self, name: &str) -> Result<Option<&[u8]>, StoreError>;
+    fn boolean(&self, name: &str) -> Result<bool, StoreError>;
+    fn integer(&self, name: &str) -> Result<i32, StoreError>;
+    fn bigint(&self, name: &str) -> Result<i64, StoreError>;
+    fn float(&self, name: &str) -> Result<f64, StoreError>;
+}
+
+/// A store without an interface of its own.
+#[derive(Clone)]
+pub(super) struct Entries<D> {
+    pub(super) driver: D,
+    /// How long a call may take, the wait for a connection included.
+    pub(super) timeout: Duration,
+}
+
+/// Implements [`Store`] for a type with a field `entries`.
+macro_rules! store_of_entries {
+    ($store:ty) => {
+        impl crate::inbox::store::Store for $store {
+            async fn claim(
+                &self,
+                claim: crate::inbox::store::NewClaim<'_>,
+            ) -> Result<crate::inbox::store::ClaimState, crate::inbox::error::StoreError> {
+                self.entries.claim(claim).await
+            }
+
+            async fn extend(
+                &self,
+                held: crate::inbox::store::HeldClaim<'_>,
+                lease: std::time::Duration,
+            ) -> Result<bool, crate::inbox::error::StoreError> {
+                self.entries.extend(held, lease).await
+            }
+
+            async fn complete(
+                &self,
+                held: crate::inbox::store::HeldClaim<'_>,
+                retention: std::time::Duration,
+            ) -> Result<bool, crate::inbox::error::StoreError> {
+                self.entries.complete(held, retention).await
+            }
+
+            async fn release(
+                &self,
+                held: crate::inbox::store::HeldClaim<'_>,
+                release: crate::inbox::store::Release<'_>,
+            ) -> Result<bool, crate::inbox::error::StoreError> {
+                self.entries.release(held, release).await
+            }
+
+            async fn park(
+                &self,
+                held: crate::inbox::store::HeldClaim<'_>,
+                reason: &str,
+            ) -> Result<bool, crate::inbox::error::StoreError> {
+                self.entries.park(held, reason).await
+            }
+
+            async fn accept(
+                &self,
+                delivery: crate::inbox::store::NewDelivery<'_>,
+            ) -> Result<crate::inbox::store::AcceptState, crate::inbox::error::StoreError> {
+                self.entries.accept(delivery).await
+            }
+
+            async fn take(
+                &self,
+                take: crate::inbox::store::Take<'_>,
+            ) -> Result<Vec<crate::inbox::store::TakenEvent>, crate::inbox::error::StoreError> {
+                self.entries.take(take).await
+            }
+
+            async fn parked(
+                &self,
+                endpoint: &str,
+                after: Option<&crate::webhooks::EventId>,
+                limit: usize,
+            ) -> Result<Vec<crate::inbox::store::ParkedEvent>, crate::inbox::error::StoreError>
+            {
+                self.entries.parked(endpoint, after, limit).await
+            }
+
+            async fn replay(
+                &self,
+                key: crate::inbox::store::EventKey<'_>,
+            ) -> Result<bool, crate::inbox::error::StoreError> {
+                self.entries.replay(key).await
+            }
+
+            async fn discard(
+                &self,
+                key: crate::inbox::store::EventKey<'_>,
+                retention: std::time::Duration,
+            ) -> Result<bool, crate::inbox::error::StoreError> {
+                self.entries.discard(key, retention).await
+            }
+
+            async fn purge(&self, limit: usize) -> Result<usize, crate::inbox::error::StoreError> {
+                self.entries.purge(limit).await
+            }
+
+            async fn backlog(
+                &self,
+                endpoint: &str,
+            ) -> Result<crate::inbox::store::Backlog, crate::inbox::error::StoreError> {
+                self.entries.backlog(endpoint).await
+            }
+        }
+    };
+}
+pub(super) use store_of_entries;
+
+/// Runs a statement and returns whether it changed an entry.
+macro_rules! changes_entry {
+    ($entries:ident, $statement:ident, $($value:expr),+) => {
+        Ok(!$entries.query(&$statement, &[$($value.into()),+]).await?.is_empty())
+    };
+}
+
+impl<D: Driver> Store for Entries<D> {
+    async fn claim(&self, claim: NewClaim<'_>) -> Result<ClaimState, StoreError> {
+        in_time(self.timeout, self.claim_whole_lease(&claim)).await
+    }
+
+    async fn extend(&self, held: HeldClaim<'_>, lease: Duration) -> Result<bool, StoreError> {
+        let HeldClaim { key, token } = held;
+        changes_entry!(
+            self,
+            EXTEND,
+            key.endpoint,
+            key.id.as_str(),
+            token.as_bytes().as_slice(),
+            lease
+        )
+    }
+
+    async fn complete(&self, held: HeldClaim<'_>, retention: Duration) -> Result<bool, StoreError> {
+        let HeldClaim { key, token } = held;
+        changes_entry!(
+            self,
+            COMPLETE,
+            key.endpoint,
+            key.id.as_str(),
+            token.as_bytes().as_slice(),
+            retention
+        )
+    }
+
+    async fn release(&self, held: HeldClaim<'_>, release: Release<'_>) -> Result<bool, StoreError> {
+        let HeldClaim { key, token } = held;
+        changes_entry!(
+            self,
+            RELEASE,
+            key.endpoint,
+            key.id.as_str(),
+            token.as_bytes().as_slice(),
+            release.delay,
+            release.retention,
+            without_nul(release.reason).as_str()
+        )
+    }
+
+    async fn park(&self, held: HeldClaim<'_>, reason: &str) -> Result<bool, StoreError> {
+        let HeldClaim { key, token } = held;
+        changes_entry!(
+            self,
+            PARK,
+            key.endpoint,
+            key.id.as_str(),
+            token.as_bytes().as_slice(),
+            without_nul(reason).as_str()
+        )
+    }
+
+    async fn accept(&self, delivery: NewDelivery<'_>) -> Result<AcceptState, StoreError> {
+        let NewDelivery {
+            key,
+            body,
+            fingerprint,
+        } = delivery;
+        let values = [
+            key.endpoint.into(),
+            key.id.as_str().into(),
+            body.into(),
+            fingerprint.as_bytes().as_slice().into(),
+        ];
+        let row = self.query_one(&ACCEPT, &values).await?;
+        match present(row.text("outcome"))? {
+            "accepted" => Ok(AcceptState::Accepted),
+            "duplicate" => Ok(AcceptState::Duplicate),
+            "in_progress" => Ok(AcceptState::InProgress {
+                remaining: time(&row, "remaining")?,
+            }),
+            "conflict" => Ok(AcceptState::Conflict),
+            outcome => Err(unexpected(outcome)),
+        }
+    }
+
+    async fn take(&self, take: Take<'_>) -> Result<Vec<TakenEvent>, StoreError> {
+        let values = [
+            take.endpoint.into(),
+            take.token.as_bytes().as_slice().into(),
+            take.lease.into(),
+            take.limit.into(),
+        ];
+        let taken = self.query(&TAKE, &values).await?;
+        taken.iter().map(taken_event).collect()
+    }
+
+    async fn parked(
+        &self,
+        endpoint: &str,
+        after: Option<&EventId>,
+        limit: usize,
+    ) -> Result<Vec<ParkedEvent>, StoreError> {
+        // No id is empty.
+        let after = after.map_or("", EventId::as_str);
+        let values = [endpoint.into(), after.into(), limit.into()];
+        let parked = self.query(&PARKED, &values).await?;
+        parked.iter().map(parked_event).collect()
+    }
+
+    async fn replay(&self, key: EventKey<'_>) -> Result<bool, StoreError> {
+        changes_entry!(self, REPLAY, key.endpoint, key.id.as_str())
+    }
+
+    async fn discard(&self, key: EventKey<'_>, retention: Duration) -> Result<bool, StoreError> {
+        changes_entry!(self, DISCARD, key.endpoint, key.id.as_str(), retention)
+    }
+
+    async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
+        let deleted = self.query(&PURGE, &[limit.into()]).await?;
+        Ok(deleted.len())
+    }
+
+    async fn backlog(&self, endpoint: &str) -> Result<Backlog, StoreError> {
+        let row = self.query_one(&BACKLOG, &[endpoint.into()]).await?;
+        let number = |name| row.bigint(name).map(i64::unsigned_abs);
+        Ok(Backlog::new(
+            number("waiting")?,
+            number("in_progress")?,
+            number("parked")?,
+            time(&row, "lag")?,
+        ))
+    }
+}
+
+/// How often a statement that lost against another transaction is run again.
+const MAX_CONFLICTS: u32 = 8;
+/// How often a statement that found another entry than it locked is run.
+const MAX_LOST_RACES: u32 = 100;
+
+impl<D: Driver> Entries<D> {
+    async fn claim_whole_lease(&self, claim: &NewClaim<'_>) -> Result<ClaimState, StoreError> {
+        let key = claim.key;
+        let fingerprint = claim.fingerprint.as_ref().map(|f| f.as_bytes().as_slice());
+        let values = [
+            key.endpoint.into(),
+            key.id.as_str().into(),
+            claim.token.as_bytes().as_slice().into(),
+            claim.lease.into(),
+            claim.retention.into(),
+            fingerprint.into(),
+        ];
+        loop {
+            let row = self.query_one(&CLAIM, &values).await?;
+            let outcome = present(row.text("outcome"))?;
+            let attempt = row.integer("attempts")?.unsigned_abs();
+            let remaining = time(&row, "remaining")?;
+            let state = match outcome {
+                "claimed" | "held" => ClaimState::Fresh { attempt },
+                "in_progress" => ClaimState::InProgress { remaining },
+                "done" => ClaimState::Done,
+                "parked" => ClaimState::Parked,
+                "conflict" => ClaimState::Conflict,
+                outcome => return Err(unexpected(outcome)),
+            };
+            // A new lease begins before the wait for another transaction that had the entry, if that rolls back.
+            let is_short = outcome == "claimed" && remaining < claim.lease / 2;
+            let held = HeldClaim::new(key, claim.token);
+            if !is_short || self.extend(held, claim.lease).await? {
+                return Ok(state);
+            }
+        }
+    }
+
+    /// Runs a statement. Repeats it if that is safe and may help.
+    async fn query(
+        &self,
+        statement: &'static Statement,
+        values: &[Value<'_>],
+    ) -> Result<Vec<D::Row>, StoreError> {
+        in_time(self.timeout, self.query_with_retries(statement, values)).await
+    }
+
+    /// Runs a statement that returns one row, or none if another transaction was faster. Then it runs again.
+    async fn query_one(
+        &self,
+        statement: &'static Statement,
+        values: &[Value<'_>],
+    ) -> Result<D::Row, StoreError> {
+        let call = async {
+            for _ in 0..MAX_LOST_RACES {
+                let rows = self.query_with_retries(statement, values).await?;
+                if let Some(row) = rows.into_iter().next() {
+                    return Ok(row);
+                }
+            }
+            Err(StoreError::unavailable(
+                "other transactions kept changing the entry, or a connection pooler mixes up prepared statements",
+            ))
+        };
+        in_time(self.timeout, call).await
+    }
+
+    async fn query_with_retries(
+        &self,
+        statement: &'static Statement,
+        values: &[Value<'_>],
+    ) -> Result<Vec<D::Row>, StoreError> {
+        let mut conflicts = 0;
+        let mut lost_connection = false;
+        loop {
+            let failed = match self.driver.query(statement, values).await {
+                Ok(rows) => return Ok(rows),
+                Err(failed) => failed,
+            };
+            match failed.aftermath {
+                Aftermath::NothingHappened if conflicts < MAX_CONFLICTS => {
+                    conflicts += 1;
+                    // At random, so that the transactions that met do not meet again.
+                    let delay = Duration::from_millis(fastrand::u64(0..1 << conflicts));
+                    tokio::time::sleep(delay).await;
+                }
+                // It may have run, so only a statement whose second run has the same result is repeated.
+                Aftermath::ConnectionLost if statement.is_repeatable && !lost_connection => {
+                    lost_connection = true;
+                }
+                _ => return Err(failed.error),
+            }
+        }
+    }
+}
+
+fn taken_event(row: &impl Columns) -> Result<TakenEvent, StoreError> {
+    Ok(TakenEvent {
+        id: event_id(row)?,
+        body: Bytes::copy_from_slice(present(row.bytes("body"))?),
+        attempt: row.integer("attempts")?.unsigned_abs(),
+        overdue: time(row, "overdue")?,
+    })
+}
+
+fn parked_event(row: &impl Columns) -> Result<ParkedEvent, StoreError> {
+    Ok(ParkedEvent::new(
+        event_id(row)?,
+        row.bytes("body")?.map(Bytes::copy_from_slice),
+        row.integer("attempts")?.unsigned_abs(),
+        row.text("reason")?.unwrap_or_default(),
+        time(row, "parked_for")?,
+    ))
+}
+
+fn event_id(row: &impl Columns) -> Result<EventId, StoreError> {
+    EventId::try_from(present(row.text("event_id"))?).map_err(StoreError::unusable)
+}
+
+fn time(row: &impl Columns, name: &str) -> Result<Duration, StoreError> {
+    let seconds = row.float(name)?;
+    Ok(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(LONGEST))
+}
+
+/// Returns the value of a column that the statements never leave empty.
+fn present<T>(value: Result<Option<T>, StoreError>) -> Result<T, StoreError> {
+    value?.ok_or_else(|| StoreError::unusable("a statement returned NULL for a value"))
+}
+
+/// Postgres stores no NUL.
+fn without_nul(text: &str) -> String {
+    text.replace('\0', "")
+}
+
+fn unexpected(outcome: &str) -> StoreError {
+    StoreError::unusable(format!(
+        "a statement returned the unknown outcome {outcome:?}"
+    ))
+}
+
+/// Claims an event in a transaction of the user's. Returns `true` if the event is new.
+pub(super) async fn claim_in(
+    transaction: &mut impl OpenTransaction,
+    endpoint: &str,
+    event: ClaimTarget<'_>,
+    retention: Duration,
+) -> Result<bool, InboxError> {
+    let fingerprint = event.fingerprint.as_ref().map(|f| f.as_bytes().as_slice());
+    let values = [
+        endpoint.into(),
+        event.id.as_str().into(),
+        fingerprint.into(),
+        retention.into(),
+    ];
+    loop {
+        let row = transaction.query_one(CLAIM_IN, &values).await;
+        let row = row.map_err(|failed| failed.error)?;
+        match present(row.text("outcome"))? {
+            "claimed" => return Ok(true),
+            "done" | "parked" => return Ok(false),
+            "conflict" => return Err(InboxError::Conflict),
+            // Another transaction wrote the entry meanwhile. The next run sees the new entry.
+            "again" => {}
+            _ => return Err(InboxError::InProgress),
+        }
+    }
+}
+
+/// How long [`migrate`] may take: other processes may be migrating.
+pub(super) const MIGRATION_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Creates the tables if they are absent. Fails if they are newer than this code.
+///
+/// The transaction must be `READ COMMITTED`: one that fixes what it sees when it begins would not see the tables that
+/// another process created while this one waited for the lock.
+pub(super) async fn migrate(transaction: &mut impl OpenTransaction) -> Result<(), Failed> {
+    transaction.execute(LOCK).await?;
+    let survey = transaction.query_one(SURVEY, &[]).await?;
+    let version = if survey.boolean("has_tables")? {
+        let row = transaction.query_one(VERSION, &[]).await?;
+        Some(row.integer("version")?)
+    } else {
+        None
+    };
+    check_server(&survey)?;
+    match version {
+        Some(version) if version > SCHEMA_VERSION => Err(StoreError::unusable(format!(
+            "the tables have version {version} and this crate knows version {SCHEMA_VERSION}: update the crate"
+        ))
+        .into()),
+        Some(SCHEMA_VERSION) => Ok(()),
+        _ => transaction.execute(SCHEMA).await,
+    }
+}
+
+fn check_server(survey: &impl Columns) -> Result<(), StoreError> {
+    let version = survey.integer("server_version")?;
+    let encoding = present(survey.text("encoding"))?;
+    if version < OLDEST_SERVER {
+        return Err(StoreError::unusable(format!(
+            "the server is PostgreSQL {}, and the inbox needs version 13 or later",
+            version / 10_000
+        )));
+    }
+    if encoding != "UTF8" {
+        return Err(StoreError::unusable(format!(
+            "the encoding of the database is {encoding}, and the inbox needs UTF8: event ids are any text"
+        )));
+    }
+    Ok(())
+}
+
+/// Awaits a call, but not for longer than the timeout.
+pub(super) async fn in_time<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    // Around the whole call, the wait for a connection included: a used-up pool must not outlast the response. A call
+    // that is dropped here cancels its statement, see `Driver::query`.
+    let result = timeout(limit, call).await;
+    result.unwrap_or_else(|_| {
+        Err(StoreError::unavailable(TimedOut {
+            milliseconds: limit.as_millis(),
+        }))
+    })
+}
+
+/// No response came in time.
+#[derive(Debug, thiserror::Error)]
+#[error("no response from the database within {milliseconds} ms")]
+struct TimedOut {
+    milliseconds: u128,
+}
+
+/// A statement that failed.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub(super) error: StoreError,
+    pub(super) aftermath: Aftermath,
+}
+
+/// The state after a failed statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aftermath {
+    /// The statement had no effect and may be run again.
+    NothingHappened,
+    /// The connection is lost. Whether the statement had an effect is not known.
+    ConnectionLost,
+    /// The same statement would fail again.
+    Refused,
+}
+
+impl Failed {
+    /// Classes an error that the server returned with this SQLSTATE.
+    pub(super) fn of_code(code: &str, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        let source = match code {
+            "42P05" => SharedNames(error.into()).into(),
+            "42P01" => MissingTables(error.into()).into(),
+            _ => error.into(),
+        };
+        Self {
+            error: store_error(kind_of_code(code), source),
+            aftermath: Aftermath::of_code(code),
+        }
+    }
+
+    /// Classes an error of the driver itself. It is about the connection, or about something that a later call does
+    /// not change: TLS, the password, the settings, or a value of another type.
+    pub(super) fn of_driver(
+        is_connection_lost: bool,
+        error: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> Self {
+        if is_connection_lost {
+            return Self {
+                error: StoreError::unavailable(error),
+                aftermath: Aftermath::ConnectionLost,
+            };
+        }
+        StoreError::unusable(error).into()
+    }
+}
+
+/// An error that a second run of the statement would have, too.
+impl From<StoreError> for Failed {
+    fn from(error: StoreError) -> Self {
+        Self {
+            error,
+            aftermath: Aftermath::Refused,
+        }
+    }
+}
+
+impl From<Failed> for StoreError {
+    fn from(failed: Failed) -> Self {
+        failed.error
+    }
+}
+
+impl Aftermath {
+    fn of_code(code: &str) -> Self {
+        match code {
+            // A conflict with another transaction; or a statement that was prepared and is no longer valid.
+            "40001" | "40P01" | "0A000" | "26000" => Self::NothingHappened,
+            _ if code.starts_with("57P") || code.starts_with("08") => Self::ConnectionLost,
+            _ => Self::Refused,
+        }
+    }
+}
+
+/// Returns whether a connection is as good as before, although the server refused a statement on it.
+pub(super) fn keeps_connection(code: &str) -> bool {
+    // The connection remembers a prepared statement that the server no longer has, so it would fail each time.
+    let is_stale = matches!(code, "0A000" | "26000");
+    !is_stale && Aftermath::of_code(code) != Aftermath::ConnectionLost
+}
+
+fn store_error(kind: StoreErrorKind, source: Box<dyn Error + Send + Sync>) -> StoreError {
+    match kind {
+        StoreErrorKind::Unavailable => StoreError::unavailable(source),
+        StoreErrorKind::Full => StoreError::full(source),
+        StoreErrorKind::Unusable => StoreError::unusable(source),
+    }
+}
+
+fn kind_of_code(code: &str) -> StoreErrorKind {
+    match code {
+        // The disk or the memory is full.
+        "53100" | "53200" => StoreErrorKind::Full,
+        // A failover can leave a connection to a server that only reads; a lock was not granted in time; a
+        // prepared statement is no longer valid; a new server accepts no connection yet.
+        "25006" | "55P03" | "0A000" | "26000" | "55000" => StoreErrorKind::Unavailable,
+        _ => match code.get(..2) {
+            // Connection, rollback, resources, shutdown or a timeout, I/O, internal.
+            Some("08" | "40" | "53" | "57" | "58" | "XX") => StoreErrorKind::Unavailable,
+            _ => StoreErrorKind::Unusable,
+        },
+    }
+}
+
+/// The connections of several programs share the names of their prepared statements.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "a connection pooler does not support prepared statements: use `PostgresStoreBuilder::unnamed_statements`"
+)]
+struct SharedNames(#[source] Box<dyn Error + Send + Sync>);
+
+#[derive(Debug, thiserror::Error)]
+#[error("the table `audience_inbox` is missing: call `PostgresStore::migrate`")]
+struct MissingTables(#[source] Box<dyn Error + Send + Sync>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_of_an_error_tells_whether_a_later_call_may_succeed() {
+        use StoreErrorKind::{Full, Unavailable, Unusable};
+        let rows = [
+            ("08006", Unavailable),
+            ("25006", Unavailable),
+            ("40001", Unavailable),
+            ("40P01", Unavailable),
+            ("53300", Unavailable),
+            ("55P03", Unavailable),
+            ("57014", Unavailable),
+            ("57P01", Unavailable),
+            ("57P02", Unavailable),
+            ("57P03", Unavailable),
+            ("58030", Unavailable),
+            ("53100", Full),
+            ("53200", Full),
+            ("28P01", Unusable),
+            ("3D000", Unusable),
+            ("3F000", Unusable),
+            ("42501", Unusable),
+            ("42703", Unusable),
+            ("42P01", Unusable),
+            ("23514", Unusable),
+            ("", Unusable),
+        ];
+
+        for (code, expected) in rows {
+            assert_eq!(kind_of_code(code), expected, "{code}");
+        }
+    }
+}

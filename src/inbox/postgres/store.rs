@@ -1,0 +1,552 @@
+//! The store in Postgres over tokio-postgres.
+
+use std::fmt;
+use std::time::Duration;
+
+use deadpool_postgres::Pool;
+use tokio_postgres::{Client, Config, IsolationLevel, Transaction};
+
+use super::entries::{self, Entries, MIGRATION_TIMEOUT, in_time, store_of_entries};
+use super::session::{Session, config, failed, is_refused_option, limit_statements, pool};
+use super::statements;
+use crate::inbox::ClaimTarget;
+use crate::inbox::error::{InboxError, StoreError};
+
+const DEFAULT_MAX_CONNECTIONS: usize = 16;
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+const DEFAULT_RETENTION: Duration = Duration::from_secs(72 * 3_600);
+/// The service retries for about five hours (interface section 6.5).
+const SHORTEST_RETENTION: Duration = Duration::from_secs(6 * 3_600);
+
+/// A store in Postgres, for any number of receivers and workers on any number of machines.
+///
+/// It needs PostgreSQL 13 or later and a database in UTF8. Leases and retention follow the clock of the database.
+/// Each call is one statement and a transaction of its own, except that [`claim_in`](Self::claim_in) is part of
+/// yours. Clones share their connections.
+///
+/// # Example: connect and create the tables
+///
+/// ```no_run
+/// use audience::inbox::{Inbox, PostgresStore};
+///
+/// # async fn start() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = PostgresStore::connect("postgres://inbox:secret@localhost/app").await?;
+/// store.migrate().await?;
+/// let inbox = Inbox::builder(store.clone()).build()?;
+/// # let _ = inbox;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # The tables
+///
+/// The store uses the tables `audience_inbox` and `audience_inbox_schema` that it finds in the schemas of the
+/// `search_path`. If it finds none, [`migrate`](Self::migrate) creates them in the first of these schemas that exists.
+/// For a schema of its own, name only that one in the address:
+/// `postgres://localhost/app?options=-csearch_path%3Dinbox`. Stores in two schemas of a database do not see each other's
+/// events. If a tool of yours runs the migrations, give it [`SCHEMA`](Self::SCHEMA), which also has the rights that a
+/// role needs.
+///
+/// A done event takes about 200 bytes with its indexes, so a million events in 72 hours take about 200 MB. The
+/// time that a call takes does not depend on their number. Done entries are deleted 500 at a time, and the deletion
+/// never waits for a lock.
+///
+/// The tables ask for more frequent vacuuming than the default, because a queue leaves dead rows behind. Leave
+/// autovacuum on, and keep no transaction open for hours: rows that died since it began cannot be removed.
+///
+/// # When the database is down
+///
+/// A call ends after the [`timeout`](PostgresStoreBuilder::timeout) with an error of the kind
+/// [`Unavailable`](crate::inbox::StoreErrorKind::Unavailable). Connections that broke are replaced. A call that
+/// lost its connection is retried once if a second run has the same effect. A call that lost against another
+/// transaction is retried a few times.
+///
+/// If a call times out, its statement is cancelled. The pool replaces its connection only after the server has
+/// closed it, so the server never has more connections than the pool may have, even behind a lock that lasts. On
+/// connections that [`connect`](Self::connect) opens, `statement_timeout` and `lock_timeout` are set to a second more
+/// than the timeout of a call. They also hold for transactions of your own on these connections.
+///
+/// On the role or the database, set `idle_in_transaction_session_timeout = '30s'`, too: a transaction that stays
+/// open after [`claim_in`](Self::claim_in) blocks every other claim of its event. If you bring a pool of your own,
+/// also set `statement_timeout = '10s'` and `lock_timeout = '5s'`.
+///
+/// After a failover to a replica that is behind, events can be handled again and accepted events can be
+/// missing. Replicate synchronously if that matters. With `synchronous_commit = off`, the same is true of a
+/// crash.
+///
+/// # Connection poolers
+///
+/// Statements are prepared once for each connection. A pooler in transaction mode, such as `PgBouncer`, has to
+/// support that: `PgBouncer` since version 1.21, with `max_prepared_statements`. For other poolers, turn on
+/// [`unnamed_statements`](PostgresStoreBuilder::unnamed_statements). Without it, such a pooler may run a statement of
+/// another program instead of the store's. This changes nothing in the tables of the inbox: the call fails or returns
+/// that the lease is lost.
+///
+/// A pooler may refuse connections that set `statement_timeout`. The store then connects without it, so set it on
+/// the role.
+#[derive(Clone)]
+pub struct PostgresStore {
+    entries: Entries<Session>,
+    retention: Duration,
+}
+
+/// Builds a [`PostgresStore`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until it is connected or built"]
+pub struct PostgresStoreBuilder {
+    timeout: Duration,
+    retention: Duration,
+    max_connections: usize,
+    names_statements: bool,
+}
+
+impl PostgresStore {
+    /// The SQL that creates the tables, for a migration tool such as sqlx, diesel or refinery.
+    ///
+    /// It is several statements. Running it again changes nothing. The file is `migrations/postgres` in this package.
+    ///
+    /// ```sql
+    #[doc = include_str!("../../../migrations/postgres/0001_audience_inbox.sql")]
+    /// ```
+    pub const SCHEMA: &str = statements::SCHEMA;
+
+    /// The SQL that [`claim_in`](Self::claim_in) runs, for a transaction of another driver.
+    ///
+    /// | parameter | type | value |
+    /// |---|---|---|
+    /// | `$1` | `text` | the endpoint, such as `main` |
+    /// | `$2` | `text` | the id of the event |
+    /// | `$3` | `bytea` | the 16 bytes of the [`Fingerprint`](crate::inbox::Fingerprint) of the body, or `NULL` |
+    /// | `$4` | `float8` | how long the event is remembered, in seconds: usually 259200, and at least 21600 |
+    ///
+    /// It returns one row with one column of type `text`:
+    ///
+    /// | outcome | meaning |
+    /// |---|---|
+    /// | `claimed` | The event is yours: apply its effects, and commit. |
+    /// | `done`, `parked` | It was handled or given up before. Respond with a success. |
+    /// | `in_progress` | It is claimed, or waits for its next attempt. Roll back, and respond with 503. |
+    /// | `conflict` | The id was received with another body. |
+    /// | `again` | Another transaction was faster. Run the statement again, or respond with 503. |
+    ///
+    /// Only a commit after `claimed` makes the event done.
+    ///
+    /// # Example: sqlx
+    ///
+    /// ```text
+    /// let mut transaction = pool.begin().await?;
+    /// let outcome: String = sqlx::query_scalar(PostgresStore::CLAIM_IN)
+    ///     .bind("main")
+    ///     .bind(event.id.as_str())
+    ///     .bind(None::<Vec<u8>>)
+    ///     .bind(259_200.0_f64)
+    ///     .fetch_one(&mut *transaction)
+    ///     .await?;
+    /// match outcome.as_str() {
+    ///     "claimed" => {
+    ///         sqlx::query("UPDATE contacts SET bounced = true WHERE email = $1")
+    ///             .bind(&email)
+    ///             .execute(&mut *transaction)
+    ///             .await?;
+    ///         transaction.commit().await?;
+    ///         Ok(StatusCode::OK)
+    ///     }
+    ///     "done" | "parked" => Ok(StatusCode::OK),
+    ///     _ => Ok(StatusCode::SERVICE_UNAVAILABLE),
+    /// }
+    /// ```
+    pub const CLAIM_IN: &str = statements::CLAIM_IN;
+
+    /// Creates a store on a pool of your own, for TLS and for settings of your own. It does not connect.
+    ///
+    /// The pool is a [`deadpool_postgres::Pool`](crate::inbox::deadpool_postgres::Pool). If the pool is shared
+    /// with the rest of the program, leave the inbox a connection for each handler that runs simultaneously.
+    ///
+    /// # Example: a pool with settings of your own
+    ///
+    /// ```
+    /// use audience::inbox::PostgresStore;
+    /// use audience::inbox::deadpool_postgres::tokio_postgres::{Client, Config, NoTls};
+    /// use audience::inbox::deadpool_postgres::{Manager, Pool};
+    ///
+    /// let mut config = Config::new();
+    /// config.host("localhost").user("inbox").dbname("app");
+    /// let pool = Pool::builder(Manager::new(config, NoTls)).max_size(8).build()?;
+    /// let store = PostgresStore::new(pool);
+    /// # let _ = store;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn new(pool: Pool) -> Self {
+        Self::builder().build(pool)
+    }
+
+    /// Connects without TLS, with a pool of up to 16 connections.
+    ///
+    /// # Errors
+    ///
+    /// - `Unavailable` if the database cannot be reached.
+    /// - `Unusable` if the address is invalid or requires TLS, or if the user, the password or the name of the
+    ///   database is wrong.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
+    ///
+    /// # Example: tell an outage from a wrong address
+    ///
+    /// ```
+    /// use audience::inbox::{PostgresStore, StoreErrorKind};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let outage = PostgresStore::connect("postgres://inbox@127.0.0.1:1/app").await.unwrap_err();
+    /// assert_eq!(outage.kind(), StoreErrorKind::Unavailable); // a later call may succeed
+    ///
+    /// let no_tls = PostgresStore::connect("postgres://inbox@127.0.0.1:1/app?sslmode=require").await.unwrap_err();
+    /// assert_eq!(no_tls.kind(), StoreErrorKind::Unusable); // use `PostgresStore::new` with a pool that has TLS
+    /// # Ok(()) }
+    /// ```
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        Self::builder().connect(url).await
+    }
+
+    /// Starts building a store.
+    ///
+    /// # Example: fewer connections and a shorter timeout
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use audience::inbox::PostgresStore;
+    ///
+    /// # async fn start() -> Result<(), audience::inbox::StoreError> {
+    /// let store = PostgresStore::builder()
+    ///     .max_connections(4)
+    ///     .timeout(Duration::from_secs(2))
+    ///     .connect("postgres://inbox:secret@localhost/app")
+    ///     .await?;
+    /// # let _ = store;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder() -> PostgresStoreBuilder {
+        PostgresStoreBuilder {
+            timeout: DEFAULT_TIMEOUT,
+            retention: DEFAULT_RETENTION,
+            max_connections: DEFAULT_MAX_CONNECTIONS,
+            names_statements: true,
+        }
+    }
+
+    /// Returns the connections of the store, for transactions of your own in the same database.
+    ///
+    /// The inbox waits while all of them are in use.
+    ///
+    /// # Example: how busy the connections are
+    ///
+    /// ```
+    /// use audience::inbox::PostgresStore;
+    /// # use audience::inbox::deadpool_postgres::tokio_postgres::{Client, Config, NoTls};
+    /// # use audience::inbox::deadpool_postgres::{Manager, Pool};
+    ///
+    /// # let pool = Pool::builder(Manager::new(Config::new(), NoTls)).max_size(8).build()?;
+    /// let store = PostgresStore::new(pool);
+    ///
+    /// let status = store.pool().status();
+    ///
+    /// assert_eq!((status.max_size, status.size, status.waiting), (8, 0, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.entries.driver.pool
+    }
+
+    /// Creates the tables if they are absent.
+    ///
+    /// Any number of processes may call this concurrently, for example whenever they start. If the tables exist, the
+    /// role needs no right to create tables.
+    ///
+    /// # Errors
+    ///
+    /// - `Unavailable` if the database cannot be reached, or did not respond within a minute.
+    /// - `Unusable` if the role may not create tables, the server is older than version 13, the database is
+    ///   not in UTF8, or the tables were made by a newer version of this crate.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
+    ///
+    /// # Example: create the tables when the program starts
+    ///
+    /// ```no_run
+    /// use audience::inbox::{Inbox, PostgresStore};
+    ///
+    /// # async fn start() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = PostgresStore::connect("postgres://inbox:secret@localhost/app").await?;
+    ///
+    /// store.migrate().await?;
+    ///
+    /// let inbox = Inbox::builder(store).build()?;
+    /// # let _ = inbox;
+    /// # Ok(()) }
+    /// ```
+    pub async fn migrate(&self) -> Result<(), StoreError> {
+        let migration = async {
+            let mut connection = self.entries.driver.connection().await?;
+            let client: &mut Client = connection.client();
+            let transaction = client
+                .build_transaction()
+                .isolation_level(IsolationLevel::ReadCommitted)
+                .start();
+            let mut transaction = transaction.await.map_err(failed)?;
+            entries::migrate(&mut transaction).await?;
+            transaction.commit().await.map_err(failed)?;
+            // If this is not reached, it is closed, since the transaction may still be open on it.
+            connection.put_back();
+            Ok(())
+        };
+        in_time(self.entries.timeout.max(MIGRATION_TIMEOUT), migration).await
+    }
+
+    /// Claims an event as part of your transaction, and marks it as done. Returns `true` if the event is new.
+    ///
+    /// Apply the effect of a new event in the same transaction, and commit: both happen, or neither, so the effect
+    /// happens exactly once. `false` means that the event was handled or parked before. Concurrent transactions wait
+    /// for each other, and exactly one that commits gets `true`.
+    ///
+    /// The transaction may be one of tokio-postgres or of deadpool-postgres, and may have savepoints.
+    ///
+    /// This call deletes no forgotten ids. Build an [`Inbox`](crate::inbox::Inbox) on the store and call its
+    /// [`purge`](crate::inbox::Inbox::purge) in a daily job.
+    ///
+    /// Inside a handler or a worker of an [`Inbox`](crate::inbox::Inbox), use another endpoint name than the
+    /// inbox has. The inbox holds a claim of its own under its name.
+    ///
+    /// # Errors
+    ///
+    /// - [`InboxError::InProgress`] if the event is claimed, or waits for its next attempt.
+    ///   Roll back, and respond with 503.
+    /// - [`InboxError::Conflict`] if the id was received before with another body, which is noticed if you claim
+    ///   with a [`VerifiedEvent`](crate::webhooks::VerifiedEvent).
+    /// - [`InboxError::Store`] if the database failed. Postgres accepts no other statement in the transaction
+    ///   then: roll back, and respond with 503. In a transaction that is `REPEATABLE READ` or `SERIALIZABLE`,
+    ///   a race is such an error, with the SQLSTATE 40001 and of the kind `Unavailable`: run the whole
+    ///   transaction again.
+    ///
+    /// # Example: mark an address, exactly once
+    ///
+    /// ```no_run
+    /// use audience::inbox::PostgresStore;
+    /// use audience::webhooks::{EventData, VerifiedEvent};
+    ///
+    /// /// Respond with 200 if this succeeds, otherwise with 503.
+    /// async fn receive(
+    ///     store: &PostgresStore,
+    ///     delivery: &VerifiedEvent,
+    /// ) -> Result<(), Box<dyn std::error::Error>> {
+    ///     let EventData::Bounced(mail) = &delivery.data else {
+    ///         return Ok(());
+    ///     };
+    ///     let mut client = store.pool().get().await?;
+    ///     let mut transaction = client.transaction().await?;
+    ///     if store.claim_in(&mut transaction, "main", delivery).await? {
+    ///         let mark = "UPDATE people SET bounces = bounces + 1 WHERE email = $1";
+    ///         transaction.execute(mark, &[&mail.to]).await?;
+    ///     }
+    ///     transaction.commit().await?;
+    ///     Ok(())
+    /// }
+    /// ```
+    pub async fn claim_in<'a>(
+        &self,
+        transaction: &mut Transaction<'_>,
+        endpoint: &str,
+        event: impl Into<ClaimTarget<'a>>,
+    ) -> Result<bool, InboxError> {
+        entries::claim_in(transaction, endpoint, event.into(), self.retention).await
+    }
+}
+
+impl PostgresStoreBuilder {
+    /// Sets how long a call may take, the wait for a connection included. Default: 5 s.
+    ///
+    /// [`claim_in`](PostgresStore::claim_in) is not limited: it is part of your transaction.
+    ///
+    /// # Example: a server that never responds
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use audience::inbox::{PostgresStore, StoreErrorKind};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = tokio::net::TcpListener::bind("127.0.0.1:0").await?; // accepts, and says nothing
+    /// let url = format!("postgres://inbox@{}/app", server.local_addr()?);
+    ///
+    /// let connected = PostgresStore::builder().timeout(Duration::from_millis(20)).connect(&url).await;
+    ///
+    /// assert_eq!(connected.unwrap_err().kind(), StoreErrorKind::Unavailable);
+    /// # Ok(()) }
+    /// ```
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Sets how long [`claim_in`](PostgresStore::claim_in) remembers an event. Default: 72 h.
+    ///
+    /// Less than 6 hours counts as 6 hours: the service retries for about five hours
+    /// ([interface section 6.5](crate::interface#6.5)).
+    /// For all other calls, use [`InboxBuilder::retention`](crate::inbox::InboxBuilder::retention).
+    ///
+    /// # Example: remember events for a week
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use audience::inbox::PostgresStore;
+    ///
+    /// # async fn start() -> Result<(), audience::inbox::StoreError> {
+    /// let store = PostgresStore::builder()
+    ///     .retention(Duration::from_secs(7 * 86_400))
+    ///     .connect("postgres://inbox:secret@localhost/app")
+    ///     .await?;
+    /// # let _ = store;
+    /// # Ok(()) }
+    /// ```
+    pub fn retention(mut self, retention: Duration) -> Self {
+        self.retention = retention.max(SHORTEST_RETENTION);
+        self
+    }
+
+    /// Sets the largest number of connections that [`connect`](Self::connect) opens. Default: 16.
+    ///
+    /// # Example: share a small server
+    ///
+    /// ```no_run
+    /// use audience::inbox::PostgresStore;
+    ///
+    /// # async fn start() -> Result<(), audience::inbox::StoreError> {
+    /// let store = PostgresStore::builder()
+    ///     .max_connections(2)
+    ///     .connect("postgres://inbox:secret@localhost/app")
+    ///     .await?;
+    ///
+    /// assert_eq!(store.pool().status().max_size, 2);
+    /// # Ok(()) }
+    /// ```
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        self.max_connections = connections;
+        self
+    }
+
+    /// Sends each statement in full instead of preparing it under a name, for a pooler in transaction mode that
+    /// does not support prepared statements, such as `PgBouncer` before version 1.21.
+    ///
+    /// # Example: behind an old pooler
+    ///
+    /// ```no_run
+    /// use audience::inbox::PostgresStore;
+    ///
+    /// # async fn start() -> Result<(), audience::inbox::StoreError> {
+    /// let store = PostgresStore::builder()
+    ///     .unnamed_statements()
+    ///     .connect("postgres://inbox:secret@pooler:6432/app")
+    ///     .await?;
+    /// # let _ = store;
+    /// # Ok(()) }
+    /// ```
+    pub fn unnamed_statements(mut self) -> Self {
+        self.names_statements = false;
+        self
+    }
+
+    /// Connects without TLS.
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`PostgresStore::connect`].
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
+    ///
+    /// # Example: an address that is no URL
+    ///
+    /// ```
+    /// use std::error::Error;
+    ///
+    /// use audience::inbox::PostgresStore;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let error = PostgresStore::builder().connect("localhost:5432").await.unwrap_err();
+    ///
+    /// let cause = error.source().ok_or("every error of a store has a cause")?.to_string();
+    /// assert!(cause.contains("postgres://user:password@host:port/database"));
+    /// # Ok(()) }
+    /// ```
+    pub async fn connect(self, url: &str) -> Result<PostgresStore, StoreError> {
+        let config = config(url)?;
+        let limited = limit_statements(config.clone(), self.timeout);
+        match self.connect_with(limited).await {
+            // Some poolers refuse a connection that sets them. The store's own timeout still holds.
+            Err(error) if is_refused_option(&error) => self.connect_with(config).await,
+            result => result,
+        }
+    }
+
+    async fn connect_with(&self, config: Config) -> Result<PostgresStore, StoreError> {
+        let pool = pool(config, self.max_connections)?;
+        let store = self.clone().build(pool);
+        let session = &store.entries.driver;
+        // A wrong address or password fails here, not with the first delivery.
+        in_time(self.timeout, session.connection())
+            .await?
+            .put_back();
+        Ok(store)
+    }
+
+    /// Builds a store on a pool of your own, like [`PostgresStore::new`].
+    ///
+    /// # Example: a shorter timeout for a pool with TLS
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use audience::inbox::PostgresStore;
+    /// # use audience::inbox::deadpool_postgres::tokio_postgres::{Client, Config, NoTls};
+    /// # use audience::inbox::deadpool_postgres::{Manager, Pool};
+    ///
+    /// # let pool = Pool::builder(Manager::new(Config::new(), NoTls)).max_size(8).build()?;
+    /// let store = PostgresStore::builder().timeout(Duration::from_secs(2)).build(pool);
+    ///
+    /// assert!(format!("{store:?}").contains("timeout: 2s"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn build(self, pool: Pool) -> PostgresStore {
+        PostgresStore {
+            entries: Entries {
+                driver: Session {
+                    pool,
+                    names_statements: self.names_statements,
+                },
+                timeout: self.timeout,
+            },
+            retention: self.retention,
+        }
+    }
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let status = self.entries.driver.pool.status();
+        f.debug_struct("PostgresStore")
+            .field("connections", &status.size)
+            .field("timeout", &self.entries.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+store_of_entries!(PostgresStore);
