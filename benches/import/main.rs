@@ -1,8 +1,8 @@
 //! The cost of moving a whole audience: `cargo bench --bench import -- [NAME]… [--rows N] [--runs N]`.
 //!
 //! Every figure is measured beside its rival: in the same run, one after the other in turn, against the same
-//! server. The server is a canned one in a process of its own, so that it favors nobody: it counts the
-//! entries of a batch and responds with prepared bytes. The figure is the median over the runs, of the time
+//! server. The server is a canned one in a process of its own, so that it favors nobody: it looks
+//! for the addresses of a batch and writes a result for each, and its other responses are prepared. The figure is the median over the runs, of the time
 //! of one way divided by the time of the other in the same run.
 //!
 //! An import without delay is bound by the processor, and it uses two threads where the loop by hand uses

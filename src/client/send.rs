@@ -38,7 +38,7 @@ impl Client {
 
     /// Sends a request, with retries, and returns its 2xx response. An error gets the name of the
     /// operation.
-    pub(super) async fn receive(
+    pub(crate) async fn receive(
         self,
         operation: Operation,
         request: Result<Request, Error>,
@@ -73,7 +73,7 @@ impl Client {
 }
 
 /// A 2xx response that has not been decoded.
-pub(super) struct Received {
+pub(crate) struct Received {
     success: Success,
     span: CallSpan,
 }
@@ -81,7 +81,7 @@ pub(super) struct Received {
 impl Received {
     /// Decodes the response, which ends the call. An error gets the name of the operation, the number of
     /// attempts and the body.
-    pub(super) fn decode<T>(
+    pub(crate) fn decode<T>(
         self,
         decode: impl FnOnce(Success) -> Result<T, Error>,
     ) -> Result<T, Error> {

@@ -1,4 +1,5 @@
 use std::borrow::{Borrow, Cow};
+use std::collections::HashMap;
 use std::fmt;
 
 use http::Method;
@@ -7,9 +8,10 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::Contacts;
+use super::model::normalized_address;
 use super::new_contact::{NewContact, OnConflict};
 #[cfg(feature = "import")]
-use crate::client::{CallOptions, ResponseFuture};
+use crate::client::CallOptions;
 use crate::client::{Endpoint, Object, Operation, Request, RetrySafety, Success, endpoint_builder};
 use crate::error::{Target, is_generic, refusal_in};
 use crate::{Error, ErrorCode};
@@ -21,8 +23,11 @@ impl Contacts {
     ///
     /// The call succeeds even if entries fail. The [`BatchReport`] has one result for each entry, in
     /// the order of the entries. After the first entry that exceeds the plan's contact ceiling, every remaining entry
-    /// reports `quota_exceeded`. If the service sends no usable result for an entry, its outcome is
-    /// [`BatchOutcome::Unknown`].
+    /// reports `quota_exceeded`.
+    ///
+    /// Results in another order are matched with the entries by the addresses that they name. The outcome of an entry is
+    /// [`BatchOutcome::Unknown`] if the service sends no usable result for it, or contradicts itself: for example, if two
+    /// results name the address of one entry, or if its only result names an address that was not sent.
     ///
     /// If any entry has `OnConflict::Error`, the batch is retried only if it was certainly not
     /// applied.
@@ -85,7 +90,22 @@ impl Endpoint for Batch {
     }
 
     fn decode(&self, success: Success) -> Result<BatchReport, Error> {
-        batch_report(&success, self.entries.iter().map(SentEntry::from))
+        let results = batch_results(&success, &self.entries)?;
+        let entries = results
+            .into_iter()
+            .zip(&self.entries)
+            .map(|(result, sent)| {
+                let email = match result.email.is_empty() {
+                    true => sent.email.clone(),
+                    false => result.email.into_owned(),
+                };
+                BatchEntry {
+                    email,
+                    outcome: result.outcome,
+                    fails_on_conflict: sent.fails_on_conflict(),
+                }
+            });
+        Ok(BatchReport::new(entries).after_attempts(success.attempts))
     }
 }
 
@@ -232,7 +252,8 @@ impl BatchReport {
 #[serde(from = "ResultEntry")]
 #[non_exhaustive]
 pub struct BatchEntry {
-    /// The address of the entry as the response has it. If the response has none, the address as it was sent.
+    /// The address of the entry as the response has it. If the response has no result for this address, the address as
+    /// it was sent.
     pub email: String,
     /// The result of the entry.
     pub outcome: BatchOutcome,
@@ -310,21 +331,7 @@ impl BatchEntry {
     /// ```
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        match &self.outcome {
-            BatchOutcome::Created | BatchOutcome::Updated | BatchOutcome::Skipped => false,
-            BatchOutcome::Failed { .. } | BatchOutcome::Unknown => {
-                self.outcome.may_be_applied() && !self.fails_on_conflict
-            }
-        }
-    }
-
-    /// Adds the parts of the entry as it was sent.
-    fn sent_as(mut self, email: &str, fails_on_conflict: bool) -> Self {
-        if self.email.is_empty() {
-            email.clone_into(&mut self.email);
-        }
-        self.fails_on_conflict = fails_on_conflict;
-        self
+        self.outcome.is_retryable() && !self.fails_on_conflict
     }
 }
 
@@ -426,6 +433,11 @@ impl BatchOutcome {
     #[must_use]
     pub fn is_failure(&self) -> bool {
         matches!(self, Self::Failed { .. } | Self::Unknown)
+    }
+
+    /// Returns whether the entry may succeed if it is sent once more, unless the first attempt makes the second fail.
+    pub(crate) fn is_retryable(&self) -> bool {
+        self.is_failure() && self.may_be_applied()
     }
 
     /// Returns whether the entry was applied, or may have been.
@@ -551,22 +563,6 @@ const OPERATION: Operation = Operation {
     template: "/contacts/batch",
 };
 
-/// The parts of an entry as it was sent, which complete its result.
-#[derive(Clone, Copy)]
-struct SentEntry<'a> {
-    pub(super) email: &'a str,
-    pub(super) fails_on_conflict: bool,
-}
-
-impl<'a> From<&'a NewContact> for SentEntry<'a> {
-    fn from(contact: &'a NewContact) -> Self {
-        Self {
-            email: &contact.email,
-            fails_on_conflict: contact.fails_on_conflict(),
-        }
-    }
-}
-
 /// Creates the request.
 ///
 /// # Errors
@@ -599,40 +595,102 @@ fn batch_request(entries: &[impl Borrow<NewContact> + Serialize]) -> Result<Requ
         .json(entries)
 }
 
-/// Reads the results.
+/// A result: the address that it names, empty if it names none, and the outcome.
+struct NamedResult<'a> {
+    email: Cow<'a, str>,
+    outcome: BatchOutcome,
+}
+
+/// Reads the results, and returns one for each entry, in the order of the entries.
 ///
 /// # Errors
 ///
 /// `ErrorKind::Decode` if the response does not have one result for each entry.
-fn batch_report<'a>(
-    success: &Success,
-    sent: impl ExactSizeIterator<Item = SentEntry<'a>>,
-) -> Result<BatchReport, Error> {
+fn batch_results<'a>(
+    success: &'a Success,
+    sent: &[impl Borrow<NewContact>],
+) -> Result<Vec<NamedResult<'a>>, Error> {
     // Nearly every response has the documented form, which is fast to read. Any other is read again, and a
     // result of any form is accepted.
-    let entries = match success.valid_object() {
-        Some(Results::<Object<DocumentedEntry<'_>>> { data }) => read(data, sent)?,
+    let results: Vec<_> = match success.valid_object() {
+        Some(Results::<Object<DocumentedEntry<'_>>> { data }) => {
+            data.into_iter().map(NamedResult::from).collect()
+        }
         None => {
             let Object(Results::<&RawValue> { data }) = success.json()?;
-            read(data, sent)?
+            data.into_iter().map(NamedResult::from).collect()
         }
     };
-    Ok(BatchReport::new(entries).after_attempts(success.attempts))
-}
-
-fn read<'a>(
-    results: Vec<impl Into<BatchEntry>>,
-    sent: impl ExactSizeIterator<Item = SentEntry<'a>>,
-) -> Result<Vec<BatchEntry>, Error> {
     let (count, sent_count) = (results.len(), sent.len());
-    // Results belong to entries by their order, so a missing result would shift the others.
     if count != sent_count {
         let message = format!("the response has {count} results for {sent_count} entries");
         return Err(Error::decode(message));
     }
-    let entries = results.into_iter().map(Into::into).zip(sent);
-    let entries = entries.map(|(entry, sent)| entry.sent_as(sent.email, sent.fails_on_conflict));
-    Ok(entries.collect())
+    let is_in_place = |(result, entry): (&NamedResult<'_>, &_)| {
+        let entry: &NewContact = Borrow::borrow(entry);
+        is_same_address(&result.email, &entry.email)
+    };
+    Ok(match results.iter().zip(sent).all(is_in_place) {
+        true => results,
+        false => matched_by_address(results, sent),
+    })
+}
+
+/// Returns whether a result belongs to the entry at its place, as far as its address tells.
+fn is_same_address(named: &str, sent: &str) -> bool {
+    if named == sent {
+        return true;
+    }
+    let (named, sent) = (named.trim(), sent.trim());
+    let is_ascii = named.is_ascii() && sent.is_ascii();
+    named.is_empty()
+        || named.eq_ignore_ascii_case(sent)
+        || !is_ascii && named.to_lowercase() == sent.to_lowercase()
+}
+
+/// Returns the results in the order of the entries whose addresses they name. A result without an address is for the
+/// entry at its place.
+///
+/// The service promises the order of the entries (interface section 4.2). If a response has another one, a result must
+/// not become the outcome of another entry: the opt-outs of an import depend on it. So an entry whose result is missing
+/// or not certain has an unknown outcome.
+fn matched_by_address<'a>(
+    results: Vec<NamedResult<'a>>,
+    sent: &[impl Borrow<NewContact>],
+) -> Vec<NamedResult<'a>> {
+    let mut places: HashMap<String, Vec<usize>> = HashMap::new();
+    let mut named: HashMap<String, Vec<(usize, NamedResult<'a>)>> = HashMap::new();
+    for (place, (result, entry)) in results.into_iter().zip(sent).enumerate() {
+        let own = normalized_address(&entry.borrow().email);
+        let name = match normalized_address(&result.email) {
+            name if name.is_empty() => own.clone(),
+            name => name,
+        };
+        places.entry(own).or_default().push(place);
+        named.entry(name).or_default().push((place, result));
+    }
+    let unknown = || NamedResult {
+        email: Cow::Borrowed(""),
+        outcome: BatchOutcome::Unknown,
+    };
+    let mut matched: Vec<_> = sent.iter().map(|_| unknown()).collect();
+    for (address, places) in places {
+        let results = named.remove(&address).unwrap_or_default();
+        let is_in_place = || places.iter().eq(results.iter().map(|(place, _)| place));
+        // Results of one address that moved cannot be told apart, unless they say the same.
+        let is_one = || {
+            let outcomes = results.windows(2);
+            outcomes
+                .into_iter()
+                .all(|pair| pair[0].1.outcome == pair[1].1.outcome)
+        };
+        if places.len() == results.len() && (is_in_place() || is_one()) {
+            for (place, (_, result)) in places.into_iter().zip(results) {
+                matched[place] = result;
+            }
+        }
+    }
+    matched
 }
 
 #[derive(Deserialize)]
@@ -652,46 +710,50 @@ struct DocumentedEntry<'a> {
     message: Option<Cow<'a, str>>,
 }
 
-impl From<Object<DocumentedEntry<'_>>> for BatchEntry {
-    fn from(Object(entry): Object<DocumentedEntry<'_>>) -> Self {
-        if let Some(accepted) = BatchOutcome::accepted(&entry.status) {
-            return Self::new(entry.email, accepted);
+impl<'a> From<Object<DocumentedEntry<'a>>> for NamedResult<'a> {
+    fn from(Object(entry): Object<DocumentedEntry<'a>>) -> Self {
+        let outcome = BatchOutcome::accepted(&entry.status).unwrap_or_else(|| {
+            let message = entry.message.map(|message| ("message", message));
+            // The address too, although it is not a part of the outcome: no slug may be read from it.
+            let members = [("email", entry.email.clone()), ("status", entry.status)];
+            let members = members.into_iter().chain(message);
+            let members = members.map(|(name, text)| (name.to_owned(), text.into_owned().into()));
+            ResultEntry(members.collect()).into()
+        });
+        Self {
+            email: entry.email,
+            outcome,
         }
-        let message = entry.message.map(|message| ("message", message));
-        let members = [("email", entry.email), ("status", entry.status)];
-        let members = members.into_iter().chain(message);
-        let members = members.map(|(name, text)| (name.to_owned(), text.into_owned().into()));
-        ResultEntry(members.collect()).into()
     }
 }
 
 /// Reads a result of any form. If it is not an object, its address is empty and its outcome unknown.
-impl From<&RawValue> for BatchEntry {
+impl From<&RawValue> for NamedResult<'_> {
     fn from(result: &RawValue) -> Self {
         let entry = serde_json::from_str(result.get()).map(|Object(entry)| entry);
-        Self::from(entry.unwrap_or_else(|_| ResultEntry::default()))
+        let entry: ResultEntry = entry.unwrap_or_default();
+        Self {
+            email: Cow::Owned(entry.text("email").unwrap_or_default().to_owned()),
+            outcome: entry.into(),
+        }
     }
 }
 
 #[cfg(feature = "import")]
 impl Contacts {
-    /// Creates contacts like [`create_batch`](Self::create_batch), but does not clone them, because an import
-    /// keeps them. If the service returns no address for an entry, it is empty in the report.
-    pub(crate) fn create_kept_batch(
+    /// Creates contacts like [`create_batch`](Self::create_batch), but borrows them and returns only their outcomes,
+    /// because an import keeps the rows.
+    pub(crate) async fn batch_outcomes(
         &self,
         contacts: &[&NewContact],
         options: CallOptions,
-    ) -> ResponseFuture<BatchReport> {
+    ) -> Result<Vec<BatchOutcome>, Error> {
         let request = batch_request(contacts);
-        // The future outlives the borrowed contacts, so it takes the one property that the report needs.
-        let choices: Vec<bool> = contacts.iter().map(|c| c.fails_on_conflict()).collect();
         let client = self.client.clone();
-        client.send(OPERATION, request, options, move |success| {
-            let sent = choices.into_iter().map(|fails_on_conflict| SentEntry {
-                email: "",
-                fails_on_conflict,
-            });
-            batch_report(&success, sent)
+        let received = client.receive(OPERATION, request, options).await?;
+        received.decode(|success| {
+            let results = batch_results(&success, contacts)?;
+            Ok(results.into_iter().map(|result| result.outcome).collect())
         })
     }
 }
@@ -895,7 +957,8 @@ mod tests {
 
             assert_eq!(documented.is_ok(), is_documented, "{text}");
             if let Ok(documented) = documented {
-                assert_eq!(BatchEntry::from(documented), BatchEntry::from(any));
+                let (fast, slow) = (NamedResult::from(documented), NamedResult::from(any));
+                assert_eq!((fast.email, fast.outcome), (slow.email, slow.outcome));
             }
         }
     }

@@ -8,7 +8,7 @@ use super::pace::Watch;
 use super::report::RowOutcome;
 use super::row::{NumberedRow, OptOut};
 use crate::client::{CallOptions, TakesOptions};
-use crate::contacts::{BatchEntry, BatchOutcome, Contacts, NewContact};
+use crate::contacts::{BatchOutcome, Contacts, NewContact};
 use crate::{Error, ErrorCode, Missing, Outcome};
 
 /// The parts that all batches of an import share.
@@ -107,19 +107,23 @@ impl Sender {
     /// Creates the contacts. Also returns, for each row, whether the service may have its contact now.
     async fn create(&self, rows: &[NumberedRow], watch: &Arc<Watch>) -> (SentBatch, Vec<bool>) {
         let batch: Vec<_> = rows.iter().filter_map(|row| row.row.contact()).collect();
-        let call = self.contacts.create_kept_batch(&batch, self.options(watch));
         // Until the contacts exist, an import that is asked to stop may give up the request.
         watch.set_repeated_later(true);
-        let result = call.await;
+        let result = self
+            .contacts
+            .batch_outcomes(&batch, self.options(watch))
+            .await;
         // An opt-out is not given up: a resumed import does not send it again.
         watch.set_repeated_later(false);
         watch.request_ended(result.as_ref().err());
         self.record_hold(result.as_ref().err()).await;
         match result {
-            Ok(report) => {
-                let may_exist = |entry: &BatchEntry| entry.outcome.may_be_applied();
-                let may_exist = report.entries.iter().map(may_exist).collect();
-                let outcomes: Vec<_> = report.entries.into_iter().map(outcome_of).collect();
+            Ok(results) => {
+                let may_exist = results.iter().map(BatchOutcome::may_be_applied).collect();
+                let results = rows.iter().zip(results);
+                let outcomes: Vec<_> = results
+                    .map(|(row, result)| outcome_of(row, result))
+                    .collect();
                 // One refused entry is enough: every later row would be refused, too.
                 let is_quota = outcomes.iter().any(is_quota_exceeded);
                 let stop = is_quota.then_some(Stop::Quota);
@@ -264,9 +268,9 @@ pub(super) enum Stop {
 }
 
 /// Returns what the result of an entry means for its row.
-fn outcome_of(entry: BatchEntry) -> RowOutcome {
-    let retryable = entry.is_retryable();
-    match entry.outcome {
+fn outcome_of(row: &NumberedRow, result: BatchOutcome) -> RowOutcome {
+    let retryable = result.is_retryable() && !fails_on_conflict(row);
+    match result {
         BatchOutcome::Created => RowOutcome::Created,
         BatchOutcome::Updated => RowOutcome::Updated,
         BatchOutcome::Skipped => RowOutcome::Skipped,

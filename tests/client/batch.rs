@@ -1,6 +1,8 @@
 //! Batches, against prepared responses.
 
-use audience::contacts::{BatchEntry, BatchOutcome, MAX_BATCH, NewContact, OnConflict};
+use audience::contacts::{
+    BatchEntry, BatchOutcome, MAX_BATCH, NewContact, OnConflict, normalized_address,
+};
 use audience::{ErrorCode, ErrorKind, Outcome};
 use serde_json::{Value, json};
 
@@ -122,6 +124,156 @@ async fn a_wrong_number_of_results_is_a_decode_error() {
     }
 }
 
+/// The outcomes of a batch with these addresses, if the service sends these results: an address, `""` for none, and a
+/// status.
+async fn outcomes_of(sent: &[&str], results: &[(&str, &str)]) -> Vec<String> {
+    let result = |(email, status): &(&str, &str)| match *email {
+        "" => json!({"status": status}),
+        email => json!({"email": email, "status": status}),
+    };
+    let results: Vec<_> = results.iter().map(result).collect();
+    let server = respond_with(ok(json!({"data": results}))).await;
+
+    let report = contacts(server.uri())
+        .create_batch(sent.iter().copied())
+        .await
+        .unwrap();
+
+    let is_own = |(entry, sent): (&BatchEntry, &&str)| {
+        normalized_address(&entry.email) == normalized_address(sent)
+    };
+    assert!(
+        report.entries.iter().zip(sent).all(is_own),
+        "an entry has the address of another"
+    );
+    let outcomes = report.entries.iter().map(|entry| entry.outcome.to_string());
+    outcomes.collect()
+}
+
+#[tokio::test]
+async fn results_in_another_order_belong_to_the_entries_whose_addresses_they_name() {
+    let outcomes = outcomes_of(
+        &["a@x.io", " B@X.io", "ÄDA@x.io", "d"],
+        &[
+            ("d", "validation_error"),
+            ("äda@x.io", "skipped"),
+            ("a@x.io", "created"),
+            ("b@x.io", "updated"),
+        ],
+    );
+    assert_eq!(
+        outcomes.await,
+        ["created", "updated", "skipped", "validation_error"]
+    );
+
+    let spelled_otherwise = outcomes_of(
+        &["A@x.io", "Äda@x.io"],
+        &[(" a@X.io ", "created"), ("ÄDA@x.io", "skipped")],
+    );
+    assert_eq!(spelled_otherwise.await, ["created", "skipped"]);
+}
+
+#[tokio::test]
+async fn results_without_addresses_belong_to_the_entries_at_their_places() {
+    let none = outcomes_of(&["a@x.io", "b@x.io"], &[("", "created"), ("", "updated")]);
+    assert_eq!(none.await, ["created", "updated"]);
+
+    let some = outcomes_of(
+        &["a@x.io", "b@x.io", "c@x.io"],
+        &[
+            ("", "created"),
+            ("c@x.io", "updated"),
+            ("b@x.io", "skipped"),
+        ],
+    );
+    assert_eq!(some.await, ["created", "skipped", "updated"]);
+}
+
+#[tokio::test]
+async fn a_contradiction_between_results_makes_the_entries_that_it_concerns_unknown_and_no_other() {
+    const SENT: [&str; 3] = ["a@x.io", "b@x.io", "c@x.io"];
+    for (results, outcomes) in [
+        // The result of one entry is missing, and another has two.
+        (
+            [
+                ("a@x.io", "created"),
+                ("b@x.io", "created"),
+                ("b@x.io", "updated"),
+            ],
+            ["created", "unknown", "unknown"],
+        ),
+        (
+            [
+                ("b@x.io", "created"),
+                ("b@x.io", "created"),
+                ("a@x.io", "updated"),
+            ],
+            ["updated", "unknown", "unknown"],
+        ),
+        // An address that was not sent.
+        (
+            [
+                ("a@x.io", "created"),
+                ("z@x.io", "created"),
+                ("c@x.io", "skipped"),
+            ],
+            ["created", "unknown", "skipped"],
+        ),
+        (
+            [
+                ("c@x.io", "created"),
+                ("z@x.io", "created"),
+                ("a@x.io", "skipped"),
+            ],
+            ["skipped", "unknown", "created"],
+        ),
+        // A result without an address stands at the place of an entry that has another result.
+        (
+            [
+                ("b@x.io", "created"),
+                ("", "updated"),
+                ("c@x.io", "skipped"),
+            ],
+            ["unknown", "unknown", "skipped"],
+        ),
+    ] {
+        assert_eq!(outcomes_of(&SENT, &results).await, outcomes, "{results:?}");
+    }
+}
+
+#[tokio::test]
+async fn results_of_one_address_that_moved_are_unknown_unless_they_say_the_same() {
+    const SENT: [&str; 3] = ["a@x.io", "A@x.io", "b@x.io"];
+    for (results, outcomes) in [
+        (
+            [
+                ("a@x.io", "created"),
+                ("a@x.io", "updated"),
+                ("b@x.io", "skipped"),
+            ],
+            ["created", "updated", "skipped"],
+        ),
+        (
+            [
+                ("b@x.io", "skipped"),
+                ("a@x.io", "updated"),
+                ("a@x.io", "created"),
+            ],
+            ["unknown", "unknown", "skipped"],
+        ),
+        (
+            [
+                ("b@x.io", "skipped"),
+                ("a@x.io", "updated"),
+                ("a@x.io", "updated"),
+            ],
+            ["updated", "updated", "skipped"],
+        ),
+    ] {
+        assert_eq!(outcomes_of(&SENT, &results).await, outcomes, "{results:?}");
+    }
+}
+
 #[tokio::test]
 async fn an_entry_without_a_usable_status_is_unknown_and_the_rest_of_the_report_is_kept() {
     let unusable = [
@@ -149,8 +301,10 @@ async fn an_entry_without_a_usable_status_is_unknown_and_the_rest_of_the_report_
         let entries = &report.entries;
         assert_eq!(entries[0].outcome, BatchOutcome::Created);
         assert_eq!(entries[1].outcome, BatchOutcome::Unknown, "{unusable}");
-        let address = unusable["email"].as_str().unwrap_or("b@x.io");
-        assert_eq!(entries[1].email, address);
+        assert_eq!(
+            entries[1].email, "b@x.io",
+            "also if the result names another"
+        );
         let failures: Vec<_> = report.failures().map(|(index, _)| index).collect();
         assert_eq!(failures, [1, 2], "an unknown outcome needs attention too");
         let stored = serde_json::to_string(&report).unwrap();

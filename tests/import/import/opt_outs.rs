@@ -158,6 +158,47 @@ async fn an_opt_out_is_sent_if_the_status_of_the_row_is_not_known() {
 }
 
 #[tokio::test]
+async fn the_outcome_of_a_row_and_its_opt_out_follow_the_address_that_a_result_names() {
+    let server = server().await;
+    // The mock applies the batch in the order of the rows; only its results are in another order.
+    let results = json!({"data": [
+        {"email": "ada@x.io", "status": "created"},
+        {"email": "bob", "status": "validation_error"},
+        {"email": "eve@x.io", "status": "created"},
+    ]});
+    server.fault(Fault::wrong_body(results.to_string()).path("/contacts/batch"));
+    let rows =
+        ["bob", "eve@x.io", "Ada@x.io"].map(|address| ImportRow::from(address).opt_out(EVERYTHING));
+
+    let outcomes = contacts(&server).import(rows).outcomes();
+    let outcomes: Vec<_> = in_time(outcomes.collect()).await;
+
+    let outcomes: Vec<_> = outcomes.iter().map(|(_, outcome)| outcome.code()).collect();
+    assert_eq!(outcomes, ["validation_error", "created", "created"]);
+    assert!(server.contacts().iter().all(|contact| contact.unsubscribed));
+}
+
+#[tokio::test]
+async fn the_opt_outs_of_rows_with_contradictory_results_are_sent() {
+    let server = server().await;
+    // One result is missing, and another has an address that was not sent. Two results are for one row.
+    let results = json!({"data": [
+        {"email": "ada@x.io", "status": "validation_error"},
+        {"email": "ada@x.io", "status": "created"},
+        {"email": "zoe@x.io", "status": "validation_error"},
+    ]});
+    server.fault(Fault::wrong_body(results.to_string()).path("/contacts/batch"));
+    let rows = ["ada@x.io", "bob@x.io", "eve@x.io"]
+        .map(|address| ImportRow::from(address).opt_out(EVERYTHING));
+
+    let report = in_time(contacts(&server).import(rows)).await.unwrap();
+
+    assert_eq!(counts(&report), [0, 0, 0, 0, 0, 3]);
+    assert_eq!(server.contact_count(), 3);
+    assert!(server.contacts().iter().all(|contact| contact.unsubscribed));
+}
+
+#[tokio::test]
 async fn a_row_that_was_refused_after_all_keeps_its_code_if_its_contact_does_not_exist() {
     let server = server().await;
     let body = r#"{"data": [{"email": "ada@x.io", "status": "internal_error"}]}"#;

@@ -103,9 +103,10 @@ impl State {
         }
         *self.in_flight.lock().unwrap() -= 1;
         let entries: Vec<Value> = serde_json::from_slice(body).unwrap();
-        let created = json!({"email": "a@x.io", "status": "created"});
+        let created = |entry: &Value| json!({"email": entry["email"], "status": "created"});
+        let results: Vec<_> = entries.iter().map(created).collect();
         let body = match status {
-            200 => json!({"data": vec![created; entries.len()]}).to_string(),
+            200 => json!({"data": results}).to_string(),
             _ => "{}".to_owned(),
         };
         let wait = retry_after
