@@ -15,6 +15,7 @@ use super::csv::{Format, next};
 use crate::Error;
 use crate::client::wait_for_call;
 use crate::contacts::{FullContactStream, ListContacts, PageStream};
+use crate::import::try_lock;
 
 impl ListContacts {
     /// Exports all contacts after the cursor to a file, newest first: see [`Export`].
@@ -67,7 +68,10 @@ impl ListContacts {
 /// finished file has every contact exactly once, even if the program or the machine stops at any moment.
 ///
 /// At its end, the export removes the cursor file. So the file is complete if the export returned `Ok`, or if it is
-/// there without a cursor file. The cursor file contains no contacts. Use a file for one export at a time.
+/// there without a cursor file. The cursor file contains no contacts.
+///
+/// Only one export at a time can write to a file. It holds a lock on the file while it runs, and another export to the same
+/// file fails. On Windows, no other program can read the file until the export has ended.
 ///
 /// A list is not a snapshot. Contacts that are created after the export began are not in the file, also if the export
 /// is resumed later; run another export for them.
@@ -78,7 +82,7 @@ impl ListContacts {
 ///
 /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the filters or the columns of a [`Csv`](super::Csv) are invalid.
 /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if a file cannot be written, or if the file to resume belongs to
-///   another export.
+///   another export, or if another export is writing to the file.
 /// - The error of the list or of a retrieve call, if it fails three times in a row.
 ///
 /// A malformed contact does not stop the export: see [`on_malformed`](Self::on_malformed).
@@ -305,13 +309,15 @@ impl Export {
         let cursor_file = CursorFile::new(self.cursor_path.clone());
         let (start, resumes) = (self.list.start(), self.resumes);
         let opened = output.open(move || {
-            let found = match resumes {
-                true => cursor_file.read(&settings)?,
-                false => None,
+            let find = || match resumes {
+                true => cursor_file.read(&settings),
+                false => Ok(None),
             };
-            match found {
-                Some(record) => Output::resume(&path, cursor_file, record),
-                None => Output::begin(&path, cursor_file, settings, &header, start),
+            let file = open_locked(&path, find()?.is_some())?;
+            // Again: another export may have written to the file until it was locked.
+            match find()? {
+                Some(record) => Output::resume(file, cursor_file, record),
+                None => Output::begin(file, &path, cursor_file, settings, &header, start),
             }
         });
         opened.await
@@ -672,6 +678,7 @@ impl Output {
     ///
     /// `ErrorKind::Config` if a file cannot be written.
     fn begin(
+        mut file: File,
         path: &Path,
         cursor_file: CursorFile,
         settings: Settings,
@@ -684,18 +691,17 @@ impl Output {
             length: header.len() as u64,
             report: ExportReport::default(),
         };
-        check_regular(path)?;
         // The old record is removed first: it must not describe the new file.
         let begun = cursor_file.remove().and_then(|()| {
-            let mut file = File::create(path)?;
+            file.set_len(0)?;
             file.write_all(header.as_bytes())?;
             file.sync_all()?;
             sync_folder(path)?;
-            cursor_file.write(&record)?;
-            Ok(file)
+            cursor_file.write(&record)
         });
+        begun.map_err(unwritable)?;
         Ok(Self {
-            file: begun.map_err(unwritable)?,
+            file,
             cursor_file,
             record,
         })
@@ -705,16 +711,9 @@ impl Output {
     ///
     /// # Errors
     ///
-    /// `ErrorKind::Config` if the file is missing, shorter than recorded, or cannot be written.
-    fn resume(path: &Path, cursor_file: CursorFile, mut record: Record) -> Result<Self, Error> {
-        check_regular(path)?;
+    /// `ErrorKind::Config` if the file is shorter than recorded, or cannot be written.
+    fn resume(mut file: File, cursor_file: CursorFile, mut record: Record) -> Result<Self, Error> {
         record.report.resumed = record.report.contacts;
-        let opened = OpenOptions::new().write(true).open(path);
-        let mut file = opened.map_err(|error| {
-            let message =
-                "could not open the file of the export; to start from the beginning, export without `resume`";
-            Error::config(message).caused_by(error)
-        })?;
         let length = file.metadata().map_err(unwritable)?.len();
         if length < record.length {
             return Err(Error::config(
@@ -752,6 +751,34 @@ impl Output {
     /// last contact: the next run finds nothing more to list, and ends here.
     fn finish(&mut self) -> io::Result<()> {
         self.cursor_file.remove()
+    }
+}
+
+/// Opens the file of an export, and locks it until it is closed.
+///
+/// # Errors
+///
+/// `ErrorKind::Config` if the file cannot be opened, is locked, or must exist and does not.
+fn open_locked(path: &Path, must_exist: bool) -> Result<File, Error> {
+    check_regular(path)?;
+    // What is in the file belongs to another export until the lock is there.
+    let opened = OpenOptions::new()
+        .write(true)
+        .truncate(false)
+        .create(!must_exist)
+        .open(path);
+    let file = opened.map_err(|error| match must_exist {
+        true => Error::config(
+            "could not open the file of the export; to start from the beginning, export without `resume`",
+        )
+        .caused_by(error),
+        false => unwritable(error),
+    })?;
+    match try_lock(&file) {
+        true => Ok(file),
+        false => Err(Error::config(
+            "another export is writing to the file, in this process or another; wait for its end, or export to another file",
+        )),
     }
 }
 
@@ -841,7 +868,10 @@ impl OutputWriter {
 impl Drop for OutputWriter {
     fn drop(&mut self) {
         // The lock waits for a write in progress. A task that starts later finds the flag.
-        lock(&self.0).is_closed = true;
+        let mut slot = lock(&self.0);
+        slot.is_closed = true;
+        // Closes the file, which unlocks it for the export that continues this one.
+        slot.output = None;
     }
 }
 

@@ -2,10 +2,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{io, thread};
 
+use fs4::{FileExt, TryLockError};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -23,6 +24,9 @@ use crate::{Error, ErrorCode};
 /// its rows count as finished. It contains no contacts, only row numbers, a fingerprint of the
 /// rows, their outcomes, the service's messages about refused rows, and until when the service has asked to wait after a
 /// 429. A message may quote an address.
+///
+/// Only one import at a time can use a journal. While it runs, it holds a lock on the file, which ends with the process
+/// at the latest. Another import waits 5 s for the lock, and then fails.
 ///
 /// If a journal has records, an import with it resumes after them. It needs the same rows in the same
 /// order: see [`Import::journal`](crate::import::Import::journal).
@@ -106,9 +110,12 @@ impl Journal {
         if !file.metadata().map_err(failed)?.is_file() {
             return Err(Error::config("the journal must be a regular file"));
         }
-        let contents = read(&mut file)?;
+        // Windows forbids to read a file that another import has locked.
+        let contents = read(&mut file).map_err(|error| match try_lock(&file) {
+            true => error,
+            false => in_use(),
+        })?;
         Ok(Self {
-            // One file may have several paths. Two imports must find out that they use the same one.
             path: path.as_ref().canonicalize().map_err(failed)?,
             file,
             contents,
@@ -184,13 +191,11 @@ impl Journal {
         Ok((resumed, journal))
     }
 
-    /// Waits until no other import uses the journal, and removes what was only partly written.
+    /// Waits until no other import uses the journal, locks it, and removes what was only partly written.
     async fn claim(mut self) -> Result<(Resumed, JournalWriter), Error> {
-        let Some(claim) = Claim::take(&self.path).await else {
-            return Err(Error::config(
-                "another import is using the journal; choose another file for it",
-            ));
-        };
+        if !lock_in_time(&self.file).await {
+            return Err(in_use());
+        }
         let failed = |error| Error::config("could not write the journal").caused_by(error);
         let length = self.file.metadata().map_err(failed)?.len();
         // Another import may have written to the file between `open` and here.
@@ -209,7 +214,7 @@ impl Journal {
         if records == 0 {
             sync_directory(&self.path);
         }
-        let writer = JournalWriter::start(self.file, records, claim).map_err(failed)?;
+        let writer = JournalWriter::start(self.file, records).map_err(failed)?;
         Ok((resumed, writer))
     }
 }
@@ -297,20 +302,15 @@ struct Append {
 
 /// The file of a journal and its expected length.
 struct Output {
+    /// Locked. Other imports may use the journal when the thread has ended and the file is closed.
     file: File,
     length: u64,
-    /// Other imports of this process may use the journal when the thread has ended.
-    _claim: Claim,
 }
 
 impl JournalWriter {
-    fn start(file: File, length: u64, claim: Claim) -> io::Result<Self> {
+    fn start(file: File, length: u64) -> io::Result<Self> {
         let (sender, appends) = mpsc::channel();
-        let output = Output {
-            file,
-            length,
-            _claim: claim,
-        };
+        let output = Output { file, length };
         thread::Builder::new()
             .name("audience-journal".to_owned())
             .spawn(move || output.run(&appends))?;
@@ -391,7 +391,8 @@ impl Output {
     }
 
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
-        // A file of another length has records of another process. Both imports would send the same rows.
+        // Not every file system has locks. A file of another length has records of another program, and both imports
+        // would send the same rows.
         if self.file.metadata()?.len() != self.length {
             return Err(io::Error::other("another program has changed the file"));
         }
@@ -402,46 +403,36 @@ impl Output {
     }
 }
 
-// Only for this process. Another process is noticed by the length of the file: see `Output::write`.
-static CLAIMED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-
 /// How long to wait for a journal. An import that was dropped releases it a moment later.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const INTERVAL: Duration = Duration::from_millis(2);
 
-/// The right of one import to write to a journal. It ends when this is dropped.
-#[derive(Debug)]
-struct Claim(PathBuf);
-
-impl Claim {
-    /// Waits until no other import of this process writes to the file. `None` if that takes too long.
-    async fn take(path: &Path) -> Option<Self> {
-        let end = Instant::now() + PATIENCE;
-        loop {
-            if let Some(claim) = Self::try_take(path) {
-                return Some(claim);
-            }
-            if Instant::now() >= end {
-                return None;
-            }
-            tokio::time::sleep(INTERVAL).await;
+/// Waits until no other import has locked the file, and locks it. Returns whether that took no longer than `PATIENCE`.
+async fn lock_in_time(file: &File) -> bool {
+    let end = Instant::now() + PATIENCE;
+    while !try_lock(file) {
+        if Instant::now() >= end {
+            return false;
         }
+        tokio::time::sleep(INTERVAL).await;
     }
-
-    fn try_take(path: &Path) -> Option<Self> {
-        let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
-        claimed
-            .insert(path.to_owned())
-            .then(|| Self(path.to_owned()))
-    }
+    true
 }
 
-impl Drop for Claim {
-    fn drop(&mut self) {
-        let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
-        claimed.remove(&self.0);
-    }
+/// Locks a file, unless it is locked already, by this process or another. Returns whether the caller may use it.
+///
+/// The lock belongs to the open file, so it ends when the file is closed, also by the end of the process. On a file
+/// system without locks, every caller may use the file.
+pub(crate) fn try_lock(file: &File) -> bool {
+    // Not `file.try_lock()`: from Rust 1.89 on, that is the method of the standard library.
+    !matches!(FileExt::try_lock(file), Err(TryLockError::WouldBlock))
+}
+
+fn in_use() -> Error {
+    Error::config(
+        "another import is using the journal, in this process or another; wait for its end, or choose another file",
+    )
 }
 
 /// Returns a time in Unix seconds.
@@ -876,8 +867,7 @@ mod tests {
     async fn a_full_disk_is_reported_for_this_and_every_later_record() {
         let path = Path::new("/dev/full");
         let file = OpenOptions::new().append(true).open(path).unwrap();
-        let claim = Claim::take(path).await.unwrap();
-        let writer = JournalWriter::start(file, 0, claim).unwrap();
+        let writer = JournalWriter::start(file, 0).unwrap();
 
         let first = writer.append(&record()).await.unwrap_err();
         let second = writer.append(&record()).await.unwrap_err();

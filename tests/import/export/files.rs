@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use audience::export::{Csv, JsonLines};
 use audience::mock::{Fault, MockServer};
@@ -9,7 +10,7 @@ use audience::{ErrorKind, RetryPolicy};
 use serde_json::json;
 
 use super::{Folder, all_addresses};
-use support::{contacts, ok, respond_in_turn, status, summary};
+use support::{contacts, in_time, ok, respond_in_turn, status, summary};
 
 async fn server(count: usize) -> MockServer {
     let server = MockServer::start().await;
@@ -176,4 +177,41 @@ async fn the_first_refusal_of_a_list_is_the_error_of_the_export() {
 
     assert_eq!(stopped.to_string(), "the export stopped after 0 contacts");
     assert_eq!(stopped.error().status().unwrap().as_u16(), 403);
+}
+
+#[tokio::test]
+async fn two_exports_do_not_write_to_one_file_simultaneously() {
+    let server = server(5).await;
+    let folder = Folder::new("locked");
+    let file = folder.file("all.csv");
+    let export = || {
+        server
+            .client()
+            .contacts()
+            .list()
+            .limit(1)
+            .export(&file, Csv::new(["email"]))
+    };
+    server.fault(Fault::delay(Duration::from_secs(60)).after(2).times(1));
+    let first = tokio::spawn(export().into_future());
+    while server.requests().len() < 3 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+
+    for second in [export(), export().resume()] {
+        let refused = in_time(second).await.unwrap_err();
+
+        let message = refused.error().to_string();
+        assert!(
+            message.starts_with("another export is writing to the file"),
+            "{message}"
+        );
+    }
+
+    // The file of the first one was left alone, so it can be continued.
+    first.abort();
+    assert!(first.await.unwrap_err().is_cancelled());
+    let report = in_time(export().resume()).await.unwrap();
+    assert_eq!((report.contacts(), report.resumed()), (5, 2));
+    assert_eq!(fs::read_to_string(&file).unwrap(), all_addresses(5));
 }

@@ -1,5 +1,6 @@
 //! The files of journals: torn, foreign, shared or impossible to write.
 
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use audience::ErrorKind;
@@ -7,6 +8,7 @@ use audience::import::Journal;
 use audience::mock::{Fault, MockServer};
 
 use super::{JournalPath, contacts, counts, numbered, with_journal};
+use support::examples::EXAMPLES;
 use support::in_time;
 
 #[tokio::test]
@@ -120,6 +122,59 @@ async fn a_second_import_with_the_same_journal_is_refused_while_the_first_runs()
     first.abort();
     let third = with_journal(contacts.import(numbered(50)), &journal).await;
     assert_eq!(counts(&third), [0, 50, 0, 0, 0, 0]);
+}
+
+#[test]
+fn a_second_process_with_the_same_journal_is_refused_until_the_first_has_ended_in_any_way() {
+    let server = MockServer::builder().start_blocking();
+    server.fault(Fault::delay(Duration::from_secs(60)).times(1));
+    let journal = JournalPath::new();
+    let rows = journal.0.with_extension("csv");
+    std::fs::write(&rows, "email\nada@x.io\n").unwrap();
+    let start = || {
+        let mut command = Command::new(&EXAMPLES["import_csv"]);
+        command
+            .arg(&rows)
+            .arg("--journal")
+            .arg(&journal.0)
+            .arg("--resume");
+        command
+            .env("AUDIENCE_URL", server.url())
+            .env("AUDIENCE_KEY", server.full_key());
+        command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let mut first = start();
+    while server.requests().is_empty() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+
+    let second = start().wait_with_output().unwrap();
+
+    assert_eq!(second.status.code(), Some(1));
+    let message = String::from_utf8_lossy(&second.stderr);
+    assert!(
+        message.contains("another import is using the journal"),
+        "{message}"
+    );
+    assert_eq!(
+        server.requests().len(),
+        1,
+        "the second process sends nothing"
+    );
+
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let third = start().wait_with_output().unwrap();
+    std::fs::remove_file(rows).unwrap();
+    assert!(
+        third.status.success(),
+        "{}",
+        String::from_utf8_lossy(&third.stderr)
+    );
 }
 
 #[tokio::test]
