@@ -20,7 +20,9 @@ pub(crate) async fn remember(place: &Place, ids: u32) {
         }
         (_, ByHand::Sqlite { file, .. }) => {
             let connection = Connection::open(file).unwrap();
-            connection.execute(SQLITE, [ids]).unwrap();
+            for statement in SQLITE {
+                connection.execute(statement, [ids]).unwrap();
+            }
         }
         (_, ByHand::Postgres { url }) => {
             let client = postgres_server::connect(url).await.unwrap();
@@ -48,10 +50,16 @@ pub(crate) async fn remember(place: &Place, ids: u32) {
     place.by_hand.prepare(ids).await;
 }
 
-const SQLITE: &str = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < ?1)
-    INSERT INTO audience_inbox (endpoint, id, state, token, attempts, due, forget_at, fingerprint)
-    SELECT 'main', 'evt_' || lower(hex(randomblob(12))), 2, randomblob(16), 1, 0,
-        (unixepoch() + 200000) * 1000 + n, randomblob(16) FROM n WHERE n <= ?1";
+// As the store would: the ids of each period are closed but for the newest.
+const SQLITE: [&str; 2] = [
+    "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < ?1)
+    INSERT INTO audience_inbox_done (period, hash, token, fingerprint, forget_at)
+    SELECT 1 + n / 65536, randomblob(16), randomblob(8), randomblob(8), (unixepoch() + 200000) * 1000 + n
+    FROM n WHERE n <= ?1",
+    "INSERT INTO audience_inbox_period (number, began, first_forget, closed)
+    SELECT period, unixepoch() * 1000, min(forget_at), iif(period <= ?1 / 65536, random(), NULL)
+    FROM audience_inbox_done GROUP BY period",
+];
 
 const POSTGRES: &str = "INSERT INTO audience_inbox
         (endpoint, event_id, state, token, attempts, due, forget_at, purge_from, fingerprint)

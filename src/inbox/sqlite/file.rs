@@ -12,7 +12,11 @@ use rusqlite::{
 };
 
 use super::Synchronous;
+use super::done::{Done, Filters, Hash, Periods};
+use super::session::{Session, from_ms};
 use crate::inbox::error::StoreError;
+use crate::inbox::store::{Fingerprint, Token};
+use crate::webhooks::Clock;
 
 /// How many pages the write-ahead log has before it is copied into the file. Ids are random, so with a million of
 /// them, nearly each claim changes another page. To copy few pages at a time, as SQLite does by default, would
@@ -113,10 +117,10 @@ fn use_log(connection: &Connection, busy_timeout: Duration) -> Result<(), StoreE
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
 
 /// The version that [`SCHEMA`] creates.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
-/// Creates the tables if they are absent. Refuses tables of a newer version.
-pub(super) fn create_tables(connection: &Connection) -> Result<(), StoreError> {
+/// Creates the tables if they are absent, and converts those of an older version. Refuses tables of a newer one.
+pub(super) fn create_tables(connection: &Connection, clock: &dyn Clock) -> Result<(), StoreError> {
     let encoding: String = connection
         .query_row("PRAGMA encoding", (), |row| row.get(0))
         .map_err(store_error)?;
@@ -133,17 +137,47 @@ pub(super) fn create_tables(connection: &Connection) -> Result<(), StoreError> {
         .map_err(store_error)?;
     // Another process may have created them meanwhile.
     if !has_tables(&transaction)? {
-        transaction.execute_batch(SCHEMA).map_err(store_error)?;
+        convert(&transaction, clock).map_err(store_error)?;
     }
     transaction.commit().map_err(store_error)
 }
 
+/// Creates the tables, and moves the events there that are in tables of version 1.
+///
+/// It had done events in one table with the others. The table gets another name, so that a program that still runs
+/// and knows version 1 only says that its table is missing.
+fn convert(transaction: &Transaction<'_>, clock: &dyn Clock) -> rusqlite::Result<()> {
+    let is_old = version(transaction)?.is_some();
+    if is_old {
+        transaction.execute_batch("ALTER TABLE audience_inbox RENAME TO audience_inbox_pending")?;
+    }
+    transaction.execute_batch(SCHEMA)?;
+    if !is_old {
+        return Ok(());
+    }
+    let (session, filters) = (Session::new(transaction), Filters::default());
+    let mut periods = Periods::read(&session, &filters, clock.now())?;
+    let done = "SELECT endpoint, id, token, fingerprint, forget_at FROM audience_inbox_pending WHERE state = 2";
+    let mut done = transaction.prepare(done)?;
+    let mut rows = done.query(())?;
+    while let Some(row) = rows.next()? {
+        let hash = Hash::of(row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?);
+        let token = row.get::<_, Option<_>>(2)?.map(Token::from_bytes);
+        let fingerprint = row.get::<_, Option<_>>(3)?.map(Fingerprint::from_bytes);
+        let done = Done::new(token, fingerprint, from_ms(row.get(4)?));
+        periods.insert(hash, &done)?;
+    }
+    transaction.execute("DELETE FROM audience_inbox_pending WHERE state = 2", ())?;
+    transaction.execute("UPDATE audience_inbox_version SET version = ?1", [VERSION])?;
+    Ok(())
+}
+
 fn has_tables(connection: &Connection) -> Result<bool, StoreError> {
     match version(connection).map_err(store_error)? {
-        None => Ok(false),
+        None | Some(1) => Ok(false),
         Some(VERSION) => Ok(true),
         Some(version) => Err(StoreError::unusable(format!(
-            "the tables of the inbox have version {version}, and this program knows version {VERSION} only: \
+            "the tables of the inbox have version {version}, and this program knows no newer version than {VERSION}: \
              use the program that created them, or a newer one"
         ))),
     }
@@ -208,4 +242,21 @@ pub(super) fn copy(error: &Error) -> Error {
             Some(other.to_string()),
         ),
     }
+}
+
+/// Returns how SQLite would run a statement.
+#[cfg(test)]
+pub(super) fn plan(sql: &str) -> String {
+    let connection = Connection::open_in_memory().unwrap();
+    connection.execute_batch(SCHEMA).unwrap();
+    let mut statement = connection
+        .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
+        .unwrap();
+    let mut steps = statement.raw_query();
+    let mut plan = String::new();
+    while let Some(step) = steps.next().unwrap() {
+        plan += &step.get::<_, String>(3).unwrap();
+        plan += "\n";
+    }
+    plan
 }

@@ -1,17 +1,17 @@
 //! The thread that owns the connection. It commits many operations in one transaction, so that one sync to disk
 //! covers them all.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
-use rusqlite::{Connection, Statement};
+use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-use super::Entries;
+use super::done::Filters;
+use super::entries::Entries;
 use super::file::{copy, store_error};
+use super::session::Session;
 use crate::inbox::error::StoreError;
 use crate::webhooks::Clock;
 
@@ -34,11 +34,15 @@ enum Request {
 }
 
 impl Writer {
-    pub(super) fn start(connection: Connection, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
+    pub(super) fn start(
+        connection: Connection,
+        filters: Filters,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, StoreError> {
         let (requests, receiver) = mpsc::channel(QUEUE);
         thread::Builder::new()
             .name("audience-inbox".to_owned())
-            .spawn(move || serve(&connection, &*clock, receiver))
+            .spawn(move || serve(&connection, &filters, &*clock, receiver))
             .map_err(StoreError::unavailable)?;
         Ok(Self { requests })
     }
@@ -88,7 +92,12 @@ fn ended() -> StoreError {
     StoreError::unavailable("the operation panicked")
 }
 
-fn serve(connection: &Connection, clock: &dyn Clock, mut requests: mpsc::Receiver<Request>) {
+fn serve(
+    connection: &Connection,
+    filters: &Filters,
+    clock: &dyn Clock,
+    mut requests: mpsc::Receiver<Request>,
+) {
     let session = Session::new(connection);
     while let Some(first) = requests.blocking_recv() {
         let mut batch = Vec::new();
@@ -100,7 +109,7 @@ fn serve(connection: &Connection, clock: &dyn Clock, mut requests: mpsc::Receive
                 Request::Exclusive(work) => {
                     // The jobs before it are committed first, so that it sees what they wrote.
                     let before = std::mem::take(&mut batch);
-                    guard(connection, || commit(&session, clock, before));
+                    guard(connection, || commit(&session, filters, clock, before));
                     guard(connection, || work(connection));
                 }
             }
@@ -108,7 +117,7 @@ fn serve(connection: &Connection, clock: &dyn Clock, mut requests: mpsc::Receive
                 next = requests.try_recv().ok();
             }
         }
-        guard(connection, || commit(&session, clock, batch));
+        guard(connection, || commit(&session, filters, clock, batch));
     }
 }
 
@@ -130,17 +139,22 @@ enum Failure {
 }
 
 /// Runs these operations and replies to each of them.
-fn commit(session: &Session<'_>, clock: &dyn Clock, mut jobs: Vec<Box<dyn Job>>) {
+fn commit(
+    session: &Session<'_>,
+    filters: &Filters,
+    clock: &dyn Clock,
+    mut jobs: Vec<Box<dyn Job>>,
+) {
     jobs.retain(|job| !job.is_abandoned());
     if jobs.is_empty() {
         return;
     }
-    match try_commit(session, clock, &mut jobs) {
+    match try_commit(session, filters, clock, &mut jobs) {
         Ok(()) => jobs.into_iter().for_each(|job| job.reply(Ok(()))),
         // One of them may be too large for the disk. Alone, the others succeed.
         Err(Failure::Commit(_)) if jobs.len() > 1 => {
             for job in jobs {
-                commit(session, clock, vec![job]);
+                commit(session, filters, clock, vec![job]);
             }
         }
         Err(Failure::Begin(error) | Failure::Commit(error)) => {
@@ -153,12 +167,13 @@ fn commit(session: &Session<'_>, clock: &dyn Clock, mut jobs: Vec<Box<dyn Job>>)
 
 fn try_commit(
     session: &Session<'_>,
+    filters: &Filters,
     clock: &dyn Clock,
     jobs: &mut [Box<dyn Job>],
 ) -> Result<(), Failure> {
     session.execute("BEGIN IMMEDIATE").map_err(Failure::Begin)?;
     // Not before: to begin may have taken long.
-    let entries = Entries::new(session, clock.now());
+    let entries = Entries::new(session, filters, clock.now());
     let result = run_all(session, &entries, jobs).and_then(|()| session.execute("COMMIT"));
     result.map_err(|error| {
         if !session.connection().is_autocommit() {
@@ -180,6 +195,7 @@ fn run_all(
         if !job.run(entries) {
             // Fails if the error ended the whole transaction.
             session.execute("ROLLBACK TO operation")?;
+            entries.reset();
         }
         session.execute("RELEASE operation")?;
     }
@@ -245,44 +261,5 @@ where
         };
         // The caller may no longer wait.
         self.reply.send(result).ok();
-    }
-}
-
-/// A connection with the statements that were prepared on it.
-pub(super) struct Session<'c> {
-    connection: &'c Connection,
-    statements: RefCell<HashMap<&'static str, Statement<'c>>>,
-}
-
-impl<'c> Session<'c> {
-    pub(super) fn new(connection: &'c Connection) -> Self {
-        Self {
-            connection,
-            statements: RefCell::default(),
-        }
-    }
-
-    pub(super) fn connection(&self) -> &'c Connection {
-        self.connection
-    }
-
-    /// Runs a statement, which is prepared the first time only.
-    pub(super) fn statement<T>(
-        &self,
-        sql: &'static str,
-        run: impl FnOnce(&mut Statement<'c>) -> rusqlite::Result<T>,
-    ) -> rusqlite::Result<T> {
-        let prepared = self.statements.borrow_mut().remove(sql);
-        let mut statement = match prepared {
-            Some(statement) => statement,
-            None => self.connection.prepare(sql)?,
-        };
-        let result = run(&mut statement);
-        self.statements.borrow_mut().insert(sql, statement);
-        result
-    }
-
-    pub(super) fn execute(&self, sql: &'static str) -> rusqlite::Result<()> {
-        self.statement(sql, |statement| statement.execute(()).map(drop))
     }
 }

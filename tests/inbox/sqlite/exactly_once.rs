@@ -204,7 +204,7 @@ async fn a_claim_after_reading_what_another_changed_since_is_unavailable() {
     let mut connection = folder.connect();
 
     let transaction = connection.transaction().unwrap();
-    let count = "SELECT count(*) FROM audience_inbox";
+    let count = "SELECT count(*) FROM audience_inbox_pending";
     let _: i64 = transaction.query_row(count, (), |row| row.get(0)).unwrap();
     claim(&store, &super::id("evt_2"), Token::random())
         .await
@@ -222,9 +222,11 @@ async fn claims_in_transactions_delete_forgotten_ids_on_the_way() {
     let folder = Folder::new("claim-in-purge");
     let store = folder.open();
     let mut connection = folder.connect();
-    let old = "INSERT INTO audience_inbox (endpoint, id, state, attempts, due, forget_at)
-        SELECT 'main', 'old_' || value, 2, 1, 0, 1 FROM json_each('[1,2,3,4,5]')";
-    connection.execute(old, ()).unwrap();
+    let old = "INSERT INTO audience_inbox_pending (endpoint, id, state, attempts, due, forget_at)
+            SELECT 'main', 'old_' || value, 1, 1, 0, 1 FROM json_each('[1,2]');
+        INSERT INTO audience_inbox_period (number, began, first_forget) VALUES (1, 0, 1);
+        INSERT INTO audience_inbox_done (period, hash, forget_at) SELECT 1, randomblob(16), 1 FROM json_each('[1,2,3]')";
+    connection.execute_batch(old).unwrap();
 
     for n in 0..3 {
         let transaction = connection
@@ -235,7 +237,8 @@ async fn claims_in_transactions_delete_forgotten_ids_on_the_way() {
         transaction.commit().unwrap();
     }
 
-    let count = "SELECT count(*) FROM audience_inbox";
+    let count = "SELECT count(*) FROM (
+        SELECT forget_at FROM audience_inbox_pending UNION ALL SELECT forget_at FROM audience_inbox_done)";
     let entries: i64 = connection.query_row(count, (), |row| row.get(0)).unwrap();
     assert_eq!(entries, 3);
 }

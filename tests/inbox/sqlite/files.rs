@@ -38,12 +38,12 @@ fn tables_of_a_newer_version_are_refused_and_left_alone() {
     let folder = Folder::new("newer");
     drop(folder.open());
     let connection = folder.connect();
-    let newer = "UPDATE audience_inbox_version SET version = 2";
+    let newer = "UPDATE audience_inbox_version SET version = 3";
     connection.execute(newer, ()).unwrap();
 
     let error = SqliteStore::open(folder.file()).unwrap_err();
 
-    expect(&error, StoreErrorKind::Unusable, "have version 2");
+    expect(&error, StoreErrorKind::Unusable, "have version 3");
 }
 
 #[test]
@@ -133,7 +133,7 @@ async fn a_missing_table_is_an_error_that_says_so_until_it_is_there_again() {
     let store = folder.open();
     let connection = folder.connect();
     connection
-        .execute_batch("ALTER TABLE audience_inbox RENAME TO gone")
+        .execute_batch("ALTER TABLE audience_inbox_pending RENAME TO gone")
         .unwrap();
 
     let error = claim(&store, &id("evt_1"), Token::random())
@@ -143,7 +143,7 @@ async fn a_missing_table_is_an_error_that_says_so_until_it_is_there_again() {
     expect(&error, StoreErrorKind::Unusable, "`SqliteStore::SCHEMA`");
     assert!(!error.is_temporary());
     connection
-        .execute_batch("ALTER TABLE gone RENAME TO audience_inbox")
+        .execute_batch("ALTER TABLE gone RENAME TO audience_inbox_pending")
         .unwrap();
     claim(&store, &id("evt_1"), Token::random()).await.unwrap();
 }

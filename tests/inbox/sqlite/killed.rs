@@ -116,7 +116,7 @@ async fn nothing_that_was_acknowledged_is_lost_and_nothing_is_done_twice_if_the_
             assert_eq!(state, ClaimState::Done, "{name}");
         }
     }
-    let done = "SELECT count(*) FROM audience_inbox WHERE id LIKE 'evt%' AND state = 2";
+    let done = "SELECT count(*) FROM audience_inbox_done";
     let done: i64 = folder
         .connect()
         .query_row(done, (), |row| row.get(0))

@@ -5,6 +5,7 @@ mod exactly_once;
 mod files;
 mod full;
 mod killed;
+mod remembering;
 mod sharing;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,100 @@
+//! Statements on a connection, and times in columns.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rusqlite::{Connection, Statement};
+
+/// A connection with the statements that were prepared on it.
+pub(super) struct Session<'c> {
+    connection: &'c Connection,
+    statements: RefCell<HashMap<&'static str, Statement<'c>>>,
+}
+
+impl<'c> Session<'c> {
+    pub(super) fn new(connection: &'c Connection) -> Self {
+        Self {
+            connection,
+            statements: RefCell::default(),
+        }
+    }
+
+    pub(super) fn connection(&self) -> &'c Connection {
+        self.connection
+    }
+
+    /// Runs a statement, which is prepared the first time only.
+    pub(super) fn statement<T>(
+        &self,
+        sql: &'static str,
+        run: impl FnOnce(&mut Statement<'c>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
+        let prepared = self.statements.borrow_mut().remove(sql);
+        let mut statement = match prepared {
+            Some(statement) => statement,
+            None => self.connection.prepare(sql)?,
+        };
+        let result = run(&mut statement);
+        self.statements.borrow_mut().insert(sql, statement);
+        result
+    }
+
+    pub(super) fn execute(&self, sql: &'static str) -> rusqlite::Result<()> {
+        self.statement(sql, |statement| statement.execute(()).map(drop))
+    }
+}
+
+/// Rounds up, so that no lease ends early.
+pub(super) fn to_ms(time: SystemTime) -> i64 {
+    let partial = Duration::from_nanos(999_999);
+    time.checked_add(partial).map_or(i64::MAX, to_past_ms)
+}
+
+/// Rounds down: what is due by then is due.
+pub(super) fn to_past_ms(time: SystemTime) -> i64 {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => saturating_ms(since.as_millis()),
+        Err(before) => -saturating_ms(before.duration().as_nanos().div_ceil(1_000_000)),
+    }
+}
+
+/// A time that this platform cannot represent counts as past.
+pub(super) fn from_ms(ms: i64) -> SystemTime {
+    let distance = Duration::from_millis(ms.unsigned_abs());
+    let time = if ms < 0 {
+        UNIX_EPOCH.checked_sub(distance)
+    } else {
+        UNIX_EPOCH.checked_add(distance)
+    };
+    time.unwrap_or(UNIX_EPOCH)
+}
+
+fn saturating_ms(ms: u128) -> i64 {
+    i64::try_from(ms).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_rounded_to_the_millisecond_and_read_back() {
+        let nanos = |nanos| UNIX_EPOCH + Duration::from_nanos(nanos);
+        let before = |nanos| UNIX_EPOCH - Duration::from_nanos(nanos);
+        for (time, up, down) in [
+            (nanos(0), 0, 0),
+            (nanos(1), 1, 0),
+            (nanos(1_000_000), 1, 1),
+            (nanos(1_999_999), 2, 1),
+            (before(1), 0, -1),
+            (before(1_000_000), -1, -1),
+        ] {
+            assert_eq!((to_ms(time), to_past_ms(time)), (up, down), "{time:?}");
+        }
+        for ms in [0, 1, -1, 1_700_000_000_000] {
+            assert_eq!(to_past_ms(from_ms(ms)), ms);
+        }
+        let _ = (from_ms(i64::MAX), from_ms(i64::MIN));
+    }
+}

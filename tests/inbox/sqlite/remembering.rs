@@ -1,0 +1,208 @@
+//! Done events are kept in periods, which are closed with time. These tests move the clock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
+
+use audience::inbox::{
+    AcceptState, ClaimState, Fingerprint, NewClaim, SqliteStore, Store, Synchronous, Token,
+};
+
+use super::{Folder, HOUR, accept, claim, complete, id, key};
+
+/// A clock that several stores share.
+#[derive(Clone, Default)]
+struct Hours(Arc<AtomicU64>);
+
+impl Hours {
+    fn open(&self, folder: &Folder) -> SqliteStore {
+        let hours = Arc::clone(&self.0);
+        SqliteStore::builder()
+            .synchronous(Synchronous::Normal)
+            .clock(move || UNIX_EPOCH + HOUR * u32::try_from(hours.load(Ordering::SeqCst)).unwrap())
+            .open(folder.file())
+            .unwrap()
+    }
+
+    fn pass(&self, hours: u64) {
+        self.0.fetch_add(hours, Ordering::SeqCst);
+    }
+}
+
+async fn handle(store: &SqliteStore, name: &str) -> Token {
+    let (id, token) = (id(name), Token::random());
+    let claim = NewClaim::new(key(&id), token, HOUR, HOUR).fingerprint(fingerprint(name));
+    let state = store.claim(claim).await.unwrap();
+    assert_eq!(state, ClaimState::Fresh { attempt: 1 }, "{name}");
+    assert!(complete(store, &id, token).await);
+    token
+}
+
+fn fingerprint(name: &str) -> Fingerprint {
+    Fingerprint::of(name.as_bytes())
+}
+
+async fn expect_done(store: &SqliteStore, name: &str, token: Token) {
+    let id = id(name);
+    let state = claim(store, &id, Token::random()).await.unwrap();
+    assert_eq!(state, ClaimState::Done, "{name}");
+    let accepted = accept(store, &id, name.as_bytes()).await.unwrap();
+    assert_eq!(accepted, AcceptState::Duplicate, "{name}");
+    let other = accept(store, &id, b"another body").await.unwrap();
+    assert_eq!(other, AcceptState::Conflict, "{name}");
+    assert!(complete(store, &id, token).await, "{name}");
+    assert!(!complete(store, &id, Token::random()).await, "{name}");
+}
+
+#[tokio::test]
+async fn stores_that_share_a_file_remember_what_each_of_them_did_for_as_long_as_they_should() {
+    let (folder, hours) = (Folder::new("periods"), Hours::default());
+    let (one, other) = (hours.open(&folder), hours.open(&folder));
+
+    let mut done = Vec::new();
+    for round in 0..30 {
+        for (who, store) in [("one", &one), ("other", &other)] {
+            let name = format!("{who}_{round}");
+            let token = handle(store, &name).await;
+            done.push((round, name, token));
+        }
+        // Of the last 72 hours, that is.
+        for (_, name, token) in done.iter().rev().take(2 * 72 / 7) {
+            for store in [&one, &other] {
+                expect_done(store, name, *token).await;
+            }
+        }
+        hours.pass(7);
+    }
+    let late = hours.open(&folder);
+    for (round, name, token) in done {
+        if (30 - round) * 7 < 72 {
+            expect_done(&late, &name, token).await;
+        } else {
+            handle(&late, &name).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_may_be_forgotten_is_deleted() {
+    let (folder, hours) = (Folder::new("periods-purged"), Hours::default());
+    let store = hours.open(&folder);
+    for n in 0..20 {
+        for of in 0..3 {
+            handle(&store, &format!("evt_{n}_{of}")).await;
+        }
+        hours.pass(5);
+    }
+
+    // A while later: the events of one period are deleted together.
+    hours.pass(73 + 7);
+    let mut portions = Vec::new();
+    while portions.last() != Some(&0) {
+        portions.push(store.purge(16).await.unwrap());
+    }
+
+    assert_eq!(portions, [16, 16, 16, 12, 0]);
+    let left =
+        "SELECT (SELECT count(*) FROM audience_inbox_done), count(*) FROM audience_inbox_period";
+    let left: (i64, i64) = folder
+        .connect()
+        .query_row(left, (), |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap();
+    assert_eq!(left, (0, 1));
+}
+
+#[tokio::test]
+async fn a_transaction_that_is_rolled_back_makes_nothing_forgotten() {
+    let (folder, hours) = (Folder::new("periods-rollback"), Hours::default());
+    let store = hours.open(&folder);
+    let mut done = vec![("evt_0".to_owned(), handle(&store, "evt_0").await)];
+    for n in 1..5 {
+        hours.pass(7);
+        // This closes a period.
+        let mut connection = folder.connect();
+        let transaction = connection.transaction().unwrap();
+        let undone = id(format!("undone_{n}"));
+        assert!(store.claim_in(&transaction, "main", &undone).await.unwrap());
+        assert!(!store.claim_in(&transaction, "main", &undone).await.unwrap());
+        transaction.rollback().unwrap();
+        let failed = store.transaction(|_| Err::<(), _>("no")).await;
+        assert!(failed.is_err());
+
+        for name in [format!("undone_{n}"), format!("evt_{n}")] {
+            let token = handle(&store, &name).await;
+            done.push((name, token));
+        }
+
+        for (name, token) in &done {
+            expect_done(&store, name, *token).await;
+            let transaction = connection.transaction().unwrap();
+            let claimed = store.claim_in(&transaction, "main", &id(name)).await;
+            assert!(!claimed.unwrap(), "{name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_copy_that_is_restored_into_the_file_is_what_the_store_remembers() {
+    let (folder, hours) = (Folder::new("periods-restored"), Hours::default());
+    let store = hours.open(&folder);
+    let before = handle(&store, "before").await;
+    let copy = folder.0.join("copy.db");
+    let connection = folder.connect();
+    connection
+        .execute("VACUUM INTO ?1", [copy.to_str().unwrap()])
+        .unwrap();
+    hours.pass(7);
+    handle(&store, "lost").await;
+    hours.pass(7);
+    handle(&store, "lost, too").await;
+
+    let restore = "BEGIN;
+        DELETE FROM audience_inbox_done; INSERT INTO audience_inbox_done SELECT * FROM copy.audience_inbox_done;
+        DELETE FROM audience_inbox_period; INSERT INTO audience_inbox_period SELECT * FROM copy.audience_inbox_period;
+        COMMIT";
+    let attach = "ATTACH ?1 AS copy";
+    connection
+        .execute(attach, [copy.to_str().unwrap()])
+        .unwrap();
+    connection.execute_batch(restore).unwrap();
+
+    expect_done(&store, "before", before).await;
+    let again = handle(&store, "lost").await;
+    hours.pass(7);
+    let last = handle(&store, "last").await;
+    expect_done(&store, "before", before).await;
+    expect_done(&store, "lost", again).await;
+    expect_done(&store, "last", last).await;
+}
+
+#[tokio::test]
+async fn tables_of_version_1_are_converted_with_what_they_remember() {
+    let folder = Folder::new("version-1");
+    let connection = folder.connect();
+    connection
+        .execute_batch(include_str!("version_1.sql"))
+        .unwrap();
+
+    let store = folder.open();
+
+    let states = ["claimed", "done", "parked"].map(|name| {
+        let (store, id) = (store.clone(), id(name));
+        async move { claim(&store, &id, Token::random()).await.unwrap() }
+    });
+    let [claimed, done, parked] = states;
+    assert!(matches!(claimed.await, ClaimState::InProgress { .. }));
+    assert_eq!(done.await, ClaimState::Done);
+    assert_eq!(parked.await, ClaimState::Parked);
+    let taken = audience::inbox::Take::new("main", Token::random(), Duration::from_secs(60), 10);
+    let taken = store.take(taken).await.unwrap();
+    assert_eq!(taken[0].body, "body");
+    let token = Token::from_bytes(*b"0123456789abcdef");
+    assert!(complete(&store, &id("done"), token).await);
+    let conflict = accept(&store, &id("done"), b"another body").await.unwrap();
+    assert_eq!(conflict, AcceptState::Conflict);
+    // A program that knows only version 1, and still runs.
+    let old = connection.execute("UPDATE audience_inbox SET attempts = 1", ());
+    assert!(old.unwrap_err().to_string().contains("no such table"));
+}
