@@ -2,6 +2,7 @@
 //!
 //! - `rates`: claims and drained events a second of each store, with 1, 4 and 16 workers, with no and with
 //!   many remembered ids, beside a loop by hand on the same database;
+//! - `redis`: claims and completions in Redis beside two scripts by hand with the same guarantees;
 //! - `handle`: what `Inbox::handle` adds to a delivery, and where it goes;
 //! - `endpoint`: how long an axum endpoint takes to accept a delivery.
 //!
@@ -29,6 +30,7 @@ mod machine;
 mod place;
 mod postgres_server;
 mod rates;
+mod redis_rivals;
 mod redis_server;
 mod server;
 
@@ -63,6 +65,7 @@ struct Options {
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
     Rates,
+    Redis,
     Handle,
     Endpoint,
 }
@@ -80,11 +83,17 @@ fn main() {
     if wants(Part::Handle) {
         handle::measure();
     }
-    if wants(Part::Rates) || wants(Part::Endpoint) {
+    if wants(Part::Rates) || wants(Part::Redis) || wants(Part::Endpoint) {
         let mut places = Places::new(&folder, &options.only);
         let runtime = tokio::runtime::Runtime::new().unwrap();
         if wants(Part::Rates) {
             runtime.block_on(rates::measure(&mut places, options.events, options.ids));
+        }
+        if wants(Part::Redis) {
+            match runtime.block_on(places.redis()) {
+                Ok(server) => runtime.block_on(redis_rivals::measure(server)),
+                Err(reason) => println!("Redis: skipped, {reason}\n"),
+            }
         }
         if wants(Part::Endpoint) {
             runtime.block_on(endpoint::measure(&mut places));

@@ -121,12 +121,16 @@ impl Places {
         })
     }
 
-    async fn empty_redis(&mut self) -> Result<Place, String> {
+    pub(crate) async fn redis(&mut self) -> Result<&Redis, String> {
         let server = match self.redis.take() {
             Some(server) => server,
             None => Redis::start(&self.folder).await?,
         };
-        let server = self.redis.insert(server);
+        Ok(self.redis.insert(server))
+    }
+
+    async fn empty_redis(&mut self) -> Result<Place, String> {
+        let server = self.redis().await?;
         server.flush().await.unwrap();
         Ok(Place {
             store: AnyStore::Redis(RedisStore::connect(server.url.as_str()).await.unwrap()),

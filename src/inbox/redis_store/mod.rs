@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::{
-    Client, Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, RedisError, RedisResult,
-    ServerErrorKind, Value,
+    Arg, Client, Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, RedisError, RedisResult,
+    ServerErrorKind, ToRedisArgs, Value,
 };
 
 use crate::inbox::error::StoreError;
@@ -74,7 +74,8 @@ const RECONNECT_DELAY: Duration = Duration::from_millis(50);
 /// `SET NX PX` in its script, so that it compares the body's fingerprint in the same step.
 ///
 /// A remembered event is one key that expires by itself, of about 200 bytes with a short id. Accepted and parked
-/// events do not expire. Bodies hold personal data: they are deleted when the event is done, but stay in snapshots,
+/// events do not expire. A call that releases, parks, replays or discards an event leaves a key for 30 s: if its response
+/// is lost and it is made again, it returns the same result, whatever happened to the event since. Bodies hold personal data: they are deleted when the event is done, but stay in snapshots,
 /// append-only files and replicas until those are rewritten.
 ///
 /// A duration of more than 100 years counts as 100 years.
@@ -303,75 +304,105 @@ where
     C: ConnectionLike + Clone + Send + Sync + 'static,
 {
     async fn claim(&self, claim: NewClaim<'_>) -> Result<ClaimState, StoreError> {
-        let fingerprint = claim.fingerprint.as_ref().map(Fingerprint::as_bytes);
-        let call = self
-            .event_call(&CLAIM, claim.key)
-            .bytes(claim.token.as_bytes())
-            .bytes(fingerprint.map_or(&[], |bytes| bytes.as_slice()))
-            .duration(claim.lease)
-            .duration(claim.retention);
-        let (state, number): (String, u64) = self.run(&call).await?;
-        match state.as_str() {
-            "fresh" => Ok(ClaimState::Fresh {
-                attempt: attempts(number),
+        let keys = self.keys(claim.key.endpoint);
+        let call = |keys: &[&str]| {
+            Call::new(&CLAIM, keys)
+                .arg(claim.token.as_bytes())
+                .arg(&fingerprint(claim.fingerprint))
+                .arg(micros(claim.lease))
+                .arg(micros(claim.retention))
+                .arg(millis(claim.lease.saturating_add(claim.retention)).max(1))
+        };
+        let entry = keys.of_event(claim.key.id);
+        let mut reply: Value = self.run(call(&[&entry])).await?;
+        // Rare: somebody claims an event that was accepted or parked.
+        if matches!(&reply, Value::BulkString(state) if state == b"kept") {
+            let [events, bodies, claimed, waiting, _] = &keys.of_endpoint();
+            reply = self
+                .run(call(&[&entry, events, bodies, claimed, waiting]))
+                .await?;
+        }
+        match reply {
+            Value::Int(attempt @ 1..) => Ok(ClaimState::Fresh {
+                attempt: attempts(attempt.unsigned_abs()),
             }),
-            "in progress" => Ok(ClaimState::InProgress {
-                remaining: Duration::from_micros(number),
+            Value::Int(remaining) => Ok(ClaimState::InProgress {
+                remaining: Duration::from_micros(remaining.unsigned_abs()),
             }),
-            "done" => Ok(ClaimState::Done),
-            "parked" => Ok(ClaimState::Parked),
-            "conflict" => Ok(ClaimState::Conflict),
+            Value::BulkString(state) => match &*state {
+                b"done" => Ok(ClaimState::Done),
+                b"parked" => Ok(ClaimState::Parked),
+                b"conflict" => Ok(ClaimState::Conflict),
+                _ => Err(unexpected()),
+            },
             _ => Err(unexpected()),
         }
     }
 
     async fn extend(&self, held: HeldClaim<'_>, lease: Duration) -> Result<bool, StoreError> {
-        let call = self.held_call(&EXTEND, &held).duration(lease);
-        self.run(&call).await
+        let call = self
+            .entry_call(&EXTEND, held.key)
+            .arg(held.token.as_bytes())
+            .arg(micros(lease));
+        self.run(call).await
     }
 
     async fn complete(&self, held: HeldClaim<'_>, retention: Duration) -> Result<bool, StoreError> {
-        let call = self.held_call(&COMPLETE, &held).duration(retention);
-        self.run(&call).await
+        let keys = self.keys(held.key.endpoint);
+        let [events, bodies, claimed, ..] = &keys.of_endpoint();
+        let entry = keys.of_event(held.key.id);
+        let call = Call::new(&COMPLETE, &[&entry, events, bodies, claimed])
+            .arg(held.token.as_bytes())
+            .arg(millis(retention));
+        self.run(call).await
     }
 
     async fn release(&self, held: HeldClaim<'_>, release: Release<'_>) -> Result<bool, StoreError> {
         let call = self
-            .held_call(&RELEASE, &held)
-            .duration(release.delay)
-            .duration(release.retention)
-            .bytes(release.reason.as_bytes());
-        self.run(&call).await
+            .entry_call(&RELEASE, held.key)
+            .arg(held.token.as_bytes())
+            .arg(micros(release.delay))
+            .arg(micros(release.retention))
+            .arg(release.reason);
+        self.run(call).await
     }
 
     async fn park(&self, held: HeldClaim<'_>, reason: &str) -> Result<bool, StoreError> {
-        let call = self.held_call(&PARK, &held).bytes(reason.as_bytes());
-        self.run(&call).await
+        let call = self
+            .entry_call(&PARK, held.key)
+            .arg(held.token.as_bytes())
+            .arg(reason);
+        self.run(call).await
     }
 
     async fn accept(&self, delivery: NewDelivery<'_>) -> Result<AcceptState, StoreError> {
-        let call = self
-            .event_call(&ACCEPT, delivery.key)
-            .bytes(delivery.fingerprint.as_bytes())
-            .bytes(delivery.body);
-        let (state, number): (String, u64) = self.run(&call).await?;
-        match state.as_str() {
-            "accepted" => Ok(AcceptState::Accepted),
-            "duplicate" => Ok(AcceptState::Duplicate),
-            "in progress" => Ok(AcceptState::InProgress {
-                remaining: Duration::from_micros(number),
+        let keys = self.keys(delivery.key.endpoint);
+        let [events, bodies, claimed, waiting, _] = &keys.of_endpoint();
+        let entry = keys.of_event(delivery.key.id);
+        let call = Call::new(&ACCEPT, &[&entry, events, bodies, claimed, waiting])
+            .arg(&fingerprint(Some(delivery.fingerprint)))
+            .arg(delivery.body);
+        match self.run(call).await? {
+            Value::Int(remaining) => Ok(AcceptState::InProgress {
+                remaining: Duration::from_micros(remaining.unsigned_abs()),
             }),
-            "conflict" => Ok(AcceptState::Conflict),
+            Value::BulkString(state) => match &*state {
+                b"accepted" => Ok(AcceptState::Accepted),
+                b"duplicate" => Ok(AcceptState::Duplicate),
+                b"conflict" => Ok(AcceptState::Conflict),
+                _ => Err(unexpected()),
+            },
             _ => Err(unexpected()),
         }
     }
 
     async fn take(&self, take: Take<'_>) -> Result<Vec<TakenEvent>, StoreError> {
-        let call = Call::new(&TAKE, self.keys(take.endpoint), None)
-            .bytes(take.token.as_bytes())
-            .duration(take.lease)
-            .limit(take.limit);
-        let taken: Vec<(String, Vec<u8>, u64, u64)> = self.run(&call).await?;
+        let [events, bodies, claimed, waiting, _] = &self.keys(take.endpoint).of_endpoint();
+        let call = Call::new(&TAKE, &[events, bodies, claimed, waiting])
+            .arg(take.token.as_bytes())
+            .arg(micros(take.lease))
+            .arg(limit(take.limit));
+        let taken: Vec<(String, Vec<u8>, u64, u64)> = self.run(call).await?;
         taken
             .into_iter()
             .map(|(id, body, attempt, overdue)| {
@@ -389,12 +420,13 @@ where
         &self,
         endpoint: &str,
         after: Option<&EventId>,
-        limit: usize,
+        at_most: usize,
     ) -> Result<Vec<ParkedEvent>, StoreError> {
-        let call = Call::new(&PARKED, self.keys(endpoint), None)
-            .bytes(after.map_or("", EventId::as_str).as_bytes())
-            .limit(limit);
-        let parked: Vec<ParkedReply> = self.run(&call).await?;
+        let [events, bodies, claimed, waiting, parked] = &self.keys(endpoint).of_endpoint();
+        let call = Call::new(&PARKED, &[events, bodies, claimed, waiting, parked])
+            .arg(after.map_or("", EventId::as_str))
+            .arg(limit(at_most));
+        let parked: Vec<ParkedReply> = self.run(call).await?;
         parked
             .into_iter()
             .map(|(id, body, attempted, reason, age)| {
@@ -410,12 +442,12 @@ where
     }
 
     async fn replay(&self, key: EventKey<'_>) -> Result<bool, StoreError> {
-        self.run(&self.event_call(&REPLAY, key)).await
+        self.run(self.entry_call(&REPLAY, key)).await
     }
 
     async fn discard(&self, key: EventKey<'_>, retention: Duration) -> Result<bool, StoreError> {
-        let call = self.event_call(&DISCARD, key).duration(retention);
-        self.run(&call).await
+        let call = self.entry_call(&DISCARD, key).arg(millis(retention));
+        self.run(call).await
     }
 
     /// The server itself deletes forgotten entries. This checks instead that it deletes nothing else.
@@ -425,8 +457,9 @@ where
     }
 
     async fn backlog(&self, endpoint: &str) -> Result<Backlog, StoreError> {
-        let call = Call::new(&BACKLOG, self.keys(endpoint), None);
-        let (waiting, in_progress, parked, lag) = self.run(&call).await?;
+        let [events, bodies, claimed, waiting, parked] = &self.keys(endpoint).of_endpoint();
+        let call = Call::new(&BACKLOG, &[events, bodies, claimed, waiting, parked]);
+        let (waiting, in_progress, parked, lag) = self.run(call).await?;
         Ok(Backlog::new(
             waiting,
             in_progress,
@@ -440,19 +473,42 @@ impl<C> RedisStore<C>
 where
     C: ConnectionLike + Clone + Send + Sync + 'static,
 {
-    fn event_call<'a>(&self, script: &'a Script, key: EventKey<'a>) -> Call<'a> {
-        Call::new(script, self.keys(key.endpoint), Some(key.id))
+    /// Calls a script that begins with `scripts/entry.lua`.
+    fn entry_call(&self, script: &'static Script, key: EventKey<'_>) -> Call {
+        let keys = self.keys(key.endpoint);
+        let [events, bodies, claimed, waiting, parked] = &keys.of_endpoint();
+        let (entry, this) = (keys.of_event(key.id), keys.of_new_call());
+        let keys = [&entry, events, bodies, claimed, waiting, parked, &this];
+        Call::new(script, &keys.map(String::as_str))
     }
 
-    fn held_call<'a>(&self, script: &'a Script, held: &'a HeldClaim<'a>) -> Call<'a> {
-        self.event_call(script, held.key)
-            .bytes(held.token.as_bytes())
+    async fn run<T: FromRedisValue>(&self, call: Call) -> Result<T, StoreError> {
+        call.run(&mut self.connection()).await.map_err(store_error)
     }
+}
 
-    async fn run<T: FromRedisValue>(&self, call: &Call<'_>) -> Result<T, StoreError> {
-        let mut connection = self.connection();
-        call.run(&mut connection).await.map_err(store_error)
+/// Returns a fingerprint as the scripts write it.
+fn fingerprint(fingerprint: Option<Fingerprint>) -> [u8; 17] {
+    let mut text = [b'-'; 17];
+    if let Some(fingerprint) = fingerprint {
+        text[0] = b'f';
+        text[1..].copy_from_slice(fingerprint.as_bytes());
     }
+    text
+}
+
+/// Rounded up: a lease is never shorter than the caller wants it.
+fn micros(duration: Duration) -> u64 {
+    let micros = duration.as_nanos().div_ceil(1_000);
+    u64::try_from(micros).map_or(LONGEST_MICROS, |micros| micros.min(LONGEST_MICROS))
+}
+
+fn millis(duration: Duration) -> u64 {
+    micros(duration).div_ceil(1_000)
+}
+
+fn limit(limit: usize) -> i32 {
+    i32::try_from(limit).unwrap_or(i32::MAX)
 }
 
 fn attempts(number: u64) -> u32 {
@@ -506,51 +562,33 @@ fn texts(value: &Value) -> Vec<Cow<'_, str>> {
 
 /// A longer duration counts as this one: 100 years, in microseconds. Lua counts exactly up to three times as
 /// far from now.
-const LONGEST_MICROS: u128 = 100 * 365 * 24 * 3_600 * 1_000_000;
+const LONGEST_MICROS: u64 = 100 * 365 * 24 * 3_600 * 1_000_000;
 
-struct Call<'a> {
-    script: &'a Script,
-    keys: Keys,
-    id: Option<&'a EventId>,
-    args: Vec<Cow<'a, [u8]>>,
+/// A call of a script.
+struct Call {
+    script: &'static Script,
+    command: Cmd,
 }
 
-impl<'a> Call<'a> {
-    fn new(script: &'a Script, keys: Keys, id: Option<&'a EventId>) -> Self {
-        Self {
-            script,
-            keys,
-            id,
-            args: Vec::new(),
-        }
+impl Call {
+    fn new(script: &'static Script, keys: &[&str]) -> Self {
+        let mut command = Cmd::with_capacity(16, 512);
+        command.arg("EVALSHA").arg(&script.hash);
+        command.arg(keys.len()).arg(keys);
+        Self { script, command }
     }
 
-    fn bytes(mut self, bytes: &'a [u8]) -> Self {
-        self.args.push(bytes.into());
-        self
-    }
-
-    fn duration(self, duration: Duration) -> Self {
-        // Rounded up: a lease is never shorter than the caller wants it.
-        let micros = duration.as_nanos().div_ceil(1_000).min(LONGEST_MICROS);
-        self.text(micros.to_string())
-    }
-
-    fn limit(self, limit: usize) -> Self {
-        self.text(i32::try_from(limit).unwrap_or(i32::MAX).to_string())
-    }
-
-    fn text(mut self, text: String) -> Self {
-        self.args.push(text.into_bytes().into());
+    fn arg(mut self, arg: impl ToRedisArgs) -> Self {
+        self.command.arg(arg);
         self
     }
 
     /// Runs the script. Servers and proxies drop idle connections, so if the connection was dropped, runs it once more
     /// on a new one.
     async fn run<T: FromRedisValue>(&self, connection: &mut impl ConnectionLike) -> RedisResult<T> {
-        match self.run_once(connection, false).await {
-            // The first run may have succeeded. Told that this is the second, a script that ends a claim succeeds again.
-            Err(error) if error.is_connection_dropped() => self.run_once(connection, true).await,
+        match self.run_once(connection).await {
+            // The first run may have succeeded. The scripts notice that by the token of the claim, or by the key of the call.
+            Err(error) if error.is_connection_dropped() => self.run_once(connection).await,
             result => result,
         }
     }
@@ -558,28 +596,24 @@ impl<'a> Call<'a> {
     async fn run_once<T: FromRedisValue>(
         &self,
         connection: &mut impl ConnectionLike,
-        is_repeat: bool,
     ) -> RedisResult<T> {
-        let by_hash = self.command("EVALSHA", &self.script.hash, is_repeat);
-        match by_hash.query_async(connection).await {
+        match self.command.query_async(connection).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 // A server forgets its scripts when it restarts, and a new primary may never have had them.
-                let in_full = self.command("EVAL", self.script.code, is_repeat);
-                in_full.query_async(connection).await
+                self.in_full().query_async(connection).await
             }
             result => result,
         }
     }
 
-    fn command(&self, name: &str, script: &str, is_repeat: bool) -> Cmd {
-        let mut keys: Vec<_> = self.keys.of_endpoint().collect();
-        keys.extend(self.id.map(|id| self.keys.of_event(id)));
-        let mut command = redis::cmd(name);
-        command.arg(script).arg(keys.len()).arg(keys);
-        command.arg(self.id.map_or("", EventId::as_str));
-        command.arg(u8::from(is_repeat));
-        for arg in &self.args {
-            command.arg(&**arg);
+    /// Returns the command with the code of the script instead of its hash.
+    fn in_full(&self) -> Cmd {
+        let mut command = redis::cmd("EVAL");
+        command.arg(self.script.code);
+        for arg in self.command.args_iter().skip(2) {
+            if let Arg::Simple(arg) = arg {
+                command.arg(arg);
+            }
         }
         command
     }
@@ -592,9 +626,9 @@ struct Script {
 }
 
 macro_rules! scripts {
-    ($($name:ident = $file:literal;)+) => {
+    ($($name:ident = $($file:literal)+;)+) => {
         $(static $name: LazyLock<Script> = LazyLock::new(|| {
-            Script::new(concat!(include_str!("scripts/entry.lua"), include_str!($file)))
+            Script::new(concat!($(include_str!($file)),+))
         });)+
     };
 }
@@ -604,12 +638,12 @@ scripts! {
     BACKLOG = "scripts/backlog.lua";
     CLAIM = "scripts/claim.lua";
     COMPLETE = "scripts/complete.lua";
-    DISCARD = "scripts/discard.lua";
-    EXTEND = "scripts/extend.lua";
-    PARK = "scripts/park.lua";
+    DISCARD = "scripts/entry.lua" "scripts/discard.lua";
+    EXTEND = "scripts/entry.lua" "scripts/extend.lua";
+    PARK = "scripts/entry.lua" "scripts/park.lua";
     PARKED = "scripts/parked.lua";
-    RELEASE = "scripts/release.lua";
-    REPLAY = "scripts/replay.lua";
+    RELEASE = "scripts/entry.lua" "scripts/release.lua";
+    REPLAY = "scripts/entry.lua" "scripts/replay.lua";
     TAKE = "scripts/take.lua";
 }
 
@@ -688,15 +722,25 @@ impl Keys {
         }
     }
 
-    /// Returns the keys that all scripts are given, in the order of `scripts/entry.lua`.
-    fn of_endpoint(&self) -> impl Iterator<Item = String> {
-        let names = ["events", "bodies", "waiting", "claimed", "parked"];
-        names.into_iter().map(|name| format!("{}:{name}", self.tag))
+    /// Returns the keys that all events share: events, bodies, claimed, waiting, parked.
+    fn of_endpoint(&self) -> [String; 5] {
+        ["events", "bodies", "claimed", "waiting", "parked"].map(|name| self.key([":", name]))
     }
 
-    /// Returns the key of one event, which scripts about one event are given, too.
+    /// Returns the key of the entry of one event. The scripts read the id from it.
     fn of_event(&self, id: &EventId) -> String {
-        format!("{}:id:{id}", self.tag)
+        self.key([":id:", id.as_str()])
+    }
+
+    /// Returns the key by which a call is known if it is made again.
+    fn of_new_call(&self) -> String {
+        self.key([":call:", &format!("{:032x}", fastrand::u128(..))])
+    }
+
+    fn key(&self, end: [&str; 2]) -> String {
+        let mut key = String::with_capacity(self.tag.len() + end[0].len() + end[1].len());
+        key.extend([&self.tag, end[0], end[1]]);
+        key
     }
 }
 
@@ -853,7 +897,7 @@ mod tests {
         let keys = Keys::new(&escape_prefix(prefix), endpoint);
         let id = EventId::try_from(id).unwrap();
         let event = keys.of_event(&id);
-        keys.of_endpoint().chain([event]).collect()
+        keys.of_endpoint().into_iter().chain([event]).collect()
     }
 
     /// The part of a key that decides its slot, as Redis Cluster defines it.
@@ -874,8 +918,8 @@ mod tests {
             [
                 "{audience:inbox:main}:events",
                 "{audience:inbox:main}:bodies",
-                "{audience:inbox:main}:waiting",
                 "{audience:inbox:main}:claimed",
+                "{audience:inbox:main}:waiting",
                 "{audience:inbox:main}:parked",
                 "{audience:inbox:main}:id:evt_1",
             ]

@@ -12,7 +12,8 @@ async fn a_full_server_refuses_new_events_and_lets_the_others_be_finished() {
     };
     let store = connect(&server.url()).await;
     let (done, claimed, token) = (id("done"), id("claimed"), Token::random());
-    for id in [&done, &claimed] {
+    let ended = id("ended");
+    for id in [&done, &claimed, &ended] {
         store.claim(claim(id, token)).await.unwrap();
     }
     store.complete(held(&done, token), RETENTION).await.unwrap();
@@ -26,6 +27,16 @@ async fn a_full_server_refuses_new_events_and_lets_the_others_be_finished() {
     assert_eq!(state, ClaimState::Done);
     let state = store.accept(delivery(&id("event 0"), BODY)).await.unwrap();
     assert_eq!(state, AcceptState::Duplicate);
+
+    // A claim can still be completed.
+    assert!(
+        store
+            .complete(held(&ended, token), RETENTION)
+            .await
+            .unwrap()
+    );
+    let state = store.claim(claim(&ended, Token::random())).await.unwrap();
+    assert_eq!(state, ClaimState::Done);
 
     // Stored events can still be extended, released, taken, parked and replayed.
     assert!(

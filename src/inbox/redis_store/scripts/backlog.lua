@@ -1,5 +1,11 @@
--- no other arguments. Returns how many events wait, are in progress and are parked, and how long the first has been due.
-local lapsed = redis.call('ZCOUNT', CLAIMED, '-inf', digits(now))
+-- KEYS: events, bodies, claimed, waiting, parked.
+-- Returns how many events wait, are in progress and are parked, and how long the first has been due.
+local _, _, CLAIMED, WAITING, PARKED = unpack(KEYS)
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+local lapsed = redis.call('ZCOUNT', CLAIMED, '-inf', now)
 local lag = 0
 for _, set in ipairs({ WAITING, CLAIMED }) do
   local first = redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')

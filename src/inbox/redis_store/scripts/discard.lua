@@ -1,7 +1,14 @@
--- retention
-local entry = read()
-if not entry or entry.state ~= 'p' then
-  return IS_REPEAT and entry and entry.state == 'x' and 1 or 0
+-- retention in milliseconds
+if is_repeat() then
+  return 1
 end
-finish(entry, 'x', tonumber(ARGV[3]))
-return 1
+if state ~= 'p' then
+  return 0
+end
+redis.call('HDEL', BODIES, ID)
+delete_kept()
+redis.call('DEL', ENTRY)
+if ARGV[1] ~= '0' then
+  redis.call('SET', ENTRY, 'd' .. fingerprint .. NO_TOKEN, 'PX', ARGV[1])
+end
+return succeed()

@@ -1,8 +1,7 @@
 -- token, lease
-local entry = read()
-if not is_held(entry, ARGV[3]) then
+if not is_held_by(ARGV[1]) then
   return 0
 end
-entry.due = now + tonumber(ARGV[4])
-write_open(entry)
+due = now + ARGV[2]
+write_open()
 return 1

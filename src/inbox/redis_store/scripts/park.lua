@@ -1,11 +1,11 @@
 -- token, reason
-local entry = read()
-if not is_held(entry, ARGV[3]) then
-  return IS_REPEAT and entry and entry.state == 'p' and entry.token == ARGV[3] and 1 or 0
+if is_repeat() then
+  return 1
 end
-redis.call('DEL', ENTRY)
-entry.state = 'p'
-entry.due = now
-entry.reason = ARGV[4]
-write_kept(ID, entry)
-return 1
+if not is_held_by(ARGV[1]) then
+  return 0
+end
+-- Without a token, the old holder cannot complete the event after it was discarded.
+state, token, due, reason = 'p', NO_TOKEN, now, ARGV[2]
+write_kept()
+return succeed()

@@ -1,11 +1,13 @@
 -- token, delay, retention, reason
-local entry = read()
-if not is_held(entry, ARGV[3]) then
-  return IS_REPEAT and entry and entry.state == 'w' and entry.token == ARGV[3] and 1 or 0
+if is_repeat() then
+  return 1
 end
-entry.state = 'w'
-entry.due = now + tonumber(ARGV[4])
-entry.retention = tonumber(ARGV[5])
-entry.reason = entry.kept and ARGV[6] or nil
-write_open(entry)
-return 1
+if not is_held_by(ARGV[1]) then
+  return 0
+end
+state, token = 'w', NO_TOKEN
+due = now + ARGV[2]
+retention = ARGV[3]
+reason = is_kept and ARGV[4] or ''
+write_open()
+return succeed()

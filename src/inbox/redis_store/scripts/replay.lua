@@ -1,17 +1,16 @@
--- no other arguments
-local entry = read()
-if not entry or entry.state ~= 'p' then
-  return IS_REPEAT and entry and entry.state == 'w' and entry.attempts == 0 and 1 or 0
-end
-if redis.call('HEXISTS', BODIES, ID) == 0 then
-  -- Without a body there is nothing to hand to a worker: the next claim is the first again.
-  delete_kept()
+-- no arguments
+if is_repeat() then
   return 1
 end
-entry.state = 'w'
-entry.token = nil
-entry.attempts = 0
-entry.due = now
-entry.reason = nil
-write_kept(ID, entry)
-return 1
+if state ~= 'p' then
+  return 0
+end
+if redis.call('HEXISTS', BODIES, ID) == 1 then
+  state, token, attempts, due, reason = 'w', NO_TOKEN, 0, now, ''
+  write_kept()
+else
+  -- Without a body there is nothing to hand to a worker: the next claim is the first again.
+  delete_kept()
+  redis.call('DEL', ENTRY)
+end
+return succeed()
