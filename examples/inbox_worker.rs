@@ -148,6 +148,7 @@ async fn interrupted() {
 async fn run_demo() -> Result<(), Box<dyn Error>> {
     let secret = "the secret of this demo";
     let (signer, verifier) = (Signer::new(secret)?, Verifier::new(secret)?);
+    // Only for this demo: it forgets everything when the process ends, and refuses more than 100,000 events in 72 hours.
     let inbox = Inbox::builder(audience::inbox::MemoryStore::new()).build()?;
     for id in ["evt_1", "evt_2", "evt_1", "evt_3"] {
         let body = format!(

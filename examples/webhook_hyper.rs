@@ -53,7 +53,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = listener.local_addr()?;
     println!("listening on http://{address}/hook");
 
-    // This store is in memory and is lost when the process ends. In production, use a file or a database.
+    // This store is in memory and is lost when the process ends. It holds 100,000 events of the last 72 hours, and
+    // refuses more. In production, use a file or a database.
     let inbox = Inbox::builder(MemoryStore::new()).build()?;
     let (done, stop) = oneshot::channel::<()>();
     let stopped = async { stop.await.unwrap_or_default() };

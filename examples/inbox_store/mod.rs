@@ -33,6 +33,7 @@ impl StoreArguments {
             return Ok(Inbox::builder(RedisStore::connect(url).await?));
         }
         if self.sqlite.is_none() && is_demo {
+            // It forgets everything when the process ends, and refuses more than 100,000 events in 72 hours.
             return Ok(Inbox::builder(MemoryStore::new()));
         }
         let file = self.sqlite.unwrap_or_else(|| "inbox.db".into());

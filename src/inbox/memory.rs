@@ -26,6 +26,13 @@ const PURGED_PER_CALL: usize = 2;
 /// Its entries are lost when the process ends. An event that is delivered again afterwards is handled again.
 /// Clones share their entries.
 ///
+/// # When it is full
+///
+/// It remembers 100,000 events, and an inbox remembers a handled event for 72 hours. After that many events in that time
+/// **it refuses every new event**, and the service is told to deliver them later. It then
+/// [traces](crate::inbox#tracing) a warning, at most once a minute, and a message when it has room again. Set
+/// [`capacity`](MemoryStoreBuilder::capacity), or use `SqliteStore`, if a program with more events runs for days.
+///
 /// # Example: a small store in a mock's time
 ///
 /// ```
@@ -61,6 +68,49 @@ pub struct MemoryStoreBuilder {
 struct Moment {
     now: SystemTime,
     room: usize,
+}
+
+/// How long a full store is not reported again.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Since when a limit has been reached.
+#[derive(Debug)]
+struct Full {
+    since: SystemTime,
+    reported: SystemTime,
+    /// How many events were refused since the last report.
+    refused: u64,
+}
+
+/// Notes a refused event. Returns how many were refused since the last report, if another report is due.
+fn refuse(full: &mut Option<Full>, now: SystemTime) -> Option<u64> {
+    let is_first = full.is_none();
+    let full = full.get_or_insert(Full {
+        since: now,
+        reported: now,
+        refused: 0,
+    });
+    full.refused += 1;
+    let quiet = now.duration_since(full.reported).unwrap_or_default();
+    (is_first || quiet >= REPORT_INTERVAL).then(|| {
+        full.reported = now;
+        std::mem::take(&mut full.refused)
+    })
+}
+
+// Not under the lock: a subscriber is the caller's code.
+
+fn report_full(limit: &str, largest: usize, refused: Option<u64>) {
+    if let Some(refused) = refused {
+        report!(warn, limit, largest, refused, "memory store is full");
+    }
+}
+
+fn report_room(limit: &str, full: Option<Full>, now: SystemTime) {
+    if let Some(full) = full {
+        let seconds = now.duration_since(full.since).unwrap_or_default().as_secs();
+        report!(info, limit, seconds, "memory store has room again");
+    }
 }
 
 impl Default for MemoryStore {
@@ -141,21 +191,31 @@ impl MemoryStore {
         if contents.entries >= self.settings.capacity && !contents.has(key) {
             // Of all endpoints, before an event is refused. It takes longer, so not in each call.
             contents.purge_all(now);
-            if contents.entries >= self.settings.capacity {
-                return Err(StoreError::full(format!(
-                    "it holds {} events",
-                    self.settings.capacity
-                )));
+            let capacity = self.settings.capacity;
+            if contents.entries >= capacity {
+                let refused = refuse(&mut contents.too_many, now);
+                drop(contents);
+                report_full("capacity", capacity, refused);
+                return Err(StoreError::full(format!("it holds {capacity} events")));
             }
         }
         let room = self
             .settings
             .body_memory
             .saturating_sub(contents.body_bytes);
-        Ok(contents.change_or_insert(key, now, |entry| {
+        let (entries, body_bytes) = (contents.entries, contents.body_bytes);
+        let result = contents.change_or_insert(key, now, |entry| {
             entry.forget_if_past(now);
             change(entry, Moment { now, room })
-        }))
+        });
+        let (has_new_entry, has_new_body) =
+            (contents.entries > entries, contents.body_bytes > body_bytes);
+        let too_many = contents.too_many.take_if(|_| has_new_entry);
+        let too_large = contents.too_large.take_if(|_| has_new_body);
+        drop(contents);
+        report_room("capacity", too_many, now);
+        report_room("body_memory", too_large, now);
+        Ok(result)
     }
 
     fn contents(&self) -> MutexGuard<'_, Contents> {
@@ -286,13 +346,15 @@ impl Store for MemoryStore {
             body,
             fingerprint,
         } = delivery;
-        let accepted = self.change_or_insert(key, |entry, Moment { now, room }| {
+        let (accepted, now) = self.change_or_insert(key, |entry, Moment { now, room }| {
             // Copied only if the event is new: a duplicate needs no room.
             let stored = || (body.len() <= room).then(|| Bytes::copy_from_slice(body));
-            entry.accept(stored, fingerprint, now)
+            (entry.accept(stored, fingerprint, now), now)
         })?;
         accepted.ok_or_else(|| {
             let limit = self.settings.body_memory;
+            let refused = refuse(&mut self.contents().too_large, now);
+            report_full("body_memory", limit, refused);
             StoreError::full(format!(
                 "the accepted bodies would take more than {limit} bytes"
             ))
@@ -377,6 +439,10 @@ struct Contents {
     entries: usize,
     /// How many bytes all bodies have.
     body_bytes: usize,
+    /// Since when it holds as many entries as it may.
+    too_many: Option<Full>,
+    /// Since when it has had no room for the body of an event.
+    too_large: Option<Full>,
 }
 
 impl Contents {

@@ -125,12 +125,22 @@
 //! | `webhook event parked` | ERROR | `endpoint` |
 //! | `webhook event id received with another body` | ERROR | `endpoint` |
 //! | `inbox store failed` | ERROR | `operation`, `error`, `cause`; of a worker's `take`, one line a minute at most |
+//! | `memory store is full` | WARN | `limit` (the setting that was reached), `largest` (its value), `refused` (events since the last such line); one line a minute at most |
+//! | `memory store has room again` | INFO | `limit`, `seconds` (how long it refused events) |
 //! | `inbox store works again` | INFO | `operation`, `seconds` (how long it failed) |
 
 #![cfg_attr(
     not(feature = "tracing"),
     expect(unused_variables, reason = "only tracing reads them")
 )]
+
+// Before the modules, which use it, too.
+macro_rules! report {
+    ($level:ident, $($field:tt)*) => {
+        #[cfg(feature = "tracing")]
+        tracing::$level!(target: "audience::inbox", $($field)*);
+    };
+}
 
 #[cfg(feature = "inbox-conformance")]
 #[cfg_attr(docsrs, doc(cfg(feature = "inbox-conformance")))]
@@ -184,13 +194,6 @@ use self::error::Failure;
 use self::store::DynStore;
 use crate::ConfigError;
 use crate::webhooks::{Event, EventId, VerifiedEvent};
-
-macro_rules! report {
-    ($level:ident, $($field:tt)*) => {
-        #[cfg(feature = "tracing")]
-        tracing::$level!(target: "audience::inbox", $($field)*);
-    };
-}
 
 /// How many parked events one call returns.
 const PAGE: usize = 100;

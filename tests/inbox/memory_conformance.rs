@@ -3,7 +3,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use audience::inbox::conformance::{CaseResult, ClockJump, Suite};
-use audience::inbox::{MemoryStore, MemoryStoreBuilder};
+use audience::inbox::{
+    EventKey, Fingerprint, HeldClaim, MemoryStore, MemoryStoreBuilder, NewDelivery, Store, Take,
+    Token,
+};
+use audience::webhooks::EventId;
+use support::trace_log::Log;
 
 use super::faulty_store::FaultyStore;
 
@@ -94,4 +99,57 @@ async fn a_store_in_memory_passes_all_cases_in_a_time_of_its_own() {
         .iter()
         .all(|case| case.result == CaseResult::Passed);
     assert!(all_ran, "{report}");
+}
+
+#[tokio::test]
+async fn a_full_store_says_so_once_a_minute_and_when_it_has_room_again() {
+    let log = Log::start();
+    let clock = TestClock::new();
+    let store = clock.builder().capacity(2).body_memory(10).build();
+    let accept = async |name: &str, body: &[u8]| {
+        let id = EventId::try_from(name).unwrap();
+        let key = EventKey::new("main", &id);
+        let delivery = NewDelivery::new(key, body, Fingerprint::of(body));
+        store.accept(delivery).await.is_ok()
+    };
+    let lines = || {
+        let events = log.events().into_iter();
+        let of_store = events.filter(|line| line.fields["message"].contains("memory store"));
+        let text = of_store.map(|line| {
+            let of = |field: &str| line.fields.get(field).cloned().unwrap_or_default();
+            format!(
+                "{} {} {} {}",
+                line.level,
+                of("limit"),
+                of("refused"),
+                of("seconds")
+            )
+        });
+        text.collect::<Vec<_>>()
+    };
+
+    // The bodies: for 90 s, an event each second.
+    assert!(accept("one", &[0; 8]).await);
+    for _ in 0..90 {
+        assert!(!accept("two", &[0; 8]).await);
+        clock.advance(Duration::from_secs(1));
+    }
+    assert_eq!(lines(), ["WARN body_memory 1 ", "WARN body_memory 60 "]);
+    assert!(accept("two", &[0; 2]).await);
+    assert_eq!(lines()[2..], ["INFO body_memory  90"]);
+
+    // The number of events. A duplicate is not refused, and is no sign of room.
+    assert!(!accept("three", b"").await);
+    assert!(accept("one", &[0; 8]).await);
+    assert!(!accept("three", b"").await);
+    assert_eq!(lines()[3..], ["WARN capacity 1 "]);
+    let token = Token::random();
+    let take = Take::new("main", token, Duration::from_secs(60), 10);
+    for event in store.take(take).await.unwrap() {
+        let held = HeldClaim::new(EventKey::new("main", &event.id), token);
+        assert!(store.complete(held, Duration::ZERO).await.unwrap());
+    }
+    clock.advance(Duration::from_secs(5));
+    assert!(accept("three", b"").await);
+    assert_eq!(lines()[4..], ["INFO capacity  5"]);
 }
