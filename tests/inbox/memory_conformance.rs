@@ -45,7 +45,7 @@ impl TestClock {
         self.builder().build()
     }
 
-    pub(super) fn suite(&self, store: impl audience::inbox::Store + Clone) -> Suite {
+    pub(super) fn suite(&self, store: impl Store + Clone) -> Suite {
         let clock = self.clone();
         Suite::new(store.clone())
             .also_through(store)
