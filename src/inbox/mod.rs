@@ -11,9 +11,9 @@
 //! |---|---|---|
 //! | handle | [`Inbox::handle`] runs your handler before the response | once, or again if the process or the store fails before its success is recorded, or if it blocks its thread for longer than the lease |
 //! | accept | [`Inbox::accept`] stores the delivery and responds immediately; a [`Worker`] calls your handler | the same |
-//! | in your transaction | `claim_in` of the SQLite or Postgres store; the claim and the effect commit together | exactly once, until the id is forgotten after 72 hours |
+//! | in a transaction | `handle_in` or `claim_in` of the SQLite or Postgres store; the claim and the effect commit together | exactly once, until the id is forgotten after 72 hours |
 //!
-//! Use `claim_in` if the effect is a write to that database. Use `accept` if the work can take longer
+//! Use `handle_in` if the effect is a write to that database. Use `accept` if the work can take longer
 //! than 8 s, or if events must be received while something that the work needs is down. Otherwise use `handle`.
 //!
 //! # Example: an endpoint with axum
@@ -121,6 +121,7 @@
 //! |---|---|---|
 //! | `webhook event received` | DEBUG | `endpoint`, `receipt`, `status` |
 //! | `handler of a webhook event failed` | WARN | `endpoint`, `attempt`, `remaining`, `error` (the text of the handler's error) |
+//! | `transaction of a webhook event rolled back` | WARN | `endpoint`, `error` (the text of the handler's error): only `handle_in` |
 //! | `lease of a webhook event lost` | WARN | `endpoint` |
 //! | `webhook event parked` | ERROR | `endpoint` |
 //! | `webhook event id received with another body` | ERROR | `endpoint` |
@@ -147,6 +148,8 @@ macro_rules! report {
 pub mod conformance;
 mod entry;
 mod error;
+#[cfg(feature = "inbox-postgres")]
+mod handle_in;
 mod mail_status;
 mod memory;
 #[cfg(feature = "inbox-postgres")]
@@ -1390,16 +1393,8 @@ impl Shared {
     }
 
     async fn purge(&self) -> Result<u64, StoreError> {
-        let mut purged = 0;
-        // In portions: to delete a million entries in one step would keep claims waiting.
-        loop {
-            let portion = self.store.purge(PORTION).await;
-            let portion = portion.inspect_err(|error| self.store_failed("purge", error))?;
-            purged += portion as u64;
-            if portion < PORTION {
-                return Ok(purged);
-            }
-        }
+        let purged = purge_all(self.store.as_ref()).await;
+        purged.inspect_err(|error| self.store_failed("purge", error))
     }
 
     /// Claims an event. Returns the number of the attempt if the claim is the caller's, else the counted receipt.
@@ -1668,6 +1663,20 @@ const INTERVAL: Duration = Duration::from_secs(60);
 /// How many entries are deleted in one step.
 const PORTION: usize = 500;
 
+/// Deletes all forgotten entries, and returns how many there were.
+async fn purge_all(store: &dyn DynStore) -> Result<u64, StoreError> {
+    let mut purged = 0;
+    // In portions: to delete a million entries in one step would keep claims waiting.
+    loop {
+        let portion = store.purge(PORTION).await?;
+        purged += portion as u64;
+        if portion < PORTION {
+            return Ok(purged);
+        }
+    }
+}
+
+#[derive(Debug)]
 struct PurgeTimer {
     start: Instant,
     /// Seconds after `start`.
@@ -1675,10 +1684,19 @@ struct PurgeTimer {
 }
 
 impl PurgeTimer {
+    /// Is due after an interval.
     fn start() -> Self {
         Self {
-            start: Instant::now(),
             next: AtomicU64::new(INTERVAL.as_secs()),
+            ..Self::due()
+        }
+    }
+
+    /// Is due immediately.
+    fn due() -> Self {
+        Self {
+            start: Instant::now(),
+            next: AtomicU64::new(0),
         }
     }
 
@@ -1706,7 +1724,7 @@ fn report_receipt(endpoint: &str, receipt: Receipt) {
     );
 }
 
-#[cfg(feature = "inbox-sqlite")]
+#[cfg(any(feature = "inbox-postgres", feature = "inbox-sqlite"))]
 fn report_rollback(endpoint: &str, failure: &Failure) {
     report!(
         warn,

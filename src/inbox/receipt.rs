@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::error::{StoreError, StoreErrorKind};
+use super::error::{InboxError, StoreError, StoreErrorKind};
 use super::store::{AcceptState, ClaimState};
 
 /// The outcome of a delivery, and the status to respond with.
@@ -194,8 +194,49 @@ impl Receipt {
     }
 }
 
+/// The response to a delivery whose claim failed, for [`Inbox::claim`](crate::inbox::Inbox::claim) and `claim_in`.
+///
+/// | error | receipt |
+/// |---|---|
+/// | [`InProgress`](InboxError::InProgress), [`LeaseLost`](InboxError::LeaseLost) | [`InProgress`](Receipt::InProgress): 503, retry after 10 s |
+/// | [`Conflict`](InboxError::Conflict) | [`Conflict`](Receipt::Conflict): 409 |
+/// | [`Store`](InboxError::Store) of the kind [`Full`](StoreErrorKind::Full) | [`Full`](Receipt::Full): 503, retry after 10 s |
+/// | any other [`Store`](InboxError::Store) | [`Unavailable`](Receipt::Unavailable): 503, retry after 10 s |
+///
+/// # Example: a claim of your own
+///
+/// ```
+/// use audience::inbox::{Claim, Inbox, InboxError, Receipt};
+/// use audience::webhooks::VerifiedEvent;
+///
+/// async fn receive(inbox: &Inbox, delivery: &VerifiedEvent) -> Receipt {
+///     handle_once(inbox, delivery).await.unwrap_or_else(Receipt::from)
+/// }
+///
+/// async fn handle_once(inbox: &Inbox, delivery: &VerifiedEvent) -> Result<Receipt, InboxError> {
+///     match inbox.claim(delivery).await? {
+///         Claim::Fresh(lease) => lease.complete().await.map(|()| Receipt::Handled),
+///         Claim::Done => Ok(Receipt::Duplicate),
+///         Claim::InProgress { .. } => Err(InboxError::InProgress),
+///     }
+/// }
+/// # let _ = receive;
+///
+/// assert_eq!(Receipt::from(InboxError::Conflict).status(), 409);
+/// assert_eq!(Receipt::from(InboxError::InProgress).status(), 503);
+/// ```
+impl From<InboxError> for Receipt {
+    fn from(error: InboxError) -> Self {
+        match error {
+            InboxError::InProgress | InboxError::LeaseLost => Self::in_progress_for(SOON),
+            InboxError::Conflict => Self::Conflict,
+            InboxError::Store(error) => Self::of_store_error(&error),
+        }
+    }
+}
+
 /// The delay of a 503 whose cause has no known end.
-const SOON: Duration = Duration::from_secs(10);
+pub(super) const SOON: Duration = Duration::from_secs(10);
 
 #[cfg(feature = "axum")]
 mod axum_response {

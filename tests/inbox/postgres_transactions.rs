@@ -229,6 +229,27 @@ async fn a_race_of_serializable_transactions_is_a_temporary_error() {
 }
 
 #[tokio::test]
+async fn a_claim_in_a_transaction_that_has_failed_is_a_temporary_error() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let mut client = postgres::client(&database.url).await;
+    let id = id("evt_1");
+
+    let mut transaction = client.transaction().await.unwrap();
+    assert!(transaction.execute("SELECT 1 / 0", &[]).await.is_err());
+    let claimed = store.claim_in(&mut transaction, "main", &id).await;
+    transaction.rollback().await.unwrap();
+
+    let Err(InboxError::Store(error)) = claimed else {
+        panic!("{claimed:?}");
+    };
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    let mut transaction = client.transaction().await.unwrap();
+    assert!(store.claim_in(&mut transaction, "main", &id).await.unwrap());
+}
+
+#[tokio::test]
 async fn a_claim_in_a_transaction_that_may_only_read_is_an_error_and_no_claim() {
     let Some((database, store)) = set_up().await else {
         return;

@@ -2,9 +2,11 @@
 //! what their errors mean.
 
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::statements::{
@@ -12,12 +14,14 @@ use super::statements::{
     PARK, PARKED, PURGE, RELEASE, REPLAY, SCHEMA, SCHEMA_VERSION, SURVEY, Statement, TAKE, VERSION,
     Value,
 };
-use crate::inbox::ClaimTarget;
-use crate::inbox::error::{InboxError, StoreError, StoreErrorKind};
+use crate::inbox::error::{Failure, InboxError, StoreError, StoreErrorKind};
+use crate::inbox::handle_in::Undone;
+use crate::inbox::receipt::SOON;
 use crate::inbox::store::{
     AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, ParkedEvent,
     Release, Store, Take, TakenEvent,
 };
+use crate::inbox::{ClaimTarget, PurgeTimer, purge_all, report_store_failure};
 use crate::webhooks::EventId;
 
 /// Runs statements, each on any connection and as a transaction of its own.
@@ -66,6 +70,7 @@ pub(super) struct Entries<D> {
     pub(super) driver: D,
     /// How long a call may take, the wait for a connection included.
     pub(super) timeout: Duration,
+    purge_timer: Arc<PurgeTimer>,
 }
 
 /// Implements [`Store`] for a type with a field `entries`.
@@ -306,6 +311,34 @@ const MAX_CONFLICTS: u32 = 8;
 const MAX_LOST_RACES: u32 = 100;
 
 impl<D: Driver> Entries<D> {
+    pub(super) fn new(driver: D, timeout: Duration) -> Self {
+        let purge_timer = Arc::new(PurgeTimer::due());
+        Self {
+            driver,
+            timeout,
+            purge_timer,
+        }
+    }
+
+    /// Deletes forgotten entries now and then, in a task of its own. A receiver that only claims in transactions has no
+    /// inbox that deletes them.
+    pub(super) fn purge_if_due(&self)
+    where
+        D: Clone,
+    {
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        if self.purge_timer.is_due() {
+            let entries = self.clone();
+            runtime.spawn(async move {
+                if let Err(error) = purge_all(&entries).await {
+                    report_store_failure("purge", &error);
+                }
+            });
+        }
+    }
+
     async fn claim_whole_lease(&self, claim: &NewClaim<'_>) -> Result<ClaimState, StoreError> {
         let key = claim.key;
         let fingerprint = claim.fingerprint.as_ref().map(|f| f.as_bytes().as_slice());
@@ -441,13 +474,13 @@ fn unexpected(outcome: &str) -> StoreError {
     ))
 }
 
-/// Claims an event in a transaction of the user's. Returns `true` if the event is new.
+/// Claims an event in a transaction of the user's, and marks it as done.
 pub(super) async fn claim_in(
     transaction: &mut impl OpenTransaction,
     endpoint: &str,
     event: ClaimTarget<'_>,
     retention: Duration,
-) -> Result<bool, InboxError> {
+) -> Result<ClaimState, Failed> {
     let fingerprint = event.fingerprint.as_ref().map(|f| f.as_bytes().as_slice());
     let values = [
         endpoint.into(),
@@ -456,18 +489,60 @@ pub(super) async fn claim_in(
         retention.into(),
     ];
     loop {
-        let row = transaction.query_one(CLAIM_IN, &values).await;
-        let row = row.map_err(|failed| failed.error)?;
-        match present(row.text("outcome"))? {
-            "claimed" => return Ok(true),
-            "done" | "parked" => return Ok(false),
-            "conflict" => return Err(InboxError::Conflict),
+        let row = transaction.query_one(CLAIM_IN, &values).await?;
+        return Ok(match present(row.text("outcome"))? {
+            "claimed" => ClaimState::Fresh { attempt: 1 },
+            "done" => ClaimState::Done,
+            "parked" => ClaimState::Parked,
+            "conflict" => ClaimState::Conflict,
             // Another transaction wrote the entry meanwhile. The next run sees the new entry.
-            "again" => {}
-            _ => return Err(InboxError::InProgress),
+            "again" => continue,
+            _ => ClaimState::InProgress { remaining: SOON },
+        });
+    }
+}
+
+/// Returns whether an event that was claimed in a transaction is new.
+pub(super) fn is_new(state: ClaimState) -> Result<bool, InboxError> {
+    match state {
+        ClaimState::Fresh { .. } => Ok(true),
+        ClaimState::Done | ClaimState::Parked => Ok(false),
+        ClaimState::InProgress { .. } => Err(InboxError::InProgress),
+        ClaimState::Conflict => Err(InboxError::Conflict),
+    }
+}
+
+/// Classes the failure of a transaction before its commit.
+impl From<Failed> for Undone {
+    fn from(failed: Failed) -> Self {
+        match failed.aftermath {
+            Aftermath::NothingHappened | Aftermath::ConnectionLost => Self::Retry(failed.error),
+            Aftermath::Aborted | Aftermath::Refused => Self::Store(failed.error),
         }
     }
 }
+
+/// Ends a transaction with its commit. Fails if a statement failed in it: Postgres then responds to `COMMIT` with a
+/// success, although it rolls back.
+pub(super) const COMMIT: &str = "SELECT; COMMIT";
+
+/// Classes the failure of [`COMMIT`].
+pub(super) fn not_committed(failed: Failed) -> Undone {
+    match failed.aftermath {
+        Aftermath::NothingHappened => Undone::Retry(failed.error),
+        Aftermath::Aborted => Undone::Handler(Failure::of_error(&Ignored)),
+        // The rows that the handler wrote violate a deferred constraint.
+        Aftermath::Refused if !failed.error.is_temporary() => {
+            Undone::Handler(Failure::of_error(&failed.error))
+        }
+        // Whether it was committed is not known. The next delivery finds out.
+        Aftermath::Refused | Aftermath::ConnectionLost => Undone::Store(failed.error),
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the handler returned no error, although a statement of the transaction failed")]
+struct Ignored;
 
 /// How long [`migrate`] may take: other processes may be migrating.
 pub(super) const MIGRATION_TIMEOUT: Duration = Duration::from_secs(60);
@@ -549,6 +624,8 @@ pub(super) enum Aftermath {
     NothingHappened,
     /// The connection is lost. Whether the statement had an effect is not known.
     ConnectionLost,
+    /// An earlier statement of the transaction failed. Postgres runs no other one in it.
+    Aborted,
     /// The same statement would fail again.
     Refused,
 }
@@ -604,6 +681,7 @@ impl Aftermath {
         match code {
             // A conflict with another transaction; or a statement that was prepared and is no longer valid.
             "40001" | "40P01" | "0A000" | "26000" => Self::NothingHappened,
+            "25P02" => Self::Aborted,
             _ if code.starts_with("57P") || code.starts_with("08") => Self::ConnectionLost,
             _ => Self::Refused,
         }
@@ -629,9 +707,10 @@ fn kind_of_code(code: &str) -> StoreErrorKind {
     match code {
         // The disk or the memory is full.
         "53100" | "53200" => StoreErrorKind::Full,
-        // A failover can leave a connection to a server that only reads; a lock was not granted in time; a
-        // prepared statement is no longer valid; a new server accepts no connection yet.
-        "25006" | "55P03" | "0A000" | "26000" | "55000" => StoreErrorKind::Unavailable,
+        // A failover can leave a connection to a server that only reads; an earlier statement of the transaction
+        // failed; a lock was not granted in time; a prepared statement is no longer valid; a new server accepts no
+        // connection yet.
+        "25006" | "25P02" | "55P03" | "0A000" | "26000" | "55000" => StoreErrorKind::Unavailable,
         _ => match code.get(..2) {
             // Connection, rollback, resources, shutdown or a timeout, I/O, internal.
             Some("08" | "40" | "53" | "57" | "58" | "XX") => StoreErrorKind::Unavailable,
@@ -661,6 +740,7 @@ mod tests {
         let rows = [
             ("08006", Unavailable),
             ("25006", Unavailable),
+            ("25P02", Unavailable),
             ("40001", Unavailable),
             ("40P01", Unavailable),
             ("53300", Unavailable),

@@ -172,7 +172,7 @@ impl Connection {
     }
 
     /// Closes a connection that no statement runs on.
-    fn discard(mut self) {
+    pub(super) fn discard(mut self) {
         self.0.take().map(Object::take);
     }
 }
@@ -313,6 +313,13 @@ pub(super) fn failed(error: tokio_postgres::Error) -> Failed {
         Some(code) => Failed::of_code(code.code(), error),
         None => Failed::of_driver(is_connection_lost(&error), error),
     }
+}
+
+/// Returns whether an error is that of a transaction that lost against another one.
+pub(super) fn is_conflict(error: &(dyn Error + 'static)) -> bool {
+    let error = error.downcast_ref::<tokio_postgres::Error>();
+    let code = error.and_then(tokio_postgres::Error::code);
+    code.is_some_and(|code| matches!(code.code(), "40001" | "40P01"))
 }
 
 /// Returns whether an error of the driver is that of a lost connection: it has no source, or one of I/O.

@@ -1,16 +1,24 @@
 //! The store in Postgres over tokio-postgres.
 
+use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use tokio_postgres::{Client, Config, IsolationLevel, Transaction};
 
-use super::entries::{self, Entries, MIGRATION_TIMEOUT, in_time, store_of_entries};
-use super::session::{Session, config, failed, is_refused_option, limit_statements, pool};
+use super::entries::{
+    self, COMMIT, Entries, Failed, MIGRATION_TIMEOUT, in_time, not_committed, store_of_entries,
+};
+use super::session::{
+    Session, config, failed, is_conflict, is_refused_option, limit_statements, pool,
+};
 use super::statements;
 use crate::inbox::ClaimTarget;
 use crate::inbox::error::{InboxError, StoreError};
+use crate::inbox::handle_in::{Retries, Undone, respond_in_time, run_handler};
+use crate::inbox::receipt::Receipt;
+use crate::webhooks::{Event, VerifiedEvent};
 
 const DEFAULT_MAX_CONNECTIONS: usize = 16;
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -317,8 +325,10 @@ impl PostgresStore {
     ///
     /// The transaction may be one of tokio-postgres or of deadpool-postgres, and may have savepoints.
     ///
-    /// This call deletes no forgotten ids. Build an [`Inbox`](crate::inbox::Inbox) on the store and call its
-    /// [`purge`](crate::inbox::Inbox::purge) in a daily job.
+    /// [`handle_in`](Self::handle_in) does this and all that belongs to it: the transaction, the time limit, and the
+    /// response.
+    ///
+    /// Once a minute, a task of the store deletes the forgotten ids, on a connection of the store's own.
     ///
     /// Inside a handler or a worker of an [`Inbox`](crate::inbox::Inbox), use another endpoint name than the
     /// inbox has. The inbox holds a claim of its own under its name.
@@ -364,8 +374,141 @@ impl PostgresStore {
         endpoint: &str,
         event: impl Into<ClaimTarget<'a>>,
     ) -> Result<bool, InboxError> {
-        entries::claim_in(transaction, endpoint, event.into(), self.retention).await
+        self.entries.purge_if_due();
+        let claimed = entries::claim_in(transaction, endpoint, event.into(), self.retention);
+        entries::is_new(claimed.await.map_err(StoreError::from)?)
     }
+
+    /// Claims an event and runs the handler in one transaction, and returns the response. The handler's writes
+    /// take effect **exactly once**, even after a crash.
+    ///
+    /// The transaction is one of the store's own [connections](Self::pool). It is committed if the handler returns `Ok`.
+    /// If the handler returns an error or panics, its writes and the claim are undone, the receipt is
+    /// [`Failed`](Receipt::Failed), and the service retries. The handler must not end the transaction itself.
+    ///
+    /// A transaction that loses against another one (a deadlock, or a serialization failure) is run again a few times.
+    /// Each run calls a clone of the handler, and only the writes of the last run remain. For that, the handler has to
+    /// return the error of tokio-postgres, or an error whose `source()` leads to it.
+    ///
+    /// The receipt is [`Unavailable`](Receipt::Unavailable), a 503, if the database fails, and if the transaction has not
+    /// ended 8 s after the delivery arrived. It is then cancelled and undone, and no statement of it keeps running. If
+    /// the connection is lost during the commit, the receipt is the same, although the commit may have succeeded. Then the
+    /// next delivery is a [`Duplicate`](Receipt::Duplicate). If this future is dropped, for example because the
+    /// sender disconnects, the transaction is undone, too.
+    ///
+    /// The id is remembered for the [retention](PostgresStoreBuilder::retention). Once a minute, a task of the store deletes
+    /// the forgotten ids.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
+    ///
+    /// # Example: an endpoint that counts bounces
+    ///
+    /// ```no_run
+    /// use audience::inbox::deadpool_postgres::tokio_postgres;
+    /// use audience::inbox::{PostgresStore, Receipt};
+    /// use audience::webhooks::{EventData, VerifiedEvent, Verifier};
+    /// use axum::extract::{FromRef, State};
+    /// use axum::{Router, routing::post};
+    ///
+    /// #[derive(Clone, FromRef)]
+    /// struct App {
+    ///     verifier: Verifier,
+    ///     store: PostgresStore,
+    /// }
+    ///
+    /// async fn hook(State(app): State<App>, delivery: VerifiedEvent) -> Receipt {
+    ///     app.store
+    ///         .handle_in("main", delivery, async |transaction, event| {
+    ///             if let EventData::Bounced(mail) = &event.data {
+    ///                 let count = "UPDATE people SET bounces = bounces + 1 WHERE email = $1";
+    ///                 transaction.execute(count, &[&mail.to]).await?;
+    ///             }
+    ///             Ok::<_, tokio_postgres::Error>(())
+    ///         })
+    ///         .await
+    /// }
+    ///
+    /// # async fn start() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = PostgresStore::connect("postgres://shop:secret@localhost/shop").await?;
+    /// store.migrate().await?;
+    /// let app = App { verifier: Verifier::new("6Jm0nFq2pXvZk4Tt")?, store };
+    /// let router: Router = Router::new().route("/hook", post(hook)).with_state(app);
+    /// # Ok(()) }
+    /// ```
+    pub async fn handle_in<E>(
+        &self,
+        endpoint: &str,
+        delivery: VerifiedEvent,
+        handler: impl AsyncFnOnce(&mut Transaction<'_>, Event) -> Result<(), E> + Clone,
+    ) -> Receipt
+    where
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let handled = async {
+            let mut retries = Retries::default();
+            loop {
+                // A clone for each run: unlike with `AsyncFnMut`, the compiler finds that this future is `Send`, also if
+                // the handler borrows.
+                let undone = match self.transact(endpoint, &delivery, handler.clone()).await {
+                    Ok(receipt) => return Ok(receipt),
+                    Err(undone) => undone,
+                };
+                retries.wait_after(undone).await?;
+            }
+        };
+        let receipt = respond_in_time(endpoint, &delivery, handled).await;
+        self.entries.purge_if_due();
+        receipt
+    }
+
+    /// Runs the transaction of a delivery once. A future that is dropped leaves no statement running.
+    async fn transact<E>(
+        &self,
+        endpoint: &str,
+        delivery: &VerifiedEvent,
+        handler: impl AsyncFnOnce(&mut Transaction<'_>, Event) -> Result<(), E>,
+    ) -> Result<Receipt, Undone>
+    where
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let mut connection = self.entries.driver.connection().await?;
+        let client: &mut Client = connection.client();
+        let mut transaction = client.transaction().await.map_err(failed)?;
+        let handled = async {
+            let event = ClaimTarget::from(delivery);
+            let claimed = entries::claim_in(&mut transaction, endpoint, event, self.retention);
+            if let Err(receipt) = Receipt::of_claim(claimed.await?) {
+                return Ok(receipt);
+            }
+            let handled = handler(&mut transaction, (**delivery).clone());
+            run_handler(handled, is_conflict).await?;
+            Ok(Receipt::Handled)
+        };
+        let handled = handled.await;
+        let ended = match handled {
+            Ok(Receipt::Handled) => commit(transaction).await,
+            _ => transaction.rollback().await.map_err(failed),
+        };
+        match ended {
+            Ok(()) => connection.put_back(),
+            Err(_) => connection.discard(),
+        }
+        match (handled, ended) {
+            (handled, Ok(())) => handled,
+            (Ok(Receipt::Handled), Err(failed)) => Err(not_committed(failed)),
+            // It was not the handler that failed, but the connection.
+            (_, Err(failed)) => Err(Undone::Store(failed.error)),
+        }
+    }
+}
+
+async fn commit(transaction: Transaction<'_>) -> Result<(), Failed> {
+    transaction.batch_execute(COMMIT).await.map_err(failed)?;
+    // It has ended. If it were dropped, it would be rolled back, which is a warning in the log of the server.
+    std::mem::forget(transaction);
+    Ok(())
 }
 
 impl PostgresStoreBuilder {
@@ -526,14 +669,12 @@ impl PostgresStoreBuilder {
     /// ```
     #[must_use]
     pub fn build(self, pool: Pool) -> PostgresStore {
+        let session = Session {
+            pool,
+            names_statements: self.names_statements,
+        };
         PostgresStore {
-            entries: Entries {
-                driver: Session {
-                    pool,
-                    names_statements: self.names_statements,
-                },
-                timeout: self.timeout,
-            },
+            entries: Entries::new(session, self.timeout),
             retention: self.retention,
         }
     }

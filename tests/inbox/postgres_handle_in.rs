@@ -1,0 +1,484 @@
+//! An event and its effect in one transaction of the store's.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use audience::inbox::deadpool_postgres::tokio_postgres::{self, Client, Transaction};
+use audience::inbox::{ClaimState, PostgresStore, Receipt, Store};
+use audience::webhooks::{Event, VerifiedEvent, Verifier};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{FromRef, State};
+use axum::routing::post;
+use http::Request;
+use tower::ServiceExt;
+
+use super::deliveries::{SECRET, body, delivery, delivery_about, id, new_claim};
+use support::in_time;
+use support::postgres::{self, Database};
+
+const TABLES: &str = "CREATE TABLE effects (event_id text);
+    CREATE TABLE counters (name text PRIMARY KEY, value int NOT NULL);
+    INSERT INTO counters VALUES ('a', 0), ('b', 0)";
+
+/// How many backends of the store there are.
+const BACKENDS: &str = "SELECT count(*) FROM pg_stat_activity
+    WHERE application_name = 'audience inbox' AND datname = current_database()";
+
+async fn set_up() -> Option<(Database, PostgresStore)> {
+    let database = postgres::database().await?;
+    let store = store(&database).await;
+    Some((database, store))
+}
+
+async fn store(database: &Database) -> PostgresStore {
+    let store = PostgresStore::connect(&database.url).await.unwrap();
+    store.migrate().await.unwrap();
+    let client = postgres::client(&database.url).await;
+    client.batch_execute(TABLES).await.unwrap();
+    store
+}
+
+async fn apply_effect(
+    transaction: &mut Transaction<'_>,
+    event: Event,
+) -> Result<(), tokio_postgres::Error> {
+    let effect = "INSERT INTO effects VALUES ($1)";
+    transaction.execute(effect, &[&event.id.as_str()]).await?;
+    Ok(())
+}
+
+async fn handle(store: &PostgresStore, event: &str) -> Receipt {
+    in_time(store.handle_in("main", delivery(event), apply_effect)).await
+}
+
+async fn number(client: &Client, sql: &str) -> i64 {
+    client.query_one(sql, &[]).await.unwrap().get(0)
+}
+
+async fn effects(database: &Database) -> i64 {
+    let client = postgres::client(&database.url).await;
+    number(&client, "SELECT count(*) FROM effects").await
+}
+
+/// Waits until a query returns this number.
+async fn wait_for(client: &Client, expected: i64, sql: &str) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while number(client, sql).await != expected {
+        assert!(Instant::now() < end, "never {expected}: {sql}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn is_new(store: &PostgresStore, event: &str) -> bool {
+    let state = store.claim(new_claim(&id(event))).await.unwrap();
+    state == ClaimState::Fresh { attempt: 1 }
+}
+
+#[derive(Clone, FromRef)]
+struct App {
+    verifier: Verifier,
+    store: PostgresStore,
+}
+
+async fn hook(State(app): State<App>, delivery: VerifiedEvent) -> Receipt {
+    let table = "effects".to_owned();
+    let handler = async |transaction: &mut Transaction<'_>, event: Event| {
+        let effect = format!("INSERT INTO {table} VALUES ($1)");
+        transaction.execute(&effect, &[&event.id.as_str()]).await?;
+        Ok::<_, tokio_postgres::Error>(())
+    };
+    app.store.handle_in("main", delivery, handler).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_endpoint_of_axum_applies_each_event_once() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let verifier = Verifier::new(SECRET).unwrap();
+    let router = Router::new()
+        .route("/hook", post(hook))
+        .with_state(App { verifier, store });
+    let mut responses = tokio::task::JoinSet::new();
+
+    for number in 0..60 {
+        let text = body(&format!("evt_{}", number % 20), "Hi");
+        let headers = audience::webhooks::Signer::new(SECRET).unwrap().sign(
+            &audience::webhooks::EventType::Bounced,
+            std::time::SystemTime::now(),
+            &text,
+        );
+        let mut request = Request::post("/hook").body(Body::from(text)).unwrap();
+        *request.headers_mut() = headers;
+        responses.spawn(router.clone().oneshot(request));
+    }
+    let responses = responses.join_all().await;
+
+    let statuses = responses
+        .into_iter()
+        .map(|response| response.unwrap().status());
+    assert_eq!(statuses.filter(|status| *status == 200).count(), 60);
+    assert_eq!(effects(&database).await, 20);
+}
+
+#[tokio::test]
+async fn the_receipt_says_what_became_of_a_delivery() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    store.claim(new_claim(&id("evt_leased"))).await.unwrap();
+
+    let first = handle(&store, "evt_1").await;
+    let second = handle(&store, "evt_1").await;
+    let elsewhere = store
+        .handle_in("other", delivery("evt_1"), apply_effect)
+        .await;
+    let forged = delivery_about("evt_1", "Another");
+    let forged = store.handle_in("main", forged, apply_effect).await;
+    let leased = handle(&store, "evt_leased").await;
+
+    assert_eq!(
+        [first, second, elsewhere, forged],
+        [
+            Receipt::Handled,
+            Receipt::Duplicate,
+            Receipt::Handled,
+            Receipt::Conflict
+        ]
+    );
+    assert!(matches!(leased, Receipt::InProgress { .. }), "{leased:?}");
+    assert_eq!(effects(&database).await, 2);
+}
+
+#[tokio::test]
+async fn an_error_or_a_panic_of_the_handler_undoes_its_writes_and_the_claim() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+
+    let failed = store
+        .handle_in("main", delivery("evt_1"), async |transaction, event| {
+            apply_effect(transaction, event).await.unwrap();
+            Err("no such customer")
+        })
+        .await;
+    let panicked = store
+        .handle_in("main", delivery("evt_1"), async |transaction, event| {
+            apply_effect(transaction, event).await.unwrap();
+            assert!(transaction.execute("SELECT 1", &[]).await.is_err(), "oops");
+            Ok::<_, Infallible>(())
+        })
+        .await;
+
+    assert_eq!([failed, panicked], [Receipt::Failed; 2]);
+    assert_eq!(effects(&database).await, 0);
+    assert_eq!(handle(&store, "evt_1").await, Receipt::Handled);
+    assert_eq!(effects(&database).await, 1);
+}
+
+#[tokio::test]
+async fn a_handler_that_ignores_an_error_of_the_database_has_failed() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+
+    let receipt = store
+        .handle_in("main", delivery("evt_1"), async |transaction, event| {
+            apply_effect(transaction, event).await.unwrap();
+            // Postgres undoes the transaction, and responds to `COMMIT` with a success.
+            let _ = transaction.execute("SELECT 1 / 0", &[]).await;
+            Ok::<_, Infallible>(())
+        })
+        .await;
+
+    assert_eq!(receipt, Receipt::Failed);
+    assert_eq!(handle(&store, "evt_1").await, Receipt::Handled);
+    assert_eq!(effects(&database).await, 1);
+}
+
+#[tokio::test]
+async fn a_constraint_that_is_checked_at_the_commit_fails_the_handler() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let client = postgres::client(&database.url).await;
+    let deferred = "ALTER TABLE effects ADD UNIQUE (event_id) DEFERRABLE INITIALLY DEFERRED";
+    client.batch_execute(deferred).await.unwrap();
+
+    let receipt = store
+        .handle_in("main", delivery("evt_1"), async |transaction, event| {
+            apply_effect(transaction, event.clone()).await?;
+            apply_effect(transaction, event).await
+        })
+        .await;
+
+    assert_eq!(receipt, Receipt::Failed);
+    assert_eq!(effects(&database).await, 0);
+    assert!(is_new(&store, "evt_1").await);
+}
+
+/// An error with that of the driver as its source.
+#[derive(Debug)]
+struct NotCounted(tokio_postgres::Error);
+
+impl fmt::Display for NotCounted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the event was not counted")
+    }
+}
+
+impl std::error::Error for NotCounted {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+async fn count(transaction: &Transaction<'_>, name: &str) -> Result<(), NotCounted> {
+    let value = "SELECT value FROM counters WHERE name = $1";
+    let row = transaction.query_one(value, &[&name]).await;
+    let value: i32 = row.map_err(NotCounted)?.get(0);
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let update = "UPDATE counters SET value = $2 WHERE name = $1";
+    let updated = transaction.execute(update, &[&name, &(value + 1)]).await;
+    updated.map(drop).map_err(NotCounted)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_that_loses_against_another_one_is_run_again() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let client = postgres::client(&database.url).await;
+    let name: String = client
+        .query_one("SELECT current_database()::text", &[])
+        .await
+        .unwrap()
+        .get(0);
+    let serializable =
+        format!("ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'");
+    client.batch_execute(&serializable).await.unwrap();
+    let connected = PostgresStore::connect(&database.url).await.unwrap();
+    drop(store);
+
+    // A read and a write of one row by all of them: serialization failures.
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..4 {
+        let store = connected.clone();
+        tasks.spawn(async move {
+            let delivery = delivery(&format!("evt_{number}"));
+            let count = async |transaction: &mut Transaction<'_>, _| count(transaction, "a").await;
+            store.handle_in("main", delivery, count).await
+        });
+    }
+    let receipts = tasks.join_all().await;
+
+    let handled = receipts.iter().filter(|receipt| receipt.is_success());
+    let handled = i64::try_from(handled.count()).unwrap();
+    assert!(!receipts.contains(&Receipt::Failed), "{receipts:?}");
+    assert!(handled >= 3, "{receipts:?}");
+    let value = "SELECT value::bigint FROM counters WHERE name = 'a'";
+    assert_eq!(number(&client, value).await, handled);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deadlock_is_resolved_by_running_one_transaction_again() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let client = postgres::client(&database.url).await;
+    let update = "UPDATE counters SET value = value + 1 WHERE name = $1";
+    let barrier = std::sync::Arc::new(tokio::sync::Barrier::new(2));
+    let mut tasks = tokio::task::JoinSet::new();
+
+    for names in [["a", "b"], ["b", "a"]] {
+        let (store, barrier) = (store.clone(), barrier.clone());
+        tasks.spawn(async move {
+            let is_first = AtomicBool::new(true);
+            let delivery = delivery(&format!("evt_{}", names[0]));
+            let handler = async |transaction: &mut Transaction<'_>, _| {
+                transaction.execute(update, &[&names[0]]).await?;
+                // Both have one row before either wants the other one.
+                if is_first.swap(false, Ordering::Relaxed) {
+                    barrier.wait().await;
+                }
+                transaction.execute(update, &[&names[1]]).await?;
+                Ok::<_, tokio_postgres::Error>(())
+            };
+            store.handle_in("main", delivery, handler).await
+        });
+    }
+    let receipts = tasks.join_all().await;
+
+    assert_eq!(receipts, [Receipt::Handled; 2]);
+    let values = "SELECT count(*) FROM counters WHERE value = 2";
+    assert_eq!(number(&client, values).await, 2);
+}
+
+#[tokio::test]
+async fn a_transaction_that_always_loses_is_a_503_in_the_end() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let lose = "DO $$ BEGIN RAISE 'lost' USING ERRCODE = '40001'; END $$";
+    let runs = AtomicU32::new(0);
+
+    let receipt = store
+        .handle_in("main", delivery("evt_1"), async |transaction, event| {
+            runs.fetch_add(1, Ordering::Relaxed);
+            apply_effect(transaction, event).await?;
+            transaction.batch_execute(lose).await
+        })
+        .await;
+
+    assert_eq!(receipt, Receipt::Unavailable);
+    assert_eq!(runs.into_inner(), 7);
+    assert_eq!(effects(&database).await, 0);
+    assert!(is_new(&store, "evt_1").await);
+}
+
+#[tokio::test]
+async fn a_connection_that_broke_while_nobody_used_it_is_replaced() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let client = postgres::client(&database.url).await;
+    assert_eq!(handle(&store, "evt_1").await, Receipt::Handled);
+
+    let close = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE application_name = 'audience inbox' AND datname = current_database()";
+    client.query(close, &[]).await.unwrap();
+
+    assert_eq!(handle(&store, "evt_2").await, Receipt::Handled);
+}
+
+#[tokio::test]
+async fn a_transaction_that_takes_too_long_is_a_503_and_leaves_nothing_behind() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let client = postgres::client(&database.url).await;
+
+    let receipt = store
+        .handle_in("main", delivery("evt_1"), async |transaction, event| {
+            apply_effect(transaction, event).await?;
+            // From here on, the clock jumps whenever nothing else is to be done.
+            tokio::time::pause();
+            transaction.batch_execute("SELECT pg_sleep(60)").await
+        })
+        .await;
+    tokio::time::resume();
+
+    assert_eq!(receipt, Receipt::Unavailable);
+    wait_for(&client, 0, BACKENDS).await;
+    assert_eq!(handle(&store, "evt_1").await, Receipt::Handled);
+    assert_eq!(effects(&database).await, 1);
+}
+
+#[tokio::test]
+async fn a_delivery_that_waits_for_another_transaction_or_for_a_connection_is_a_503_in_time() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let mut client = postgres::client(&database.url).await;
+    let mut transaction = client.transaction().await.unwrap();
+    let event = id("evt_1");
+    let claimed = store.claim_in(&mut transaction, "main", &event).await;
+    assert!(claimed.unwrap());
+
+    tokio::time::pause();
+    let locked = handle(&store, "evt_1").await;
+    tokio::time::resume();
+    let mut in_use = Vec::new();
+    for _ in 0..16 {
+        in_use.push(store.pool().get().await.unwrap());
+    }
+    tokio::time::pause();
+    let without_connection = handle(&store, "evt_2").await;
+    tokio::time::resume();
+    drop(in_use);
+    transaction.rollback().await.unwrap();
+
+    assert_eq!([locked, without_connection], [Receipt::Unavailable; 2]);
+    assert_eq!(handle(&store, "evt_1").await, Receipt::Handled);
+    assert_eq!(handle(&store, "evt_2").await, Receipt::Handled);
+}
+
+#[tokio::test]
+async fn a_delivery_whose_sender_disconnects_is_undone_and_leaves_nothing_behind() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let client = postgres::client(&database.url).await;
+    let task = tokio::spawn({
+        let store = store.clone();
+        async move {
+            let handler = async |transaction: &mut Transaction<'_>, event: Event| {
+                apply_effect(transaction, event).await?;
+                transaction.batch_execute("SELECT pg_sleep(60)").await
+            };
+            store.handle_in("main", delivery("evt_1"), handler).await
+        }
+    });
+    let sleeping = "SELECT count(*) FROM pg_stat_activity
+        WHERE wait_event = 'PgSleep' AND datname = current_database()";
+    wait_for(&client, 1, sleeping).await;
+
+    task.abort();
+
+    wait_for(&client, 0, BACKENDS).await;
+    assert_eq!(handle(&store, "evt_1").await, Receipt::Handled);
+    assert_eq!(effects(&database).await, 1);
+}
+
+#[tokio::test]
+async fn a_server_that_dies_under_a_transaction_is_a_503_and_the_event_is_handled_later() {
+    let Some(server) = postgres::server().await else {
+        return;
+    };
+    let database = server.database().await;
+    let store = store(&database).await;
+
+    let at_the_commit = store
+        .handle_in("main", delivery("evt_1"), async |transaction, event| {
+            apply_effect(transaction, event).await?;
+            server.kill().await;
+            Ok::<_, tokio_postgres::Error>(())
+        })
+        .await;
+    let while_down = handle(&store, "evt_1").await;
+    server.start().await;
+    let in_the_handler = store
+        .handle_in("main", delivery("evt_1"), async |transaction, event| {
+            server.kill().await;
+            apply_effect(transaction, event).await
+        })
+        .await;
+    server.start().await;
+
+    assert_eq!(
+        [at_the_commit, while_down, in_the_handler],
+        [Receipt::Unavailable; 3]
+    );
+    assert_eq!(handle(&store, "evt_1").await, Receipt::Handled);
+    assert_eq!(effects(&database).await, 1);
+}
+
+#[tokio::test]
+async fn ids_that_are_forgotten_are_deleted_without_an_inbox() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let client = postgres::client(&database.url).await;
+    let done = "INSERT INTO audience_inbox (endpoint, event_id, state, attempts, due, forget_at, purge_from)
+        SELECT 'any', 'evt_' || number, 'done', 1, now(), now() - interval '1 s', now() - interval '1 s'
+        FROM generate_series(1, 1200) AS number";
+    client.batch_execute(done).await.unwrap();
+
+    assert_eq!(handle(&store, "evt_new").await, Receipt::Handled);
+
+    wait_for(&client, 1, "SELECT count(*) FROM audience_inbox").await;
+    assert_eq!(handle(&store, "evt_new").await, Receipt::Duplicate);
+}
