@@ -1,12 +1,13 @@
 //! Sends one batch, and then the opt-outs of its rows.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
 use super::journal::JournalWriter;
 use super::pace::Watch;
 use super::report::RowOutcome;
-use super::row::{NumberedRow, OptOut};
+use super::row::{NumberedRow, OptOut, OptOutsLeft, ToDo};
 use crate::client::{CallOptions, TakesOptions};
 use crate::contacts::{BatchOutcome, Contacts, NewContact};
 use crate::{Error, ErrorCode, Missing, Outcome};
@@ -48,10 +49,19 @@ pub(super) struct SentBatch {
 }
 
 impl SentBatch {
-    /// Creates the result of a batch whose rows all have the same outcome.
-    pub(super) fn stopped(rows: &[NumberedRow], outcome: RowOutcome, error: Error) -> Self {
+    /// Creates the result of a batch that was not sent.
+    fn not_sent(rows: &[NumberedRow], error: Error) -> Self {
         Self {
-            outcomes: vec![outcome; rows.len()],
+            outcomes: rows.iter().map(NumberedRow::outcome_if_not_sent).collect(),
+            stop: Some(Stop::Fatal(error)),
+        }
+    }
+
+    /// Creates the result of a batch whose task ended without one.
+    pub(super) fn lost(rows: &[NumberedRow], error: Error) -> Self {
+        Self {
+            // The request may have been sent before the task ended.
+            outcomes: vec![RowOutcome::Unknown; rows.len()],
             stop: Some(Stop::Fatal(error)),
         }
     }
@@ -73,14 +83,15 @@ impl Sender {
     /// Sends the rows and their opt-outs, and records the outcomes in the journal.
     pub(super) async fn send(&self, rows: &[NumberedRow], watch: &Arc<Watch>) -> SentBatch {
         // On disk before the request: after a crash, a row with `OnConflict::Error` that may have been applied must not
-        // be sent again, because it would be refused as a duplicate of itself.
+        // be sent again, because it would be refused as a duplicate of itself. And if a row with opt-outs is refused when
+        // it is sent again, its contact may exist all the same.
         if let Err(error) = self.record_start(rows).await {
-            return SentBatch::stopped(rows, RowOutcome::NotSent, unwritable(error));
+            return SentBatch::not_sent(rows, unwritable(error));
         }
         let (mut sent, may_exist) = self.create(rows, watch).await;
         // Before the record: a row is finished only if its opt-outs are. A crash in between sends the row again.
-        self.opt_out(rows, &may_exist, &mut sent, watch).await;
-        if let Err(error) = self.record_end(rows, &sent).await {
+        let left = self.opt_out(rows, &may_exist, &mut sent, watch).await;
+        if let Err(error) = self.record_end(rows, &sent, left).await {
             // The journal could not restore these outcomes, so they are not told.
             for outcome in &mut sent.outcomes {
                 if outcome.is_applied() || matches!(outcome, RowOutcome::OptOutFailed { .. }) {
@@ -106,86 +117,130 @@ impl Sender {
 
     /// Creates the contacts. Also returns, for each row, whether the service may have its contact now.
     async fn create(&self, rows: &[NumberedRow], watch: &Arc<Watch>) -> (SentBatch, Vec<bool>) {
-        let batch: Vec<_> = rows.iter().filter_map(|row| row.row.contact()).collect();
+        let batch: Vec<_> = rows
+            .iter()
+            .filter_map(NumberedRow::contact_to_send)
+            .collect();
+        let result = match batch.is_empty() {
+            true => Ok(Vec::new()),
+            false => self.send_batch(&batch, watch).await,
+        };
+        let (mut results, failure) = match &result {
+            Ok(results) => (results.iter(), None),
+            Err(error) => ([].iter(), Some(outcome_of_failure(error))),
+        };
+        let mut outcomes = Vec::with_capacity(rows.len());
+        let mut may_exist = Vec::with_capacity(rows.len());
+        for row in rows {
+            let (outcome, exists) = match &row.to_do {
+                ToDo::OptOuts(left) => (left.contact.clone(), true),
+                ToDo::Everything { was_sent } => {
+                    let result = results.next();
+                    let outcome = match (result, &failure) {
+                        (Some(result), _) => outcome_of(row, result),
+                        (None, Some(failure)) => failure.clone(),
+                        (None, None) => RowOutcome::Unknown,
+                    };
+                    let is_refused = matches!(outcome, RowOutcome::Refused { .. });
+                    let exists = result.is_some_and(BatchOutcome::may_be_applied);
+                    (outcome, exists || *was_sent && is_refused)
+                }
+            };
+            outcomes.push(outcome);
+            may_exist.push(exists);
+        }
+        let stop = match result {
+            // One refused entry is enough: every later row would be refused, too.
+            Ok(_) => outcomes
+                .iter()
+                .any(is_quota_exceeded)
+                .then_some(Stop::Quota),
+            Err(error) => Some(stop_of_failure(error.about(&name_of(rows)))),
+        };
+        (SentBatch { outcomes, stop }, may_exist)
+    }
+
+    async fn send_batch(
+        &self,
+        batch: &[&NewContact],
+        watch: &Arc<Watch>,
+    ) -> Result<Vec<BatchOutcome>, Error> {
         // Until the contacts exist, an import that is asked to stop may give up the request.
         watch.set_repeated_later(true);
-        let result = self
-            .contacts
-            .batch_outcomes(&batch, self.options(watch))
-            .await;
-        // An opt-out is not given up: a resumed import does not send it again.
+        let options = self.options(watch);
+        let result = self.contacts.batch_outcomes(batch, options).await;
+        // An opt-out is not given up: an import without a journal would never send it again.
         watch.set_repeated_later(false);
         watch.request_ended(result.as_ref().err());
         self.record_hold(result.as_ref().err()).await;
-        match result {
-            Ok(results) => {
-                let may_exist = results.iter().map(BatchOutcome::may_be_applied).collect();
-                let results = rows.iter().zip(results);
-                let outcomes: Vec<_> = results
-                    .map(|(row, result)| outcome_of(row, result))
-                    .collect();
-                // One refused entry is enough: every later row would be refused, too.
-                let is_quota = outcomes.iter().any(is_quota_exceeded);
-                let stop = is_quota.then_some(Stop::Quota);
-                (SentBatch { outcomes, stop }, may_exist)
-            }
-            Err(error) => {
-                let sent = SentBatch {
-                    outcomes: vec![outcome_of_failure(&error); rows.len()],
-                    stop: Some(stop_of_failure(error.about(&name_of(rows)))),
-                };
-                (sent, vec![false; rows.len()])
-            }
-        }
+        result
     }
 
     /// Records the opt-outs of the rows whose contacts may exist, in their order. The first that fails becomes the
     /// outcome of its row; the others are tried nevertheless, unless the key was refused.
+    ///
+    /// Returns the rows whose opt-outs a resumed import should send, by their places.
     async fn opt_out(
         &self,
         rows: &[NumberedRow],
         may_exist: &[bool],
         sent: &mut SentBatch,
         watch: &Arc<Watch>,
-    ) {
-        let mut refused_key = None;
-        let rows_and_outcomes = rows.iter().zip(&mut sent.outcomes);
-        for ((row, outcome), may_exist) in rows_and_outcomes.zip(may_exist) {
-            // An opt-out must not get lost only because the service's status of the row is not known.
-            if !may_exist {
+    ) -> BTreeMap<usize, OptOutsLeft> {
+        let (mut refused_key, mut all_left) = (None, BTreeMap::new());
+        for (place, (row, may_exist)) in rows.iter().zip(may_exist).enumerate() {
+            let opt_outs = row.row.opt_outs();
+            if opt_outs.is_empty() {
                 continue;
             }
-            // As given: the call converts it, as in every other path.
-            let address = row.row.contact().map_or("", |contact| &contact.email);
-            for opt_out in row.row.opt_outs() {
+            let contact = sent.outcomes[place].clone();
+            let mut failed = None;
+            let mut is_left = false;
+            // An opt-out must not get lost only because the service's status of the row is not known.
+            for opt_out in opt_outs.iter().filter(|_| *may_exist) {
                 let recorded = match refused_key.take() {
                     // Another request with a refused key would be refused, too.
                     Some(error) => Err(error),
-                    None => self.record_opt_out(address, opt_out, watch).await,
+                    None => self.record_opt_out(row, opt_out, watch).await,
                 };
-                if let Err(error) = recorded {
-                    // The service does not have the contact, as the status of the row says.
-                    let is_refused_row = !outcome.is_applied()
-                        && error.is_not_found()
-                        && error.missing() != Some(Missing::Topic);
-                    if !is_refused_row && !matches!(outcome, RowOutcome::OptOutFailed { .. }) {
-                        *outcome = opt_out_failed(opt_out, &error);
-                    }
-                    refused_key = Some(error).filter(is_refused_key);
+                let Err(error) = recorded else { continue };
+                // The service does not have the contact, as the status of the row says.
+                let has_no_contact = !contact.is_applied()
+                    && error.is_not_found()
+                    && error.missing() != Some(Missing::Topic);
+                if !has_no_contact {
+                    failed.get_or_insert_with(|| opt_out_failed(opt_out, &error));
+                    is_left |= error.is_retryable() || is_refused_key(&error);
                 }
+                refused_key = Some(error).filter(is_refused_key);
+            }
+            // A row that is sent again brings its opt-outs with it.
+            let is_sent_again = !is_final(row, &contact, sent.stop.as_ref());
+            if is_sent_again && matches!(contact, RowOutcome::Refused { .. }) {
+                continue;
+            }
+            // Its opt-outs were not tried, and the row is not sent again.
+            is_left |= !may_exist && contact == RowOutcome::Unknown && row.fails_on_conflict();
+            let now = failed.unwrap_or_else(|| contact.clone());
+            sent.outcomes[place] = now.clone();
+            if is_left {
+                all_left.insert(place, OptOutsLeft { contact, now });
             }
         }
         if let Some(error) = refused_key {
             sent.stop = Some(Stop::Fatal(error.about(&name_of(rows))));
         }
+        all_left
     }
 
     async fn record_opt_out(
         &self,
-        address: &str,
+        row: &NumberedRow,
         opt_out: &OptOut,
         watch: &Arc<Watch>,
     ) -> Result<(), Error> {
+        // As given: the call converts it, as in every other path.
+        let address = row.row.contact().map_or("", |contact| &contact.email);
         let call = self.contacts.unsubscribe(address);
         let call = match opt_out {
             OptOut::Everything(reason) => call.reason(*reason),
@@ -213,41 +268,48 @@ impl Sender {
         }
     }
 
-    /// Records that rows which must not be sent twice are about to be sent.
+    /// Records that rows are about to be sent, unless a resumed import may send them again without any care.
     async fn record_start(&self, rows: &[NumberedRow]) -> Result<(), Arc<io::Error>> {
         let Some(journal) = &self.journal else {
             return Ok(());
         };
-        let strict = rows.iter().filter(|row| fails_on_conflict(row));
+        let started = rows.iter().filter(|row| is_recorded_before(row));
         journal
-            .record_started(strict.map(|row| row.number).collect())
+            .record_started(started.map(|row| row.number).collect())
             .await
     }
 
-    /// Records the outcomes that are final. A resumed import sends all other rows again.
+    /// Records the outcomes that are final, and the opt-outs that are left. A resumed import sends all other rows again.
     async fn record_end(
         &self,
         rows: &[NumberedRow],
         sent: &SentBatch,
+        mut left: BTreeMap<usize, OptOutsLeft>,
     ) -> Result<(), Arc<io::Error>> {
         let Some(journal) = &self.journal else {
             return Ok(());
         };
-        let (finished, open): (Vec<_>, Vec<_>) = rows
-            .iter()
-            .zip(&sent.outcomes)
-            .partition(|(row, outcome)| is_final(row, outcome, sent.stop.as_ref()));
-        let open = open.into_iter().map(|(row, _)| row);
-        // Otherwise a resumed import would report these rows as unknown instead of sending them.
-        let not_applied = open.filter(|row| fails_on_conflict(row));
-        journal
-            .record_not_applied(not_applied.map(|row| row.number).collect())
-            .await?;
-        let finished = finished
-            .into_iter()
-            .map(|(row, outcome)| (row.number, &row.row, outcome));
-        journal.record_finished(finished.collect()).await
+        let (mut finished, mut opt_outs_left, mut not_applied) = (vec![], vec![], vec![]);
+        for (place, (row, outcome)) in rows.iter().zip(&sent.outcomes).enumerate() {
+            if let Some(left) = left.remove(&place) {
+                opt_outs_left.push((row.number, &row.row, left));
+            } else if is_final(row, outcome, sent.stop.as_ref()) {
+                finished.push((row.number, &row.row, outcome));
+            } else if is_recorded_before(row) && *outcome != RowOutcome::Unknown {
+                // Otherwise a resumed import would take these rows for sent.
+                not_applied.push(row.number);
+            }
+        }
+        journal.record_not_applied(not_applied).await?;
+        journal.record_opt_outs_left(opt_outs_left).await?;
+        journal.record_finished(finished).await
     }
+}
+
+/// Returns whether the journal needs to know that a row is about to be sent.
+fn is_recorded_before(row: &NumberedRow) -> bool {
+    row.to_do == ToDo::Everything { was_sent: false }
+        && (row.fails_on_conflict() || !row.row.opt_outs().is_empty())
 }
 
 fn unwritable(error: Arc<io::Error>) -> Error {
@@ -268,15 +330,15 @@ pub(super) enum Stop {
 }
 
 /// Returns what the result of an entry means for its row.
-fn outcome_of(row: &NumberedRow, result: BatchOutcome) -> RowOutcome {
-    let retryable = result.is_retryable() && !fails_on_conflict(row);
+fn outcome_of(row: &NumberedRow, result: &BatchOutcome) -> RowOutcome {
+    let retryable = result.is_retryable() && !row.fails_on_conflict();
     match result {
         BatchOutcome::Created => RowOutcome::Created,
         BatchOutcome::Updated => RowOutcome::Updated,
         BatchOutcome::Skipped => RowOutcome::Skipped,
         BatchOutcome::Failed { code, message } => RowOutcome::Refused {
-            code,
-            message,
+            code: code.clone(),
+            message: message.clone(),
             retryable,
         },
         BatchOutcome::Unknown => RowOutcome::Unknown,
@@ -328,12 +390,7 @@ fn opt_out_failed(opt_out: &OptOut, error: &Error) -> RowOutcome {
     }
 }
 
-/// Returns whether a row must not be sent twice.
-fn fails_on_conflict(row: &NumberedRow) -> bool {
-    row.row.contact().is_some_and(NewContact::fails_on_conflict)
-}
-
-/// Returns whether an outcome is final. If it is not, a resumed import sends the row again.
+/// Returns whether an outcome is final. If it is not, a resumed import sends the contact of the row again.
 ///
 /// `stop` is what the batch of the row means for the import.
 pub(super) fn is_final(row: &NumberedRow, outcome: &RowOutcome, stop: Option<&Stop>) -> bool {
@@ -342,16 +399,14 @@ pub(super) fn is_final(row: &NumberedRow, outcome: &RowOutcome, stop: Option<&St
         RowOutcome::NotSent | RowOutcome::Valid => false,
         // Sending an upsert or a skip twice does no harm. A strict row would be refused because of its own first
         // attempt.
-        RowOutcome::Unknown => fails_on_conflict(row),
+        RowOutcome::Unknown => row.fails_on_conflict() || row.contact_to_send().is_none(),
         // A batch that was refused as a whole, for example by a rate limit.
         RowOutcome::Refused {
             retryable: true, ..
         } => !matches!(stop, Some(Stop::Failure(_))),
         refused @ RowOutcome::Refused { .. } => !is_quota_exceeded(refused),
-        // With another key, it may be recorded.
-        RowOutcome::OptOutFailed { .. } => {
-            fails_on_conflict(row) || !matches!(stop, Some(Stop::Fatal(_)))
-        }
+        // A resumed import sends at most its opt-outs.
+        RowOutcome::OptOutFailed { .. } => true,
     }
 }
 

@@ -14,7 +14,7 @@ use super::batch::{Sender, SentBatch, Stop, is_final};
 use super::journal::{Resumed, ResumedRow, fingerprint_of};
 use super::pace::{Pace, Watch};
 use super::report::{ImportError, ImportReport, RowOutcome};
-use super::row::{ImportRow, NumberedRow, Source};
+use super::row::{ImportRow, NumberedRow, OptOutsLeft, Source, ToDo};
 use crate::client::in_current_span;
 use crate::contacts::{MAX_BATCH, NewContact, PropertyValue, normalized_address};
 use crate::{Error, ErrorCode};
@@ -403,8 +403,8 @@ impl Run {
         if !matches!(verdict, Verdict::Resumed(_)) {
             self.first_own_row.get_or_insert_with(Instant::now);
         }
-        match verdict {
-            Verdict::Send => {}
+        let to_do = match verdict {
+            Verdict::Send(to_do) => to_do,
             Verdict::Resumed(outcome) => return self.settle(number, row, outcome),
             Verdict::Duplicate => {
                 self.settled.report.note_duplicate();
@@ -415,11 +415,11 @@ impl Run {
                 self.settle(number, row, RowOutcome::NotSent);
                 return self.stop(Stop::Fatal(other_rows()));
             }
-        }
-        let row = NumberedRow::new(number, row);
+        };
+        let row = NumberedRow::new(number, row, to_do);
         // An earlier row of the address may be sent again, and would then overwrite this one.
         match self.grouping.is_given_up(&row) {
-            true => self.settle(number, row.row, RowOutcome::NotSent),
+            true => self.settle_not_sent(row),
             false => self.grouping.push(row),
         }
     }
@@ -432,7 +432,7 @@ impl Run {
             // A resumed import may send this row again. Later rows of its address must not be applied before it.
             if !is_final(&row, &outcome, stop.as_ref()) {
                 for later in self.grouping.give_up(&row.address) {
-                    self.settle(later.number, later.row, RowOutcome::NotSent);
+                    self.settle_not_sent(later);
                 }
             }
             self.settle(row.number, row.row, outcome);
@@ -440,6 +440,11 @@ impl Run {
         if let Some(stop) = stop {
             self.stop(stop);
         }
+    }
+
+    fn settle_not_sent(&mut self, row: NumberedRow) {
+        let outcome = row.outcome_if_not_sent();
+        self.settle(row.number, row.row, outcome);
     }
 
     fn settle(&mut self, number: u64, row: ImportRow, outcome: RowOutcome) {
@@ -479,7 +484,7 @@ impl Run {
 
     fn give_pending_back(&mut self) {
         for row in self.grouping.take_pending().collect::<Vec<_>>() {
-            self.settle(row.number, row.row, RowOutcome::NotSent);
+            self.settle_not_sent(row);
         }
     }
 
@@ -637,8 +642,8 @@ struct Checks {
 /// The decision about a row.
 #[derive(Debug)]
 enum Verdict {
-    /// It is sent.
-    Send,
+    /// This is sent of it.
+    Send(ToDo),
     /// It has this outcome.
     Settle(RowOutcome),
     /// An earlier run has finished it with this outcome.
@@ -667,9 +672,25 @@ impl Checks {
                 (outcome, false) => Verdict::Settle(outcome),
             };
         }
+        let mut was_sent = false;
         if let Some(resumed) = &mut self.resumed {
             match resumed.row(number, || fingerprint_of([(number, row)])) {
                 ResumedRow::ToSend => {}
+                ResumedRow::OptOutsLeft(left) => {
+                    return Verdict::Send(ToDo::OptOuts(Box::new(left)));
+                }
+                // It would be refused because of its own first attempt.
+                ResumedRow::Started if row.contact().is_some_and(NewContact::fails_on_conflict) => {
+                    if row.opt_outs().is_empty() {
+                        self.resumed_rows += 1;
+                        return Verdict::Resumed(RowOutcome::Unknown);
+                    }
+                    return Verdict::Send(ToDo::OptOuts(Box::new(OptOutsLeft {
+                        contact: RowOutcome::Unknown,
+                        now: RowOutcome::Unknown,
+                    })));
+                }
+                ResumedRow::Started => was_sent = true,
                 ResumedRow::Finished(outcome) => {
                     self.resumed_rows += 1;
                     return Verdict::Resumed(outcome);
@@ -679,7 +700,7 @@ impl Checks {
         }
         // Last: a row that an earlier run finished keeps its outcome, even if the row is invalid.
         match row.problem() {
-            None => Verdict::Send,
+            None => Verdict::Send(ToDo::Everything { was_sent }),
             Some(message) => Verdict::Settle(RowOutcome::Refused {
                 code: ErrorCode::from("invalid_row"),
                 message: Some(message),
@@ -767,8 +788,7 @@ fn lost(rows: &[NumberedRow], error: JoinError) -> SentBatch {
         false => "the runtime stopped during the import",
     };
     let error = Error::transport(message).caused_by(error);
-    // The request may have been sent before the task ended.
-    SentBatch::stopped(rows, RowOutcome::Unknown, error)
+    SentBatch::lost(rows, error)
 }
 
 /// The rows that may wait for an address before no more are read.
@@ -1047,7 +1067,8 @@ mod tests {
     use serde_json::json;
 
     fn row(number: u64, address: &str) -> NumberedRow {
-        NumberedRow::new(number, ImportRow::new(NewContact::new(address)))
+        let to_do = ToDo::Everything { was_sent: false };
+        NumberedRow::new(number, ImportRow::new(NewContact::new(address)), to_do)
     }
 
     fn numbers(batch: &[NumberedRow]) -> Vec<u64> {

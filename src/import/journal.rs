@@ -14,14 +14,15 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::report::RowOutcome;
-use super::row::{ImportRow, OptOut, Source};
+use super::row::{ImportRow, OptOut, OptOutsLeft, Source};
 use crate::contacts::{MAX_BATCH, NewContact, OptOutReason};
 use crate::{Error, ErrorCode};
 
 /// A file in which an import records each finished batch, so that it can resume after a crash.
 ///
 /// The file has one JSON object on each line, and is only appended to. A record is synced to disk before
-/// its rows count as finished. It contains no contacts, only row numbers, a fingerprint of the
+/// its rows count as finished. Rows with opt-outs, and rows with `OnConflict::Error`, are also recorded before they are
+/// sent. It contains no contacts, only row numbers, a fingerprint of the
 /// rows, their outcomes, the service's messages about refused rows, and until when the service has asked to wait after a
 /// 429. A message may quote an address.
 ///
@@ -269,6 +270,7 @@ fn is_partly_written(line: &[u8], is_first: bool) -> bool {
             "{\"started\":",
             "{\"not_applied\":",
             "{\"finished\":",
+            "{\"opt_outs_left\":",
             "{\"held_until\":",
         ],
     };
@@ -317,7 +319,7 @@ impl JournalWriter {
         Ok(Self(sender))
     }
 
-    /// Records that rows which must not be sent twice are about to be sent.
+    /// Records that rows are about to be sent.
     pub(super) async fn record_started(&self, rows: Vec<u64>) -> Result<(), Arc<io::Error>> {
         match rows.is_empty() {
             true => Ok(()),
@@ -347,6 +349,22 @@ impl JournalWriter {
         match rows.is_empty() {
             true => Ok(()),
             false => self.append(&Record::Finished(Finished::new(rows))).await,
+        }
+    }
+
+    /// Records rows whose contacts were sent and whose opt-outs are not recorded.
+    pub(super) async fn record_opt_outs_left(
+        &self,
+        rows: Vec<(u64, &ImportRow, OptOutsLeft)>,
+    ) -> Result<(), Arc<io::Error>> {
+        let rows = rows.into_iter().map(|(number, row, left)| Unfinished {
+            row: number,
+            fingerprint: fingerprint(number, row),
+            left,
+        });
+        match rows.len() {
+            0 => Ok(()),
+            _ => self.append(&Record::OptOutsLeft(rows.collect())).await,
         }
     }
 
@@ -449,14 +467,25 @@ const VERSION: u32 = 1;
 enum Record {
     /// The first line: which import the journal belongs to.
     Import(Header),
-    /// Rows that must not be sent twice are about to be sent.
+    /// Rows are about to be sent that must not be sent twice, or that have opt-outs.
     Started(RowNumbers),
     /// Started rows were certainly not applied, so they may be sent again.
     NotApplied(RowNumbers),
     /// A batch is finished.
     Finished(Finished),
+    /// The contacts of these rows were sent, and their opt-outs are not recorded.
+    OptOutsLeft(Vec<Unfinished>),
     /// The service has asked to wait until this time, in Unix seconds.
     HeldUntil(u64),
+}
+
+/// A row whose contact was sent and whose opt-outs are not recorded.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Unfinished {
+    row: u64,
+    fingerprint: Fingerprint,
+    #[serde(flatten)]
+    left: OptOutsLeft,
 }
 
 /// Which import a journal belongs to.
@@ -690,8 +719,9 @@ pub(super) struct Resumed {
     /// By the number of the first row.
     spans: BTreeMap<u64, Span>,
     batches: Vec<Batch>,
-    /// Rows that were about to be sent, must not be sent twice, and are not finished.
+    /// Rows that were about to be sent and are not finished, if they must not be sent twice or have opt-outs.
     started: BTreeSet<u64>,
+    opt_outs_left: BTreeMap<u64, Unfinished>,
     /// Until when the service has asked to wait, in Unix seconds; 0 if it has not.
     held_until: u64,
 }
@@ -718,6 +748,10 @@ struct Batch {
 pub(super) enum ResumedRow {
     /// The row is to be sent.
     ToSend,
+    /// The row may have been sent, and its outcome is unknown.
+    Started,
+    /// Only the opt-outs of the row are to be sent.
+    OptOutsLeft(OptOutsLeft),
     /// The row is finished.
     Finished(RowOutcome),
     /// The journal belongs to another input: it recorded other rows for this batch.
@@ -751,6 +785,15 @@ impl Resumed {
                 Ok(())
             }
             Record::Finished(finished) => self.add_finished(finished),
+            Record::OptOutsLeft(rows) => rows.into_iter().try_for_each(|row| {
+                if self.span(row.row).is_some() {
+                    return Err("it contains a row twice");
+                }
+                self.started.remove(&row.row);
+                // The newest record counts: they may have failed in several runs.
+                self.opt_outs_left.insert(row.row, row);
+                Ok(())
+            }),
             Record::HeldUntil(until) => {
                 self.held_until = self.held_until.max(until);
                 Ok(())
@@ -773,6 +816,7 @@ impl Resumed {
                 return Err("the outcomes of a batch are invalid");
             }
             self.started.remove(&number);
+            self.opt_outs_left.remove(&number);
             count += 1;
         }
         if finished.outcomes.len() != count {
@@ -815,9 +859,15 @@ impl Resumed {
         number: u64,
         fingerprint: impl FnOnce() -> Fingerprint,
     ) -> ResumedRow {
+        if let Some(unfinished) = self.opt_outs_left.remove(&number) {
+            return match unfinished.fingerprint == fingerprint() {
+                true => ResumedRow::OptOutsLeft(unfinished.left),
+                false => ResumedRow::Mismatch,
+            };
+        }
         let Some((first, span)) = self.span(number) else {
             return match self.started.contains(&number) {
-                true => ResumedRow::Finished(RowOutcome::Unknown),
+                true => ResumedRow::Started,
                 false => ResumedRow::ToSend,
             };
         };
@@ -837,7 +887,7 @@ impl Resumed {
 
     /// Returns whether a finished row was not read: the input is shorter than the one the journal belongs to.
     pub(super) fn has_unread_rows(&self) -> bool {
-        self.batches.iter().any(|batch| batch.rows_left > 0)
+        !self.opt_outs_left.is_empty() || self.batches.iter().any(|batch| batch.rows_left > 0)
     }
 }
 
@@ -927,13 +977,13 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_were_started_but_not_finished_are_unknown() {
+    fn rows_that_were_started_but_not_finished_may_have_been_sent() {
         let started = Record::Started([3, 4].into_iter().collect::<RowNumbers>());
         let mut resumed = resumed([started, finished(&[3])]).unwrap();
 
         let mut row = |number| resumed.row(number, || fingerprint(number));
         assert_eq!(row(3), ResumedRow::Finished(RowOutcome::Created));
-        assert_eq!(row(4), ResumedRow::Finished(RowOutcome::Unknown));
+        assert_eq!(row(4), ResumedRow::Started);
         assert_eq!(row(5), ResumedRow::ToSend);
     }
 
@@ -946,8 +996,42 @@ mod tests {
         let mut second = resumed(again).unwrap();
 
         assert_eq!(first.row(3, || 3), ResumedRow::ToSend);
-        let unknown = ResumedRow::Finished(RowOutcome::Unknown);
-        assert_eq!(second.row(3, || 3), unknown);
+        assert_eq!(second.row(3, || 3), ResumedRow::Started);
+    }
+
+    fn opt_outs_left(number: u64) -> Record {
+        Record::OptOutsLeft(vec![Unfinished {
+            row: number,
+            fingerprint: fingerprint(number),
+            left: OptOutsLeft {
+                contact: RowOutcome::Created,
+                now: RowOutcome::Unknown,
+            },
+        }])
+    }
+
+    #[test]
+    fn the_opt_outs_that_are_left_of_a_row_are_sent_until_it_is_finished() {
+        let started = Record::Started([3].into_iter().collect::<RowNumbers>());
+        let left = [started, opt_outs_left(3), opt_outs_left(3)];
+        let text: Vec<_> = left
+            .iter()
+            .map(|record| serde_json::to_string(record).unwrap())
+            .collect();
+        let read = text.iter().map(|text| serde_json::from_str(text).unwrap());
+        let mut first = resumed(read).unwrap();
+        let mut other_rows = resumed(left.clone()).unwrap();
+        let mut second = resumed(left.into_iter().chain([finished(&[3])])).unwrap();
+
+        assert!(first.has_unread_rows());
+        let row = first.row(3, || fingerprint(3));
+        assert!(
+            matches!(row, ResumedRow::OptOutsLeft(left) if left.contact == RowOutcome::Created)
+        );
+        assert!(!first.has_unread_rows());
+        assert_eq!(other_rows.row(3, || 7), ResumedRow::Mismatch);
+        let done = ResumedRow::Finished(RowOutcome::Created);
+        assert_eq!(second.row(3, || fingerprint(3)), done);
     }
 
     #[test]
@@ -977,5 +1061,6 @@ mod tests {
         for records in [[&[0, 1][..], &[1]], [&[5], &[4, 5, 6]], [&[3, 4, 5], &[4]]] {
             assert!(resumed(records.map(finished)).is_err(), "{records:?}");
         }
+        assert!(resumed([finished(&[3]), opt_outs_left(3)]).is_err());
     }
 }

@@ -55,11 +55,12 @@
 //!
 //! | the row was | a resumed import |
 //! |---|---|
-//! | created, updated, skipped or refused, with or without its opt-outs | does not send it, and reports the same |
+//! | created, updated, skipped or refused | does not send it, and reports the same |
+//! | created, updated or skipped, but an opt-out failed | sends only its opt-outs, if the failure may pass: a timeout, a 503, a refused key |
 //! | refused by the plan's ceiling or, with its whole batch, by a rate limit | sends it |
 //! | not sent | sends it |
-//! | sent, with an unknown outcome | sends it again |
-//! | sent, with an unknown outcome and [`OnConflict::Error`] | does not send it, and reports it as unknown |
+//! | sent, with an unknown outcome | sends it again. Even if it is refused then, its opt-outs are recorded |
+//! | sent, with an unknown outcome and [`OnConflict::Error`] | sends only its opt-outs, and reports it as unknown |
 //!
 //! If a row is sent again, it may be reported as updated or skipped, although an earlier attempt created the contact.
 //!

@@ -340,6 +340,9 @@ pub enum RowOutcome {
     /// The address existed and was left unchanged.
     Skipped,
     /// The row was not applied, and neither were its opt-outs.
+    ///
+    /// There is one exception: if an earlier run of a [resumed](super::Journal) import may have sent the row, its contact may
+    /// exist, so its opt-outs are recorded.
     Refused {
         /// The code of the refusal. `invalid_row` if the row could not be sent.
         code: ErrorCode,
@@ -351,9 +354,9 @@ pub enum RowOutcome {
     /// The contact was created, updated or skipped, but an opt-out of the row was not recorded. Until it
     /// is, the contact may get broadcasts that it opted out of.
     ///
-    /// A resumed import records it only if the key was refused before. Otherwise, import the row again with upsert or
-    /// skip: with [`OnConflict::Error`](crate::contacts::OnConflict::Error) it would be refused, because the
-    /// contact exists.
+    /// If the failure may pass, such as a timeout, a 503 or a refused key, a resumed import records it. Otherwise, fix the
+    /// row and import it again with upsert or skip: with [`OnConflict::Error`](crate::contacts::OnConflict::Error) it would
+    /// be refused, because the contact exists.
     OptOutFailed {
         /// The code of the refusal, `http_` and a status, or `no_response`.
         code: ErrorCode,
@@ -365,8 +368,8 @@ pub enum RowOutcome {
     /// The row was not sent: the import stopped before it, the service could not be reached, or an earlier row
     /// of the same address was not sent or has an unknown outcome.
     NotSent,
-    /// The row was sent, and no usable response arrived: it may have been applied or not. Its opt-outs were not
-    /// recorded.
+    /// The row was sent, and no usable response arrived: it may have been applied or not. Its opt-outs were
+    /// recorded only if the service responded to the other rows of the batch.
     Unknown,
 }
 

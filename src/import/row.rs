@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_core::Stream;
+use serde::{Deserialize, Serialize};
 
+use super::report::RowOutcome;
 use crate::contacts::{Contact, MAX_BATCH, NewContact, OptOutReason, UnsubscribeReason};
 
 /// One row of an import: a contact with its opt-outs, and where it came from.
@@ -389,26 +391,73 @@ impl From<Contact> for ImportRow {
     }
 }
 
-/// A row with its number and its address as the service normalizes it.
+/// A row with its number, its address as the service normalizes it, and what is left to do.
 #[derive(Clone, Debug)]
 pub(super) struct NumberedRow {
     /// The number of the row in the input, counted from 0.
     pub(super) number: u64,
     pub(super) row: ImportRow,
+    pub(super) to_do: ToDo,
     /// Empty if the row could not be read.
     pub(super) address: String,
 }
 
 impl NumberedRow {
-    pub(super) fn new(number: u64, row: ImportRow) -> Self {
+    pub(super) fn new(number: u64, row: ImportRow, to_do: ToDo) -> Self {
         let address = row.contact().map_or("", |contact| contact.email.as_str());
         let address = crate::contacts::normalized_address(address);
         Self {
             number,
             row,
+            to_do,
             address,
         }
     }
+
+    /// Returns the contact to send; `None` if only its opt-outs are left.
+    pub(super) fn contact_to_send(&self) -> Option<&NewContact> {
+        match self.to_do {
+            ToDo::Everything { .. } => self.row.contact(),
+            ToDo::OptOuts(_) => None,
+        }
+    }
+
+    /// Returns the outcome if nothing is sent for the row.
+    pub(super) fn outcome_if_not_sent(&self) -> RowOutcome {
+        match &self.to_do {
+            ToDo::Everything { .. } => RowOutcome::NotSent,
+            ToDo::OptOuts(left) => left.now.clone(),
+        }
+    }
+
+    /// Returns whether the row must not be sent twice.
+    pub(super) fn fails_on_conflict(&self) -> bool {
+        self.row
+            .contact()
+            .is_some_and(NewContact::fails_on_conflict)
+    }
+}
+
+/// What is left to do for a row.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum ToDo {
+    /// The contact and its opt-outs.
+    Everything {
+        /// Whether an earlier run may have sent the row.
+        was_sent: bool,
+    },
+    /// Only its opt-outs, because an earlier run has sent the contact.
+    OptOuts(Box<OptOutsLeft>),
+}
+
+/// The outcomes of a row whose contact was sent and whose opt-outs are not recorded.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OptOutsLeft {
+    /// The outcome when its opt-outs are recorded.
+    pub(super) contact: RowOutcome,
+    /// The outcome until then.
+    pub(super) now: RowOutcome,
 }
 
 /// The source of the rows.

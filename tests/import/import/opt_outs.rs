@@ -1,7 +1,9 @@
 //! Opt-outs of rows, and those that exist.
 
+use std::time::Duration;
+
 use audience::contacts::{NewContact, OnConflict, OptOutReason};
-use audience::import::{ImportRow, OptOut, RowOutcome};
+use audience::import::{Import, ImportRow, OptOut, RowOutcome};
 use audience::mock::{Fault, MockServer};
 use futures_util::StreamExt;
 use serde_json::json;
@@ -276,6 +278,169 @@ async fn a_key_that_is_refused_for_opt_outs_stops_the_import_and_a_resumed_one_r
         .await
         .unwrap();
 
-    assert_eq!(counts(&report), [200, 100, 0, 0, 0, 0]);
+    assert_eq!(counts(&report), [300, 0, 0, 0, 0, 0]);
+    assert_eq!(
+        batches(&server).len(),
+        3,
+        "only the opt-outs of the first batch are sent again"
+    );
     assert!(server.contacts().iter().all(|contact| contact.unsubscribed));
+}
+
+/// A row that must not be sent twice, with an opt-out.
+fn strict(address: &str) -> ImportRow {
+    ImportRow::new(NewContact::new(address).on_conflict(OnConflict::Error)).opt_out(EVERYTHING)
+}
+
+#[tokio::test]
+async fn a_resumed_import_sends_an_opt_out_that_failed_for_a_while_and_does_not_send_the_contact_again()
+ {
+    let server = server().await;
+    let journal = JournalPath::new();
+    let contacts = contacts(&server);
+    let rows = || {
+        let typo = ImportRow::from("dan@x.io").opt_out(OptOut::Topic("typo".into()));
+        [
+            ImportRow::from("ada@x.io").opt_out(EVERYTHING),
+            strict("bob@x.io"),
+            "eve@x.io".into(),
+            typo,
+        ]
+    };
+    let run = || contacts.import(rows()).journal(journal.open());
+    let opted_out = || {
+        let contacts = server
+            .contacts()
+            .into_iter()
+            .filter(|contact| contact.unsubscribed);
+        let mut addresses: Vec<_> = contacts.map(|contact| contact.email).collect();
+        addresses.sort();
+        addresses
+    };
+    server.fault(Fault::status(503).path("/contacts/ada%40x.io/unsubscribe"));
+    server.fault(Fault::close_before().path("/contacts/bob%40x.io/unsubscribe"));
+
+    for _ in 0..2 {
+        let failed = in_time(run()).await.unwrap();
+        assert_eq!((failed.created(), failed.opt_out_failed()), (1, 3));
+        assert!(opted_out().is_empty());
+    }
+    // Not sent in this run, and reported as before.
+    let stopped = in_time(run().stop_when(async {})).await.unwrap();
+    assert_eq!(
+        (
+            stopped.created(),
+            stopped.opt_out_failed(),
+            stopped.not_sent()
+        ),
+        (1, 3, 0)
+    );
+    server.clear_faults();
+    let resumed = in_time(run()).await.unwrap();
+
+    // The topic still does not exist, so that failure is final.
+    assert_eq!((resumed.created(), resumed.opt_out_failed()), (3, 1));
+    assert_eq!(opted_out(), ["ada@x.io", "bob@x.io"]);
+    assert_eq!(batches(&server).len(), 1);
+    let requests = server.requests().len();
+    assert_eq!(in_time(run()).await.unwrap(), resumed);
+    assert_eq!(server.requests().len(), requests, "everything is finished");
+}
+
+#[tokio::test]
+async fn a_row_that_must_not_be_sent_twice_and_was_in_flight_at_a_crash_gets_its_opt_outs_when_resumed()
+ {
+    let server = server().await;
+    let journal = JournalPath::new();
+    let contacts = contacts(&server);
+    // Whether the service has applied the batch is not known, because the import ends before the response.
+    server.fault(
+        Fault::status(503)
+            .delayed_by(Duration::from_secs(60))
+            .path("/contacts/batch")
+            .times(1),
+    );
+    let rows = || [strict("ada@x.io")];
+    let import = contacts.import(rows()).journal(journal.open());
+    crash_in_flight(&server, import).await;
+    contacts.create("ada@x.io").await.unwrap();
+
+    let report = in_time(contacts.import(rows()).journal(journal.open()))
+        .await
+        .unwrap();
+
+    assert_eq!(counts(&report), [0, 0, 0, 0, 0, 1]);
+    assert!(server.contact("ada@x.io").unwrap().unsubscribed);
+    assert_eq!(batches(&server).len(), 1, "the contact is not sent again");
+}
+
+#[tokio::test]
+async fn the_opt_outs_of_a_batch_that_was_in_flight_at_a_crash_are_sent_even_if_it_is_refused_when_resumed()
+ {
+    let server = server().await;
+    let journal = JournalPath::new();
+    let contacts = contacts(&server);
+    server.fault(
+        Fault::status(503)
+            .delayed_by(Duration::from_secs(60))
+            .path("/contacts/batch")
+            .times(1),
+    );
+    let rows = || {
+        let zoe = ImportRow::from("zoe@x.io").opt_out(EVERYTHING);
+        [
+            ImportRow::from("ada@x.io").opt_out(EVERYTHING),
+            "eve@x.io".into(),
+            zoe,
+        ]
+    };
+    let import = contacts.import(rows()).journal(journal.open());
+    crash_in_flight(&server, import).await;
+    // The first two were created before the crash, and the third was not.
+    contacts
+        .create_batch(["ada@x.io", "eve@x.io"])
+        .await
+        .unwrap();
+    server.fault(Fault::status(413).path("/contacts/batch"));
+
+    let report = in_time(contacts.import(rows()).journal(journal.open()))
+        .await
+        .unwrap();
+
+    assert_eq!(counts(&report), [0, 0, 0, 3, 0, 0]);
+    assert!(server.contact("ada@x.io").unwrap().unsubscribed);
+    assert!(!server.contact("eve@x.io").unwrap().unsubscribed);
+    assert!(server.contact("zoe@x.io").is_none());
+}
+
+#[tokio::test]
+async fn the_opt_outs_of_a_batch_that_was_certainly_not_applied_are_not_sent_if_it_is_refused_when_resumed()
+ {
+    let server = server().await;
+    server.seed(json!({"contacts": [{"email": "ada@x.io"}]}));
+    let journal = JournalPath::new();
+    let contacts = contacts(&server);
+    let rows = || [ImportRow::from("ada@x.io").opt_out(EVERYTHING)];
+    server.fault(Fault::status(401).path("/contacts/batch").times(1));
+    in_time(contacts.import(rows()).journal(journal.open()))
+        .await
+        .unwrap_err();
+    server.fault(Fault::status(413).path("/contacts/batch"));
+
+    let report = in_time(contacts.import(rows()).journal(journal.open()))
+        .await
+        .unwrap();
+
+    assert_eq!(counts(&report), [0, 0, 0, 1, 0, 0]);
+    assert!(!server.contact("ada@x.io").unwrap().unsubscribed);
+}
+
+/// Runs an import until its first request has arrived, and drops it.
+async fn crash_in_flight(server: &MockServer, import: Import) {
+    let running = tokio::spawn(import.into_future());
+    while server.requests().is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    running.abort();
+    assert!(running.await.unwrap_err().is_cancelled());
 }
