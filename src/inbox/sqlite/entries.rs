@@ -1,12 +1,14 @@
 //! What each method of a store does with the tables.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use rusqlite::types::Type;
-use rusqlite::{OptionalExtension, Row};
+use rusqlite::{OptionalExtension, Row, ffi};
 
+use super::disk::Disk;
 use super::done::{Done, Filters, Hash, Periods};
 use super::session::{Session, from_ms, to_ms, to_past_ms};
 use crate::inbox::entry::{Entry, State};
@@ -14,27 +16,81 @@ use crate::inbox::store::{
     AcceptState, Backlog, ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery,
     ParkedEvent, Take, TakenEvent, Token,
 };
-use crate::webhooks::EventId;
+use crate::webhooks::{Clock, EventId};
 
 /// How many forgotten entries a claim in a transaction deletes on the way, at most.
 const PURGED_PER_CLAIM: usize = 2;
 
+/// What the clones of a store share, whatever connection they use.
+pub(super) struct Shared {
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) filters: Filters,
+    /// Not in memory.
+    pub(super) disk: Option<Disk>,
+}
+
+impl Shared {
+    /// Fails if the files of the database are no longer those that were opened.
+    pub(super) fn check_files(&self) -> rusqlite::Result<()> {
+        self.disk.as_ref().map_or(Ok(()), Disk::check)
+    }
+
+    /// Makes room on a full disk for events that are stored already.
+    pub(super) fn give_up_reserve(&self, session: &Session<'_>) {
+        if let Some(disk) = &self.disk {
+            disk.give_up();
+            // The log then begins anew, instead of growing. There was no room for what it adds to the file before.
+            session.checkpoint("PASSIVE");
+        }
+    }
+
+    /// Returns whether the reserve is absent, and it is time to write it.
+    pub(super) fn should_reserve(&self) -> bool {
+        self.disk.as_ref().is_some_and(Disk::should_reserve)
+    }
+
+    /// Writes the reserve if there is room.
+    pub(super) fn reserve(&self, session: &Session<'_>) {
+        let Some(disk) = &self.disk else {
+            return;
+        };
+        session.checkpoint("TRUNCATE");
+        // While no other process writes: the reserve may take all room for a moment, and is then deleted.
+        if session.execute("BEGIN IMMEDIATE").is_ok() {
+            disk.write_reserve();
+            session.execute("ROLLBACK").ok();
+        } else {
+            disk.try_again();
+        }
+    }
+
+    fn refuse_if_full(&self) -> rusqlite::Result<()> {
+        if !self.disk.as_ref().is_some_and(Disk::is_full) {
+            return Ok(());
+        }
+        Err(rusqlite::Error::SqliteFailure(
+            ffi::Error::new(ffi::SQLITE_FULL),
+            Some("the disk has no room for new events and for the reserve, by which those that wait are handled".to_owned()),
+        ))
+    }
+}
+
 /// The entries at one moment, within a transaction.
 pub(super) struct Entries<'s, 'c> {
     session: &'s Session<'c>,
-    filters: &'s Filters,
+    shared: &'s Shared,
     now: SystemTime,
     /// Read when they are first needed.
     periods: RefCell<Option<Periods<'s, 'c>>>,
 }
 
 impl<'s, 'c> Entries<'s, 'c> {
-    pub(super) fn new(session: &'s Session<'c>, filters: &'s Filters, now: SystemTime) -> Self {
+    pub(super) fn new(session: &'s Session<'c>, shared: &'s Shared) -> Self {
         Self {
             session,
-            filters,
+            shared,
             // As exact as the columns: a lease of zero is over immediately.
-            now: from_ms(to_past_ms(now)),
+            now: from_ms(to_past_ms(shared.clock.now())),
             periods: RefCell::default(),
         }
     }
@@ -74,6 +130,7 @@ impl<'s, 'c> Entries<'s, 'c> {
         let number = stored(&entry);
         let state = entry.claim(claim, self.now);
         if let ClaimState::Fresh { .. } = state {
+            self.shared.refuse_if_full()?;
             change(&mut entry);
             self.save(claim.key, &entry, number)?;
         }
@@ -92,6 +149,7 @@ impl<'s, 'c> Entries<'s, 'c> {
             .accept(|| Some(Body::New), delivery.fingerprint, self.now)
             .expect("the closure returns a body");
         if state == AcceptState::Accepted {
+            self.shared.refuse_if_full()?;
             let number = self.insert_body(delivery.body)?;
             self.save(delivery.key, &entry, Some(number))?;
         }
@@ -287,7 +345,7 @@ impl<'s, 'c> Entries<'s, 'c> {
         let mut periods = self.periods.borrow_mut();
         let read = match periods.take() {
             Some(read) => read,
-            None => Periods::read(self.session, self.filters, self.now)?,
+            None => Periods::read(self.session, &self.shared.filters, self.now)?,
         };
         run(periods.insert(read))
     }

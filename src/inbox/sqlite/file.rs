@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,19 +18,18 @@ use crate::inbox::error::StoreError;
 use crate::inbox::store::{Fingerprint, Token};
 use crate::webhooks::Clock;
 
-/// How many pages the write-ahead log has before it is copied into the file. Ids are random, so with a million of
-/// them, nearly each claim changes another page. To copy few pages at a time, as SQLite does by default, would
-/// then take almost as long as the claims.
-const LOG_PAGES: i64 = 4_000;
+/// How many pages the write-ahead log has before it is copied into the file. The reserve for a full disk has room for
+/// twice as many.
+const LOG_PAGES: i64 = 800;
 /// The log is cut to this size once it is copied.
-const LOG_BYTES: i64 = 16 * 1024 * 1024;
+const LOG_BYTES: i64 = 4 * 1024 * 1024;
 const CACHE_KIB: i64 = 16 * 1024;
 
 pub(super) fn connect(
     path: &Path,
     synchronous: Synchronous,
     busy_timeout: Duration,
-) -> Result<Connection, StoreError> {
+) -> Result<(Connection, PathBuf), StoreError> {
     if path.as_os_str().is_empty() || path == Path::new(":memory:") {
         return Err(StoreError::unusable(
             "this path is no file: use SqliteStore::in_memory",
@@ -47,7 +46,7 @@ pub(super) fn connect(
     }
     configure(&connection, synchronous, busy_timeout).map_err(store_error)?;
     use_log(&connection, busy_timeout)?;
-    Ok(connection)
+    Ok((connection, path))
 }
 
 pub(super) fn connect_in_memory() -> Result<Connection, StoreError> {
@@ -67,6 +66,13 @@ fn create_file(path: &Path) -> Result<(), StoreError> {
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     match options.open(path) {
         Ok(_) => Ok(()),
+        // A device or a folder, for example.
+        Err(error)
+            if error.kind() == ErrorKind::AlreadyExists
+                && path.metadata().is_ok_and(|metadata| !metadata.is_file()) =>
+        {
+            Err(StoreError::unusable("this path is not a regular file"))
+        }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         Err(error) if error.kind() == ErrorKind::StorageFull => Err(StoreError::full(error)),
         Err(error) => Err(StoreError::unusable(error)),

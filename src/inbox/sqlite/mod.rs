@@ -1,5 +1,6 @@
 //! A store in a SQLite file.
 
+mod disk;
 mod done;
 mod entries;
 mod file;
@@ -19,13 +20,14 @@ use std::time::Duration;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::time::Instant;
 
+use self::disk::{Disk, give_up_reserve};
 use self::done::Filters;
-use self::entries::Entries;
+use self::entries::{Entries, Shared};
 use self::file::{SCHEMA, connect, connect_in_memory, create_tables, store_error};
 use self::session::Session;
-use self::writer::Writer;
+use self::writer::{Purpose, Writer};
 use crate::inbox::ClaimTarget;
-use crate::inbox::error::{Failure, InboxError, StoreError};
+use crate::inbox::error::{Failure, InboxError, StoreError, StoreErrorKind};
 use crate::inbox::receipt::Receipt;
 use crate::inbox::store::{
     AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, ParkedEvent,
@@ -51,11 +53,19 @@ use crate::webhooks::{Clock, Event, EventId, SystemClock, VerifiedEvent};
 /// |---|---|---|
 /// | the program crashes or is killed | every acknowledged event | every acknowledged event |
 /// | power cut, crash of the operating system | every acknowledged event | the file, without the newest operations |
-/// | the disk is full | everything; new events are refused as [`Full`](crate::inbox::StoreErrorKind::Full) | the same |
+/// | the disk is full | everything; new events are refused as [`Full`](crate::inbox::StoreErrorKind::Full), and those that wait are handled | the same |
 /// | the disk is lost | nothing: back the file up with its log, by SQLite's `.backup` or `VACUUM INTO` | the same |
 ///
 /// An event that was accepted and then forgotten by a power cut is not delivered again, so leave the default
 /// unless you only use [`handle`](crate::inbox::Inbox::handle).
+///
+/// A file of 8 MiB beside the database, with `-reserve` after its name, makes it possible to take and complete events
+/// on a full disk. The store deletes it when there is no other room, and then refuses new events until there is room to
+/// write it again.
+///
+/// The store notices if its file, the log (`-wal`) or the shared memory (`-shm`) is deleted or replaced while it is
+/// open. Each operation is then [`Unusable`](crate::inbox::StoreErrorKind::Unusable). Windows does not let other programs
+/// delete or replace them.
 ///
 /// # Several processes
 ///
@@ -68,7 +78,7 @@ use crate::webhooks::{Clock, Event, EventId, SystemClock, VerifiedEvent};
 ///
 /// An accepted body holds addresses and subjects. It is deleted and overwritten when its event is done, and
 /// kept while the event waits or is parked. Copies of it stay in the write-ahead log next to the file, of about
-/// 16 MiB, until the log is used again. Nothing is encrypted. On Unix, a new file has mode 0600, and an existing one
+/// 4 MiB, until the log is used again. Nothing is encrypted. On Unix, a new file has mode 0600, and an existing one
 /// keeps its mode.
 ///
 /// # Exactly once
@@ -105,8 +115,7 @@ use crate::webhooks::{Clock, Event, EventId, SystemClock, VerifiedEvent};
 #[derive(Clone)]
 pub struct SqliteStore {
     writer: Writer,
-    filters: Filters,
-    clock: Arc<dyn Clock>,
+    shared: Arc<Shared>,
 }
 
 impl SqliteStore {
@@ -165,13 +174,15 @@ impl Store for SqliteStore {
             })
         };
         // Not run if the caller has gone: its claim would keep the event from others until the lease ends.
-        self.writer.run_for_caller(claim).await
+        self.writer.run(Purpose::Add, claim).await
     }
 
     async fn extend(&self, held: HeldClaim<'_>, lease: Duration) -> Result<bool, StoreError> {
         let (owned, token) = (OwnedKey::new(held.key), held.token);
         self.writer
-            .run(move |entries| entries.extend(owned.held(token), lease))
+            .run(Purpose::Always, move |entries| {
+                entries.extend(owned.held(token), lease)
+            })
             .await
     }
 
@@ -179,7 +190,9 @@ impl Store for SqliteStore {
         let (owned, token) = (OwnedKey::new(held.key), held.token);
         // Run even if the caller has gone: the effect of the event has happened.
         self.writer
-            .run(move |entries| entries.complete(owned.held(token), retention))
+            .run(Purpose::Always, move |entries| {
+                entries.complete(owned.held(token), retention)
+            })
             .await
     }
 
@@ -189,7 +202,9 @@ impl Store for SqliteStore {
             delay, retention, ..
         } = release;
         self.writer
-            .run(move |entries| entries.release(owned.held(token), delay, retention))
+            .run(Purpose::Always, move |entries| {
+                entries.release(owned.held(token), delay, retention)
+            })
             .await
     }
 
@@ -197,7 +212,9 @@ impl Store for SqliteStore {
         let (owned, token) = (OwnedKey::new(held.key), held.token);
         let reason = reason.to_owned();
         self.writer
-            .run(move |entries| entries.park(owned.held(token), &reason))
+            .run(Purpose::Always, move |entries| {
+                entries.park(owned.held(token), &reason)
+            })
             .await
     }
 
@@ -213,7 +230,7 @@ impl Store for SqliteStore {
             })
         };
         // Not stored if the caller has gone: the service got no response, and delivers the event again.
-        self.writer.run_for_caller(accept).await
+        self.writer.run(Purpose::Add, accept).await
     }
 
     async fn take(&self, take: Take<'_>) -> Result<Vec<TakenEvent>, StoreError> {
@@ -233,7 +250,7 @@ impl Store for SqliteStore {
             })
         };
         // Not taken if the worker has gone: the events would wait for the end of their leases.
-        self.writer.run_for_caller(take).await
+        self.writer.run(Purpose::Caller, take).await
     }
 
     async fn parked(
@@ -244,34 +261,38 @@ impl Store for SqliteStore {
     ) -> Result<Vec<ParkedEvent>, StoreError> {
         let (endpoint, after): (Box<str>, _) = (endpoint.into(), after.cloned());
         self.writer
-            .run_for_caller(move |entries| entries.parked(&endpoint, after.as_ref(), limit))
+            .run(Purpose::Caller, move |entries| {
+                entries.parked(&endpoint, after.as_ref(), limit)
+            })
             .await
     }
 
     async fn replay(&self, key: EventKey<'_>) -> Result<bool, StoreError> {
         let owned = OwnedKey::new(key);
         self.writer
-            .run(move |entries| entries.replay(owned.key()))
+            .run(Purpose::Always, move |entries| entries.replay(owned.key()))
             .await
     }
 
     async fn discard(&self, key: EventKey<'_>, retention: Duration) -> Result<bool, StoreError> {
         let owned = OwnedKey::new(key);
         self.writer
-            .run(move |entries| entries.discard(owned.key(), retention))
+            .run(Purpose::Always, move |entries| {
+                entries.discard(owned.key(), retention)
+            })
             .await
     }
 
     async fn purge(&self, limit: usize) -> Result<usize, StoreError> {
         self.writer
-            .run_for_caller(move |entries| entries.purge(limit))
+            .run(Purpose::Caller, move |entries| entries.purge(limit))
             .await
     }
 
     async fn backlog(&self, endpoint: &str) -> Result<Backlog, StoreError> {
         let endpoint: Box<str> = endpoint.into();
         self.writer
-            .run_for_caller(move |entries| entries.backlog(&endpoint))
+            .run(Purpose::Caller, move |entries| entries.backlog(&endpoint))
             .await
     }
 }
@@ -292,7 +313,8 @@ pub struct SqliteStoreBuilder {
 }
 
 impl SqliteStore {
-    /// Opens a store in this file. Creates the file and the tables if they are absent.
+    /// Opens a store in this file. Creates the file and the tables if they are absent, and converts tables of an older
+    /// version of this crate.
     ///
     /// A new file can be read by its owner only (mode 0600 on Unix), because bodies hold personal data. The
     /// file may be the database of your application. It is then switched to a write-ahead log (WAL), and its
@@ -302,8 +324,9 @@ impl SqliteStore {
     ///
     /// # Errors
     ///
-    /// - [`Unusable`](crate::inbox::StoreErrorKind::Unusable): the folder does not exist, the file is not a
-    ///   database or cannot be written, or a newer version of this crate created the tables.
+    /// - [`Unusable`](crate::inbox::StoreErrorKind::Unusable): the folder does not exist, the path is not
+    ///   a regular file, the file is not a database or cannot be written, or a newer version of this crate created the
+    ///   tables.
     /// - [`Unavailable`](crate::inbox::StoreErrorKind::Unavailable): another process locks the file for longer
     ///   than the [busy timeout](SqliteStoreBuilder::busy_timeout).
     /// - [`Full`](crate::inbox::StoreErrorKind::Full): the disk is full.
@@ -388,7 +411,7 @@ impl SqliteStore {
     /// # Ok(()) }
     /// ```
     pub fn in_memory() -> Result<Self, StoreError> {
-        start(connect_in_memory()?, Arc::new(SystemClock))
+        start(connect_in_memory()?, None, Arc::new(SystemClock))
     }
 }
 
@@ -512,18 +535,45 @@ impl SqliteStoreBuilder {
     /// assert_eq!(error.kind(), StoreErrorKind::Unusable);
     /// ```
     pub fn open(self, path: impl AsRef<Path>) -> Result<SqliteStore, StoreError> {
-        let connection = connect(path.as_ref(), self.synchronous, self.busy_timeout)?;
-        start(connection, self.clock)
+        let path = path.as_ref();
+        match self.open_file(path) {
+            // Even to read takes some room.
+            Err(error) if error.kind() == StoreErrorKind::Full && give_up_reserve(path) => {
+                self.open_file(path)
+            }
+            opened => opened,
+        }
+    }
+
+    fn open_file(&self, path: &Path) -> Result<SqliteStore, StoreError> {
+        let (connection, path) = connect(path, self.synchronous, self.busy_timeout)?;
+        start(connection, Some(&path), Arc::clone(&self.clock))
     }
 }
 
-fn start(connection: Connection, clock: Arc<dyn Clock>) -> Result<SqliteStore, StoreError> {
+/// Starts a store on a connection to this file.
+fn start(
+    connection: Connection,
+    file: Option<&Path>,
+    clock: Arc<dyn Clock>,
+) -> Result<SqliteStore, StoreError> {
     create_tables(&connection, &*clock)?;
-    let filters = Filters::default();
-    Ok(SqliteStore {
-        writer: Writer::start(connection, filters.clone(), Arc::clone(&clock))?,
-        filters,
+    // Only now are there all files.
+    let disk = file
+        .map(Disk::new)
+        .transpose()
+        .map_err(StoreError::unusable)?;
+    let shared = Arc::new(Shared {
         clock,
+        filters: Filters::default(),
+        disk,
+    });
+    if shared.should_reserve() {
+        shared.reserve(&Session::new(&connection));
+    }
+    Ok(SqliteStore {
+        writer: Writer::start(connection, Arc::clone(&shared))?,
+        shared,
     })
 }
 
@@ -684,7 +734,9 @@ impl SqliteStore {
         &self,
         work: impl FnOnce(&mut Transaction<'_>) -> Result<T, TransactionError> + Send + 'static,
     ) -> Result<T, TransactionError> {
-        let run = |connection: &Connection| {
+        let shared = Arc::clone(&self.shared);
+        let run = move |connection: &Connection| {
+            shared.check_files().map_err(store_error)?;
             // A panic drops the transaction, which rolls it back.
             catch_unwind(AssertUnwindSafe(|| transact(connection, work)))
                 .unwrap_or_else(|panic| Err(panicked(&*panic)))
@@ -715,7 +767,7 @@ impl SqliteStore {
             fingerprint: event.fingerprint,
         };
         let session = Session::new(transaction);
-        Entries::new(&session, &self.filters, self.clock.now())
+        Entries::new(&session, &self.shared)
             .claim_done(&claim)
             .map_err(store_error)
     }

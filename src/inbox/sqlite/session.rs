@@ -40,6 +40,27 @@ impl<'c> Session<'c> {
         result
     }
 
+    /// Copies the log into the file as far as that is possible without waiting for others.
+    pub(super) fn checkpoint(&self, mode: &str) {
+        let checkpoint = format!("PRAGMA wal_checkpoint({mode})");
+        self.without_waiting(|| {
+            // Its row says how far it came. If that is not far, the next commit says why.
+            let copied = self.connection.query_row(&checkpoint, (), |_| Ok(()));
+            copied.ok();
+        });
+    }
+
+    /// Runs something that does not wait for other connections.
+    pub(super) fn without_waiting(&self, run: impl FnOnce()) {
+        let wait = self
+            .connection
+            .query_row("PRAGMA busy_timeout", (), |row| row.get::<_, u32>(0));
+        self.connection.busy_timeout(Duration::ZERO).ok();
+        run();
+        let wait = Duration::from_millis(wait.unwrap_or(0).into());
+        self.connection.busy_timeout(wait).ok();
+    }
+
     pub(super) fn execute(&self, sql: &'static str) -> rusqlite::Result<()> {
         self.statement(sql, |statement| statement.execute(()).map(drop))
     }

@@ -5,15 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{mpsc, oneshot};
 
-use super::done::Filters;
-use super::entries::Entries;
+use super::entries::{Entries, Shared};
 use super::file::{copy, store_error};
 use super::session::Session;
 use crate::inbox::error::StoreError;
-use crate::webhooks::Clock;
 
 /// How many operations may wait. Further callers wait for a place.
 const QUEUE: usize = 256;
@@ -34,15 +32,11 @@ enum Request {
 }
 
 impl Writer {
-    pub(super) fn start(
-        connection: Connection,
-        filters: Filters,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Self, StoreError> {
+    pub(super) fn start(connection: Connection, shared: Arc<Shared>) -> Result<Self, StoreError> {
         let (requests, receiver) = mpsc::channel(QUEUE);
         thread::Builder::new()
             .name("audience-inbox".to_owned())
-            .spawn(move || serve(&connection, &filters, &*clock, receiver))
+            .spawn(move || serve(&connection, &shared, receiver))
             .map_err(StoreError::unavailable)?;
         Ok(Self { requests })
     }
@@ -50,19 +44,10 @@ impl Writer {
     /// Runs an operation in a transaction with others, and returns when it is committed.
     pub(super) async fn run<T: Send + 'static>(
         &self,
+        purpose: Purpose,
         work: impl Fn(&Entries<'_, '_>) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let (operation, reply) = Operation::new(work, false);
-        self.send(Request::Job(Box::new(operation))).await?;
-        reply.await.map_err(|_| ended())?
-    }
-
-    /// The same, for an operation that is not run if the caller no longer waits.
-    pub(super) async fn run_for_caller<T: Send + 'static>(
-        &self,
-        work: impl Fn(&Entries<'_, '_>) -> rusqlite::Result<T> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let (operation, reply) = Operation::new(work, true);
+        let (operation, reply) = Operation::new(work, purpose);
         self.send(Request::Job(Box::new(operation))).await?;
         reply.await.map_err(|_| ended())?
     }
@@ -92,14 +77,12 @@ fn ended() -> StoreError {
     StoreError::unavailable("the operation panicked")
 }
 
-fn serve(
-    connection: &Connection,
-    filters: &Filters,
-    clock: &dyn Clock,
-    mut requests: mpsc::Receiver<Request>,
-) {
+fn serve(connection: &Connection, shared: &Shared, mut requests: mpsc::Receiver<Request>) {
     let session = Session::new(connection);
     while let Some(first) = requests.blocking_recv() {
+        if shared.should_reserve() {
+            session.without_waiting(|| shared.reserve(&session));
+        }
         let mut batch = Vec::new();
         let mut next = Some(first);
         while let Some(request) = next.take() {
@@ -109,7 +92,7 @@ fn serve(
                 Request::Exclusive(work) => {
                     // The jobs before it are committed first, so that it sees what they wrote.
                     let before = std::mem::take(&mut batch);
-                    guard(connection, || commit(&session, filters, clock, before));
+                    guard(connection, || commit(&session, shared, before));
                     guard(connection, || work(connection));
                 }
             }
@@ -117,7 +100,7 @@ fn serve(
                 next = requests.try_recv().ok();
             }
         }
-        guard(connection, || commit(&session, filters, clock, batch));
+        guard(connection, || commit(&session, shared, batch));
     }
 }
 
@@ -139,41 +122,55 @@ enum Failure {
 }
 
 /// Runs these operations and replies to each of them.
-fn commit(
-    session: &Session<'_>,
-    filters: &Filters,
-    clock: &dyn Clock,
-    mut jobs: Vec<Box<dyn Job>>,
-) {
+fn commit(session: &Session<'_>, shared: &Shared, mut jobs: Vec<Box<dyn Job>>) {
     jobs.retain(|job| !job.is_abandoned());
     if jobs.is_empty() {
         return;
     }
-    match try_commit(session, filters, clock, &mut jobs) {
-        Ok(()) => jobs.into_iter().for_each(|job| job.reply(Ok(()))),
+    if let Err(error) = shared.check_files() {
+        for mut job in jobs {
+            job.fail(copy(&error));
+            job.reply();
+        }
+        return;
+    }
+    match try_commit(session, shared, &mut jobs) {
+        Ok(()) => {}
         // One of them may be too large for the disk. Alone, the others succeed.
         Err(Failure::Commit(_)) if jobs.len() > 1 => {
             for job in jobs {
-                commit(session, filters, clock, vec![job]);
+                commit(session, shared, vec![job]);
             }
+            return;
         }
         Err(Failure::Begin(error) | Failure::Commit(error)) => {
-            for job in jobs {
-                job.reply(Err(copy(&error)));
+            for job in &mut jobs {
+                job.fail(copy(&error));
             }
         }
+    }
+    for mut job in jobs {
+        if job.needs_reserve() {
+            shared.give_up_reserve(session);
+            let again = std::slice::from_mut(&mut job);
+            if let Err(Failure::Begin(error) | Failure::Commit(error)) =
+                try_commit(session, shared, again)
+            {
+                job.fail(error);
+            }
+        }
+        job.reply();
     }
 }
 
 fn try_commit(
     session: &Session<'_>,
-    filters: &Filters,
-    clock: &dyn Clock,
+    shared: &Shared,
     jobs: &mut [Box<dyn Job>],
 ) -> Result<(), Failure> {
     session.execute("BEGIN IMMEDIATE").map_err(Failure::Begin)?;
     // Not before: to begin may have taken long.
-    let entries = Entries::new(session, filters, clock.now());
+    let entries = Entries::new(session, shared);
     let result = run_all(session, &entries, jobs).and_then(|()| session.execute("COMMIT"));
     result.map_err(|error| {
         if !session.connection().is_autocommit() {
@@ -210,26 +207,42 @@ trait Job: Send {
     /// Runs it, maybe a second time if the transaction failed. Returns whether it succeeded.
     fn run(&mut self, entries: &Entries<'_, '_>) -> bool;
 
+    /// Makes this its result, since its transaction failed.
+    fn fail(&mut self, error: rusqlite::Error);
+
+    /// Returns whether it failed because the disk is full, although it adds no event.
+    fn needs_reserve(&self) -> bool;
+
     /// Replies, after the transaction ended.
-    fn reply(self: Box<Self>, ended: Result<(), rusqlite::Error>);
+    fn reply(self: Box<Self>);
 }
 
 struct Operation<F, T> {
     work: F,
-    /// Whether only the caller can use the result, such as a claim.
-    is_for_caller: bool,
+    purpose: Purpose,
     result: Option<rusqlite::Result<T>>,
     reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+/// What depends on the kind of an operation.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Purpose {
+    /// Adds an event. It is not run if the caller no longer waits, and not if the disk is full.
+    Add,
+    /// Only the caller can use the result.
+    Caller,
+    /// It is run in any case.
+    Always,
 }
 
 type Reply<T> = oneshot::Receiver<Result<T, StoreError>>;
 
 impl<F, T> Operation<F, T> {
-    fn new(work: F, is_for_caller: bool) -> (Self, Reply<T>) {
+    fn new(work: F, purpose: Purpose) -> (Self, Reply<T>) {
         let (reply, receiver) = oneshot::channel();
         let operation = Self {
             work,
-            is_for_caller,
+            purpose,
             result: None,
             reply,
         };
@@ -243,7 +256,7 @@ where
     T: Send,
 {
     fn is_abandoned(&self) -> bool {
-        self.is_for_caller && self.reply.is_closed()
+        self.purpose != Purpose::Always && self.reply.is_closed()
     }
 
     fn run(&mut self, entries: &Entries<'_, '_>) -> bool {
@@ -253,11 +266,25 @@ where
         succeeded
     }
 
-    fn reply(self: Box<Self>, ended: Result<(), rusqlite::Error>) {
-        let result = match (self.result, ended) {
-            (Some(Err(error)), _) | (_, Err(error)) => Err(store_error(error)),
-            (Some(Ok(value)), Ok(())) => Ok(value),
-            (None, Ok(())) => return,
+    fn fail(&mut self, error: rusqlite::Error) {
+        // Its own error says more.
+        if !matches!(self.result, Some(Err(_))) {
+            self.result = Some(Err(error));
+        }
+    }
+
+    fn needs_reserve(&self) -> bool {
+        let Some(Err(error)) = &self.result else {
+            return false;
+        };
+        self.purpose != Purpose::Add && error.sqlite_error_code() == Some(ErrorCode::DiskFull)
+    }
+
+    fn reply(self: Box<Self>) {
+        let result = match self.result {
+            Some(Ok(value)) => Ok(value),
+            Some(Err(error)) => Err(store_error(error)),
+            None => return,
         };
         // The caller may no longer wait.
         self.reply.send(result).ok();

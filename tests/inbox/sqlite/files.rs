@@ -22,7 +22,9 @@ fn a_file_that_cannot_be_used_is_refused_when_it_is_opened() {
     for (path, text) in [
         (folder.file(), "not a database"),
         (folder.0.join("missing").join("inbox.db"), "No such file"),
-        (folder.0.clone(), ""),
+        (folder.0.clone(), "not a regular file"),
+        #[cfg(unix)]
+        ("/dev/null".into(), "not a regular file"),
         (":memory:".into(), "in_memory"),
         ("".into(), "in_memory"),
     ] {
@@ -108,7 +110,7 @@ async fn only_the_owner_can_read_a_new_file_and_its_log() {
         assert_eq!(mode & 0o777, 0o600, "{entry:?}");
         files += 1;
     }
-    assert_eq!(files, 3);
+    assert_eq!(files, 4);
 }
 
 #[cfg(unix)]
@@ -175,4 +177,57 @@ async fn a_handled_body_is_in_no_file_once_the_store_is_closed() {
     let file = std::fs::read(folder.file()).unwrap();
     let has = |text: &[u8]| file.windows(text.len()).any(|bytes| bytes == text);
     assert!(has(b"another body") && !has(b"ada@example.com"));
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_file_that_is_deleted_or_replaced_while_it_is_open_is_an_error_that_says_so() {
+    let folder = Folder::new("replaced");
+    let store = folder.open();
+    claim(&store, &id("evt_1"), Token::random()).await.unwrap();
+    let moved = folder.0.join("moved");
+
+    for name in ["inbox.db", "inbox.db-wal", "inbox.db-shm"] {
+        let path = folder.0.join(name);
+        std::fs::rename(&path, &moved).unwrap();
+        let deleted = claim(&store, &id("evt_2"), Token::random()).await;
+        std::fs::write(&path, "").unwrap();
+        let replaced = accept(&store, &id("evt_3"), b"body").await;
+        let in_transaction = store.transaction(|_| Ok::<_, String>(())).await;
+        std::fs::rename(&moved, &path).unwrap();
+        let restored = claim(&store, &id("evt_1"), Token::random()).await;
+
+        let text = format!("`{name}` was deleted or replaced");
+        expect(&deleted.unwrap_err(), StoreErrorKind::Unusable, &text);
+        expect(&replaced.unwrap_err(), StoreErrorKind::Unusable, &text);
+        let Err(audience::inbox::TransactionError::Store(error)) = in_transaction else {
+            panic!("{in_transaction:?}");
+        };
+        expect(&error, StoreErrorKind::Unusable, &text);
+        restored.unwrap();
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_link_that_is_turned_to_another_file_is_an_error_and_a_link_is_a_path() {
+    let folder = Folder::new("link");
+    let (one, other) = (folder.0.join("one.db"), folder.0.join("other.db"));
+    drop(SqliteStore::open(&other).unwrap());
+    drop(SqliteStore::open(&one).unwrap());
+    std::os::unix::fs::symlink(&one, folder.file()).unwrap();
+    let store = folder.open();
+    claim(&store, &id("evt_1"), Token::random()).await.unwrap();
+
+    std::fs::remove_file(folder.file()).unwrap();
+    std::os::unix::fs::symlink(&other, folder.file()).unwrap();
+    let error = claim(&store, &id("evt_2"), Token::random()).await;
+
+    expect(&error.unwrap_err(), StoreErrorKind::Unusable, "replaced");
+    let store = SqliteStore::open(&one).unwrap();
+    let state = claim(&store, &id("evt_1"), Token::random()).await.unwrap();
+    assert!(matches!(
+        state,
+        audience::inbox::ClaimState::InProgress { .. }
+    ));
 }

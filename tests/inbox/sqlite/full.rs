@@ -1,8 +1,9 @@
 use audience::inbox::{
-    AcceptState, ClaimState, Receipt, SqliteStore, StoreError, StoreErrorKind, Token,
+    AcceptState, ClaimState, HeldClaim, Receipt, Release, SqliteStore, Store, StoreError,
+    StoreErrorKind, Take, Token,
 };
 
-use super::{BOUNCES, Folder, accept, bounce, claim, complete, count_bounce, id};
+use super::{BOUNCES, Folder, HOUR, accept, bounce, claim, complete, count_bounce, id, key};
 
 /// Lets the file have this many pages more.
 async fn limit_pages(store: &SqliteStore, more: i64) {
@@ -98,4 +99,139 @@ async fn a_transaction_on_a_full_disk_is_answered_with_a_status_that_asks_for_a_
     }
 
     assert_eq!(last, Receipt::Full);
+}
+
+/// A file system that has little room.
+#[cfg(target_os = "linux")]
+struct SmallDisk(Folder);
+
+#[cfg(target_os = "linux")]
+impl SmallDisk {
+    /// Mounts a file system with this many bytes. `None` if this user may not.
+    fn mount(name: &str, bytes: u64) -> Option<Self> {
+        let folder = Folder::new(name);
+        let size = format!("size={bytes}");
+        let mut mount = std::process::Command::new("mount");
+        mount
+            .args(["-t", "tmpfs", "-o", &size, "tmpfs"])
+            .arg(&folder.0);
+        let mounted = mount.stderr(std::process::Stdio::null()).status();
+        if mounted.is_ok_and(|status| status.success()) {
+            return Some(Self(folder));
+        }
+        support::say_skipped("only an administrator can mount a small disk");
+        None
+    }
+
+    /// Writes a file that takes the rest of the room.
+    fn fill(&self) {
+        let mut options = std::fs::OpenOptions::new();
+        let mut ballast = options
+            .create(true)
+            .append(true)
+            .open(self.ballast())
+            .unwrap();
+        let mut length = 1 << 20;
+        while length > 0 {
+            match std::io::Write::write(&mut ballast, &vec![1; length]) {
+                Ok(1..) => {}
+                _ => length /= 2,
+            }
+        }
+    }
+
+    fn ballast(&self) -> std::path::PathBuf {
+        self.0.0.join("ballast")
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let mut unmount = std::process::Command::new("umount");
+        // Now or when the thread of the store has closed its file.
+        unmount.arg("--lazy").arg(&self.0.0).status().ok();
+    }
+}
+
+/// Takes and completes all events that wait, and returns how many those were. Each third is released before.
+#[cfg(target_os = "linux")]
+async fn drain(store: &SqliteStore) -> usize {
+    let mut handled = 0;
+    loop {
+        let token = Token::random();
+        let taken = store.take(Take::new("main", token, HOUR, 7)).await.unwrap();
+        if taken.is_empty() {
+            return handled;
+        }
+        for event in taken {
+            let held = HeldClaim::new(key(&event.id), token);
+            if event.attempt == 1 && event.id.as_str().ends_with('3') {
+                let release = Release::new(std::time::Duration::ZERO, HOUR, "no connection");
+                assert!(store.release(held, release).await.unwrap());
+            } else {
+                assert!(store.complete(held, HOUR).await.unwrap());
+                handled += 1;
+            }
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn on_a_full_disk_the_waiting_events_are_handled_and_new_ones_accepted_once_there_is_room() {
+    for (name, events, other_program) in [
+        ("disk-full-1", usize::MAX, false),
+        ("disk-full-2", usize::MAX, true),
+        ("disk-full-3", 293, true),
+        ("disk-full-4", 3, true),
+    ] {
+        let Some(disk) = SmallDisk::mount(name, 24 << 20) else {
+            return;
+        };
+        let store = disk.0.open();
+        let mut accepted = 0;
+        while accepted < events {
+            let body = vec![b'x'; 3_000];
+            match accept(&store, &id(format!("evt_{accepted}")), &body).await {
+                Ok(state) => assert_eq!(state, AcceptState::Accepted),
+                Err(error) => {
+                    assert_eq!(error.kind(), StoreErrorKind::Full);
+                    break;
+                }
+            }
+            accepted += 1;
+        }
+        if other_program {
+            disk.fill();
+        }
+        // Another process that starts meanwhile.
+        let other = disk.0.open();
+
+        let handled = drain(&other).await;
+
+        assert_eq!(handled, accepted, "{name}");
+        let state = claim(&store, &id("evt_0"), Token::random()).await.unwrap();
+        assert_eq!(state, ClaimState::Done);
+        if other_program {
+            // No room for new events, once the reserve is gone and cannot be written.
+            std::fs::remove_file(disk.0.0.join("inbox.db-reserve")).ok();
+            disk.fill();
+            for store in [&store, &other] {
+                let new = claim(store, &id("new"), Token::random()).await;
+                let done = claim(store, &id("evt_0"), Token::random()).await;
+                assert_eq!(new.unwrap_err().kind(), StoreErrorKind::Full);
+                assert_eq!(done.unwrap(), ClaimState::Done);
+            }
+            std::fs::remove_file(disk.ballast()).unwrap();
+        }
+        let mut attempts = 0;
+        while let Err(error) = accept(&store, &id("new"), b"body").await {
+            assert_eq!(error.kind(), StoreErrorKind::Full);
+            attempts += 1;
+            assert!(attempts < 100, "{name}: there is room");
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        assert_eq!(drain(&store).await, 1);
+    }
 }

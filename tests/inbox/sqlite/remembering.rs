@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use audience::inbox::{
-    AcceptState, ClaimState, Fingerprint, NewClaim, SqliteStore, Store, Synchronous, Token,
+    AcceptState, ClaimState, Fingerprint, HeldClaim, NewClaim, SqliteStore, Store, Synchronous,
+    Token,
 };
 
 use super::{Folder, HOUR, accept, claim, complete, id, key};
@@ -26,6 +27,10 @@ impl Hours {
 
     fn pass(&self, hours: u64) {
         self.0.fetch_add(hours, Ordering::SeqCst);
+    }
+
+    fn turn_back(&self, hours: u64) {
+        self.0.fetch_sub(hours, Ordering::SeqCst);
     }
 }
 
@@ -126,13 +131,13 @@ async fn a_transaction_that_is_rolled_back_makes_nothing_forgotten() {
         assert!(store.claim_in(&transaction, "main", &undone).await.unwrap());
         assert!(!store.claim_in(&transaction, "main", &undone).await.unwrap());
         transaction.rollback().unwrap();
-        let failed = store.transaction(|_| Err::<(), _>("no")).await;
-        assert!(failed.is_err());
-
+        // So that the period, which is not closed, gets another event before it is.
+        hours.turn_back(7);
         for name in [format!("undone_{n}"), format!("evt_{n}")] {
             let token = handle(&store, &name).await;
             done.push((name, token));
         }
+        hours.pass(7);
 
         for (name, token) in &done {
             expect_done(&store, name, *token).await;
@@ -147,16 +152,20 @@ async fn a_transaction_that_is_rolled_back_makes_nothing_forgotten() {
 async fn a_copy_that_is_restored_into_the_file_is_what_the_store_remembers() {
     let (folder, hours) = (Folder::new("periods-restored"), Hours::default());
     let store = hours.open(&folder);
-    let before = handle(&store, "before").await;
-    let copy = folder.0.join("copy.db");
+    let both = handle(&store, "both").await;
     let connection = folder.connect();
+    let copy = Folder::new("periods-copy");
+    let file = copy.file();
     connection
-        .execute("VACUUM INTO ?1", [copy.to_str().unwrap()])
+        .execute("VACUUM INTO ?1", [file.to_str().unwrap()])
         .unwrap();
-    hours.pass(7);
+    let in_copy = handle(&hours.open(&copy), "copy").await;
     handle(&store, "lost").await;
+    // Each closes the period that they have in common, with another event in it.
     hours.pass(7);
+    let last_in_copy = handle(&hours.open(&copy), "copy, later").await;
     handle(&store, "lost, too").await;
+    expect_done(&store, "both", both).await;
 
     let restore = "BEGIN;
         DELETE FROM audience_inbox_done; INSERT INTO audience_inbox_done SELECT * FROM copy.audience_inbox_done;
@@ -164,17 +173,56 @@ async fn a_copy_that_is_restored_into_the_file_is_what_the_store_remembers() {
         COMMIT";
     let attach = "ATTACH ?1 AS copy";
     connection
-        .execute(attach, [copy.to_str().unwrap()])
+        .execute(attach, [file.to_str().unwrap()])
         .unwrap();
     connection.execute_batch(restore).unwrap();
 
-    expect_done(&store, "before", before).await;
-    let again = handle(&store, "lost").await;
+    expect_done(&store, "both", both).await;
+    expect_done(&store, "copy", in_copy).await;
+    expect_done(&store, "copy, later", last_in_copy).await;
+    handle(&store, "lost").await;
+}
+
+/// A completion closes the period, and then fails. Another one shares its transaction.
+#[tokio::test]
+async fn a_failed_operation_does_not_make_the_store_forget_the_others_of_its_commit() {
+    let (folder, hours) = (Folder::new("periods-failed"), Hours::default());
+    let store = hours.open(&folder);
+    handle(&store, "evt_0").await;
+    let (fails, succeeds) = (Token::from_bytes([7; 16]), Token::random());
+    claim(&store, &id("fails"), fails).await.unwrap();
+    claim(&store, &id("succeeds"), succeeds).await.unwrap();
+    folder
+        .connect()
+        .execute_batch(
+            "CREATE TRIGGER failing AFTER INSERT ON audience_inbox_done WHEN new.token = x'0707070707070707'
+            BEGIN SELECT RAISE(ABORT, 'it fails'); END",
+        )
+        .unwrap();
     hours.pass(7);
-    let last = handle(&store, "last").await;
-    expect_done(&store, "before", before).await;
-    expect_done(&store, "lost", again).await;
-    expect_done(&store, "last", last).await;
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let wait = move |_: &mut rusqlite::Transaction<'_>| {
+        held.recv().ok();
+        Ok::<_, String>(())
+    };
+    let blocker = store.clone();
+    let blocking = tokio::spawn(async move { blocker.transaction(wait).await.unwrap() });
+
+    // Both wait while the transaction lasts, so they are committed together.
+    let (id_fails, id_succeeds) = (id("fails"), id("succeeds"));
+    let (failed, succeeded, ()) = tokio::join!(
+        store.complete(HeldClaim::new(key(&id_fails), fails), HOUR),
+        store.complete(HeldClaim::new(key(&id_succeeds), succeeds), HOUR),
+        async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            release.send(()).unwrap();
+        },
+    );
+
+    blocking.await.unwrap();
+    assert!(failed.is_err() && succeeded.unwrap());
+    let state = claim(&store, &id_succeeds, Token::random()).await.unwrap();
+    assert_eq!(state, ClaimState::Done);
 }
 
 #[tokio::test]

@@ -1,0 +1,154 @@
+//! The store's files as the file system has them: whether they are still the files that were opened, and a reserve
+//! for a full disk.
+
+use std::ffi::OsStr;
+use std::fs::{self, Metadata, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rusqlite::{Error, ffi};
+
+/// How large the reserve is. To give it up must make room in the file for all that is in the log. The log is copied
+/// when it has `LOG_PAGES`. If there is no room for that, it may grow as much again before it cannot either.
+const RESERVE_BYTES: usize = 8 * 1024 * 1024;
+/// How often it is tried to write the reserve again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The files of a store.
+pub(super) struct Disk {
+    files: Vec<(PathBuf, Option<Identity>)>,
+    reserve: PathBuf,
+    last_try: Mutex<Option<Instant>>,
+}
+
+impl Disk {
+    /// Describes the files of a database that is open.
+    pub(super) fn new(path: &Path) -> io::Result<Self> {
+        // SQLite puts the other files beside the file that a link leads to.
+        let target = fs::canonicalize(path)?;
+        let beside = |suffix| beside(&target, suffix);
+        let files = [path.to_owned(), beside("-wal"), beside("-shm")];
+        Ok(Self {
+            files: files
+                .into_iter()
+                .map(|file| {
+                    let identity = identity(&file);
+                    (file, identity)
+                })
+                .collect(),
+            reserve: reserve(&target),
+            last_try: Mutex::default(),
+        })
+    }
+
+    /// Fails if a file was deleted or replaced since it was opened. Other processes would then use other files, and
+    /// what is written now would be lost.
+    pub(super) fn check(&self) -> rusqlite::Result<()> {
+        match self.files.iter().find(|(path, opened)| {
+            // What had no identity then is not compared.
+            opened.is_some() && identity(path) != *opened
+        }) {
+            None => Ok(()),
+            Some((path, _)) => Err(Error::SqliteFailure(
+                ffi::Error::new(ffi::SQLITE_READONLY_DBMOVED),
+                Some(format!(
+                    "the file `{}` was deleted or replaced while it was open: open the store again",
+                    path.file_name().unwrap_or_default().display()
+                )),
+            )),
+        }
+    }
+
+    /// Returns whether the reserve is given up, so that no event may be added.
+    pub(super) fn is_full(&self) -> bool {
+        let length = fs::metadata(&self.reserve).map_or(0, |metadata| metadata.len());
+        length < RESERVE_BYTES as u64
+    }
+
+    /// Gives up the reserve.
+    pub(super) fn give_up(&self) {
+        fs::remove_file(&self.reserve).ok();
+        *self.last_try() = Some(Instant::now());
+    }
+
+    /// Returns whether the reserve is absent, and to write it was not tried lately. It then counts as tried.
+    pub(super) fn should_reserve(&self) -> bool {
+        let mut last_try = self.last_try();
+        let is_due = last_try.is_none_or(|last| last.elapsed() >= RETRY) && self.is_full();
+        if is_due {
+            *last_try = Some(Instant::now());
+        }
+        is_due
+    }
+
+    /// Forgets that it was tried.
+    pub(super) fn try_again(&self) {
+        *self.last_try() = None;
+    }
+
+    fn last_try(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.last_try.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the reserve if there is room for it. Nothing else may write to the database meanwhile, because this
+    /// fills the disk for a moment.
+    pub(super) fn write_reserve(&self) {
+        if write(&self.reserve).is_err() {
+            fs::remove_file(&self.reserve).ok();
+        }
+    }
+}
+
+/// Deletes the reserve of a database that cannot be opened, because the disk is full. Returns whether there was one.
+pub(super) fn give_up_reserve(path: &Path) -> bool {
+    fs::canonicalize(path).is_ok_and(|target| fs::remove_file(reserve(&target)).is_ok())
+}
+
+fn reserve(target: &Path) -> PathBuf {
+    beside(target, "-reserve")
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(OsStr::new(suffix));
+    name.into()
+}
+
+fn write(path: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path)?;
+    // A file system may not store zeros, or the same bytes twice.
+    let mut random = fastrand::Rng::new();
+    let mut bytes = vec![0; 64 * 1024];
+    for _ in 0..RESERVE_BYTES / bytes.len() {
+        random.fill(&mut bytes);
+        file.write_all(&bytes)?;
+    }
+    Ok(())
+}
+
+/// What tells a file from another one with its name.
+type Identity = (u64, u64);
+
+fn identity(path: &Path) -> Option<Identity> {
+    fs::metadata(path)
+        .ok()
+        .and_then(|metadata| numbers(&metadata))
+}
+
+#[cfg(unix)]
+fn numbers(metadata: &Metadata) -> Option<Identity> {
+    use std::os::unix::fs::MetadataExt;
+    Some((metadata.dev(), metadata.ino()))
+}
+
+/// Windows keeps SQLite's files from being deleted and replaced while they are open.
+#[cfg(not(unix))]
+fn numbers(_: &Metadata) -> Option<Identity> {
+    None
+}
