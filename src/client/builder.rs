@@ -98,14 +98,24 @@ impl Client {
 
     #[cfg(feature = "import")]
     pub(crate) fn base_url(&self) -> String {
-        self.shared.base.to_string()
+        self.shared.base_url().to_owned()
+    }
+}
+
+impl Shared {
+    /// Returns the base URL without a slash at its end, unless it has no path.
+    fn base_url(&self) -> &str {
+        match self.base.as_str() {
+            url if self.base.path() == "/" => url,
+            url => url.trim_end_matches('/'),
+        }
     }
 }
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
-            .field("base_url", &self.shared.base.as_str())
+            .field("base_url", &self.shared.base_url())
             .field("body_limit", &self.shared.body_limit)
             .field("retry", &self.shared.retry)
             .field("timeout", &self.shared.timeout)
@@ -527,13 +537,18 @@ impl ClientBuilder {
         let user_agent = user_agent_header(self.user_agent.as_deref())?;
         self.open_forms.check()?;
         let json = HeaderValue::from_static("application/json");
+        let accept = (ACCEPT, json.clone());
+        let headers = HeaderMap::from_iter([accept, (USER_AGENT, user_agent), (name, key)]);
+        let mut json_headers = headers.clone();
+        json_headers.insert(CONTENT_TYPE, json);
         let http = self
             .http_client
             .map_or_else(|| http_client_for(&base), Ok)?;
         let shared = Shared {
             http,
             base,
-            headers: HeaderMap::from_iter([(ACCEPT, json), (USER_AGENT, user_agent), (name, key)]),
+            headers,
+            json_headers,
             body_limit: self.body_limit,
             retry: self.retry,
             timeout: self.timeout,
@@ -828,7 +843,7 @@ const LOOPBACK: [SocketAddr; 2] = [
     SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 0),
 ];
 
-/// Parses a base URL and removes the slashes at its end.
+/// Parses a base URL and leaves one slash at its end, so that paths can be joined to it.
 ///
 /// # Errors
 ///
@@ -859,7 +874,7 @@ fn parse_base_url(text: &str, allow_http: bool) -> Result<Url, Error> {
             "the base URL would send the key in clear text; use `https`, or call `allow_http()` if this is intended",
         ));
     }
-    let path = url.path().trim_end_matches('/').to_owned();
+    let path = format!("{}/", url.path().trim_end_matches('/'));
     url.set_path(&path);
     Ok(url)
 }

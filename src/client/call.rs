@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::DEFAULT_DEADLINE;
 use super::exchange::{Operation, Request, Success};
 use super::retry::RetryPolicy;
+use super::send::not_sent;
 use crate::{Client, Error, Outcome};
 
 /// One endpoint with the arguments of one call: how its request is built and its response decoded.
@@ -115,10 +116,13 @@ impl Client {
         options: CallOptions,
     ) -> Result<Response<E::Output>, Error> {
         let options = self.start_deadline(options);
-        let (operation, request) = (endpoint.operation(), endpoint.request());
-        let sent = self.clone().receive(operation, request, options.clone());
+        let operation = endpoint.operation();
+        let request = endpoint
+            .request()
+            .map_err(|error| not_sent(operation, error))?;
+        let received = self.receive(operation, &request, &options).await?;
         let mut body = Bytes::new();
-        let written = sent.await?.decode(|success| {
+        let written = received.decode(|success| {
             body.clone_from(success.response.body());
             Response::read(success, |success| value_of_write(endpoint.decode(success)))
         })?;
@@ -147,7 +151,7 @@ impl Client {
     /// Starts the deadline of a call that sends several requests: with these options, all end by the same
     /// instant.
     pub(crate) fn start_deadline(&self, options: CallOptions) -> CallOptions {
-        let deadline = options.deadline.start(self.shared.deadline);
+        let deadline = options.deadline.start(self.shared.deadline, Instant::now());
         CallOptions {
             deadline,
             ..options
@@ -315,13 +319,13 @@ impl CallDeadline {
 
     /// Starts the deadline, given the client's, so that all calls with the result end by the same instant. A limit too
     /// large to represent means no deadline.
-    pub(super) fn start(self, client: Option<Duration>) -> Self {
+    pub(super) fn start(self, client: Option<Duration>, now: Instant) -> Self {
         if let Self::At { .. } = self {
             return self;
         }
         // An instant, because a duration would start again with each request.
         let limit = self.limit(client);
-        let end = limit.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit)));
+        let end = limit.and_then(|limit| Some((now.checked_add(limit)?, limit)));
         end.map_or(Self::Lifted, |(end, limit)| Self::At { end, limit })
     }
 }

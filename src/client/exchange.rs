@@ -1,5 +1,6 @@
 //! A request before it is sent, and a 2xx response, as plain data that needs no server in a unit test.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::marker::PhantomData;
 
@@ -27,7 +28,7 @@ pub(crate) struct Operation {
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: Method,
-    /// Encoded, relative to the base URL, with a leading slash.
+    /// Encoded, with a leading slash, which stands for the path of the base URL.
     pub(crate) path: String,
     /// Encoded; empty if there are no parameters.
     pub(crate) query: String,
@@ -71,7 +72,8 @@ impl Request {
         segments: impl IntoIterator<Item = S>,
         retry_safety: RetrySafety,
     ) -> Result<Self, Error> {
-        let mut path = String::new();
+        // Room for most paths, which would otherwise grow several times.
+        let mut path = String::with_capacity(64);
         for segment in segments {
             let segment = segment.as_ref();
             if matches!(segment, "" | "." | "..") {
@@ -109,6 +111,15 @@ impl Request {
         self.query.push('=');
         self.query.extend(utf8_percent_encode(value, RESERVED));
         self
+    }
+
+    /// Returns path and query relative to the base URL.
+    pub(super) fn relative_url(&self) -> Cow<'_, str> {
+        let path = self.path.trim_start_matches('/');
+        match self.query.as_str() {
+            "" => Cow::Borrowed(path),
+            query => Cow::Owned([path, "?", query].concat()),
+        }
     }
 
     /// Sets the body.

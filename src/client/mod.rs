@@ -143,15 +143,20 @@ pub use raw::{RawRequest, RawResponse};
 #[doc(no_inline)]
 pub use reqwest;
 pub(crate) use send::in_current_span;
+#[cfg(feature = "import")]
+pub(crate) use send::not_sent;
 
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(45);
 
 /// The part of a client that all its clones share.
 struct Shared {
     http: reqwest::Client,
+    /// The base URL, with a slash at its end.
     base: Url,
     /// The headers of every request.
     headers: HeaderMap,
+    /// The same, with the type of a JSON body.
+    json_headers: HeaderMap,
     body_limit: usize,
     retry: RetryPolicy,
     timeout: Duration,

@@ -1,15 +1,16 @@
 //! Sends a request: the attempts, the waits between them, and the spans and events about both. Only this file and the
 //! builder name reqwest. The docs of the module `client` have a table of the spans and events.
 
+use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, LOCATION};
+use http::header::{CONTENT_LENGTH, HeaderValue, LOCATION};
 use http::{Method, StatusCode};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use url::Url;
 
 use super::Shared;
@@ -30,29 +31,32 @@ impl Client {
         options: CallOptions,
         decode: impl FnOnce(Success) -> Result<T, Error> + Send + 'static,
     ) -> ResponseFuture<T> {
+        let request = match request {
+            Ok(request) => request,
+            Err(error) => {
+                return ResponseFuture::new(async move { Err(not_sent(operation, error)) });
+            }
+        };
         ResponseFuture::new(async move {
-            let received = self.receive(operation, request, options).await?;
+            let received = self.receive(operation, &request, &options).await?;
             received.decode(decode)
         })
     }
 
     /// Sends a request, with retries, and returns its 2xx response. An error gets the name of the
     /// operation.
+    ///
+    /// This and everything below it borrows the request and the options: each future that owned them would have room
+    /// for them once more.
     pub(crate) async fn receive(
-        self,
+        &self,
         operation: Operation,
-        request: Result<Request, Error>,
-        options: CallOptions,
+        request: &Request,
+        options: &CallOptions,
     ) -> Result<Received, Error> {
         let span = CallSpan::new(operation);
-        let result = match request {
-            Ok(request) => {
-                span.run(self.shared.send_with_retries(operation, request, options))
-                    .await
-            }
-            Err(error) => Err(error),
-        };
-        match result {
+        let attempts = self.shared.send_with_retries(operation, request, options);
+        match span.run(attempts).await {
             Ok(success) => Ok(Received { success, span }),
             Err(error) => {
                 span.failed(&error);
@@ -60,6 +64,12 @@ impl Client {
             }
         }
     }
+}
+
+/// Ends a call whose request cannot be built, with its span.
+pub(crate) fn not_sent(operation: Operation, error: Error) -> Error {
+    CallSpan::new(operation).failed(&error);
+    error.at(operation.name)
 }
 
 #[cfg(feature = "import")]
@@ -108,37 +118,41 @@ impl Shared {
     async fn send_with_retries(
         &self,
         operation: Operation,
-        request: Request,
-        options: CallOptions,
+        request: &Request,
+        options: &CallOptions,
     ) -> Result<Success, Error> {
         let policy = options.retry.as_ref().unwrap_or(&self.retry);
         let timeout = options.timeout.unwrap_or(self.timeout);
-        let deadline = Deadline::start(options.deadline, self.deadline);
+        // The clock is read once for each attempt.
+        let mut now = Instant::now();
+        let deadline = Deadline::start(options.deadline, self.deadline, now);
         let safety = if options.idempotent {
             RetrySafety::Safe
         } else {
             request.retry_safety
         };
         // Built once: all attempts send the same URL.
-        let url = self.url(&request)?;
+        let url = self.url(request)?;
         let mut attempt = 1;
         // The outcome covers all attempts: the first may have been applied without a response, even if the last was refused.
         let mut worst = Outcome::NotSent;
         let mut waited = Duration::ZERO;
         let mut last_error = None;
+        // The parts are in boxes of their own, because glibc is slow with a future of more than 1 kB.
         loop {
-            let waiting = self.wait_for_hold(policy, deadline, &mut waited, operation, &options);
-            if let Err(not_sent) = waiting.await {
-                // The error of the last attempt says more than that the call was held back.
-                return Err(last_error.unwrap_or(not_sent));
+            if !self.hold.left(now).is_zero() || deadline.is_over(now) {
+                let (now, waited) = (&mut now, &mut waited);
+                let waiting = self.wait_for_hold(policy, deadline, now, waited, operation, options);
+                if let Err(not_sent) = Box::pin(waiting).await {
+                    // The error of the last attempt says more than that the call was held back.
+                    return Err(last_error.unwrap_or(not_sent));
+                }
             }
-            let limit = deadline.limit_attempt(timeout);
-            let failed = match self
-                .attempt(operation, &request, &url, limit, attempt)
-                .await
-            {
+            let limit = deadline.limit_attempt(timeout, now);
+            let work = Box::pin(self.attempt(operation, request, &url, limit, attempt));
+            let failed = match work.await {
                 Ok(response) => {
-                    return Ok(Success::new(operation, &request, response, attempt));
+                    return Ok(Success::new(operation, request, response, attempt));
                 }
                 Err(failed) => failed,
             };
@@ -151,20 +165,22 @@ impl Shared {
             let jitter = fastrand::f64();
             let wait = policy.wait_before_retry(attempt, safety, failure, retry_after, jitter);
             // A wait beyond the deadline would only delay the same error.
-            let Some(wait) = wait.filter(|wait| deadline.allows(*wait)) else {
+            let Some(wait) = wait.filter(|wait| deadline.allows(*wait, Instant::now())) else {
                 return Err(error);
             };
             report_retry(operation, attempt, wait, &error);
             options.report_retry();
-            if !options.wait(wait).await {
+            if !Box::pin(options.wait(wait)).await {
                 return Err(error);
             }
             last_error = Some(error);
             attempt += 1;
+            now = Instant::now();
         }
     }
 
-    /// Waits until no 429 holds back the client. `waited` is how long this call has waited for that.
+    /// Waits until no 429 holds back the client. `now` is set to the end of the wait. `waited` is how long this call
+    /// has waited for that.
     ///
     /// # Errors
     ///
@@ -173,16 +189,17 @@ impl Shared {
         &self,
         policy: &RetryPolicy,
         deadline: Deadline,
+        now: &mut Instant,
         waited: &mut Duration,
         operation: Operation,
         options: &CallOptions,
     ) -> Result<(), Error> {
         loop {
-            let left = self.hold.left(Instant::now());
-            match policy.wait_for_hold(left, *waited, deadline.left(), fastrand::f64()) {
+            let left = self.hold.left(*now);
+            match policy.wait_for_hold(left, *waited, deadline.left(*now), fastrand::f64()) {
                 None => return Err(Error::held_back(left)),
                 // An attempt without any time left would count as sent, with an unknown outcome.
-                Some(Duration::ZERO) if deadline.is_over() => {
+                Some(Duration::ZERO) if deadline.is_over(*now) => {
                     let limit = deadline.limit;
                     let message =
                         format!("the deadline of {limit:?} passed before the request was sent");
@@ -196,6 +213,7 @@ impl Shared {
                     }
                     // Another call may have extended the hold in the meantime, so the loop looks again.
                     *waited = waited.saturating_add(left);
+                    *now = Instant::now();
                 }
             }
         }
@@ -210,7 +228,7 @@ impl Shared {
         }
     }
 
-    /// Makes one attempt, in a span.
+    /// Makes one attempt, in a span and within its limit.
     async fn attempt(
         &self,
         operation: Operation,
@@ -220,15 +238,19 @@ impl Shared {
         attempt: u32,
     ) -> Result<http::Response<Bytes>, FailedAttempt> {
         let work = async {
-            let (response, redirects) = self.send_and_follow(request, url, limit).await?;
+            let (response, redirected_to) = self.send_and_follow(request, url).await?;
             if response.status().is_success() {
                 Ok(response)
             } else {
-                Err(self.refused(response, redirects, request))
+                Err(self.refused(response, redirected_to, request))
             }
         };
         let span = AttemptSpan::new(&self.base, operation, request, attempt);
-        let mut result = span.run(work).await;
+        // One timer for the timeout and the deadline. That of reqwest would need three more allocations.
+        let mut result = match timeout_at(limit.end, span.run(work)).await {
+            Ok(result) => result,
+            Err(_) => Err(FailedAttempt::timed_out(limit.message())),
+        };
         span.ended(&result);
         if let (true, Err(failed)) = (request.method.is_safe(), &mut result) {
             failed.error.set_read();
@@ -236,14 +258,13 @@ impl Shared {
         result
     }
 
-    /// Returns the failure for a response with a status other than 2xx, after this many redirects.
+    /// Returns the failure for a response with a status other than 2xx.
     fn refused(
         &self,
         response: http::Response<Bytes>,
-        redirects: u32,
+        redirected_to: Option<String>,
         request: &Request,
     ) -> FailedAttempt {
-        let redirected_to = self.location(&response, redirects);
         let read_errors = self.read_errors.as_deref();
         FailedAttempt {
             failure: Failure::Status(response.status()),
@@ -257,120 +278,78 @@ impl Shared {
         }
     }
 
-    /// Sends a request once, again for each redirect that is [followed](redirect_target), and reads the last response,
-    /// with any status. Returns it with the number of redirects.
+    /// Sends a request once, again for each redirect that is [followed](redirect), and reads the last response, with any
+    /// status. If it is a redirect, returns what an error says about it, too.
     async fn send_and_follow(
         &self,
         request: &Request,
         url: &Url,
-        limit: AttemptLimit,
-    ) -> Result<(http::Response<Bytes>, u32), FailedAttempt> {
-        let started = Instant::now();
-        let mut redirects = 0;
+    ) -> Result<(http::Response<Bytes>, Option<String>), FailedAttempt> {
+        let mut followed = 0;
         let mut target = None;
         loop {
             let url = target.as_ref().unwrap_or(url);
-            let left = limit.time().saturating_sub(started.elapsed());
-            let response = self.send_once(request, url, limit, left).await?;
-            match redirect_target(&request.method, &response, url) {
-                Some(next) if redirects < MAX_REDIRECTS => target = Some(next),
-                _ => return Ok((response, redirects)),
+            let response = self.send_once(request, url).await?;
+            match redirect(&request.method, &response, url, followed) {
+                Some(Ok(next)) => target = Some(next),
+                Some(Err(unfollowed)) => return Ok((response, Some(unfollowed))),
+                None => return Ok((response, None)),
             }
-            redirects += 1;
+            followed += 1;
         }
     }
 
-    /// Returns how an error names the target of a redirect, and why it was not followed; `None` if the response is not a
-    /// redirect to a host. `followed` is the number of redirects before it.
-    ///
-    /// The service chooses the `Location`, so its host may repeat the key or an address, which must not be printed.
-    /// Only the host of the base URL is named. A relative location is resolved against the base URL.
-    fn location(&self, response: &http::Response<Bytes>, followed: u32) -> Option<String> {
-        let code = response.status().as_u16();
-        if !matches!(code, 300..=303 | 307 | 308) {
-            return None;
-        }
-        let location = response.headers().get(LOCATION)?.to_str().ok()?;
-        let url = self.base.join(location).ok()?;
-        // A relative location has the host of the base URL by now.
-        let host = url.host_str()?;
-        let (scheme, base_scheme) = (url.scheme(), self.base.scheme());
-        let is_http = matches!(scheme, "http" | "https");
-        let unfollowed = "which is not followed";
-        Some(if Some(host) != self.base.host_str() {
-            match is_http {
-                true => format!("another host over {scheme}, {unfollowed}"),
-                false => format!("another host, {unfollowed}"),
-            }
-        } else if scheme != base_scheme && is_http {
-            format!("{host} over {scheme}, not {base_scheme}, {unfollowed}")
-        } else if scheme != base_scheme {
-            format!("{host} over another scheme, {unfollowed}")
-        } else if url.origin() != self.base.origin() {
-            format!("{host} on another port, {unfollowed}")
-        } else if !url.username().is_empty() || url.password().is_some() {
-            format!("{host} with a user name, {unfollowed}")
-        } else if matches!(code, 300 | 303) {
-            format!("{host}, {unfollowed} (a {code} never is)")
-        } else if followed == MAX_REDIRECTS {
-            format!("{host} after {followed} others, {unfollowed}")
-        } else if matches!(code, 301 | 302) {
-            format!("{host}, {unfollowed} (a {code} is followed only for a GET)")
-        } else {
-            format!("{host}, {unfollowed}")
-        })
-    }
-
-    /// Sends a request once and reads the complete response, with any status. `left` is the rest of the limit.
+    /// Sends a request once and reads the complete response, with any status.
     async fn send_once(
         &self,
         request: &Request,
         url: &Url,
-        limit: AttemptLimit,
-        left: Duration,
     ) -> Result<http::Response<Bytes>, FailedAttempt> {
         let mut response = self
             .http
-            .execute(self.http_request(request, url, left))
+            .execute(self.http_request(request, url))
             .await
-            .map_err(|error| FailedAttempt::while_sending(error, url, limit))?;
+            .map_err(|error| FailedAttempt::while_sending(error, url))?;
         // An `http_client` may follow redirects, which can turn a POST into a GET.
         if response.url() != url {
             return Err(FailedAttempt::followed_redirect());
         }
-        let (status, headers) = (response.status(), std::mem::take(response.headers_mut()));
-        let body = match self.read_body(response, limit).await {
+        let body = match self.read_body(&mut response).await {
             // The body does not decompress or is too long. The status still counts.
-            Err(failed) if !status.is_success() && failed.failure == Failure::Permanent => {
+            Err(failed)
+                if !response.status().is_success() && failed.failure == Failure::Permanent =>
+            {
                 Bytes::new()
             }
             body => body?,
         };
         let mut complete = http::Response::new(body);
-        *complete.status_mut() = status;
-        *complete.headers_mut() = headers;
+        *complete.status_mut() = response.status();
+        std::mem::swap(complete.headers_mut(), response.headers_mut());
         Ok(complete)
     }
 
     /// Returns the request as reqwest sends it. A builder would copy the headers one by one.
-    fn http_request(&self, request: &Request, url: &Url, left: Duration) -> reqwest::Request {
-        let mut headers = self.headers.clone();
+    fn http_request(&self, request: &Request, url: &Url) -> reqwest::Request {
+        let mut http = reqwest::Request::new(request.method.clone(), url.clone());
+        let mut headers = if let Some(body) = &request.body {
+            *http.body_mut() = Some(body.clone().into());
+            self.json_headers.clone()
+        } else {
+            self.headers.clone()
+        };
         for (name, value) in &request.headers {
             // A raw request cannot replace the key or another header of the client.
-            if !self.headers.contains_key(name) {
+            if !self.json_headers.contains_key(name) {
                 headers.append(name, value.clone());
             }
         }
-        let mut http = reqwest::Request::new(request.method.clone(), url.clone());
-        if let Some(body) = &request.body {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            *http.body_mut() = Some(body.clone().into());
-        } else if matches!(request.method, Method::POST | Method::PUT | Method::PATCH) {
+        let has_length = matches!(request.method, Method::POST | Method::PUT | Method::PATCH);
+        if has_length && request.body.is_none() {
             // Some servers respond 411 if these methods have no length, even without a body.
             headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
         *http.headers_mut() = headers;
-        *http.timeout_mut() = Some(left);
         http
     }
 
@@ -381,13 +360,14 @@ impl Shared {
     /// If the URL is too long, `ErrorKind::Pagination` if the service's cursor made it so, and
     /// `ErrorKind::Input` otherwise.
     fn url(&self, request: &Request) -> Result<Url, Error> {
-        let mut url = self.base.clone();
-        url.set_path(&format!(
-            "{}{}",
-            self.base.path().trim_end_matches('/'),
-            request.path
-        ));
-        url.set_query(Some(request.query.as_str()).filter(|query| !query.is_empty()));
+        let joined = self.base.join(&request.relative_url());
+        let mut url =
+            joined.map_err(|error| Error::input("the URL is invalid").caused_by(error))?;
+        if request.path.is_empty() {
+            // The base URL itself, which the caller wrote without the slash.
+            let path = url.path().trim_end_matches('/').to_owned();
+            url.set_path(&path);
+        }
         let length = url.as_str().len();
         if length <= LONGEST_URL {
             return Ok(url);
@@ -403,29 +383,20 @@ impl Shared {
     }
 
     /// Reads a body up to the limit. Memory is not reserved for a `Content-Length`, which may be wrong.
-    async fn read_body(
-        &self,
-        mut response: reqwest::Response,
-        limit: AttemptLimit,
-    ) -> Result<Bytes, FailedAttempt> {
-        let mut next = async || {
-            response
-                .chunk()
-                .await
-                .map_err(|error| FailedAttempt::while_reading(error, limit))
-        };
+    async fn read_body(&self, response: &mut reqwest::Response) -> Result<Bytes, FailedAttempt> {
+        let read = FailedAttempt::while_reading;
         // Most bodies arrive as one chunk, which is not copied.
-        let first = next().await?.unwrap_or_default();
+        let first = response.chunk().await.map_err(read)?.unwrap_or_default();
         self.check_limit(first.len())?;
-        let Some(second) = next().await? else {
+        let mut chunk = response.chunk().await.map_err(read)?;
+        if chunk.is_none() {
             return Ok(first);
-        };
-        let mut body = BytesMut::from(&first[..]);
-        let mut chunk = Some(second);
+        }
+        let mut body = BytesMut::from(first);
         while let Some(more) = chunk {
             self.check_limit(body.len() + more.len())?;
             body.extend_from_slice(&more);
-            chunk = next().await?;
+            chunk = response.chunk().await.map_err(read)?;
         }
         Ok(body.freeze())
     }
@@ -442,26 +413,58 @@ impl Shared {
 /// How many redirects one attempt follows.
 const MAX_REDIRECTS: u32 = 5;
 
-/// Returns where to send the request again, if the response is a redirect that is followed.
+/// Decides about a redirect, after this many in the same attempt: returns where to send the request again, or how an
+/// error names the target and says why it is not followed. `None` if the response is not a redirect to a host.
 ///
 /// A 307 or a 308 asks for the same request at another URL. A 301 or a 302 does so only for a GET: clients send a GET
 /// after any other request, so it is not clear what the service wants. The target must have the origin of the URL, which
 /// is its scheme, host and port. So the key reaches nobody else, and is never sent in clear text instead of over TLS.
-fn redirect_target(method: &Method, response: &http::Response<Bytes>, url: &Url) -> Option<Url> {
-    let is_repeated = match response.status() {
-        StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => true,
-        StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND => method == Method::GET,
-        _ => false,
-    };
-    if !is_repeated {
+///
+/// The service chooses the `Location`, so its host may repeat the key or an address, which must not be printed.
+/// Only the host of the base URL is named.
+fn redirect(
+    method: &Method,
+    response: &http::Response<Bytes>,
+    url: &Url,
+    followed: u32,
+) -> Option<Result<Url, String>> {
+    let code = response.status().as_u16();
+    if !matches!(code, 300..=303 | 307 | 308) {
         return None;
     }
     let location = response.headers().get(LOCATION)?.to_str().ok()?;
     let mut target = url.join(location).ok()?;
     target.set_fragment(None);
-    let has_credentials = !target.username().is_empty() || target.password().is_some();
-    let is_sendable = !has_credentials && target.as_str().len() <= LONGEST_URL;
-    (is_sendable && target.origin() == url.origin()).then_some(target)
+    // A relative location has the host of the URL by now.
+    let host = target.host_str()?;
+    let (scheme, own_scheme) = (target.scheme(), url.scheme());
+    let is_http = matches!(scheme, "http" | "https");
+    let unfollowed = "which is not followed";
+    let reason = if Some(host) != url.host_str() {
+        match is_http {
+            true => format!("another host over {scheme}, {unfollowed}"),
+            false => format!("another host, {unfollowed}"),
+        }
+    } else if scheme != own_scheme && is_http {
+        format!("{host} over {scheme}, not {own_scheme}, {unfollowed}")
+    } else if scheme != own_scheme {
+        format!("{host} over another scheme, {unfollowed}")
+    } else if target.origin() != url.origin() {
+        format!("{host} on another port, {unfollowed}")
+    } else if !target.username().is_empty() || target.password().is_some() {
+        format!("{host} with a user name, {unfollowed}")
+    } else if matches!(code, 300 | 303) {
+        format!("{host}, {unfollowed} (a {code} never is)")
+    } else if followed == MAX_REDIRECTS {
+        format!("{host} after {followed} others, {unfollowed}")
+    } else if matches!(code, 301 | 302) && method != Method::GET {
+        format!("{host}, {unfollowed} (a {code} is followed only for a GET)")
+    } else if target.as_str().len() > LONGEST_URL {
+        format!("{host}, {unfollowed} (its URL is longer than {LONGEST_URL} bytes)")
+    } else {
+        return Some(Ok(target));
+    };
+    Some(Err(reason))
 }
 
 /// The longest hold, so that one absurd `Retry-After` does not silence a client for good.
@@ -498,40 +501,51 @@ struct Deadline {
 
 impl Deadline {
     /// Creates the deadline of a call that starts now.
-    fn start(deadline: CallDeadline, client: Option<Duration>) -> Self {
-        let (end, limit) = match deadline.start(client) {
+    fn start(deadline: CallDeadline, client: Option<Duration>, now: Instant) -> Self {
+        let (end, limit) = match deadline.start(client, now) {
             CallDeadline::At { end, limit } => (Some(end), limit),
             _ => (None, Duration::MAX),
         };
         Self { end, limit }
     }
 
-    /// Returns the time until the deadline; `None` if there is no deadline.
-    fn left(self) -> Option<Duration> {
-        self.end
-            .map(|end| end.saturating_duration_since(Instant::now()))
+    /// Returns the time from `now` until the deadline; `None` if there is no deadline.
+    fn left(self, now: Instant) -> Option<Duration> {
+        self.end.map(|end| end.saturating_duration_since(now))
     }
 
-    fn is_over(self) -> bool {
-        self.left() == Some(Duration::ZERO)
+    fn is_over(self, now: Instant) -> bool {
+        self.left(now) == Some(Duration::ZERO)
     }
 
     /// Returns whether a wait from now would end before the deadline.
-    fn allows(self, wait: Duration) -> bool {
-        self.left().is_none_or(|left| wait < left)
+    fn allows(self, wait: Duration, now: Instant) -> bool {
+        self.left(now).is_none_or(|left| wait < left)
     }
 
     /// Returns the limit of an attempt that starts now: the timeout, or the deadline if that is earlier.
-    fn limit_attempt(self, timeout: Duration) -> AttemptLimit {
-        match self.left() {
-            Some(left) if left < timeout => AttemptLimit::Deadline {
-                left,
-                whole: self.limit,
+    fn limit_attempt(self, timeout: Duration, now: Instant) -> AttemptLimit {
+        // A timeout too large to represent means one that nobody lives to see.
+        let end = now
+            .checked_add(timeout)
+            .unwrap_or_else(|| now + LONGEST_TIMEOUT);
+        match self.end {
+            Some(deadline) if deadline < end => AttemptLimit {
+                end: deadline,
+                limit: self.limit,
+                is_deadline: true,
             },
-            _ => AttemptLimit::Timeout(timeout),
+            _ => AttemptLimit {
+                end,
+                limit: timeout,
+                is_deadline: false,
+            },
         }
     }
 }
+
+/// 30 years.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 #[derive(Debug)]
 struct FailedAttempt {
@@ -539,37 +553,30 @@ struct FailedAttempt {
     failure: Failure,
 }
 
-/// How long one attempt may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AttemptLimit {
-    /// Its timeout.
-    Timeout(Duration),
-    /// The rest of the call, which is less than the timeout. `whole` is the limit of the whole call.
-    Deadline { left: Duration, whole: Duration },
+/// When one attempt must end.
+#[derive(Clone, Copy, Debug)]
+struct AttemptLimit {
+    end: Instant,
+    /// The timeout of the attempt, or the time that the whole call may take.
+    limit: Duration,
+    /// Whether the deadline of the call ends before the timeout of the attempt.
+    is_deadline: bool,
 }
 
 impl AttemptLimit {
-    fn time(self) -> Duration {
-        let (Self::Timeout(time) | Self::Deadline { left: time, .. }) = self;
-        time
-    }
-
     /// Returns the message for an attempt that reached this limit.
     fn message(self) -> String {
-        match self {
-            Self::Timeout(time) => {
-                format!("timed out after {time:?} waiting for the full response")
-            }
-            Self::Deadline { whole, .. } => {
-                format!("the deadline of {whole:?} passed before the full response arrived")
-            }
+        let limit = self.limit;
+        match self.is_deadline {
+            true => format!("the deadline of {limit:?} passed before the full response arrived"),
+            false => format!("timed out after {limit:?} waiting for the full response"),
         }
     }
 }
 
 impl FailedAttempt {
     /// Creates the failure for an error while sending the request or waiting for the response.
-    fn while_sending(error: reqwest::Error, url: &Url, limit: AttemptLimit) -> Self {
+    fn while_sending(error: reqwest::Error, url: &Url) -> Self {
         // A client that follows redirects may fail to connect to the redirect's target. The request
         // itself was sent by then.
         if error.is_connect() && error.url().is_none_or(|reached| reached == url) {
@@ -601,20 +608,20 @@ impl FailedAttempt {
         } else {
             "the connection broke before the response arrived"
         };
-        Self::no_response(error, limit, failure, message)
+        Self::no_response(error, failure, message)
     }
 
     /// Creates the failure for an error while reading the response body.
     ///
     /// reqwest reports every error inside a body as a decode error. Only a complete body that does not
     /// decompress is one; all others are faults of the connection.
-    fn while_reading(error: reqwest::Error, limit: AttemptLimit) -> Self {
+    fn while_reading(error: reqwest::Error) -> Self {
         if !error.is_timeout() && is_decompression_error(&error) {
             let message = "could not decompress the response body";
             return Self::permanent(Error::decode(message).caused_by(error.without_url()));
         }
         let message = "the connection broke while reading the response";
-        Self::no_response(error, limit, Failure::NoResponse, message)
+        Self::no_response(error, Failure::NoResponse, message)
     }
 
     /// Creates the failure for a response body over the limit.
@@ -632,22 +639,24 @@ impl FailedAttempt {
     }
 
     /// Creates the failure for a request that was sent but has no complete response.
-    fn no_response(
-        error: reqwest::Error,
-        limit: AttemptLimit,
-        failure: Failure,
-        message: &'static str,
-    ) -> Self {
+    fn no_response(error: reqwest::Error, failure: Failure, message: &'static str) -> Self {
         if error.is_timeout() {
-            return Self {
-                error: Error::new(ErrorKind::Timeout, Outcome::Unknown, limit.message())
-                    .caused_by(error.without_url()),
-                failure: Failure::NoResponse,
-            };
+            // Only a client passed to `http_client` has a timeout of its own.
+            let mut failed = Self::timed_out("the timeout of the HTTP client passed");
+            failed.error = failed.error.caused_by(error.without_url());
+            return failed;
         }
         Self {
             error: Error::transport(message).caused_by(error.without_url()),
             failure,
+        }
+    }
+
+    /// Creates the failure for an attempt that reached its limit.
+    fn timed_out(message: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            error: Error::new(ErrorKind::Timeout, Outcome::Unknown, message),
+            failure: Failure::NoResponse,
         }
     }
 

@@ -11,7 +11,7 @@ use super::Contacts;
 use super::model::normalized_address;
 use super::new_contact::{NewContact, OnConflict};
 #[cfg(feature = "import")]
-use crate::client::CallOptions;
+use crate::client::{CallOptions, not_sent};
 use crate::client::{Endpoint, Object, Operation, Request, RetrySafety, Success, endpoint_builder};
 use crate::error::{Target, is_generic, refusal_in};
 use crate::{Error, ErrorCode};
@@ -748,9 +748,8 @@ impl Contacts {
         contacts: &[&NewContact],
         options: CallOptions,
     ) -> Result<Vec<BatchOutcome>, Error> {
-        let request = batch_request(contacts);
-        let client = self.client.clone();
-        let received = client.receive(OPERATION, request, options).await?;
+        let request = batch_request(contacts).map_err(|error| not_sent(OPERATION, error))?;
+        let received = self.client.receive(OPERATION, &request, &options).await?;
         received.decode(|success| {
             let results = batch_results(&success, contacts)?;
             Ok(results.into_iter().map(|result| result.outcome).collect())

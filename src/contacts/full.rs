@@ -6,8 +6,7 @@ use futures_core::Stream;
 use futures_core::stream::FusedStream;
 
 use super::Contact;
-use super::pages::ContactStream;
-use super::pages::{MAX_FAILURES, SpawnedCall};
+use super::pages::{ContactStream, MAX_FAILURES, PageItem, SpawnedCall};
 use crate::client::{CallOptions, ResponseFuture, TakesOptions, opaque_debug, wait_for_items};
 use crate::{Client, Error, ErrorKind};
 
@@ -194,10 +193,12 @@ impl FullContactStream {
             let Poll::Ready(Some(item)) = self.list.poll_item(context) else {
                 return;
             };
-            let item = match item.map(|item| item.contact) {
-                Ok(Ok(contact)) => Item::Contact(Retrieval::start(contact.email, &self.retrieve)),
-                Ok(Err(error)) => Item::Malformed(error),
-                Err(error) => Item::NoPage(error),
+            let item = match item {
+                PageItem::Contact(contact) => {
+                    Item::Contact(Retrieval::start(contact.email, &self.retrieve))
+                }
+                PageItem::Malformed(error) => Item::Malformed(error),
+                PageItem::NoPage(error) => Item::NoPage(error),
             };
             let cursor = self.list.cursor().map(str::to_owned);
             self.ahead.push_back(Ahead { cursor, item });

@@ -52,8 +52,8 @@ use crate::{Error, ErrorKind, Outcome};
 pub struct ContactStream {
     pages: PageStream,
     page: PageItems,
-    /// The cursor within the page, while it has items left.
-    within: Option<String>,
+    /// The cursor within the page, while it has items left. Empty if there is none.
+    within: String,
 }
 
 impl ContactStream {
@@ -61,7 +61,7 @@ impl ContactStream {
         Self {
             pages,
             page: PageItems::new(Vec::new(), Vec::new()),
-            within: None,
+            within: String::new(),
         }
     }
 
@@ -116,29 +116,23 @@ impl ContactStream {
     pub fn cursor(&self) -> Option<&str> {
         match self.page.len() {
             0 => self.pages.cursor(),
-            _ => self.within.as_deref(),
+            _ => Some(self.within.as_str()).filter(|cursor| !cursor.is_empty()),
         }
     }
 
-    /// Polls for the next item of a page, without its id. The error of a malformed item is in the item; any
-    /// other error is about a page.
-    pub(super) fn poll_item(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<PageItem, Error>>> {
+    /// Polls for the next item of a page.
+    pub(super) fn poll_item(&mut self, context: &mut Context<'_>) -> Poll<Option<PageItem>> {
         loop {
-            if let Some(mut item) = self.page.next() {
-                // An item without an id has no cursor, so the cursor stays before it.
-                self.within = item.id.take().or(self.within.take());
-                return Poll::Ready(Some(Ok(item)));
+            if let Some(item) = self.page.next(&mut self.within) {
+                return Poll::Ready(Some(item));
             }
-            let start = self.pages.cursor().map(str::to_owned);
+            let start = self.pages.cursor().unwrap_or_default().to_owned();
             match ready!(Pin::new(&mut self.pages).poll_next(context)) {
                 Some(Ok(page)) => {
                     self.page = page.into_items();
                     self.within = start;
                 }
-                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                Some(Err(error)) => return Poll::Ready(Some(PageItem::NoPage(error))),
                 None => return Poll::Ready(None),
             }
         }
@@ -149,8 +143,10 @@ impl Stream for ContactStream {
     type Item = Result<ContactSummary, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let item = ready!(self.poll_item(context));
-        Poll::Ready(item.map(|item| item.and_then(|item| item.contact)))
+        Poll::Ready(ready!(self.poll_item(context)).map(|item| match item {
+            PageItem::Contact(contact) => Ok(contact),
+            PageItem::Malformed(error) | PageItem::NoPage(error) => Err(error),
+        }))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -772,10 +768,11 @@ struct PageItems {
     index: usize,
 }
 
-pub(super) struct PageItem {
-    /// The id; of a malformed item only if it can be read.
-    pub(super) id: Option<String>,
-    pub(super) contact: Result<ContactSummary, Error>,
+pub(super) enum PageItem {
+    Contact(ContactSummary),
+    Malformed(Error),
+    /// The page after the item before could not be fetched.
+    NoPage(Error),
 }
 
 impl PageItems {
@@ -791,26 +788,26 @@ impl PageItems {
     pub(super) fn len(&self) -> usize {
         self.contacts.len() + self.malformed.len()
     }
-}
 
-impl Iterator for PageItems {
-    type Item = PageItem;
-
-    fn next(&mut self) -> Option<PageItem> {
+    /// Returns the next item, and sets `cursor` to the cursor after it.
+    fn next(&mut self, cursor: &mut String) -> Option<PageItem> {
         let index = self.index;
         self.index += 1;
         // Both lists are in the order of the response, so the index alone says which one has the next item.
         if let Some(item) = self.malformed.next_if(|item| item.index == index) {
             let (_, error) = item.error();
-            return Some(PageItem {
-                id: item.id,
-                contact: Err(error),
-            });
+            // An item without an id has no cursor, so the cursor stays before it.
+            if let Some(id) = item.id {
+                *cursor = id;
+            }
+            return Some(PageItem::Malformed(error));
         }
-        self.contacts.next().map(|contact| PageItem {
-            id: Some(contact.id.clone()),
-            contact: Ok(contact),
-        })
+        let contact = self.contacts.next()?;
+        if !contact.id.is_empty() {
+            // Into the same memory: a clone for each contact would cost an allocation.
+            cursor.clone_from(&contact.id);
+        }
+        Some(PageItem::Contact(contact))
     }
 }
 
