@@ -77,7 +77,8 @@
 //! | `client` | yes | [`Client`], [`contacts`], [`rule`] |
 //! | `rustls` | yes | TLS for the client with rustls and the system's root certificates |
 //! | `webhooks` | yes | [`webhooks`]; needs no HTTP client and no async runtime |
-//! | `native-tls` | | TLS with the system's own library (OpenSSL on Linux); if both are on, `rustls` is used |
+//! | `rustls-no-provider` | | the same without its cryptography, which your program installs: [see below](#a-faster-build) |
+//! | `native-tls` | | TLS with the system's own library (OpenSSL on Linux); `rustls` is used if it is on, too |
 //! | `blocking` | | [`blocking`]: `.wait()` on every call and stream, for programs without an async runtime |
 //! | `import` | | [`import`] and [`export`]: any number of contacts, with a journal to resume from |
 //! | `axum`, `actix` | | webhook extractors for axum 0.8 and actix-web 4 |
@@ -94,6 +95,20 @@
 //! | `tracing` | | a span for each call and each attempt, with the OpenTelemetry names for HTTP clients; log events of the verifier and the inbox |
 //!
 //! Features are additive. To verify webhooks only, use `default-features = false, features = ["webhooks"]`.
+//!
+//! # A faster build
+//!
+//! A third of a first build with the default features is AWS-LC, the cryptography that rustls uses. ring compiles faster.
+//! To use it, or any other cryptography that rustls supports, turn `rustls` off:
+//!
+//! ```toml
+//! audience = { version = "0.1", default-features = false, features = ["rustls-no-provider", "webhooks"] }
+//! rustls = { version = "0.23", default-features = false, features = ["ring", "std", "tls12"] }
+//! ```
+//!
+//! When your program starts, call `rustls::crypto::ring::default_provider().install_default()` once, before it builds a
+//! client. If it does not, [`ClientBuilder::build`] returns an error that says so. If another crate turns
+//! `rustls` on, AWS-LC is compiled, too, and is used unless something else is installed.
 //!
 //! # Crates in the public API
 //!

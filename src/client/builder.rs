@@ -475,8 +475,8 @@ impl ClientBuilder {
     /// Sets the HTTP client to use, for proxies, custom root certificates or mutual TLS. Default: this crate builds
     /// one.
     ///
-    /// The timeout and the deadline of this builder still apply. The HTTP client resolves all host names itself, even
-    /// `localhost`.
+    /// The timeout and the deadline of this builder still apply, and so do timeouts of the HTTP client. It resolves all
+    /// host names itself, even `localhost`.
     ///
     /// Build it with `redirect(reqwest::redirect::Policy::none())`. An HTTP client that follows redirects can turn a POST
     /// into a GET, and may send the key to another host. This crate follows redirects itself, but only those that it can
@@ -515,8 +515,10 @@ impl ClientBuilder {
     /// - the name of the key's header or its scheme is invalid (see [`Auth`]), or the name of your program is not
     ///   valid in a header;
     /// - the [`joined_member`](Self::joined_member) is empty or `field`;
-    /// - the base URL is `https` and neither feature `rustls` nor `native-tls` is on (unless an
-    ///   [`http_client`](Self::http_client) is set), or TLS cannot be set up.
+    /// - the base URL is `https` and none of the features `rustls`, `rustls-no-provider` and `native-tls` is on;
+    /// - the feature `rustls-no-provider` is on without `rustls`, and the program has not installed cryptography for
+    ///   rustls (this and the condition above do not hold if an [`http_client`](Self::http_client) is set);
+    /// - TLS cannot be set up.
     ///
     /// # Example: a key that was never filled in
     ///
@@ -531,14 +533,16 @@ impl ClientBuilder {
     pub fn build(self) -> Result<Client, Error> {
         let base = parse_base_url(&self.base_url, self.allow_http)?;
         if self.http_client.is_none() {
-            check_tls_feature(&base)?;
+            check_tls(&base)?;
         }
         let (name, key) = self.auth.to_header(&self.key)?;
         let user_agent = user_agent_header(self.user_agent.as_deref())?;
         self.open_forms.check()?;
         let json = HeaderValue::from_static("application/json");
         let accept = (ACCEPT, json.clone());
-        let headers = HeaderMap::from_iter([accept, (USER_AGENT, user_agent), (name, key)]);
+        // With room for the headers that the HTTP client adds to each clone.
+        let mut headers = HeaderMap::with_capacity(8);
+        headers.extend([accept, (USER_AGENT, user_agent), (name, key)]);
         let mut json_headers = headers.clone();
         json_headers.insert(CONTENT_TYPE, json);
         let http = self
@@ -563,10 +567,23 @@ impl ClientBuilder {
     }
 }
 
-fn check_tls_feature(base: &Url) -> Result<(), Error> {
-    if base.scheme() == "https" && cfg!(not(any(feature = "rustls", feature = "native-tls"))) {
+/// Refuses a client that could not connect over TLS. reqwest would panic without cryptography, even if the URL is `http`.
+fn check_tls(base: &Url) -> Result<(), Error> {
+    #[cfg(all(feature = "rustls-no-provider", not(feature = "rustls")))]
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
         return Err(Error::config(
-            "an `https` base URL requires the feature `rustls` or `native-tls`",
+            "rustls has no cryptography; call `rustls::crypto::ring::default_provider().install_default()` when the program starts, or turn on the feature `rustls`",
+        ));
+    }
+    if base.scheme() == "https"
+        && cfg!(not(any(
+            feature = "rustls",
+            feature = "rustls-no-provider",
+            feature = "native-tls"
+        )))
+    {
+        return Err(Error::config(
+            "an `https` base URL requires the feature `rustls`, `rustls-no-provider` or `native-tls`",
         ));
     }
     Ok(())
@@ -587,12 +604,16 @@ fn http_client_for(base: &Url) -> Result<reqwest::Client, Error> {
         // address.
         builder = builder.no_proxy();
     }
-    #[cfg(feature = "rustls")]
+    #[cfg(any(feature = "rustls", feature = "rustls-no-provider"))]
     {
         builder = builder.tls_backend_rustls();
     }
     // Without https there is no certificate to verify, so the system's roots need not be read or exist.
-    #[cfg(any(feature = "rustls", feature = "native-tls"))]
+    #[cfg(any(
+        feature = "rustls",
+        feature = "rustls-no-provider",
+        feature = "native-tls"
+    ))]
     if base.scheme() == "http" {
         builder = builder.tls_certs_only([]);
     }
