@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, USER_AGENT};
+use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderName, USER_AGENT};
 use http::{HeaderMap, HeaderValue};
 use url::{Host, Url};
 
@@ -760,7 +760,7 @@ impl Auth {
     /// Sends the key, and nothing else, in the header with this name.
     ///
     /// Building the client fails with [`ErrorKind::Config`](crate::ErrorKind::Config) if this is not a valid header
-    /// name, or if HTTP itself needs the header, as it needs `content-length` and `host`.
+    /// name, or if HTTP or this client needs the header, as they need `host` and `accept`.
     ///
     /// # Example: a header that cannot hold a key
     ///
@@ -802,7 +802,9 @@ impl Auth {
                     Error::config("the name of the key's header is not a valid header name")
                         .caused_by(error)
                 })?;
-                if is_set_by_http(&name) || name == CONTENT_TYPE {
+                // The key would replace what the client sends in these.
+                let is_taken = [ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, USER_AGENT].contains(&name);
+                if is_set_by_http(&name) || is_taken {
                     return Err(Error::config(format!(
                         "the key cannot be sent in the header `{name}`, which has another meaning; name the header that the service expects"
                     )));

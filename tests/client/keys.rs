@@ -85,6 +85,28 @@ fn a_scheme_or_a_user_name_that_http_does_not_allow_is_refused() {
 }
 
 #[test]
+fn a_header_that_is_sent_with_another_value_cannot_hold_the_key() {
+    for name in [
+        "Accept",
+        "accept-encoding",
+        "content-type",
+        "user-agent",
+        "host",
+        "te",
+    ] {
+        let client = Client::builder(URL, KEY).auth(Auth::header(name)).build();
+
+        let error = client.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        let reason = format!(
+            "the key cannot be sent in the header `{}`",
+            name.to_lowercase()
+        );
+        assert!(error.to_string().starts_with(&reason), "{error}");
+    }
+}
+
+#[test]
 fn text_that_may_be_a_real_key_is_accepted() {
     for key in [
         "key",
