@@ -8,6 +8,7 @@
 //! - [Receiving webhooks][receiving_webhooks]: verify each delivery and drop duplicates.
 //! - [Webhooks in production][webhooks_in_production]: choose a store, connect to Postgres, handle an event exactly
 //!   once, shut down.
+//! - [Scaling the inbox][scaling]: what 10, 100 and 1,000 million events a day need, and when to split them.
 //! - [Examine your receiver][examine]: find the mistakes of a webhook receiver in any language.
 //! - [Testing your application][testing]: start the mock server in a test, cause failures, move the clock.
 //! - [The mock in other languages][other_languages]: test an application in Python, JavaScript or a shell.
@@ -41,6 +42,7 @@ guides! {
     errors: "errors.md",
     receiving_webhooks: "receiving-webhooks.md",
     webhooks_in_production: "webhooks-in-production.md",
+    scaling: "scaling.md",
     examine: "examine.md",
     testing: "testing.md",
     other_languages: "other-languages.md",
