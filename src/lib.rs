@@ -87,6 +87,7 @@
 //! | `inbox` | | [`Inbox`]: drops duplicate webhook events, with a store in memory |
 //! | `inbox-sqlite` | | stores events in a SQLite file, and compiles SQLite into your program; works with any rusqlite from 0.32 to 0.42, so a program can also use sqlx 0.8 or 0.9, sea-orm 1 or 2, diesel 2, tokio-rusqlite 0.6 or 0.7, or your own rusqlite |
 //! | `inbox-postgres` | | stores events in Postgres 13 or newer, with tokio-postgres and deadpool |
+//! | `inbox-sqlx-postgres` | | stores events in Postgres on your pool of sqlx 0.8 or 0.9 |
 //! | `inbox-redis` | | stores events in Redis 5 or newer or in Valkey, on one server or a cluster |
 //! | `inbox-conformance` | | test cases for a store of your own |
 //! | `mock` | | [`MockServer`]: the service as a server in your tests |
@@ -113,8 +114,8 @@
 //!
 //! # Crates in the public API
 //!
-//! Public signatures name types of these crates, and of no others. Four crates are re-exported:
-//! `audience::client::reqwest`, and `rusqlite`, `deadpool_postgres` and `redis` in `audience::inbox`. If you need
+//! Public signatures name types of these crates, and of no others. Five crates are re-exported:
+//! `audience::client::reqwest`, and `rusqlite`, `deadpool_postgres`, `sqlx` and `redis` in `audience::inbox`. If you need
 //! another one, add it to your `Cargo.toml` in the release that the table names. If we move to a breaking release of
 //! one of them, that is a breaking release of `audience` as well: a new minor version before 1.0, a new major version
 //! after it. A test compares this table with the public signatures.
@@ -129,6 +130,7 @@
 //! | `http-body`, `tower-layer`, `tower-service` | 1, 0.3, 0.3 | the feature `tower` |
 //! | `rusqlite` | 0.32 to 0.42 | the feature `inbox-sqlite` |
 //! | `deadpool-postgres`, `tokio-postgres` | 0.14, 0.7 | the feature `inbox-postgres` |
+//! | `sqlx-core`, `sqlx-postgres` | 0.8.6 to 0.9 | the feature `inbox-sqlx-postgres`; both are parts of `sqlx` |
 //! | `redis` | 1 | the feature `inbox-redis` |
 //! | `wiremock` | 0.6 | the feature `wiremock` |
 //!
@@ -190,6 +192,7 @@ pub mod export;
     feature = "inbox-sqlite",
     feature = "inbox-postgres",
     feature = "inbox-redis",
+    feature = "inbox-sqlx-postgres",
     feature = "examine"
 ))]
 pub mod guides;

@@ -102,6 +102,7 @@
 //! | [`MemoryStore`] | `inbox` | tests, and receivers that tolerate the loss of data |
 //! | `SqliteStore` | `inbox-sqlite` | one machine; survives a crash; `claim_in` |
 //! | `PostgresStore` | `inbox-postgres` | many receivers and workers; `claim_in` |
+//! | `SqlxPostgresStore` | `inbox-sqlx-postgres` | the same, on your pool of sqlx |
 //! | `RedisStore` | `inbox-redis` | many receivers and workers, if a failover may lose a claim |
 //!
 //! Implement [`Store`] for another database, and test it with `inbox::conformance` (feature `inbox-conformance`).
@@ -148,11 +149,11 @@ macro_rules! report {
 pub mod conformance;
 mod entry;
 mod error;
-#[cfg(feature = "inbox-postgres")]
+#[cfg(any(feature = "inbox-postgres", feature = "inbox-sqlx-postgres"))]
 mod handle_in;
 mod mail_status;
 mod memory;
-#[cfg(feature = "inbox-postgres")]
+#[cfg(any(feature = "inbox-postgres", feature = "inbox-sqlx-postgres"))]
 mod postgres;
 mod receipt;
 #[cfg(feature = "inbox-redis")]
@@ -165,6 +166,9 @@ mod worker;
 pub use error::{InboxError, StoreError, StoreErrorKind};
 pub use mail_status::{MailState, MailStatus};
 pub use memory::{MemoryStore, MemoryStoreBuilder};
+#[cfg(feature = "inbox-sqlx-postgres")]
+#[cfg_attr(docsrs, doc(cfg(feature = "inbox-sqlx-postgres")))]
+pub use postgres::SqlxPostgresStore;
 #[cfg(feature = "inbox-postgres")]
 #[cfg_attr(docsrs, doc(cfg(feature = "inbox-postgres")))]
 pub use postgres::{PostgresStore, PostgresStoreBuilder, deadpool_postgres};
@@ -175,6 +179,9 @@ pub use redis_store::{RedisStore, RedisStoreBuilder, redis};
 #[cfg(feature = "inbox-sqlite")]
 #[cfg_attr(docsrs, doc(cfg(feature = "inbox-sqlite")))]
 pub use sqlite::{SqliteStore, SqliteStoreBuilder, Synchronous, TransactionError, rusqlite};
+#[cfg(feature = "inbox-sqlx-postgres")]
+#[cfg_attr(docsrs, doc(cfg(feature = "inbox-sqlx-postgres")))]
+pub use sqlx;
 pub use store::{
     AcceptState, Backlog, ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery,
     ParkedEvent, Release, Store, Take, TakenEvent, Token,
@@ -1724,7 +1731,11 @@ fn report_receipt(endpoint: &str, receipt: Receipt) {
     );
 }
 
-#[cfg(any(feature = "inbox-postgres", feature = "inbox-sqlite"))]
+#[cfg(any(
+    feature = "inbox-postgres",
+    feature = "inbox-sqlite",
+    feature = "inbox-sqlx-postgres"
+))]
 fn report_rollback(endpoint: &str, failure: &Failure) {
     report!(
         warn,

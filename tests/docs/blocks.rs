@@ -392,3 +392,39 @@ mod an_effect_in_postgres {
         assert_eq!(count.get::<_, i32>(0), 1);
     }
 }
+
+mod an_effect_with_sqlx {
+    block!("webhooks-in-production.mark_bounce");
+
+    use support::postgres;
+
+    #[tokio::test]
+    async fn a_bounce_is_marked_once_and_its_duplicate_changes_nothing() {
+        let Some(database) = postgres::database().await else {
+            return;
+        };
+        let pool = sqlx::PgPool::connect(&database.url).await.unwrap();
+        let store = SqlxPostgresStore::new(pool);
+        store.migrate().await.unwrap();
+        let admin = postgres::client(&database.url).await;
+        let people = "CREATE TABLE people (email text, bounced boolean);
+            INSERT INTO people VALUES ('ada@example.com', false)";
+        admin.batch_execute(people).await.unwrap();
+        let body = br#"{"id": "evt_1", "type": "email.bounced", "created_at": 1, "data":
+            {"email_id": "em_1", "from": "us@example.com", "to": "ada@example.com", "subject": "Hi",
+            "bounce_type": "Permanent", "detail": "550 no such user"}}"#;
+        let secret = "6Jm0nFq2pXvZk4Tt";
+        let signer = audience::webhooks::Signer::new(secret).unwrap();
+        let headers = signer.sign(&"email.bounced".into(), std::time::SystemTime::now(), body);
+        let verifier = audience::webhooks::Verifier::new(secret).unwrap();
+        let delivery = verifier.verify_event(&headers, &body[..]).unwrap();
+
+        let first = mark_bounce(&store, delivery.clone()).await;
+        let marked = "UPDATE people SET bounced = false WHERE bounced";
+        assert_eq!(admin.execute(marked, &[]).await.unwrap(), 1);
+        let second = mark_bounce(&store, delivery).await;
+
+        assert_eq!((first, second), (Receipt::Handled, Receipt::Duplicate));
+        assert_eq!(admin.execute(marked, &[]).await.unwrap(), 0);
+    }
+}

@@ -15,6 +15,7 @@ mod postgres_handle_in;
 mod postgres_outages;
 mod postgres_poolers;
 mod postgres_schema;
+mod postgres_sqlx;
 mod postgres_transactions;
 mod redis;
 mod responses;

@@ -7,7 +7,7 @@ use audience::inbox::conformance::Suite;
 use support::postgres;
 
 /// Refuses an entry of the endpoint as a full disk does, if there are three.
-const THREE_ENTRIES: &str = "
+pub(super) const THREE_ENTRIES: &str = "
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
         IF (SELECT count(*) FROM audience_inbox WHERE endpoint = NEW.endpoint AND event_id <> NEW.event_id) >= 3 THEN
             RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full';

@@ -24,6 +24,11 @@ use crate::inbox::store::{
 use crate::inbox::{ClaimTarget, PurgeTimer, purge_all, report_store_failure};
 use crate::webhooks::EventId;
 
+pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const DEFAULT_RETENTION: Duration = Duration::from_secs(72 * 3_600);
+/// The service retries for about five hours (interface section 6.5).
+pub(super) const SHORTEST_RETENTION: Duration = Duration::from_secs(6 * 3_600);
+
 /// Runs statements, each on any connection and as a transaction of its own.
 pub(super) trait Driver: Send + Sync + 'static {
     type Row: Columns + Send;
@@ -522,11 +527,7 @@ impl From<Failed> for Undone {
     }
 }
 
-/// Ends a transaction with its commit. Fails if a statement failed in it: Postgres then responds to `COMMIT` with a
-/// success, although it rolls back.
-pub(super) const COMMIT: &str = "SELECT; COMMIT";
-
-/// Classes the failure of [`COMMIT`].
+/// Classes the failure of a commit.
 pub(super) fn not_committed(failed: Failed) -> Undone {
     match failed.aftermath {
         Aftermath::NothingHappened => Undone::Retry(failed.error),
@@ -722,12 +723,12 @@ fn kind_of_code(code: &str) -> StoreErrorKind {
 /// The connections of several programs share the names of their prepared statements.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "a connection pooler does not support prepared statements: use `PostgresStoreBuilder::unnamed_statements`"
+    "a connection pooler does not support prepared statements: call `unnamed_statements` when you create the store"
 )]
 struct SharedNames(#[source] Box<dyn Error + Send + Sync>);
 
 #[derive(Debug, thiserror::Error)]
-#[error("the table `audience_inbox` is missing: call `PostgresStore::migrate`")]
+#[error("the table `audience_inbox` is missing: call `migrate` of the store")]
 struct MissingTables(#[source] Box<dyn Error + Send + Sync>);
 
 #[cfg(test)]

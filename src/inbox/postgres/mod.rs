@@ -1,9 +1,17 @@
 //! Stores in Postgres. The entries and their statements know no driver.
 
 mod entries;
+#[cfg(feature = "inbox-postgres")]
 mod session;
+#[cfg(feature = "inbox-sqlx-postgres")]
+mod sqlx_store;
 mod statements;
+#[cfg(feature = "inbox-postgres")]
 mod store;
 
+#[cfg(feature = "inbox-postgres")]
 pub use deadpool_postgres;
+#[cfg(feature = "inbox-sqlx-postgres")]
+pub use sqlx_store::SqlxPostgresStore;
+#[cfg(feature = "inbox-postgres")]
 pub use store::{PostgresStore, PostgresStoreBuilder};

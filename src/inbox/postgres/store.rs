@@ -8,7 +8,8 @@ use deadpool_postgres::Pool;
 use tokio_postgres::{Client, Config, IsolationLevel, Transaction};
 
 use super::entries::{
-    self, COMMIT, Entries, Failed, MIGRATION_TIMEOUT, in_time, not_committed, store_of_entries,
+    self, DEFAULT_RETENTION, DEFAULT_TIMEOUT, Entries, Failed, MIGRATION_TIMEOUT,
+    SHORTEST_RETENTION, in_time, not_committed, store_of_entries,
 };
 use super::session::{
     Session, config, failed, is_conflict, is_refused_option, limit_statements, pool,
@@ -21,10 +22,6 @@ use crate::inbox::receipt::Receipt;
 use crate::webhooks::{Event, VerifiedEvent};
 
 const DEFAULT_MAX_CONNECTIONS: usize = 16;
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
-const DEFAULT_RETENTION: Duration = Duration::from_secs(72 * 3_600);
-/// The service retries for about five hours (interface section 6.5).
-const SHORTEST_RETENTION: Duration = Duration::from_secs(6 * 3_600);
 
 /// A store in Postgres, for any number of receivers and workers on any number of machines.
 ///
@@ -503,6 +500,10 @@ impl PostgresStore {
         }
     }
 }
+
+/// Ends a transaction with its commit. Fails if a statement failed in it: Postgres then responds to `COMMIT` with a
+/// success, although it rolls back.
+const COMMIT: &str = "SELECT; COMMIT";
 
 async fn commit(transaction: Transaction<'_>) -> Result<(), Failed> {
     transaction.batch_execute(COMMIT).await.map_err(failed)?;

@@ -23,6 +23,9 @@ pub(super) struct Effect {
     pub(super) at: f64,
 }
 
+/// A location that begins with this asks for the store on a pool of sqlx.
+pub(super) const SQLX: &str = "sqlx+";
+
 /// In place of a process: the row tells that the event was completed.
 pub(super) const COMPLETION: i64 = 0;
 
@@ -30,6 +33,7 @@ const INSERT: &str = "INSERT INTO effects (event, generation, at) VALUES";
 
 impl Database {
     pub(super) fn open(location: &str) -> Self {
+        let location = location.strip_prefix(SQLX).unwrap_or(location);
         if !location.starts_with("postgres") {
             return Self::Sqlite {
                 path: location.to_owned(),

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use self::chaos::{Sweep, sweep};
+use self::effects::SQLX;
 use self::receiver::Mode;
 
 /// How long a receiver holds a claim.
@@ -29,16 +30,26 @@ fn events() -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_receivers_on_one_postgres_lose_nothing_and_double_only_what_a_crash_explains() {
+    sweep_postgres("").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_sqlx_three_receivers_on_one_postgres_lose_nothing_and_double_only_what_a_crash_explains()
+ {
+    sweep_postgres(SQLX).await;
+}
+
+async fn sweep_postgres(driver: &str) {
     let Some(postgres) = support::postgres::server().await else {
         return;
     };
     for mode in [Mode::Handle, Mode::Accept, Mode::Transaction] {
         let database = postgres.database().await;
-        let settings = Sweep::new(mode, database.url.clone(), 3, events());
+        let settings = Sweep::new(mode, format!("{driver}{}", database.url), 3, events());
 
         let tally = sweep(settings, Some(&postgres)).await;
 
-        println!("three receivers on Postgres, {mode:?}: {tally}");
+        println!("three receivers on {driver}Postgres, {mode:?}: {tally}");
         tally.assert_nothing_lost_and_doubles_explained(mode);
     }
 }

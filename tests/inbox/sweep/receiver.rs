@@ -7,7 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use audience::inbox::{Inbox, PostgresStore, Receipt, SqliteStore};
+use audience::inbox::sqlx::{self, PgPool};
+use audience::inbox::{
+    Inbox, InboxBuilder, PostgresStore, Receipt, SqliteStore, SqlxPostgresStore, Store,
+};
 use audience::webhooks::{EventId, VerifiedEvent, Verifier};
 use axum::Router;
 use axum::extract::{FromRef, State};
@@ -15,7 +18,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 
-use super::effects::{Database, POSTGRES_NOW, record_in_sqlite};
+use super::effects::{Database, POSTGRES_NOW, SQLX, record_in_sqlite};
 use super::recording_store::RecordingStore;
 use super::{LEASE, SECRET};
 
@@ -127,6 +130,7 @@ struct Application {
 #[derive(Clone)]
 enum AnyStore {
     Postgres(PostgresStore),
+    SqlxPostgres(SqlxPostgresStore),
     Sqlite(SqliteStore),
 }
 
@@ -138,22 +142,22 @@ impl FromRef<Application> for Verifier {
 
 async fn serve(mode: Mode, location: &str, generation: i64) {
     let database = Database::open(location);
+    let is_sqlx = location.starts_with(SQLX);
     let (store, builder) = match &database {
+        Database::Postgres { url, .. } if is_sqlx => {
+            let store = SqlxPostgresStore::new(PgPool::connect_lazy(url).unwrap());
+            (
+                AnyStore::SqlxPostgres(store.clone()),
+                build(store, &database),
+            )
+        }
         Database::Postgres { url, .. } => {
             let store = connect(url).await;
-            let recording = RecordingStore {
-                inner: store.clone(),
-                database: database.clone(),
-            };
-            (AnyStore::Postgres(store), Inbox::builder(recording))
+            (AnyStore::Postgres(store.clone()), build(store, &database))
         }
         Database::Sqlite { path } => {
             let store = SqliteStore::open(path).unwrap();
-            let recording = RecordingStore {
-                inner: store.clone(),
-                database: database.clone(),
-            };
-            (AnyStore::Sqlite(store), Inbox::builder(recording))
+            (AnyStore::Sqlite(store.clone()), build(store, &database))
         }
     };
     let application = Application {
@@ -177,6 +181,13 @@ async fn serve(mode: Mode, location: &str, generation: i64) {
     writeln!(output, "port {port}").unwrap();
     drop(output);
     axum::serve(listener, router).await.unwrap();
+}
+
+fn build(store: impl Store, database: &Database) -> InboxBuilder {
+    Inbox::builder(RecordingStore {
+        inner: store,
+        database: database.clone(),
+    })
 }
 
 /// Connects as soon as the database is up.
@@ -233,6 +244,9 @@ impl Application {
             (AnyStore::Postgres(store), Database::Postgres { pool, .. }) => {
                 self.in_postgres_transaction(store, pool, delivery).await
             }
+            (AnyStore::SqlxPostgres(store), _) => {
+                self.in_sqlx_postgres_transaction(store, delivery).await
+            }
             (AnyStore::Sqlite(store), _) => self.in_sqlite_transaction(store, delivery).await,
             _ => unreachable!("the store and the effects are in one database"),
         };
@@ -257,6 +271,28 @@ impl Application {
             );
             transaction
                 .execute(&insert, &[&delivery.id.as_str(), &self.generation])
+                .await?;
+            work().await;
+        }
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    async fn in_sqlx_postgres_transaction(
+        &self,
+        store: &SqlxPostgresStore,
+        delivery: &VerifiedEvent,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let mut transaction = store.pool().begin().await?;
+        let id = &delivery.id;
+        if store.claim_in(&mut transaction, "main", id).await? {
+            work().await;
+            let insert = "INSERT INTO effects (event, generation, at)
+                VALUES ($1, $2, extract(epoch FROM clock_timestamp())::double precision)";
+            sqlx::query(insert)
+                .bind(id.as_str())
+                .bind(self.generation)
+                .execute(&mut *transaction)
                 .await?;
             work().await;
         }
