@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use audience::inbox::conformance::Suite;
-use audience::inbox::{ClaimState, HeldClaim, PostgresStore, Store};
+use audience::inbox::{ClaimState, HeldClaim, PostgresStore, Store, StoreErrorKind};
 use tokio::task::JoinSet;
 
 use super::deliveries::{id, new_claim};
@@ -207,4 +207,36 @@ async fn a_claim_in_a_transaction_needs_no_setting_behind_a_pooler() {
             assert_eq!(claimed.unwrap(), is_new);
         }
     }
+}
+
+#[tokio::test]
+async fn calls_that_time_out_behind_an_old_pooler_do_not_end_the_pooler() {
+    let Some((_server, database, pooler)) = set_up().await else {
+        return;
+    };
+    let short = Duration::from_millis(500);
+    let builder = PostgresStore::builder().unnamed_statements().timeout(short);
+    let store = builder.connect(&pooler.url).await.unwrap();
+    let mut other = postgres::client(&database.url).await;
+    let mut transaction = other.transaction().await.unwrap();
+    let event = id("evt_1");
+    assert!(
+        store
+            .claim_in(&mut transaction, "main", &event)
+            .await
+            .unwrap()
+    );
+
+    // The pooler has two connections to the server.
+    for _ in 0..4 {
+        let blocked = store.claim(new_claim(&event)).await.unwrap_err();
+        assert_eq!(blocked.kind(), StoreErrorKind::Unavailable);
+    }
+    transaction.rollback().await.unwrap();
+
+    let builder = PostgresStore::builder().unnamed_statements();
+    let store = builder.connect(&pooler.url).await.unwrap();
+    // The pooler is still there. One of the statements may have claimed the event for its caller.
+    let state = store.claim(new_claim(&event)).await;
+    assert!(state.is_ok(), "{state:?}");
 }

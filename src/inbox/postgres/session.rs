@@ -89,13 +89,21 @@ pub(super) struct Session {
 
 /// A connection that is put back only if its call ended well. If the call was dropped, because it timed out or
 /// for another reason, its statement is cancelled and the connection closed.
-pub(super) struct Connection(Option<Object>);
+pub(super) struct Connection {
+    object: Option<Object>,
+    may_cancel: bool,
+}
 
 impl Session {
     pub(super) async fn connection(&self) -> Result<Connection, StoreError> {
         let connection = self.pool.get().await.map_err(pool_error)?;
         // Guarded from here on: wherever the call is dropped, its statement is cancelled.
-        Ok(Connection(Some(connection)))
+        Ok(Connection {
+            object: Some(connection),
+            // Names are off for old poolers. PgBouncer 1.18 to 1.20 may crash when it gets a request to cancel whose
+            // sender does not wait, and the driver does not wait.
+            may_cancel: self.names_statements,
+        })
     }
 }
 
@@ -162,29 +170,29 @@ impl Connection {
     }
 
     pub(super) fn client(&mut self) -> &mut ClientWrapper {
-        let client = self.0.as_mut();
+        let client = self.object.as_mut();
         client.expect("a connection is put back only at the end")
     }
 
     pub(super) fn put_back(mut self) {
         // Dropped as an `Object`, it goes back to the pool.
-        self.0 = None;
+        self.object = None;
     }
 
     /// Closes a connection that no statement runs on.
     pub(super) fn discard(mut self) {
-        self.0.take().map(Object::take);
+        self.object.take().map(Object::take);
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let Some(connection) = self.0.take() else {
+        let Some(connection) = self.object.take() else {
             return;
         };
         match Handle::try_current() {
             // In a task, because `drop` cannot wait for the server.
-            Ok(runtime) => drop(runtime.spawn(close(connection))),
+            Ok(runtime) => drop(runtime.spawn(close(connection, self.may_cancel))),
             Err(_) => drop(Object::take(connection)),
         }
     }
@@ -195,13 +203,13 @@ impl Drop for Connection {
 /// The connection keeps its place in the pool until the server has closed it. Otherwise the pool would open
 /// another one while the server still works for this one, and a lock that lasts would use up all connections of
 /// the server.
-async fn close(connection: Object) {
-    end_statement(&connection).await;
+async fn close(connection: Object, may_cancel: bool) {
+    end_statement(&connection, may_cancel).await;
     drop(Object::take(connection));
 }
 
 /// Returns when the server has closed the connection, or cannot be reached.
-async fn end_statement(connection: &Object) {
+async fn end_statement(connection: &Object, may_cancel: bool) {
     let token = connection.cancel_token();
     let closing = async {
         let end_backend = "SELECT pg_terminate_backend(pg_backend_pid())";
@@ -210,6 +218,10 @@ async fn end_statement(connection: &Object) {
         let _ = connection.simple_query("").await;
     };
     let mut closing = pin!(closing);
+    if !may_cancel {
+        let _ = timeout(UNCANCELLED_TIMEOUT, closing).await;
+        return;
+    }
     loop {
         // Postgres accepts this request without TLS even where it requires TLS for everything else, but the
         // driver does not send it if the settings of the pool require TLS.

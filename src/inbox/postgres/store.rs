@@ -588,6 +588,9 @@ impl PostgresStoreBuilder {
     /// Sends each statement in full instead of preparing it under a name, for a pooler in transaction mode that
     /// does not support prepared statements, such as `PgBouncer` before version 1.21.
     ///
+    /// The statement of a call that times out is then not cancelled, because a request to cancel can crash `PgBouncer`
+    /// 1.18 to 1.20. It ends by itself, so set `statement_timeout = '6s'` on the role.
+    ///
     /// # Example: behind an old pooler
     ///
     /// ```no_run
