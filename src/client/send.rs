@@ -953,6 +953,58 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_path_is_joined_to_the_base_url() {
+        for (base, segments, expected) in [
+            ("http://localhost", &[][..], "http://localhost/"),
+            ("http://localhost/v1/", &[], "http://localhost/v1"),
+            (
+                "http://localhost",
+                &["contacts"],
+                "http://localhost/contacts",
+            ),
+            (
+                "http://localhost/a/b",
+                &["c:d", "e//@f"],
+                "http://localhost/a/b/c%3Ad/e%2F%2F%40f",
+            ),
+        ] {
+            let client = Client::new(base, "key").unwrap();
+            let request = Request::new(Method::GET, segments, RetrySafety::Safe).unwrap();
+
+            let with_query = client.shared.url(&request.clone().query("q", "a b"));
+            let url = client.shared.url(&request);
+
+            assert_eq!(url.unwrap().as_str(), expected);
+            assert_eq!(with_query.unwrap().as_str(), format!("{expected}?q=a%20b"));
+        }
+    }
+
+    #[test]
+    fn the_futures_of_a_call_stay_below_the_size_for_which_glibc_is_slow() {
+        let client = Client::new("http://localhost", "key").unwrap();
+        let request = Request::new(Method::GET, ["contacts"], RetrySafety::Safe);
+        let (operation, options) = (
+            Operation {
+                name: "list",
+                template: "/contacts",
+            },
+            CallOptions::default(),
+        );
+        let request = request.unwrap();
+        let limit = Deadline::start(CallDeadline::Lifted, None, Instant::now());
+        let limit = limit.limit_attempt(Duration::ZERO, Instant::now());
+        let url = client.shared.url(&request).unwrap();
+
+        let call = client.receive(operation, &request, &options);
+        let attempt = client.shared.attempt(operation, &request, &url, limit, 1);
+
+        // The box of a call also has the request, the options and the arguments.
+        let whole = size_of_val(&call) + size_of_val(&request) + size_of_val(&options);
+        assert!(whole + 100 < 1_024, "{whole}");
+        assert!(size_of_val(&attempt) < 1_024, "{}", size_of_val(&attempt));
+    }
+
+    #[test]
     fn a_hold_is_only_ever_extended() {
         let (hold, now) = (Hold::default(), Instant::now());
         assert_eq!(hold.left(now), Duration::ZERO);

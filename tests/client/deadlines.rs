@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
-use audience::{Client, ErrorKind, RetryPolicy};
+use audience::client::reqwest;
+use audience::{Client, ErrorKind, Outcome, RetryPolicy};
 use serde_json::json;
 use wiremock::MockServer;
 
-use support::{ADA, KEY, in_time, ok, received, respond_in_turn, respond_with, status, summary};
+use support::scripted_server::{ScriptedServer, bytes};
+use support::{
+    ADA, KEY, builder, contact, contacts, in_time, ok, received, respond_in_turn, respond_with,
+    status, summary,
+};
 
 /// Asks for a longer wait than the default deadline, and a shorter one than the longest `Retry-After`.
 async fn busy_for_50_seconds() -> MockServer {
@@ -95,4 +100,37 @@ fn a_blocking_call_has_the_same_setting() {
         .unwrap_err();
 
     assert_eq!(error.attempts(), 1);
+}
+
+#[tokio::test]
+async fn a_timeout_of_the_http_client_applies_too_and_the_error_says_so() {
+    let server = ScriptedServer::start([bytes("").then_hang()]).await;
+    let http_client = reqwest::Client::builder()
+        .no_proxy()
+        .timeout(Duration::from_millis(200))
+        .build()
+        .unwrap();
+    let client = builder(server.url()).http_client(http_client);
+    let client = client.retry(RetryPolicy::none()).build().unwrap();
+
+    let error = client.contacts().create(ADA).await.unwrap_err();
+
+    assert_eq!(
+        (error.kind(), error.outcome(), error.to_string().as_str()),
+        (
+            ErrorKind::Timeout,
+            Outcome::Unknown,
+            "create: the timeout of the HTTP client passed"
+        )
+    );
+}
+
+#[tokio::test]
+async fn a_limit_too_large_to_represent_never_passes() {
+    let server = respond_with(ok(contact())).await;
+
+    let call = contacts(server.uri()).retrieve(ADA);
+    let ada = call.timeout(Duration::MAX).deadline(Duration::MAX).await;
+
+    assert_eq!(ada.unwrap().email, ADA);
 }
