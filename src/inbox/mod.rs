@@ -91,9 +91,12 @@
 //! # Shutting down
 //!
 //! Stop accepting connections, then wait for [`Inbox::wait_idle`]: a handler that [`Inbox::handle`] started continues
-//! when its connection is closed. [`Worker::run_until`] waits for its handlers itself. If the end of
-//! the process cuts a handler off, a worker calls it again when the lease is over. With [`Inbox::handle`], it is called
-//! again only if the service delivers the event after that.
+//! when its connection is closed. [`Worker::run_until`] waits for its handlers itself, for
+//! [25 s](Worker::shutdown_timeout); then it cuts them off and releases their claims, so that another worker has these
+//! events immediately. If the end of the process cuts a handler off, a worker calls it again when the lease is over. With
+//! [`Inbox::handle`], it is called again only if the service delivers the event after that.
+//!
+//! The example `webhook_service` is a program with a server and a worker that ends in this way.
 //!
 //! # Stores
 //!
@@ -123,6 +126,7 @@
 //! | `webhook event received` | DEBUG | `endpoint`, `receipt`, `status` |
 //! | `handler of a webhook event failed` | WARN | `endpoint`, `attempt`, `remaining`, `error` (the text of the handler's error) |
 //! | `transaction of a webhook event rolled back` | WARN | `endpoint`, `error` (the text of the handler's error): only `handle_in` |
+//! | `handler of a webhook event cut off by the shutdown` | WARN | `endpoint`, `attempt` |
 //! | `lease of a webhook event lost` | WARN | `endpoint` |
 //! | `webhook event parked` | ERROR | `endpoint` |
 //! | `webhook event id received with another body` | ERROR | `endpoint` |
@@ -296,6 +300,25 @@ impl Inbox {
     /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    ///
+    /// # Example: a handler that uses a connection pool
+    ///
+    /// The handler may outlive the request, so it owns a clone of the pool.
+    ///
+    /// ```
+    /// # use audience::inbox::{Inbox, Receipt};
+    /// # use audience::webhooks::VerifiedEvent;
+    /// # #[derive(Clone)] struct Pool;
+    /// # impl Pool { async fn execute(&self, _sql: &str, _id: &str) -> std::io::Result<()> { Ok(()) } }
+    /// async fn receive(inbox: &Inbox, db: &Pool, delivery: VerifiedEvent) -> Receipt {
+    ///     let db = db.clone();
+    ///     let handler = |event: audience::webhooks::Event, _attempt| async move {
+    ///         db.execute("INSERT INTO events VALUES ($1)", event.id.as_str()).await
+    ///     };
+    ///     inbox.handle(delivery, handler).await
+    /// }
+    /// # let _ = receive;
+    /// ```
     pub async fn handle<F, Fut, E>(&self, delivery: VerifiedEvent, handler: F) -> Receipt
     where
         F: FnOnce(Event, Attempt) -> Fut + Send + 'static,
@@ -406,6 +429,32 @@ impl Inbox {
     /// });
     ///
     /// assert_eq!(worker.run_until_idle().await?.handled, 1); // in the worker
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Example: a handler that uses a connection pool
+    ///
+    /// The handler is called for many events, so it clones what each call uses. A pool or a client is cheap to clone; put
+    /// anything else into an `Arc`.
+    ///
+    /// ```
+    /// # use audience::inbox::{Inbox, MemoryStore};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # #[derive(Clone)] struct Pool;
+    /// # impl Pool { async fn execute(&self, _sql: &str, _id: &str) -> std::io::Result<()> { Ok(()) } }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
+    /// # let inbox = Inbox::builder(MemoryStore::new()).build()?;
+    /// # inbox.accept(delivery).await;
+    /// # let db = Pool;
+    /// let worker = inbox.worker(move |event, _attempt| {
+    ///     let db = db.clone();
+    ///     async move { db.execute("INSERT INTO events VALUES ($1)", event.id.as_str()).await }
+    /// });
+    ///
+    /// assert_eq!(worker.run_until_idle().await?.handled, 1);
     /// # Ok(()) }
     /// ```
     pub fn worker<F, Fut, E>(&self, handler: F) -> Worker<F>
@@ -1465,6 +1514,15 @@ impl Shared {
             remaining,
             error = failure.reason(),
             "handler of a webhook event failed"
+        );
+    }
+
+    fn handler_cut_off(&self, number: u32) {
+        report!(
+            warn,
+            endpoint = self.settings.endpoint,
+            attempt = number,
+            "handler of a webhook event cut off by the shutdown"
         );
     }
 

@@ -4,10 +4,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
-use super::error::{Failure, InboxError, StoreError};
+use super::error::{InboxError, StoreError};
 use super::store::{HeldClaim, Release, Take, TakenEvent, Token};
 use super::{Attempt, Shared};
 use crate::webhooks::Event;
@@ -20,6 +21,10 @@ const STORE_BACKOFF: Backoff = Backoff {
     first: Duration::from_secs(1),
     longest: Duration::from_secs(30),
 };
+/// Kubernetes ends a program 30 s after it was told to stop.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(25);
+/// How long the store may take to release the claims of handlers that were cut off.
+const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 /// How long a failure of the store is not reported again.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -62,7 +67,8 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 /// # }
 /// ```
 ///
-/// The guide [Webhooks in production](crate::guides::webhooks_in_production) has a program that also shuts down cleanly.
+/// The guide [Webhooks in production](crate::guides::webhooks_in_production) shows how to shut down cleanly, and
+/// `examples/webhook_service.rs` is such a program.
 ///
 /// # Example: drain until Ctrl-C
 ///
@@ -231,6 +237,44 @@ impl<F> Worker<F> {
         self.settings.poll_interval = interval.clamp(SHORTEST_POLL, LONGEST_POLL);
         self
     }
+
+    /// Sets how long [`run_until`](Self::run_until) waits for the running handlers after the shutdown. Default: 25 s.
+    /// `Duration::MAX` means no limit.
+    ///
+    /// Handlers that run for longer are cut off at their next `await`, and their claims are released, so that another
+    /// worker handles these events immediately instead of after their lease. A cut-off attempt counts as an attempt. The
+    /// store has 3 s to release the claims, so the worker ends within this time and 3 s.
+    ///
+    /// Kubernetes ends a program 30 s after it was told to stop, `docker stop` after 10 s, and systemd after 90 s. Set a
+    /// time that is at least 4 s shorter than that.
+    ///
+    /// # Example: for `docker stop`
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # use audience::inbox::{Inbox, MemoryStore};
+    /// # use audience::webhooks::{EventType, Signer, Verifier};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let body = br#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    /// # let headers = Signer::new("6Jm0nFq2pXvZk4Tt")?.sign(&EventType::Sent, std::time::SystemTime::now(), body);
+    /// # let delivery = Verifier::new("6Jm0nFq2pXvZk4Tt")?.verify_event(&headers, body.to_vec())?;
+    /// # let inbox = Inbox::builder(MemoryStore::new()).build()?;
+    /// # inbox.accept(delivery).await;
+    /// # tokio::time::pause();
+    /// let worker = inbox.worker(|_, _| std::future::pending::<Result<(), std::io::Error>>());
+    /// let shutdown = tokio::time::sleep(Duration::from_secs(1));
+    ///
+    /// let report = worker.shutdown_timeout(Duration::from_secs(6)).run_until(shutdown).await?;
+    ///
+    /// assert_eq!(report.released, 1);
+    /// assert_eq!(inbox.backlog().await?.waiting, 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn shutdown_timeout(mut self, limit: Duration) -> Self {
+        self.settings.shutdown_timeout = limit;
+        self
+    }
 }
 
 impl<F, Fut, E> Worker<F>
@@ -239,7 +283,8 @@ where
     Fut: Future<Output = Result<(), E>> + Send + 'static,
     E: Into<Box<dyn Error + Send + Sync>> + Send,
 {
-    /// Handles events until `shutdown` is ready, then takes no more events and waits for the running handlers.
+    /// Handles events until `shutdown` is ready, then takes no more events and waits for the running handlers, up to
+    /// the [shutdown timeout](Self::shutdown_timeout).
     ///
     /// No failure of the store ends the worker: see [`Worker`](Self#when-the-store-fails). Dropping the future
     /// cuts the handlers off; their events are taken again after their lease.
@@ -344,6 +389,9 @@ pub struct WorkerReport {
     pub failed: u64,
     /// Events that were parked.
     pub parked: u64,
+    /// Events whose handler was cut off by the [shutdown timeout](Worker::shutdown_timeout), and whose claim was
+    /// released.
+    pub released: u64,
     /// Events whose outcome could not be recorded, because the lease was lost or the store was down. Another
     /// attempt handles them.
     pub lost: u64,
@@ -354,6 +402,7 @@ struct WorkerSettings {
     concurrency: usize,
     max_attempts: u32,
     poll_interval: Duration,
+    shutdown_timeout: Duration,
     backoff: Backoff,
 }
 
@@ -363,6 +412,7 @@ impl Default for WorkerSettings {
             concurrency: 8,
             max_attempts: 10,
             poll_interval: Duration::from_secs(1),
+            shutdown_timeout: SHUTDOWN_TIMEOUT,
             backoff: Backoff {
                 first: Duration::from_secs(5),
                 longest: Duration::from_secs(3_600),
@@ -376,6 +426,8 @@ struct Drain<F> {
     settings: Arc<WorkerSettings>,
     handler: Arc<F>,
     tasks: JoinSet<EventOutcome>,
+    /// Tells the tasks to cut their handlers off, and to release their claims.
+    cut_off: watch::Sender<bool>,
     report: WorkerReport,
     outage: Option<Outage>,
 }
@@ -408,6 +460,7 @@ where
             settings: Arc::new(settings),
             handler: Arc::new(handler),
             tasks: JoinSet::new(),
+            cut_off: watch::Sender::new(false),
             report: WorkerReport::default(),
             outage: None,
         }
@@ -447,7 +500,7 @@ where
                     };
             }
         }
-        self.finish().await;
+        self.finish_in_time().await;
         Ok(self.report)
     }
 
@@ -515,9 +568,10 @@ where
             let shared = Arc::clone(&self.shared);
             let settings = Arc::clone(&self.settings);
             let handler = Arc::clone(&self.handler);
+            let cut_off = self.cut_off.subscribe();
             // A task for each event, so that one that blocks its thread delays no other and no lease but its own.
             self.tasks.spawn(async move {
-                handle_taken(&shared, &settings, event, token, &*handler).await
+                handle_taken(&shared, &settings, event, token, &*handler, cut_off).await
             });
         }
         if more { Taken::All } else { Taken::Rest }
@@ -553,6 +607,18 @@ where
         STORE_BACKOFF.after(failures, fastrand::f64())
     }
 
+    /// Finishes within the time that a shutdown may take.
+    async fn finish_in_time(&mut self) {
+        let limit = self.settings.shutdown_timeout;
+        if tokio::time::timeout(limit, self.finish()).await.is_ok() {
+            return;
+        }
+        self.cut_off.send_replace(true);
+        // A handler that blocks its thread cannot be cut off, and a store may be down. Their claims end with their lease.
+        let _ = tokio::time::timeout(RELEASE_LIMIT, self.finish()).await;
+        self.report.lost += self.tasks.len() as u64;
+    }
+
     async fn finish(&mut self) {
         while let Some(ended) = self.tasks.join_next().await {
             self.count(ended);
@@ -570,6 +636,7 @@ enum EventOutcome {
     Handled,
     Failed,
     Parked,
+    Released,
     Lost,
 }
 
@@ -579,6 +646,7 @@ impl WorkerReport {
             EventOutcome::Handled => self.handled += 1,
             EventOutcome::Failed => self.failed += 1,
             EventOutcome::Parked => self.parked += 1,
+            EventOutcome::Released => self.released += 1,
             EventOutcome::Lost => self.lost += 1,
         }
     }
@@ -590,6 +658,7 @@ async fn handle_taken<F, Fut, E>(
     taken: TakenEvent,
     token: Token,
     handler: &F,
+    mut cut_off: watch::Receiver<bool>,
 ) -> EventOutcome
 where
     F: Fn(Event, Attempt) -> Fut,
@@ -620,9 +689,24 @@ where
     // The event was parsed, and the handler may run for long.
     drop(taken.body);
 
-    let handled = shared
-        .run(held, async move { handler(event, attempt).await })
-        .await;
+    let handled = shared.run(held, async move { handler(event, attempt).await });
+    let is_cut_off = async {
+        if cut_off.wait_for(|is_cut_off| *is_cut_off).await.is_err() {
+            // The worker was dropped, and this task is about to be.
+            std::future::pending::<()>().await;
+        }
+    };
+    let handled = tokio::select! {
+        // In this order: a handler that has ended is not cut off.
+        biased;
+        handled = handled => handled,
+        () = is_cut_off => {
+            shared.handler_cut_off(attempt.number());
+            // No delay: nothing failed, and another worker may have time.
+            let reason = "cut off by the shutdown of its worker";
+            return release(shared, held, Duration::ZERO, reason, EventOutcome::Released).await;
+        }
+    };
     match handled {
         // A crash before the store has this leaves an event that is taken again after its lease.
         Ok(()) => complete(shared, held).await,
@@ -632,7 +716,7 @@ where
                 return park(shared, held, failure.reason()).await;
             }
             let delay = settings.backoff.after(attempt.number(), fastrand::f64());
-            release(shared, held, delay, &failure).await
+            release(shared, held, delay, failure.reason(), EventOutcome::Failed).await
         }
     }
 }
@@ -652,15 +736,16 @@ async fn release(
     shared: &Shared,
     held: HeldClaim<'_>,
     delay: Duration,
-    failure: &Failure,
+    reason: &str,
+    outcome: EventOutcome,
 ) -> EventOutcome {
     let release = Release {
         delay,
         retention: shared.settings.retention,
-        reason: failure.reason(),
+        reason,
     };
     let released = shared.store.release(held, release).await;
-    ended(shared, "release", released, EventOutcome::Failed)
+    ended(shared, "release", released, outcome)
 }
 
 async fn park(shared: &Shared, held: HeldClaim<'_>, reason: &str) -> EventOutcome {

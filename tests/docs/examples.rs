@@ -1,11 +1,16 @@
 //! The command lines of the programs in `examples/`, and of `audience-mock`.
 
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpStream;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant, SystemTime};
 
+use audience::inbox::{Claim, Inbox, SqliteStore};
 use audience::mock::{
     Dialect, JoinedMember, MergeBody, MockServer, OmittedMembers, PropertyValues, SeedContact,
     UnknownMembers,
 };
+use audience::webhooks::{EventId, EventType, Signer};
 use support::examples::EXAMPLES;
 
 #[test]
@@ -127,7 +132,12 @@ fn send_event_does_not_take_a_secret_for_a_type_and_does_not_print_it() {
 
 #[test]
 fn a_receiver_without_a_secret_says_which_variable_to_set() {
-    for example in ["webhook_axum", "webhook_actix", "webhook_hyper"] {
+    for example in [
+        "webhook_axum",
+        "webhook_actix",
+        "webhook_hyper",
+        "webhook_service",
+    ] {
         let output = run(example, &["--port", "0"]);
 
         let stderr = String::from_utf8(output.stderr).unwrap();
@@ -224,6 +234,69 @@ fn the_check_of_forms_names_the_settings_that_fit_the_service_and_changes_nothin
             "{dialect}"
         );
     }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn the_service_releases_on_sigterm_what_it_cannot_finish_and_is_ready_before() {
+    let secret = "6Jm0nFq2pXvZk4Tt";
+    let folder = std::env::temp_dir().join(format!("audience-service-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("inbox.db");
+    let mut service = Command::new(&EXAMPLES["webhook_service"])
+        .args(["--port", "0", "--grace", "1", "--work", "3600", "--sqlite"])
+        .arg(&file)
+        .env_remove("DATABASE_URL")
+        .env("AUDIENCE_WEBHOOK_SECRET", secret)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut url, mut logs) = (
+        String::new(),
+        BufReader::new(service.stderr.take().unwrap()),
+    );
+    let mut stdout = BufReader::new(service.stdout.take().unwrap());
+    stdout.read_line(&mut url).unwrap();
+    let url = url.trim().trim_start_matches("listening on ");
+    let server = url.trim_end_matches("/hook");
+    let client = reqwest::Client::new();
+    for probe in ["/health", "/ready"] {
+        let response = client.get(format!("{server}{probe}")).send().await.unwrap();
+        assert_eq!(response.status(), 200, "{probe}");
+    }
+    let body = r#"{"id": "evt_1", "type": "email.sent", "created_at": 1700000000, "data": {}}"#;
+    let signer = Signer::new(secret).unwrap();
+    let headers = signer.sign(&EventType::Sent, SystemTime::now(), body);
+    let request = client.post(url).headers(headers).body(body);
+    assert_eq!(request.send().await.unwrap().status(), 200);
+    let mut line = String::new();
+    while !line.contains("handling an event") {
+        line.clear();
+        assert!(logs.read_line(&mut line).unwrap() > 0, "the service ended");
+    }
+
+    let told = Instant::now();
+    let pid = service.id().to_string();
+    let kill = Command::new("kill").args(["-TERM", &pid]).status();
+    assert!(kill.unwrap().success());
+    let mut rest = String::new();
+    logs.read_to_string(&mut rest).unwrap();
+    let status = service.wait().unwrap();
+
+    assert!(status.success(), "{status}: {rest}");
+    assert!(rest.contains("cut off by the shutdown"), "{rest}");
+    assert!(rest.contains("report.released=1"), "{rest}");
+    assert!(told.elapsed() < Duration::from_secs(20));
+    assert!(TcpStream::connect(server.trim_start_matches("http://")).is_err());
+    // Another process has the event immediately, not after the lease of a minute.
+    let inbox = Inbox::builder(SqliteStore::open(&file).unwrap()).build();
+    let event = EventId::try_from("evt_1").unwrap();
+    let Claim::Fresh(claim) = inbox.unwrap().claim(&event).await.unwrap() else {
+        panic!("it is claimed");
+    };
+    assert_eq!(claim.attempt(), 2);
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 fn run(example: &str, arguments: &[&str]) -> Output {

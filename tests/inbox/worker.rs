@@ -203,7 +203,7 @@ async fn a_shutdown_lets_what_runs_finish_and_takes_nothing_new() {
             .take()
             .map(|started| started.send(()));
         async {
-            tokio::time::sleep(Duration::from_secs(30)).await;
+            tokio::time::sleep(Duration::from_secs(20)).await;
             Ok::<_, String>(())
         }
     });
@@ -214,6 +214,96 @@ async fn a_shutdown_lets_what_runs_finish_and_takes_nothing_new() {
 
     assert_eq!(report.handled, 1);
     assert_eq!(inbox.backlog().await.unwrap().waiting, 1);
+}
+
+/// Sends a message when it is dropped.
+struct NotesDrop(Option<oneshot::Sender<()>>);
+
+impl Drop for NotesDrop {
+    fn drop(&mut self) {
+        let _ = self.0.take().unwrap().send(());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_cuts_off_handlers_that_run_too_long_and_another_worker_has_their_events_immediately()
+ {
+    let log = Log::start();
+    let inbox = inbox();
+    accept(&inbox, ["evt_long", "evt_short"]).await;
+    let (drops, was_dropped) = oneshot::channel();
+    let drops = Mutex::new(Some(drops));
+
+    let worker = inbox.worker(move |event, _| {
+        let is_long = event.id.as_str() == "evt_long";
+        let drops = is_long.then(|| NotesDrop(drops.lock().unwrap().take()));
+        async move {
+            let seconds = if is_long { 3_600 } else { 9 };
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            drop(drops);
+            Ok::<_, String>(())
+        }
+    });
+    let start = tokio::time::Instant::now();
+    let shutdown = tokio::time::sleep(Duration::from_secs(1));
+    let worker = worker.shutdown_timeout(Duration::from_secs(10));
+    let report = worker.run_until(shutdown).await.unwrap();
+
+    assert_eq!(start.elapsed().as_secs(), 11);
+    assert_eq!((report.handled, report.released, report.lost), (1, 1, 0));
+    was_dropped.await.unwrap();
+    let mut lines = log.events().into_iter();
+    let cut_off = "handler of a webhook event cut off by the shutdown";
+    assert!(lines.any(|line| line.fields["message"] == cut_off));
+
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&attempts);
+    let other = inbox.worker(move |event, attempt| {
+        assert_eq!(event.id.as_str(), "evt_long");
+        seen.store(attempt.number().try_into().unwrap(), Ordering::SeqCst);
+        async { Ok::<_, String>(()) }
+    });
+    assert_eq!(other.run_until_idle().await.unwrap().handled, 1);
+    assert_eq!(attempts.load(Ordering::SeqCst), 2);
+    assert_eq!(start.elapsed().as_secs(), 11);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_ends_in_time_even_if_the_store_releases_nothing() {
+    for hangs in [true, false] {
+        let store = FailingStore::new(store_in_test_time());
+        let inbox = Inbox::builder(store.clone()).build().unwrap();
+        accept(&inbox, ["evt_1"]).await;
+        if hangs {
+            store.hang(&["release"]);
+        } else {
+            store.fail(&["release"], unavailable);
+        }
+
+        let worker = inbox.worker(|_, _| pending::<Result<(), String>>());
+        let start = tokio::time::Instant::now();
+        let shutdown = tokio::time::sleep(Duration::from_secs(1));
+        let report = worker.run_until(shutdown).await.unwrap();
+
+        let seconds = start.elapsed().as_secs();
+        assert_eq!(seconds, if hangs { 29 } else { 26 });
+        assert_eq!((report.released, report.lost), (0, 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_without_a_limit_waits_for_its_handlers() {
+    let inbox = inbox();
+    accept(&inbox, ["evt_1"]).await;
+    let worker = inbox.worker(|_, _| async {
+        tokio::time::sleep(Duration::from_secs(3_600)).await;
+        Ok::<_, String>(())
+    });
+
+    let shutdown = tokio::time::sleep(Duration::from_secs(1));
+    let worker = worker.shutdown_timeout(Duration::MAX).run_until(shutdown);
+
+    assert_eq!(worker.await.unwrap().handled, 1);
 }
 
 fn without_a_table() -> StoreError {

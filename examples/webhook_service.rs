@@ -1,0 +1,209 @@
+//! A whole service in one program: an endpoint that accepts events, and a worker that handles them.
+//!
+//! ```text
+//! cargo run -p audience-receivers --example webhook_service
+//!     starts the service with SQLite in memory, sends it three deliveries (one of them forged), and exits
+//! AUDIENCE_WEBHOOK_SECRET=… cargo run -p audience-receivers --example webhook_service -- --port 8080
+//!     runs it until SIGTERM or Ctrl-C; use the example `send_event` to post to it
+//! ```
+//!
+//! Events are stored in the Postgres database that `DATABASE_URL` names, or in a SQLite file.
+//!
+//! On SIGTERM the program accepts no more deliveries, waits up to `--grace` seconds for the handlers that run, cuts the
+//! others off, and releases their claims, so that another process handles these events immediately. It ends in the same
+//! way if the server or the worker ends by itself: a supervisor restarts it then.
+//!
+//! | route | status | for |
+//! |---|---|---|
+//! | `POST /hook` | see `audience::inbox` | the service |
+//! | `GET /health` | 200 while the program runs | a liveness probe. It does not look at the database: to restart this program does not repair that |
+//! | `GET /ready` | 200 if the store responds within 0.8 s, otherwise 503 | a readiness probe |
+#![expect(clippy::print_stdout, reason = "an example prints what it does")]
+
+#[path = "support/demo.rs"]
+mod demo;
+#[path = "support/server.rs"]
+mod server;
+mod support;
+
+use std::collections::BTreeSet;
+use std::env;
+use std::error::Error;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use audience::inbox::{Inbox, PostgresStore, Receipt, SqliteStore};
+use audience::webhooks::{Event, EventData, VerifiedEvent, Verifier};
+use axum::Router;
+use axum::extract::{FromRef, State};
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use clap::Parser;
+use support::verifier_from_env;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tracing::info;
+
+/// Kubernetes waits one second for the response of a probe.
+const PROBE_LIMIT: Duration = Duration::from_millis(800);
+
+const ENVIRONMENT: &str = "\
+Environment:
+  AUDIENCE_WEBHOOK_SECRET  Signing secret of the endpoint, needed with --port
+  DATABASE_URL             Postgres database of the inbox, postgres://USER@HOST/NAME. Without it, a SQLite file is used";
+
+/// An endpoint that accepts events and a worker that handles them, in one program
+#[derive(Parser)]
+#[command(name = "webhook_service", after_help = ENVIRONMENT)]
+struct Arguments {
+    /// Port of 127.0.0.1 to listen on. Without it, the program sends itself three deliveries and exits
+    #[arg(long, value_name = "N")]
+    port: Option<u16>,
+    /// SQLite file of the inbox if DATABASE_URL is not set
+    #[arg(long, value_name = "FILE", default_value = "inbox.db")]
+    sqlite: PathBuf,
+    /// How long a shutdown waits for running handlers. Kubernetes kills the program 30 s after SIGTERM
+    #[arg(long, value_name = "SECONDS", default_value_t = 25)]
+    grace: u64,
+    /// How long each handler takes, to try a shutdown with work in progress
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    work: u64,
+}
+
+/// What the handlers work with. In your program, a connection pool and the clients of other services.
+struct Suppressions {
+    addresses: Mutex<BTreeSet<String>>,
+    work: Duration,
+}
+
+impl Suppressions {
+    /// Handles an event. Put your own code here; after an error it is called again, later and later.
+    async fn handle(&self, event: &Event) -> Result<(), io::Error> {
+        info!(id = %event.id, kind = %event.event_type(), "handling an event");
+        tokio::time::sleep(self.work).await;
+        if let EventData::Bounced(mail) = &event.data {
+            let mut addresses = self
+                .addresses
+                .lock()
+                .map_err(|_| io::Error::other("poisoned"))?;
+            addresses.insert(mail.to.clone());
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, FromRef)]
+struct App {
+    verifier: Verifier,
+    inbox: Inbox,
+}
+
+/// Stores a verified delivery. The service need not deliver it again, even if this process is killed.
+async fn hook(State(inbox): State<Inbox>, delivery: VerifiedEvent) -> Receipt {
+    inbox.accept(delivery).await
+}
+
+async fn ready(State(inbox): State<Inbox>) -> StatusCode {
+    match tokio::time::timeout(PROBE_LIMIT, inbox.backlog()).await {
+        Ok(Ok(_)) => StatusCode::OK,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let arguments = Arguments::parse();
+    tracing_subscriber::fmt().with_writer(io::stderr).init();
+    let verifier = match arguments.port {
+        Some(_) => verifier_from_env()?,
+        None => Verifier::new(demo::SECRET)?,
+    };
+    let inbox = open_inbox(&arguments).await?;
+    let stop = watch::Sender::new(false);
+    let stopped = || {
+        let mut stop = stop.subscribe();
+        async move { drop(stop.wait_for(|stop| *stop).await) }
+    };
+
+    // The handler is called for many events, so it clones what each call keeps.
+    let suppressions = Arc::new(Suppressions {
+        addresses: Mutex::default(),
+        work: Duration::from_secs(arguments.work),
+    });
+    let worker = inbox
+        .worker(move |event, _attempt| {
+            let suppressions = Arc::clone(&suppressions);
+            async move { suppressions.handle(&event).await }
+        })
+        .shutdown_timeout(Duration::from_secs(arguments.grace));
+    let worker = async {
+        let ended = worker.run_until(stopped()).await;
+        stop.send_replace(true); // the server ends, too
+        ended
+    };
+
+    let app = App { verifier, inbox };
+    let router = Router::new()
+        .route("/hook", post(hook))
+        .route("/health", get(StatusCode::OK))
+        .route("/ready", get(ready))
+        .with_state(app);
+    let listener = TcpListener::bind(("127.0.0.1", arguments.port.unwrap_or(0))).await?;
+    let address = listener.local_addr()?;
+    println!("listening on http://{address}/hook");
+    let server = async {
+        server::serve(listener, router, stopped()).await;
+        stop.send_replace(true); // the worker ends, too
+    };
+    let end = async {
+        let outcome = tokio::select! {
+            () = told_to_stop() => Ok(()),
+            outcome = demo::run_demo(address), if arguments.port.is_none() => outcome,
+            () = stopped() => Err("the server or the worker ended".into()),
+        };
+        info!("shutting down");
+        stop.send_replace(true);
+        outcome
+    };
+
+    let (outcome, (), report) = tokio::join!(end, server, worker);
+    let report = report?;
+    info!(
+        report.handled,
+        report.failed, report.released, report.lost, "the worker has ended"
+    );
+    outcome
+}
+
+async fn open_inbox(arguments: &Arguments) -> Result<Inbox, Box<dyn Error>> {
+    let builder = match env::var("DATABASE_URL") {
+        Ok(url) => {
+            let store = PostgresStore::connect(&url).await?;
+            store.migrate().await?;
+            Inbox::builder(store)
+        }
+        Err(_) if arguments.port.is_none() => Inbox::builder(SqliteStore::in_memory()?),
+        Err(_) => Inbox::builder(SqliteStore::open(&arguments.sqlite)?),
+    };
+    Ok(builder.build()?)
+}
+
+/// Waits for SIGTERM, which Docker, systemd and Kubernetes send, or for Ctrl-C.
+async fn told_to_stop() {
+    #[cfg(unix)]
+    let terminated = async {
+        use tokio::signal::unix::{SignalKind, signal};
+        match signal(SignalKind::terminate()) {
+            Ok(mut signal) => signal.recv().await,
+            Err(_) => std::future::pending().await,
+        }
+    };
+    #[cfg(not(unix))]
+    let terminated = std::future::pending::<Option<()>>();
+    tokio::select! {
+        _ = terminated => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}
