@@ -124,6 +124,30 @@ async fn stores_with_different_prefixes_share_a_server_and_no_event() {
 }
 
 #[tokio::test]
+async fn an_id_that_looks_like_the_end_of_a_key_names_its_own_event() {
+    let Some(server) = server().await else { return };
+    let store = store(&server).await;
+    let names = ["}:id:x", "x", "a}:id:x", "}:id:}:id:x", "x}"];
+    for name in names {
+        let accepted = store.accept(delivery(&id(name), name.as_bytes())).await;
+        assert_eq!(accepted.unwrap(), AcceptState::Accepted);
+    }
+
+    let token = Token::random();
+    let taken = store.take(take(token)).await.unwrap();
+
+    assert_eq!(taken.len(), names.len());
+    for event in taken {
+        assert_eq!(event.body, event.id.as_str());
+        let (held, other) = (held(&event.id, token), Token::random());
+        assert!(store.release(held, release()).await.unwrap());
+        let state = store.claim(claim(&event.id, other)).await.unwrap();
+        assert!(matches!(state, ClaimState::InProgress { .. }), "{state:?}");
+    }
+    assert_eq!(store.backlog(ENDPOINT).await.unwrap().waiting, 5);
+}
+
+#[tokio::test]
 async fn an_endless_lease_and_retention_count_as_long_ones() {
     let Some(server) = server().await else { return };
     let store = store(&server).await;
