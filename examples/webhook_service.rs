@@ -41,7 +41,7 @@ use axum::extract::{FromRef, State};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use clap::Parser;
-use support::verifier_from_env;
+use support::{ENVIRONMENT, verifier_from_env};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tracing::info;
@@ -49,19 +49,18 @@ use tracing::info;
 /// Kubernetes waits one second for the response of a probe.
 const PROBE_LIMIT: Duration = Duration::from_millis(800);
 
-const ENVIRONMENT: &str = "\
-Environment:
-  AUDIENCE_WEBHOOK_SECRET  Signing secret of the endpoint, needed with --port
-  DATABASE_URL             Postgres database of the inbox, postgres://USER@HOST/NAME. Without it, a SQLite file is used";
+const DATABASE: &str = "
+Environment, optional:
+  DATABASE_URL  Postgres database of the inbox, postgres://USER@HOST/NAME";
 
 /// An endpoint that accepts events and a worker that handles them, in one program
 #[derive(Parser)]
-#[command(name = "webhook_service", after_help = ENVIRONMENT)]
+#[command(name = "webhook_service", after_help = format!("{ENVIRONMENT}\n{DATABASE}"))]
 struct Arguments {
     /// Port of 127.0.0.1 to listen on. Without it, the program sends itself three deliveries and exits
     #[arg(long, value_name = "N")]
     port: Option<u16>,
-    /// SQLite file of the inbox if DATABASE_URL is not set
+    /// SQLite file of the inbox, unless the environment names a Postgres database
     #[arg(long, value_name = "FILE", default_value = "inbox.db")]
     sqlite: PathBuf,
     /// How long a shutdown waits for running handlers. Kubernetes kills the program 30 s after SIGTERM
