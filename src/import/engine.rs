@@ -1,9 +1,9 @@
 //! Runs an import: reads rows, sends batches, and passes on the outcomes in input order.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
-use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::batch::{Sender, SentBatch, Stop, is_final};
 use super::journal::{Resumed, ResumedRow, fingerprint_of};
 use super::pace::{Pace, Watch};
 use super::report::{ImportError, ImportReport, RowOutcome};
-use super::row::{ImportRow, NumberedRow, OptOutsLeft, Source, ToDo};
+use super::row::{AddressHash, ImportRow, NumberedRow, OptOutsLeft, Source, ToDo};
 use crate::client::in_current_span;
 use crate::contacts::{MAX_BATCH, NewContact, PropertyValue, normalized_address};
 use crate::{Error, ErrorCode};
@@ -297,8 +297,8 @@ impl Run {
         // Before ended batches are looked for: without a batch in flight, that registers no waker, and the import would
         // sleep for ever.
         self.start_batches(context);
-        match self.batches.poll_ended(context) {
-            Poll::Ready(Some((rows, sent))) => self.settle_batch(rows, sent),
+        match self.batches.poll_ended(context, self.settled.keep) {
+            Poll::Ready(Some(ended)) => self.settle_batch(ended),
             // Not while a batch is in flight: the rest could not be handed out before its rows, and would pile up.
             Poll::Ready(None) if self.stop.is_some() => self.read_rest(context),
             Poll::Ready(None) | Poll::Pending => {}
@@ -348,7 +348,8 @@ impl Run {
             if batch.is_empty() {
                 return;
             }
-            self.batches.start(&self.sender, &self.pace, batch);
+            let keep = self.settled.keep;
+            self.batches.start(&self.sender, &self.pace, batch, keep);
         }
     }
 
@@ -424,14 +425,20 @@ impl Run {
         }
     }
 
-    fn settle_batch(&mut self, rows: Vec<NumberedRow>, sent: SentBatch) {
-        let SentBatch { outcomes, stop } = sent;
-        self.grouping
-            .finish(rows.iter().map(|row| row.address.as_str()));
-        for (row, outcome) in rows.into_iter().zip(outcomes) {
+    fn settle_batch(&mut self, ended: EndedBatch) {
+        let EndedBatch {
+            addresses,
+            counted,
+            kept,
+            stop,
+        } = ended;
+        self.grouping.finish(&addresses);
+        self.settled.report.merge(counted);
+        self.has_changed = true;
+        for (row, outcome) in kept {
             // A resumed import may send this row again. Later rows of its address must not be applied before it.
             if !is_final(&row, &outcome, stop.as_ref()) {
-                for later in self.grouping.give_up(&row.address) {
+                for later in self.grouping.give_up(&row) {
                     self.settle_not_sent(later);
                 }
             }
@@ -586,6 +593,16 @@ pub(super) enum Keep {
     All,
 }
 
+impl Keep {
+    fn keeps(self, outcome: &RowOutcome) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Rejects => outcome.is_reject(),
+            Self::All => true,
+        }
+    }
+}
+
 /// The rows that have an outcome.
 #[derive(Debug)]
 struct Settled {
@@ -605,12 +622,7 @@ impl Settled {
 
     fn add(&mut self, number: u64, row: ImportRow, outcome: RowOutcome) {
         self.report.add(&outcome);
-        let keeps = match self.keep {
-            Keep::Nothing => false,
-            Keep::Rejects => outcome.is_reject(),
-            Keep::All => true,
-        };
-        if keeps {
+        if self.keep.keeps(&outcome) {
             self.rows.insert(number, (row, outcome));
         }
     }
@@ -722,16 +734,70 @@ impl Checks {
 
 #[derive(Default)]
 struct InFlightBatches {
-    tasks: JoinSet<SentBatch>,
+    tasks: JoinSet<EndedBatch>,
     batches: HashMap<task::Id, Batch>,
     /// The number of the first row of each batch.
     first_rows: BTreeSet<u64>,
 }
 
-/// A batch in flight. Its rows are kept here too, because its task may panic.
+/// A batch in flight.
 struct Batch {
-    rows: Arc<Vec<NumberedRow>>,
+    first_row: Option<u64>,
+    rescued: Rescued,
     watch: Arc<Watch>,
+}
+
+/// The rows of a batch whose task has ended without a result, such as by a panic. Empty until then.
+type Rescued = Arc<Mutex<Vec<NumberedRow>>>;
+
+/// The rows of a batch in its task.
+struct TaskRows {
+    rows: Vec<NumberedRow>,
+    rescued: Rescued,
+}
+
+impl Drop for TaskRows {
+    fn drop(&mut self) {
+        if !self.rows.is_empty() {
+            *lock(&self.rescued) = std::mem::take(&mut self.rows);
+        }
+    }
+}
+
+fn lock(rescued: &Rescued) -> MutexGuard<'_, Vec<NumberedRow>> {
+    rescued.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A batch that has ended.
+struct EndedBatch {
+    addresses: Vec<AddressHash>,
+    /// The rows that nobody needs any more. They are dropped in the task of the batch, because the task of the import
+    /// has work for all batches.
+    counted: ImportReport,
+    /// The rows to hand out, and those that are not final.
+    kept: Vec<(NumberedRow, RowOutcome)>,
+    stop: Option<Stop>,
+}
+
+impl EndedBatch {
+    fn new(rows: Vec<NumberedRow>, sent: SentBatch, keep: Keep) -> Self {
+        let SentBatch { outcomes, stop } = sent;
+        let addresses = rows.iter().map(|row| row.address).collect();
+        let (mut counted, mut kept) = (ImportReport::default(), Vec::new());
+        for (row, outcome) in rows.into_iter().zip(outcomes) {
+            if keep.keeps(&outcome) || !is_final(&row, &outcome, stop.as_ref()) {
+                kept.push((row, outcome));
+            } else {
+                counted.add(&outcome);
+            }
+        }
+        Self {
+            addresses,
+            counted,
+            kept,
+            stop,
+        }
+    }
 }
 
 impl InFlightBatches {
@@ -743,40 +809,52 @@ impl InFlightBatches {
         self.first_rows.first().copied()
     }
 
-    fn start(&mut self, sender: &Sender, pace: &Arc<Pace>, batch: Vec<NumberedRow>) {
-        self.first_rows.extend(batch.first().map(|row| row.number));
-        // Shared with the task, so that the rows survive its panic.
-        let rows = Arc::new(batch);
+    fn start(&mut self, sender: &Sender, pace: &Arc<Pace>, rows: Vec<NumberedRow>, keep: Keep) {
+        let first_row = rows.first().map(|row| row.number);
+        self.first_rows.extend(first_row);
+        let rescued = Rescued::default();
         let watch = Arc::new(Watch::new(pace.clone()));
-        let (sender, task_rows, task_watch) = (sender.clone(), rows.clone(), watch.clone());
-        let work = async move { sender.send(&task_rows, &task_watch).await };
+        let mut task_rows = TaskRows {
+            rows,
+            rescued: rescued.clone(),
+        };
+        let (sender, task_watch) = (sender.clone(), watch.clone());
+        let work = async move {
+            let sent = sender.send(&task_rows.rows, &task_watch).await;
+            EndedBatch::new(std::mem::take(&mut task_rows.rows), sent, keep)
+        };
         let task = self.tasks.spawn(in_current_span(work));
-        self.batches.insert(task.id(), Batch { rows, watch });
+        let batch = Batch {
+            first_row,
+            rescued,
+            watch,
+        };
+        self.batches.insert(task.id(), batch);
     }
 
     /// Waits until a batch has ended. `None` if none is in flight.
-    fn poll_ended(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<(Vec<NumberedRow>, SentBatch)>> {
+    fn poll_ended(&mut self, context: &mut Context<'_>, keep: Keep) -> Poll<Option<EndedBatch>> {
         loop {
             let Some(ended) = ready!(self.tasks.poll_join_next_with_id(context)) else {
                 return Poll::Ready(None);
             };
-            let (id, sent) = match ended {
-                Ok((id, sent)) => (id, Ok(sent)),
+            let (id, ended) = match ended {
+                Ok((id, ended)) => (id, Ok(ended)),
                 Err(error) => (error.id(), Err(error)),
             };
-            // By the id of the task, because a task that panicked returns no rows.
-            let Some(Batch { rows, watch }) = self.batches.remove(&id) else {
+            let Some(batch) = self.batches.remove(&id) else {
                 continue;
             };
-            if let Some(first) = rows.first() {
-                self.first_rows.remove(&first.number);
+            if let Some(first) = batch.first_row {
+                self.first_rows.remove(&first);
             }
-            let sent = sent.unwrap_or_else(|error| lost(&rows, error));
-            watch.finish(sent.stop.is_some());
-            return Poll::Ready(Some((Arc::unwrap_or_clone(rows), sent)));
+            let ended = ended.unwrap_or_else(|error| {
+                let rows = std::mem::take(&mut *lock(&batch.rescued));
+                let sent = lost(&rows, error);
+                EndedBatch::new(rows, sent, keep)
+            });
+            batch.watch.finish(ended.stop.is_some());
+            return Poll::Ready(Some(ended));
         }
     }
 }
@@ -787,8 +865,7 @@ fn lost(rows: &[NumberedRow], error: JoinError) -> SentBatch {
         true => "a task of the import panicked",
         false => "the runtime stopped during the import",
     };
-    let error = Error::transport(message).caused_by(error);
-    SentBatch::lost(rows, error)
+    SentBatch::lost(rows, Error::transport(message).caused_by(error))
 }
 
 /// The rows that may wait for an address before no more are read.
@@ -803,7 +880,7 @@ const MAX_WAITING: usize = 2 * MAX_BATCH;
 #[derive(Debug, Default)]
 struct Grouping {
     /// In input order.
-    pending: VecDeque<(AddressHash, NumberedRow)>,
+    pending: VecDeque<NumberedRow>,
     /// How many of the pending rows have an address in flight.
     waiting: usize,
     /// The addresses of the batches in flight. No two of them share one.
@@ -831,79 +908,91 @@ impl Grouping {
 
     /// Returns the number of the first row that is not sent.
     fn first_pending(&self) -> Option<u64> {
-        self.pending.front().map(|(_, row)| row.number)
+        self.pending.front().map(|row| row.number)
     }
 
     /// Returns whether a row is not to be sent, because of an earlier row of its address.
     fn is_given_up(&self, row: &NumberedRow) -> bool {
-        // The hash is only computed if it is needed: most imports give up no address.
-        !self.given_up.is_empty() && self.given_up.contains(&AddressHash::new(&row.address))
+        self.given_up.contains(&row.address)
     }
 
-    /// Gives up an address, and removes its rows that are not sent.
-    fn give_up(&mut self, address: &str) -> Vec<NumberedRow> {
+    /// Gives up the address of a row, and removes its other rows that are not sent.
+    fn give_up(&mut self, given_up: &NumberedRow) -> Vec<NumberedRow> {
         // For rows that are read later. The rows that wait already are taken out below.
-        self.given_up.insert(AddressHash::new(address));
+        self.given_up.insert(given_up.address);
+        let address = normalized_address(given_up.row.address());
         let (removed, left) = std::mem::take(&mut self.pending)
             .into_iter()
-            // By the text, not by the hash: a collision must not take out the rows of another address.
-            .partition::<VecDeque<_>, _>(|(_, row)| row.address == address);
+            // By the text too: a collision of hashes must not take out the rows of another address.
+            .partition::<VecDeque<_>, _>(|row| {
+                row.address == given_up.address && normalized_address(row.row.address()) == address
+            });
         self.pending = left;
         self.count_waiting();
-        removed.into_iter().map(|(_, row)| row).collect()
+        removed.into()
     }
 
     fn push(&mut self, row: NumberedRow) {
-        let address = AddressHash::new(&row.address);
-        self.waiting += usize::from(self.in_flight.contains(&address));
-        self.pending.push_back((address, row));
+        self.waiting += usize::from(self.in_flight.contains(&row.address));
+        self.pending.push_back(row);
     }
 
     /// Takes the rows of the next batch, and marks their addresses as in flight. Empty if every row has
     /// to wait.
     fn take_batch(&mut self) -> Vec<NumberedRow> {
+        let batch = match self.waiting == 0 && self.pending.len() <= MAX_BATCH {
+            // Nearly always. No row is moved.
+            true => {
+                let next = VecDeque::with_capacity(self.pending.len());
+                std::mem::replace(&mut self.pending, next).into()
+            }
+            false => self.pick_batch(),
+        };
+        // Rows of one address in one batch are one entry here: the batch applies them in order.
+        self.in_flight.extend(batch.iter().map(|row| row.address));
+        self.count_waiting();
+        batch
+    }
+
+    /// Takes the first rows that need not wait.
+    fn pick_batch(&mut self) -> Vec<NumberedRow> {
         let mut batch = Vec::with_capacity(self.sendable().min(MAX_BATCH));
-        let mut addresses = Vec::with_capacity(batch.capacity());
         let mut waiting = Vec::new();
         while batch.len() < MAX_BATCH
-            && let Some((address, row)) = self.pending.pop_front()
+            && let Some(row) = self.pending.pop_front()
         {
-            if self.in_flight.contains(&address) {
-                waiting.push((address, row));
-            } else {
-                batch.push(row);
-                addresses.push(address);
+            match self.in_flight.contains(&row.address) {
+                true => waiting.push(row),
+                false => batch.push(row),
             }
         }
         // Back to the front, the last one first: they stay in input order.
         for row in waiting.into_iter().rev() {
             self.pending.push_front(row);
         }
-        // Rows of one address in one batch are one entry here: the batch applies them in order.
-        self.in_flight.extend(addresses);
-        self.count_waiting();
         batch
     }
 
     /// Marks the addresses of a batch as no longer in flight.
-    fn finish<'a>(&mut self, addresses: impl IntoIterator<Item = &'a str>) {
+    fn finish(&mut self, addresses: &[AddressHash]) {
         for address in addresses {
-            self.in_flight.remove(&AddressHash::new(address));
+            self.in_flight.remove(address);
         }
-        self.count_waiting();
+        if self.waiting > 0 {
+            self.count_waiting();
+        }
     }
 
     /// Takes all rows that are not sent, in input order.
     fn take_pending(&mut self) -> impl Iterator<Item = NumberedRow> {
         self.waiting = 0;
-        let pending = std::mem::take(&mut self.pending);
-        pending.into_iter().map(|(_, row)| row)
+        std::mem::take(&mut self.pending).into_iter()
     }
 
     fn count_waiting(&mut self) {
-        let addresses = self.pending.iter().map(|(address, _)| address);
-        self.waiting = addresses
-            .filter(|address| self.in_flight.contains(address))
+        let pending = self.pending.iter();
+        self.waiting = pending
+            .filter(|row| self.in_flight.contains(&row.address))
             .count();
     }
 }
@@ -914,25 +1003,6 @@ impl Grouping {
 /// by chance are 1 in 300,000. Then a row waits without need, is reported as not sent after the other address
 /// has failed, or is counted as a duplicate in a dry run. It is never lost, nor sent out of order.
 type AddressSet = HashSet<AddressHash, BuildHasherDefault<NoHasher>>;
-
-/// The hash of an address as the service normalizes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct AddressHash(u64);
-
-impl AddressHash {
-    fn new(normalized_address: &str) -> Self {
-        // Unkeyed: whoever finds a collision only gains a row that waits, or is reported as not sent.
-        let mut hasher = DefaultHasher::new();
-        hasher.write(normalized_address.as_bytes());
-        Self(hasher.finish())
-    }
-}
-
-impl Hash for AddressHash {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        hasher.write_u64(self.0);
-    }
-}
 
 /// Takes a hash as it is.
 #[derive(Debug, Default)]
@@ -979,8 +1049,7 @@ impl DryRun {
             };
             return (outcome, false);
         }
-        let address = row.contact().map_or("", |contact| contact.email.as_str());
-        let address = AddressHash::new(&normalized_address(address));
+        let address = AddressHash::new(row.address());
         (RowOutcome::Valid, !self.addresses.insert(address))
     }
 }
@@ -1112,7 +1181,7 @@ mod tests {
         assert_eq!(numbers(&grouping.take_batch()), [2]);
         assert!(grouping.take_batch().is_empty());
 
-        grouping.finish(["a@x.io"]);
+        grouping.finish(&[AddressHash::new("a@x.io")]);
         assert_eq!(numbers(&grouping.take_batch()), [1, 3]);
     }
 
@@ -1130,8 +1199,8 @@ mod tests {
         grouping.push(row(1, "A@x.io"));
         grouping.push(row(2, "b@x.io"));
 
-        grouping.finish(["a@x.io"]);
-        let removed = grouping.give_up("a@x.io");
+        grouping.finish(&[AddressHash::new("a@x.io")]);
+        let removed = grouping.give_up(&row(0, "a@x.io"));
 
         assert_eq!(numbers(&removed), [1]);
         assert!(grouping.is_given_up(&row(3, "a@X.io")));

@@ -295,6 +295,35 @@ impl ImportReport {
         self.duplicates += 1;
     }
 
+    /// Adds the counts of other rows.
+    pub(super) fn merge(&mut self, other: Self) {
+        // By name, so that no count can be forgotten.
+        let Self {
+            created,
+            updated,
+            skipped,
+            refused,
+            opt_out_failed,
+            not_sent,
+            unknown,
+            valid,
+            duplicates,
+            first_failure,
+        } = other;
+        self.created += created;
+        self.updated += updated;
+        self.skipped += skipped;
+        for (code, count) in refused {
+            *self.refused.entry(code).or_default() += count;
+        }
+        self.opt_out_failed += opt_out_failed;
+        self.not_sent += not_sent;
+        self.unknown += unknown;
+        self.valid += valid;
+        self.duplicates += duplicates;
+        self.first_failure = self.first_failure.take().or(first_failure);
+    }
+
     pub(super) fn add(&mut self, outcome: &RowOutcome) {
         match outcome {
             RowOutcome::Created => self.created += 1,

@@ -1,4 +1,5 @@
 use std::future::poll_fn;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -7,7 +8,9 @@ use futures_core::Stream;
 use serde::{Deserialize, Serialize};
 
 use super::report::RowOutcome;
-use crate::contacts::{Contact, MAX_BATCH, NewContact, OptOutReason, UnsubscribeReason};
+use crate::contacts::{
+    Contact, MAX_BATCH, NewContact, OptOutReason, UnsubscribeReason, normalized_address,
+};
 
 /// One row of an import: a contact with its opt-outs, and where it came from.
 ///
@@ -28,6 +31,13 @@ use crate::contacts::{Contact, MAX_BATCH, NewContact, OptOutReason, UnsubscribeR
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImportRow {
     content: Content,
+    /// In a box, because a row is moved several times, and a plain one has none of them.
+    details: Option<Box<Details>>,
+}
+
+/// The members of a row besides its contact.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Details {
     line: Option<u64>,
     key: Option<String>,
     opt_outs: Vec<OptOut>,
@@ -106,11 +116,7 @@ impl ImportRow {
     fn with(content: Content) -> Self {
         Self {
             content,
-            line: None,
-            key: None,
-            opt_outs: Vec::new(),
-            input: None,
-            input_columns: None,
+            details: None,
         }
     }
 
@@ -129,7 +135,7 @@ impl ImportRow {
     /// ```
     #[must_use]
     pub fn line(mut self, line: u64) -> Self {
-        self.line = Some(line);
+        self.details_mut().line = Some(line);
         self
     }
 
@@ -155,7 +161,7 @@ impl ImportRow {
     /// ```
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
-        self.key = Some(key.into());
+        self.details_mut().key = Some(key.into());
         self
     }
 
@@ -183,7 +189,7 @@ impl ImportRow {
     /// ```
     #[must_use]
     pub fn opt_out(mut self, opt_out: OptOut) -> Self {
-        self.opt_outs.push(opt_out);
+        self.details_mut().opt_outs.push(opt_out);
         self
     }
 
@@ -213,7 +219,7 @@ impl ImportRow {
     /// ```
     #[must_use]
     pub fn input(mut self, cells: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.input = Some(cells.into_iter().map(Into::into).collect());
+        self.details_mut().input = Some(cells.into_iter().map(Into::into).collect());
         self
     }
 
@@ -234,7 +240,7 @@ impl ImportRow {
     /// ```
     #[must_use]
     pub fn input_columns(mut self, names: impl Into<Arc<[String]>>) -> Self {
-        self.input_columns = Some(names.into());
+        self.details_mut().input_columns = Some(names.into());
         self
     }
 
@@ -280,6 +286,11 @@ impl ImportRow {
         }
     }
 
+    /// Returns the address as given. Empty if the row could not be read.
+    pub(super) fn address(&self) -> &str {
+        self.contact().map_or("", |contact| contact.email.as_str())
+    }
+
     /// Returns whether rows after this one could not be read.
     pub(super) fn is_cut_off(&self) -> bool {
         matches!(self.content, Content::CutOff(_))
@@ -288,13 +299,13 @@ impl ImportRow {
     /// Returns the line of the input, if it was set.
     #[must_use]
     pub fn line_number(&self) -> Option<u64> {
-        self.line
+        self.details.as_ref()?.line
     }
 
     /// Returns your key, if one was set.
     #[must_use]
     pub fn key_text(&self) -> Option<&str> {
-        self.key.as_deref()
+        self.details.as_ref()?.key.as_deref()
     }
 
     /// Returns the opt-outs to record, in the order they were added.
@@ -311,23 +322,29 @@ impl ImportRow {
     /// ```
     #[must_use]
     pub fn opt_outs(&self) -> &[OptOut] {
-        &self.opt_outs
+        self.details
+            .as_ref()
+            .map_or(&[], |details| &details.opt_outs)
     }
 
     /// Returns the cells of the input, if they were set.
     #[must_use]
     pub fn input_cells(&self) -> Option<&[String]> {
-        self.input.as_deref()
+        self.details.as_ref()?.input.as_deref()
     }
 
     /// Returns the column names of the input, if they were set.
     #[must_use]
     pub fn input_column_names(&self) -> Option<&[String]> {
-        self.input_columns.as_deref()
+        self.details.as_ref()?.input_columns.as_deref()
     }
 }
 
 impl ImportRow {
+    fn details_mut(&mut self) -> &mut Details {
+        self.details.get_or_insert_default()
+    }
+
     /// Returns why the row cannot be sent; `None` if it can.
     pub(super) fn problem(&self) -> Option<String> {
         match &self.content {
@@ -391,26 +408,23 @@ impl From<Contact> for ImportRow {
     }
 }
 
-/// A row with its number, its address as the service normalizes it, and what is left to do.
+/// A row with its number, the hash of its address, and what is left to do.
 #[derive(Clone, Debug)]
 pub(super) struct NumberedRow {
     /// The number of the row in the input, counted from 0.
     pub(super) number: u64,
     pub(super) row: ImportRow,
     pub(super) to_do: ToDo,
-    /// Empty if the row could not be read.
-    pub(super) address: String,
+    pub(super) address: AddressHash,
 }
 
 impl NumberedRow {
     pub(super) fn new(number: u64, row: ImportRow, to_do: ToDo) -> Self {
-        let address = row.contact().map_or("", |contact| contact.email.as_str());
-        let address = crate::contacts::normalized_address(address);
         Self {
+            address: AddressHash::new(row.address()),
             number,
             row,
             to_do,
-            address,
         }
     }
 
@@ -435,6 +449,34 @@ impl NumberedRow {
         self.row
             .contact()
             .is_some_and(NewContact::fails_on_conflict)
+    }
+}
+
+/// The hash of an address as the service normalizes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AddressHash(u64);
+
+impl AddressHash {
+    pub(super) fn new(address: &str) -> Self {
+        // Most addresses are normalized already, and need no copy.
+        let is_normalized = |byte: u8| byte.is_ascii_graphic() && !byte.is_ascii_uppercase();
+        match address.bytes().all(is_normalized) {
+            true => Self::of_normalized(address),
+            false => Self::of_normalized(&normalized_address(address)),
+        }
+    }
+
+    fn of_normalized(address: &str) -> Self {
+        // Unkeyed: whoever finds a collision only gains a row that waits, or is reported as not sent.
+        let mut hasher = DefaultHasher::new();
+        hasher.write(address.as_bytes());
+        Self(hasher.finish())
+    }
+}
+
+impl Hash for AddressHash {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        hasher.write_u64(self.0);
     }
 }
 
