@@ -458,9 +458,12 @@ pub(super) struct AddressHash(u64);
 
 impl AddressHash {
     pub(super) fn new(address: &str) -> Self {
-        // Most addresses are normalized already, and need no copy.
-        let is_normalized = |byte: u8| byte.is_ascii_graphic() && !byte.is_ascii_uppercase();
-        match address.bytes().all(is_normalized) {
+        // Most addresses are normalized already, and need no copy. Without a branch for each byte, this is faster.
+        let is_normalized = |byte: u8| byte.is_ascii_graphic() & !byte.is_ascii_uppercase();
+        match address
+            .bytes()
+            .fold(true, |all, byte| all & is_normalized(byte))
+        {
             true => Self::of_normalized(address),
             false => Self::of_normalized(&normalized_address(address)),
         }
