@@ -230,6 +230,10 @@ impl SqlxPostgresStore {
     ///   server is older than version 13, the database is not in UTF8, or the tables were made by a newer version of this
     ///   crate.
     ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
+    ///
     /// # Example: tell an outage from a wrong address
     ///
     /// ```
@@ -599,18 +603,18 @@ impl Drop for Connection {
         };
         match Handle::try_current() {
             // In a task, because `drop` cannot wait for the server.
-            Ok(runtime) => drop(runtime.spawn(close(connection))),
+            Ok(runtime) => drop(runtime.spawn(put_back_later(connection))),
             Err(_) => drop(connection.detach()),
         }
     }
 }
 
-/// Waits for the end of the statement that still runs on a connection, and closes the connection.
+/// Waits for the end of the statement that still runs on a connection, and puts the connection back.
 ///
 /// It keeps its place in the pool until then. Otherwise the pool would open another one while the server still works for
 /// this one, and a lock that lasts would use up all connections of the server. sqlx itself would wait without end if the
-/// server no longer responds.
-async fn close(mut connection: PoolConnection<Postgres>) {
+/// server no longer responds, so the connection is closed after a minute.
+async fn put_back_later(mut connection: PoolConnection<Postgres>) {
     if let Ok(Ok(())) = timeout(UNCANCELLED_TIMEOUT, connection.ping()).await {
         return;
     }
