@@ -44,8 +44,8 @@ use crate::webhooks::{Clock, Event, EventId, SystemClock, VerifiedEvent};
 /// commits all operations that wait in one transaction, so that many receivers wait for one write to the
 /// disk. It ends when the last clone is dropped.
 ///
-/// A done event is remembered as a hash of about 50 bytes in the file and 4 bytes in memory, so a million events take
-/// some 55 MB and 4 MB.
+/// A done event is remembered as a hash of about 50 bytes in the file and 2 bytes in memory, so a million events take
+/// some 55 MB and 2 MB.
 ///
 /// # Crashes and full disks
 ///
@@ -61,7 +61,8 @@ use crate::webhooks::{Clock, Event, EventId, SystemClock, VerifiedEvent};
 ///
 /// A file of 8 MiB beside the database, with `-reserve` after its name, makes it possible to take and complete events
 /// on a full disk. The store deletes it when there is no other room, and then refuses new events until there is room to
-/// write it again.
+/// write it again. While another connection stays in a transaction, the log grows, and events are only handled until it
+/// is as large as the reserve was.
 ///
 /// The store notices if its file, the log (`-wal`) or the shared memory (`-shm`) is deleted or replaced while it is
 /// open. Each operation is then [`Unusable`](crate::inbox::StoreErrorKind::Unusable). Windows does not let other programs
