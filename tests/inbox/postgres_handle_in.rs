@@ -23,9 +23,9 @@ const TABLES: &str = "CREATE TABLE effects (event_id text);
     CREATE TABLE counters (name text PRIMARY KEY, value int NOT NULL);
     INSERT INTO counters VALUES ('a', 0), ('b', 0)";
 
-/// How many backends of the store there are.
-const BACKENDS: &str = "SELECT count(*) FROM pg_stat_activity
-    WHERE application_name = 'audience inbox' AND datname = current_database()";
+/// How many backends of the store have a transaction open.
+const IN_TRANSACTION: &str = "SELECT count(*) FROM pg_stat_activity
+    WHERE application_name = 'audience inbox' AND datname = current_database() AND state <> 'idle'";
 
 async fn set_up() -> Option<(Database, PostgresStore)> {
     let database = postgres::database().await?;
@@ -372,7 +372,7 @@ async fn a_transaction_that_takes_too_long_is_a_503_and_leaves_nothing_behind() 
     tokio::time::resume();
 
     assert_eq!(receipt, Receipt::Unavailable);
-    wait_for(&client, 0, BACKENDS).await;
+    wait_for(&client, 0, IN_TRANSACTION).await;
     assert_eq!(handle(&store, "evt_1").await, Receipt::Handled);
     assert_eq!(effects(&database).await, 1);
 }
@@ -428,7 +428,7 @@ async fn a_delivery_whose_sender_disconnects_is_undone_and_leaves_nothing_behind
 
     task.abort();
 
-    wait_for(&client, 0, BACKENDS).await;
+    wait_for(&client, 0, IN_TRANSACTION).await;
     assert_eq!(handle(&store, "evt_1").await, Receipt::Handled);
     assert_eq!(effects(&database).await, 1);
 }
