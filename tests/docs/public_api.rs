@@ -10,7 +10,7 @@ use support::skip;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// Every feature but `native-tls`, which adds no item and needs the headers of OpenSSL.
-const FEATURES: &str = "client,rustls,rustls-no-provider,blocking,import,webhooks,axum,actix,tower,inbox,inbox-sqlite,inbox-postgres,\
+const FEATURES: &str = "client,rustls,rustls-no-provider,blocking,import,webhooks,axum,actix,tower,inbox,inbox-sqlite,inbox-postgres,inbox-postgres-rustls,\
     inbox-redis,inbox-sqlx-postgres,inbox-conformance,mock,examine,mock-server,wiremock,tracing";
 
 #[test]

@@ -16,6 +16,7 @@ mod postgres_outages;
 mod postgres_poolers;
 mod postgres_schema;
 mod postgres_sqlx;
+mod postgres_tls;
 mod postgres_transactions;
 mod redis;
 mod responses;

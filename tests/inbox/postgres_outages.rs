@@ -238,6 +238,41 @@ async fn a_restart_of_the_server_needs_no_restart_of_the_receiver() {
 }
 
 #[tokio::test]
+async fn a_store_that_connects_lazily_works_as_soon_as_the_server_does() {
+    let Some(server) = postgres::server().await else {
+        return;
+    };
+    let database = server.database().await;
+    server.stop().await;
+
+    let store = PostgresStore::connect_lazy(&database.url).unwrap();
+    let down = claim(&store, "evt_1").await.unwrap_err();
+    let not_migrated = in_time(store.migrate()).await.unwrap_err();
+    server.start().await;
+    let without_tables = claim(&store, "evt_1").await.unwrap_err();
+    in_time(store.migrate()).await.unwrap();
+
+    assert_eq!(down.kind(), StoreErrorKind::Unavailable);
+    assert_eq!(not_migrated.kind(), StoreErrorKind::Unavailable);
+    assert_eq!(without_tables.kind(), StoreErrorKind::Unusable);
+    assert_eq!(claim(&store, "evt_1").await.unwrap(), FRESH);
+}
+
+#[tokio::test]
+async fn a_store_has_as_many_connections_as_its_caller_asked_for() {
+    let Some((database, _)) = set_up().await else {
+        return;
+    };
+
+    let two = PostgresStore::connect_with(&database.url, 2).await;
+    let four = PostgresStore::builder().max_connections(4);
+    let four = four.connect_lazy(&database.url);
+
+    assert_eq!(two.unwrap().pool().status().max_size, 2);
+    assert_eq!(four.unwrap().pool().status().max_size, 4);
+}
+
+#[tokio::test]
 async fn an_address_that_nothing_listens_on_is_unavailable() {
     let address = closed_url().replace("http://", "postgres://inbox:hunter2@");
 

@@ -1,5 +1,7 @@
 //! Stores in Postgres. The entries and their statements know no driver.
 
+#[cfg(feature = "inbox-postgres")]
+mod address;
 mod entries;
 #[cfg(feature = "inbox-postgres")]
 mod session;
@@ -8,6 +10,8 @@ mod sqlx_store;
 mod statements;
 #[cfg(feature = "inbox-postgres")]
 mod store;
+#[cfg(feature = "inbox-postgres-rustls")]
+mod tls;
 
 #[cfg(feature = "inbox-postgres")]
 pub use deadpool_postgres;

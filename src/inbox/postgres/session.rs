@@ -5,71 +5,16 @@ use std::io;
 use std::pin::pin;
 use std::time::Duration;
 
-use deadpool_postgres::{ClientWrapper, Manager, Object, Pool, PoolError};
+use deadpool_postgres::{ClientWrapper, Object, Pool, PoolError};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
-use tokio_postgres::config::{SslMode, SslNegotiation};
-use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, ToSql, Type};
-use tokio_postgres::{Config, NoTls, Row, Transaction};
+use tokio_postgres::{Row, Transaction};
 
+use super::address::Tls;
 use super::entries::{Columns, Driver, Failed, OpenTransaction, keeps_connection};
 use super::statements::{Statement, Value};
 use crate::inbox::error::StoreError;
-
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-const KEEPALIVE: Duration = Duration::from_secs(60);
-
-/// How much later than the store the database gives up a statement. It only has to if the request to cancel the
-/// statement is lost.
-const GRACE: Duration = Duration::from_secs(1);
-
-/// Reads an address, and sets what it leaves open.
-pub(super) fn config(url: &str) -> Result<Config, StoreError> {
-    // The driver's error may quote a part of the address, and so of the password.
-    let mut config: Config = url.parse().map_err(|_| StoreError::unusable(INVALID_URL))?;
-    let is_tls_required = config.get_ssl_mode() == SslMode::Require
-        || config.get_ssl_negotiation() == SslNegotiation::Direct;
-    if is_tls_required {
-        return Err(StoreError::unusable(TLS_REQUIRED));
-    }
-    if config.get_connect_timeout().is_none() {
-        config.connect_timeout(CONNECT_TIMEOUT);
-    }
-    if config.get_application_name().is_none() {
-        config.application_name("audience inbox");
-    }
-    config.keepalives_idle(config.get_keepalives_idle().min(KEEPALIVE));
-    Ok(config)
-}
-
-/// Sets when the database gives up a statement by itself, unless the address does.
-pub(super) fn limit_statements(mut config: Config, timeout: Duration) -> Config {
-    let milliseconds = timeout.saturating_add(GRACE).as_millis();
-    let milliseconds = i32::try_from(milliseconds).unwrap_or(i32::MAX);
-    let mut options = config.get_options().unwrap_or_default().to_owned();
-    for name in ["statement_timeout", "lock_timeout"] {
-        if !options.contains(name) {
-            options += &format!(" -c {name}={milliseconds}");
-        }
-    }
-    config.options(options.trim_start());
-    config
-}
-
-pub(super) fn pool(config: Config, max_connections: usize) -> Result<Pool, StoreError> {
-    Pool::builder(Manager::new(config, NoTls))
-        .max_size(max_connections)
-        .build()
-        .map_err(StoreError::unusable)
-}
-
-const INVALID_URL: &str = "the address of the database is invalid: it must be \
-    postgres://user:password@host:port/database with special characters of the password percent-encoded, and \
-    without options that tokio-postgres does not know";
-
-const TLS_REQUIRED: &str = "the address of the database requires TLS: build a deadpool_postgres::Pool with a TLS \
-    connector, and use PostgresStore::new";
 
 /// How long a request to cancel a statement may take.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -85,13 +30,16 @@ pub(super) struct Session {
     pub(super) pool: Pool,
     /// Whether statements are prepared under a name, once for each connection.
     pub(super) names_statements: bool,
+    /// For requests to cancel a statement.
+    pub(super) tls: Tls,
 }
 
 /// A connection that is put back only if its call ended well. If the call was dropped, because it timed out or
 /// for another reason, its statement is cancelled and the connection closed.
 pub(super) struct Connection {
     object: Option<Object>,
-    may_cancel: bool,
+    /// For requests to cancel a statement. `None`: none is sent.
+    cancels_with: Option<Tls>,
 }
 
 impl Session {
@@ -102,7 +50,7 @@ impl Session {
             object: Some(connection),
             // Names are off for old poolers. PgBouncer 1.18 to 1.20 may crash when it gets a request to cancel whose
             // sender does not wait, and the driver does not wait.
-            may_cancel: self.names_statements,
+            cancels_with: self.names_statements.then(|| self.tls.clone()),
         })
     }
 }
@@ -192,7 +140,7 @@ impl Drop for Connection {
         };
         match Handle::try_current() {
             // In a task, because `drop` cannot wait for the server.
-            Ok(runtime) => drop(runtime.spawn(close(connection, self.may_cancel))),
+            Ok(runtime) => drop(runtime.spawn(close(connection, self.cancels_with.take()))),
             Err(_) => drop(Object::take(connection)),
         }
     }
@@ -203,13 +151,13 @@ impl Drop for Connection {
 /// The connection keeps its place in the pool until the server has closed it. Otherwise the pool would open
 /// another one while the server still works for this one, and a lock that lasts would use up all connections of
 /// the server.
-async fn close(connection: Object, may_cancel: bool) {
-    end_statement(&connection, may_cancel).await;
+async fn close(connection: Object, tls: Option<Tls>) {
+    end_statement(&connection, tls.as_ref()).await;
     drop(Object::take(connection));
 }
 
 /// Returns when the server has closed the connection, or cannot be reached.
-async fn end_statement(connection: &Object, may_cancel: bool) {
+async fn end_statement(connection: &Object, tls: Option<&Tls>) {
     let token = connection.cancel_token();
     let closing = async {
         let end_backend = "SELECT pg_terminate_backend(pg_backend_pid())";
@@ -218,14 +166,13 @@ async fn end_statement(connection: &Object, may_cancel: bool) {
         let _ = connection.simple_query("").await;
     };
     let mut closing = pin!(closing);
-    if !may_cancel {
+    let Some(tls) = tls else {
         let _ = timeout(UNCANCELLED_TIMEOUT, closing).await;
         return;
-    }
+    };
     loop {
-        // Postgres accepts this request without TLS even where it requires TLS for everything else, but the
-        // driver does not send it if the settings of the pool require TLS.
-        let is_cancelled = match timeout(CANCEL_TIMEOUT, token.cancel_query(NoTls)).await {
+        // Fails if the program brought a pool that requires TLS: the store does not have its connector.
+        let is_cancelled = match timeout(CANCEL_TIMEOUT, tls.cancel(&token)).await {
             Ok(Ok(())) => true,
             Ok(Err(error)) if !is_connection_lost(&error) => false,
             // The server cannot be reached, so no other connection can be opened either.
@@ -305,13 +252,6 @@ fn column<'a, T: FromSql<'a>>(row: &'a Row, name: &str) -> Result<T, StoreError>
     row.try_get(name).map_err(|error| failed(error).error)
 }
 
-/// Returns whether the server refused a connection because of its options, as poolers do.
-pub(super) fn is_refused_option(error: &StoreError) -> bool {
-    let source = error.source().and_then(|error| error.downcast_ref());
-    let code = source.and_then(tokio_postgres::Error::code);
-    code == Some(&SqlState::PROTOCOL_VIOLATION)
-}
-
 fn pool_error(error: PoolError) -> StoreError {
     match error {
         PoolError::Backend(error) => failed(error).error,
@@ -341,63 +281,24 @@ fn is_connection_lost(error: &tokio_postgres::Error) -> bool {
         return true;
     }
     while let Some(error) = source {
-        if error.is::<io::Error>() {
-            return true;
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return !is_refused_by_tls(error);
         }
         source = error.source();
     }
     false
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::inbox::error::StoreErrorKind;
+/// Returns whether one side did not accept the certificate or the version of the other one.
+#[cfg(feature = "inbox-postgres-rustls")]
+fn is_refused_by_tls(error: &io::Error) -> bool {
+    let inner = error.get_ref();
+    inner
+        .and_then(|inner| inner.downcast_ref::<rustls::Error>())
+        .is_some()
+}
 
-    fn refusal(url: &str) -> String {
-        let error = config(url).map(drop).unwrap_err();
-        assert_eq!(error.kind(), StoreErrorKind::Unusable);
-        error.source().unwrap().to_string()
-    }
-
-    #[test]
-    fn the_database_gives_up_a_statement_soon_after_the_store_unless_the_address_says_otherwise() {
-        let options = |url: &str| {
-            let limited = limit_statements(config(url).unwrap(), Duration::from_secs(2));
-            limited.get_options().unwrap().to_owned()
-        };
-
-        assert_eq!(
-            options("postgres://localhost/db"),
-            "-c statement_timeout=3000 -c lock_timeout=3000"
-        );
-        assert_eq!(
-            options("postgres://localhost/db?options=-cstatement_timeout%3D7s"),
-            "-cstatement_timeout=7s -c lock_timeout=3000"
-        );
-    }
-
-    #[test]
-    fn an_address_that_requires_tls_is_refused_with_what_to_do() {
-        for option in ["sslmode=require", "sslmode=require&sslnegotiation=direct"] {
-            let text = refusal(&format!("postgres://inbox@localhost/db?{option}"));
-
-            assert!(text.contains("PostgresStore::new"), "{text}");
-        }
-    }
-
-    #[test]
-    fn the_error_of_an_invalid_address_holds_nothing_of_its_password() {
-        for url in [
-            "postgres://inbox:hunter2@localhost:hunter2/db",
-            "postgres://localhost/db?hunter2=1",
-            "host=localhost port=hunter2",
-            "hunter2",
-        ] {
-            let text = refusal(url);
-
-            assert!(!text.contains("hunter2"), "{text}");
-            assert!(text.contains("percent-encoded"), "{text}");
-        }
-    }
+#[cfg(not(feature = "inbox-postgres-rustls"))]
+fn is_refused_by_tls(_: &io::Error) -> bool {
+    false
 }

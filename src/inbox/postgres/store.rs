@@ -5,15 +5,14 @@ use std::fmt;
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
-use tokio_postgres::{Client, Config, IsolationLevel, Transaction};
+use tokio_postgres::{Client, IsolationLevel, Transaction};
 
+use super::address::{Address, Tls};
 use super::entries::{
     self, DEFAULT_RETENTION, DEFAULT_TIMEOUT, Entries, Failed, MIGRATION_TIMEOUT,
     SHORTEST_RETENTION, in_time, not_committed, store_of_entries,
 };
-use super::session::{
-    Session, config, failed, is_conflict, is_refused_option, limit_statements, pool,
-};
+use super::session::{Session, failed, is_conflict};
 use super::statements;
 use crate::inbox::ClaimTarget;
 use crate::inbox::error::{InboxError, StoreError};
@@ -162,7 +161,7 @@ impl PostgresStore {
     /// ```
     pub const CLAIM_IN: &str = statements::CLAIM_IN;
 
-    /// Creates a store on a pool of your own, for TLS and for settings of your own. It does not connect.
+    /// Creates a store on a pool of your own, for settings of your own. It does not connect.
     ///
     /// The pool is a [`deadpool_postgres::Pool`](crate::inbox::deadpool_postgres::Pool). If the pool is shared
     /// with the rest of the program, leave the inbox a connection for each handler that runs simultaneously.
@@ -186,13 +185,40 @@ impl PostgresStore {
         Self::builder().build(pool)
     }
 
-    /// Connects without TLS, with a pool of up to 16 connections.
+    /// Connects to the database, with a pool of up to 16 connections.
+    ///
+    /// The address is a URL, or words such as `host=localhost user=inbox`. Special characters of a password in a URL are
+    /// percent-encoded. The address may have the options of
+    /// [tokio-postgres](https://docs.rs/tokio-postgres/0.7/tokio_postgres/config/struct.Config.html), and these options for
+    /// TLS, with the feature `inbox-postgres-rustls`:
+    ///
+    /// | option | value | meaning |
+    /// |---|---|---|
+    /// | `sslmode` | `disable` | never TLS |
+    /// | | `prefer`, the default | TLS if the server has it, with any certificate |
+    /// | | `require` | TLS with any certificate |
+    /// | | `verify-ca` | TLS with a certificate of a trusted authority |
+    /// | | `verify-full` | TLS with a certificate of a trusted authority for this host |
+    /// | `sslrootcert` | a file of certificates in PEM | the only trusted authorities. With it, `prefer` and `require` check the certificate like `verify-ca` |
+    /// | | `system` | the authorities that the operating system trusts. The mode has to be `verify-full`, which is the default then |
+    /// | `sslcert`, `sslkey` | files in PEM | a certificate for the server, and its key without a password |
+    ///
+    /// These are the options of libpq, with two differences. Without `sslrootcert`, `verify-ca` and `verify-full` trust the
+    /// authorities that the operating system trusts, and no file in the home directory is read. And a self-signed
+    /// certificate of the server is refused if it is marked as an authority, as `openssl req -x509` does, even if
+    /// `sslrootcert` names it.
+    ///
+    /// TLS is that of rustls, with the provider that the program installed by
+    /// [`CryptoProvider::install_default`](https://docs.rs/rustls/0.23/rustls/crypto/struct.CryptoProvider.html#method.install_default),
+    /// or else with *ring*. For other TLS, bring a [pool of your own](Self::new). Without the feature, `prefer` means no TLS,
+    /// and the other modes are refused.
     ///
     /// # Errors
     ///
     /// - `Unavailable` if the database cannot be reached.
-    /// - `Unusable` if the address is invalid or requires TLS, or if the user, the password or the name of the
-    ///   database is wrong.
+    /// - `Unusable` if the address is invalid, has an unknown option, or requires TLS that is not turned on; if the
+    ///   certificate of the server is not trusted, or a certificate file cannot be read; or if the user, the password or
+    ///   the name of the database is wrong.
     ///
     /// # Panics
     ///
@@ -207,12 +233,83 @@ impl PostgresStore {
     /// let outage = PostgresStore::connect("postgres://inbox@127.0.0.1:1/app").await.unwrap_err();
     /// assert_eq!(outage.kind(), StoreErrorKind::Unavailable); // a later call may succeed
     ///
-    /// let no_tls = PostgresStore::connect("postgres://inbox@127.0.0.1:1/app?sslmode=require").await.unwrap_err();
-    /// assert_eq!(no_tls.kind(), StoreErrorKind::Unusable); // use `PostgresStore::new` with a pool that has TLS
+    /// let wrong = PostgresStore::connect("postgres://inbox@127.0.0.1:1/app?sslmode=on").await.unwrap_err();
+    /// assert_eq!(wrong.kind(), StoreErrorKind::Unusable); // there is no such mode
     /// # Ok(()) }
     /// ```
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         Self::builder().connect(url).await
+    }
+
+    /// Connects to the database, with a pool of up to this many connections.
+    ///
+    /// It is the short form of `PostgresStore::builder().max_connections(connections).connect(url)`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the same errors as [`connect`](Self::connect).
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
+    ///
+    /// # Example: a small server
+    ///
+    /// ```no_run
+    /// use audience::inbox::PostgresStore;
+    ///
+    /// # async fn start() -> Result<(), audience::inbox::StoreError> {
+    /// let store = PostgresStore::connect_with("postgres://inbox:secret@localhost/app", 4).await?;
+    ///
+    /// assert_eq!(store.pool().status().max_size, 4);
+    /// # Ok(()) }
+    /// ```
+    pub async fn connect_with(url: &str, connections: usize) -> Result<Self, StoreError> {
+        let builder = Self::builder().max_connections(connections);
+        builder.connect(url).await
+    }
+
+    /// Checks the address, and connects with the first call, so that the program can start while the database is down.
+    ///
+    /// Until the database can be reached, calls return [`Unavailable`](crate::inbox::StoreErrorKind::Unavailable),
+    /// deliveries get a 503, and workers keep trying. Also a wrong password or an untrusted certificate is found only by
+    /// the first call, as `Unusable`.
+    ///
+    /// [`migrate`](Self::migrate) needs the database, too. Retry it while its error is temporary:
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use audience::inbox::{PostgresStore, StoreError};
+    ///
+    /// async fn open(url: &str) -> Result<PostgresStore, StoreError> {
+    ///     let store = PostgresStore::connect_lazy(url)?;
+    ///     let tables = store.clone();
+    ///     tokio::spawn(async move {
+    ///         while tables.migrate().await.is_err_and(|error| error.is_temporary()) {
+    ///             tokio::time::sleep(Duration::from_secs(1)).await;
+    ///         }
+    ///     });
+    ///     Ok(store) // until the tables exist, deliveries get a 503
+    /// }
+    /// # let _ = open;
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Unusable`](crate::inbox::StoreErrorKind::Unusable) if the address is invalid, or if one of its
+    /// certificates cannot be read.
+    ///
+    /// # Example: an invalid address is found immediately
+    ///
+    /// ```
+    /// use audience::inbox::PostgresStore;
+    ///
+    /// assert!(PostgresStore::connect_lazy("postgres://inbox@db.internal/app").is_ok());
+    /// assert!(PostgresStore::connect_lazy("postgres://inbox@db.internal:port/app").is_err());
+    /// ```
+    pub fn connect_lazy(url: &str) -> Result<Self, StoreError> {
+        Self::builder().connect_lazy(url)
     }
 
     /// Starts building a store.
@@ -609,7 +706,7 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// Connects without TLS.
+    /// Connects to the database.
     ///
     /// # Errors
     ///
@@ -634,24 +731,39 @@ impl PostgresStoreBuilder {
     /// # Ok(()) }
     /// ```
     pub async fn connect(self, url: &str) -> Result<PostgresStore, StoreError> {
-        let config = config(url)?;
-        let limited = limit_statements(config.clone(), self.timeout);
-        match self.connect_with(limited).await {
-            // Some poolers refuse a connection that sets them. The store's own timeout still holds.
-            Err(error) if is_refused_option(&error) => self.connect_with(config).await,
-            result => result,
-        }
-    }
-
-    async fn connect_with(&self, config: Config) -> Result<PostgresStore, StoreError> {
-        let pool = pool(config, self.max_connections)?;
-        let store = self.clone().build(pool);
+        let store = self.connect_lazy(url)?;
         let session = &store.entries.driver;
         // A wrong address or password fails here, not with the first delivery.
-        in_time(self.timeout, session.connection())
+        in_time(store.entries.timeout, session.connection())
             .await?
             .put_back();
         Ok(store)
+    }
+
+    /// Checks the address, and connects with the first call. See [`PostgresStore::connect_lazy`].
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Unusable`](crate::inbox::StoreErrorKind::Unusable) if the address is invalid, or if one of its
+    /// certificates cannot be read.
+    ///
+    /// # Example: a program that starts while the database is down
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use audience::inbox::PostgresStore;
+    ///
+    /// let store = PostgresStore::builder()
+    ///     .timeout(Duration::from_secs(2))
+    ///     .connect_lazy("postgres://inbox@db.internal/app")?;
+    ///
+    /// assert_eq!(store.pool().status().size, 0);
+    /// # Ok::<(), audience::inbox::StoreError>(())
+    /// ```
+    pub fn connect_lazy(self, url: &str) -> Result<PostgresStore, StoreError> {
+        let (pool, tls) = Address::parse(url)?.pool(self.max_connections, self.timeout)?;
+        Ok(self.build_with(pool, tls))
     }
 
     /// Builds a store on a pool of your own, like [`PostgresStore::new`].
@@ -673,9 +785,14 @@ impl PostgresStoreBuilder {
     /// ```
     #[must_use]
     pub fn build(self, pool: Pool) -> PostgresStore {
+        self.build_with(pool, Tls::None)
+    }
+
+    fn build_with(self, pool: Pool, tls: Tls) -> PostgresStore {
         let session = Session {
             pool,
             names_statements: self.names_statements,
+            tls,
         };
         PostgresStore {
             entries: Entries::new(session, self.timeout),
