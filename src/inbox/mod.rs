@@ -188,7 +188,7 @@ pub use sqlite::{SqliteStore, SqliteStoreBuilder, Synchronous, TransactionError,
 pub use sqlx;
 pub use store::{
     AcceptState, Backlog, ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery,
-    ParkedEvent, Release, Store, Take, TakenEvent, Token,
+    ParkedEvent, Release, Store, Take, TakenEvent, Token, Turnover,
 };
 pub use worker::{Worker, WorkerReport};
 

@@ -1,9 +1,10 @@
 //! The trait of stores, with the arguments and the results of its methods.
 
 use std::fmt;
-use std::future::ready;
-use std::pin::Pin;
+use std::future::{poll_fn, ready};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -97,6 +98,22 @@ pub trait Store: Send + Sync + 'static {
         take: Take<'_>,
     ) -> impl Future<Output = Result<Vec<TakenEvent>, StoreError>> + Send;
 
+    /// Completes claims and takes events, as a worker does it. Takes none if the limit is zero.
+    ///
+    /// It has the effect of the single calls in any order, and need not be one atomic step. If the completions
+    /// failed, any number of them may have been made.
+    ///
+    /// The default implementation makes all calls simultaneously. Implement it if one request to the database can
+    /// do it all.
+    fn complete_and_take(
+        &self,
+        completed: &[HeldClaim<'_>],
+        retention: Duration,
+        take: Take<'_>,
+    ) -> impl Future<Output = Turnover> + Send {
+        turn_over(self, completed, retention, take)
+    }
+
     /// Returns up to `limit` parked events of an endpoint, ordered by the bytes of their ids, that come after
     /// this id. The default implementation returns an error.
     fn parked(
@@ -139,6 +156,51 @@ pub trait Store: Send + Sync + 'static {
     fn backlog(&self, endpoint: &str) -> impl Future<Output = Result<Backlog, StoreError>> + Send {
         let _ = endpoint;
         ready(Err(unsupported("backlog")))
+    }
+}
+
+/// Makes the calls of [`Store::complete_and_take`] one by one, but simultaneously.
+pub(super) async fn turn_over<S: Store + ?Sized>(
+    store: &S,
+    completed: &[HeldClaim<'_>],
+    retention: Duration,
+    take: Take<'_>,
+) -> Turnover {
+    let mut results = Vec::with_capacity(completed.len());
+    let mut completing: Vec<_> = completed
+        .iter()
+        .map(|held| Some(Box::pin(store.complete(*held, retention))))
+        .collect();
+    results.resize_with(completing.len(), || None);
+    let mut taking = pin!(async {
+        match take.limit {
+            0 => Ok(Vec::new()),
+            _ => store.take(take).await,
+        }
+    });
+    let mut taken = None;
+    poll_fn(|context| {
+        for (call, result) in completing.iter_mut().zip(&mut results) {
+            if let Some(running) = call
+                && let Poll::Ready(ended) = running.as_mut().poll(context)
+            {
+                (*call, *result) = (None, Some(ended));
+            }
+        }
+        if taken.is_none()
+            && let Poll::Ready(ended) = taking.as_mut().poll(context)
+        {
+            taken = Some(ended);
+        }
+        match taken.is_some() && completing.iter().all(Option::is_none) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
+    Turnover {
+        completed: results.into_iter().flatten().collect(),
+        taken: taken.unwrap_or_else(|| Ok(Vec::new())),
     }
 }
 
@@ -435,6 +497,27 @@ impl<'a> Take<'a> {
     }
 }
 
+/// The result of [`Store::complete_and_take`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Turnover {
+    /// Whether each claim was held, in the order of the claims.
+    pub completed: Result<Vec<bool>, StoreError>,
+    /// The events that were taken.
+    pub taken: Result<Vec<TakenEvent>, StoreError>,
+}
+
+impl Turnover {
+    /// Creates a result, for a store to return.
+    #[must_use]
+    pub fn new(
+        completed: Result<Vec<bool>, StoreError>,
+        taken: Result<Vec<TakenEvent>, StoreError>,
+    ) -> Self {
+        Self { completed, taken }
+    }
+}
+
 /// The result of [`Store::claim`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -725,6 +808,15 @@ macro_rules! share_methods {
                 // Through both pointers: on `self`, this would call itself.
                 (**self).$method($($name),*)
             })+
+
+            fn complete_and_take(
+                &self,
+                completed: &[HeldClaim<'_>],
+                retention: Duration,
+                take: Take<'_>,
+            ) -> impl Future<Output = Turnover> + Send {
+                (**self).complete_and_take(completed, retention, take)
+            }
         }
     };
 }
@@ -736,14 +828,31 @@ type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 
 macro_rules! box_methods {
     ($a:lifetime: $($method:ident($($name:ident: $type:ty),*) -> $output:ty;)+) => {
         /// A [`Store`] behind a pointer, so that [`Inbox`](super::Inbox) has no type parameter.
+        #[allow(dead_code, reason = "a worker takes by `complete_and_take`")]
         pub(super) trait DynStore: Send + Sync {
             $(fn $method<$a>(&$a self, $($name: $type),*) -> Boxed<$a, $output>;)+
+
+            fn complete_and_take<$a>(
+                &$a self,
+                completed: &$a [HeldClaim<$a>],
+                retention: Duration,
+                take: Take<$a>,
+            ) -> Pin<Box<dyn Future<Output = Turnover> + Send + $a>>;
         }
 
         impl<S: Store> DynStore for S {
             $(fn $method<$a>(&$a self, $($name: $type),*) -> Boxed<$a, $output> {
                 Box::pin(Store::$method(self, $($name),*))
             })+
+
+            fn complete_and_take<$a>(
+                &$a self,
+                completed: &$a [HeldClaim<$a>],
+                retention: Duration,
+                take: Take<$a>,
+            ) -> Pin<Box<dyn Future<Output = Turnover> + Send + $a>> {
+                Box::pin(Store::complete_and_take(self, completed, retention, take))
+            }
         }
     };
 }

@@ -1,6 +1,6 @@
 use std::error::Error;
 use std::fmt;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
 use super::error::{InboxError, StoreError};
-use super::store::{HeldClaim, Release, Take, TakenEvent, Token};
+use super::store::{HeldClaim, Release, Take, TakenEvent, Token, Turnover};
 use super::{Attempt, Shared};
-use crate::webhooks::Event;
+use crate::webhooks::{Event, EventId};
 
 /// Zero would ask the store without a pause, and the longest duration overflows a clock.
 const SHORTEST_POLL: Duration = Duration::from_millis(1);
@@ -425,11 +425,39 @@ struct Drain<F> {
     shared: Arc<Shared>,
     settings: Arc<WorkerSettings>,
     handler: Arc<F>,
-    tasks: JoinSet<EventOutcome>,
+    tasks: JoinSet<Ended>,
     /// Tells the tasks to cut their handlers off, and to release their claims.
     cut_off: watch::Sender<bool>,
+    /// Claims whose handler succeeded, and of which the store is not told yet.
+    handled: Vec<Claimed>,
+    /// Tells the store of those that were handled before, and takes events.
+    turn: Option<Pin<Box<dyn Future<Output = Turn> + Send>>>,
+    /// How many the store is being told of.
+    telling: usize,
     report: WorkerReport,
     outage: Option<Outage>,
+}
+
+#[derive(Debug)]
+struct Claimed {
+    id: EventId,
+    token: Token,
+}
+
+/// How the task of an event ended.
+enum Ended {
+    /// Its handler succeeded. The store is not told yet.
+    Handled(Claimed),
+    /// The store was told.
+    Recorded(EventOutcome),
+}
+
+/// What the store was asked for, and what it did.
+struct Turn {
+    completed: Vec<Claimed>,
+    token: Token,
+    limit: usize,
+    result: Turnover,
 }
 
 /// The failures of the store since it last worked.
@@ -440,6 +468,8 @@ struct Outage {
 }
 
 enum Taken {
+    /// It was not asked for any.
+    Nothing,
     /// As many events as there was room for: more may be due.
     All,
     /// Fewer events: no other is due.
@@ -461,6 +491,9 @@ where
             handler: Arc::new(handler),
             tasks: JoinSet::new(),
             cut_off: watch::Sender::new(false),
+            telling: 0,
+            handled: Vec::new(),
+            turn: None,
             report: WorkerReport::default(),
             outage: None,
         }
@@ -477,27 +510,33 @@ where
         // not ask more often than after the first failure.
         let mut not_before = look_at;
         loop {
-            let has_room = self.has_room();
+            let may_look = self.turn.is_none() && self.has_room();
             tokio::select! {
                 // In this order: a shutdown ends the loop even if events keep coming, and ended handlers make room.
                 biased;
                 () = &mut shutdown => break,
-                Some(ended) = self.tasks.join_next() => self.count(ended),
-                () = shared.accepted.notified(), if has_room => look_at = Instant::now().max(not_before),
-                () = tokio::time::sleep_until(look_at), if has_room => {}
-            }
-            if self.has_room() && look_at <= Instant::now() {
-                let taken = self.take().await;
-                let now = Instant::now();
-                look_at = now
-                    + match taken {
-                        Taken::All => Duration::ZERO,
-                        Taken::Rest => self.settings.poll_interval,
+                Some(ended) = self.tasks.join_next() => self.end(ended),
+                turn = in_progress(&mut self.turn) => {
+                    let now = Instant::now();
+                    match self.finish_turn(turn) {
+                        Taken::Nothing => {}
+                        Taken::All => look_at = now,
+                        Taken::Rest => look_at = now + self.settings.poll_interval,
                         Taken::Failed(_) => {
                             not_before = now + STORE_BACKOFF.first;
-                            self.store_delay()
+                            look_at = now + self.store_delay();
                         }
-                    };
+                    }
+                }
+                () = shared.accepted.notified(), if may_look => look_at = Instant::now().max(not_before),
+                () = tokio::time::sleep_until(look_at), if may_look => {}
+            }
+            if self.turn.is_none() {
+                self.gather().await;
+            }
+            let is_due = look_at <= Instant::now();
+            if self.turn.is_none() && (!self.handled.is_empty() || (is_due && self.has_room())) {
+                self.start_turn(if is_due { self.free() } else { 0 });
             }
         }
         self.finish_in_time().await;
@@ -506,26 +545,26 @@ where
 
     async fn run_until_idle(mut self) -> Result<WorkerReport, InboxError> {
         loop {
-            let taken = match self.take().await {
+            self.start_turn(self.free());
+            let turn = in_progress(&mut self.turn).await;
+            let taken = self.finish_turn(turn);
+            match taken {
                 Taken::Failed(error) if !error.is_temporary() => {
                     // To return now would drop the tasks, and cut handlers off in the middle of their effects.
                     self.finish().await;
                     return Err(error.into());
                 }
-                taken => taken,
-            };
-            if matches!(taken, Taken::Failed(_)) {
-                tokio::time::sleep(self.store_delay()).await;
+                Taken::Failed(_) => tokio::time::sleep(self.store_delay()).await,
+                Taken::Rest if self.tasks.is_empty() => return Ok(self.report),
+                _ => {}
             }
-            match self.tasks.join_next().await {
-                Some(ended) => self.count(ended),
-                None if matches!(taken, Taken::Rest) => return Ok(self.report),
-                None => {}
-            }
-            while !self.has_room()
+            let mut has_ended = false;
+            while !(has_ended && self.has_room())
                 && let Some(ended) = self.tasks.join_next().await
             {
-                self.count(ended);
+                has_ended = true;
+                self.end(ended);
+                self.gather().await;
             }
         }
     }
@@ -540,21 +579,70 @@ where
         self.settings.concurrency.saturating_sub(self.tasks.len())
     }
 
-    async fn take(&mut self) -> Taken {
-        let limit = self.free();
-        if limit == 0 {
-            return Taken::All;
+    /// Notes how a task ended.
+    fn end(&mut self, ended: Result<Ended, JoinError>) {
+        match ended {
+            Ok(Ended::Handled(claimed)) => self.handled.push(claimed),
+            Ok(Ended::Recorded(outcome)) => self.report.add(outcome),
+            // A task that was cut off, by the end of its runtime or a panic of the store, recorded nothing.
+            Err(_) => self.report.add(EventOutcome::Lost),
         }
-        self.shared.purge_if_due();
+    }
+
+    /// Notes all tasks that end in this moment, for the store to be told of them together.
+    async fn gather(&mut self) {
+        loop {
+            let running = self.tasks.len();
+            while let Some(ended) = self.tasks.try_join_next() {
+                self.end(ended);
+            }
+            // Runs after the tasks that are ready now. Those with a quick handler have ended then.
+            drop(tokio::spawn(tokio::task::yield_now()).await);
+            if self.tasks.is_empty() || self.tasks.len() == running {
+                break;
+            }
+        }
+    }
+
+    /// Tells the store of everything that was handled, and takes events, in one step. The handlers run meanwhile.
+    fn start_turn(&mut self, limit: usize) {
+        if limit > 0 {
+            self.shared.purge_if_due();
+        }
+        let shared = Arc::clone(&self.shared);
+        let completed = std::mem::take(&mut self.handled);
+        self.telling = completed.len();
         // One token for all of them: a claim is named by its event and its token.
         let token = Token::random();
-        let taken = self.shared.store.take(Take {
-            endpoint: &self.shared.settings.endpoint,
-            token,
-            lease: self.shared.settings.lease,
-            limit,
-        });
-        let taken = match taken.await {
+        self.turn = Some(Box::pin(async move {
+            let held: Vec<_> = completed
+                .iter()
+                .map(|claimed| claimed.held(&shared))
+                .collect();
+            let take = Take {
+                endpoint: &shared.settings.endpoint,
+                token,
+                lease: shared.settings.lease,
+                limit,
+            };
+            let retention = shared.settings.retention;
+            let result = shared.store.complete_and_take(&held, retention, take).await;
+            Turn {
+                completed,
+                token,
+                limit,
+                result,
+            }
+        }));
+    }
+
+    fn finish_turn(&mut self, turn: Turn) -> Taken {
+        self.telling = 0;
+        self.note_completed(turn.completed, turn.result.completed);
+        if turn.limit == 0 {
+            return Taken::Nothing;
+        }
+        let taken = match turn.result.taken {
             Ok(taken) => taken,
             Err(error) => {
                 self.store_failed(&error);
@@ -562,12 +650,13 @@ where
             }
         };
         self.store_works();
-        let more = taken.len() >= limit;
+        let more = taken.len() >= turn.limit;
         for event in taken {
             self.shared.count(|metrics| metrics.lag = event.overdue);
             let shared = Arc::clone(&self.shared);
             let settings = Arc::clone(&self.settings);
             let handler = Arc::clone(&self.handler);
+            let token = turn.token;
             let cut_off = self.cut_off.subscribe();
             // A task for each event, so that one that blocks its thread delays no other and no lease but its own.
             self.tasks.spawn(async move {
@@ -575,6 +664,37 @@ where
             });
         }
         if more { Taken::All } else { Taken::Rest }
+    }
+
+    fn note_completed(&mut self, completed: Vec<Claimed>, held: Result<Vec<bool>, StoreError>) {
+        let held = match held {
+            Ok(held) => held,
+            Err(error) => {
+                self.shared.store_failed("complete", &error);
+                // Each one alone, with retries: the reason may be one of them.
+                for claimed in completed {
+                    let shared = Arc::clone(&self.shared);
+                    self.tasks.spawn(async move {
+                        let held = claimed.held(&shared);
+                        Ended::Recorded(complete(&shared, held).await)
+                    });
+                }
+                return;
+            }
+        };
+        let mut held = held.into_iter();
+        for _ in completed {
+            let is_held = held.next().unwrap_or(false);
+            let outcome = held_or_lost(&self.shared, is_held, EventOutcome::Handled);
+            self.note(outcome);
+        }
+    }
+
+    fn note(&mut self, outcome: EventOutcome) {
+        if matches!(outcome, EventOutcome::Handled) {
+            self.shared.count(|metrics| metrics.handled += 1);
+        }
+        self.report.add(outcome);
     }
 
     fn store_failed(&mut self, error: &StoreError) {
@@ -616,18 +736,48 @@ where
         self.cut_off.send_replace(true);
         // A handler that blocks its thread cannot be cut off, and a store may be down. Their claims end with their lease.
         let _ = tokio::time::timeout(RELEASE_LIMIT, self.finish()).await;
-        self.report.lost += self.tasks.len() as u64;
+        let unrecorded = self.tasks.len() + self.handled.len() + self.telling;
+        self.report.lost += unrecorded as u64;
     }
 
+    /// Waits until all handlers have ended and the store was told, and takes no more events.
     async fn finish(&mut self) {
-        while let Some(ended) = self.tasks.join_next().await {
-            self.count(ended);
+        loop {
+            if self.turn.is_none() {
+                self.gather().await;
+            }
+            if self.turn.is_none() && !self.handled.is_empty() {
+                self.start_turn(0);
+            }
+            let is_telling = self.turn.is_some();
+            tokio::select! {
+                turn = in_progress(&mut self.turn), if is_telling => {
+                    // It may have taken events before the shutdown.
+                    self.finish_turn(turn);
+                }
+                Some(ended) = self.tasks.join_next() => self.end(ended),
+                else => break,
+            }
         }
     }
+}
 
-    fn count(&mut self, ended: Result<EventOutcome, JoinError>) {
-        // A task that was cut off, by the end of its runtime or a panic of the store, recorded nothing.
-        self.report.add(ended.unwrap_or(EventOutcome::Lost));
+/// Waits for the end of a turn, if there is one.
+async fn in_progress(turn: &mut Option<Pin<Box<dyn Future<Output = Turn> + Send>>>) -> Turn {
+    let Some(running) = turn else {
+        return std::future::pending().await;
+    };
+    let ended = running.as_mut().await;
+    *turn = None;
+    ended
+}
+
+impl Claimed {
+    fn held<'a>(&'a self, shared: &'a Shared) -> HeldClaim<'a> {
+        HeldClaim {
+            key: shared.key(&self.id),
+            token: self.token,
+        }
     }
 }
 
@@ -659,16 +809,17 @@ async fn handle_taken<F, Fut, E>(
     token: Token,
     handler: &F,
     mut cut_off: watch::Receiver<bool>,
-) -> EventOutcome
+) -> Ended
 where
     F: Fn(Event, Attempt) -> Fut,
     Fut: Future<Output = Result<(), E>>,
     E: Into<Box<dyn Error + Send + Sync>>,
 {
-    let held = HeldClaim {
-        key: shared.key(&taken.id),
+    let claimed = Claimed {
+        id: taken.id,
         token,
     };
+    let held = claimed.held(shared);
     let attempt = Attempt::new(taken.attempt, settings.max_attempts);
     if attempt.number() > settings.max_attempts {
         // An attempt that ends parks the event if it is the last, so this one ended with its process, or the store
@@ -677,13 +828,13 @@ where
             "{} attempts were made without success, and the last may have ended with its process",
             attempt.number() - 1
         );
-        return park(shared, held, &reason).await;
+        return Ended::Recorded(park(shared, held, &reason).await);
     }
     let event = match Event::from_unverified_json(&taken.body) {
         Ok(event) => event,
         Err(problem) => {
             let reason = format!("the stored body is not an event: {problem}");
-            return park(shared, held, &reason).await;
+            return Ended::Recorded(park(shared, held, &reason).await);
         }
     };
     // The event was parsed, and the handler may run for long.
@@ -704,21 +855,22 @@ where
             shared.handler_cut_off(attempt.number());
             // No delay: nothing failed, and another worker may have time.
             let reason = "cut off by the shutdown of its worker";
-            return release(shared, held, Duration::ZERO, reason, EventOutcome::Released).await;
+            let released = release(shared, held, Duration::ZERO, reason, EventOutcome::Released);
+            return Ended::Recorded(released.await);
         }
     };
-    match handled {
-        // A crash before the store has this leaves an event that is taken again after its lease.
-        Ok(()) => complete(shared, held).await,
-        Err(failure) => {
-            shared.handler_failed(attempt.number(), attempt.remaining(), &failure);
-            if attempt.is_last() {
-                return park(shared, held, failure.reason()).await;
-            }
-            let delay = settings.backoff.after(attempt.number(), fastrand::f64());
-            release(shared, held, delay, failure.reason(), EventOutcome::Failed).await
-        }
-    }
+    let failure = match handled {
+        // A crash before the store is told leaves an event that is taken again after its lease.
+        Ok(()) => return Ended::Handled(claimed),
+        Err(failure) => failure,
+    };
+    shared.handler_failed(attempt.number(), attempt.remaining(), &failure);
+    Ended::Recorded(if attempt.is_last() {
+        park(shared, held, failure.reason()).await
+    } else {
+        let delay = settings.backoff.after(attempt.number(), fastrand::f64());
+        release(shared, held, delay, failure.reason(), EventOutcome::Failed).await
+    })
 }
 
 async fn complete(shared: &Shared, held: HeldClaim<'_>) -> EventOutcome {

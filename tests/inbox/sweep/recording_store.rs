@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use audience::inbox::{
     AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, ParkedEvent,
-    Release, Store, StoreError, Take, TakenEvent,
+    Release, Store, StoreError, Take, TakenEvent, Turnover,
 };
 use audience::webhooks::EventId;
 
@@ -32,6 +32,24 @@ impl<S: Store> Store for RecordingStore<S> {
             let _ = self.database.record(held.key.id.as_str(), COMPLETION).await;
         }
         Ok(is_held)
+    }
+
+    async fn complete_and_take(
+        &self,
+        completed: &[HeldClaim<'_>],
+        retention: Duration,
+        take: Take<'_>,
+    ) -> Turnover {
+        let turnover = self
+            .inner
+            .complete_and_take(completed, retention, take)
+            .await;
+        for (held, is_held) in completed.iter().zip(turnover.completed.iter().flatten()) {
+            if *is_held {
+                let _ = self.database.record(held.key.id.as_str(), COMPLETION).await;
+            }
+        }
+        turnover
     }
 
     with_store_methods! { delegate }
