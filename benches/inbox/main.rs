@@ -4,6 +4,7 @@
 //!   many remembered ids, beside a loop by hand on the same database;
 //! - `redis`: claims and completions in Redis beside two scripts by hand with the same guarantees;
 //! - `handle`: what `Inbox::handle` adds to a delivery, and where it goes;
+//! - `rivals`: claims and drained events a second of Postgres, beside statements by hand with the same guarantees;
 //! - `endpoint`: how long an axum endpoint takes to accept a delivery.
 //!
 //! It prints Markdown tables. Postgres and Redis are servers of its own, on a free loopback port and in a
@@ -28,6 +29,7 @@ mod handle;
 mod load;
 mod machine;
 mod place;
+mod postgres_rivals;
 mod postgres_server;
 mod rates;
 mod redis_rivals;
@@ -68,6 +70,7 @@ enum Part {
     Redis,
     Handle,
     Endpoint,
+    Rivals,
 }
 
 fn main() {
@@ -98,6 +101,10 @@ fn main() {
         if wants(Part::Endpoint) {
             runtime.block_on(endpoint::measure(&mut places));
         }
+    }
+    if wants(Part::Rivals) {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(postgres_rivals::measure(&folder));
     }
     println!("at the end: {}", machine::load());
 }

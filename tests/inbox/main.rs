@@ -11,6 +11,7 @@ mod memory_conformance;
 mod memory_faults;
 mod memory_model;
 mod postgres_conformance;
+mod postgres_groups;
 mod postgres_handle_in;
 mod postgres_outages;
 mod postgres_poolers;

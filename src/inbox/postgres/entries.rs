@@ -7,19 +7,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::runtime::Handle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
+use super::group::{Group, Ids, LOCK_TIMEOUT, Outcome, Turn, Work};
+use super::queue_head::{QueueHeads, Search};
 use super::statements::{
-    ACCEPT, BACKLOG, CLAIM, CLAIM_IN, COMPLETE, DISCARD, EXTEND, LOCK, LONGEST, OLDEST_SERVER,
-    PARK, PARKED, PURGE, RELEASE, REPLAY, SCHEMA, SCHEMA_VERSION, SURVEY, Statement, TAKE, VERSION,
-    Value,
+    ACCEPT, BACKLOG, CLAIM, CLAIM_IN, CLAIM_STATE, COMPLETE, DISCARD, EXTEND, LOCK, LONGEST,
+    OLDEST_SERVER, PARK, PARKED, PURGE, RELEASE, REPLAY, SCHEMA, SCHEMA_VERSION, SURVEY, Statement,
+    TAKE, VERSION, Value,
 };
 use crate::inbox::error::{Failure, InboxError, StoreError, StoreErrorKind};
 use crate::inbox::handle_in::Undone;
 use crate::inbox::receipt::SOON;
 use crate::inbox::store::{
     AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, ParkedEvent,
-    Release, Store, Take, TakenEvent,
+    Release, Store, Take, TakenEvent, Turnover, turn_over,
 };
 use crate::inbox::{ClaimTarget, PurgeTimer, purge_all, report_store_failure};
 use crate::webhooks::EventId;
@@ -30,7 +32,7 @@ pub(super) const DEFAULT_RETENTION: Duration = Duration::from_secs(72 * 3_600);
 pub(super) const SHORTEST_RETENTION: Duration = Duration::from_secs(6 * 3_600);
 
 /// Runs statements, each on any connection and as a transaction of its own.
-pub(super) trait Driver: Send + Sync + 'static {
+pub(super) trait Driver: Clone + Send + Sync + 'static {
     type Row: Columns + Send;
 
     /// Runs a statement once.
@@ -76,6 +78,10 @@ pub(super) struct Entries<D> {
     /// How long a call may take, the wait for a connection included.
     pub(super) timeout: Duration,
     purge_timer: Arc<PurgeTimer>,
+    /// The `synchronous_commit` of a claim. Empty: that of the session.
+    pub(super) claim_commit: &'static str,
+    pub(super) group: Group,
+    heads: QueueHeads,
 }
 
 /// Implements [`Store`] for a type with a field `entries`.
@@ -135,6 +141,17 @@ macro_rules! store_of_entries {
                 self.entries.take(take).await
             }
 
+            async fn complete_and_take(
+                &self,
+                completed: &[crate::inbox::store::HeldClaim<'_>],
+                retention: std::time::Duration,
+                take: crate::inbox::store::Take<'_>,
+            ) -> crate::inbox::store::Turnover {
+                self.entries
+                    .complete_and_take(completed, retention, take)
+                    .await
+            }
+
             async fn parked(
                 &self,
                 endpoint: &str,
@@ -184,7 +201,29 @@ macro_rules! changes_entry {
 
 impl<D: Driver> Store for Entries<D> {
     async fn claim(&self, claim: NewClaim<'_>) -> Result<ClaimState, StoreError> {
-        in_time(self.timeout, self.claim_whole_lease(&claim)).await
+        let call = async {
+            let work = Work::Claim {
+                lease: claim.lease,
+                retention: claim.retention,
+                fingerprint: claim.fingerprint,
+            };
+            let held = HeldClaim::new(claim.key, claim.token);
+            match Group::turn(self, held, work).await {
+                Turn::Alone(_alone) => self.claim_alone(&claim).await,
+                Turn::Together(Outcome::Done { attempt, remaining }) => {
+                    match self.with_whole_lease(&claim, attempt, remaining).await? {
+                        Some(state) => Ok(state),
+                        None => self.claim_alone(&claim).await,
+                    }
+                }
+                Turn::Together(Outcome::Refused) => match self.claim_state(&claim).await? {
+                    Some(state) => Ok(state),
+                    None => self.claim_alone(&claim).await,
+                },
+                Turn::Together(Outcome::Unknown) => self.claim_alone(&claim).await,
+            }
+        };
+        in_time(self.timeout, call).await
     }
 
     async fn extend(&self, held: HeldClaim<'_>, lease: Duration) -> Result<bool, StoreError> {
@@ -200,15 +239,15 @@ impl<D: Driver> Store for Entries<D> {
     }
 
     async fn complete(&self, held: HeldClaim<'_>, retention: Duration) -> Result<bool, StoreError> {
-        let HeldClaim { key, token } = held;
-        changes_entry!(
-            self,
-            COMPLETE,
-            key.endpoint,
-            key.id.as_str(),
-            token.as_bytes().as_slice(),
-            retention
-        )
+        let call = async {
+            match Group::turn(self, held, Work::Complete { retention }).await {
+                Turn::Together(Outcome::Done { .. }) => Ok(true),
+                Turn::Together(Outcome::Refused) => Ok(false),
+                Turn::Alone(_alone) => self.complete_alone(held, retention).await,
+                Turn::Together(Outcome::Unknown) => self.complete_alone(held, retention).await,
+            }
+        };
+        in_time(self.timeout, call).await
     }
 
     async fn release(&self, held: HeldClaim<'_>, release: Release<'_>) -> Result<bool, StoreError> {
@@ -262,14 +301,59 @@ impl<D: Driver> Store for Entries<D> {
     }
 
     async fn take(&self, take: Take<'_>) -> Result<Vec<TakenEvent>, StoreError> {
-        let values = [
-            take.endpoint.into(),
-            take.token.as_bytes().as_slice().into(),
-            take.lease.into(),
-            take.limit.into(),
-        ];
-        let taken = self.query(&TAKE, &values).await?;
-        taken.iter().map(taken_event).collect()
+        let call = async {
+            let (_, taken) = self
+                .take_with_retries(&Ids::default(), Duration::ZERO, &take)
+                .await?;
+            Ok(taken)
+        };
+        in_time(self.timeout, call).await
+    }
+
+    async fn complete_and_take(
+        &self,
+        completed: &[HeldClaim<'_>],
+        retention: Duration,
+        take: Take<'_>,
+    ) -> Turnover {
+        let mut sorted = completed.to_vec();
+        // So that two statements lock entries in the same order.
+        sorted.sort_by(|a, b| a.key.id.cmp(b.key.id));
+        let is_simple = sorted.iter().all(|held| held.key.endpoint == take.endpoint)
+            && sorted.is_sorted_by(|a, b| a.key.id != b.key.id);
+        if !is_simple {
+            return turn_over(self, completed, retention, take).await;
+        }
+        let mut ids = Ids::default();
+        for held in &sorted {
+            ids.push(held.key.id, held.token);
+        }
+        let end = Instant::now() + self.timeout;
+        let call = async { Ok(self.take_once(&ids, retention, &take).await?) };
+        let error = match in_time(self.timeout, call).await {
+            Ok((done, taken)) => {
+                let is_done = |held: &HeldClaim<'_>| {
+                    let at = ids.ids.binary_search(&held.key.id.as_str());
+                    at.is_ok_and(|at| done[at])
+                };
+                return Turnover::new(Ok(completed.iter().map(is_done).collect()), Ok(taken));
+            }
+            Err(error) => error,
+        };
+        // Maybe because of one entry that is to be completed. The caller completes each of them alone.
+        let taken = match take.limit {
+            0 => Ok(Vec::new()),
+            _ => {
+                let call = async {
+                    let (_, taken) = self
+                        .take_with_retries(&Ids::default(), retention, &take)
+                        .await?;
+                    Ok(taken)
+                };
+                in_time(end.saturating_duration_since(Instant::now()), call).await
+            }
+        };
+        Turnover::new(Err(error), taken)
     }
 
     async fn parked(
@@ -314,6 +398,7 @@ impl<D: Driver> Store for Entries<D> {
 const MAX_CONFLICTS: u32 = 8;
 /// How often a statement that found another entry than it locked is run.
 const MAX_LOST_RACES: u32 = 100;
+const LOST_RACES: &str = "other transactions kept changing the entry, or a connection pooler mixes up prepared statements";
 
 impl<D: Driver> Entries<D> {
     pub(super) fn new(driver: D, timeout: Duration) -> Self {
@@ -322,15 +407,15 @@ impl<D: Driver> Entries<D> {
             driver,
             timeout,
             purge_timer,
+            claim_commit: "",
+            group: Group::default(),
+            heads: QueueHeads::default(),
         }
     }
 
     /// Deletes forgotten entries now and then, in a task of its own. A receiver that only claims in transactions has no
     /// inbox that deletes them.
-    pub(super) fn purge_if_due(&self)
-    where
-        D: Clone,
-    {
+    pub(super) fn purge_if_due(&self) {
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
@@ -344,37 +429,176 @@ impl<D: Driver> Entries<D> {
         }
     }
 
-    async fn claim_whole_lease(&self, claim: &NewClaim<'_>) -> Result<ClaimState, StoreError> {
-        let key = claim.key;
+    async fn claim_alone(&self, claim: &NewClaim<'_>) -> Result<ClaimState, StoreError> {
         let fingerprint = claim.fingerprint.as_ref().map(|f| f.as_bytes().as_slice());
         let values = [
-            key.endpoint.into(),
-            key.id.as_str().into(),
+            claim.key.endpoint.into(),
+            claim.key.id.as_str().into(),
             claim.token.as_bytes().as_slice().into(),
             claim.lease.into(),
             claim.retention.into(),
             fingerprint.into(),
+            self.claim_commit.into(),
         ];
-        loop {
-            let row = self.query_one(&CLAIM, &values).await?;
-            let outcome = present(row.text("outcome"))?;
-            let attempt = row.integer("attempts")?.unsigned_abs();
-            let remaining = time(&row, "remaining")?;
-            let state = match outcome {
-                "claimed" | "held" => ClaimState::Fresh { attempt },
-                "in_progress" => ClaimState::InProgress { remaining },
-                "done" => ClaimState::Done,
-                "parked" => ClaimState::Parked,
-                "conflict" => ClaimState::Conflict,
-                outcome => return Err(unexpected(outcome)),
+        for _ in 0..MAX_LOST_RACES {
+            let rows = self.query_with_retries(&CLAIM, &values).await?;
+            let state = match rows.first() {
+                Some(row) => {
+                    let attempt = row.integer("attempts")?.unsigned_abs();
+                    let remaining = time(row, "remaining")?;
+                    self.with_whole_lease(claim, attempt, remaining).await?
+                }
+                None => self.claim_state(claim).await?,
             };
-            // A new lease begins before the wait for another transaction that had the entry, if that rolls back.
-            let is_short = outcome == "claimed" && remaining < claim.lease / 2;
-            let held = HeldClaim::new(key, claim.token);
-            if !is_short || self.extend(held, claim.lease).await? {
+            if let Some(state) = state {
                 return Ok(state);
             }
         }
+        Err(StoreError::unavailable(LOST_RACES))
+    }
+
+    /// Returns why an event cannot be claimed, or `None` if it can be claimed now.
+    async fn claim_state(&self, claim: &NewClaim<'_>) -> Result<Option<ClaimState>, StoreError> {
+        let fingerprint = claim.fingerprint.as_ref().map(|f| f.as_bytes().as_slice());
+        let values = [
+            claim.key.endpoint.into(),
+            claim.key.id.as_str().into(),
+            claim.token.as_bytes().as_slice().into(),
+            fingerprint.into(),
+        ];
+        let rows = self.query_with_retries(&CLAIM_STATE, &values).await?;
+        let Some(row) = rows.first() else {
+            return Ok(None);
+        };
+        let state = match present(row.text("outcome"))? {
+            "claimable" => return Ok(None),
+            "held" => ClaimState::Fresh {
+                attempt: row.integer("attempts")?.unsigned_abs(),
+            },
+            "in_progress" => ClaimState::InProgress {
+                remaining: time(row, "remaining")?,
+            },
+            "done" => ClaimState::Done,
+            "parked" => ClaimState::Parked,
+            "conflict" => ClaimState::Conflict,
+            outcome => return Err(unexpected(outcome)),
+        };
+        Ok(Some(state))
+    }
+
+    /// Returns the state of a new claim, or `None` if its lease was lost.
+    async fn with_whole_lease(
+        &self,
+        claim: &NewClaim<'_>,
+        attempt: u32,
+        remaining: Duration,
+    ) -> Result<Option<ClaimState>, StoreError> {
+        // A new lease begins before the wait for another transaction that had the entry, if that rolls back.
+        let is_short = remaining < claim.lease / 2;
+        let held = HeldClaim::new(claim.key, claim.token);
+        let is_held = !is_short || self.extend(held, claim.lease).await?;
+        Ok(is_held.then_some(ClaimState::Fresh { attempt }))
+    }
+
+    async fn complete_alone(
+        &self,
+        held: HeldClaim<'_>,
+        retention: Duration,
+    ) -> Result<bool, StoreError> {
+        let values = [
+            held.key.endpoint.into(),
+            held.key.id.as_str().into(),
+            held.token.as_bytes().as_slice().into(),
+            retention.into(),
+        ];
+        let completed = self.query_with_retries(&COMPLETE, &values).await?;
+        Ok(!completed.is_empty())
+    }
+
+    /// Completes claims, and takes events. Returns which claims were held. Their ids are sorted.
+    async fn take_with_retries(
+        &self,
+        completed: &Ids<'_>,
+        retention: Duration,
+        take: &Take<'_>,
+    ) -> Result<(Vec<bool>, Vec<TakenEvent>), StoreError> {
+        let attempt = || self.take_once(completed, retention, take);
+        with_retries(TAKE.is_repeatable, attempt).await
+    }
+
+    /// The same in one attempt. The oldest due event is looked for where the last one was, see [`QueueHeads`].
+    async fn take_once(
+        &self,
+        completed: &Ids<'_>,
+        retention: Duration,
+        take: &Take<'_>,
+    ) -> Result<(Vec<bool>, Vec<TakenEvent>), Failed> {
+        let search = self.heads.search(take.endpoint);
+        let (done, mut taken) = self.look(completed, retention, take, search).await?;
+        if taken.len() < take.limit
+            && !search.is_full()
+            && self.heads.is_worth_full_search(take.endpoint)
+        {
+            let rest = Take {
+                limit: take.limit - taken.len(),
+                ..*take
+            };
+            // What was taken must not be lost if this fails.
+            if let Ok((_, more)) = self
+                .look(&Ids::default(), retention, &rest, Search::FULL)
+                .await
+            {
+                taken.extend(more);
+            }
+        }
+        Ok((done, taken))
+    }
+
+    async fn look(
+        &self,
+        completed: &Ids<'_>,
+        retention: Duration,
+        take: &Take<'_>,
+        search: Search,
+    ) -> Result<(Vec<bool>, Vec<TakenEvent>), Failed> {
+        let start = Instant::now();
+        let values = [
+            take.endpoint.into(),
+            Value::Texts(&completed.ids),
+            completed.tokens.as_slice().into(),
+            retention.into(),
+            take.token.as_bytes().as_slice().into(),
+            take.lease.into(),
+            take.limit.into(),
+            Value::Seconds(search.from),
+            LOCK_TIMEOUT.into(),
+        ];
+        let rows = self.driver.query(&TAKE, &values).await?;
+        let (mut done, mut taken) = (vec![false; completed.ids.len()], Vec::new());
+        let mut oldest = None;
+        for row in &rows {
+            if row.integer("attempts")? == 0 {
+                let id = present(row.text("event_id"))?;
+                if let Ok(at) = completed.ids.binary_search(&id) {
+                    done[at] = true;
+                }
+                continue;
+            }
+            if oldest.is_none() {
+                oldest = Some((row.float("due_since")?, row.float("searched")?));
+            }
+            taken.push(taken_event(row)?);
+        }
+        let ended = Instant::now();
+        self.heads.learn(
+            take.endpoint,
+            search,
+            oldest,
+            completed.ids.len(),
+            start,
+            ended,
+        );
+        Ok((done, taken))
     }
 
     /// Runs a statement. Repeats it if that is safe and may help.
@@ -399,9 +623,7 @@ impl<D: Driver> Entries<D> {
                     return Ok(row);
                 }
             }
-            Err(StoreError::unavailable(
-                "other transactions kept changing the entry, or a connection pooler mixes up prepared statements",
-            ))
+            Err(StoreError::unavailable(LOST_RACES))
         };
         in_time(self.timeout, call).await
     }
@@ -411,26 +633,35 @@ impl<D: Driver> Entries<D> {
         statement: &'static Statement,
         values: &[Value<'_>],
     ) -> Result<Vec<D::Row>, StoreError> {
-        let mut conflicts = 0;
-        let mut lost_connection = false;
-        loop {
-            let failed = match self.driver.query(statement, values).await {
-                Ok(rows) => return Ok(rows),
-                Err(failed) => failed,
-            };
-            match failed.aftermath {
-                Aftermath::NothingHappened if conflicts < MAX_CONFLICTS => {
-                    conflicts += 1;
-                    // At random, so that the transactions that met do not meet again.
-                    let delay = Duration::from_millis(fastrand::u64(0..1 << conflicts));
-                    tokio::time::sleep(delay).await;
-                }
-                // It may have run, so only a statement whose second run has the same result is repeated.
-                Aftermath::ConnectionLost if statement.is_repeatable && !lost_connection => {
-                    lost_connection = true;
-                }
-                _ => return Err(failed.error),
+        let attempt = || self.driver.query(statement, values);
+        with_retries(statement.is_repeatable, attempt).await
+    }
+}
+
+/// Makes attempts for as long as another one is safe and may help.
+async fn with_retries<T, F: Future<Output = Result<T, Failed>>>(
+    is_repeatable: bool,
+    attempt: impl Fn() -> F,
+) -> Result<T, StoreError> {
+    let mut conflicts = 0;
+    let mut lost_connection = false;
+    loop {
+        let failed = match attempt().await {
+            Ok(result) => return Ok(result),
+            Err(failed) => failed,
+        };
+        match failed.aftermath {
+            Aftermath::NothingHappened if conflicts < MAX_CONFLICTS => {
+                conflicts += 1;
+                // At random, so that the transactions that met do not meet again.
+                let delay = Duration::from_millis(fastrand::u64(0..1 << conflicts));
+                tokio::time::sleep(delay).await;
             }
+            // It may have run, so only a statement whose second run has the same result is repeated.
+            Aftermath::ConnectionLost if is_repeatable && !lost_connection => {
+                lost_connection = true;
+            }
+            _ => return Err(failed.error),
         }
     }
 }
@@ -458,13 +689,13 @@ fn event_id(row: &impl Columns) -> Result<EventId, StoreError> {
     EventId::try_from(present(row.text("event_id"))?).map_err(StoreError::unusable)
 }
 
-fn time(row: &impl Columns, name: &str) -> Result<Duration, StoreError> {
+pub(super) fn time(row: &impl Columns, name: &str) -> Result<Duration, StoreError> {
     let seconds = row.float(name)?;
     Ok(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(LONGEST))
 }
 
 /// Returns the value of a column that the statements never leave empty.
-fn present<T>(value: Result<Option<T>, StoreError>) -> Result<T, StoreError> {
+pub(super) fn present<T>(value: Result<Option<T>, StoreError>) -> Result<T, StoreError> {
     value?.ok_or_else(|| StoreError::unusable("a statement returned NULL for a value"))
 }
 

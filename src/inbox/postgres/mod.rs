@@ -3,6 +3,8 @@
 #[cfg(feature = "inbox-postgres")]
 mod address;
 mod entries;
+mod group;
+mod queue_head;
 #[cfg(feature = "inbox-postgres")]
 mod session;
 #[cfg(feature = "inbox-sqlx-postgres")]

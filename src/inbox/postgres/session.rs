@@ -206,6 +206,7 @@ impl OpenTransaction for Transaction<'_> {
 fn typed_parameter<'a>(value: &'a Value<'a>) -> (&'a (dyn ToSql + Sync), Type) {
     let postgres_type = match value {
         Value::Text(_) => Type::TEXT,
+        Value::Texts(_) => Type::TEXT_ARRAY,
         Value::Bytes(_) => Type::BYTEA,
         Value::Seconds(_) => Type::FLOAT8,
         Value::Count(_) => Type::INT8,
@@ -216,6 +217,7 @@ fn typed_parameter<'a>(value: &'a Value<'a>) -> (&'a (dyn ToSql + Sync), Type) {
 fn parameter<'a>(value: &'a Value<'a>) -> &'a (dyn ToSql + Sync) {
     match value {
         Value::Text(text) => text,
+        Value::Texts(texts) => texts,
         Value::Bytes(bytes) => bytes,
         Value::Seconds(seconds) => seconds,
         Value::Count(count) => count,

@@ -557,6 +557,7 @@ async fn fetch<'v>(
     for value in values {
         query = match *value {
             Value::Text(text) => query.bind(text),
+            Value::Texts(texts) => query.bind(texts),
             Value::Bytes(bytes) => query.bind(bytes),
             Value::Seconds(seconds) => query.bind(seconds),
             Value::Count(count) => query.bind(count),

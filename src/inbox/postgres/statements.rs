@@ -54,9 +54,11 @@ statements! {
     ACCEPT, "accept", false;
     BACKLOG, "backlog", true;
     CLAIM, "claim", true;
+    CLAIM_STATE, "claim_state", true;
     COMPLETE, "complete", true;
     DISCARD, "discard", false;
     EXTEND, "extend", true;
+    GROUP, "group", true;
     PARK, "park", false;
     PARKED, "parked", true;
     PURGE, "purge", true;
@@ -81,6 +83,7 @@ impl Statement {
 #[derive(Clone, Copy)]
 pub(super) enum Value<'a> {
     Text(&'a str),
+    Texts(&'a [&'a str]),
     Bytes(Option<&'a [u8]>),
     Seconds(f64),
     Count(i64),

@@ -25,8 +25,8 @@ const DEFAULT_MAX_CONNECTIONS: usize = 16;
 /// A store in Postgres, for any number of receivers and workers on any number of machines.
 ///
 /// It needs PostgreSQL 13 or later and a database in UTF8. Leases and retention follow the clock of the database.
-/// Each call is one statement and a transaction of its own, except that [`claim_in`](Self::claim_in) is part of
-/// yours. Clones share their connections.
+/// Each call is a transaction of its own, or shares one with other calls that wait simultaneously. Only
+/// [`claim_in`](Self::claim_in) is part of yours. Clones share their connections.
 ///
 /// # Example: connect and create the tables
 ///
@@ -102,6 +102,8 @@ pub struct PostgresStoreBuilder {
     retention: Duration,
     max_connections: usize,
     names_statements: bool,
+    /// The `synchronous_commit` of a claim. Empty: that of the session.
+    claim_commit: &'static str,
 }
 
 impl PostgresStore {
@@ -337,6 +339,7 @@ impl PostgresStore {
             retention: DEFAULT_RETENTION,
             max_connections: DEFAULT_MAX_CONNECTIONS,
             names_statements: true,
+            claim_commit: "",
         }
     }
 
@@ -682,6 +685,31 @@ impl PostgresStoreBuilder {
         self
     }
 
+    /// Makes claims without waiting until they are on the database's disk, which saves one of the two writes of an event.
+    ///
+    /// Completed and accepted events are on the disk as before. If the database server crashes, it may forget the claims of
+    /// its last second: an event whose handler runs in this moment may be claimed again, and be handled by both. A crash
+    /// of the receiver loses nothing. It sets `synchronous_commit = off` for the transaction of a claim, except for
+    /// [`claim_in`](PostgresStore::claim_in), which is part of yours.
+    ///
+    /// # Example: handlers whose effect may happen twice
+    ///
+    /// ```no_run
+    /// use audience::inbox::PostgresStore;
+    ///
+    /// # async fn start() -> Result<(), audience::inbox::StoreError> {
+    /// let store = PostgresStore::builder()
+    ///     .claims_without_flush()
+    ///     .connect("postgres://inbox:secret@localhost/app")
+    ///     .await?;
+    /// # let _ = store;
+    /// # Ok(()) }
+    /// ```
+    pub fn claims_without_flush(mut self) -> Self {
+        self.claim_commit = "off";
+        self
+    }
+
     /// Sends each statement in full instead of preparing it under a name, for a pooler in transaction mode that
     /// does not support prepared statements, such as `PgBouncer` before version 1.21.
     ///
@@ -794,8 +822,10 @@ impl PostgresStoreBuilder {
             names_statements: self.names_statements,
             tls,
         };
+        let mut entries = Entries::new(session, self.timeout);
+        entries.claim_commit = self.claim_commit;
         PostgresStore {
-            entries: Entries::new(session, self.timeout),
+            entries,
             retention: self.retention,
         }
     }

@@ -1,0 +1,112 @@
+//! Where the oldest due event of each endpoint was found.
+//!
+//! Rows that died stay in the index for as long as an old snapshot is open anywhere in the database. To look for the oldest
+//! due event, Postgres then walks over all of them. So if that took long, the search begins where the last one ended, and
+//! only now and then at the beginning, for an event that became due before that: one whose transaction took long, or
+//! that was due at a time to which the clock of the database was set back.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// A search that finds the first event sooner did not walk over many dead rows.
+const QUICK_SEARCH: f64 = 0.002;
+/// What each event that is completed before may add to that.
+const COMPLETION: f64 = 0.000_05;
+/// A full search may take one part in this many of the time.
+const RARITY: u32 = 20;
+const SHORTEST_PAUSE: Duration = Duration::from_secs(3);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Seconds that begin anew before the oldest known event, for the rounding of its time.
+const MARGIN: f64 = 0.001;
+
+#[derive(Clone, Default)]
+pub(super) struct QueueHeads(Arc<Mutex<HashMap<Box<str>, Head>>>);
+
+/// Only if the last full search took long.
+struct Head {
+    /// Seconds since 1970 by the clock of the database.
+    from: f64,
+    full_search: Instant,
+    full_search_took: Duration,
+}
+
+/// From which time on due events are looked for, in seconds since 1970.
+#[derive(Clone, Copy)]
+pub(super) struct Search {
+    pub(super) from: f64,
+}
+
+impl Search {
+    pub(super) const FULL: Self = Self {
+        from: f64::NEG_INFINITY,
+    };
+
+    pub(super) fn is_full(self) -> bool {
+        self.from == f64::NEG_INFINITY
+    }
+}
+
+impl QueueHeads {
+    pub(super) fn search(&self, endpoint: &str) -> Search {
+        let heads = self.lock();
+        let head = heads.get(endpoint);
+        let pause =
+            |head: &Head| (head.full_search_took * RARITY).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+        match head.filter(|head| head.full_search.elapsed() < pause(head)) {
+            Some(head) => Search { from: head.from },
+            None => Search::FULL,
+        }
+    }
+
+    /// Returns whether a full search should follow one that found too little.
+    pub(super) fn is_worth_full_search(&self, endpoint: &str) -> bool {
+        let heads = self.lock();
+        let head = heads.get(endpoint);
+        head.is_none_or(|head| head.full_search.elapsed() >= head.full_search_took * RARITY)
+    }
+
+    /// `oldest`: when the oldest event became due, and after how many seconds it was found.
+    pub(super) fn learn(
+        &self,
+        endpoint: &str,
+        search: Search,
+        oldest: Option<(f64, f64)>,
+        completed: usize,
+        start: Instant,
+        end: Instant,
+    ) {
+        let mut heads = self.lock();
+        #[expect(clippy::cast_precision_loss, reason = "a small number")]
+        let quick = QUICK_SEARCH + COMPLETION * completed as f64;
+        match (heads.get_mut(endpoint), oldest) {
+            (Some(_), Some((_, searched))) if search.is_full() && searched < quick => {
+                heads.remove(endpoint);
+            }
+            (Some(head), _) => {
+                if search.is_full() {
+                    head.full_search = end;
+                    head.full_search_took = end - start;
+                }
+                if let Some((due, _)) = oldest {
+                    head.from = due - MARGIN;
+                }
+            }
+            (None, Some((due, searched))) if search.is_full() && searched >= quick => {
+                let head = Head {
+                    from: due - MARGIN,
+                    full_search: end,
+                    full_search_took: end - start,
+                };
+                heads.insert(endpoint.into(), head);
+            }
+            (None, _) => {}
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Head>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

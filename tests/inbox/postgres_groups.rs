@@ -1,0 +1,372 @@
+//! Many calls that wait simultaneously share a statement. Each has the result that it would have alone.
+
+use std::time::{Duration, Instant};
+
+use audience::inbox::deadpool_postgres::tokio_postgres::Client;
+use audience::inbox::{
+    AcceptState, ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery,
+    PostgresStore, Store, StoreError, StoreErrorKind, Take, Token,
+};
+use audience::webhooks::EventId;
+use tokio::task::JoinHandle;
+
+use super::deliveries::id;
+use support::in_time;
+use support::postgres::{self, Database};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const FRESH: ClaimState = ClaimState::Fresh { attempt: 1 };
+/// More than run a statement of their own.
+const CALLS: usize = 100;
+
+async fn set_up() -> Option<(Database, PostgresStore)> {
+    let database = postgres::database().await?;
+    let store = PostgresStore::connect(&database.url).await.unwrap();
+    store.migrate().await.unwrap();
+    Some((database, store))
+}
+
+fn ids(count: usize) -> Vec<EventId> {
+    (0..count).map(|n| id(&format!("evt_{n:03}"))).collect()
+}
+
+type Call<T> = JoinHandle<Result<T, StoreError>>;
+
+fn claim(store: &PostgresStore, event: &EventId, token: Token) -> Call<ClaimState> {
+    let (store, event) = (store.clone(), event.clone());
+    tokio::spawn(async move {
+        let claim = NewClaim::new(EventKey::new("main", &event), token, MINUTE, MINUTE);
+        store.claim(claim).await
+    })
+}
+
+fn complete(store: &PostgresStore, event: &EventId, token: Token) -> Call<bool> {
+    let (store, event) = (store.clone(), event.clone());
+    tokio::spawn(async move {
+        let held = HeldClaim::new(EventKey::new("main", &event), token);
+        store.complete(held, MINUTE).await
+    })
+}
+
+async fn all<T>(calls: Vec<Call<T>>) -> Vec<Result<T, StoreError>> {
+    let mut results = Vec::new();
+    for call in calls {
+        results.push(in_time(call).await.unwrap());
+    }
+    results
+}
+
+/// Returns when a statement of the store waits for a lock.
+async fn wait_for_lock(admin: &Client) {
+    let waiting = "SELECT 1 FROM pg_stat_activity
+        WHERE application_name = 'audience inbox' AND wait_event_type = 'Lock' AND datname = current_database()";
+    let end = Instant::now() + Duration::from_secs(20);
+    while admin.query(waiting, &[]).await.unwrap().is_empty() {
+        assert!(Instant::now() < end, "no statement waits");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_calls_for_the_same_events_one_claims_each_and_only_that_one_completes_it() {
+    let Some((_database, store)) = set_up().await else {
+        return;
+    };
+    let events = ids(CALLS);
+    let mut fresh = 0;
+    let mut calls = Vec::new();
+    for event in events.iter().chain(&events).chain(&events) {
+        let token = Token::random();
+        calls.push((event, token, claim(&store, event, token)));
+    }
+    let mut completions = Vec::new();
+    for (event, token, call) in calls {
+        match in_time(call).await.unwrap().unwrap() {
+            ClaimState::Fresh { attempt } => {
+                assert_eq!(attempt, 1);
+                fresh += 1;
+                completions.push((true, complete(&store, event, token)));
+            }
+            // Maybe completed meanwhile.
+            ClaimState::InProgress { .. } | ClaimState::Done => {
+                completions.push((false, complete(&store, event, token)));
+            }
+            state => panic!("{state:?}"),
+        }
+    }
+
+    for (is_holder, completion) in completions {
+        assert_eq!(in_time(completion).await.unwrap().unwrap(), is_holder);
+    }
+
+    assert_eq!(fresh, CALLS);
+    let states = all(events
+        .iter()
+        .map(|event| claim(&store, event, Token::random()))
+        .collect());
+    for state in states.await {
+        assert_eq!(state.unwrap(), ClaimState::Done);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_that_another_transaction_claims_holds_up_no_other() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let events = ids(CALLS);
+    let mut other = postgres::client(&database.url).await;
+    let mut transaction = other.transaction().await.unwrap();
+    let locked = &events[50];
+    assert!(
+        store
+            .claim_in(&mut transaction, "main", locked)
+            .await
+            .unwrap()
+    );
+    let token = Token::random();
+
+    let mut calls: Vec<_> = events
+        .iter()
+        .map(|event| claim(&store, event, token))
+        .collect();
+    let waiting = calls.remove(50);
+    let claimed = all(calls).await;
+
+    assert!(!waiting.is_finished());
+    assert!(claimed.into_iter().all(|state| state.unwrap() == FRESH));
+    transaction.rollback().await.unwrap();
+    assert_eq!(in_time(waiting).await.unwrap().unwrap(), FRESH);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_entry_that_is_locked_holds_up_no_other_completion() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let events = ids(CALLS);
+    let token = Token::random();
+    all(events
+        .iter()
+        .map(|event| claim(&store, event, token))
+        .collect())
+    .await;
+    let mut other = postgres::client(&database.url).await;
+    let transaction = other.transaction().await.unwrap();
+    let lock = "SELECT FROM audience_inbox WHERE event_id = 'evt_050' FOR UPDATE";
+    transaction.batch_execute(lock).await.unwrap();
+
+    let mut calls: Vec<_> = events
+        .iter()
+        .map(|event| complete(&store, event, token))
+        .collect();
+    let waiting = calls.remove(50);
+    let completed = all(calls).await;
+
+    assert!(!waiting.is_finished());
+    assert!(completed.into_iter().all(|is_held| is_held.unwrap()));
+    transaction.rollback().await.unwrap();
+    assert!(in_time(waiting).await.unwrap().unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_that_the_database_refuses_fails_alone() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let refuse = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full';
+        END $$;
+        CREATE TRIGGER refuse BEFORE INSERT ON audience_inbox FOR EACH ROW WHEN (NEW.event_id = 'evt_050')
+            EXECUTE FUNCTION refuse()";
+    postgres::client(&database.url)
+        .await
+        .batch_execute(refuse)
+        .await
+        .unwrap();
+    let events = ids(CALLS);
+
+    let calls = events
+        .iter()
+        .map(|event| claim(&store, event, Token::random()));
+    let claimed = all(calls.collect()).await;
+
+    for (event, state) in events.iter().zip(claimed) {
+        match state {
+            Ok(state) => assert_eq!(state, FRESH),
+            Err(error) => {
+                assert_eq!(event.as_str(), "evt_050");
+                assert_eq!(error.kind(), StoreErrorKind::Full);
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_whose_connection_dies_in_the_middle_are_repeated() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let mut other = postgres::client(&database.url).await;
+    let transaction = other.transaction().await.unwrap();
+    transaction
+        .batch_execute("LOCK TABLE audience_inbox")
+        .await
+        .unwrap();
+    let events = ids(CALLS);
+    let token = Token::random();
+    let calls: Vec<_> = events
+        .iter()
+        .map(|event| claim(&store, event, token))
+        .collect();
+    let admin = postgres::client(&database.url).await;
+    wait_for_lock(&admin).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+
+    let close = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE application_name = 'audience inbox' AND datname = current_database()";
+    admin.query(close, &[]).await.unwrap();
+    transaction.rollback().await.unwrap();
+
+    for state in all(calls).await {
+        assert_eq!(state.unwrap(), FRESH);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_whose_caller_is_gone_is_not_made_or_is_given_back() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let mut other = postgres::client(&database.url).await;
+    let transaction = other.transaction().await.unwrap();
+    transaction
+        .batch_execute("LOCK TABLE audience_inbox")
+        .await
+        .unwrap();
+    let admin = postgres::client(&database.url).await;
+    // These run a statement of their own.
+    let first = ids(7);
+    let first: Vec<_> = first
+        .iter()
+        .map(|event| claim(&store, event, Token::random()))
+        .collect();
+    wait_for_lock(&admin).await;
+    let events = &ids(CALLS)[7..];
+    let gone: Vec<_> = events
+        .iter()
+        .map(|event| claim(&store, event, Token::random()))
+        .collect();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+
+    for call in gone {
+        call.abort();
+    }
+    transaction.rollback().await.unwrap();
+
+    all(first).await;
+    let end = Instant::now() + Duration::from_secs(20);
+    for event in events {
+        let token = Token::random();
+        while !matches!(
+            in_time(claim(&store, event, token)).await.unwrap().unwrap(),
+            ClaimState::Fresh { .. }
+        ) {
+            assert!(Instant::now() < end, "{event} is still claimed");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_completion_whose_caller_is_gone_is_still_made() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let events = ids(CALLS);
+    let token = Token::random();
+    all(events
+        .iter()
+        .map(|event| claim(&store, event, token))
+        .collect())
+    .await;
+    let mut other = postgres::client(&database.url).await;
+    let transaction = other.transaction().await.unwrap();
+    transaction
+        .batch_execute("LOCK TABLE audience_inbox")
+        .await
+        .unwrap();
+    let admin = postgres::client(&database.url).await;
+    // These run a statement of their own, which ends with their call.
+    let alone = events[..7]
+        .iter()
+        .map(|event| complete(&store, event, token));
+    let alone: Vec<_> = alone.collect();
+    wait_for_lock(&admin).await;
+    let gone: Vec<_> = events[7..]
+        .iter()
+        .map(|event| complete(&store, event, token))
+        .collect();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+
+    for call in gone {
+        call.abort();
+    }
+    transaction.rollback().await.unwrap();
+
+    all(alone).await;
+    let left = "SELECT event_id FROM audience_inbox WHERE state <> 'done'";
+    let end = Instant::now() + Duration::from_secs(20);
+    while !admin.query(left, &[]).await.unwrap().is_empty() {
+        assert!(Instant::now() < end, "some are not completed");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_of_a_worker_that_is_locked_holds_up_neither_the_others_nor_new_ones() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let events = ids(20);
+    for event in &events {
+        let body = event.as_str().as_bytes();
+        let delivery = NewDelivery::new(EventKey::new("main", event), body, Fingerprint::of(body));
+        assert_eq!(store.accept(delivery).await.unwrap(), AcceptState::Accepted);
+    }
+    let token = Token::random();
+    let taken = store
+        .take(Take::new("main", token, MINUTE, 10))
+        .await
+        .unwrap();
+    let held: Vec<_> = taken
+        .iter()
+        .map(|event| HeldClaim::new(EventKey::new("main", &event.id), token))
+        .collect();
+    let mut other = postgres::client(&database.url).await;
+    let transaction = other.transaction().await.unwrap();
+    let lock = "SELECT FROM audience_inbox WHERE event_id = 'evt_003' FOR UPDATE";
+    transaction.batch_execute(lock).await.unwrap();
+
+    let next = Token::random();
+    let take = Take::new("main", next, MINUTE, 5);
+    let while_locked = in_time(store.complete_and_take(&held, MINUTE, take)).await;
+    transaction.rollback().await.unwrap();
+    let mut lost = held.clone();
+    lost[0].token = Token::random();
+    let afterwards = in_time(store.complete_and_take(&lost, MINUTE, take)).await;
+
+    let error = while_locked.completed.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    let bodies = |taken: &[audience::inbox::TakenEvent]| {
+        let ids = taken.iter().map(|event| event.id.as_str().to_owned());
+        ids.collect::<Vec<_>>()
+    };
+    let expected = ["evt_010", "evt_011", "evt_012", "evt_013", "evt_014"];
+    assert_eq!(bodies(&while_locked.taken.unwrap()), expected);
+    let mut are_held = vec![true; 10];
+    are_held[0] = false;
+    assert_eq!(afterwards.completed.unwrap(), are_held);
+    let expected = ["evt_015", "evt_016", "evt_017", "evt_018", "evt_019"];
+    assert_eq!(bodies(&afterwards.taken.unwrap()), expected);
+}
