@@ -200,7 +200,7 @@ async fn a_server_without_tls_is_refused_unless_it_is_only_preferred() {
     assert_modes(
         &database.url,
         "",
-        [Ok(false), Ok(false), refused, refused, refused],
+        [Ok(false), Ok(false), refused, Err("`sslrootcert`"), refused],
     )
     .await;
 }
@@ -334,6 +334,7 @@ async fn an_address_whose_options_for_tls_cannot_be_used_is_refused_before_it_co
             "sslmode=require&sslrootcert=system",
             "`sslmode=verify-full`",
         ),
+        ("sslmode=verify-ca", "`sslrootcert`"),
         ("sslrootcert=/no/such/file", "`sslrootcert`"),
         (&not_pem, "`sslrootcert`"),
         ("sslcert=/no/such/file&sslkey=/no/such/file", "`sslkey`"),

@@ -199,16 +199,15 @@ impl PostgresStore {
     /// | `sslmode` | `disable` | never TLS |
     /// | | `prefer`, the default | TLS if the server has it, with any certificate |
     /// | | `require` | TLS with any certificate |
-    /// | | `verify-ca` | TLS with a certificate of a trusted authority |
+    /// | | `verify-ca` | TLS with a certificate of an authority in `sslrootcert`, for any host |
     /// | | `verify-full` | TLS with a certificate of a trusted authority for this host |
     /// | `sslrootcert` | a file of certificates in PEM | the only trusted authorities. With it, `prefer` and `require` check the certificate like `verify-ca` |
     /// | | `system` | the authorities that the operating system trusts. The mode has to be `verify-full`, which is the default then |
     /// | `sslcert`, `sslkey` | files in PEM | a certificate for the server, and its key without a password |
     ///
-    /// These are the options of libpq, with two differences. Without `sslrootcert`, `verify-ca` and `verify-full` trust the
-    /// authorities that the operating system trusts, and no file in the home directory is read. And a self-signed
-    /// certificate of the server is refused if it is marked as an authority, as `openssl req -x509` does, even if
-    /// `sslrootcert` names it.
+    /// These are the options of libpq, with two differences. Without `sslrootcert`, `verify-full` trusts the authorities
+    /// that the operating system trusts, and no file in the home directory is read. And a self-signed certificate of the
+    /// server is refused if it is marked as an authority, as `openssl req -x509` does, even if `sslrootcert` names it.
     ///
     /// TLS is that of rustls, with the provider that the program installed by
     /// [`CryptoProvider::install_default`](https://docs.rs/rustls/0.23/rustls/crypto/struct.CryptoProvider.html#method.install_default),

@@ -29,6 +29,13 @@ pub(super) fn connector(
             "`sslrootcert=system` in the address of the database needs `sslmode=verify-full`",
         ));
     }
+    if mode == TlsMode::VerifyCa && options.root.is_none() {
+        // Anybody can get a certificate of a public authority for a name of theirs.
+        return Err(StoreError::unusable(
+            "`sslmode=verify-ca` in the address of the database needs `sslrootcert`: it checks no host name, so the \
+             certificate of a public authority proves nothing. Name your authority, or use `sslmode=verify-full`",
+        ));
+    }
     if mode == TlsMode::Disable {
         return Ok(None);
     }
