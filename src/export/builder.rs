@@ -15,7 +15,7 @@ use super::csv::{Format, next};
 use crate::Error;
 use crate::client::wait_for_call;
 use crate::contacts::{FullContactStream, ListContacts, PageStream};
-use crate::import::try_lock;
+use crate::import::{try_lock, unlock};
 
 impl ListContacts {
     /// Exports all contacts after the cursor to a file, newest first: see [`Export`].
@@ -669,6 +669,13 @@ struct Output {
     file: File,
     cursor_file: CursorFile,
     record: Record,
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        // An export that continues this one may begin immediately.
+        unlock(&self.file);
+    }
 }
 
 impl Output {

@@ -447,6 +447,15 @@ pub(crate) fn try_lock(file: &File) -> bool {
     !matches!(FileExt::try_lock(file), Err(TryLockError::WouldBlock))
 }
 
+/// Unlocks a file before it is closed.
+///
+/// A process that is being started holds the files of this one open for a moment, and a closed file stays locked until
+/// then.
+pub(crate) fn unlock(file: &File) {
+    // If it fails, the file is unlocked when it is closed.
+    let _ = FileExt::unlock(file);
+}
+
 fn in_use() -> Error {
     Error::config(
         "another import is using the journal, in this process or another; wait for its end, or choose another file",
