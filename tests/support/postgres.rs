@@ -39,8 +39,12 @@ while read -r command; do
         kill)
             # The processes of open connections would respond for a moment longer. A stopped server starts no new one.
             kill -s STOP "$server" 2>/dev/null
-            children=$(cat "/proc/$server/task/$server/children" 2>/dev/null)
-            kill -s KILL "$server" $children 2>/dev/null
+            # More than once: the list may leave out a process while another one ends.
+            for _ in 1 2 3; do
+                kill -s KILL $(cat "/proc/$server/task/$server/children") 2>/dev/null
+                sleep 0.02
+            done
+            kill -s KILL "$server" 2>/dev/null
             wait "$server" 2>/dev/null
             ;;
     esac
