@@ -780,10 +780,11 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// Hands all methods of a store to a macro. The lifetime is the one of their borrowed arguments.
+/// Hands all methods of a store to a macro, but for `complete_and_take`. The lifetime is the one of their borrowed
+/// arguments. A type is handed on.
 macro_rules! for_each_method {
-    ($macro:ident, $a:lifetime) => {
-        $macro! { $a:
+    ($macro:ident, $a:lifetime $(, $store:ty)?) => {
+        $macro! { $a $(, $store)?:
             claim(claim: NewClaim<$a>) -> ClaimState;
             extend(held: HeldClaim<$a>, lease: Duration) -> bool;
             complete(held: HeldClaim<$a>, retention: Duration) -> bool;
@@ -799,6 +800,8 @@ macro_rules! for_each_method {
         }
     };
 }
+#[cfg(any(feature = "inbox-postgres", feature = "inbox-sqlx-postgres"))]
+pub(super) use for_each_method;
 
 macro_rules! share_methods {
     ($a:lifetime: $($method:ident($($name:ident: $type:ty),*) -> $output:ty;)+) => {

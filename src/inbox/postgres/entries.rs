@@ -87,109 +87,41 @@ pub(super) struct Entries<D> {
 /// Implements [`Store`] for a type with a field `entries`.
 macro_rules! store_of_entries {
     ($store:ty) => {
-        impl crate::inbox::store::Store for $store {
-            async fn claim(
-                &self,
-                claim: crate::inbox::store::NewClaim<'_>,
-            ) -> Result<crate::inbox::store::ClaimState, crate::inbox::error::StoreError> {
-                self.entries.claim(claim).await
-            }
+        const _: () = {
+            use std::time::Duration;
 
-            async fn extend(
-                &self,
-                held: crate::inbox::store::HeldClaim<'_>,
-                lease: std::time::Duration,
-            ) -> Result<bool, crate::inbox::error::StoreError> {
-                self.entries.extend(held, lease).await
-            }
+            use crate::inbox::error::StoreError;
+            use crate::inbox::postgres::entries::delegate_methods;
+            use crate::inbox::store::{
+                AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery,
+                ParkedEvent, Release, Store, Take, TakenEvent, Turnover, for_each_method,
+            };
+            use crate::webhooks::EventId;
 
-            async fn complete(
-                &self,
-                held: crate::inbox::store::HeldClaim<'_>,
-                retention: std::time::Duration,
-            ) -> Result<bool, crate::inbox::error::StoreError> {
-                self.entries.complete(held, retention).await
-            }
+            for_each_method! { delegate_methods, '_, $store }
+        };
+    };
+}
 
-            async fn release(
-                &self,
-                held: crate::inbox::store::HeldClaim<'_>,
-                release: crate::inbox::store::Release<'_>,
-            ) -> Result<bool, crate::inbox::error::StoreError> {
-                self.entries.release(held, release).await
-            }
-
-            async fn park(
-                &self,
-                held: crate::inbox::store::HeldClaim<'_>,
-                reason: &str,
-            ) -> Result<bool, crate::inbox::error::StoreError> {
-                self.entries.park(held, reason).await
-            }
-
-            async fn accept(
-                &self,
-                delivery: crate::inbox::store::NewDelivery<'_>,
-            ) -> Result<crate::inbox::store::AcceptState, crate::inbox::error::StoreError> {
-                self.entries.accept(delivery).await
-            }
-
-            async fn take(
-                &self,
-                take: crate::inbox::store::Take<'_>,
-            ) -> Result<Vec<crate::inbox::store::TakenEvent>, crate::inbox::error::StoreError> {
-                self.entries.take(take).await
-            }
+macro_rules! delegate_methods {
+    ($a:lifetime, $store:ty: $($method:ident($($name:ident: $type:ty),*) -> $output:ty;)+) => {
+        impl Store for $store {
+            $(async fn $method(&self, $($name: $type),*) -> Result<$output, StoreError> {
+                self.entries.$method($($name),*).await
+            })+
 
             async fn complete_and_take(
                 &self,
-                completed: &[crate::inbox::store::HeldClaim<'_>],
-                retention: std::time::Duration,
-                take: crate::inbox::store::Take<'_>,
-            ) -> crate::inbox::store::Turnover {
-                self.entries
-                    .complete_and_take(completed, retention, take)
-                    .await
-            }
-
-            async fn parked(
-                &self,
-                endpoint: &str,
-                after: Option<&crate::webhooks::EventId>,
-                limit: usize,
-            ) -> Result<Vec<crate::inbox::store::ParkedEvent>, crate::inbox::error::StoreError>
-            {
-                self.entries.parked(endpoint, after, limit).await
-            }
-
-            async fn replay(
-                &self,
-                key: crate::inbox::store::EventKey<'_>,
-            ) -> Result<bool, crate::inbox::error::StoreError> {
-                self.entries.replay(key).await
-            }
-
-            async fn discard(
-                &self,
-                key: crate::inbox::store::EventKey<'_>,
-                retention: std::time::Duration,
-            ) -> Result<bool, crate::inbox::error::StoreError> {
-                self.entries.discard(key, retention).await
-            }
-
-            async fn purge(&self, limit: usize) -> Result<usize, crate::inbox::error::StoreError> {
-                self.entries.purge(limit).await
-            }
-
-            async fn backlog(
-                &self,
-                endpoint: &str,
-            ) -> Result<crate::inbox::store::Backlog, crate::inbox::error::StoreError> {
-                self.entries.backlog(endpoint).await
+                completed: &[HeldClaim<'_>],
+                retention: Duration,
+                take: Take<'_>,
+            ) -> Turnover {
+                self.entries.complete_and_take(completed, retention, take).await
             }
         }
     };
 }
+pub(super) use delegate_methods;
 pub(super) use store_of_entries;
 
 /// Runs a statement and returns whether it changed an entry.
