@@ -483,7 +483,7 @@ impl Hash for AddressHash {
     }
 }
 
-/// What is left to do for a row.
+/// The work that is left for a row.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ToDo {
     /// The contact and its opt-outs.

@@ -452,7 +452,7 @@ enum Ended {
     Recorded(EventOutcome),
 }
 
-/// What the store was asked for, and what it did.
+/// A call that told the store of handled events and asked it for due ones, with the result.
 struct Turn {
     completed: Vec<Claimed>,
     token: Token,

@@ -1,4 +1,4 @@
-//! Where the oldest due event of each endpoint was found.
+//! Remembers the place in the queue of each endpoint at which the oldest due event was found.
 //!
 //! Rows that died stay in the index for as long as an old snapshot is open anywhere in the database. To look for the oldest
 //! due event, Postgres then walks over all of them. So if that took long, the search begins where the last one ended, and
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 /// A search that finds the first event sooner did not walk over many dead rows.
 const QUICK_SEARCH: f64 = 0.002;
-/// What each event that is completed before may add to that.
+/// How many more seconds a search may take for each event that the same statement completes.
 const COMPLETION: f64 = 0.000_05;
 /// A full search may take one part in this many of the time.
 const RARITY: u32 = 20;
