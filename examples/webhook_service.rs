@@ -43,7 +43,7 @@ use axum::routing::{get, post};
 use clap::Parser;
 use support::{ENVIRONMENT, verifier_from_env};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 /// Kubernetes waits one second for the response of a probe.
@@ -120,11 +120,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         None => Verifier::new(demo::SECRET)?,
     };
     let inbox = open_inbox(&arguments).await?;
-    let stop = watch::Sender::new(false);
-    let stopped = || {
-        let mut stop = stop.subscribe();
-        async move { drop(stop.wait_for(|stop| *stop).await) }
-    };
+    let stop = CancellationToken::new();
 
     // The handler is called for many events, so it clones what each call keeps.
     let suppressions = Arc::new(Suppressions {
@@ -138,9 +134,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         })
         .shutdown_timeout(Duration::from_secs(arguments.grace));
     let worker = async {
-        let ended = worker.run_until(stopped()).await;
-        stop.send_replace(true); // the server ends, too
-        ended
+        let _stop_all = stop.clone().drop_guard(); // when the worker ends
+        worker.run_until(stop.cancelled()).await
     };
 
     let app = App { verifier, inbox };
@@ -153,17 +148,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = listener.local_addr()?;
     println!("listening on http://{address}/hook");
     let server = async {
-        server::serve(listener, router, stopped()).await;
-        stop.send_replace(true); // the worker ends, too
+        let _stop_all = stop.clone().drop_guard(); // when the server ends
+        server::serve(listener, router, stop.clone().cancelled_owned()).await;
     };
     let end = async {
         let outcome = tokio::select! {
             () = told_to_stop() => Ok(()),
             outcome = demo::run_demo(address), if arguments.port.is_none() => outcome,
-            () = stopped() => Err("the server or the worker ended".into()),
+            () = stop.cancelled() => Err("the server or the worker ended".into()),
         };
         info!("shutting down");
-        stop.send_replace(true);
+        stop.cancel();
         outcome
     };
 
