@@ -87,7 +87,7 @@
 //! | `inbox` | | [`Inbox`]: drops duplicate webhook events, with a store in memory |
 //! | `inbox-sqlite` | | stores events in a SQLite file, and compiles SQLite into your program; works with any rusqlite from 0.32 to 0.42, so a program can also use sqlx 0.8 or 0.9, sea-orm 1 or 2, diesel 2, tokio-rusqlite 0.6 or 0.7, or your own rusqlite |
 //! | `inbox-postgres` | | stores events in Postgres 13 or newer, with tokio-postgres and deadpool |
-//! | `inbox-postgres-rustls` | | connects to Postgres with TLS, as `sslmode` in the address says; uses *ring* unless the program installed another provider |
+//! | `inbox-postgres-rustls` | | connects to Postgres with TLS, as `sslmode` in the address says, with AWS-LC unless your program installs other cryptography |
 //! | `inbox-sqlx-postgres` | | stores events in Postgres on your pool of sqlx 0.8 or 0.9 |
 //! | `inbox-redis` | | stores events in Redis 5 or newer or in Valkey, on one server or a cluster |
 //! | `inbox-conformance` | | test cases for a store of your own |
@@ -110,8 +110,9 @@
 //! ```
 //!
 //! When your program starts, call `rustls::crypto::ring::default_provider().install_default()` once, before it builds a
-//! client. If it does not, [`ClientBuilder::build`] returns an error that says so. If another crate turns
-//! `rustls` on, AWS-LC is compiled, too, and is used unless something else is installed.
+//! client. If it does not, [`ClientBuilder::build`] returns an error that says so. If `rustls` or
+//! `inbox-postgres-rustls` is on as well, perhaps because another crate needs it, AWS-LC is compiled, too, and is used
+//! unless something else is installed.
 //!
 //! # Crates in the public API
 //!

@@ -211,7 +211,7 @@ impl PostgresStore {
     ///
     /// TLS is that of rustls, with the provider that the program installed by
     /// [`CryptoProvider::install_default`](https://docs.rs/rustls/0.23/rustls/crypto/struct.CryptoProvider.html#method.install_default),
-    /// or else with *ring*. For other TLS, bring a [pool of your own](Self::new). Without the feature, `prefer` means no TLS,
+    /// or else with AWS-LC. For other TLS, bring a [pool of your own](Self::new). Without the feature, `prefer` means no TLS,
     /// and the other modes are refused.
     ///
     /// # Errors

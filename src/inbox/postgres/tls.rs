@@ -5,7 +5,8 @@ use std::sync::Arc;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{
-    CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature,
+    CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls12_signature,
+    verify_tls13_signature,
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
@@ -42,7 +43,7 @@ pub(super) fn connector(
     // Not the provider of the process alone: a program that chose none gets one.
     let provider = CryptoProvider::get_default()
         .cloned()
-        .unwrap_or_else(|| Arc::new(ring::default_provider()));
+        .unwrap_or_else(|| Arc::new(aws_lc_rs::default_provider()));
     let verifier = verifier(options, &provider)?;
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
