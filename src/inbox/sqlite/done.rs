@@ -21,14 +21,17 @@ use crate::inbox::store::{Fingerprint, Token};
 const PERIOD_ROWS: usize = 1 << 16;
 /// With many events the periods are larger, because a lookup asks each of them.
 const PERIODS: usize = 16;
-/// How long events are added to a period.
-const PERIOD_TIME: Duration = Duration::from_secs(6 * 3_600);
+/// How long events are added to a period that are remembered this long: a twelfth of that, so that the periods stay few.
+fn period_time(retention: Duration) -> Duration {
+    SHORTEST_PERIOD.max(retention / 12)
+}
+const SHORTEST_PERIOD: Duration = Duration::from_secs(6 * 3_600);
 
 /// What stands for the name of an event: the start of the SHA-256 of its endpoint, a zero byte, and its id.
 ///
 /// No id has a zero byte, so two events have one hash only if somebody finds a collision.
 #[derive(Clone, Copy)]
-pub(super) struct Hash([u8; 16]);
+pub(super) struct Hash(pub(super) [u8; 16]);
 
 impl Hash {
     pub(super) fn of(endpoint: &str, id: &str) -> Self {
@@ -220,7 +223,8 @@ impl<'s, 'c> Periods<'s, 'c> {
     }
 
     pub(super) fn insert(&mut self, hash: Hash, done: &Done) -> rusqlite::Result<()> {
-        let number = self.newest()?;
+        let retention = done.forget_at.duration_since(self.now);
+        let number = self.newest(period_time(retention.unwrap_or_default()))?;
         let forget_at = to_ms(done.forget_at);
         let newest = &mut self.periods[0];
         if newest
@@ -241,12 +245,13 @@ impl<'s, 'c> Periods<'s, 'c> {
         Ok(())
     }
 
-    /// Returns the number of the period to which events are added, which is the first of the list.
-    fn newest(&mut self) -> rusqlite::Result<i64> {
+    /// Returns the number of the period to which events are added, which is the first of the list. Begins one if the
+    /// newest is full or this old.
+    fn newest(&mut self, old: Duration) -> rusqlite::Result<i64> {
         let last = self.periods.first();
         let number = last.map_or(0, |period| period.number);
         if let Some(open) = last.filter(|period| period.closed.is_none()) {
-            if !self.is_full(open)? {
+            if !self.is_full(open, old)? {
                 return Ok(number);
             }
             self.session
@@ -262,7 +267,7 @@ impl<'s, 'c> Periods<'s, 'c> {
         Ok(next)
     }
 
-    fn is_full(&self, newest: &Period) -> rusqlite::Result<bool> {
+    fn is_full(&self, newest: &Period, old: Duration) -> rusqlite::Result<bool> {
         let age = self.now.duration_since(newest.began).unwrap_or_default();
         let mut known = self.filters.lock();
         let rows = match known.newest {
@@ -278,18 +283,23 @@ impl<'s, 'c> Periods<'s, 'c> {
             }
         };
         let remembered: usize = known.closed.values().map(|filter| filter.hashes).sum();
-        Ok(rows >= PERIOD_ROWS.max(remembered / PERIODS) || (rows > 0 && age >= PERIOD_TIME))
+        Ok(rows >= PERIOD_ROWS.max(remembered / PERIODS) || (rows > 0 && age >= old))
     }
 
     /// Deletes up to this many events that may be forgotten. Returns how many.
     ///
     /// The events of a closed period are deleted a while later, when all of them may be forgotten if they are
     /// remembered equally long. To delete each in time would change a page for each.
-    pub(super) fn purge(&self, limit: usize) -> rusqlite::Result<usize> {
+    ///
+    /// Also closes the newest period if it is full: the trigger of the schema, which adds events to it, too, only closes
+    /// one that is old.
+    pub(super) fn purge(&mut self, limit: usize) -> rusqlite::Result<usize> {
         let mut purged = 0;
         for period in self.periods.iter().rev() {
-            let wait = period.closed.map_or(Duration::ZERO, |_| PERIOD_TIME);
             let is_due = |first: SystemTime| {
+                let wait = period.closed.map_or(Duration::ZERO, |_| {
+                    period_time(first.duration_since(period.began).unwrap_or_default())
+                });
                 self.now
                     .duration_since(first)
                     .is_ok_and(|since| since >= wait)
@@ -308,6 +318,11 @@ impl<'s, 'c> Periods<'s, 'c> {
                 .statement(UPDATE_FIRST, |statement| statement.execute([period.number]))?;
             self.session
                 .statement(DELETE_EMPTY, |statement| statement.execute([period.number]))?;
+        }
+        if !self.periods.is_empty() {
+            // To be counted: the events of the trigger were not.
+            self.filters.lock().newest = None;
+            self.newest(Duration::MAX)?;
         }
         Ok(purged)
     }
@@ -367,6 +382,7 @@ fn read_done(row: &Row<'_>) -> rusqlite::Result<Done> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inbox::sqlite::CLAIM_IN;
     use crate::inbox::sqlite::file::plan;
 
     fn hashes(endpoint: &str, count: usize) -> Vec<Hash> {
@@ -393,6 +409,7 @@ mod tests {
         let key = "USING PRIMARY KEY (period=? AND hash=?)";
         for (sql, expected) in [
             (FIND, key),
+            (CLAIM_IN, key),
             (PURGE, key),
             (HASHES, "USING PRIMARY KEY (period=?)"),
             (COUNT, "USING PRIMARY KEY (period=?)"),

@@ -11,6 +11,7 @@ use rusqlite::{OptionalExtension, Row, ffi};
 use super::disk::Disk;
 use super::done::{Done, Filters, Hash, Periods};
 use super::session::{Session, from_ms, to_ms, to_past_ms};
+use crate::inbox::PurgeTimer;
 use crate::inbox::entry::{Entry, State};
 use crate::inbox::store::{
     AcceptState, Backlog, ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery,
@@ -18,12 +19,10 @@ use crate::inbox::store::{
 };
 use crate::webhooks::{Clock, EventId};
 
-/// How many forgotten entries a claim in a transaction deletes on the way, at most.
-const PURGED_PER_CLAIM: usize = 2;
-
 /// What the clones of a store share, whatever connection they use.
 pub(super) struct Shared {
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) purge_timer: PurgeTimer,
     pub(super) filters: Filters,
     /// Not in memory.
     pub(super) disk: Option<Disk>,
@@ -64,7 +63,8 @@ impl Shared {
         }
     }
 
-    fn refuse_if_full(&self) -> rusqlite::Result<()> {
+    /// Fails if the disk has no room for new events.
+    pub(super) fn refuse_if_full(&self) -> rusqlite::Result<()> {
         if !self.disk.as_ref().is_some_and(Disk::is_full) {
             return Ok(());
         }
@@ -101,25 +101,6 @@ impl<'s, 'c> Entries<'s, 'c> {
     }
 
     pub(super) fn claim(&self, claim: &NewClaim<'_>) -> rusqlite::Result<ClaimState> {
-        self.claim_and(claim, |_| {})
-    }
-
-    /// Claims an event and marks it as done, in one step.
-    pub(super) fn claim_done(&self, claim: &NewClaim<'_>) -> rusqlite::Result<ClaimState> {
-        // A receiver that only does this has no inbox that deletes them. The first statement of the
-        // transaction is a write, so that a deferred transaction waits for other writers.
-        self.purge(PURGED_PER_CLAIM)?;
-        self.claim_and(claim, |entry| {
-            entry.complete(claim.token, claim.retention, self.now);
-        })
-    }
-
-    /// Claims an event. If the claim is fresh, also makes this change.
-    fn claim_and(
-        &self,
-        claim: &NewClaim<'_>,
-        change: impl FnOnce(&mut Entry<Body>),
-    ) -> rusqlite::Result<ClaimState> {
         let mut entry = match self.find_or_new(claim.key)? {
             Found::Entry(entry) => entry,
             Found::Done(done) if done.conflicts_with(claim.fingerprint) => {
@@ -131,7 +112,6 @@ impl<'s, 'c> Entries<'s, 'c> {
         let state = entry.claim(claim, self.now);
         if let ClaimState::Fresh { .. } = state {
             self.shared.refuse_if_full()?;
-            change(&mut entry);
             self.save(claim.key, &entry, number)?;
         }
         Ok(state)

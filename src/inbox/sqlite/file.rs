@@ -120,7 +120,7 @@ fn use_log(connection: &Connection, busy_timeout: Duration) -> Result<(), StoreE
     )))
 }
 
-pub(super) const SCHEMA: &str = include_str!("schema.sql");
+pub(super) const SCHEMA: &str = include_str!("../../../migrations/sqlite/0001_audience_inbox.sql");
 
 /// The version that [`SCHEMA`] creates.
 const VERSION: i64 = 2;
@@ -153,7 +153,7 @@ pub(super) fn create_tables(connection: &Connection, clock: &dyn Clock) -> Resul
 /// It had done events in one table with the others. The table gets another name, so that a program that still runs
 /// and knows version 1 only says that its table is missing.
 fn convert(transaction: &Transaction<'_>, clock: &dyn Clock) -> rusqlite::Result<()> {
-    let is_old = version(transaction)?.is_some();
+    let is_old = version(transaction)? == Some(1);
     if is_old {
         transaction.execute_batch("ALTER TABLE audience_inbox RENAME TO audience_inbox_pending")?;
     }
@@ -181,7 +181,8 @@ fn convert(transaction: &Transaction<'_>, clock: &dyn Clock) -> rusqlite::Result
 fn has_tables(connection: &Connection) -> Result<bool, StoreError> {
     match version(connection).map_err(store_error)? {
         None | Some(1) => Ok(false),
-        Some(VERSION) => Ok(true),
+        // The first files of version 2 had all tables, but no trigger.
+        Some(VERSION) => has(connection, "trigger", "audience_inbox_claimed").map_err(store_error),
         Some(version) => Err(StoreError::unusable(format!(
             "the tables of the inbox have version {version}, and this program knows no newer version than {VERSION}: \
              use the program that created them, or a newer one"
@@ -190,19 +191,19 @@ fn has_tables(connection: &Connection) -> Result<bool, StoreError> {
 }
 
 fn version(connection: &Connection) -> rusqlite::Result<Option<i64>> {
-    let table =
-        "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'audience_inbox_version'";
-    if connection
-        .query_row(table, (), |_| Ok(()))
-        .optional()?
-        .is_none()
-    {
+    if !has(connection, "table", "audience_inbox_version")? {
         return Ok(None);
     }
     let version = "SELECT version FROM audience_inbox_version";
     connection
         .query_row(version, (), |row| row.get(0))
         .optional()
+}
+
+fn has(connection: &Connection, kind: &str, name: &str) -> rusqlite::Result<bool> {
+    let found = "SELECT 1 FROM sqlite_schema WHERE type = ?1 AND name = ?2";
+    let found = connection.query_row(found, [kind, name], |_| Ok(()));
+    Ok(found.optional()?.is_some())
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -17,24 +17,25 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::{Connection, Params, Transaction, TransactionBehavior};
 use tokio::time::Instant;
 
 use self::disk::{Disk, give_up_reserve};
-use self::done::Filters;
+use self::done::{Filters, Hash};
 use self::entries::{Entries, Shared};
 use self::file::{SCHEMA, connect, connect_in_memory, create_tables, store_error};
-use self::session::Session;
+use self::session::{Session, to_past_ms};
 use self::writer::{Purpose, Writer};
 use crate::inbox::ClaimTarget;
 use crate::inbox::error::{Failure, InboxError, StoreError, StoreErrorKind};
-use crate::inbox::receipt::Receipt;
+use crate::inbox::receipt::{Receipt, SOON};
 use crate::inbox::store::{
-    AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, ParkedEvent,
-    Release, Store, Take, TakenEvent, Token,
+    AcceptState, Backlog, ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery,
+    ParkedEvent, Release, Store, Take, TakenEvent, Token,
 };
 use crate::inbox::{
-    Settings, report_conflict, report_receipt, report_rollback, report_store_failure,
+    PurgeTimer, Settings, purge_all, report_conflict, report_receipt, report_rollback,
+    report_store_failure,
 };
 use crate::webhooks::{Clock, Event, EventId, SystemClock, VerifiedEvent};
 
@@ -122,9 +123,104 @@ pub struct SqliteStore {
 impl SqliteStore {
     /// The statements that create the tables. They may run any number of times.
     ///
-    /// [`open`](Self::open) runs them. Run them yourself if your own migrations create all tables.
+    /// [`open`](Self::open) runs them. If a migration tool such as sqlx or diesel creates all tables of your program, copy
+    /// the file `migrations/sqlite/0001_audience_inbox.sql` of this package into the folder of your migrations, under a
+    /// number of yours. It is this text:
+    ///
+    /// ```sql
+    #[doc = include_str!("../../../migrations/sqlite/0001_audience_inbox.sql")]
+    /// ```
     pub const SCHEMA: &'static str = SCHEMA;
+
+    /// The SQL that [`claim_in`](Self::claim_in) runs, for a transaction of another driver.
+    ///
+    /// | parameter | type | value |
+    /// |---|---|---|
+    /// | `?1` | `TEXT` | the endpoint, such as `main` |
+    /// | `?2` | `TEXT` | the id of the event |
+    /// | `?3` | `BLOB` | the 16 bytes of the [`Fingerprint`] of the body, or `NULL` |
+    /// | `?4` | `INTEGER` | how long the event is remembered, in seconds: usually 259200, and at least 21600 |
+    /// | `?5` | `BLOB` | the 16 bytes of [`event_hash`](Self::event_hash): SQLite has no function for them |
+    /// | `?6` | `INTEGER` | the time in milliseconds since 1970, or `NULL` for the system's |
+    ///
+    /// It returns one row with the column `outcome` of type `TEXT`:
+    ///
+    /// | outcome | meaning |
+    /// |---|---|
+    /// | `claimed` | The event is yours: apply its effects, and commit. |
+    /// | `done`, `parked` | It was handled or given up before. Respond with a success. |
+    /// | `in_progress` | It is claimed, or waits for its next attempt. Roll back, and respond with 503. |
+    /// | `conflict` | The id was received with another body. |
+    ///
+    /// Only a commit after `claimed` makes the event done. Begin the transaction with `BEGIN IMMEDIATE`, or run the
+    /// statement before you read anything else. It needs SQLite 3.37 or later.
+    ///
+    /// Forgotten ids are deleted only by a store. If your program has no other use for one, open one all the same, and
+    /// call [`Inbox::purge`](crate::inbox::Inbox::purge) in a daily job.
+    ///
+    /// # Example: the connection of another driver
+    ///
+    /// ```
+    /// use audience::inbox::SqliteStore;
+    /// use audience::webhooks::EventId;
+    /// // In place of diesel or another driver.
+    /// use audience::inbox::rusqlite::{Connection, Result, params};
+    ///
+    /// /// Returns the status to respond with.
+    /// fn mark_bounce(connection: &Connection, id: &EventId, address: &str) -> Result<u16> {
+    ///     let hash = SqliteStore::event_hash("main", id);
+    ///     connection.execute_batch("BEGIN IMMEDIATE")?;
+    ///     let parameters = params!["main", id.as_str(), None::<&[u8]>, 259_200, hash, None::<i64>];
+    ///     let outcome: String = connection.query_row(SqliteStore::CLAIM_IN, parameters, |row| row.get(0))?;
+    ///     let status = match outcome.as_str() {
+    ///         "claimed" => {
+    ///             connection.execute("UPDATE people SET bounces = bounces + 1 WHERE email = ?1", [address])?;
+    ///             200
+    ///         }
+    ///         "done" | "parked" => 200,
+    ///         _ => 503,
+    ///     };
+    ///     connection.execute_batch("COMMIT")?; // and "ROLLBACK" after an error
+    ///     Ok(status)
+    /// }
+    ///
+    /// # let connection = Connection::open_in_memory()?;
+    /// connection.execute_batch(SqliteStore::SCHEMA)?;
+    /// connection.execute_batch("CREATE TABLE people AS SELECT 'ada@example.com' AS email, 0 AS bounces")?;
+    /// let id = EventId::try_from("evt_1")?;
+    ///
+    /// assert_eq!(mark_bounce(&connection, &id, "ada@example.com")?, 200);
+    /// assert_eq!(mark_bounce(&connection, &id, "ada@example.com")?, 200); // delivered again
+    ///
+    /// let bounces: i64 = connection.query_row("SELECT bounces FROM people", (), |row| row.get(0))?;
+    /// assert_eq!(bounces, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub const CLAIM_IN: &'static str = CLAIM_IN;
+
+    /// Returns what stands for an event in [`CLAIM_IN`](Self::CLAIM_IN) and in the table of events that are done.
+    ///
+    /// It is the first 16 bytes of the SHA-256 of the endpoint, a zero byte, and the id. In Python:
+    /// `hashlib.sha256(f"{endpoint}\0{id}".encode()).digest()[:16]`.
+    ///
+    /// # Example: the bytes of an event
+    ///
+    /// ```
+    /// use audience::inbox::SqliteStore;
+    /// use audience::webhooks::EventId;
+    ///
+    /// let hash = SqliteStore::event_hash("main", &EventId::try_from("evt_1")?);
+    ///
+    /// assert_eq!(hash[..4], [0x9c, 0x0f, 0xd6, 0xc2]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn event_hash(endpoint: &str, id: &EventId) -> [u8; 16] {
+        Hash::of(endpoint, id.as_str()).0
+    }
 }
+
+const CLAIM_IN: &str = include_str!("claim_in.sql");
 
 /// The name of an entry that another thread reads.
 struct OwnedKey {
@@ -566,6 +662,7 @@ fn start(
         .map_err(StoreError::unusable)?;
     let shared = Arc::new(Shared {
         clock,
+        purge_timer: PurgeTimer::due(),
         filters: Filters::default(),
         disk,
     });
@@ -678,13 +775,7 @@ impl SqliteStore {
         event: impl Into<ClaimTarget<'a>>,
     ) -> Ready<Result<bool, InboxError>> {
         let state = self.claim_done(transaction, endpoint, event.into());
-        ready(match state {
-            Ok(ClaimState::Fresh { .. }) => Ok(true),
-            Ok(ClaimState::Done | ClaimState::Parked) => Ok(false),
-            Ok(ClaimState::InProgress { .. }) => Err(InboxError::InProgress),
-            Ok(ClaimState::Conflict) => Err(InboxError::Conflict),
-            Err(error) => Err(error.into()),
-        })
+        ready(state.map_err(InboxError::from).and_then(is_new))
     }
 
     /// Runs a closure in a transaction of the store's own connection, in its thread.
@@ -756,21 +847,95 @@ impl SqliteStore {
                 "the connection has no transaction: begin one, and claim in it",
             ));
         }
-        let claim = NewClaim {
-            key: EventKey {
-                endpoint,
-                id: event.id,
-            },
-            token: Token::random(),
-            // The claim is completed in the same step. The transaction's write lock keeps others out.
-            lease: Duration::ZERO,
-            retention: Settings::default().retention,
-            fingerprint: event.fingerprint,
+        let call = ClaimIn::new(endpoint, event, &*self.shared.clock);
+        let outcome: String = transaction
+            .prepare_cached(CLAIM_IN)
+            .and_then(|mut statement| statement.query_row(call.parameters(), |row| row.get(0)))
+            .map_err(store_error)?;
+        self.claimed(&outcome)
+    }
+
+    /// Reads what [`CLAIM_IN`] returned, and now and then deletes forgotten events: a receiver that only claims in
+    /// transactions has no inbox that does.
+    fn claimed(&self, outcome: &str) -> Result<ClaimState, StoreError> {
+        let state = match outcome {
+            "claimed" => ClaimState::Fresh { attempt: 1 },
+            "done" => ClaimState::Done,
+            "parked" => ClaimState::Parked,
+            "conflict" => ClaimState::Conflict,
+            _ => ClaimState::InProgress { remaining: SOON },
         };
-        let session = Session::new(transaction);
-        Entries::new(&session, &self.shared)
-            .claim_done(&claim)
-            .map_err(store_error)
+        if let ClaimState::Fresh { .. } = state {
+            // The caller rolls back.
+            self.shared.refuse_if_full().map_err(store_error)?;
+        }
+        self.purge_if_due();
+        Ok(state)
+    }
+
+    fn purge_if_due(&self) {
+        if !self.shared.purge_timer.is_due() {
+            return;
+        }
+        let store = self.clone();
+        // Not in a task: the caller may have no runtime.
+        let purge = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build();
+            let purged = match runtime {
+                Ok(runtime) => runtime.block_on(purge_all(&store)).map(drop),
+                Err(error) => Err(StoreError::unavailable(error)),
+            };
+            if let Err(error) = purged {
+                report_store_failure("purge", &error);
+            }
+        };
+        // Without a thread, the next one purges.
+        std::thread::Builder::new().spawn(purge).ok();
+    }
+}
+
+/// The values of a call of [`CLAIM_IN`].
+struct ClaimIn<'a> {
+    endpoint: &'a str,
+    id: &'a str,
+    fingerprint: Option<Fingerprint>,
+    hash: Hash,
+    now: i64,
+}
+
+impl<'a> ClaimIn<'a> {
+    fn new(endpoint: &'a str, event: ClaimTarget<'a>, clock: &dyn Clock) -> Self {
+        Self {
+            endpoint,
+            id: event.id.as_str(),
+            fingerprint: event.fingerprint,
+            hash: Hash::of(endpoint, event.id.as_str()),
+            now: to_past_ms(clock.now()),
+        }
+    }
+
+    fn parameters(&self) -> impl Params {
+        (
+            self.endpoint,
+            self.id,
+            self.fingerprint.as_ref().map(Fingerprint::as_bytes),
+            RETENTION,
+            self.hash.0,
+            self.now,
+        )
+    }
+}
+
+/// For how many seconds a claim in a transaction is remembered: the default of an inbox.
+const RETENTION: i64 = 72 * 3_600;
+
+/// Returns whether an event that was claimed in a transaction is new.
+fn is_new(state: ClaimState) -> Result<bool, InboxError> {
+    match state {
+        ClaimState::Fresh { .. } => Ok(true),
+        ClaimState::Done | ClaimState::Parked => Ok(false),
+        ClaimState::InProgress { .. } => Err(InboxError::InProgress),
+        ClaimState::Conflict => Err(InboxError::Conflict),
     }
 }
 

@@ -1,8 +1,11 @@
+use std::time::{Duration, Instant};
+
 use audience::inbox::rusqlite::{self, TransactionBehavior};
 use audience::inbox::{
-    AcceptState, ClaimState, InboxError, Receipt, SqliteStore, Store, StoreErrorKind, Token,
-    TransactionError,
+    AcceptState, ClaimState, Fingerprint, HeldClaim, InboxError, Receipt, Release, SqliteStore,
+    Store, StoreErrorKind, Take, Token, TransactionError,
 };
+use audience::webhooks::EventId;
 
 use super::{
     BOUNCES, Folder, HOUR, accept, bounce, bounces, claim, complete, count_bounce, id, key,
@@ -217,30 +220,32 @@ async fn a_claim_after_reading_what_another_changed_since_is_unavailable() {
     assert!(error.is_temporary(), "{error:?}");
 }
 
-#[tokio::test]
-async fn claims_in_transactions_delete_forgotten_ids_on_the_way() {
+#[test]
+fn claims_in_transactions_delete_forgotten_ids_without_an_inbox_and_without_a_runtime() {
     let folder = Folder::new("claim-in-purge");
     let store = folder.open();
     let mut connection = folder.connect();
     let old = "INSERT INTO audience_inbox_pending (endpoint, id, state, attempts, due, forget_at)
             SELECT 'main', 'old_' || value, 1, 1, 0, 1 FROM json_each('[1,2]');
         INSERT INTO audience_inbox_period (number, began, first_forget) VALUES (1, 0, 1);
-        INSERT INTO audience_inbox_done (period, hash, forget_at) SELECT 1, randomblob(16), 1 FROM json_each('[1,2,3]')";
+        WITH RECURSIVE old (n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM old WHERE n < 2000)
+        INSERT INTO audience_inbox_done (period, hash, forget_at) SELECT 1, randomblob(16), 1 FROM old";
     connection.execute_batch(old).unwrap();
 
-    for n in 0..3 {
-        let transaction = connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)
-            .unwrap();
-        let id = id(format!("evt_{n}"));
-        assert!(store.claim_in(&transaction, "main", &id).await.unwrap());
-        transaction.commit().unwrap();
-    }
+    let transaction = connection
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .unwrap();
+    let claimed = store.claim_in(&transaction, "main", &id("evt_1"));
+    assert!(claimed.into_inner().unwrap());
+    transaction.commit().unwrap();
 
     let count = "SELECT count(*) FROM (
         SELECT forget_at FROM audience_inbox_pending UNION ALL SELECT forget_at FROM audience_inbox_done)";
-    let entries: i64 = connection.query_row(count, (), |row| row.get(0)).unwrap();
-    assert_eq!(entries, 3);
+    let end = Instant::now() + Duration::from_secs(20);
+    while connection.query_row(count, (), |row| row.get::<_, i64>(0)) != Ok(1) {
+        assert!(Instant::now() < end, "forgotten ids are still there");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[tokio::test]
@@ -259,7 +264,7 @@ async fn a_deferred_transaction_that_begins_with_a_claim_waits_for_another_write
         transaction.commit().unwrap();
         claimed
     });
-    std::thread::sleep(std::time::Duration::from_millis(50));
+    std::thread::sleep(Duration::from_millis(50));
 
     writing.commit().unwrap();
 
@@ -319,7 +324,7 @@ async fn a_parked_event_is_no_new_one_for_a_transaction() {
     let (store, id) = (folder.open(), id("evt_1"));
     let token = Token::random();
     claim(&store, &id, token).await.unwrap();
-    let held = audience::inbox::HeldClaim::new(key(&id), token);
+    let held = HeldClaim::new(key(&id), token);
     assert!(store.park(held, "no such customer").await.unwrap());
     let mut connection = folder.connect();
 
@@ -329,4 +334,77 @@ async fn a_parked_event_is_no_new_one_for_a_transaction() {
 
     assert!(!claimed);
     assert!(store.discard(key(&id), HOUR).await.unwrap());
+}
+
+/// Runs the published statement, as a driver that knows nothing of this crate would.
+fn outcome(folder: &Folder, id: &EventId, body: Option<&[u8]>) -> String {
+    let fingerprint = body.map(Fingerprint::of);
+    let parameters = rusqlite::params![
+        "main",
+        id.as_str(),
+        fingerprint.as_ref().map(Fingerprint::as_bytes),
+        259_200,
+        SqliteStore::event_hash("main", id),
+        None::<i64>,
+    ];
+    let connection = folder.connect();
+    connection
+        .query_row(SqliteStore::CLAIM_IN, parameters, |row| row.get(0))
+        .unwrap()
+}
+
+#[tokio::test]
+async fn claims_of_a_store_and_of_the_published_statement_exclude_each_other() {
+    let folder = Folder::new("claim-in-published");
+    let store = folder.open();
+    let [done, late, waits, parked, kept, published] =
+        ["done", "late", "waits", "parked", "kept", "published"].map(id);
+    let token = Token::random();
+    for id in [&done, &late, &parked] {
+        claim(&store, id, token).await.unwrap();
+    }
+    assert!(complete(&store, &done, token).await);
+    let held = |id| HeldClaim::new(key(id), token);
+    assert!(store.park(held(&parked), "no such customer").await.unwrap());
+    accept(&store, &waits, b"body").await.unwrap();
+
+    assert_eq!(outcome(&folder, &done, None), "done");
+    assert_eq!(outcome(&folder, &late, None), "in_progress");
+    assert_eq!(outcome(&folder, &parked, None), "parked");
+    assert_eq!(outcome(&folder, &waits, Some(b"other")), "conflict");
+    assert_eq!(outcome(&folder, &waits, None), "claimed");
+    assert_eq!(outcome(&folder, &waits, Some(b"other")), "conflict");
+    assert_eq!(outcome(&folder, &published, Some(b"body")), "claimed");
+    assert_eq!(outcome(&folder, &published, Some(b"body")), "done");
+    let held_by_nobody = Release::new(Duration::ZERO, HOUR, "");
+    assert!(store.release(held(&late), held_by_nobody).await.unwrap());
+    assert_eq!(outcome(&folder, &late, None), "claimed");
+
+    for (id, body) in [(&published, "body"), (&waits, "body"), (&late, "any")] {
+        let state = claim(&store, id, Token::random()).await.unwrap();
+        assert_eq!(state, ClaimState::Done, "{id:?}");
+        let accepted = accept(&store, id, body.as_bytes()).await.unwrap();
+        assert_eq!(accepted, AcceptState::Duplicate, "{id:?}");
+        assert!(!store.complete(held(id), HOUR).await.unwrap(), "{id:?}");
+    }
+    let conflict = accept(&store, &published, b"other").await.unwrap();
+    assert_eq!(conflict, AcceptState::Conflict);
+    let taken = Take::new("main", Token::random(), HOUR, 10);
+    assert!(store.take(taken).await.unwrap().is_empty());
+    assert!(accept(&store, &kept, b"body").await.is_ok());
+}
+
+#[test]
+fn a_hash_of_another_length_is_refused_by_the_published_statement() {
+    let folder = Folder::new("claim-in-hash");
+    drop(folder.open());
+    for hash in [Some(vec![7_u8; 32]), Some(Vec::new()), None] {
+        let parameters = rusqlite::params!["main", "evt_1", None::<i64>, 259_200, hash, 1_000];
+        let claimed = folder
+            .connect()
+            .query_row(SqliteStore::CLAIM_IN, parameters, |_| Ok(()));
+
+        let error = claimed.unwrap_err().to_string();
+        assert!(error.contains("has 16 bytes"), "{error}");
+    }
 }

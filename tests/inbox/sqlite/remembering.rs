@@ -254,3 +254,54 @@ async fn tables_of_version_1_are_converted_with_what_they_remember() {
     let old = connection.execute("UPDATE audience_inbox SET attempts = 1", ());
     assert!(old.unwrap_err().to_string().contains("no such table"));
 }
+
+fn number(folder: &Folder, sql: &str) -> i64 {
+    let connection = folder.connect();
+    connection.query_row(sql, (), |row| row.get(0)).unwrap()
+}
+
+const PERIODS: &str = "SELECT count(*) FROM audience_inbox_period";
+
+#[tokio::test]
+async fn what_is_remembered_for_a_month_is_in_few_periods_and_then_deleted() {
+    let (folder, hours) = (Folder::new("periods-month"), Hours::default());
+    let store = hours.open(&folder);
+    let month = 30 * 24 * HOUR;
+    let mut ids = Vec::new();
+    for n in 0..119 {
+        let (id, token) = (id(format!("evt_{n}")), Token::random());
+        claim(&store, &id, token).await.unwrap();
+        let held = HeldClaim::new(key(&id), token);
+        assert!(store.complete(held, month).await.unwrap());
+        ids.push(id);
+        hours.pass(6);
+    }
+
+    for id in &ids {
+        let state = claim(&store, id, Token::random()).await.unwrap();
+        assert!(matches!(state, ClaimState::Done), "{id:?}");
+    }
+    assert_eq!(number(&folder, PERIODS), 12);
+    hours.pass(30 * 24 + 60);
+    while store.purge(500).await.unwrap() > 0 {}
+    assert_eq!(number(&folder, PERIODS), 1);
+}
+
+#[tokio::test]
+async fn purging_closes_a_period_that_transactions_filled() {
+    let (folder, hours) = (Folder::new("periods-full"), Hours::default());
+    let store = hours.open(&folder);
+    let fill =
+        "WITH RECURSIVE event (n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM event WHERE n < 70000)
+        INSERT INTO audience_inbox_claim (endpoint, id, hash, now, forget_at, outcome)
+        SELECT 'main', n, randomblob(16), 0, 72 * 3600000, 'claimed' FROM event";
+    folder.connect().execute_batch(fill).unwrap();
+    assert_eq!(number(&folder, PERIODS), 1);
+
+    store.purge(500).await.unwrap();
+
+    handle(&store, "evt_1").await;
+    assert_eq!(number(&folder, PERIODS), 2);
+    let newest = "SELECT count(*) FROM audience_inbox_done WHERE period = 2";
+    assert_eq!(number(&folder, newest), 1);
+}

@@ -1,3 +1,6 @@
+-- The tables of `audience::inbox::SqliteStore`, version 2. Needs SQLite 3.37 or later and a database in UTF-8.
+-- Running this again changes nothing.
+
 CREATE TABLE IF NOT EXISTS audience_inbox_version (
     only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
     version INTEGER NOT NULL
@@ -48,3 +51,35 @@ CREATE TABLE IF NOT EXISTS audience_inbox_period (
     first_forget INTEGER,     -- no event of the period may be forgotten before
     closed INTEGER            -- NULL: events are added. Then a random number, and no event is ever added
 ) STRICT;
+
+-- SqliteStore::CLAIM_IN inserts a row here for each event that it looks up. No row is kept.
+CREATE VIEW IF NOT EXISTS audience_inbox_claim (endpoint, id, hash, fingerprint, now, forget_at, outcome) AS
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL WHERE FALSE;
+
+-- Makes an event done that was claimed in a transaction of the user's.
+CREATE TRIGGER IF NOT EXISTS audience_inbox_claimed INSTEAD OF INSERT ON audience_inbox_claim
+WHEN NEW.outcome = 'claimed'
+BEGIN
+    SELECT raise(ABORT, 'audience_inbox: the hash of an event has 16 bytes') WHERE length(NEW.hash) IS NOT 16;
+
+    -- Overwritten first: not every connection does that with what it deletes.
+    UPDATE audience_inbox_body SET body = zeroblob(length(body))
+    WHERE number = (SELECT body FROM audience_inbox_pending WHERE endpoint = NEW.endpoint AND id = NEW.id);
+    DELETE FROM audience_inbox_body
+    WHERE number = (SELECT body FROM audience_inbox_pending WHERE endpoint = NEW.endpoint AND id = NEW.id);
+    DELETE FROM audience_inbox_pending WHERE endpoint = NEW.endpoint AND id = NEW.id;
+
+    -- A period that has events is closed after a twelfth of the time that this event is remembered, or six hours.
+    UPDATE audience_inbox_period SET closed = random()
+    WHERE number = (SELECT max(number) FROM audience_inbox_period)
+        AND closed IS NULL AND first_forget IS NOT NULL AND began <= NEW.now - max(21600000, (NEW.forget_at - NEW.now) / 12);
+    INSERT INTO audience_inbox_period (number, began)
+    SELECT coalesce((SELECT max(number) FROM audience_inbox_period), 0) + 1, NEW.now
+    WHERE (SELECT closed IS NULL FROM audience_inbox_period ORDER BY number DESC LIMIT 1) IS NOT TRUE;
+    UPDATE audience_inbox_period SET first_forget = NEW.forget_at
+    WHERE number = (SELECT max(number) FROM audience_inbox_period)
+        AND (first_forget > NEW.forget_at) IS NOT FALSE;
+    -- A forgotten event may have the same hash.
+    INSERT OR REPLACE INTO audience_inbox_done (period, hash, fingerprint, forget_at)
+    SELECT max(number), NEW.hash, substr(NEW.fingerprint, 1, 8), NEW.forget_at FROM audience_inbox_period;
+END;
