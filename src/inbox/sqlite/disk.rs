@@ -13,14 +13,18 @@ use rusqlite::{Error, ffi};
 /// How large the reserve is. To give it up must make room in the file for all that is in the log. The log is copied
 /// when it has `LOG_PAGES`. If there is no room for that, it may grow as much again before it cannot either.
 const RESERVE_BYTES: usize = 8 * 1024 * 1024;
-/// How often it is tried to write the reserve again.
+/// How often it is looked whether the reserve is absent, and tried to write it again.
 const RETRY: Duration = Duration::from_secs(1);
+/// How often it is looked whether the files are still there. Without syncs to disk, to look before every transaction
+/// takes a twentieth of its time.
+const CHECK: Duration = Duration::from_millis(100);
 
 /// The files of a store.
 pub(super) struct Disk {
     files: Vec<(PathBuf, Option<Identity>)>,
     reserve: PathBuf,
     last_try: Mutex<Option<Instant>>,
+    last_check: Mutex<Option<Instant>>,
 }
 
 impl Disk {
@@ -40,12 +44,24 @@ impl Disk {
                 .collect(),
             reserve: reserve(&target),
             last_try: Mutex::default(),
+            last_check: Mutex::default(),
         })
     }
 
     /// Fails if a file was deleted or replaced since it was opened. Other processes would then use other files, and
     /// what is written now would be lost.
+    ///
+    /// Looks at the files only if that was some time ago.
     pub(super) fn check(&self) -> rusqlite::Result<()> {
+        let mut last_check = lock(&self.last_check);
+        if last_check.is_none_or(|last| last.elapsed() >= CHECK) {
+            self.check_now()?;
+            *last_check = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    fn check_now(&self) -> rusqlite::Result<()> {
         match self.files.iter().find(|(path, opened)| {
             // What had no identity then is not compared.
             opened.is_some() && identity(path) != *opened
@@ -70,26 +86,22 @@ impl Disk {
     /// Gives up the reserve.
     pub(super) fn give_up(&self) {
         fs::remove_file(&self.reserve).ok();
-        *self.last_try() = Some(Instant::now());
+        *lock(&self.last_try) = Some(Instant::now());
     }
 
-    /// Returns whether the reserve is absent, and to write it was not tried lately. It then counts as tried.
+    /// Returns whether the reserve is absent, and nobody asked lately.
     pub(super) fn should_reserve(&self) -> bool {
-        let mut last_try = self.last_try();
-        let is_due = last_try.is_none_or(|last| last.elapsed() >= RETRY) && self.is_full();
+        let mut last_try = lock(&self.last_try);
+        let is_due = last_try.is_none_or(|last| last.elapsed() >= RETRY);
         if is_due {
             *last_try = Some(Instant::now());
         }
-        is_due
+        is_due && self.is_full()
     }
 
     /// Forgets that it was tried.
     pub(super) fn try_again(&self) {
-        *self.last_try() = None;
-    }
-
-    fn last_try(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.last_try.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.last_try) = None;
     }
 
     /// Writes the reserve if there is room for it. Nothing else may write to the database meanwhile, because this
@@ -99,6 +111,10 @@ impl Disk {
             fs::remove_file(&self.reserve).ok();
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Deletes the reserve of a database that cannot be opened, because the disk is full. Returns whether there was one.

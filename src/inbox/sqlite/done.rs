@@ -95,6 +95,7 @@ struct Known {
 
 /// Tells most hashes that are not in a period from those that are: a Bloom filter whose bits for one hash are in one
 /// line of the processor's cache. It has two bytes for each hash, and is wrong for about one in 800.
+#[derive(Debug)]
 struct Filter {
     blocks: Box<[[u64; 8]]>,
     hashes: usize,
@@ -141,6 +142,7 @@ impl Filters {
     }
 }
 
+#[derive(Debug)]
 struct Period {
     number: i64,
     began: SystemTime,
@@ -149,7 +151,21 @@ struct Period {
     filter: Option<Arc<Filter>>,
 }
 
+/// The periods as they were at the end of a transaction, for the next one of the same connection.
+#[derive(Debug, Default)]
+pub(super) struct List {
+    /// Changes when another connection commits something.
+    data_version: i64,
+    /// The newest first. None if they must be read.
+    periods: Vec<Period>,
+}
+
 impl Period {
+    /// Returns whether it has the filter that it should have.
+    fn is_loaded(&self) -> bool {
+        self.closed.is_none() || self.filter.is_some()
+    }
+
     fn may_have(&self, hash: Hash) -> bool {
         match &self.filter {
             Some(filter) => filter.may_have(hash),
@@ -163,16 +179,37 @@ pub(super) struct Periods<'s, 'c> {
     session: &'s Session<'c>,
     filters: &'s Filters,
     now: SystemTime,
-    /// The newest first.
-    periods: Vec<Period>,
+    list: List,
 }
 
 impl<'s, 'c> Periods<'s, 'c> {
+    /// Reads the periods, unless this list still has them.
     pub(super) fn read(
         session: &'s Session<'c>,
         filters: &'s Filters,
         now: SystemTime,
+        list: List,
     ) -> rusqlite::Result<Self> {
+        let data_version = session.statement(DATA_VERSION, |statement| {
+            statement.query_row((), |row| row.get(0))
+        })?;
+        let is_same = list.data_version == data_version && !list.periods.is_empty();
+        let periods = match is_same && list.periods.iter().all(Period::is_loaded) {
+            true => list.periods,
+            false => Self::read_all(session, filters)?,
+        };
+        Ok(Self {
+            session,
+            filters,
+            now,
+            list: List {
+                data_version,
+                periods,
+            },
+        })
+    }
+
+    fn read_all(session: &Session<'_>, filters: &Filters) -> rusqlite::Result<Vec<Period>> {
         let mut periods: Vec<Period> = session.statement(PERIODS_SQL, |statement| {
             statement.query_map((), read_period)?.collect()
         })?;
@@ -194,18 +231,17 @@ impl<'s, 'c> Periods<'s, 'c> {
                 loaded = true;
             }
         }
-        drop(known);
-        Ok(Self {
-            session,
-            filters,
-            now,
-            periods,
-        })
+        Ok(periods)
+    }
+
+    /// Returns the list for the next transaction, if this one is committed.
+    pub(super) fn into_list(self) -> List {
+        self.list
     }
 
     /// Returns an event that is done and not forgotten.
     pub(super) fn find(&self, hash: Hash) -> rusqlite::Result<Option<Done>> {
-        for period in &self.periods {
+        for period in &self.list.periods {
             if !period.may_have(hash) {
                 continue;
             }
@@ -226,7 +262,7 @@ impl<'s, 'c> Periods<'s, 'c> {
         let retention = done.forget_at.duration_since(self.now);
         let number = self.newest(period_time(retention.unwrap_or_default()))?;
         let forget_at = to_ms(done.forget_at);
-        let newest = &mut self.periods[0];
+        let newest = &mut self.list.periods[0];
         if newest
             .first_forget
             .is_none_or(|first| first > done.forget_at)
@@ -248,7 +284,7 @@ impl<'s, 'c> Periods<'s, 'c> {
     /// Returns the number of the period to which events are added, which is the first of the list. Begins one if the
     /// newest is full or this old.
     fn newest(&mut self, old: Duration) -> rusqlite::Result<i64> {
-        let last = self.periods.first();
+        let last = self.list.periods.first();
         let number = last.map_or(0, |period| period.number);
         if let Some(open) = last.filter(|period| period.closed.is_none()) {
             if !self.is_full(open, old)? {
@@ -263,7 +299,7 @@ impl<'s, 'c> Periods<'s, 'c> {
         })?;
         self.filters.lock().newest = Some((next, 0));
         // Read once more, with its random number.
-        *self = Self::read(self.session, self.filters, self.now)?;
+        self.list.periods = Self::read_all(self.session, self.filters)?;
         Ok(next)
     }
 
@@ -282,8 +318,14 @@ impl<'s, 'c> Periods<'s, 'c> {
                 rows
             }
         };
-        let remembered: usize = known.closed.values().map(|filter| filter.hashes).sum();
-        Ok(rows >= PERIOD_ROWS.max(remembered / PERIODS) || (rows > 0 && age >= old))
+        let remembered = || {
+            known
+                .closed
+                .values()
+                .map(|filter| filter.hashes)
+                .sum::<usize>()
+        };
+        Ok((rows > 0 && age >= old) || (rows >= PERIOD_ROWS && rows >= remembered() / PERIODS))
     }
 
     /// Deletes up to this many events that may be forgotten. Returns how many.
@@ -295,7 +337,7 @@ impl<'s, 'c> Periods<'s, 'c> {
     /// one that is old.
     pub(super) fn purge(&mut self, limit: usize) -> rusqlite::Result<usize> {
         let mut purged = 0;
-        for period in self.periods.iter().rev() {
+        for period in self.list.periods.iter().rev() {
             let is_due = |first: SystemTime| {
                 let wait = period.closed.map_or(Duration::ZERO, |_| {
                     period_time(first.duration_since(period.began).unwrap_or_default())
@@ -319,7 +361,7 @@ impl<'s, 'c> Periods<'s, 'c> {
             self.session
                 .statement(DELETE_EMPTY, |statement| statement.execute([period.number]))?;
         }
-        if !self.periods.is_empty() {
+        if !self.list.periods.is_empty() {
             // To be counted: the events of the trigger were not.
             self.filters.lock().newest = None;
             self.newest(Duration::MAX)?;
@@ -337,6 +379,7 @@ fn load(session: &Session<'_>, period: i64) -> rusqlite::Result<Filter> {
     Ok(Filter::of(&hashes))
 }
 
+const DATA_VERSION: &str = "PRAGMA data_version";
 const PERIODS_SQL: &str = "\
 SELECT number, began, first_forget, closed FROM audience_inbox_period ORDER BY number DESC";
 const BEGIN: &str = "INSERT INTO audience_inbox_period (number, began) VALUES (?1, ?2)";

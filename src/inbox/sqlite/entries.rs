@@ -1,6 +1,6 @@
 //! What each method of a store does with the tables.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +9,7 @@ use rusqlite::types::Type;
 use rusqlite::{OptionalExtension, Row, ffi};
 
 use super::disk::Disk;
-use super::done::{Done, Filters, Hash, Periods};
+use super::done::{Done, Filters, Hash, List, Periods};
 use super::session::{Session, from_ms, to_ms, to_past_ms};
 use crate::inbox::PurgeTimer;
 use crate::inbox::entry::{Entry, State};
@@ -82,17 +82,30 @@ pub(super) struct Entries<'s, 'c> {
     now: SystemTime,
     /// Read when they are first needed.
     periods: RefCell<Option<Periods<'s, 'c>>>,
+    /// The periods of the transaction before.
+    list: Cell<List>,
+    /// Whether the disk was found to have room for new events.
+    has_room: Cell<bool>,
 }
 
 impl<'s, 'c> Entries<'s, 'c> {
-    pub(super) fn new(session: &'s Session<'c>, shared: &'s Shared) -> Self {
+    /// `list` is that of the last transaction of this connection, or empty.
+    pub(super) fn new(session: &'s Session<'c>, shared: &'s Shared, list: List) -> Self {
         Self {
             session,
             shared,
             // As exact as the columns: a lease of zero is over immediately.
             now: from_ms(to_past_ms(shared.clock.now())),
             periods: RefCell::default(),
+            list: Cell::new(list),
+            has_room: Cell::new(false),
         }
+    }
+
+    /// Returns the list of periods for the next transaction, if this one is committed.
+    pub(super) fn into_list(self) -> List {
+        let read = self.periods.into_inner().map(Periods::into_list);
+        read.unwrap_or_else(|| self.list.into_inner())
     }
 
     /// Forgets what was read, after a part of the transaction was rolled back.
@@ -111,7 +124,7 @@ impl<'s, 'c> Entries<'s, 'c> {
         let number = stored(&entry);
         let state = entry.claim(claim, self.now);
         if let ClaimState::Fresh { .. } = state {
-            self.shared.refuse_if_full()?;
+            self.refuse_if_full()?;
             self.save(claim.key, &entry, number)?;
         }
         Ok(state)
@@ -129,7 +142,7 @@ impl<'s, 'c> Entries<'s, 'c> {
             .accept(|| Some(Body::New), delivery.fingerprint, self.now)
             .expect("the closure returns a body");
         if state == AcceptState::Accepted {
-            self.shared.refuse_if_full()?;
+            self.refuse_if_full()?;
             let number = self.insert_body(delivery.body)?;
             self.save(delivery.key, &entry, Some(number))?;
         }
@@ -279,6 +292,14 @@ impl<'s, 'c> Entries<'s, 'c> {
         ))
     }
 
+    fn refuse_if_full(&self) -> rusqlite::Result<()> {
+        if !self.has_room.get() {
+            self.shared.refuse_if_full()?;
+            self.has_room.set(true);
+        }
+        Ok(())
+    }
+
     /// Changes an entry. Returns `false` if there is none, or the change was refused.
     fn change(
         &self,
@@ -325,7 +346,10 @@ impl<'s, 'c> Entries<'s, 'c> {
         let mut periods = self.periods.borrow_mut();
         let read = match periods.take() {
             Some(read) => read,
-            None => Periods::read(self.session, &self.shared.filters, self.now)?,
+            None => {
+                let list = self.list.take();
+                Periods::read(self.session, &self.shared.filters, self.now, list)?
+            }
         };
         run(periods.insert(read))
     }

@@ -12,7 +12,7 @@ use rusqlite::{
 };
 
 use super::Synchronous;
-use super::done::{Done, Filters, Hash, Periods};
+use super::done::{Done, Filters, Hash, List, Periods};
 use super::session::{Session, from_ms};
 use crate::inbox::error::StoreError;
 use crate::inbox::store::{Fingerprint, Token};
@@ -162,7 +162,7 @@ fn convert(transaction: &Transaction<'_>, clock: &dyn Clock) -> rusqlite::Result
         return Ok(());
     }
     let (session, filters) = (Session::new(transaction), Filters::default());
-    let mut periods = Periods::read(&session, &filters, clock.now())?;
+    let mut periods = Periods::read(&session, &filters, clock.now(), List::default())?;
     let done = "SELECT endpoint, id, token, fingerprint, forget_at FROM audience_inbox_pending WHERE state = 2";
     let mut done = transaction.prepare(done)?;
     let mut rows = done.query(())?;

@@ -46,7 +46,8 @@ use crate::webhooks::{Clock, Event, EventId, SystemClock, VerifiedEvent};
 /// disk. It ends when the last clone is dropped.
 ///
 /// A done event is remembered as a hash of about 50 bytes in the file and 2 bytes in memory, so a million events take
-/// some 55 MB and 2 MB.
+/// some 55 MB and 2 MB. It no longer counts when its time is over, but stays in the file for up to 6 hours more, or a
+/// twelfth of that time if that is longer, until it is deleted with others.
 ///
 /// # Crashes and full disks
 ///
@@ -65,9 +66,9 @@ use crate::webhooks::{Clock, Event, EventId, SystemClock, VerifiedEvent};
 /// write it again. While another connection stays in a transaction, the log grows, and events are only handled until it
 /// is as large as the reserve was.
 ///
-/// The store notices if its file, the log (`-wal`) or the shared memory (`-shm`) is deleted or replaced while it is
-/// open. Each operation is then [`Unusable`](crate::inbox::StoreErrorKind::Unusable). Windows does not let other programs
-/// delete or replace them.
+/// The store notices within a tenth of a second if its file, the log (`-wal`) or the shared memory (`-shm`) is deleted or
+/// replaced while it is open. Each operation is then [`Unusable`](crate::inbox::StoreErrorKind::Unusable). Windows does
+/// not let other programs delete or replace them.
 ///
 /// # Several processes
 ///

@@ -8,6 +8,7 @@ use std::thread;
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{mpsc, oneshot};
 
+use super::done::List;
 use super::entries::{Entries, Shared};
 use super::file::{copy, store_error};
 use super::session::Session;
@@ -79,6 +80,7 @@ fn ended() -> StoreError {
 
 fn serve(connection: &Connection, shared: &Shared, mut requests: mpsc::Receiver<Request>) {
     let session = Session::new(connection);
+    let mut list = List::default();
     while let Some(first) = requests.blocking_recv() {
         if shared.should_reserve() {
             session.without_waiting(|| shared.reserve(&session));
@@ -92,7 +94,9 @@ fn serve(connection: &Connection, shared: &Shared, mut requests: mpsc::Receiver<
                 Request::Exclusive(work) => {
                     // The jobs before it are committed first, so that it sees what they wrote.
                     let before = std::mem::take(&mut batch);
-                    guard(connection, || commit(&session, shared, before));
+                    guard(connection, || commit(&session, shared, &mut list, before));
+                    // It may change anything.
+                    list = List::default();
                     guard(connection, || work(connection));
                 }
             }
@@ -100,7 +104,7 @@ fn serve(connection: &Connection, shared: &Shared, mut requests: mpsc::Receiver<
                 next = requests.try_recv().ok();
             }
         }
-        guard(connection, || commit(&session, shared, batch));
+        guard(connection, || commit(&session, shared, &mut list, batch));
     }
 }
 
@@ -117,12 +121,14 @@ fn guard(connection: &Connection, run: impl FnOnce()) {
 enum Failure {
     /// The transaction did not begin, so none of them would.
     Begin(rusqlite::Error),
+    /// One of them failed, and has its error. Nothing was committed.
+    Operation,
     /// Nothing was committed. Some of them might succeed alone.
     Commit(rusqlite::Error),
 }
 
 /// Runs these operations and replies to each of them.
-fn commit(session: &Session<'_>, shared: &Shared, mut jobs: Vec<Box<dyn Job>>) {
+fn commit(session: &Session<'_>, shared: &Shared, list: &mut List, mut jobs: Vec<Box<dyn Job>>) {
     jobs.retain(|job| !job.is_abandoned());
     if jobs.is_empty() {
         return;
@@ -134,15 +140,17 @@ fn commit(session: &Session<'_>, shared: &Shared, mut jobs: Vec<Box<dyn Job>>) {
         }
         return;
     }
-    match try_commit(session, shared, &mut jobs) {
+    match try_commit(session, shared, list, &mut jobs) {
         Ok(()) => {}
-        // One of them may be too large for the disk. Alone, the others succeed.
-        Err(Failure::Commit(_)) if jobs.len() > 1 => {
+        // One of them failed or is too large for the disk. Alone, the others succeed. That is rare, and to undo only
+        // one by a savepoint would cost each of them something.
+        Err(Failure::Operation | Failure::Commit(_)) if jobs.len() > 1 => {
             for job in jobs {
-                commit(session, shared, vec![job]);
+                commit(session, shared, list, vec![job]);
             }
             return;
         }
+        Err(Failure::Operation) => {}
         Err(Failure::Begin(error) | Failure::Commit(error)) => {
             for job in &mut jobs {
                 job.fail(copy(&error));
@@ -154,7 +162,7 @@ fn commit(session: &Session<'_>, shared: &Shared, mut jobs: Vec<Box<dyn Job>>) {
             shared.give_up_reserve(session);
             let again = std::slice::from_mut(&mut job);
             if let Err(Failure::Begin(error) | Failure::Commit(error)) =
-                try_commit(session, shared, again)
+                try_commit(session, shared, list, again)
             {
                 job.fail(error);
             }
@@ -166,37 +174,24 @@ fn commit(session: &Session<'_>, shared: &Shared, mut jobs: Vec<Box<dyn Job>>) {
 fn try_commit(
     session: &Session<'_>,
     shared: &Shared,
+    list: &mut List,
     jobs: &mut [Box<dyn Job>],
 ) -> Result<(), Failure> {
     session.execute("BEGIN IMMEDIATE").map_err(Failure::Begin)?;
     // Not before: to begin may have taken long.
-    let entries = Entries::new(session, shared);
-    let result = run_all(session, &entries, jobs).and_then(|()| session.execute("COMMIT"));
-    result.map_err(|error| {
-        if !session.connection().is_autocommit() {
-            // If this fails, the next transaction cannot begin and says so.
-            session.execute("ROLLBACK").ok();
-        }
-        Failure::Commit(error)
-    })
-}
-
-/// Runs each operation so that its failure does not undo the others.
-fn run_all(
-    session: &Session<'_>,
-    entries: &Entries<'_, '_>,
-    jobs: &mut [Box<dyn Job>],
-) -> rusqlite::Result<()> {
-    for job in jobs {
-        session.execute("SAVEPOINT operation")?;
-        if !job.run(entries) {
-            // Fails if the error ended the whole transaction.
-            session.execute("ROLLBACK TO operation")?;
-            entries.reset();
-        }
-        session.execute("RELEASE operation")?;
+    let entries = Entries::new(session, shared, std::mem::take(list));
+    let result = match jobs.iter_mut().all(|job| job.run(&entries)) {
+        true => session.execute("COMMIT").map_err(Failure::Commit),
+        false => Err(Failure::Operation),
+    };
+    if result.is_ok() {
+        // Otherwise the next transaction reads the list anew.
+        *list = entries.into_list();
+    } else if !session.connection().is_autocommit() {
+        // If this fails, the next transaction cannot begin and says so.
+        session.execute("ROLLBACK").ok();
     }
-    Ok(())
+    result
 }
 
 /// One operation of the store, which shares a transaction with others.
@@ -204,7 +199,7 @@ trait Job: Send {
     /// Returns whether it is useless because its caller no longer waits.
     fn is_abandoned(&self) -> bool;
 
-    /// Runs it, maybe a second time if the transaction failed. Returns whether it succeeded.
+    /// Runs it, maybe a second time if the transaction was rolled back. Returns whether it succeeded.
     fn run(&mut self, entries: &Entries<'_, '_>) -> bool;
 
     /// Makes this its result, since its transaction failed.

@@ -213,6 +213,10 @@ async fn a_handled_body_is_in_no_file_once_the_store_is_closed() {
     assert!(has(b"another body") && !has(b"@example.com"));
 }
 
+/// The store looks at its files ten times a second.
+#[cfg(unix)]
+const NOTICED: std::time::Duration = std::time::Duration::from_millis(100);
+
 #[cfg(unix)]
 #[tokio::test]
 async fn a_file_that_is_deleted_or_replaced_while_it_is_open_is_an_error_that_says_so() {
@@ -224,6 +228,7 @@ async fn a_file_that_is_deleted_or_replaced_while_it_is_open_is_an_error_that_sa
     for name in ["inbox.db", "inbox.db-wal", "inbox.db-shm"] {
         let path = folder.0.join(name);
         std::fs::rename(&path, &moved).unwrap();
+        tokio::time::sleep(NOTICED).await;
         let deleted = claim(&store, &id("evt_2"), Token::random()).await;
         std::fs::write(&path, "").unwrap();
         let replaced = accept(&store, &id("evt_3"), b"body").await;
@@ -255,6 +260,7 @@ async fn a_link_that_is_turned_to_another_file_is_an_error_and_a_link_is_a_path(
 
     std::fs::remove_file(folder.file()).unwrap();
     std::os::unix::fs::symlink(&other, folder.file()).unwrap();
+    tokio::time::sleep(NOTICED).await;
     let error = claim(&store, &id("evt_2"), Token::random()).await;
 
     expect(&error.unwrap_err(), StoreErrorKind::Unusable, "replaced");

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use audience::inbox::{
-    AcceptState, ClaimState, Fingerprint, HeldClaim, NewClaim, SqliteStore, Store, Synchronous,
-    Token,
+    AcceptState, ClaimState, Fingerprint, HeldClaim, NewClaim, Receipt, SqliteStore, Store,
+    Synchronous, Token,
 };
 
-use super::{Folder, HOUR, accept, claim, complete, id, key};
+use super::{BOUNCES, Folder, HOUR, accept, bounce, claim, complete, count_bounce, id, key};
 
 /// A clock that several stores share.
 #[derive(Clone, Default)]
@@ -146,6 +146,23 @@ async fn a_transaction_that_is_rolled_back_makes_nothing_forgotten() {
             assert!(!claimed.unwrap(), "{name}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_period_that_a_transaction_of_the_store_begins_is_known_to_its_other_operations() {
+    let (folder, hours) = (Folder::new("own-transaction"), Hours::default());
+    let store = hours.open(&folder);
+    store
+        .transaction(|transaction| transaction.execute_batch(BOUNCES))
+        .await
+        .unwrap();
+    handle(&store, "before").await;
+
+    hours.pass(7);
+    let receipt = count_bounce(&store, bounce("evt_1", "ada@example.com")).await;
+    let again = claim(&store, &id("evt_1"), Token::random()).await.unwrap();
+
+    assert_eq!((receipt, again), (Receipt::Handled, ClaimState::Done));
 }
 
 #[tokio::test]
