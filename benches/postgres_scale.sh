@@ -47,7 +47,7 @@ next_ordered='\set i :i + 1
 for kind in random ordered; do
     id=${!kind} next=next_$kind
     { echo "${!next}"
-      statement claim "'main'" "$id" "$token" 60 259200 "$print" "'claim'"
+      statement claim "'main'" "$id" "$token" 60 259200 "$print" "''" "'claim'"
       statement complete "'main'" "$id" "$token" 259200 "'complete'"; } >"$work/handle-$kind"
     { echo "${!next}"; statement accept "'main'" "$id" "$body" "$print" "'accept'"; } >"$work/accept-$kind"
     { echo "${!next}"; statement claim_in "'main'" "$id" "$print" 259200; } >"$work/claim_in-$kind"
@@ -90,7 +90,7 @@ for kind in random ordered; do
     waiting=$(sql 'SELECT count(*) FROM audience_inbox WHERE queued_at IS NOT NULL')
     say 'waiting events' "$(sql "SELECT format('table %s MB, queue index %s kB', pg_relation_size('audience_inbox') >> 20, pg_relation_size('audience_inbox_queue') >> 10)")"
     before=$(sql 'SELECT pg_current_wal_insert_lsn()')
-    { statement take "'main'" "decode(md5(random()::text), 'hex')" 60 100 "'take'"; } >"$work/take"
+    { statement take "'main'" "'{}'" "''" 0 "decode(md5(random()::text), 'hex')" 60 100 "'-infinity'" "'20ms'" "'take'"; } >"$work/take"
     pgbench -n -M prepared -c 1 -t $((waiting / 100 + 1)) -f "$work/take" "$url" >/dev/null 2>&1
     middle=$(sql 'SELECT pg_current_wal_insert_lsn()')
     # `complete` of each, one transaction for each.

@@ -5,8 +5,9 @@
 CREATE TABLE IF NOT EXISTS audience_inbox (
     endpoint    text COLLATE "C" NOT NULL,
     event_id    text COLLATE "C" NOT NULL,
+    -- No column has a CHECK or is generated: Postgres would parse that anew for each statement.
     -- open: claimed, or waiting to be claimed. done: handled. parked: given up, until it is replayed or discarded.
-    state       text NOT NULL CHECK (state IN ('open', 'done', 'parked')),
+    state       text NOT NULL,
     -- The newest claim. NULL: nobody holds one. Kept when the event is done.
     token       bytea,
     -- How many claims were made.
@@ -15,7 +16,8 @@ CREATE TABLE IF NOT EXISTS audience_inbox (
     due         timestamptz NOT NULL,
     -- When the entry counts as absent. NULL: not before it changes.
     forget_at   timestamptz,
-    -- Not later than forget_at. Completing a claim leaves it as it is, so no index changes then (a HOT update).
+    -- When purging begins to look at the entry, which is little before forget_at. Completing a claim leaves it as it is, so
+    -- no index changes then (a HOT update).
     purge_from  timestamptz,
     -- The first 16 bytes of the SHA-256 of the body, if the body was seen.
     fingerprint bytea,
@@ -24,8 +26,8 @@ CREATE TABLE IF NOT EXISTS audience_inbox (
     -- Why the last attempt failed.
     reason      text,
     parked_at   timestamptz,
-    -- When a worker may take the event.
-    queued_at   timestamptz GENERATED ALWAYS AS (CASE WHEN state = 'open' AND body IS NOT NULL THEN due END) STORED,
+    -- When a worker may take the event: `due` of an open one with a body. NULL: never.
+    queued_at   timestamptz,
     PRIMARY KEY (endpoint, event_id)
 ) WITH (
     fillfactor = 85,

@@ -246,13 +246,13 @@ async fn a_claim_whose_caller_is_gone_is_not_made_or_is_given_back() {
         .unwrap();
     let admin = postgres::client(&database.url).await;
     // These run a statement of their own.
-    let first = ids(7);
+    let first = ids(6);
     let first: Vec<_> = first
         .iter()
         .map(|event| claim(&store, event, Token::random()))
         .collect();
     wait_for_lock(&admin).await;
-    let events = &ids(CALLS)[7..];
+    let events = &ids(CALLS)[6..];
     let gone: Vec<_> = events
         .iter()
         .map(|event| claim(&store, event, Token::random()))
@@ -298,12 +298,12 @@ async fn a_completion_whose_caller_is_gone_is_still_made() {
         .unwrap();
     let admin = postgres::client(&database.url).await;
     // These run a statement of their own, which ends with their call.
-    let alone = events[..7]
+    let alone = events[..6]
         .iter()
         .map(|event| complete(&store, event, token));
     let alone: Vec<_> = alone.collect();
     wait_for_lock(&admin).await;
-    let gone: Vec<_> = events[7..]
+    let gone: Vec<_> = events[6..]
         .iter()
         .map(|event| complete(&store, event, token))
         .collect();

@@ -361,7 +361,7 @@ async fn an_accepted_event_that_an_older_version_marked_as_forgettable_is_still_
     assert!(matches!(in_transaction, Err(InboxError::InProgress)));
     assert_eq!(purged, 0);
     admin
-        .batch_execute("UPDATE audience_inbox SET due = now()")
+        .batch_execute("UPDATE audience_inbox SET due = now(), queued_at = now()")
         .await
         .unwrap();
     assert_eq!(store.take(take).await.unwrap()[0].attempt, 2);

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
-use super::group::{Group, Ids, LOCK_TIMEOUT, Outcome, Turn, Work};
+use super::group::{Group, Ids, LOCK_TIMEOUT, Outcome, Work, together};
 use super::queue_head::{QueueHeads, Search};
 use super::statements::{
-    ACCEPT, BACKLOG, CLAIM, CLAIM_IN, CLAIM_STATE, COMPLETE, DISCARD, EXTEND, LOCK, LONGEST,
+    ACCEPT, BACKLOG, CLAIM, CLAIM_IN, CLAIM_KNOWN, COMPLETE, DISCARD, EXTEND, LOCK, LONGEST,
     OLDEST_SERVER, PARK, PARKED, PURGE, RELEASE, REPLAY, SCHEMA, SCHEMA_VERSION, SURVEY, Statement,
     TAKE, VERSION, Value,
 };
@@ -133,27 +133,33 @@ macro_rules! changes_entry {
 
 impl<D: Driver> Store for Entries<D> {
     async fn claim(&self, claim: NewClaim<'_>) -> Result<ClaimState, StoreError> {
+        let start = Instant::now();
+        let held = HeldClaim::new(claim.key, claim.token);
         let call = async {
-            let work = Work::Claim {
-                lease: claim.lease,
-                retention: claim.retention,
-                fingerprint: claim.fingerprint,
-            };
-            let held = HeldClaim::new(claim.key, claim.token);
-            match Group::turn(self, held, work).await {
-                Turn::Alone(_alone) => self.claim_alone(&claim).await,
-                Turn::Together(Outcome::Done { attempt, remaining }) => {
-                    match self.with_whole_lease(&claim, attempt, remaining).await? {
-                        Some(state) => Ok(state),
-                        None => self.claim_alone(&claim).await,
-                    }
+            let place = self.group.enter();
+            let state = if place.is_alone {
+                self.claim_alone(&claim, true).await?
+            } else {
+                let work = Work::Claim {
+                    lease: claim.lease,
+                    retention: claim.retention,
+                    fingerprint: claim.fingerprint,
+                };
+                match together(self, held, work).await {
+                    Outcome::Done => ClaimState::Fresh { attempt: 1 },
+                    Outcome::Refused => self.claim_alone(&claim, false).await?,
+                    Outcome::Unknown => self.claim_alone(&claim, true).await?,
                 }
-                Turn::Together(Outcome::Refused) => match self.claim_state(&claim).await? {
-                    Some(state) => Ok(state),
-                    None => self.claim_alone(&claim).await,
-                },
-                Turn::Together(Outcome::Unknown) => self.claim_alone(&claim).await,
+            };
+            let is_fresh = matches!(state, ClaimState::Fresh { .. });
+            // A lease begins before the wait for another transaction that had the entry, if that rolls back.
+            if is_fresh
+                && start.elapsed() >= claim.lease / 2
+                && !self.extend(held, claim.lease).await?
+            {
+                return self.claim_alone(&claim, true).await;
             }
+            Ok(state)
         };
         in_time(self.timeout, call).await
     }
@@ -172,12 +178,22 @@ impl<D: Driver> Store for Entries<D> {
 
     async fn complete(&self, held: HeldClaim<'_>, retention: Duration) -> Result<bool, StoreError> {
         let call = async {
-            match Group::turn(self, held, Work::Complete { retention }).await {
-                Turn::Together(Outcome::Done { .. }) => Ok(true),
-                Turn::Together(Outcome::Refused) => Ok(false),
-                Turn::Alone(_alone) => self.complete_alone(held, retention).await,
-                Turn::Together(Outcome::Unknown) => self.complete_alone(held, retention).await,
+            let place = self.group.enter();
+            if !place.is_alone {
+                match together(self, held, Work::Complete { retention }).await {
+                    Outcome::Done => return Ok(true),
+                    Outcome::Refused => return Ok(false),
+                    Outcome::Unknown => {}
+                }
             }
+            let values = [
+                held.key.endpoint.into(),
+                held.key.id.as_str().into(),
+                held.token.as_bytes().as_slice().into(),
+                retention.into(),
+            ];
+            let completed = self.query_with_retries(&COMPLETE, &values).await?;
+            Ok(!completed.is_empty())
         };
         in_time(self.timeout, call).await
     }
@@ -361,7 +377,12 @@ impl<D: Driver> Entries<D> {
         }
     }
 
-    async fn claim_alone(&self, claim: &NewClaim<'_>) -> Result<ClaimState, StoreError> {
+    /// `may_be_new`: whether the event may have no entry.
+    async fn claim_alone(
+        &self,
+        claim: &NewClaim<'_>,
+        mut may_be_new: bool,
+    ) -> Result<ClaimState, StoreError> {
         let fingerprint = claim.fingerprint.as_ref().map(|f| f.as_bytes().as_slice());
         let values = [
             claim.key.endpoint.into(),
@@ -373,78 +394,29 @@ impl<D: Driver> Entries<D> {
             self.claim_commit.into(),
         ];
         for _ in 0..MAX_LOST_RACES {
-            let rows = self.query_with_retries(&CLAIM, &values).await?;
-            let state = match rows.first() {
-                Some(row) => {
-                    let attempt = row.integer("attempts")?.unsigned_abs();
-                    let remaining = time(row, "remaining")?;
-                    self.with_whole_lease(claim, attempt, remaining).await?
-                }
-                None => self.claim_state(claim).await?,
-            };
-            if let Some(state) = state {
-                return Ok(state);
+            if may_be_new && !self.query_with_retries(&CLAIM, &values).await?.is_empty() {
+                return Ok(ClaimState::Fresh { attempt: 1 });
             }
+            may_be_new = true;
+            let rows = self.query_with_retries(&CLAIM_KNOWN, &values).await?;
+            let Some(row) = rows.first() else {
+                continue;
+            };
+            return Ok(match present(row.text("outcome"))? {
+                "claimable" => continue,
+                "claimed" | "held" => ClaimState::Fresh {
+                    attempt: row.integer("attempts")?.unsigned_abs(),
+                },
+                "in_progress" => ClaimState::InProgress {
+                    remaining: time(row, "remaining")?,
+                },
+                "done" => ClaimState::Done,
+                "parked" => ClaimState::Parked,
+                "conflict" => ClaimState::Conflict,
+                outcome => return Err(unexpected(outcome)),
+            });
         }
         Err(StoreError::unavailable(LOST_RACES))
-    }
-
-    /// Returns why an event cannot be claimed, or `None` if it can be claimed now.
-    async fn claim_state(&self, claim: &NewClaim<'_>) -> Result<Option<ClaimState>, StoreError> {
-        let fingerprint = claim.fingerprint.as_ref().map(|f| f.as_bytes().as_slice());
-        let values = [
-            claim.key.endpoint.into(),
-            claim.key.id.as_str().into(),
-            claim.token.as_bytes().as_slice().into(),
-            fingerprint.into(),
-        ];
-        let rows = self.query_with_retries(&CLAIM_STATE, &values).await?;
-        let Some(row) = rows.first() else {
-            return Ok(None);
-        };
-        let state = match present(row.text("outcome"))? {
-            "claimable" => return Ok(None),
-            "held" => ClaimState::Fresh {
-                attempt: row.integer("attempts")?.unsigned_abs(),
-            },
-            "in_progress" => ClaimState::InProgress {
-                remaining: time(row, "remaining")?,
-            },
-            "done" => ClaimState::Done,
-            "parked" => ClaimState::Parked,
-            "conflict" => ClaimState::Conflict,
-            outcome => return Err(unexpected(outcome)),
-        };
-        Ok(Some(state))
-    }
-
-    /// Returns the state of a new claim, or `None` if its lease was lost.
-    async fn with_whole_lease(
-        &self,
-        claim: &NewClaim<'_>,
-        attempt: u32,
-        remaining: Duration,
-    ) -> Result<Option<ClaimState>, StoreError> {
-        // A new lease begins before the wait for another transaction that had the entry, if that rolls back.
-        let is_short = remaining < claim.lease / 2;
-        let held = HeldClaim::new(claim.key, claim.token);
-        let is_held = !is_short || self.extend(held, claim.lease).await?;
-        Ok(is_held.then_some(ClaimState::Fresh { attempt }))
-    }
-
-    async fn complete_alone(
-        &self,
-        held: HeldClaim<'_>,
-        retention: Duration,
-    ) -> Result<bool, StoreError> {
-        let values = [
-            held.key.endpoint.into(),
-            held.key.id.as_str().into(),
-            held.token.as_bytes().as_slice().into(),
-            retention.into(),
-        ];
-        let completed = self.query_with_retries(&COMPLETE, &values).await?;
-        Ok(!completed.is_empty())
     }
 
     /// Completes claims, and takes events. Returns which claims were held. Their ids are sorted.

@@ -1,54 +1,48 @@
 //! Claims and completions of callers that wait simultaneously, made by one statement and one write to the disk.
 //!
-//! Up to a few callers run a statement each, which is fastest for them. If more wait, a task collects their calls and
-//! runs one statement for all of them, then collects those that came meanwhile.
+//! While few calls are in progress, each runs a statement of its own, which is fastest for them. Otherwise a task runs one
+//! statement for all claims that wait and then for those that came meanwhile, and another task does so for completions.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::yield_now;
-use tokio::time::timeout;
 
-use super::entries::{Columns, Driver, Entries, in_time, present, time};
-use super::statements::{GROUP, Value};
+use super::entries::{Columns, Driver, Entries, in_time, present};
+use super::statements::{CLAIMS, COMPLETIONS, Statement, Value};
 use crate::inbox::error::StoreError;
 use crate::inbox::store::{EventKey, Fingerprint, HeldClaim, Release, Store, Token};
 use crate::webhooks::EventId;
 
-/// How many calls run a statement of their own.
-const ALONE: usize = 7;
+/// How many calls in progress run a statement of their own.
+const ALONE: usize = 6;
 /// How many calls one statement serves.
 const LARGEST: usize = 128;
-/// How many calls wait for each task before another one is started, and how many tasks there are.
-const WAITING_PER_TASK: usize = 32;
-const TASKS: usize = 2;
-/// After so many groups that were small, each call has a statement of its own again.
-const SMALL: usize = 3;
-const SMALL_GROUPS: u32 = 4;
-/// How long a task waits for the next call.
-const PATIENCE: Duration = Duration::from_millis(2);
 
 /// How long a statement for several calls waits for a transaction that has one of their entries. The calls then run
 /// alone, so that only the one whose entry it is waits any longer.
 pub(super) const LOCK_TIMEOUT: &str = "20ms";
 
-/// The calls that wait.
 #[derive(Clone, Default)]
-pub(super) struct Group(Arc<Shared>);
+pub(super) struct Group(Arc<Lanes>);
 
 #[derive(Default)]
-struct Shared {
-    queue: Mutex<Queue>,
-    arrived: Notify,
+struct Lanes {
+    in_progress: AtomicUsize,
+    claims: Lane,
+    completions: Lane,
 }
+
+/// The claims or the completions that wait.
+type Lane = Mutex<Queue>;
 
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Call>,
-    alone: usize,
-    tasks: usize,
+    is_served: bool,
 }
 
 struct Call {
@@ -71,127 +65,123 @@ pub(super) enum Work {
     },
 }
 
-/// How a call continues.
-pub(super) enum Turn<'g> {
-    /// With a statement of its own.
-    Alone(Alone<'g>),
-    /// It was made together with others.
-    Together(Outcome),
-}
-
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Outcome {
     /// It changed the entry.
-    Done { attempt: u32, remaining: Duration },
+    Done,
     /// The entry is in a state that does not allow it.
     Refused,
     /// The statement failed, maybe because of another call.
     Unknown,
 }
 
-/// Counts a call that runs a statement of its own, until it is dropped.
-pub(super) struct Alone<'g>(&'g Group);
+/// Counts a call as in progress, until it is dropped.
+pub(super) struct Place<'g> {
+    group: &'g Group,
+    /// Whether the call should run a statement of its own.
+    pub(super) is_alone: bool,
+}
 
-impl Drop for Alone<'_> {
+impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.0.lock().alone -= 1;
+        self.group.0.in_progress.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Group {
-    /// Waits for a call to be made together with others, or returns immediately if only few are waiting.
-    pub(super) async fn turn<'e, D: Driver>(
-        entries: &'e Entries<D>,
-        held: HeldClaim<'_>,
-        work: Work,
-    ) -> Turn<'e> {
-        let receiver = {
-            let group = &entries.group;
-            let mut queue = group.lock();
-            if queue.tasks == 0 && queue.alone < ALONE {
-                queue.alone += 1;
-                return Turn::Alone(Alone(group));
-            }
-            let (reply, receiver) = oneshot::channel();
-            queue.waiting.push_back(Call {
-                endpoint: held.key.endpoint.into(),
-                id: held.key.id.clone(),
-                token: held.token,
-                work,
-                reply,
-            });
-            let needed = queue.waiting.len().div_ceil(WAITING_PER_TASK).min(TASKS);
-            if queue.tasks < needed {
-                queue.tasks += 1;
-                tokio::spawn(serve(entries.clone(), Task(group.clone())));
-            }
-            receiver
-        };
-        entries.group.0.arrived.notify_one();
-        // The task may have ended with its runtime.
-        Turn::Together(receiver.await.unwrap_or(Outcome::Unknown))
+    pub(super) fn enter(&self) -> Place<'_> {
+        let others = self.0.in_progress.fetch_add(1, Ordering::Relaxed);
+        Place {
+            group: self,
+            is_alone: others < ALONE,
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        let queue = self.0.queue.lock();
-        queue.unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self, work: Work) -> MutexGuard<'_, Queue> {
+        let lane = match work {
+            Work::Claim { .. } => &self.0.claims,
+            Work::Complete { .. } => &self.0.completions,
+        };
+        lane.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Counts a task as running, until it is dropped.
-struct Task(Group);
+/// Makes a call together with others.
+pub(super) async fn together<D: Driver>(
+    entries: &Entries<D>,
+    held: HeldClaim<'_>,
+    work: Work,
+) -> Outcome {
+    let (reply, receiver) = oneshot::channel();
+    let call = Call {
+        endpoint: held.key.endpoint.into(),
+        id: held.key.id.clone(),
+        token: held.token,
+        work,
+        reply,
+    };
+    let is_served = {
+        let mut queue = entries.group.lock(work);
+        queue.waiting.push_back(call);
+        std::mem::replace(&mut queue.is_served, true)
+    };
+    if !is_served {
+        let server = Server {
+            group: entries.group.clone(),
+            work,
+            is_serving: true,
+        };
+        tokio::spawn(serve(entries.clone(), server));
+    }
+    // The task may have ended with its runtime.
+    receiver.await.unwrap_or(Outcome::Unknown)
+}
 
-impl Drop for Task {
+/// Serves the claims or the completions that wait.
+struct Server {
+    group: Group,
+    work: Work,
+    is_serving: bool,
+}
+
+impl Drop for Server {
     fn drop(&mut self) {
-        let mut queue = self.0.lock();
-        queue.tasks -= 1;
-        if queue.tasks == 0 {
-            // Nobody would serve them. Their callers notice, and run alone.
+        if self.is_serving {
+            // The task was cut off. The callers that wait notice, and run alone.
+            let mut queue = self.group.lock(self.work);
+            queue.is_served = false;
             queue.waiting.clear();
         }
     }
 }
 
-/// Serves the calls that wait, until too few come to be worth it.
-async fn serve<D: Driver>(entries: Entries<D>, task: Task) {
-    let group = &task.0;
-    let mut small_groups = 0;
+async fn serve<D: Driver>(entries: Entries<D>, mut server: Server) {
     loop {
-        let calls = group.lock().next_calls();
-        if calls.is_empty() {
-            if small_groups >= SMALL_GROUPS || !group.has_call_soon().await {
-                break;
-            }
-            continue;
-        }
-        small_groups = if calls.len() <= SMALL {
-            small_groups + 1
-        } else {
-            0
-        };
-        run(&entries, calls).await;
         // Lets the callers whose calls have ended make their next ones, which then share a statement.
         yield_now().await;
+        let Some(calls) = server.next_calls() else {
+            break;
+        };
+        run(&entries, calls).await;
     }
-    // `task` decides under the lock whether anybody waits.
 }
 
-impl Group {
-    async fn has_call_soon(&self) -> bool {
-        timeout(PATIENCE, self.0.arrived.notified()).await.is_ok()
+impl Server {
+    /// Returns `None` if no call waits. The next one starts another task.
+    fn next_calls(&mut self) -> Option<Vec<Call>> {
+        let mut queue = self.group.lock(self.work);
+        let calls = queue.next_calls();
+        self.is_serving = !calls.is_empty();
+        // Under the same lock, so that no call is left waiting.
+        queue.is_served = self.is_serving;
+        self.is_serving.then_some(calls)
     }
 }
 
 impl Queue {
     /// Removes calls that one statement can serve, sorted by their ids: so two statements lock entries in the same order.
     fn next_calls(&mut self) -> Vec<Call> {
-        let Some(first) = self.waiting.front() else {
-            return Vec::new();
-        };
-        let endpoint = first.endpoint.clone();
         let mut chosen: Vec<Call> = Vec::with_capacity(self.waiting.len().min(LARGEST));
-        let mut claim = None;
-        let mut completion = None;
         let mut others = VecDeque::new();
         while chosen.len() < LARGEST
             && let Some(call) = self.waiting.pop_front()
@@ -200,12 +190,10 @@ impl Queue {
             if matches!(call.work, Work::Claim { .. }) && call.reply.is_closed() {
                 continue;
             }
-            let settings = call.work.settings();
-            let common = match call.work {
-                Work::Claim { .. } => &mut claim,
-                Work::Complete { .. } => &mut completion,
-            };
-            if call.endpoint == endpoint && *common.get_or_insert(settings) == settings {
+            if chosen
+                .first()
+                .is_none_or(|first| first.shares_statement_with(&call))
+            {
                 chosen.push(call);
             } else {
                 others.push_back(call);
@@ -225,6 +213,12 @@ impl Queue {
             self.waiting.push_front(call);
         }
         unique
+    }
+}
+
+impl Call {
+    fn shares_statement_with(&self, other: &Self) -> bool {
+        self.endpoint == other.endpoint && self.work.settings() == other.work.settings()
     }
 }
 
@@ -250,7 +244,7 @@ async fn run<D: Driver>(entries: &Entries<D>, calls: Vec<Call>) {
     for (call, outcome) in calls.into_iter().zip(outcomes) {
         let is_claim = matches!(call.work, Work::Claim { .. });
         let is_gone = call.reply.send(outcome).is_err();
-        if is_gone && is_claim && matches!(outcome, Outcome::Done { .. }) {
+        if is_gone && is_claim && outcome == Outcome::Done {
             abandoned.push((call.endpoint, call.id, call.token, call.work.settings().1));
         }
     }
@@ -280,58 +274,53 @@ async fn run_statement<D: Driver>(
     entries: &Entries<D>,
     calls: &[Call],
 ) -> Result<Vec<Outcome>, StoreError> {
-    let mut completed = Ids::default();
-    let mut claimed = Ids::default();
+    let Some(first) = calls.first() else {
+        return Ok(Vec::new());
+    };
+    let mut ids = Ids::default();
     let mut fingerprints = Vec::new();
-    let (mut completed_for, mut leased_for, mut claimed_for) = Default::default();
     for call in calls {
-        match call.work {
-            Work::Complete { retention } => {
-                completed.push(&call.id, call.token);
-                completed_for = retention;
-            }
-            Work::Claim {
-                lease,
-                retention,
-                fingerprint,
-            } => {
-                claimed.push(&call.id, call.token);
-                (leased_for, claimed_for) = (lease, retention);
-                fingerprints.extend(fingerprint.iter().flat_map(Fingerprint::as_bytes));
-            }
+        ids.push(&call.id, call.token);
+        if let Work::Claim { fingerprint, .. } = &call.work {
+            fingerprints.extend(fingerprint.iter().flat_map(Fingerprint::as_bytes));
         }
     }
-    // A completion is always durable.
-    let commit = if completed.ids.is_empty() {
-        entries.claim_commit
-    } else {
-        ""
+    let endpoint = Value::from(&*first.endpoint);
+    let tokens = ids.tokens.as_slice().into();
+    let (statement, values): (&'static Statement, Vec<Value<'_>>) = match first.work {
+        Work::Claim {
+            lease, retention, ..
+        } => {
+            let fingerprints = (!fingerprints.is_empty()).then_some(fingerprints.as_slice());
+            let values = vec![
+                endpoint,
+                Value::Texts(&ids.ids),
+                tokens,
+                lease.into(),
+                retention.into(),
+                fingerprints.into(),
+                entries.claim_commit.into(),
+                LOCK_TIMEOUT.into(),
+            ];
+            (&CLAIMS, values)
+        }
+        Work::Complete { retention } => {
+            let values = vec![
+                endpoint,
+                Value::Texts(&ids.ids),
+                tokens,
+                retention.into(),
+                LOCK_TIMEOUT.into(),
+            ];
+            (&COMPLETIONS, values)
+        }
     };
-    let fingerprints = (!fingerprints.is_empty()).then_some(fingerprints.as_slice());
-    let endpoint = calls.first().map_or("", |call| &*call.endpoint);
-    let values: [Value<'_>; 11] = [
-        endpoint.into(),
-        Value::Texts(&completed.ids),
-        completed.tokens.as_slice().into(),
-        completed_for.into(),
-        Value::Texts(&claimed.ids),
-        claimed.tokens.as_slice().into(),
-        leased_for.into(),
-        claimed_for.into(),
-        fingerprints.into(),
-        LOCK_TIMEOUT.into(),
-        commit.into(),
-    ];
-    let query = async { Ok(entries.driver.query(&GROUP, &values).await?) };
-    let rows = in_time(entries.timeout, query).await?;
+    let query = async { Ok(entries.driver.query(statement, &values).await?) };
     let mut outcomes = vec![Outcome::Refused; calls.len()];
-    for row in &rows {
+    for row in &in_time(entries.timeout, query).await? {
         let id = present(row.text("event_id"))?;
         if let Ok(at) = calls.binary_search_by(|call| call.id.as_str().cmp(id)) {
-            outcomes[at] = Outcome::Done {
-                attempt: row.integer("attempts")?.unsigned_abs(),
-                remaining: time(row, "remaining")?,
-            };
+            outcomes[at] = Outcome::Done;
         }
     }
     Ok(outcomes)

@@ -54,11 +54,12 @@ statements! {
     ACCEPT, "accept", false;
     BACKLOG, "backlog", true;
     CLAIM, "claim", true;
-    CLAIM_STATE, "claim_state", true;
+    CLAIMS, "claims", true;
+    CLAIM_KNOWN, "claim_known", true;
     COMPLETE, "complete", true;
+    COMPLETIONS, "completions", true;
     DISCARD, "discard", false;
     EXTEND, "extend", true;
-    GROUP, "group", true;
     PARK, "park", false;
     PARKED, "parked", true;
     PURGE, "purge", true;

@@ -14,14 +14,15 @@ WITH found AS MATERIALIZED (
         AND $5::text = 'accept'
         AND (body IS NOT NULL OR (forget_at > clock_timestamp()) IS NOT FALSE)
 ), accepted AS (
-    INSERT INTO audience_inbox AS entry (endpoint, event_id, state, attempts, due, fingerprint, body)
-    SELECT $1::text, $2::text, 'open', 0, clock_timestamp(), $4::bytea, $3::bytea
+    INSERT INTO audience_inbox AS entry (endpoint, event_id, state, attempts, due, queued_at, fingerprint, body)
+    SELECT $1::text, $2::text, 'open', 0, clock_timestamp(), clock_timestamp(), $4::bytea, $3::bytea
     WHERE $5::text = 'accept' AND NOT EXISTS (SELECT FROM found WHERE outcome <> 'acceptable')
     ON CONFLICT (endpoint, event_id) DO UPDATE SET
         state = 'open',
         token = NULL,
         attempts = CASE WHEN entry.forget_at <= clock_timestamp() THEN 0 ELSE entry.attempts END,
         due = clock_timestamp(),
+        queued_at = clock_timestamp(),
         forget_at = NULL,
         purge_from = NULL,
         fingerprint = $4::bytea,

@@ -28,6 +28,7 @@ WITH found AS MATERIALIZED (
     WHERE NOT EXISTS (SELECT FROM found WHERE outcome <> 'claimable')
     ON CONFLICT (endpoint, event_id) DO UPDATE SET
         state = 'done',
+        queued_at = NULL,
         token = NULL,
         attempts = CASE
             WHEN entry.body IS NULL AND entry.forget_at <= clock_timestamp() THEN 1

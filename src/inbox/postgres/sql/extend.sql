@@ -1,6 +1,7 @@
 -- $1 endpoint, $2 event id, $3 token, $4 lease in seconds, $5 'extend'.
 UPDATE audience_inbox SET
     due = clock_timestamp() + make_interval(secs => $4::float8),
+    queued_at = CASE WHEN body IS NOT NULL THEN clock_timestamp() + make_interval(secs => $4::float8) END,
     -- An accepted event is never forgotten.
     forget_at = CASE
         WHEN body IS NULL THEN clock_timestamp() + make_interval(

@@ -2,6 +2,7 @@
 UPDATE audience_inbox SET
     state = 'parked',
     token = NULL,
+    queued_at = NULL,
     forget_at = NULL,
     purge_from = NULL,
     reason = $4::text,

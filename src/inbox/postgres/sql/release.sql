@@ -2,6 +2,7 @@
 UPDATE audience_inbox SET
     token = NULL,
     due = clock_timestamp() + make_interval(secs => $4::float8),
+    queued_at = CASE WHEN body IS NOT NULL THEN clock_timestamp() + make_interval(secs => $4::float8) END,
     forget_at = CASE
         WHEN body IS NULL THEN clock_timestamp() + make_interval(secs => $4::float8 + $5::float8)
     END,

@@ -3,6 +3,7 @@ UPDATE audience_inbox SET
     state = 'open',
     attempts = 0,
     due = clock_timestamp(),
+    queued_at = CASE WHEN body IS NOT NULL THEN clock_timestamp() END,
     forget_at = CASE WHEN body IS NULL THEN clock_timestamp() END,
     purge_from = CASE WHEN body IS NULL THEN clock_timestamp() END,
     parked_at = NULL

@@ -18,18 +18,9 @@ WITH settings AS MATERIALIZED (
 ), completed AS (
     UPDATE audience_inbox AS entry SET
         state = 'done',
-        forget_at = CASE
-            WHEN state = 'done' THEN forget_at
-            ELSE clock_timestamp() + make_interval(secs => $4::float8)
-        END,
-        purge_from = CASE
-            WHEN state = 'done' THEN purge_from
-            WHEN purge_from
-                BETWEEN clock_timestamp() + make_interval(secs => $4::float8 - 3600)
-                AND clock_timestamp() + make_interval(secs => $4::float8)
-                THEN purge_from
-            ELSE clock_timestamp() + make_interval(secs => $4::float8)
-        END,
+        queued_at = NULL,
+        forget_at = clock_timestamp() + make_interval(secs => $4::float8),
+        purge_from = least(purge_from, clock_timestamp() + make_interval(secs => $4::float8)),
         body = NULL,
         reason = NULL
     FROM completions
@@ -48,6 +39,7 @@ WITH settings AS MATERIALIZED (
         token = $5::bytea,
         attempts = least(attempts, 2147483646) + 1,
         due = clock_timestamp() + make_interval(secs => $6::float8),
+        queued_at = clock_timestamp() + make_interval(secs => $6::float8),
         -- Both are NULL already, except in a row whose lease an older version extended.
         forget_at = NULL,
         purge_from = NULL

@@ -1,0 +1,50 @@
+-- Claims an event that has an entry, or says why not.
+-- $1 endpoint, $2 event id, $3 token, $4 lease and $5 retention in seconds, $6 fingerprint or NULL,
+-- $7 synchronous_commit ('' for that of the session), $8 'claim_known'.
+-- No row, or 'claimable': the entry changed meanwhile. Claim it again.
+-- An entry with a body is never forgotten, also if an older version gave it a time.
+WITH claimed AS (
+    UPDATE audience_inbox SET
+        state = 'open',
+        token = $3::bytea,
+        attempts = CASE
+            WHEN body IS NULL AND forget_at <= clock_timestamp() THEN 1
+            ELSE least(attempts, 2147483646) + 1
+        END,
+        due = clock_timestamp() + make_interval(secs => $4::float8),
+        queued_at = CASE WHEN body IS NOT NULL THEN clock_timestamp() + make_interval(secs => $4::float8) END,
+        forget_at = CASE
+            WHEN body IS NULL THEN clock_timestamp() + make_interval(secs => $4::float8 + $5::float8)
+        END,
+        purge_from = CASE WHEN body IS NULL THEN clock_timestamp() + make_interval(secs => $5::float8) END,
+        fingerprint = CASE
+            WHEN body IS NULL AND forget_at <= clock_timestamp() THEN $6::bytea
+            ELSE coalesce(fingerprint, $6::bytea)
+        END,
+        reason = CASE WHEN body IS NOT NULL THEN reason END
+    WHERE endpoint = $1::text AND event_id = $2::text AND $8::text = 'claim_known'
+        AND (
+            (body IS NULL AND forget_at <= clock_timestamp())
+            OR (state = 'open' AND due <= clock_timestamp() AND (fingerprint = $6::bytea) IS NOT FALSE)
+        )
+    RETURNING
+        attempts,
+        CASE WHEN $7::text <> '' THEN set_config('synchronous_commit', $7::text, true) END AS setting
+)
+SELECT 'claimed' AS outcome, attempts, 0::float8 AS remaining
+FROM claimed
+UNION ALL
+SELECT
+    CASE
+        WHEN fingerprint <> $6::bytea THEN 'conflict'
+        WHEN state <> 'open' THEN state
+        WHEN due <= clock_timestamp() THEN 'claimable'
+        WHEN token = $3::bytea THEN 'held'
+        ELSE 'in_progress'
+    END,
+    attempts,
+    extract(epoch FROM due - clock_timestamp())::float8
+FROM audience_inbox
+WHERE endpoint = $1::text AND event_id = $2::text AND $8::text = 'claim_known'
+    AND (body IS NOT NULL OR (forget_at > clock_timestamp()) IS NOT FALSE)
+    AND NOT EXISTS (SELECT FROM claimed)
