@@ -1,7 +1,7 @@
 //! A store in memory.
 
-use std::collections::BTreeSet;
 use std::collections::hash_map::{self, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -434,7 +434,8 @@ impl fmt::Debug for MemoryStoreBuilder {
 /// The events of all endpoints.
 #[derive(Debug, Default)]
 struct Contents {
-    shelves: HashMap<Box<str>, Shelf>,
+    /// By endpoint. They are few, so that it is faster to compare than to hash their names.
+    shelves: BTreeMap<Box<str>, Shelf>,
     /// How many entries all shelves have.
     entries: usize,
     /// How many bytes all bodies have.

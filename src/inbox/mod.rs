@@ -194,6 +194,7 @@ pub use worker::{Worker, WorkerReport};
 
 use std::error::Error;
 use std::fmt;
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -260,9 +261,9 @@ impl Inbox {
 
     /// Claims an event, runs the handler, and returns the response.
     ///
-    /// The handler runs in a task of its own, so it is not cut off if the sender disconnects. Its lease is
+    /// A handler that waits runs in a task of its own, so it is not cut off if the sender disconnects. Its lease is
     /// extended while it waits, but not while it blocks its thread: run long blocking work in
-    /// `tokio::task::spawn_blocking`, or the event may be handled a second time.
+    /// `tokio::task::spawn_blocking`, or the response is late and the event may be handled a second time.
     ///
     /// If it has not ended [`respond_within`](InboxBuilder::respond_within) after the delivery arrived, the
     /// receipt is [`StillRunning`](Receipt::StillRunning) and the handler continues. Call this in the request
@@ -327,27 +328,39 @@ impl Inbox {
     {
         let shared = &self.0;
         let respond_by = shared.respond_by(&delivery);
-        // Counted before the task is spawned: `wait_idle` must not miss a handler between the spawn and its first poll.
+        // Counted before a task is spawned: `wait_idle` must not miss a handler between the spawn and its first poll.
         let running = shared.start_handler();
         let task_shared = Arc::clone(shared);
-        // A task of its own: the framework drops this future when the sender disconnects, and that must not cut off a
-        // handler in the middle of its effect.
-        let task = tokio::spawn(async move {
+        let mut handled = Box::pin(async move {
             let _running = running;
             task_shared.purge_if_due();
             task_shared.claim_and_run(delivery, handler).await
         });
-        let receipt = match tokio::time::timeout_at(respond_by, task).await {
-            Ok(Ok(receipt)) => receipt,
-            // A panic of the handler is caught where it runs, so this one came from the store.
-            Ok(Err(error)) if error.is_panic() => {
-                let error = StoreError::unavailable("the store panicked");
-                shared.receipt_of_store_error("handle", &error)
+        // A panic of the handler is caught where it runs, so one that is seen here came from the store.
+        let panicked = || {
+            let error = StoreError::unavailable("the store panicked");
+            shared.receipt_of_store_error("handle", &error)
+        };
+        // What is ready immediately, with the store in memory, needs no task.
+        let first = poll_fn(|context| {
+            let poll = AssertUnwindSafe(|| handled.as_mut().poll(context));
+            Poll::Ready(catch_unwind(poll))
+        });
+        let receipt = match first.await {
+            Ok(Poll::Ready(receipt)) => receipt,
+            Err(_) => panicked(),
+            // A task of its own: the framework drops this future when the sender disconnects, and that must not cut off
+            // a handler in the middle of its effect.
+            Ok(Poll::Pending) => {
+                match tokio::time::timeout_at(respond_by, tokio::spawn(handled)).await {
+                    Ok(Ok(receipt)) => receipt,
+                    Ok(Err(error)) if error.is_panic() => panicked(),
+                    // The runtime is shutting down.
+                    Ok(Err(_)) => Receipt::Unavailable,
+                    // The task continues: dropping its handle does not end it.
+                    Err(_) => Receipt::StillRunning,
+                }
             }
-            // The runtime is shutting down.
-            Ok(Err(_)) => Receipt::Unavailable,
-            // The task continues: dropping its handle does not end it.
-            Err(_) => Receipt::StillRunning,
         };
         report_receipt(&shared.settings.endpoint, receipt);
         receipt
@@ -1628,7 +1641,7 @@ impl Shared {
         let mut handler = pin!(handler);
         let mut lease = pin!(self.keep_extended(held, Instant::now()));
         let mut is_extended = false;
-        std::future::poll_fn(|context| {
+        poll_fn(|context| {
             // The lease has no result. A handler that is ready immediately needs no timer for it.
             if is_extended {
                 let _: Poll<()> = lease.as_mut().poll(context);
@@ -1676,7 +1689,7 @@ impl Shared {
     /// Returns whether the claim was held.
     async fn complete(&self, held: HeldClaim<'_>) -> Result<bool, StoreError> {
         // The effect has happened. Each failure to record it makes the event run again, so retries are worth a lease.
-        let end = Instant::now() + self.settings.lease;
+        let mut end = None;
         let mut delay = FIRST_DELAY;
         loop {
             let error = match self.store.complete(held, self.settings.retention).await {
@@ -1684,7 +1697,9 @@ impl Shared {
                 Err(error) => error,
             };
             self.store_failed("complete", &error);
-            if !error.is_temporary() || Instant::now() + delay > end {
+            let now = Instant::now();
+            let end = *end.get_or_insert(now + self.settings.lease);
+            if !error.is_temporary() || now + delay > end {
                 return Err(error);
             }
             tokio::time::sleep(delay).await;

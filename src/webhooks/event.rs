@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, DeserializeSeed, IgnoredAny, MapAccess, Visitor};
@@ -352,7 +353,7 @@ impl AsMail for InboundMail {
     }
 }
 
-/// The id of an event: 1 to 255 bytes of text without control characters.
+/// The id of an event: 1 to 255 bytes of text without control characters. Clones share the text.
 ///
 /// # Example: valid and invalid ids
 ///
@@ -365,9 +366,8 @@ impl AsMail for InboundMail {
 /// assert!(EventId::try_from("").is_err());
 /// # Ok::<(), audience::webhooks::InvalidEventId>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(transparent)]
-pub struct EventId(Box<str>);
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventId(Arc<str>);
 
 impl EventId {
     const MAX_BYTES: usize = 255;
@@ -418,6 +418,12 @@ impl AsRef<str> for EventId {
 impl fmt::Display for EventId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0)
+    }
+}
+
+impl Serialize for EventId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
     }
 }
 
