@@ -88,7 +88,7 @@
 //! | `inbox-sqlite` | | stores events in a SQLite file, and compiles SQLite into your program; works with any rusqlite from 0.32 to 0.42, so a program can also use sqlx 0.8 or 0.9, sea-orm 1 or 2, diesel 2, tokio-rusqlite 0.6 or 0.7, or your own rusqlite |
 //! | `inbox-postgres` | | stores events in Postgres 13 or newer, with tokio-postgres and deadpool |
 //! | `inbox-postgres-rustls` | | connects to Postgres with TLS, as `sslmode` in the address says, with AWS-LC unless your program installs other cryptography |
-//! | `inbox-sqlx-postgres` | | stores events in Postgres on your pool of sqlx 0.8 or 0.9 |
+//! | `inbox-sqlx` | | stores events in Postgres or SQLite on your pool of sqlx 0.8 or 0.9; for one of them, turn on `inbox-sqlx-postgres` or `inbox-sqlx-sqlite` |
 //! | `inbox-redis` | | stores events in Redis 5 or newer or in Valkey, on one server or a cluster |
 //! | `inbox-conformance` | | test cases for a store of your own |
 //! | `mock` | | [`MockServer`]: the service as a server in your tests |
@@ -132,7 +132,7 @@
 //! | `http-body`, `tower-layer`, `tower-service` | 1, 0.3, 0.3 | the feature `tower` |
 //! | `rusqlite` | 0.32 to 0.42 | the feature `inbox-sqlite` |
 //! | `deadpool-postgres`, `tokio-postgres` | 0.14, 0.7 | the feature `inbox-postgres` |
-//! | `sqlx-core`, `sqlx-postgres` | 0.8.6 to 0.9 | the feature `inbox-sqlx-postgres`; both are parts of `sqlx` |
+//! | `sqlx-core`, `sqlx-postgres`, `sqlx-sqlite` | 0.8.6 to 0.9 | the feature `inbox-sqlx`; all are parts of `sqlx` |
 //! | `redis` | 1 | the feature `inbox-redis` |
 //! | `wiremock` | 0.6 | the feature `wiremock` |
 //!
@@ -194,7 +194,7 @@ pub mod export;
     feature = "inbox-sqlite",
     feature = "inbox-postgres",
     feature = "inbox-redis",
-    feature = "inbox-sqlx-postgres",
+    feature = "inbox-sqlx",
     feature = "examine"
 ))]
 pub mod guides;

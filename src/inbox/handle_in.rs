@@ -57,12 +57,15 @@ impl Undone {
 const LONGEST_CHAIN: usize = 100;
 
 /// Counts the transactions of one delivery.
+#[cfg(any(feature = "inbox-postgres", feature = "inbox-sqlx-postgres"))]
 #[derive(Default)]
 pub(super) struct Retries(u32);
 
 /// How often a transaction is run again.
+#[cfg(any(feature = "inbox-postgres", feature = "inbox-sqlx-postgres"))]
 const MAX_RETRIES: u32 = 6;
 
+#[cfg(any(feature = "inbox-postgres", feature = "inbox-sqlx-postgres"))]
 impl Retries {
     /// Waits before the next run of a transaction. Returns why there is none.
     pub(super) async fn wait_after(&mut self, undone: Undone) -> Result<(), Undone> {

@@ -104,6 +104,7 @@
 //! |---|---|---|
 //! | [`MemoryStore`] | `inbox` | tests, and receivers that tolerate the loss of data |
 //! | `SqliteStore` | `inbox-sqlite` | one machine; survives a crash; `claim_in` |
+//! | `SqlxSqliteStore` | `inbox-sqlx-sqlite` | the same, on your pool of sqlx |
 //! | `PostgresStore` | `inbox-postgres` | many receivers and workers; `claim_in` |
 //! | `SqlxPostgresStore` | `inbox-sqlx-postgres` | the same, on your pool of sqlx |
 //! | `RedisStore` | `inbox-redis` | many receivers and workers, if a failover may lose a claim |
@@ -153,7 +154,11 @@ macro_rules! report {
 pub mod conformance;
 mod entry;
 mod error;
-#[cfg(any(feature = "inbox-postgres", feature = "inbox-sqlx-postgres"))]
+#[cfg(any(
+    feature = "inbox-postgres",
+    feature = "inbox-sqlx-postgres",
+    feature = "inbox-sqlx-sqlite"
+))]
 mod handle_in;
 mod mail_status;
 mod memory;
@@ -180,11 +185,17 @@ pub use receipt::Receipt;
 #[cfg(feature = "inbox-redis")]
 #[cfg_attr(docsrs, doc(cfg(feature = "inbox-redis")))]
 pub use redis_store::{RedisStore, RedisStoreBuilder, redis};
+#[cfg(feature = "inbox-sqlx-sqlite")]
+#[cfg_attr(docsrs, doc(cfg(feature = "inbox-sqlx-sqlite")))]
+pub use sqlite::SqlxSqliteStore;
 #[cfg(feature = "inbox-sqlite")]
 #[cfg_attr(docsrs, doc(cfg(feature = "inbox-sqlite")))]
 pub use sqlite::{SqliteStore, SqliteStoreBuilder, Synchronous, TransactionError, rusqlite};
-#[cfg(feature = "inbox-sqlx-postgres")]
-#[cfg_attr(docsrs, doc(cfg(feature = "inbox-sqlx-postgres")))]
+#[cfg(any(feature = "inbox-sqlx-postgres", feature = "inbox-sqlx-sqlite"))]
+#[cfg_attr(
+    docsrs,
+    doc(cfg(any(feature = "inbox-sqlx-postgres", feature = "inbox-sqlx-sqlite")))
+)]
 pub use sqlx;
 pub use store::{
     AcceptState, Backlog, ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery,

@@ -783,8 +783,8 @@ impl fmt::Debug for Fingerprint {
 /// Hands all methods of a store to a macro, but for `complete_and_take`. The lifetime is the one of their borrowed
 /// arguments. A type is handed on.
 macro_rules! for_each_method {
-    ($macro:ident, $a:lifetime $(, $store:ty)?) => {
-        $macro! { $a $(, $store)?:
+    ($macro:ident, $a:lifetime $(, $store:ty, $field:ident)?) => {
+        $macro! { $a $(, $store, $field)?:
             claim(claim: NewClaim<$a>) -> ClaimState;
             extend(held: HeldClaim<$a>, lease: Duration) -> bool;
             complete(held: HeldClaim<$a>, retention: Duration) -> bool;
@@ -800,8 +800,66 @@ macro_rules! for_each_method {
         }
     };
 }
-#[cfg(any(feature = "inbox-postgres", feature = "inbox-sqlx-postgres"))]
+#[cfg(any(
+    feature = "inbox-postgres",
+    feature = "inbox-sqlx-postgres",
+    feature = "inbox-sqlx-sqlite"
+))]
 pub(super) use for_each_method;
+
+/// Implements [`Store`] for a type by a field of it that is a store.
+#[cfg(any(
+    feature = "inbox-postgres",
+    feature = "inbox-sqlx-postgres",
+    feature = "inbox-sqlx-sqlite"
+))]
+macro_rules! delegate_store {
+    ($store:ty, $field:ident) => {
+        const _: () = {
+            use std::time::Duration;
+
+            use crate::inbox::error::StoreError;
+            use crate::inbox::store::{
+                AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery,
+                ParkedEvent, Release, Store, Take, TakenEvent, Turnover, delegate_methods,
+                for_each_method,
+            };
+            use crate::webhooks::EventId;
+
+            for_each_method! { delegate_methods, '_, $store, $field }
+        };
+    };
+}
+
+#[cfg(any(
+    feature = "inbox-postgres",
+    feature = "inbox-sqlx-postgres",
+    feature = "inbox-sqlx-sqlite"
+))]
+macro_rules! delegate_methods {
+    ($a:lifetime, $store:ty, $field:ident: $($method:ident($($name:ident: $type:ty),*) -> $output:ty;)+) => {
+        impl Store for $store {
+            $(async fn $method(&self, $($name: $type),*) -> Result<$output, StoreError> {
+                self.$field.$method($($name),*).await
+            })+
+
+            async fn complete_and_take(
+                &self,
+                completed: &[HeldClaim<'_>],
+                retention: Duration,
+                take: Take<'_>,
+            ) -> Turnover {
+                self.$field.complete_and_take(completed, retention, take).await
+            }
+        }
+    };
+}
+#[cfg(any(
+    feature = "inbox-postgres",
+    feature = "inbox-sqlx-postgres",
+    feature = "inbox-sqlx-sqlite"
+))]
+pub(super) use {delegate_methods, delegate_store};
 
 macro_rules! share_methods {
     ($a:lifetime: $($method:ident($($name:ident: $type:ty),*) -> $output:ty;)+) => {

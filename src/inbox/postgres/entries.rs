@@ -84,46 +84,6 @@ pub(super) struct Entries<D> {
     heads: QueueHeads,
 }
 
-/// Implements [`Store`] for a type with a field `entries`.
-macro_rules! store_of_entries {
-    ($store:ty) => {
-        const _: () = {
-            use std::time::Duration;
-
-            use crate::inbox::error::StoreError;
-            use crate::inbox::postgres::entries::delegate_methods;
-            use crate::inbox::store::{
-                AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery,
-                ParkedEvent, Release, Store, Take, TakenEvent, Turnover, for_each_method,
-            };
-            use crate::webhooks::EventId;
-
-            for_each_method! { delegate_methods, '_, $store }
-        };
-    };
-}
-
-macro_rules! delegate_methods {
-    ($a:lifetime, $store:ty: $($method:ident($($name:ident: $type:ty),*) -> $output:ty;)+) => {
-        impl Store for $store {
-            $(async fn $method(&self, $($name: $type),*) -> Result<$output, StoreError> {
-                self.entries.$method($($name),*).await
-            })+
-
-            async fn complete_and_take(
-                &self,
-                completed: &[HeldClaim<'_>],
-                retention: Duration,
-                take: Take<'_>,
-            ) -> Turnover {
-                self.entries.complete_and_take(completed, retention, take).await
-            }
-        }
-    };
-}
-pub(super) use delegate_methods;
-pub(super) use store_of_entries;
-
 /// Runs a statement and returns whether it changed an entry.
 macro_rules! changes_entry {
     ($entries:ident, $statement:ident, $($value:expr),+) => {
@@ -863,7 +823,10 @@ fn kind_of_code(code: &str) -> StoreErrorKind {
 struct SharedNames(#[source] Box<dyn Error + Send + Sync>);
 
 #[derive(Debug, thiserror::Error)]
-#[error("the table `audience_inbox` is missing: call `migrate` of the store")]
+#[error(
+    "the table `audience_inbox` is missing, or the role has no right (USAGE) to use its schema: call `migrate` of the \
+     store, or grant the rights at the end of the migration"
+)]
 struct MissingTables(#[source] Box<dyn Error + Send + Sync>);
 
 #[cfg(test)]

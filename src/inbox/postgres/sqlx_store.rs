@@ -15,14 +15,13 @@ use tokio::time::timeout;
 use super::entries::{
     self, Columns, DEFAULT_RETENTION, DEFAULT_TIMEOUT, Driver, Entries, Failed, MIGRATION_TIMEOUT,
     OpenTransaction, SHORTEST_RETENTION, in_time, keeps_connection, not_committed,
-    store_of_entries,
 };
 use super::statements::{SCHEMA, Statement, Value};
 use crate::inbox::ClaimTarget;
 use crate::inbox::error::{InboxError, StoreError};
 use crate::inbox::handle_in::{Retries, Undone, respond_in_time, run_handler};
 use crate::inbox::receipt::Receipt;
-use crate::inbox::store::ClaimState;
+use crate::inbox::store::{ClaimState, delegate_store};
 use crate::webhooks::{Event, VerifiedEvent};
 
 /// A store in Postgres on your pool of sqlx, for any number of receivers and workers on any number of machines.
@@ -492,7 +491,7 @@ impl fmt::Debug for SqlxPostgresStore {
     }
 }
 
-store_of_entries!(SqlxPostgresStore);
+delegate_store!(SqlxPostgresStore, entries);
 
 /// How long to wait for the end of a statement whose call was dropped.
 const UNCANCELLED_TIMEOUT: Duration = Duration::from_secs(60);

@@ -10,7 +10,7 @@ use tokio_postgres::{Client, IsolationLevel, Transaction};
 use super::address::{Address, Tls};
 use super::entries::{
     self, DEFAULT_RETENTION, DEFAULT_TIMEOUT, Entries, Failed, MIGRATION_TIMEOUT,
-    SHORTEST_RETENTION, in_time, not_committed, store_of_entries,
+    SHORTEST_RETENTION, in_time, not_committed,
 };
 use super::session::{Session, failed, is_conflict};
 use super::statements;
@@ -18,6 +18,7 @@ use crate::inbox::ClaimTarget;
 use crate::inbox::error::{InboxError, StoreError};
 use crate::inbox::handle_in::{Retries, Undone, respond_in_time, run_handler};
 use crate::inbox::receipt::Receipt;
+use crate::inbox::store::delegate_store;
 use crate::webhooks::{Event, VerifiedEvent};
 
 const DEFAULT_MAX_CONNECTIONS: usize = 16;
@@ -840,4 +841,4 @@ impl fmt::Debug for PostgresStore {
     }
 }
 
-store_of_entries!(PostgresStore);
+delegate_store!(PostgresStore, entries);

@@ -1,5 +1,6 @@
 //! The file: how it is opened, its tables, and what its errors mean.
 
+use std::error::Error as StdError;
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -211,23 +212,33 @@ fn has(connection: &Connection, kind: &str, name: &str) -> rusqlite::Result<bool
     "a table of the inbox is missing from the database: open it by `SqliteStore::open`, or run `SqliteStore::SCHEMA`"
 )]
 struct MissingTables {
-    source: Error,
+    source: Box<dyn StdError + Send + Sync>,
 }
 
 pub(super) fn store_error(error: Error) -> StoreError {
+    // Without a code, it is a value of another type than the schema allows, for example.
+    let code = error.sqlite_error().map(|failure| failure.extended_code);
+    store_error_of_code(code, error)
+}
+
+/// Classes an error of any driver by SQLite's extended code.
+pub(super) fn store_error_of_code(
+    code: Option<i32>,
+    error: impl Into<Box<dyn StdError + Send + Sync>>,
+) -> StoreError {
+    let error = error.into();
     // SQLite has no code for it.
     if error.to_string().contains("no such table: audience_inbox") {
         return StoreError::unusable(MissingTables { source: error });
     }
-    let Some(failure) = error.sqlite_error() else {
-        // A value of another type than the schema allows, for example.
+    let Some(code) = code else {
         return StoreError::unusable(error);
     };
     // The file that processes share memory by could not be made longer.
-    if failure.extended_code == ffi::SQLITE_IOERR_SHMSIZE {
+    if code == ffi::SQLITE_IOERR_SHMSIZE {
         return StoreError::full(error);
     }
-    match failure.code {
+    match ffi::Error::new(code).code {
         ErrorCode::DiskFull => StoreError::full(error),
         ErrorCode::DatabaseBusy
         | ErrorCode::DatabaseLocked

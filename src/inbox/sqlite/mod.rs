@@ -5,9 +5,13 @@ mod done;
 mod entries;
 mod file;
 mod session;
+#[cfg(feature = "inbox-sqlx-sqlite")]
+mod sqlx_store;
 mod writer;
 
 pub use rusqlite;
+#[cfg(feature = "inbox-sqlx-sqlite")]
+pub use sqlx_store::SqlxSqliteStore;
 
 use std::error::Error;
 use std::fmt;

@@ -69,9 +69,31 @@ impl Writer {
         receiver.await.map_err(|_| ended())
     }
 
+    /// Returns when this caller's turn has come. No operation of the store runs until the turn is dropped, so that a
+    /// transaction on another connection need not compete with them.
+    #[cfg(feature = "inbox-sqlx-sqlite")]
+    pub(super) async fn turn(&self) -> Result<Turn, StoreError> {
+        let (reply, receiver) = oneshot::channel();
+        let wait = move |_: &Connection| {
+            let (turn, ended) = oneshot::channel();
+            if reply.send(Turn { _end: turn }).is_ok() {
+                // An error is the end, too: nothing is ever sent.
+                ended.blocking_recv().ok();
+            }
+        };
+        self.send(Request::Exclusive(Box::new(wait))).await?;
+        receiver.await.map_err(|_| ended())
+    }
+
     async fn send(&self, request: Request) -> Result<(), StoreError> {
         self.requests.send(request).await.map_err(|_| ended())
     }
+}
+
+/// Keeps the thread waiting until it is dropped.
+#[cfg(feature = "inbox-sqlx-sqlite")]
+pub(super) struct Turn {
+    _end: oneshot::Sender<()>,
 }
 
 fn ended() -> StoreError {

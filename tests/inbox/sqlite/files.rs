@@ -189,13 +189,13 @@ async fn a_handled_body_is_in_no_file_once_the_store_is_closed() {
     accept(&store, &in_transaction, &b"bob@example.com ".repeat(2_000))
         .await
         .unwrap();
-    assert!(claim_in(&store, &folder, "evt_3").await.unwrap());
     accept(&store, &id, &b"ada@example.com ".repeat(2_000))
         .await
         .unwrap();
     let token = Token::random();
     claim(&store, &id, token).await.unwrap();
     assert!(complete(&store, &id, token).await);
+    assert!(claim_in(&store, &folder, "evt_3").await.unwrap());
     drop(store);
 
     // The thread closes the file a moment later.

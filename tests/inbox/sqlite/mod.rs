@@ -7,6 +7,7 @@ mod full;
 mod killed;
 mod remembering;
 mod sharing;
+mod sqlx_pool;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};

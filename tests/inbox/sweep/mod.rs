@@ -57,14 +57,25 @@ async fn sweep_postgres(driver: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_receiver_on_sqlite_loses_nothing_and_doubles_only_what_a_crash_explains() {
     for mode in [Mode::Handle, Mode::Accept, Mode::Transaction] {
-        let file = DatabaseFile::new();
-        let settings = Sweep::new(mode, file.path(), 1, events());
-
-        let tally = sweep(settings, None).await;
-
-        println!("one receiver on SQLite, {mode:?}: {tally}");
-        tally.assert_nothing_lost_and_doubles_explained(mode);
+        sweep_sqlite("", mode, 1).await;
     }
+}
+
+/// The rest of its store is the one above.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_sqlx_two_receivers_on_one_sqlite_file_lose_and_double_nothing() {
+    sweep_sqlite(SQLX, Mode::Transaction, 2).await;
+}
+
+async fn sweep_sqlite(driver: &str, mode: Mode, receivers: usize) {
+    let file = DatabaseFile::new();
+    let database = format!("{driver}{}", file.path());
+    let settings = Sweep::new(mode, database, receivers, events());
+
+    let tally = sweep(settings, None).await;
+
+    println!("{receivers} receivers on {driver}SQLite, {mode:?}: {tally}");
+    tally.assert_nothing_lost_and_doubles_explained(mode);
 }
 
 /// This is why the others are needed: a set of ids in memory is lost when the process ends.
@@ -95,7 +106,7 @@ impl DatabaseFile {
 
 impl Drop for DatabaseFile {
     fn drop(&mut self) {
-        for suffix in ["", "-wal", "-shm"] {
+        for suffix in ["", "-wal", "-shm", "-reserve"] {
             let _ = std::fs::remove_file(self.path() + suffix);
         }
     }

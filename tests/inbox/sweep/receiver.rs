@@ -7,11 +7,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use audience::inbox::sqlx::{self, PgPool};
+use audience::inbox::sqlx::{self, PgPool, SqlitePool};
 use audience::inbox::{
-    Inbox, InboxBuilder, PostgresStore, Receipt, SqliteStore, SqlxPostgresStore, Store,
+    Inbox, InboxBuilder, PostgresStore, Receipt, SqliteStore, SqlxPostgresStore, SqlxSqliteStore,
+    Store,
 };
-use audience::webhooks::{EventId, VerifiedEvent, Verifier};
+use audience::webhooks::{Event, EventId, VerifiedEvent, Verifier};
 use axum::Router;
 use axum::extract::{FromRef, State};
 use axum::http::StatusCode;
@@ -132,6 +133,7 @@ enum AnyStore {
     Postgres(PostgresStore),
     SqlxPostgres(SqlxPostgresStore),
     Sqlite(SqliteStore),
+    SqlxSqlite(SqlxSqliteStore),
 }
 
 impl FromRef<Application> for Verifier {
@@ -154,6 +156,14 @@ async fn serve(mode: Mode, location: &str, generation: i64) {
         Database::Postgres { url, .. } => {
             let store = connect(url).await;
             (AnyStore::Postgres(store.clone()), build(store, &database))
+        }
+        Database::Sqlite { path } if is_sqlx => {
+            let pool = SqlitePool::connect(&format!("sqlite:{path}"))
+                .await
+                .unwrap();
+            let store = SqlxSqliteStore::open(pool).await.unwrap();
+            let builder = build(store.clone(), &database);
+            (AnyStore::SqlxSqlite(store), builder)
         }
         Database::Sqlite { path } => {
             let store = SqliteStore::open(path).unwrap();
@@ -225,9 +235,7 @@ async fn drain(application: Application) {
 impl Application {
     async fn handle(&self, delivery: VerifiedEvent) -> Receipt {
         let application = self.clone();
-        let handler = |event: audience::webhooks::Event, _| async move {
-            application.record(&event.id).await
-        };
+        let handler = |event: Event, _| async move { application.record(&event.id).await };
         self.inbox.handle(delivery, handler).await
     }
 
@@ -248,6 +256,9 @@ impl Application {
                 self.in_sqlx_postgres_transaction(store, delivery).await
             }
             (AnyStore::Sqlite(store), _) => self.in_sqlite_transaction(store, delivery).await,
+            (AnyStore::SqlxSqlite(store), _) => {
+                return self.in_sqlx_sqlite_transaction(store, delivery).await;
+            }
             _ => unreachable!("the store and the effects are in one database"),
         };
         committed.map_or(StatusCode::SERVICE_UNAVAILABLE, |()| StatusCode::OK)
@@ -298,6 +309,28 @@ impl Application {
         }
         transaction.commit().await?;
         Ok(())
+    }
+
+    async fn in_sqlx_sqlite_transaction(
+        &self,
+        store: &SqlxSqliteStore,
+        delivery: &VerifiedEvent,
+    ) -> StatusCode {
+        let handler = async |transaction: &mut sqlx::Transaction<'_, sqlx::Sqlite>,
+                             event: Event| {
+            work().await;
+            let insert =
+                "INSERT INTO effects (event, generation, at) VALUES (?, ?, unixepoch('subsec'))";
+            sqlx::query(insert)
+                .bind(event.id.as_str())
+                .bind(self.generation)
+                .execute(&mut **transaction)
+                .await?;
+            work().await;
+            Ok::<_, sqlx::Error>(())
+        };
+        let receipt = store.handle_in("main", delivery.clone(), handler).await;
+        receipt.status()
     }
 
     async fn in_sqlite_transaction(
