@@ -217,8 +217,8 @@ impl ByHand {
     /// Stores events for a worker, faster than one by one.
     async fn accept(&self, events: u32) {
         let insert = format!(
-            "INSERT INTO audience_inbox (endpoint, event_id, state, attempts, due, fingerprint, body)
-             SELECT '{ENDPOINT}', id, 'open', 0, clock_timestamp(), substr(sha256(body), 1, 16), body
+            "INSERT INTO audience_inbox (endpoint, event_id, state, attempts, due, queued_at, fingerprint, body)
+             SELECT '{ENDPOINT}', id, 'open', 0, clock_timestamp(), clock_timestamp(), substr(sha256(body), 1, 16), body
              FROM (SELECT 'evt_' || left(md5(random()::text || n), 24) AS id FROM generate_series(1, {events}) n) ids,
                 LATERAL (SELECT convert_to({BODY}, 'UTF8') AS body) bodies"
         );

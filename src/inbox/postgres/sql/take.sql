@@ -32,7 +32,8 @@ WITH settings AS MATERIALIZED (
     WHERE endpoint = $1::text AND queued_at BETWEEN to_timestamp($8::float8) AND statement_timestamp()
         AND $10::text = 'take'
     ORDER BY queued_at
-    LIMIT $7::bigint
+    -- If the planner knew the limit, it would make a plan for each execution, which takes longer than the rest.
+    LIMIT (SELECT $7::bigint)
     FOR UPDATE SKIP LOCKED
 ), taken AS (
     UPDATE audience_inbox SET
