@@ -1,13 +1,16 @@
 //! Many calls that wait simultaneously share a statement. Each has the result that it would have alone.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use audience::inbox::deadpool_postgres::tokio_postgres::Client;
 use audience::inbox::{
-    AcceptState, ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery,
-    PostgresStore, Store, StoreError, StoreErrorKind, Take, Token,
+    AcceptState, ClaimState, EventKey, Fingerprint, HeldClaim, Inbox, NewClaim, NewDelivery,
+    PostgresStore, Release, Store, StoreError, StoreErrorKind, Take, Token,
 };
 use audience::webhooks::EventId;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::deliveries::id;
@@ -369,4 +372,188 @@ async fn an_event_of_a_worker_that_is_locked_holds_up_neither_the_others_nor_new
     assert_eq!(afterwards.completed.unwrap(), are_held);
     let expected = ["evt_015", "evt_016", "evt_017", "evt_018", "evt_019"];
     assert_eq!(bodies(&afterwards.taken.unwrap()), expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_share_statements_through_a_pooler_in_transaction_mode_too() {
+    let Some(server) = postgres::server().await else {
+        return;
+    };
+    let database = server.database().await;
+    let Some(pooler) = server.pooler(&database).await else {
+        return;
+    };
+    let direct = PostgresStore::connect(&database.url).await.unwrap();
+    direct.migrate().await.unwrap();
+    let store = PostgresStore::builder().unnamed_statements();
+    let store = store.connect(&pooler.url).await.unwrap();
+    let admin = postgres::client(&database.url).await;
+    count_changes(&admin).await;
+    let events = ids(CALLS);
+    let token = Token::random();
+
+    let claims = events.iter().map(|event| claim(&store, event, token));
+    let claimed = all(claims.collect()).await;
+    let completions = events.iter().map(|event| complete(&store, event, token));
+    let completed = all(completions.collect()).await;
+
+    assert!(claimed.into_iter().all(|state| state.unwrap() == FRESH));
+    assert!(completed.into_iter().all(|is_held| is_held.unwrap()));
+    let largest = "SELECT max(claimed), max(completed) FROM changes";
+    let largest = admin.query_one(largest, &[]).await.unwrap();
+    assert!(largest.get::<_, i64>(0) > 10, "{largest:?}");
+    assert!(largest.get::<_, i64>(1) > 10, "{largest:?}");
+}
+
+/// Notes how many entries each statement claims or completes.
+async fn count_changes(admin: &Client) {
+    let triggers = "CREATE TABLE changes (claimed bigint, completed bigint);
+        CREATE FUNCTION count_changes() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            INSERT INTO changes SELECT count(*) FILTER (WHERE state = 'open' AND token IS NOT NULL),
+                count(*) FILTER (WHERE state = 'done') FROM changed;
+            RETURN NULL;
+        END $$;
+        CREATE TRIGGER count_inserts AFTER INSERT ON audience_inbox REFERENCING NEW TABLE AS changed
+            FOR EACH STATEMENT EXECUTE FUNCTION count_changes();
+        CREATE TRIGGER count_updates AFTER UPDATE ON audience_inbox REFERENCING NEW TABLE AS changed
+            FOR EACH STATEMENT EXECUTE FUNCTION count_changes()";
+    admin.batch_execute(triggers).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_worker_completes_together_what_was_handled_together() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let admin = postgres::client(&database.url).await;
+    for number in 0..64 {
+        let id = id(&format!("evt_{number}"));
+        let body = format!(r#"{{"id":"{id}","type":"email.sent","created_at":1,"data":{{}}}}"#);
+        let key = EventKey::new("main", &id);
+        let delivery = NewDelivery::new(key, body.as_bytes(), Fingerprint::of(body.as_bytes()));
+        store.accept(delivery).await.unwrap();
+    }
+    count_changes(&admin).await;
+    let inbox = Inbox::builder(store).endpoint("main").build().unwrap();
+    let (handled, all) = (AtomicUsize::new(0), Arc::new(Notify::new()));
+    let notify = Arc::clone(&all);
+    let worker = inbox.worker(move |_, _| {
+        if handled.fetch_add(1, Ordering::Relaxed) == 63 {
+            notify.notify_one();
+        }
+        async { Ok::<_, std::io::Error>(()) }
+    });
+
+    let report = in_time(worker.concurrency(8).run_until(all.notified())).await;
+
+    assert_eq!(report.unwrap().handled, 64);
+    let statements = "SELECT count(*) FROM changes WHERE completed > 0";
+    let statements: i64 = admin.query_one(statements, &[]).await.unwrap().get(0);
+    // 8 each, except for the first and the last ones.
+    assert!(statements <= 12, "{statements} statements for 64 events");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_without_flush_flush_no_claim_and_every_completion() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    drop(store);
+    let store = PostgresStore::builder().claims_without_flush();
+    let store = store.connect(&database.url).await.unwrap();
+    let admin = postgres::client(&database.url).await;
+    let trigger = "CREATE TABLE commits (event_id text, state text, flushes text);
+        CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            INSERT INTO commits VALUES (NEW.event_id, NEW.state, current_setting('synchronous_commit'));
+            RETURN NULL;
+        END $$;
+        CREATE TRIGGER note AFTER INSERT OR UPDATE ON audience_inbox
+            FOR EACH ROW WHEN (NEW.token IS NOT NULL) EXECUTE FUNCTION note()";
+    admin.batch_execute(trigger).await.unwrap();
+    let token = Token::random();
+    let events = ids(CALLS);
+    let held = HeldClaim::new(EventKey::new("main", &events[0]), token);
+    let release = Release::new(Duration::ZERO, MINUTE, "tried again");
+
+    // Alone, alone with an entry that exists, and together.
+    assert_eq!(
+        claim(&store, &events[0], token).await.unwrap().unwrap(),
+        FRESH
+    );
+    assert!(store.release(held, release).await.unwrap());
+    let again = claim(&store, &events[0], token).await.unwrap().unwrap();
+    assert!(complete(&store, &events[0], token).await.unwrap().unwrap());
+    all(events[1..]
+        .iter()
+        .map(|event| claim(&store, event, token))
+        .collect())
+    .await;
+    all(events[1..]
+        .iter()
+        .map(|event| complete(&store, event, token))
+        .collect())
+    .await;
+
+    assert_eq!(again, ClaimState::Fresh { attempt: 2 });
+    let commits = "SELECT state, flushes, count(*) FROM commits GROUP BY 1, 2 ORDER BY 1, 2";
+    let commits = admin.query(commits, &[]).await.unwrap();
+    let commits: Vec<_> = commits
+        .iter()
+        .map(|row| {
+            (
+                row.get::<_, &str>(0),
+                row.get::<_, &str>(1),
+                row.get::<_, i64>(2),
+            )
+        })
+        .collect();
+    assert_eq!(commits, [("done", "on", 100), ("open", "off", 101)]);
+}
+
+#[tokio::test]
+async fn no_statement_is_planned_for_each_execution() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    drop(store);
+    let admin = postgres::client(&database.url).await;
+    // With statistics that make a plan for a certain limit look cheap.
+    let waiting = "INSERT INTO audience_inbox (endpoint, event_id, state, attempts, due, queued_at, body)
+        SELECT 'main', 'waiting_' || n, 'open', 0, now(), now(), '\\x00' FROM generate_series(1, 20000) AS n;
+        INSERT INTO audience_inbox (endpoint, event_id, state, attempts, due, forget_at)
+        SELECT 'main', 'done_' || n, 'done', 1, now(), now() + interval '3 days' FROM generate_series(1, 20000) AS n;
+        ANALYZE audience_inbox";
+    admin.batch_execute(waiting).await.unwrap();
+    let store = PostgresStore::builder().max_connections(1);
+    let store = store.connect(&database.url).await.unwrap();
+
+    let mut held: Vec<(EventId, Token)> = Vec::new();
+    for number in 0..20 {
+        let ids = ids(20).into_iter();
+        let ids = ids.map(|event| id(&format!("{event}_{number}")));
+        let ids: Vec<_> = ids.collect();
+        let token = Token::random();
+        let claims = ids.iter().map(|event| claim(&store, event, token));
+        all(claims.collect()).await;
+        let completions = ids.iter().map(|event| complete(&store, event, token));
+        all(completions.collect()).await;
+        let completed: Vec<_> = held
+            .iter()
+            .map(|(id, token)| HeldClaim::new(EventKey::new("main", id), *token))
+            .collect();
+        let take = Take::new("main", token, MINUTE, 8);
+        let turn = store.complete_and_take(&completed, MINUTE, take).await;
+        let taken = turn.taken.unwrap().into_iter();
+        held = taken.map(|event| (event.id, token)).collect();
+    }
+
+    let plans = "SELECT statement, generic_plans, custom_plans FROM pg_prepared_statements";
+    let plans = store.pool().get().await.unwrap().query(plans, &[]).await;
+    let plans = plans.unwrap();
+    assert!(plans.len() >= 4);
+    for row in plans {
+        let (statement, custom): (&str, i64) = (row.get(0), row.get(2));
+        // The server makes the first five to compare their costs.
+        assert!(custom <= 5, "{custom} plans for {statement}");
+    }
 }

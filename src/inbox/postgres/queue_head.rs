@@ -110,3 +110,58 @@ impl QueueHeads {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLOW: f64 = 0.1;
+    const QUICK: f64 = 0.000_1;
+
+    /// Notes a search that took 100 ms, and found the first event, due at second 50, after `searched` seconds.
+    fn learn(heads: &QueueHeads, search: Search, searched: f64) {
+        let start = Instant::now();
+        let end = start + Duration::from_millis(100);
+        heads.learn("main", search, Some((50.0, searched)), 0, start, end);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_slow_search_an_event_before_the_head_is_looked_for_within_the_pause() {
+        let heads = QueueHeads::default();
+
+        learn(&heads, Search::FULL, SLOW);
+
+        let search = heads.search("main");
+        assert!(search.from < 50.0 && search.from > 49.9);
+        assert!(heads.search("another").is_full());
+        learn(&heads, search, QUICK);
+        tokio::time::advance(SHORTEST_PAUSE - Duration::from_millis(100)).await;
+        assert!(!heads.search("main").is_full());
+        tokio::time::advance(Duration::from_millis(300)).await;
+        assert!(heads.search("main").is_full());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_worker_looks_for_events_before_the_head_sooner_than_a_busy_one() {
+        let heads = QueueHeads::default();
+        learn(&heads, Search::FULL, SLOW);
+
+        let immediately = heads.is_worth_full_search("main");
+        // The search took 100 ms.
+        tokio::time::advance(Duration::from_millis(2_150)).await;
+
+        assert!(!immediately);
+        assert!(heads.is_worth_full_search("main"));
+        assert!(!heads.search("main").is_full());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn once_a_full_search_is_quick_again_every_search_is_full() {
+        let heads = QueueHeads::default();
+        learn(&heads, Search::FULL, SLOW);
+
+        learn(&heads, Search::FULL, QUICK);
+
+        assert!(heads.search("main").is_full());
+    }
+}
