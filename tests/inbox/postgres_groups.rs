@@ -519,9 +519,9 @@ async fn no_statement_is_planned_for_each_execution() {
     let admin = postgres::client(&database.url).await;
     // With statistics that make a plan for a certain limit look cheap.
     let waiting = "INSERT INTO audience_inbox (endpoint, event_id, state, attempts, due, queued_at, body)
-        SELECT 'main', 'waiting_' || n, 'open', 0, now(), now(), '\\x00' FROM generate_series(1, 20000) AS n;
+        SELECT 'main', 'waiting_' || n, 'open', 0, now(), now(), '\\x00' FROM generate_series(1, 50000) AS n;
         INSERT INTO audience_inbox (endpoint, event_id, state, attempts, due, forget_at)
-        SELECT 'main', 'done_' || n, 'done', 1, now(), now() + interval '3 days' FROM generate_series(1, 20000) AS n;
+        SELECT 'main', 'done_' || n, 'done', 1, now(), now() + interval '3 days' FROM generate_series(1, 50000) AS n;
         ANALYZE audience_inbox";
     admin.batch_execute(waiting).await.unwrap();
     let store = PostgresStore::builder().max_connections(1);
