@@ -60,7 +60,9 @@ SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL WHERE FALSE;
 CREATE TRIGGER IF NOT EXISTS audience_inbox_claimed INSTEAD OF INSERT ON audience_inbox_claim
 WHEN NEW.outcome = 'claimed'
 BEGIN
-    SELECT raise(ABORT, 'audience_inbox: the hash of an event has 16 bytes') WHERE length(NEW.hash) IS NOT 16;
+    -- An event with such values would be forgotten immediately, or never found.
+    SELECT raise(ABORT, 'audience_inbox: the hash has 16 bytes, and the retention and the time are numbers')
+    WHERE length(NEW.hash) IS NOT 16 OR typeof(NEW.now) <> 'integer' OR NEW.forget_at <= NEW.now;
 
     -- Overwritten first: not every connection does that with what it deletes.
     UPDATE audience_inbox_body SET body = zeroblob(length(body))

@@ -303,7 +303,8 @@ impl SqlxSqliteStore {
         if ended.is_ok() {
             connection.put_back();
         }
-        ended.and(handled)
+        // If SQLite has rolled back by itself, because the disk is full, there is nothing left to roll back.
+        handled.and_then(|receipt| ended.map(|()| receipt))
     }
 
     async fn claim_done(

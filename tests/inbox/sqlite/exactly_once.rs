@@ -395,11 +395,18 @@ async fn claims_of_a_store_and_of_the_published_statement_exclude_each_other() {
 }
 
 #[test]
-fn a_hash_of_another_length_is_refused_by_the_published_statement() {
-    let folder = Folder::new("claim-in-hash");
+fn values_with_which_an_event_would_be_handled_twice_are_refused_by_the_published_statement() {
+    let folder = Folder::new("claim-in-values");
     drop(folder.open());
-    for hash in [Some(vec![7_u8; 32]), Some(Vec::new()), None] {
-        let parameters = rusqlite::params!["main", "evt_1", None::<i64>, 259_200, hash, 1_000];
+    let hash = Some(vec![7_u8; 16]);
+    for (hash, retention, now) in [
+        (Some(vec![7_u8; 32]), "259200", Some(1_000.0)),
+        (Some(Vec::new()), "259200", Some(1_000.0)),
+        (None, "259200", Some(1_000.0)),
+        (hash.clone(), "three days", Some(1_000.0)),
+        (hash, "259200", Some(1_000.5)),
+    ] {
+        let parameters = rusqlite::params!["main", "evt_1", None::<i64>, retention, hash, now];
         let claimed = folder
             .connect()
             .query_row(SqliteStore::CLAIM_IN, parameters, |_| Ok(()));

@@ -523,3 +523,71 @@ async fn forgotten_ids_are_deleted_without_an_inbox() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
+
+#[tokio::test]
+async fn a_delivery_on_a_full_disk_is_answered_with_a_status_that_asks_for_a_retry() {
+    let folder = Folder::new("sqlx-full");
+    folder.set_up().await;
+    let store = folder_store(&folder).await;
+    // Not fewer than it has.
+    let limit = sqlx::query("PRAGMA max_page_count = 1");
+    limit.execute(store.pool()).await.unwrap();
+
+    let mut last = Receipt::Handled;
+    let mut handled = 0;
+    while last == Receipt::Handled && handled < 10_000 {
+        last = handle(&store, &format!("evt_{handled}")).await;
+        handled += i64::from(last == Receipt::Handled);
+    }
+
+    assert_eq!(last, Receipt::Full);
+    assert_eq!(folder.effects(), handled);
+    let limit = sqlx::query("PRAGMA max_page_count = 1000000");
+    limit.execute(store.pool()).await.unwrap();
+    let again = handle(&store, &format!("evt_{handled}")).await;
+    assert_eq!(again, Receipt::Handled);
+}
+
+#[test]
+fn a_runtime_that_ends_under_a_handler_leaves_no_lock_behind() {
+    let folder = Folder::new("sqlx-runtime");
+    for threads in [0, 2] {
+        let mut runtime = match threads {
+            0 => tokio::runtime::Builder::new_current_thread(),
+            _ => tokio::runtime::Builder::new_multi_thread(),
+        };
+        let runtime = runtime.enable_all().build().unwrap();
+        let (entered, is_entered) = std::sync::mpsc::channel();
+        runtime.block_on(async {
+            let pool = SqlitePoolOptions::new().min_connections(2);
+            let pool = pool.connect_with(folder.options()).await.unwrap();
+            let store = SqlxSqliteStore::open(pool).await.unwrap();
+            let handled = async move {
+                let handler = async |_: &mut Transaction<'_, Sqlite>, _: Event| {
+                    entered.send(()).unwrap();
+                    std::future::pending::<Result<(), sqlx::Error>>().await
+                };
+                store.handle_in("main", delivery("evt_1"), handler).await
+            };
+            tokio::spawn(handled);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        });
+        is_entered.recv().unwrap();
+        drop(runtime);
+
+        assert!(
+            folder
+                .open()
+                .claim_in(&begin(&folder), "main", &id("evt_1"))
+                .into_inner()
+                .unwrap()
+        );
+    }
+}
+
+/// Begins a transaction that may write, with the default busy timeout.
+fn begin(folder: &Folder) -> Connection {
+    let connection = folder.connect();
+    connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+    connection
+}
