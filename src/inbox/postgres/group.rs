@@ -1,7 +1,7 @@
 //! Claims and completions of callers that wait simultaneously, made by one statement and one write to the disk.
 //!
-//! While few calls are in progress, each runs a statement of its own, which is fastest for them. Otherwise a task runs one
-//! statement for all claims that wait and then for those that came meanwhile, and another task does so for completions.
+//! While few calls are in progress, each runs a statement of its own, which is fastest for them. Otherwise one or two tasks
+//! run a statement for all calls that wait, then one for those that came meanwhile, until no call waits.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,13 +12,16 @@ use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
 use super::entries::{Columns, Driver, Entries, in_time, present};
-use super::statements::{CLAIMS, COMPLETIONS, Statement, Value};
+use super::statements::{GROUP, Value};
 use crate::inbox::error::StoreError;
 use crate::inbox::store::{EventKey, Fingerprint, HeldClaim, Release, Store, Token};
 use crate::webhooks::EventId;
 
 /// How many calls in progress run a statement of their own.
 const ALONE: usize = 6;
+/// From how many calls in progress on there are two statements at a time: while one is executed, the other one waits for
+/// the disk, or its callers make their next calls. With fewer calls, one larger statement for all of them is faster.
+const TWO_STATEMENTS: usize = 32;
 /// How many calls one statement serves.
 const LARGEST: usize = 128;
 
@@ -27,22 +30,18 @@ const LARGEST: usize = 128;
 pub(super) const LOCK_TIMEOUT: &str = "20ms";
 
 #[derive(Clone, Default)]
-pub(super) struct Group(Arc<Lanes>);
+pub(super) struct Group(Arc<Shared>);
 
 #[derive(Default)]
-struct Lanes {
+struct Shared {
     in_progress: AtomicUsize,
-    claims: Lane,
-    completions: Lane,
+    queue: Mutex<Queue>,
 }
-
-/// The claims or the completions that wait.
-type Lane = Mutex<Queue>;
 
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Call>,
-    is_served: bool,
+    servers: usize,
 }
 
 struct Call {
@@ -97,12 +96,18 @@ impl Group {
         }
     }
 
-    fn lock(&self, work: Work) -> MutexGuard<'_, Queue> {
-        let lane = match work {
-            Work::Claim { .. } => &self.0.claims,
-            Work::Complete { .. } => &self.0.completions,
-        };
-        lane.lock().unwrap_or_else(PoisonError::into_inner)
+    fn in_progress(&self) -> usize {
+        self.0.in_progress.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many statements for several calls should run at a time.
+    fn statements(&self) -> usize {
+        1 + usize::from(self.in_progress() >= TWO_STATEMENTS)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        let queue = self.0.queue.lock();
+        queue.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -120,15 +125,17 @@ pub(super) async fn together<D: Driver>(
         work,
         reply,
     };
-    let is_served = {
-        let mut queue = entries.group.lock(work);
+    let group = &entries.group;
+    let needs_server = {
+        let mut queue = group.lock();
         queue.waiting.push_back(call);
-        std::mem::replace(&mut queue.is_served, true)
+        let needs_server = queue.servers < group.statements();
+        queue.servers += usize::from(needs_server);
+        needs_server
     };
-    if !is_served {
+    if needs_server {
         let server = Server {
-            group: entries.group.clone(),
-            work,
+            group: group.clone(),
             is_serving: true,
         };
         tokio::spawn(serve(entries.clone(), server));
@@ -137,10 +144,9 @@ pub(super) async fn together<D: Driver>(
     receiver.await.unwrap_or(Outcome::Unknown)
 }
 
-/// Serves the claims or the completions that wait.
+/// Serves the calls that wait.
 struct Server {
     group: Group,
-    work: Work,
     is_serving: bool,
 }
 
@@ -148,8 +154,8 @@ impl Drop for Server {
     fn drop(&mut self) {
         if self.is_serving {
             // The task was cut off. The callers that wait notice, and run alone.
-            let mut queue = self.group.lock(self.work);
-            queue.is_served = false;
+            let mut queue = self.group.lock();
+            queue.servers -= 1;
             queue.waiting.clear();
         }
     }
@@ -169,31 +175,38 @@ async fn serve<D: Driver>(entries: Entries<D>, mut server: Server) {
 impl Server {
     /// Returns `None` if no call waits. The next one starts another task.
     fn next_calls(&mut self) -> Option<Vec<Call>> {
-        let mut queue = self.group.lock(self.work);
-        let calls = queue.next_calls();
+        let largest = self.group.in_progress() / self.group.statements();
+        let mut queue = self.group.lock();
+        let calls = queue.next_calls(largest.clamp(1, LARGEST));
         self.is_serving = !calls.is_empty();
         // Under the same lock, so that no call is left waiting.
-        queue.is_served = self.is_serving;
+        queue.servers -= usize::from(!self.is_serving);
         self.is_serving.then_some(calls)
     }
 }
 
 impl Queue {
     /// Removes calls that one statement can serve, sorted by their ids: so two statements lock entries in the same order.
-    fn next_calls(&mut self) -> Vec<Call> {
-        let mut chosen: Vec<Call> = Vec::with_capacity(self.waiting.len().min(LARGEST));
+    fn next_calls(&mut self, largest: usize) -> Vec<Call> {
+        let mut chosen: Vec<Call> = Vec::with_capacity(self.waiting.len().min(largest));
+        let (mut claim, mut completion) = (None, None);
         let mut others = VecDeque::new();
-        while chosen.len() < LARGEST
+        while chosen.len() < largest
             && let Some(call) = self.waiting.pop_front()
         {
             // Only the caller can use a claim, so one whose caller is gone is not made.
             if matches!(call.work, Work::Claim { .. }) && call.reply.is_closed() {
                 continue;
             }
-            if chosen
+            let settings = call.work.settings();
+            let common = match call.work {
+                Work::Claim { .. } => &mut claim,
+                Work::Complete { .. } => &mut completion,
+            };
+            let is_near = chosen
                 .first()
-                .is_none_or(|first| first.shares_statement_with(&call))
-            {
+                .is_none_or(|first| first.endpoint == call.endpoint);
+            if is_near && *common.get_or_insert(settings) == settings {
                 chosen.push(call);
             } else {
                 others.push_back(call);
@@ -213,12 +226,6 @@ impl Queue {
             self.waiting.push_front(call);
         }
         unique
-    }
-}
-
-impl Call {
-    fn shares_statement_with(&self, other: &Self) -> bool {
-        self.endpoint == other.endpoint && self.work.settings() == other.work.settings()
     }
 }
 
@@ -274,48 +281,47 @@ async fn run_statement<D: Driver>(
     entries: &Entries<D>,
     calls: &[Call],
 ) -> Result<Vec<Outcome>, StoreError> {
-    let Some(first) = calls.first() else {
-        return Ok(Vec::new());
-    };
-    let mut ids = Ids::default();
+    let (mut completed, mut claimed) = (Ids::default(), Ids::default());
     let mut fingerprints = Vec::new();
+    let (mut completed_for, mut leased_for, mut claimed_for) = Default::default();
     for call in calls {
-        ids.push(&call.id, call.token);
-        if let Work::Claim { fingerprint, .. } = &call.work {
-            fingerprints.extend(fingerprint.iter().flat_map(Fingerprint::as_bytes));
+        match call.work {
+            Work::Complete { retention } => {
+                completed.push(&call.id, call.token);
+                completed_for = retention;
+            }
+            Work::Claim {
+                lease,
+                retention,
+                fingerprint,
+            } => {
+                claimed.push(&call.id, call.token);
+                (leased_for, claimed_for) = (lease, retention);
+                fingerprints.extend(fingerprint.iter().flat_map(Fingerprint::as_bytes));
+            }
         }
     }
-    let endpoint = Value::from(&*first.endpoint);
-    let tokens = ids.tokens.as_slice().into();
-    let (statement, values): (&'static Statement, Vec<Value<'_>>) = match first.work {
-        Work::Claim {
-            lease, retention, ..
-        } => {
-            let fingerprints = (!fingerprints.is_empty()).then_some(fingerprints.as_slice());
-            let values = vec![
-                endpoint,
-                Value::Texts(&ids.ids),
-                tokens,
-                lease.into(),
-                retention.into(),
-                fingerprints.into(),
-                entries.claim_commit.into(),
-                LOCK_TIMEOUT.into(),
-            ];
-            (&CLAIMS, values)
-        }
-        Work::Complete { retention } => {
-            let values = vec![
-                endpoint,
-                Value::Texts(&ids.ids),
-                tokens,
-                retention.into(),
-                LOCK_TIMEOUT.into(),
-            ];
-            (&COMPLETIONS, values)
-        }
+    // A completion is always durable.
+    let commit = match completed.ids.is_empty() {
+        true => entries.claim_commit,
+        false => "",
     };
-    let query = async { Ok(entries.driver.query(statement, &values).await?) };
+    let values = [
+        calls.first().map_or("", |call| &*call.endpoint).into(),
+        Value::Texts(&completed.ids),
+        completed.tokens.as_slice().into(),
+        completed_for.into(),
+        Value::Texts(&claimed.ids),
+        claimed.tokens.as_slice().into(),
+        leased_for.into(),
+        claimed_for.into(),
+        (!fingerprints.is_empty())
+            .then_some(fingerprints.as_slice())
+            .into(),
+        commit.into(),
+        LOCK_TIMEOUT.into(),
+    ];
+    let query = async { Ok(entries.driver.query(&GROUP, &values).await?) };
     let mut outcomes = vec![Outcome::Refused; calls.len()];
     for row in &in_time(entries.timeout, query).await? {
         let id = present(row.text("event_id"))?;

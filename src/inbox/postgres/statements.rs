@@ -54,12 +54,11 @@ statements! {
     ACCEPT, "accept", false;
     BACKLOG, "backlog", true;
     CLAIM, "claim", true;
-    CLAIMS, "claims", true;
     CLAIM_KNOWN, "claim_known", true;
     COMPLETE, "complete", true;
-    COMPLETIONS, "completions", true;
     DISCARD, "discard", false;
     EXTEND, "extend", true;
+    GROUP, "group", true;
     PARK, "park", false;
     PARKED, "parked", true;
     PURGE, "purge", true;
