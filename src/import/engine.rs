@@ -431,6 +431,7 @@ impl Run {
             counted,
             kept,
             stop,
+            _counted_rows,
         } = ended;
         self.grouping.finish(&addresses);
         self.settled.report.merge(counted);
@@ -771,9 +772,10 @@ fn lock(rescued: &Rescued) -> MutexGuard<'_, Vec<NumberedRow>> {
 /// A batch that has ended.
 struct EndedBatch {
     addresses: Vec<AddressHash>,
-    /// The rows that nobody needs any more. They are dropped in the task of the batch, because the task of the import
-    /// has work for all batches.
     counted: ImportReport,
+    /// The rows that nobody needs any more. They are dropped by the task of the import, which made them: glibc is slow
+    /// to free the memory of another thread, and to allocate when others free.
+    _counted_rows: Vec<NumberedRow>,
     /// The rows to hand out, and those that are not final.
     kept: Vec<(NumberedRow, RowOutcome)>,
     stop: Option<Stop>,
@@ -784,16 +786,19 @@ impl EndedBatch {
         let SentBatch { outcomes, stop } = sent;
         let addresses = rows.iter().map(|row| row.address).collect();
         let (mut counted, mut kept) = (ImportReport::default(), Vec::new());
+        let mut counted_rows = Vec::with_capacity(rows.len());
         for (row, outcome) in rows.into_iter().zip(outcomes) {
             if keep.keeps(&outcome) || !is_final(&row, &outcome, stop.as_ref()) {
                 kept.push((row, outcome));
             } else {
                 counted.add(&outcome);
+                counted_rows.push(row);
             }
         }
         Self {
             addresses,
             counted,
+            _counted_rows: counted_rows,
             kept,
             stop,
         }
