@@ -317,8 +317,41 @@ async fn purging_closes_a_period_that_transactions_filled() {
 
     store.purge(500).await.unwrap();
 
-    handle(&store, "evt_1").await;
+    assert!(claim_in(&store, &folder, "evt_1").await);
     assert_eq!(number(&folder, PERIODS), 2);
     let newest = "SELECT count(*) FROM audience_inbox_done WHERE period = 2";
     assert_eq!(number(&folder, newest), 1);
+}
+
+/// Claims an event in a transaction of its own.
+async fn claim_in(store: &SqliteStore, folder: &Folder, name: &str) -> bool {
+    let mut connection = folder.connect();
+    let transaction = connection.transaction().unwrap();
+    let claimed = store.claim_in(&transaction, "main", &id(name)).await;
+    transaction.commit().unwrap();
+    claimed.unwrap()
+}
+
+#[tokio::test]
+async fn what_only_transactions_claim_is_in_periods_too_and_then_deleted() {
+    let (folder, hours) = (Folder::new("periods-claimed"), Hours::default());
+    let store = hours.open(&folder);
+    let last = hours.open(&folder);
+
+    for n in 0..24 {
+        assert!(claim_in(&store, &folder, &format!("evt_{n}")).await);
+        hours.pass(2);
+    }
+
+    assert_eq!(number(&folder, PERIODS), 8);
+    for n in 0..24 {
+        assert!(!claim_in(&last, &folder, &format!("evt_{n}")).await);
+    }
+    hours.pass(72 + 6);
+    let mut purged = 0;
+    while let n @ 1.. = last.purge(500).await.unwrap() {
+        purged += n;
+    }
+    assert!(purged > 20, "{purged}");
+    assert_eq!(number(&folder, PERIODS), 1);
 }
