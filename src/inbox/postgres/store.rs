@@ -690,7 +690,8 @@ impl PostgresStoreBuilder {
     /// Completed and accepted events are on the disk as before. If the database server crashes, it may forget the claims of
     /// its last second: an event whose handler runs in this moment may be claimed again, and be handled by both. A crash
     /// of the receiver loses nothing. It sets `synchronous_commit = off` for the transaction of a claim, except for
-    /// [`claim_in`](PostgresStore::claim_in), which is part of yours.
+    /// [`claim_in`](PostgresStore::claim_in), which is part of yours. Under load, claims share transactions with
+    /// completions, and then wait for the disk as these do.
     ///
     /// # Example: handlers whose effect may happen twice
     ///

@@ -969,6 +969,9 @@ impl SqliteStore {
     /// returns an error or panics, its writes and the claim are undone, the receipt is
     /// [`Failed`](Receipt::Failed), and the service retries. The id is remembered for 72 hours.
     ///
+    /// Return the error of each statement that fails. Some, such as that of a full disk, end the transaction, and what
+    /// the handler writes after one of these takes effect although the event is delivered again.
+    ///
     /// Create your own tables in [`transaction`](Self::transaction), or on a connection of your own to the same
     /// file. With axum and actix-web, the receipt is the response.
     ///

@@ -198,6 +198,9 @@ impl SqlxSqliteStore {
     /// If the handler returns an error or panics, its writes and the claim are undone, the receipt is
     /// [`Failed`](Receipt::Failed), and the service retries. The handler must not end the transaction itself.
     ///
+    /// Return the error of each statement that fails. Some, such as that of a full disk, end the transaction, and what
+    /// the handler writes after one of these takes effect although the event is delivered again.
+    ///
     /// The calls of all clones run one after the other, each in its turn between the other operations of the store, and use
     /// one connection of the pool. So the handler should be short. If it uses the inbox, or writes to the
     /// file on another connection, it waits for itself until the time is over.
