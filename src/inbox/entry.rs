@@ -8,7 +8,7 @@ use super::store::{AcceptState, ClaimState, Fingerprint, NewClaim, Token};
 const LONGEST: Duration = Duration::from_secs(1_000 * 365 * 24 * 3_600);
 
 /// An event that a store remembers. `B` is what the store keeps of a body: the bytes, or where they are.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Entry<B> {
     pub(super) state: State,
     /// The token of the newest claim. Kept when the event is done, so that completing twice is no error.
@@ -18,7 +18,7 @@ pub(super) struct Entry<B> {
     pub(super) body: Option<B>,
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum State {
     /// Claimed, or waiting. It can be claimed from `due` on.
     Open {

@@ -3,6 +3,7 @@
 
 mod claim;
 mod deliveries;
+mod entry_model;
 mod faulty_store;
 mod handle;
 mod handle_broken;
