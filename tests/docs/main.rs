@@ -1,4 +1,4 @@
-//! The guides, the retold interface, the examples and the promises of the public types.
+//! The guides, the retold interface, the examples, the promises of the public types and the workflows.
 #![cfg(test)]
 
 mod blocks;
@@ -9,3 +9,4 @@ mod links;
 mod promises;
 mod public_api;
 mod readme;
+mod workflows;

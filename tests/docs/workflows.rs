@@ -1,0 +1,90 @@
+//! The workflows in `.github`: they run only pinned code, with few permissions, and name the files that users download.
+
+use std::fs;
+use std::path::Path;
+
+#[test]
+fn every_action_is_pinned_to_a_commit_with_its_version() {
+    for (name, text) in workflows() {
+        for line in text.lines().filter(|line| line.contains("uses: ")) {
+            let action = line.split_once("uses: ").unwrap().1;
+            if action.starts_with("./") {
+                continue;
+            }
+            let (_, pin) = action.split_once('@').unwrap();
+            let (commit, version) = pin.split_once(" # v").unwrap_or_default();
+            assert!(
+                commit.len() == 40 && commit.chars().all(|c| c.is_ascii_hexdigit()),
+                "{name}: {line}"
+            );
+            assert_eq!(version.split('.').count(), 3, "{name}: {line}");
+        }
+    }
+}
+
+#[test]
+fn a_job_has_no_permission_that_it_does_not_name_and_no_credentials_on_disk() {
+    for (name, text) in workflows() {
+        assert!(text.contains("\npermissions: {}\n"), "{name}");
+        let jobs = text.split_once("\njobs:\n").unwrap().1;
+        let is_job = |line: &&str| line.starts_with("  ") && !line.starts_with("   ");
+        let jobs_in_all = jobs
+            .lines()
+            .filter(is_job)
+            .filter(|line| line.ends_with(':'))
+            .count();
+        assert_eq!(jobs.matches("\n    permissions:\n").count(), jobs_in_all);
+        assert_eq!(
+            text.matches("actions/checkout@").count(),
+            text.matches("persist-credentials: false").count(),
+            "{name}"
+        );
+        for forbidden in ["pull_request_target", "actions/cache", "secrets."] {
+            assert!(!text.contains(forbidden), "{name}: {forbidden}");
+        }
+    }
+}
+
+/// `cargo binstall` finds the archives by this name.
+#[test]
+fn the_archives_of_a_release_have_the_name_that_cargo_binstall_expects() {
+    let manifest = read("Cargo.toml");
+    let script = read(".ci/release");
+
+    assert!(manifest.contains("/download/v{ version }/audience-mock-{ version }-{ target }{ archive-suffix }\""));
+    assert!(manifest.contains("bin-dir = \"audience-mock-{ version }-{ target }/{ bin }"));
+    assert!(script.contains("name=audience-mock-$version-$target\n"));
+    assert!(script.contains("$name.tar.gz") && script.contains("$name.zip"));
+}
+
+#[test]
+fn a_release_has_programs_for_five_systems() {
+    let (_, release) = workflows().pop().unwrap();
+
+    let targets: Vec<_> = release
+        .split("target: ")
+        .skip(1)
+        .filter_map(|rest| Some(rest.split_once(", runner")?.0))
+        .collect();
+    assert_eq!(
+        targets,
+        [
+            "x86_64-unknown-linux-musl",
+            "aarch64-unknown-linux-musl",
+            "x86_64-apple-darwin",
+            "aarch64-apple-darwin",
+            "x86_64-pc-windows-msvc",
+        ]
+    );
+}
+
+fn workflows() -> Vec<(&'static str, String)> {
+    ["ci", "release"]
+        .map(|name| (name, read(&format!(".github/workflows/{name}.yml"))))
+        .to_vec()
+}
+
+fn read(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
+    fs::read_to_string(path).unwrap()
+}
