@@ -68,7 +68,8 @@ impl ListContacts {
 /// finished file has every contact exactly once, even if the program or the machine stops at any moment.
 ///
 /// At its end, the export removes the cursor file. So the file is complete if the export returned `Ok`, or if it is
-/// there without a cursor file. The cursor file contains no contacts.
+/// there without a cursor file. The cursor file contains no contacts. Only the owner can read a new file (on Unix); a file
+/// that exists keeps its mode.
 ///
 /// Only one export at a time can write to a file. It holds a lock on the file while it runs, and another export to the same
 /// file fails. On Windows, no other program can read the file until the export has ended.
@@ -769,12 +770,11 @@ impl Output {
 fn open_locked(path: &Path, must_exist: bool) -> Result<File, Error> {
     check_regular(path)?;
     // What is in the file belongs to another export until the lock is there.
-    let opened = OpenOptions::new()
-        .write(true)
-        .truncate(false)
-        .create(!must_exist)
-        .open(path);
-    let file = opened.map_err(|error| match must_exist {
+    let mut options = OpenOptions::new();
+    options.write(true).truncate(false).create(!must_exist);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.open(path).map_err(|error| match must_exist {
         true => Error::config(
             "could not open the file of the export; to start from the beginning, export without `resume`",
         )

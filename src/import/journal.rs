@@ -24,7 +24,7 @@ use crate::{Error, ErrorCode};
 /// its rows count as finished. Rows with opt-outs, and rows with `OnConflict::Error`, are also recorded before they are
 /// sent. It contains no contacts, only row numbers, a fingerprint of the
 /// rows, their outcomes, the service's messages about refused rows, and until when the service has asked to wait after a
-/// 429. A message may quote an address.
+/// 429. A message may quote an address, so only the owner can read a new file (on Unix).
 ///
 /// Only one import at a time can use a journal. While it runs, it holds a lock on the file, which ends with the process
 /// at the latest. Another import waits 5 s for the lock, and then fails.
@@ -100,13 +100,12 @@ impl Journal {
     /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let failed = |error| Error::config("could not open the journal").caused_by(error);
-        let mut file = OpenOptions::new()
-            .read(true)
-            // Appended records cannot overwrite what another process has written in between.
-            .append(true)
-            .create(true)
-            .open(&path)
-            .map_err(failed)?;
+        let mut options = OpenOptions::new();
+        // Appended records cannot overwrite what another process has written in between.
+        options.read(true).append(true).create(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(&path).map_err(failed)?;
         // A device such as /dev/zero could be read forever.
         if !file.metadata().map_err(failed)?.is_file() {
             return Err(Error::config("the journal must be a regular file"));

@@ -34,6 +34,7 @@ mod secrecy;
 mod sending;
 mod settings;
 mod timestamps;
+mod tls;
 mod topics;
 mod tracing;
 mod transport;

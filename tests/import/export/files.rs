@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use audience::export::{Csv, JsonLines};
+#[cfg(unix)]
+use audience::import::Journal;
 use audience::mock::{Fault, MockServer};
 use audience::{ErrorKind, RetryPolicy};
 use serde_json::json;
@@ -58,6 +60,29 @@ async fn a_file_that_cannot_be_created_is_an_error_and_nothing_is_sent() {
 
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(server.requests().is_empty());
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn only_the_owner_can_read_a_new_journal_and_a_new_export() {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |path: &_| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let server = server(1).await;
+    let folder = Folder::new("mode");
+    let (journal, export) = (folder.file("journal"), folder.file("all.csv"));
+    let list = server.client().contacts().list();
+
+    drop(Journal::open(&journal).unwrap());
+    list.clone().export(&export, JsonLines).await.unwrap();
+
+    assert_eq!([mode(&journal), mode(&export)], [0o600, 0o600]);
+    // A file that exists keeps its mode.
+    for path in [&journal, &export] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o640)).unwrap();
+    }
+    drop(Journal::open(&journal).unwrap());
+    list.export(&export, JsonLines).await.unwrap();
+    assert_eq!([mode(&journal), mode(&export)], [0o640, 0o640]);
 }
 
 #[cfg(unix)]
