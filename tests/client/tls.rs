@@ -24,7 +24,10 @@ fn serve_once() -> (String, String, thread::JoinHandle<Vec<u8>>) {
         .with_single_cert(vec![certificate.der().clone()], private)
         .unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+    let url = format!(
+        "https://localhost:{}",
+        listener.local_addr().unwrap().port()
+    );
     let server = thread::spawn(move || {
         let (mut socket, _) = listener.accept().unwrap();
         let mut connection = ServerConnection::new(Arc::new(config)).unwrap();
