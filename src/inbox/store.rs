@@ -46,7 +46,7 @@ pub trait Store: Send + Sync + 'static {
     /// Claims an event.
     ///
     /// Retrying with the same token is idempotent: while the lease of the newest claim lasts, a claim with its
-    /// token is fresh with the same attempt.
+    /// token is fresh with the same attempt. It does not renew the lease, which is counted from the first call.
     fn claim(
         &self,
         claim: NewClaim<'_>,
