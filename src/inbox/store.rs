@@ -780,23 +780,23 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// Hands all methods of a store to a macro, but for `complete_and_take`. The lifetime is the one of their borrowed
-/// arguments. A type is handed on.
+/// Hands all methods of a store to a macro. The lifetime is the one of their borrowed arguments. A type is handed on.
 macro_rules! for_each_method {
     ($macro:ident, $a:lifetime $(, $store:ty, $field:ident)?) => {
         $macro! { $a $(, $store, $field)?:
-            claim(claim: NewClaim<$a>) -> ClaimState;
-            extend(held: HeldClaim<$a>, lease: Duration) -> bool;
-            complete(held: HeldClaim<$a>, retention: Duration) -> bool;
-            release(held: HeldClaim<$a>, release: Release<$a>) -> bool;
-            park(held: HeldClaim<$a>, reason: &$a str) -> bool;
-            accept(delivery: NewDelivery<$a>) -> AcceptState;
-            take(take: Take<$a>) -> Vec<TakenEvent>;
-            parked(endpoint: &$a str, after: Option<&$a EventId>, limit: usize) -> Vec<ParkedEvent>;
-            replay(key: EventKey<$a>) -> bool;
-            discard(key: EventKey<$a>, retention: Duration) -> bool;
-            purge(limit: usize) -> usize;
-            backlog(endpoint: &$a str) -> Backlog;
+            claim(claim: NewClaim<$a>) -> Result<ClaimState, StoreError>;
+            extend(held: HeldClaim<$a>, lease: Duration) -> Result<bool, StoreError>;
+            complete(held: HeldClaim<$a>, retention: Duration) -> Result<bool, StoreError>;
+            release(held: HeldClaim<$a>, release: Release<$a>) -> Result<bool, StoreError>;
+            park(held: HeldClaim<$a>, reason: &$a str) -> Result<bool, StoreError>;
+            accept(delivery: NewDelivery<$a>) -> Result<AcceptState, StoreError>;
+            take(take: Take<$a>) -> Result<Vec<TakenEvent>, StoreError>;
+            complete_and_take(completed: &$a [HeldClaim<$a>], retention: Duration, take: Take<$a>) -> Turnover;
+            parked(endpoint: &$a str, after: Option<&$a EventId>, limit: usize) -> Result<Vec<ParkedEvent>, StoreError>;
+            replay(key: EventKey<$a>) -> Result<bool, StoreError>;
+            discard(key: EventKey<$a>, retention: Duration) -> Result<bool, StoreError>;
+            purge(limit: usize) -> Result<usize, StoreError>;
+            backlog(endpoint: &$a str) -> Result<Backlog, StoreError>;
         }
     };
 }
@@ -839,18 +839,9 @@ macro_rules! delegate_store {
 macro_rules! delegate_methods {
     ($a:lifetime, $store:ty, $field:ident: $($method:ident($($name:ident: $type:ty),*) -> $output:ty;)+) => {
         impl Store for $store {
-            $(async fn $method(&self, $($name: $type),*) -> Result<$output, StoreError> {
+            $(async fn $method(&self, $($name: $type),*) -> $output {
                 self.$field.$method($($name),*).await
             })+
-
-            async fn complete_and_take(
-                &self,
-                completed: &[HeldClaim<'_>],
-                retention: Duration,
-                take: Take<'_>,
-            ) -> Turnover {
-                self.$field.complete_and_take(completed, retention, take).await
-            }
         }
     };
 }
@@ -865,26 +856,17 @@ macro_rules! share_methods {
     ($a:lifetime: $($method:ident($($name:ident: $type:ty),*) -> $output:ty;)+) => {
         /// A store that is shared.
         impl<S: Store> Store for Arc<S> {
-            $(fn $method(&self, $($name: $type),*) -> impl Future<Output = Result<$output, StoreError>> + Send {
+            $(fn $method(&self, $($name: $type),*) -> impl Future<Output = $output> + Send {
                 // Through both pointers: on `self`, this would call itself.
                 (**self).$method($($name),*)
             })+
-
-            fn complete_and_take(
-                &self,
-                completed: &[HeldClaim<'_>],
-                retention: Duration,
-                take: Take<'_>,
-            ) -> impl Future<Output = Turnover> + Send {
-                (**self).complete_and_take(completed, retention, take)
-            }
         }
     };
 }
 
 for_each_method! { share_methods, '_ }
 
-type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 macro_rules! box_methods {
     ($a:lifetime: $($method:ident($($name:ident: $type:ty),*) -> $output:ty;)+) => {
@@ -892,28 +874,12 @@ macro_rules! box_methods {
         #[allow(dead_code, reason = "a worker takes by `complete_and_take`")]
         pub(super) trait DynStore: Send + Sync {
             $(fn $method<$a>(&$a self, $($name: $type),*) -> Boxed<$a, $output>;)+
-
-            fn complete_and_take<$a>(
-                &$a self,
-                completed: &$a [HeldClaim<$a>],
-                retention: Duration,
-                take: Take<$a>,
-            ) -> Pin<Box<dyn Future<Output = Turnover> + Send + $a>>;
         }
 
         impl<S: Store> DynStore for S {
             $(fn $method<$a>(&$a self, $($name: $type),*) -> Boxed<$a, $output> {
                 Box::pin(Store::$method(self, $($name),*))
             })+
-
-            fn complete_and_take<$a>(
-                &$a self,
-                completed: &$a [HeldClaim<$a>],
-                retention: Duration,
-                take: Take<$a>,
-            ) -> Pin<Box<dyn Future<Output = Turnover> + Send + $a>> {
-                Box::pin(Store::complete_and_take(self, completed, retention, take))
-            }
         }
     };
 }
