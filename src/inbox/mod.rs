@@ -996,6 +996,10 @@ impl fmt::Debug for InboxBuilder {
 
 // The settings, and their limits.
 
+const DEFAULT_RETENTION: Duration = Duration::from_secs(72 * 3_600);
+/// The service retries for about five hours (interface section 6.5).
+const SHORTEST_RETENTION: Duration = Duration::from_secs(6 * 3_600);
+
 #[derive(Clone, Debug)]
 struct Settings {
     endpoint: String,
@@ -1009,7 +1013,7 @@ impl Default for Settings {
         Self {
             endpoint: "main".to_owned(),
             lease: Duration::from_secs(60),
-            retention: Duration::from_secs(72 * 3_600),
+            retention: DEFAULT_RETENTION,
             respond_within: Duration::from_secs(8),
         }
     }
@@ -1035,7 +1039,7 @@ impl Settings {
                 lease.as_millis()
             )));
         }
-        if retention < Duration::from_secs(6 * 3_600) {
+        if retention < SHORTEST_RETENTION {
             return Err(ConfigError::new(format!(
                 "done events must be remembered for at least 6 hours, not {} s: the service retries an event for about \
                  five hours, and a delivery may be 5 minutes old",

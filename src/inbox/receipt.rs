@@ -236,7 +236,38 @@ impl From<InboxError> for Receipt {
 }
 
 /// The delay of a 503 whose cause has no known end.
-pub(super) const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(10);
+
+/// Reads what the statement `CLAIM_IN` of a store returned.
+#[cfg(any(
+    feature = "inbox-sqlite",
+    feature = "inbox-postgres",
+    feature = "inbox-sqlx-postgres"
+))]
+pub(super) fn state_of_outcome(outcome: &str) -> ClaimState {
+    match outcome {
+        "claimed" => ClaimState::Fresh { attempt: 1 },
+        "done" => ClaimState::Done,
+        "parked" => ClaimState::Parked,
+        "conflict" => ClaimState::Conflict,
+        _ => ClaimState::InProgress { remaining: SOON },
+    }
+}
+
+/// Returns whether an event that was claimed in a transaction is new.
+#[cfg(any(
+    feature = "inbox-sqlite",
+    feature = "inbox-postgres",
+    feature = "inbox-sqlx-postgres"
+))]
+pub(super) fn is_new(state: ClaimState) -> Result<bool, InboxError> {
+    match state {
+        ClaimState::Fresh { .. } => Ok(true),
+        ClaimState::Done | ClaimState::Parked => Ok(false),
+        ClaimState::InProgress { .. } => Err(InboxError::InProgress),
+        ClaimState::Conflict => Err(InboxError::Conflict),
+    }
+}
 
 #[cfg(feature = "axum")]
 mod axum_response {

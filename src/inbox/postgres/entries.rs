@@ -16,9 +16,9 @@ use super::statements::{
     OLDEST_SERVER, PARK, PARKED, PURGE, RELEASE, REPLAY, SCHEMA, SCHEMA_VERSION, SURVEY, Statement,
     TAKE, VERSION, Value,
 };
-use crate::inbox::error::{Failure, InboxError, StoreError, StoreErrorKind};
+use crate::inbox::error::{Failure, StoreError, StoreErrorKind};
 use crate::inbox::handle_in::Undone;
-use crate::inbox::receipt::SOON;
+use crate::inbox::receipt::state_of_outcome;
 use crate::inbox::store::{
     AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, ParkedEvent,
     Release, Store, Take, TakenEvent, Turnover, turn_over,
@@ -27,9 +27,6 @@ use crate::inbox::{ClaimTarget, PurgeTimer, purge_all, report_store_failure};
 use crate::webhooks::EventId;
 
 pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
-pub(super) const DEFAULT_RETENTION: Duration = Duration::from_secs(72 * 3_600);
-/// The service retries for about five hours (interface section 6.5).
-pub(super) const SHORTEST_RETENTION: Duration = Duration::from_secs(6 * 3_600);
 
 /// Runs statements, each on any connection and as a transaction of its own.
 pub(super) trait Driver: Clone + Send + Sync + 'static {
@@ -590,25 +587,11 @@ pub(super) async fn claim_in(
     ];
     loop {
         let row = transaction.query_one(CLAIM_IN, &values).await?;
-        return Ok(match present(row.text("outcome"))? {
-            "claimed" => ClaimState::Fresh { attempt: 1 },
-            "done" => ClaimState::Done,
-            "parked" => ClaimState::Parked,
-            "conflict" => ClaimState::Conflict,
+        match present(row.text("outcome"))? {
             // Another transaction wrote the entry meanwhile. The next run sees the new entry.
-            "again" => continue,
-            _ => ClaimState::InProgress { remaining: SOON },
-        });
-    }
-}
-
-/// Returns whether an event that was claimed in a transaction is new.
-pub(super) fn is_new(state: ClaimState) -> Result<bool, InboxError> {
-    match state {
-        ClaimState::Fresh { .. } => Ok(true),
-        ClaimState::Done | ClaimState::Parked => Ok(false),
-        ClaimState::InProgress { .. } => Err(InboxError::InProgress),
-        ClaimState::Conflict => Err(InboxError::Conflict),
+            "again" => {}
+            outcome => return Ok(state_of_outcome(outcome)),
+        }
     }
 }
 

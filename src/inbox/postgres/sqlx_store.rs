@@ -13,15 +13,15 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::entries::{
-    self, Columns, DEFAULT_RETENTION, DEFAULT_TIMEOUT, Driver, Entries, Failed, MIGRATION_TIMEOUT,
-    OpenTransaction, SHORTEST_RETENTION, in_time, keeps_connection, not_committed,
+    self, Columns, DEFAULT_TIMEOUT, Driver, Entries, Failed, MIGRATION_TIMEOUT, OpenTransaction,
+    in_time, keeps_connection, not_committed,
 };
 use super::statements::{SCHEMA, Statement, Value};
-use crate::inbox::ClaimTarget;
 use crate::inbox::error::{InboxError, StoreError};
 use crate::inbox::handle_in::{Retries, Undone, respond_in_time, run_handler};
-use crate::inbox::receipt::Receipt;
+use crate::inbox::receipt::{Receipt, is_new};
 use crate::inbox::store::{ClaimState, delegate_store};
+use crate::inbox::{ClaimTarget, DEFAULT_RETENTION, SHORTEST_RETENTION};
 use crate::webhooks::{Event, VerifiedEvent};
 
 /// A store in Postgres on your pool of sqlx, for any number of receivers and workers on any number of machines.
@@ -328,7 +328,7 @@ impl SqlxPostgresStore {
     ) -> Result<bool, InboxError> {
         self.entries.purge_if_due();
         let claimed = self.claim_done(transaction, endpoint, event.into());
-        entries::is_new(claimed.await.map_err(StoreError::from)?)
+        is_new(claimed.await.map_err(StoreError::from)?)
     }
 
     /// Claims an event and runs the handler in one transaction, and returns the response. The handler's writes

@@ -9,16 +9,15 @@ use tokio_postgres::{Client, IsolationLevel, Transaction};
 
 use super::address::{Address, Tls};
 use super::entries::{
-    self, DEFAULT_RETENTION, DEFAULT_TIMEOUT, Entries, Failed, MIGRATION_TIMEOUT,
-    SHORTEST_RETENTION, in_time, not_committed,
+    self, DEFAULT_TIMEOUT, Entries, Failed, MIGRATION_TIMEOUT, in_time, not_committed,
 };
 use super::session::{Session, failed, is_conflict};
 use super::statements;
-use crate::inbox::ClaimTarget;
 use crate::inbox::error::{InboxError, StoreError};
 use crate::inbox::handle_in::{Retries, Undone, respond_in_time, run_handler};
-use crate::inbox::receipt::Receipt;
+use crate::inbox::receipt::{Receipt, is_new};
 use crate::inbox::store::delegate_store;
+use crate::inbox::{ClaimTarget, DEFAULT_RETENTION, SHORTEST_RETENTION};
 use crate::webhooks::{Event, VerifiedEvent};
 
 const DEFAULT_MAX_CONNECTIONS: usize = 16;
@@ -473,7 +472,7 @@ impl PostgresStore {
     ) -> Result<bool, InboxError> {
         self.entries.purge_if_due();
         let claimed = entries::claim_in(transaction, endpoint, event.into(), self.retention);
-        entries::is_new(claimed.await.map_err(StoreError::from)?)
+        is_new(claimed.await.map_err(StoreError::from)?)
     }
 
     /// Claims an event and runs the handler in one transaction, and returns the response. The handler's writes

@@ -32,14 +32,14 @@ use self::session::{Session, to_past_ms};
 use self::writer::{Purpose, Writer};
 use crate::inbox::ClaimTarget;
 use crate::inbox::error::{Failure, InboxError, StoreError, StoreErrorKind};
-use crate::inbox::receipt::{Receipt, SOON};
+use crate::inbox::receipt::{Receipt, is_new, state_of_outcome};
 use crate::inbox::store::{
     AcceptState, Backlog, ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery,
     ParkedEvent, Release, Store, Take, TakenEvent, Token,
 };
 use crate::inbox::{
-    PurgeTimer, Settings, purge_all, report_conflict, report_receipt, report_rollback,
-    report_store_failure,
+    DEFAULT_RETENTION, PurgeTimer, Settings, purge_all, report_conflict, report_receipt,
+    report_rollback, report_store_failure,
 };
 use crate::webhooks::{Clock, Event, EventId, SystemClock, VerifiedEvent};
 
@@ -864,13 +864,7 @@ impl SqliteStore {
     /// Reads what [`CLAIM_IN`] returned, and now and then deletes forgotten events: a receiver that only claims in
     /// transactions has no inbox that does.
     fn claimed(&self, outcome: &str) -> Result<ClaimState, StoreError> {
-        let state = match outcome {
-            "claimed" => ClaimState::Fresh { attempt: 1 },
-            "done" => ClaimState::Done,
-            "parked" => ClaimState::Parked,
-            "conflict" => ClaimState::Conflict,
-            _ => ClaimState::InProgress { remaining: SOON },
-        };
+        let state = state_of_outcome(outcome);
         if let ClaimState::Fresh { .. } = state {
             // The caller rolls back.
             self.shared.refuse_if_full().map_err(store_error)?;
@@ -933,17 +927,7 @@ impl<'a> ClaimIn<'a> {
 }
 
 /// For how many seconds a claim in a transaction is remembered: the default of an inbox.
-const RETENTION: i64 = 72 * 3_600;
-
-/// Returns whether an event that was claimed in a transaction is new.
-fn is_new(state: ClaimState) -> Result<bool, InboxError> {
-    match state {
-        ClaimState::Fresh { .. } => Ok(true),
-        ClaimState::Done | ClaimState::Parked => Ok(false),
-        ClaimState::InProgress { .. } => Err(InboxError::InProgress),
-        ClaimState::Conflict => Err(InboxError::Conflict),
-    }
-}
+const RETENTION: i64 = DEFAULT_RETENTION.as_secs().cast_signed();
 
 fn transact<T>(
     connection: &Connection,

@@ -14,11 +14,11 @@ use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
 use super::file::{store_error, store_error_of_code};
-use super::{CLAIM_IN, ClaimIn, RETENTION, SqliteStore, SqliteStoreBuilder, is_new};
+use super::{CLAIM_IN, ClaimIn, RETENTION, SqliteStore, SqliteStoreBuilder};
 use crate::inbox::ClaimTarget;
 use crate::inbox::error::{Failure, InboxError, StoreError, StoreErrorKind};
 use crate::inbox::handle_in::{Undone, respond_in_time, run_handler};
-use crate::inbox::receipt::Receipt;
+use crate::inbox::receipt::{Receipt, is_new};
 use crate::inbox::store::{ClaimState, Fingerprint, delegate_store};
 use crate::webhooks::{Event, VerifiedEvent};
 
