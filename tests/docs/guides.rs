@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use audience::mock::MockServer;
 use audience::webhooks::Signer;
 
-use support::skip;
+use support::{PATIENCE, skip};
 
 const DOCS_RS: &str = "https://docs.rs/audience/latest/audience/";
 
@@ -267,7 +267,7 @@ fn free_port() -> String {
 }
 
 fn wait_for_listener(port: &str) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + PATIENCE;
     while TcpStream::connect(format!("127.0.0.1:{port}")).is_err() {
         assert!(Instant::now() < deadline, "nothing listens on port {port}");
         std::thread::sleep(Duration::from_millis(20));

@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::time::Duration;
 
 use audience::inbox::PostgresStore;
 use audience::inbox::conformance::Suite;
@@ -17,7 +16,7 @@ pub(super) const THREE_ENTRIES: &str = "
     CREATE TRIGGER refuse BEFORE INSERT ON audience_inbox FOR EACH ROW EXECUTE FUNCTION refuse();";
 
 async fn store(url: &str) -> PostgresStore {
-    let store = PostgresStore::connect(url).await.unwrap();
+    let store = postgres::connect(url).await.unwrap();
     store.migrate().await.unwrap();
     store
 }
@@ -72,8 +71,7 @@ async fn an_outage_of_the_server_loses_nothing() {
     };
     let database = server.database().await;
     store(&database.url).await;
-    let store = PostgresStore::builder().timeout(Duration::from_secs(2));
-    let store = store.connect(&database.url).await.unwrap();
+    let store = postgres::connect(&database.url).await.unwrap();
     let to_stop = Arc::new(server);
     let to_start = Arc::clone(&to_stop);
 

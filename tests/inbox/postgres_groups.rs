@@ -14,8 +14,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::deliveries::id;
-use support::in_time;
 use support::postgres::{self, Database};
+use support::{PATIENCE, in_time};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const FRESH: ClaimState = ClaimState::Fresh { attempt: 1 };
@@ -24,7 +24,7 @@ const CALLS: usize = 100;
 
 async fn set_up() -> Option<(Database, PostgresStore)> {
     let database = postgres::database().await?;
-    let store = PostgresStore::connect(&database.url).await.unwrap();
+    let store = postgres::connect(&database.url).await.unwrap();
     store.migrate().await.unwrap();
     Some((database, store))
 }
@@ -63,7 +63,7 @@ async fn all<T>(calls: Vec<Call<T>>) -> Vec<Result<T, StoreError>> {
 async fn wait_for_lock(admin: &Client) {
     let waiting = "SELECT 1 FROM pg_stat_activity
         WHERE application_name = 'audience inbox' AND wait_event_type = 'Lock' AND datname = current_database()";
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + PATIENCE;
     while admin.query(waiting, &[]).await.unwrap().is_empty() {
         assert!(Instant::now() < end, "no statement waits");
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -268,7 +268,7 @@ async fn a_claim_whose_caller_is_gone_is_not_made_or_is_given_back() {
     transaction.rollback().await.unwrap();
 
     all(first).await;
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + PATIENCE;
     for event in events {
         let token = Token::random();
         while !matches!(
@@ -319,7 +319,7 @@ async fn a_completion_whose_caller_is_gone_is_still_made() {
 
     all(alone).await;
     let left = "SELECT event_id FROM audience_inbox WHERE state <> 'done'";
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + PATIENCE;
     while !admin.query(left, &[]).await.unwrap().is_empty() {
         assert!(Instant::now() < end, "some are not completed");
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -383,9 +383,11 @@ async fn calls_share_statements_through_a_pooler_in_transaction_mode_too() {
     let Some(pooler) = server.pooler(&database).await else {
         return;
     };
-    let direct = PostgresStore::connect(&database.url).await.unwrap();
+    let direct = postgres::connect(&database.url).await.unwrap();
     direct.migrate().await.unwrap();
-    let store = PostgresStore::builder().unnamed_statements();
+    let store = PostgresStore::builder()
+        .timeout(PATIENCE)
+        .unnamed_statements();
     let store = store.connect(&pooler.url).await.unwrap();
     let admin = postgres::client(&database.url).await;
     count_changes(&admin).await;
@@ -459,7 +461,9 @@ async fn claims_without_flush_flush_no_claim_and_every_completion() {
         return;
     };
     drop(store);
-    let store = PostgresStore::builder().claims_without_flush();
+    let store = PostgresStore::builder()
+        .timeout(PATIENCE)
+        .claims_without_flush();
     let store = store.connect(&database.url).await.unwrap();
     let admin = postgres::client(&database.url).await;
     let trigger = "CREATE TABLE commits (event_id text, state text, flushes text);
@@ -524,7 +528,9 @@ async fn no_statement_is_planned_for_each_execution() {
         SELECT 'main', 'done_' || n, 'done', 1, now(), now() + interval '3 days' FROM generate_series(1, 50000) AS n;
         ANALYZE audience_inbox";
     admin.batch_execute(waiting).await.unwrap();
-    let store = PostgresStore::builder().max_connections(1);
+    let store = PostgresStore::builder()
+        .timeout(PATIENCE)
+        .max_connections(1);
     let store = store.connect(&database.url).await.unwrap();
 
     let mut held: Vec<(EventId, Token)> = Vec::new();

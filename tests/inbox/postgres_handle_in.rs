@@ -16,8 +16,8 @@ use http::Request;
 use tower::ServiceExt;
 
 use super::deliveries::{SECRET, body, delivery, delivery_about, id, new_claim};
-use support::in_time;
 use support::postgres::{self, Database};
+use support::{PATIENCE, in_time};
 
 const TABLES: &str = "CREATE TABLE effects (event_id text);
     CREATE TABLE counters (name text PRIMARY KEY, value int NOT NULL);
@@ -34,7 +34,7 @@ async fn set_up() -> Option<(Database, PostgresStore)> {
 }
 
 async fn store(database: &Database) -> PostgresStore {
-    let store = PostgresStore::connect(&database.url).await.unwrap();
+    let store = postgres::connect(&database.url).await.unwrap();
     store.migrate().await.unwrap();
     let client = postgres::client(&database.url).await;
     client.batch_execute(TABLES).await.unwrap();
@@ -65,7 +65,7 @@ async fn effects(database: &Database) -> i64 {
 
 /// Waits until a query returns this number.
 async fn wait_for(client: &Client, expected: i64, sql: &str) {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + PATIENCE;
     while number(client, sql).await != expected {
         assert!(Instant::now() < end, "never {expected}: {sql}");
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -260,7 +260,7 @@ async fn a_transaction_that_loses_against_another_one_is_run_again() {
     let serializable =
         format!("ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'");
     client.batch_execute(&serializable).await.unwrap();
-    let connected = PostgresStore::connect(&database.url).await.unwrap();
+    let connected = postgres::connect(&database.url).await.unwrap();
     drop(store);
 
     // A read and a write of one row by all of them: serialization failures.

@@ -10,14 +10,14 @@ use tokio::net::TcpListener;
 
 use super::deliveries::{id, new_claim};
 use support::postgres::{self, Database};
-use support::{closed_url, in_time};
+use support::{PATIENCE, closed_url, in_time};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(500);
 
 async fn set_up() -> Option<(Database, PostgresStore)> {
     let database = postgres::database().await?;
-    let store = PostgresStore::connect(&database.url).await.unwrap();
+    let store = postgres::connect(&database.url).await.unwrap();
     store.migrate().await.unwrap();
     Some((database, store))
 }
@@ -86,7 +86,7 @@ async fn a_call_whose_connection_dies_while_it_runs_is_repeated() {
     let admin = postgres::client(&database.url).await;
     let close = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
         WHERE application_name = 'audience inbox' AND wait_event_type = 'Lock' AND datname = current_database()";
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + PATIENCE;
     while admin.query(close, &[]).await.unwrap().is_empty() {
         assert!(Instant::now() < end, "the claim does not wait");
     }
@@ -190,7 +190,7 @@ async fn behind_a_lock_that_lasts_there_are_no_more_connections_than_the_pool_ma
 }
 
 async fn wait_until_closed(admin: &Client, count: &str) {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + PATIENCE;
     while admin.query_one(count, &[]).await.unwrap().get::<_, i64>(0) > 0 {
         assert!(Instant::now() < end, "connections stay open");
         tokio::time::sleep(SHORT / 10).await;
@@ -220,7 +220,7 @@ async fn a_restart_of_the_server_needs_no_restart_of_the_receiver() {
         return;
     };
     let database = server.database().await;
-    let store = PostgresStore::builder().timeout(Duration::from_secs(10));
+    let store = PostgresStore::builder().timeout(PATIENCE);
     let store = store.connect(&database.url).await.unwrap();
     store.migrate().await.unwrap();
     let event = id("evt_1");

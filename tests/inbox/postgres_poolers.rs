@@ -10,6 +10,7 @@ use audience::inbox::{ClaimState, HeldClaim, PostgresStore, Store, StoreErrorKin
 use tokio::task::JoinSet;
 
 use super::deliveries::{id, new_claim};
+use support::PATIENCE;
 use support::postgres::{self, Database, Pooler, Server};
 
 const EVENTS: usize = 400;
@@ -24,7 +25,7 @@ async fn set_up() -> Option<(Server, Database, Pooler)> {
     let server = postgres::server().await?;
     let database = server.database().await;
     let pooler = server.pooler(&database).await?;
-    let store = PostgresStore::connect(&database.url).await.unwrap();
+    let store = postgres::connect(&database.url).await.unwrap();
     store.migrate().await.unwrap();
     Some((server, database, pooler))
 }
@@ -78,7 +79,12 @@ async fn extend_and_complete(database: &Database, pooler: &Pooler, is_named: boo
 #[ignore = "the other tests run it in processes of their own"]
 async fn process() {
     let variable = |name| env::var(name).unwrap();
-    let (call, direct) = (variable(CALL), PostgresStore::builder().max_connections(1));
+    let (call, direct) = (
+        variable(CALL),
+        PostgresStore::builder()
+            .timeout(PATIENCE)
+            .max_connections(1),
+    );
     let direct = direct.connect(&variable(DIRECT)).await.unwrap();
     let mut events = Vec::new();
     for number in 0..EVENTS {
@@ -88,7 +94,7 @@ async fn process() {
         direct.claim(claim).await.unwrap();
         events.push((id, token));
     }
-    let mut builder = PostgresStore::builder().timeout(Duration::from_secs(10));
+    let mut builder = PostgresStore::builder().timeout(PATIENCE);
     if env::var_os(UNNAMED).is_some() {
         builder = builder.unnamed_statements();
     }
@@ -115,7 +121,7 @@ async fn process() {
 
 /// Returns the events of a process that are done.
 async fn done(database: &Database, call: &str) -> Vec<String> {
-    let store = PostgresStore::connect(&database.url).await.unwrap();
+    let store = postgres::connect(&database.url).await.unwrap();
     let mut done = Vec::new();
     for number in 0..EVENTS {
         let id = id(&format!("{call}_{number}"));
@@ -174,7 +180,9 @@ async fn a_store_without_named_statements_passes_the_conformance_suite_through_a
         return;
     };
     let connect = || {
-        let builder = PostgresStore::builder().unnamed_statements();
+        let builder = PostgresStore::builder()
+            .timeout(PATIENCE)
+            .unnamed_statements();
         builder.connect(&pooler.url)
     };
     let store = connect().await.unwrap();
@@ -193,7 +201,7 @@ async fn a_claim_in_a_transaction_needs_no_setting_behind_a_pooler() {
     let Some((_server, _database, pooler)) = set_up().await else {
         return;
     };
-    let store = PostgresStore::connect(&pooler.url).await.unwrap();
+    let store = postgres::connect(&pooler.url).await.unwrap();
     let event = id("evt_1");
 
     for is_new in [true, false] {
@@ -234,7 +242,9 @@ async fn calls_that_time_out_behind_an_old_pooler_do_not_end_the_pooler() {
     }
     transaction.rollback().await.unwrap();
 
-    let builder = PostgresStore::builder().unnamed_statements();
+    let builder = PostgresStore::builder()
+        .timeout(PATIENCE)
+        .unnamed_statements();
     let store = builder.connect(&pooler.url).await.unwrap();
     // The pooler is still there. One of the statements may have claimed the event for its caller.
     let state = store.claim(new_claim(&event)).await;

@@ -16,7 +16,7 @@ use support::postgres;
 const MINUTE: Duration = Duration::from_secs(60);
 
 async fn connect(url: &str) -> PostgresStore {
-    PostgresStore::connect(url).await.unwrap()
+    postgres::connect(url).await.unwrap()
 }
 
 fn refused(result: Result<impl std::fmt::Debug, StoreError>) -> String {

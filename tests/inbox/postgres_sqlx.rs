@@ -9,15 +9,15 @@ use audience::inbox::conformance::Suite;
 use audience::inbox::sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use audience::inbox::sqlx::{self, Postgres, Transaction};
 use audience::inbox::{
-    ClaimState, Fingerprint, HeldClaim, InboxError, NewDelivery, PostgresStore, Receipt,
-    SqlxPostgresStore, Store, StoreError, StoreErrorKind, Take, Token,
+    ClaimState, Fingerprint, HeldClaim, InboxError, NewDelivery, Receipt, SqlxPostgresStore, Store,
+    StoreError, StoreErrorKind, Take, Token,
 };
 use audience::webhooks::{EventId, VerifiedEvent};
 
 use super::deliveries::{delivery, delivery_about, id, new_claim};
 use super::postgres_conformance::THREE_ENTRIES;
-use support::in_time;
 use support::postgres::{self, Database};
+use support::{PATIENCE, in_time};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(500);
@@ -31,7 +31,7 @@ async fn pool(url: &str, size: u32) -> PgPool {
 }
 
 async fn store(url: &str) -> SqlxPostgresStore {
-    let store = SqlxPostgresStore::new(pool(url, 16).await);
+    let store = SqlxPostgresStore::new(pool(url, 16).await).timeout(PATIENCE);
     store.migrate().await.unwrap();
     store
 }
@@ -82,7 +82,7 @@ async fn receivers_with_either_driver_share_their_events() {
     let Some(database) = postgres::database().await else {
         return;
     };
-    let other = PostgresStore::connect(&database.url).await.unwrap();
+    let other = postgres::connect(&database.url).await.unwrap();
     other.migrate().await.unwrap();
 
     let report = Suite::new(store(&database.url).await)
@@ -106,7 +106,9 @@ async fn the_store_passes_the_suite_without_named_statements_through_a_pooler() 
         // A pooler refuses the setting that sqlx would send.
         let options = PgConnectOptions::from_str(&pooler.url).unwrap();
         let pool = PgPoolOptions::new().connect_with(options.extra_float_digits(None));
-        SqlxPostgresStore::new(pool.await.unwrap()).unnamed_statements()
+        SqlxPostgresStore::new(pool.await.unwrap())
+            .unnamed_statements()
+            .timeout(PATIENCE)
     };
     let store = connect().await;
     store.migrate().await.unwrap();
@@ -122,7 +124,7 @@ async fn an_outage_of_the_server_loses_nothing() {
         return;
     };
     let database = server.database().await;
-    let store = store(&database.url).await.timeout(Duration::from_secs(2));
+    let store = store(&database.url).await;
     let to_stop = Arc::new(server);
     let to_start = Arc::clone(&to_stop);
 
@@ -530,7 +532,7 @@ async fn a_call_whose_connection_dies_while_it_runs_is_repeated() {
     let admin = postgres::client(&database.url).await;
     let close = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
         WHERE application_name = 'sqlx' AND wait_event_type = 'Lock' AND datname = current_database()";
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + PATIENCE;
     while admin.query(close, &[]).await.unwrap().is_empty() {
         assert!(Instant::now() < end, "the claim does not wait");
     }

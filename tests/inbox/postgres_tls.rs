@@ -10,8 +10,8 @@ use audience::inbox::{PostgresStore, Store, StoreError, StoreErrorKind};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 
 use super::deliveries::{id, new_claim};
-use support::in_time;
 use support::postgres::{self, Database, Server};
+use support::{PATIENCE, in_time};
 
 /// A certificate authority, and the certificates that it issued, as files.
 struct Authority {
@@ -85,7 +85,7 @@ async fn serve(server: &Server, (certificate, key): (String, String), lines: &st
         .batch_execute("SELECT pg_reload_conf()")
         .await
         .unwrap();
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + PATIENCE;
     loop {
         let admin = postgres::client(&database.url).await;
         let after: f64 = admin.query_one(loaded, &[]).await.unwrap().get(0);
@@ -314,7 +314,7 @@ async fn a_statement_that_timed_out_is_cancelled_through_tls() {
     assert!(blocked.is_err());
     let waiting = "SELECT count(*) FROM pg_stat_activity
         WHERE application_name = 'audience inbox' AND wait_event_type = 'Lock'";
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + PATIENCE;
     while lock.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) > 0 {
         assert!(Instant::now() < end, "the statement still waits");
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -15,7 +15,7 @@ const DAYS: Duration = Duration::from_secs(3 * 86_400);
 
 async fn set_up() -> Option<(Database, PostgresStore)> {
     let database = postgres::database().await?;
-    let store = PostgresStore::connect(&database.url).await.unwrap();
+    let store = postgres::connect(&database.url).await.unwrap();
     store.migrate().await.unwrap();
     let effects = "CREATE TABLE effects (event_id text)";
     let client = postgres::client(&database.url).await;

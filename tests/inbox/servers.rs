@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use support::redis::OwnRedis;
-use support::{postgres, redis, skip, spawn_apart};
+use support::{PATIENCE, postgres, redis, skip, spawn_apart};
 
 const PANICS: &str = "AUDIENCE_TEST_SERVERS_PANIC";
 const FOLDER: &str = "folder: ";
@@ -78,7 +78,7 @@ fn start(panics: bool) -> Option<(Child, Vec<PathBuf>)> {
 
 /// A server deletes its folder after it ended.
 fn wait_until_gone(folders: &[PathBuf]) {
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + PATIENCE;
     while folders.iter().any(|folder| folder.exists()) {
         assert!(Instant::now() < end, "{folders:?} should be deleted");
         std::thread::sleep(Duration::from_millis(20));

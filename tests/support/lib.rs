@@ -44,6 +44,9 @@ macro_rules! enum_with_all {
     };
 }
 
+/// How long a test waits for what must happen. It is long, so that a slow machine fails no test.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+
 pub const ADA: &str = "ada@example.com";
 /// An API key that occurs nowhere else, so a test finds a leak by searching for it.
 pub const KEY: &str = "key-hunter2";
@@ -124,12 +127,11 @@ pub fn closed_url() -> String {
     format!("http://{address}")
 }
 
-/// Awaits a call. Panics after 30 s, so that a call that hangs fails its test.
+/// Awaits a call. Panics after [`PATIENCE`], so that a call that hangs fails its test.
 pub async fn in_time<T>(call: impl IntoFuture<Output = T>) -> T {
-    let limit = Duration::from_secs(30);
-    tokio::time::timeout(limit, call.into_future())
+    tokio::time::timeout(PATIENCE, call.into_future())
         .await
-        .expect("the call takes less than 30 s")
+        .expect("the call ends")
 }
 
 /// The requests the server received, in order of arrival.

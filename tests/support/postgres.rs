@@ -11,7 +11,10 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use audience::inbox::deadpool_postgres::tokio_postgres::{self, Client, NoTls};
+use audience::inbox::{PostgresStore, StoreError};
 use tokio::sync::OnceCell;
+
+use crate::PATIENCE;
 
 /// Starts, stops and finally removes a server. It reads commands, and ends when the test process does,
 /// however that ends: then nobody holds the other end of the pipe.
@@ -21,8 +24,10 @@ start() {
         "$bin/postgres" -D "$dir/data" -p "$port" -h 127.0.0.1 -F -c unix_socket_directories= \
             -c max_connections=300 -c max_prepared_transactions=0 </dev/null >>"$dir/log" 2>&1 &
         server=$!
-        sleep 0.3
-        kill -0 "$server" 2>/dev/null && return
+        while kill -0 "$server" 2>/dev/null; do
+            grep -qs "^ready" data/postmaster.pid && grep -qsx "$server" data/postmaster.pid && return
+            sleep 0.1
+        done
     done
 }
 end() {
@@ -262,12 +267,20 @@ impl Server {
     }
 }
 
+/// Connects a store that waits for a slow machine, which a store does not by default.
+pub async fn connect(url: &str) -> Result<PostgresStore, StoreError> {
+    PostgresStore::builder()
+        .timeout(PATIENCE)
+        .connect(url)
+        .await
+}
+
 async fn wait_until(url: &str, is_ready: bool) {
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + PATIENCE;
     while tokio_postgres::connect(url, NoTls).await.is_ok() != is_ready {
         assert!(
             Instant::now() < end,
-            "Postgres did not start or stop within 60 s"
+            "Postgres did not start or stop within {PATIENCE:?}"
         );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

@@ -12,7 +12,7 @@ use crate::skip;
 
 /// The address of a server, in this variable, if `redis-server` is not installed.
 const ADDRESS: &str = "AUDIENCE_TEST_REDIS";
-const START_LIMIT: Duration = Duration::from_secs(20);
+const START_LIMIT: Duration = Duration::from_secs(300);
 const START_ATTEMPTS: u32 = 5;
 
 /// Starts, kills and finally removes a server. It reads commands, and ends when the test process does, however

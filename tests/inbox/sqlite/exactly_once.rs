@@ -6,6 +6,7 @@ use audience::inbox::{
     Store, StoreErrorKind, Take, Token, TransactionError,
 };
 use audience::webhooks::EventId;
+use support::PATIENCE;
 
 use super::{
     BOUNCES, Folder, HOUR, accept, bounce, bounces, claim, complete, count_bounce, id, key,
@@ -241,7 +242,7 @@ fn claims_in_transactions_delete_forgotten_ids_without_an_inbox_and_without_a_ru
 
     let count = "SELECT count(*) FROM (
         SELECT forget_at FROM audience_inbox_pending UNION ALL SELECT forget_at FROM audience_inbox_done)";
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + PATIENCE;
     while connection.query_row(count, (), |row| row.get::<_, i64>(0)) != Ok(1) {
         assert!(Instant::now() < end, "forgotten ids are still there");
         std::thread::sleep(Duration::from_millis(10));

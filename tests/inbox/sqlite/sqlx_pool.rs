@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use super::{Folder, HOUR};
 use crate::deliveries::{delivery, delivery_about, id, new_claim};
-use support::in_time;
+use support::{PATIENCE, in_time};
 
 const FRESH: ClaimState = ClaimState::Fresh { attempt: 1 };
 const INSERT: &str = "INSERT INTO effects VALUES (?)";
@@ -494,7 +494,7 @@ async fn absent_tables_and_a_file_that_was_replaced_are_errors_that_say_so() {
     assert_eq!(handle(&store, "evt_1").await, Receipt::Handled);
     std::fs::rename(folder.file(), folder.0.join("old.db")).unwrap();
     // It looks now and then.
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + PATIENCE;
     for number in 2.. {
         match handle(&store, &format!("evt_{number}")).await {
             Receipt::Unavailable => break,
@@ -520,7 +520,7 @@ async fn forgotten_ids_are_deleted_without_an_inbox() {
     assert_eq!(handle(&store, "evt_1").await, Receipt::Handled);
 
     let count = "SELECT count(*) FROM audience_inbox_done";
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + PATIENCE;
     while sqlx::query_scalar::<_, i64>(count)
         .fetch_one(store.pool())
         .await

@@ -75,7 +75,7 @@ fn duration(events: usize) -> Duration {
 
 async fn prepare(database: &Database) {
     if let Database::Postgres { url, .. } = database {
-        let store = audience::inbox::PostgresStore::connect(url).await.unwrap();
+        let store = support::postgres::connect(url).await.unwrap();
         store.migrate().await.unwrap();
     }
     database.create_table().await;

@@ -13,17 +13,13 @@ mod planted;
 mod program;
 mod python;
 
-use std::time::Duration;
-
 use audience::mock::{Check, Examination, ExamineReceiver, Verdict};
 use audience::webhooks::Verifier;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
+use support::PATIENCE;
 
 use crate::receiver::SECRET;
-
-/// A busy machine may take so long for what a test expects.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn examine(url: impl Into<String>) -> ExamineReceiver {
     audience::mock::examine(url, SECRET).timeout(PATIENCE)

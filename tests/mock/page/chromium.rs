@@ -6,10 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use support::skip;
-
-/// The time for everything that a browser does. A loaded machine can be slow.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+use support::{PATIENCE, skip};
 
 /// The names that Chromium is installed under.
 const PROGRAMS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];

@@ -9,7 +9,9 @@ use audience::mock::MockServer;
 use serde_json::{Value, json};
 use tungstenite::{Message, WebSocket};
 
-use super::chromium::{Chromium, PATIENCE};
+use support::PATIENCE;
+
+use super::chromium::Chromium;
 
 /// A tab with a profile of its own.
 pub(super) struct Page {

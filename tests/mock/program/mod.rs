@@ -14,9 +14,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-
-/// A mock that takes longer hangs.
-const LIMIT: Duration = Duration::from_secs(30);
+use support::PATIENCE;
 
 const SECRET: &str = "6Jm0nFq2pXvZk4Tt";
 
@@ -84,7 +82,10 @@ impl RunningMock {
         };
         let url = url.trim_end().to_owned();
         // A mock that does not respond fails its test.
-        let client = reqwest::Client::builder().timeout(LIMIT).build().unwrap();
+        let client = reqwest::Client::builder()
+            .timeout(PATIENCE)
+            .build()
+            .unwrap();
         Self { child, url, client }
     }
 
@@ -122,7 +123,7 @@ impl RunningMock {
         let id = self.child.id().to_string();
         let sent = Command::new("kill").args([signal, &id]).status().unwrap();
         assert!(sent.success());
-        let deadline = Instant::now() + LIMIT;
+        let deadline = Instant::now() + PATIENCE;
         while self.child.try_wait().unwrap().is_none() {
             assert!(Instant::now() < deadline, "{signal} does not end the mock");
             std::thread::sleep(Duration::from_millis(5));

@@ -7,11 +7,10 @@ use std::time::{Duration, Instant};
 
 use audience::mock::{Fault, MockServer};
 use serde_json::{Value, json};
+use support::PATIENCE;
 
 use super::control::call;
 use super::{address, get, port, stopped_server};
-
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Opens the stream of a server, and returns its socket and the head of the response.
 fn open_stream(server: &MockServer) -> (TcpStream, String) {
