@@ -9,8 +9,8 @@ use wiremock::MockServer;
 
 use support::scripted_server::{ScriptedServer, bytes};
 use support::{
-    ADA, KEY, builder, contact, contacts, in_time, ok, received, respond_in_turn, respond_with,
-    status, summary,
+    ADA, KEY, TIMEOUT, builder, contact, contacts, in_time, ok, received, respond_in_turn,
+    respond_with, status, summary,
 };
 
 /// Asks for a longer wait than the default deadline, and a shorter one than the longest `Retry-After`.
@@ -107,7 +107,7 @@ async fn a_timeout_of_the_http_client_applies_too_and_the_error_says_so() {
     let server = ScriptedServer::start([bytes("").then_hang()]).await;
     let http_client = reqwest::Client::builder()
         .no_proxy()
-        .timeout(Duration::from_millis(200))
+        .timeout(TIMEOUT)
         .build()
         .unwrap();
     let client = builder(server.url()).http_client(http_client);

@@ -1,7 +1,5 @@
 //! Responses that are errors, or that do not have the form the document shows.
 
-use std::time::Duration;
-
 use audience::mock::MockServer;
 use audience::{ApiError, Client, Error, ErrorCode, ErrorKind, Method, Outcome, RetryPolicy};
 use futures_util::StreamExt;
@@ -11,8 +9,8 @@ use super::paged_service::PagedService;
 use support::operation::Operation;
 use support::scripted_server::{ScriptedServer, bytes, close_connection, response};
 use support::{
-    ADA, builder, client, closed_url, contact, contacts, in_time, ok, printed, respond_with,
-    status, summary, text, with, without,
+    ADA, TIMEOUT, builder, client, closed_url, contact, contacts, in_time, ok, printed,
+    respond_with, status, summary, text, with, without,
 };
 
 /// The error of a retrieve, without retries, after this response.
@@ -589,7 +587,7 @@ async fn a_read_that_fails_has_changed_nothing() {
     let too_long = respond_with(ok(contact())).await;
     let contacts = |url: &str| {
         let builder = builder(url).retry(RetryPolicy::none()).body_limit(9);
-        let client = builder.timeout(Duration::from_millis(200)).build();
+        let client = builder.timeout(TIMEOUT).build();
         client.unwrap().contacts()
     };
     for url in [silent.url(), broken.url(), &too_long.uri()] {

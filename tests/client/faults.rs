@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use futures_util::{StreamExt, TryStreamExt};
 
 use support::operation::{Operation, RetrySafety};
-use support::{ADA, enum_with_all, mock_builder};
+use support::{ADA, TIMEOUT, enum_with_all, mock_builder};
 
 enum_with_all! {
     enum FaultKind {
@@ -96,10 +96,7 @@ fn operations() -> impl Iterator<Item = Operation> {
 }
 
 fn client(server: &MockServer) -> Client {
-    mock_builder(server)
-        .timeout(Duration::from_millis(1_500))
-        .build()
-        .unwrap()
+    mock_builder(server).timeout(TIMEOUT).build().unwrap()
 }
 
 /// Starts a mock in which the operation has something to change.

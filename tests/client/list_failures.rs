@@ -1,7 +1,5 @@
 //! How a list continues after a failure, and that it ends if the failures do not.
 
-use std::time::Duration;
-
 use audience::{ErrorKind, RetryPolicy};
 use futures_util::StreamExt;
 use futures_util::stream::FusedStream;
@@ -9,13 +7,15 @@ use wiremock::ResponseTemplate;
 
 use super::paged_service::{page, requested_cursors};
 use support::scripted_server::{ScriptedServer, bytes, close_connection};
-use support::{builder, closed_url, contacts, ok, respond_in_turn, respond_with, status, text};
+use support::{
+    TIMEOUT, builder, closed_url, contacts, ok, respond_in_turn, respond_with, status, text,
+};
 
 /// The kinds of the errors of a stream at this URL that never returns a contact, and whether it ended.
 async fn failures(url: &str) -> (Vec<ErrorKind>, bool) {
     let client = builder(url)
         .retry(RetryPolicy::none())
-        .timeout(Duration::from_millis(200))
+        .timeout(TIMEOUT)
         .build()
         .unwrap();
     let mut stream = client.contacts().list().stream();

@@ -1,7 +1,5 @@
 //! The predicates of an error, and its outcome.
 
-use std::time::Duration;
-
 use audience::contacts::{NewContact, OnConflict};
 use audience::{Error, ErrorCode, Missing, Outcome, RetryPolicy};
 use serde_json::json;
@@ -9,7 +7,7 @@ use serde_json::json;
 use super::errors::refusal;
 use support::operation::Operation;
 use support::scripted_server::{ScriptedServer, bytes, close_connection};
-use support::{ADA, builder, client, closed_url, printed, respond_with, status, text};
+use support::{ADA, TIMEOUT, builder, client, closed_url, printed, respond_with, status, text};
 
 /// Bodies of proxies, of other services, and of no service.
 const FOREIGN_BODIES: [&str; 7] = [
@@ -397,7 +395,7 @@ async fn an_error_has_its_status_and_its_class() {
 async fn a_failure_without_a_response_has_no_status_but_a_class() {
     let once = |url: &str| {
         let builder = builder(url).retry(RetryPolicy::none());
-        let client = builder.timeout(Duration::from_millis(200)).build();
+        let client = builder.timeout(TIMEOUT).build();
         client.unwrap().contacts().retrieve(ADA)
     };
     let silent = ScriptedServer::start([bytes("").then_hang()]).await;

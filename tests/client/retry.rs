@@ -10,7 +10,8 @@ use serde_json::json;
 use support::operation::{Operation, RetrySafety};
 use support::scripted_server::{ScriptedServer, bytes, response};
 use support::{
-    ADA, builder, client, contact, in_time, ok, received, respond_in_turn, respond_with, status,
+    ADA, TIMEOUT, builder, client, contact, in_time, ok, received, respond_in_turn, respond_with,
+    status,
 };
 
 #[tokio::test]
@@ -48,10 +49,7 @@ async fn an_attempt_that_times_out_is_retried_only_if_that_is_safe() {
     join_all(Operation::ALL.map(|operation| async move {
         let good = operation.good_response().to_string();
         let server = ScriptedServer::start([bytes("").then_hang(), response(200, good)]).await;
-        let client = builder(server.url())
-            .timeout(Duration::from_millis(400))
-            .build()
-            .unwrap();
+        let client = builder(server.url()).timeout(TIMEOUT).build().unwrap();
 
         let result = operation.run(&client).await;
 
@@ -70,7 +68,7 @@ async fn an_attempt_that_times_out_is_retried_only_if_that_is_safe() {
                     (ErrorKind::Timeout, Outcome::Unknown)
                 );
                 let message = format!(
-                    "{}: timed out after 400ms waiting for the full response",
+                    "{}: timed out after 2s waiting for the full response",
                     operation.name()
                 );
                 assert_eq!(error.to_string(), message);
@@ -87,7 +85,7 @@ async fn the_timeout_includes_the_body() {
     let call = client(server.url()).contacts().retrieve(ADA);
 
     let error = call
-        .timeout(Duration::from_millis(100))
+        .timeout(TIMEOUT)
         .retry(RetryPolicy::none())
         .await
         .unwrap_err();
@@ -224,7 +222,7 @@ async fn a_wait_beyond_the_deadline_is_not_started() {
 async fn the_deadline_stops_an_attempt_before_its_timeout() {
     let server = ScriptedServer::start([bytes("").then_hang(), bytes("").then_hang()]).await;
     let client = builder(server.url())
-        .deadline(Duration::from_millis(150))
+        .deadline(TIMEOUT)
         .timeout(Duration::from_secs(3_600))
         .build()
         .unwrap();
@@ -237,7 +235,7 @@ async fn the_deadline_stops_an_attempt_before_its_timeout() {
     );
     assert_eq!(
         error.to_string(),
-        "retrieve: the deadline of 150ms passed before the full response arrived"
+        "retrieve: the deadline of 2s passed before the full response arrived"
     );
     assert_eq!(server.received().len(), 1);
 }

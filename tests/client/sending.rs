@@ -9,7 +9,8 @@ use serde_json::json;
 use support::operation::Operation;
 use support::scripted_server::{ScriptedServer, response};
 use support::{
-    ADA, KEY, builder, client, contact, ok, received, record, respond_in_turn, respond_with, status,
+    ADA, KEY, TIMEOUT, builder, client, contact, ok, received, record, respond_in_turn,
+    respond_with, status,
 };
 
 #[tokio::test]
@@ -150,7 +151,7 @@ async fn a_custom_http_client_is_used_with_the_key_and_the_settings() {
     let server = respond_with(ok(contact()).set_delay(Duration::from_secs(20))).await;
     let client = builder(server.uri())
         .http_client(custom)
-        .timeout(Duration::from_millis(100))
+        .timeout(TIMEOUT)
         .retry(RetryPolicy::none())
         .user_agent("my-app/1.0")
         .build()
@@ -194,7 +195,7 @@ async fn a_setting_of_a_call_overrides_the_clients_for_that_call_only() {
 
     assert_eq!((overridden.attempts(), unchanged.attempts()), (3, 1));
 
-    let server = respond_with(ok(contact()).set_delay(Duration::from_millis(400))).await;
+    let server = respond_with(ok(contact()).set_delay(TIMEOUT)).await;
     let contacts = client(server.uri()).contacts();
     let timed_out = contacts
         .retrieve(ADA)

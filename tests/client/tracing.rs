@@ -14,7 +14,7 @@ use support::operation::Operation;
 use support::scripted_server::{ScriptedServer, bytes, close_connection, response};
 use support::trace_log::{Entry, Log};
 use support::{
-    ADA, KEY, builder, client, contact, mock_builder, ok, respond_with, status, summary,
+    ADA, KEY, TIMEOUT, builder, client, contact, mock_builder, ok, respond_with, status, summary,
 };
 
 const CALL: &str = "audience.call";
@@ -236,7 +236,7 @@ async fn the_spans_of_a_failed_call_say_how_it_failed() {
             .retrieve(ADA)
             .retry(RetryPolicy::none());
 
-        call.timeout(Duration::from_millis(300)).await.unwrap_err();
+        call.timeout(TIMEOUT).await.unwrap_err();
 
         let (calls, attempts) = (log.spans_named(CALL), log.spans_named(ATTEMPT));
         assert_eq!((calls.len(), attempts.len()), (1, 1));

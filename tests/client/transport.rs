@@ -10,7 +10,8 @@ use support::scripted_server::{
     ScriptedServer, bytes, close_connection, gzip, response, retrieve_once,
 };
 use support::{
-    ADA, KEY, builder, client, closed_url, contact, in_time, ok, printed, received, respond_with,
+    ADA, KEY, TIMEOUT, builder, client, closed_url, contact, in_time, ok, printed, received,
+    respond_with,
 };
 
 #[tokio::test]
@@ -271,7 +272,7 @@ async fn no_error_message_contains_an_address() {
         .contacts();
 
     for _ in 0..6 {
-        let call = contacts.retrieve(ADA).timeout(Duration::from_millis(500));
+        let call = contacts.retrieve(ADA).timeout(TIMEOUT);
         let error = call.await.unwrap_err();
 
         let printed = printed(&error);

@@ -47,6 +47,9 @@ macro_rules! enum_with_all {
 /// How long a test waits for what must happen. It is long, so that a slow machine fails no test.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
+/// A timeout that passes in a test. A slow machine must be able to send the request and receive a response in that time.
+pub const TIMEOUT: Duration = Duration::from_secs(2);
+
 pub const ADA: &str = "ada@example.com";
 /// An API key that occurs nowhere else, so a test finds a leak by searching for it.
 pub const KEY: &str = "key-hunter2";

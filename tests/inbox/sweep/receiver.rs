@@ -188,7 +188,8 @@ async fn serve(mode: Mode, location: &str, generation: i64) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let mut output = std::io::stdout().lock();
-    writeln!(output, "port {port}").unwrap();
+    // On a machine with one core, the line begins with the name of the test.
+    writeln!(output, "\nport {port}").unwrap();
     drop(output);
     axum::serve(listener, router).await.unwrap();
 }

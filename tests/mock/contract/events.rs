@@ -5,6 +5,7 @@ use std::time::Duration;
 use audience::mock::MockServer;
 use axum::http::Version;
 use serde_json::{Value, json};
+use support::TIMEOUT;
 
 use super::{Api, NOW, members};
 use crate::receiver::{Receiver, SECRET};
@@ -32,7 +33,7 @@ fn all_types() -> Vec<&'static str> {
 pub(super) async fn api_delivering_to(receiver: &Receiver) -> Api {
     let server = MockServer::builder()
         .clock(NOW)
-        .delivery_timeout(Duration::from_millis(300))
+        .delivery_timeout(TIMEOUT)
         .start()
         .await;
     server.webhook_endpoint(&receiver.url, SECRET);

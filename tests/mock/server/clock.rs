@@ -5,6 +5,7 @@ use std::time::Duration;
 use audience::Timestamp;
 use audience::mock::MockServer;
 use serde_json::json;
+use support::TIMEOUT;
 use tokio::io::AsyncReadExt;
 
 use super::raw_receiver::{blocked_receiver, raw_receiver};
@@ -98,7 +99,7 @@ async fn send_event_waits_for_the_attempt_even_if_the_clock_is_set_back() {
 async fn nothing_waits_for_an_attempt_that_is_no_longer_due_because_the_clock_was_set_back() {
     let server = MockServer::builder()
         .clock(START)
-        .delivery_timeout(Duration::from_millis(300))
+        .delivery_timeout(TIMEOUT)
         .start()
         .await;
     let receiver = Receiver::start([NO_RESPONSE]).await;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use audience::mock::{DeliveryAttempt, MockServer, SegmentKind};
 use audience::webhooks::Verifier;
 use serde_json::json;
+use support::PATIENCE;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 
@@ -350,14 +351,14 @@ async fn with_a_running_clock_a_retry_is_made_in_real_time() {
 
     let before = Instant::now();
     while server.attempts().len() < 2 {
-        assert!(before.elapsed() < Duration::from_secs(5), "no retry");
+        assert!(before.elapsed() < PATIENCE, "no retry");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let [first, second] = &server.attempts()[..] else {
         panic!("expected two attempts");
     };
     let gap = second.at.as_unix() - first.at.as_unix();
-    assert!((35..=36).contains(&gap), "{gap} s");
+    assert!(gap >= 35, "{gap} s");
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use audience::mock::{DeliveryFault, Fault, MockServer};
+use support::TIMEOUT;
 
 use super::{ada, address, get_unchecked as get, json_of, post_unchecked as post};
 
@@ -232,10 +233,7 @@ async fn a_delayed_request_is_applied_at_once_and_its_response_is_late() {
 
     server.reset();
     server.fault(Fault::delay(Duration::from_secs(60)));
-    let client = reqwest::Client::builder()
-        .timeout(Duration::from_millis(100))
-        .build()
-        .unwrap();
+    let client = reqwest::Client::builder().timeout(TIMEOUT).build().unwrap();
     let request = client
         .post(format!("{}/contacts", server.url()))
         .bearer_auth(server.full_key());

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use audience::Timestamp;
 use audience::mock::{DeliveryAttempt, Dialect, EngagementKind, Fault, MockServer, SegmentKind};
 use serde_json::{Value, json};
+use support::PATIENCE;
 
 use crate::openapi::conformance::{self, Exchange};
 
@@ -252,10 +253,11 @@ async fn dropping_a_server_stops_it_without_blocking() {
     drop(server);
     let dropped_in = before.elapsed();
 
-    assert!(dropped_in < Duration::from_secs(1), "{dropped_in:?}");
+    // The delayed response would take a minute.
+    assert!(dropped_in < Duration::from_secs(30), "{dropped_in:?}");
     assert!(hanging.await.unwrap().is_err());
     while TcpStream::connect(&address).is_ok() {
-        assert!(before.elapsed() < Duration::from_secs(5), "still listening");
+        assert!(before.elapsed() < PATIENCE, "still listening");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     drop(held_open);
