@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use audience::inbox::PostgresStore;
 use audience::inbox::conformance::Suite;
@@ -14,6 +15,11 @@ pub(super) const THREE_ENTRIES: &str = "
         RETURN NEW;
     END $$;
     CREATE TRIGGER refuse BEFORE INSERT ON audience_inbox FOR EACH ROW EXECUTE FUNCTION refuse();";
+
+/// The timeout of a store whose server stops: shorter than the suite waits.
+pub(super) const OUTAGE: Duration = Duration::from_secs(4);
+/// In the names of the cases with an outage. The other tests run the other cases.
+pub(super) const OUTAGE_CASES: &str = "lose";
 
 async fn store(url: &str) -> PostgresStore {
     let store = postgres::connect(url).await.unwrap();
@@ -71,11 +77,13 @@ async fn an_outage_of_the_server_loses_nothing() {
     };
     let database = server.database().await;
     store(&database.url).await;
-    let store = postgres::connect(&database.url).await.unwrap();
+    let store = PostgresStore::builder().timeout(OUTAGE);
+    let store = store.connect(&database.url).await.unwrap();
     let to_stop = Arc::new(server);
     let to_start = Arc::clone(&to_stop);
 
     let report = Suite::new(store)
+        .only(OUTAGE_CASES)
         .outage(
             move || {
                 let server = Arc::clone(&to_stop);

@@ -15,7 +15,7 @@ use audience::inbox::{
 use audience::webhooks::{EventId, VerifiedEvent};
 
 use super::deliveries::{delivery, delivery_about, id, new_claim};
-use super::postgres_conformance::THREE_ENTRIES;
+use super::postgres_conformance::{OUTAGE, OUTAGE_CASES, THREE_ENTRIES};
 use support::postgres::{self, Database};
 use support::{PATIENCE, in_time};
 
@@ -124,11 +124,12 @@ async fn an_outage_of_the_server_loses_nothing() {
         return;
     };
     let database = server.database().await;
-    let store = store(&database.url).await;
+    let store = store(&database.url).await.timeout(OUTAGE);
     let to_stop = Arc::new(server);
     let to_start = Arc::clone(&to_stop);
 
     let report = Suite::new(store)
+        .only(OUTAGE_CASES)
         .outage(
             move || {
                 let server = Arc::clone(&to_stop);

@@ -4,6 +4,7 @@ use audience::inbox::conformance::Suite;
 use tokio::sync::Mutex;
 
 use super::{connect, store};
+use crate::postgres_conformance::OUTAGE_CASES;
 use support::redis::{OwnRedis, server};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -33,6 +34,7 @@ async fn a_server_that_writes_everything_to_its_disk_loses_nothing_in_an_outage(
     let report = Suite::new(store)
         .also_through(other)
         .expires_by_itself()
+        .only(OUTAGE_CASES)
         .outage(
             move || {
                 let server = Arc::clone(&stopped);
