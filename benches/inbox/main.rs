@@ -5,7 +5,8 @@
 //! - `redis`: claims and completions in Redis beside two scripts by hand with the same guarantees;
 //! - `handle`: what `Inbox::handle` adds to a delivery, and where it goes;
 //! - `rivals`: claims and drained events a second of Postgres, beside statements by hand with the same guarantees;
-//! - `endpoint`: how long an axum endpoint takes to accept a delivery.
+//! - `endpoint`: how long an axum endpoint takes to accept a delivery;
+//! - `soak`: an hour of the client, the mock and a receiver, with faults. Only if it is named.
 //!
 //! It prints Markdown tables. Postgres and Redis are servers of its own, on a free loopback port and in a
 //! folder that is deleted at the end. A store whose programs are not installed is skipped with a line.
@@ -35,6 +36,7 @@ mod rates;
 mod redis_rivals;
 mod redis_server;
 mod server;
+mod soak;
 
 use std::path::PathBuf;
 
@@ -59,6 +61,8 @@ struct Options {
     /// Where the databases are. Default: a folder below `target`.
     #[arg(long)]
     folder: Option<PathBuf>,
+    #[command(flatten)]
+    soak: soak::Settings,
     /// Set by `cargo bench`. Without it nothing is measured.
     #[arg(long, hide = true)]
     bench: bool,
@@ -71,12 +75,16 @@ enum Part {
     Handle,
     Endpoint,
     Rivals,
+    Soak,
 }
 
 fn main() {
     let options = Options::parse();
     if !options.bench {
         return println!("run this by `cargo bench --bench inbox`");
+    }
+    if options.soak.run_role() {
+        return;
     }
     let wants = |part| options.parts.is_empty() || options.parts.contains(&part);
     let target = || PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("bench-inbox");
@@ -105,6 +113,10 @@ fn main() {
     if wants(Part::Rivals) {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(postgres_rivals::measure(&folder));
+    }
+    if options.parts.contains(&Part::Soak) {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(soak::measure(&options.soak, &folder));
     }
     println!("at the end: {}", machine::load());
 }
