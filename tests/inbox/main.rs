@@ -18,6 +18,8 @@ mod postgres_outages;
 mod postgres_poolers;
 mod postgres_schema;
 mod postgres_sqlx;
+// Its servers have files with the owner and the mode that Postgres wants.
+#[cfg(unix)]
 mod postgres_tls;
 mod postgres_transactions;
 mod redis;

@@ -217,7 +217,9 @@ async fn a_server_that_accepts_only_one_kind_of_connection_refuses_the_other() {
         hostssl all password 127.0.0.1/32 scram-sha-256";
     let database = serve(&server, authority.issue("127.0.0.1", 4_000), lines).await;
     let admin = postgres::client(&database.url).await;
-    let roles = "CREATE ROLE tls LOGIN; CREATE ROLE plain LOGIN; CREATE ROLE password LOGIN PASSWORD 'hunter2'";
+    // The default before version 14 is md5.
+    let roles = "SET password_encryption = 'scram-sha-256';
+        CREATE ROLE tls LOGIN; CREATE ROLE plain LOGIN; CREATE ROLE password LOGIN PASSWORD 'hunter2'";
     admin.batch_execute(roles).await.unwrap();
     let url = |user: &str| database.url.replace("audience@", &format!("{user}@"));
 

@@ -9,9 +9,13 @@ use serde_json::Value;
 
 /// The programs by name. Cargo builds those that are not built yet.
 pub static EXAMPLES: LazyLock<BTreeMap<String, PathBuf>> = LazyLock::new(|| {
-    // The test is `target/debug/deps/NAME`.
+    // The test is `target/debug/deps/NAME`, or `target/TRIPLE/debug/deps/NAME` if Cargo builds for another target.
     let test = std::env::current_exe().unwrap();
-    let target = test.ancestors().nth(3).unwrap();
+    let mut target = test.ancestors().nth(3).unwrap();
+    if let Some(triple) = std::env::var_os("CARGO_BUILD_TARGET") {
+        assert!(target.ends_with(triple));
+        target = target.parent().unwrap();
+    }
     // Of the whole workspace, so that the features are those that the tests were built with.
     let build = Command::new(env!("CARGO"))
         .args([

@@ -1,3 +1,8 @@
+#![cfg_attr(
+    not(target_os = "linux"),
+    expect(unused_imports, reason = "two tests need a file system of their own")
+)]
+
 use audience::inbox::{
     AcceptState, ClaimState, HeldClaim, Receipt, Release, SqliteStore, Store, StoreError,
     StoreErrorKind, Take, Token,

@@ -5,7 +5,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use audience::inbox::{AcceptState, ClaimState, Receipt, SqliteStore, StoreErrorKind, Token};
+use audience::inbox::{AcceptState, ClaimState, SqliteStore, Token};
+#[cfg(unix)]
+use audience::inbox::{Receipt, StoreErrorKind};
 use futures_util::StreamExt;
 
 use super::{BOUNCES, Folder, accept, bounce, bounces, claim, count_bounce, id};

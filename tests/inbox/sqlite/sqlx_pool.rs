@@ -179,6 +179,7 @@ async fn a_database_in_memory_is_refused_with_what_to_do() {
     }
 }
 
+#[cfg(unix)]
 #[tokio::test]
 async fn a_pool_with_a_relative_path_or_a_link_is_of_the_file_that_it_means() {
     let folder = Folder::new("sqlx-paths");
