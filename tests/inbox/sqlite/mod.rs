@@ -10,6 +10,7 @@ mod sharing;
 mod sqlx_pool;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use audience::inbox::rusqlite::Connection;
@@ -27,7 +28,11 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sqlite-{name}"));
+        // Never the folder of an earlier store: SQLite deletes the log beside a file when it closes the file, which may be
+        // after the store is dropped.
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sqlite-{name}-{number}"));
         std::fs::remove_dir_all(&path).ok();
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
