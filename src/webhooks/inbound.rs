@@ -303,8 +303,11 @@ impl<'a> Iterator for Tokens<'a> {
         loop {
             let text = self.0.trim_start();
             let is_comment = text.starts_with('(');
-            let (token, after) = text.split_at(end(text, |c| {
-                c.is_whitespace() || (c == '(' && !is_comment)
+            let mut is_begun = false;
+            let (token, after) = text.split_at(end(text, |c| match is_comment {
+                // At the first character after it.
+                true => std::mem::replace(&mut is_begun, true),
+                false => c.is_whitespace() || c == '(',
             }));
             self.0 = after;
             match token {
@@ -317,7 +320,7 @@ impl<'a> Iterator for Tokens<'a> {
 }
 
 /// Returns the index of the first character outside of quotes and comments for which `stops` is true.
-fn end(text: &str, stops: impl Fn(char) -> bool) -> usize {
+fn end(text: &str, mut stops: impl FnMut(char) -> bool) -> usize {
     let mut quoted = false;
     let mut depth = 0_usize;
     let mut escaped = false;
@@ -442,6 +445,19 @@ mod tests {
         assert_eq!(results.mail_from_domain(), Some("example.com"));
         assert_eq!(results.dkim(), Some(CheckResult::Other("odd".to_owned())));
         assert_eq!(results.dmarc(), None);
+    }
+
+    #[test]
+    fn a_comment_takes_no_text_after_it_away() {
+        let results = AuthenticationResults::from(
+            "(a)mx.example.net; (b)spf=fail (c)(d)smtp.mailfrom=example.com; spf=pass; dkim=(e)none",
+        );
+
+        assert_eq!(results.authserv_id(), Some("mx.example.net"));
+        // Two results that contradict each other.
+        assert_eq!(results.spf(), None);
+        assert_eq!(results.mail_from_domain(), Some("example.com"));
+        assert_eq!(results.dkim(), None);
     }
 
     #[test]
