@@ -236,6 +236,15 @@ pub use secret::ConfigError;
 #[cfg(any(feature = "client", feature = "webhooks"))]
 pub use timestamp::{Timestamp, TimestampError};
 
+// The fuzz targets name the crate as its users do.
+#[cfg(all(test, feature = "import", feature = "mock"))]
+extern crate self as audience;
+/// The fuzz targets, with a test that passes them their corpus.
+#[cfg(all(test, feature = "import", feature = "mock"))]
+#[path = "../fuzz/src/lib.rs"]
+#[expect(unreachable_pub, reason = "it is the root of a package")]
+mod fuzz;
+
 /// Compiles the README's programs as they are printed, and runs its test.
 #[cfg(all(doctest, feature = "axum", feature = "inbox-sqlite", feature = "mock"))]
 #[doc = include_str!("../README.md")]

@@ -232,6 +232,20 @@ macro_rules! endpoint_builder {
             ) -> crate::client::ResponseFuture<crate::client::Response<$output>> {
                 self.client.call_for_response(self.endpoint, self.options)
             }
+
+            /// Returns the result of the call if this is the service's response. Only the fuzz targets have this method.
+            ///
+            /// # Errors
+            ///
+            /// Returns the same errors as the call.
+            #[cfg(any(test, fuzzing))]
+            #[doc(hidden)]
+            pub fn result_of(
+                &self,
+                response: http::Response<bytes::Bytes>,
+            ) -> Result<$output, crate::Error> {
+                crate::client::result_of(&self.endpoint, response)
+            }
         }
 
         crate::client::call_settings!($builder);

@@ -145,6 +145,8 @@ pub use reqwest;
 pub(crate) use send::in_current_span;
 #[cfg(feature = "import")]
 pub(crate) use send::not_sent;
+#[cfg(any(test, fuzzing))]
+pub(crate) use send::result_of;
 
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(45);
 

@@ -66,6 +66,25 @@ impl Client {
     }
 }
 
+/// Returns the result of a call whose only response is this one. Sends nothing.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn result_of<E: super::Endpoint>(
+    endpoint: &E,
+    response: http::Response<Bytes>,
+) -> Result<E::Output, Error> {
+    let (operation, request) = (endpoint.operation(), endpoint.request()?);
+    if !response.status().is_success() {
+        let (method, target) = (&request.method, &request.target);
+        let error = Error::from_response(response, method, target, None, None);
+        return Err(error.after(1, Outcome::NotSent).at(operation.name));
+    }
+    let received = Received {
+        success: Success::new(operation, &request, response, 1),
+        span: CallSpan::new(operation),
+    };
+    received.decode(|success| endpoint.decode(success))
+}
+
 /// Ends a call whose request cannot be built, with its span.
 pub(crate) fn not_sent(operation: Operation, error: Error) -> Error {
     CallSpan::new(operation).failed(&error);

@@ -227,14 +227,20 @@ fn sync_directory(path: &Path) {
 }
 
 fn read(file: &mut File) -> Result<Contents, Error> {
-    let failed = |error: io::Error| Error::config("could not read the journal").caused_by(error);
+    file.seek(SeekFrom::Start(0)).map_err(unreadable)?;
+    read_records(BufReader::new(file))
+}
+
+fn unreadable(error: io::Error) -> Error {
+    Error::config("could not read the journal").caused_by(error)
+}
+
+fn read_records(mut reader: impl BufRead) -> Result<Contents, Error> {
     let mut resumed = Resumed::default();
-    let mut reader = BufReader::new(&mut *file);
-    reader.seek(SeekFrom::Start(0)).map_err(failed)?;
     let (mut records, mut line) = (0, Vec::new());
     for number in 1_u64.. {
         line.clear();
-        let length = reader.read_until(b'\n', &mut line).map_err(failed)? as u64;
+        let length = reader.read_until(b'\n', &mut line).map_err(unreadable)? as u64;
         if line.last() != Some(&b'\n') {
             if !is_partly_written(&line, resumed.is_empty()) {
                 return Err(invalid_line(number, "it is not a record"));
@@ -375,8 +381,7 @@ impl JournalWriter {
 
     /// Appends a record. When this returns, the record is on disk.
     async fn append(&self, record: &Record) -> Result<(), Arc<io::Error>> {
-        let mut line = serde_json::to_vec(record).map_err(|error| Arc::new(error.into()))?;
-        line.push(b'\n');
+        let line = record.to_line().map_err(|error| Arc::new(error.into()))?;
         let (done, result) = oneshot::channel();
         let stopped = || Arc::new(io::Error::other("an earlier write has failed"));
         self.0.send(Append { line, done }).map_err(|_| stopped())?;
@@ -485,6 +490,14 @@ enum Record {
     OptOutsLeft(Vec<Unfinished>),
     /// The service has asked to wait until this time, in Unix seconds.
     HeldUntil(u64),
+}
+
+impl Record {
+    fn to_line(&self) -> serde_json::Result<Vec<u8>> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        Ok(line)
+    }
 }
 
 /// A row whose contact was sent and whose opt-outs are not recorded.
@@ -908,6 +921,47 @@ fn numbers(rows: &RowNumbers) -> Result<impl Iterator<Item = u64>, &'static str>
             .ranges()
             .iter()
             .flat_map(|(first, last)| *first..=*last)),
+    }
+}
+
+/// The content of a journal without its file, for the fuzz targets.
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct JournalText(Contents);
+
+#[cfg(any(test, fuzzing))]
+impl JournalText {
+    /// Reads a text as the content of a file.
+    ///
+    /// # Errors
+    ///
+    /// The same as for a file with this text.
+    pub fn read(text: &[u8]) -> Result<Self, Error> {
+        read_records(text).map(Self)
+    }
+
+    /// Returns the length of the complete records in bytes.
+    #[must_use]
+    pub fn records_length(&self) -> u64 {
+        self.0.records
+    }
+
+    /// Returns what the records say, to compare it.
+    #[must_use]
+    pub fn records(&self) -> String {
+        format!("{:?}", self.0.resumed)
+    }
+
+    /// Returns what the records say about the next row, which has this fingerprint.
+    pub fn row(&mut self, number: u64, fingerprint: u64) -> String {
+        format!("{:?}", self.0.resumed.row(number, || fingerprint))
+    }
+
+    /// Returns the line that the writer writes for the record in this line; `None` if it is no record.
+    #[must_use]
+    pub fn rewritten(line: &[u8]) -> Option<Vec<u8>> {
+        serde_json::from_slice::<Record>(line).ok()?.to_line().ok()
     }
 }
 

@@ -82,6 +82,8 @@ pub use csv::{Column, CsvInput, CsvRows};
 pub(crate) use csv::{escape, is_property_name, line};
 pub use engine::Progress;
 pub use journal::Journal;
+#[cfg(any(test, fuzzing))]
+pub use journal::JournalText;
 pub(crate) use journal::{try_lock, unlock};
 pub use report::{ImportError, ImportReport, RowOutcome};
 pub use row::{ImportRow, OptOut};

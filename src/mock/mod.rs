@@ -153,6 +153,8 @@ mod page;
 mod server;
 mod service;
 mod text;
+#[cfg(any(test, fuzzing))]
+mod unconnected;
 #[cfg(feature = "wiremock")]
 mod wiremock;
 
@@ -178,6 +180,9 @@ pub use service::dialect::{
 pub use service::mail::{InboundMailSeed, MailOutcome, SentMail};
 pub use service::rule::SegmentKind;
 pub use service::seed::{SeedContact, StoredContact};
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub use unconnected::UnconnectedMock;
 #[cfg(feature = "wiremock")]
 pub use wiremock::MockService;
 

@@ -284,6 +284,18 @@ async fn serve_connection(stream: TcpStream, server: Arc<Server>, _permit: Owned
     let connection_ip = stream
         .local_addr()
         .map_or(server.ip, |address| address.ip());
+    if let Some((stream, error)) = serve_requests(stream, connection_ip, &server).await {
+        end_connection(stream, &server, error.as_ref()).await;
+    }
+}
+
+/// Serves the requests of a connection to the address `connection_ip`. Returns its stream and why it ended, or `None` if
+/// it was closed because it was idle.
+async fn serve_requests<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    connection_ip: IpAddr,
+    server: &Server,
+) -> Option<(WriteTimeout<S>, Option<hyper::Error>)> {
     let stream = WriteTimeout::new(stream, server.write_timeout);
     let idleness = Idleness::new(&server.idle);
     let service = service_fn(|request| {
@@ -305,10 +317,20 @@ async fn serve_connection(stream: TcpStream, server: Arc<Server>, _permit: Owned
 
     let result = tokio::select! {
         result = Pin::new(&mut connection) => result,
-        () = idleness.must_close() => return,
+        () = idleness.must_close() => return None,
     };
     let stream = connection.into_parts().io.into_inner();
-    end_connection(stream, &server, result.err().as_ref()).await;
+    Some((stream, result.err()))
+}
+
+/// Serves a connection that is no socket.
+#[cfg(any(test, fuzzing))]
+pub(super) async fn serve_stream<S: AsyncRead + AsyncWrite + Unpin>(stream: S, server: &Server) {
+    if let Some((mut stream, error)) = serve_requests(stream, server.ip, server).await {
+        stream.is_serving = false;
+        // It fails if the client has closed the connection.
+        let _ = write_last_bytes(&mut stream, server, error.as_ref()).await;
+    }
 }
 
 impl Server {
@@ -538,7 +560,6 @@ async fn end_connection(
     server: &Server,
     error: Option<&hyper::Error>,
 ) {
-    let held_back = stream.held_back.take();
     stream.is_serving = false;
     if error.is_some_and(is_write_timeout) {
         // The reset also frees the memory of what has been sent and not read.
@@ -546,22 +567,33 @@ async fn end_connection(
         return;
     }
     // Errors below mean that the client has closed the connection or does not read.
-    if let (Some(status), Some(error)) = (held_back, error) {
-        let _ = stream.write_all(&server.unparsed(status, error)).await;
-    }
-    if let Some(disconnect) = error.and_then(disconnect_in) {
-        let _ = stream.write_all(&disconnect.bytes).await;
-        if disconnect.reset {
-            tokio::time::sleep(DELAY_BEFORE_RESET).await;
-            let _ = stream.into_inner().set_zero_linger();
-            return;
-        }
+    let _ = write_last_bytes(&mut stream, server, error).await;
+    if error.and_then(disconnect_in).is_some_and(|end| end.reset) {
+        tokio::time::sleep(DELAY_BEFORE_RESET).await;
+        let _ = stream.into_inner().set_zero_linger();
+        return;
     }
     let _ = stream.shutdown().await;
     let drain = async {
         let _ = tokio::io::copy(&mut stream.take(DRAIN_LIMIT), &mut tokio::io::sink()).await;
     };
     let _ = tokio::time::timeout(DRAIN_TIMEOUT, drain).await;
+}
+
+/// Writes what the reason for the end of a connection asks for: the response to a request that could not be parsed, or the
+/// part of a response that a fault sends.
+async fn write_last_bytes<S: AsyncWrite + Unpin>(
+    stream: &mut WriteTimeout<S>,
+    server: &Server,
+    error: Option<&hyper::Error>,
+) -> io::Result<()> {
+    if let (Some(status), Some(error)) = (stream.held_back.take(), error) {
+        stream.write_all(&server.unparsed(status, error)).await?;
+    }
+    match error.and_then(disconnect_in) {
+        Some(disconnect) => stream.write_all(&disconnect.bytes).await,
+        None => Ok(()),
+    }
 }
 
 /// Returns the status of a response that hyper wrote because it could not parse the request, and that has no body.
