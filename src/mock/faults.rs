@@ -29,6 +29,7 @@ use super::{Disconnect, is_control_path};
 /// | kind | is the request applied? |
 /// |---|---|
 /// | [`status`](Self::status), [`close_before`](Self::close_before), [`garbage`](Self::garbage) | no |
+/// | [`status`](Self::status) with [`applied`](Self::applied) | yes |
 /// | [`close_after`](Self::close_after), [`close_mid_body`](Self::close_mid_body), [`close_reset`](Self::close_reset) | yes, but the client does not learn the result |
 /// | [`delay`](Self::delay), [`wrong_body`](Self::wrong_body) | yes |
 ///
@@ -76,6 +77,10 @@ pub struct Fault {
     #[cfg_attr(feature = "mock-server", arg(conflicts_with_all = ["close", "garbage"]))]
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<u16>,
+    /// Apply the request before the response with the status
+    #[cfg_attr(feature = "mock-server", arg(long, requires = "status"))]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    applied: bool,
     /// Close the connection
     #[cfg_attr(
         feature = "mock-server",
@@ -164,7 +169,8 @@ enum Close {
 }
 
 impl Fault {
-    /// Creates a fault that responds with `status` and does not apply the request.
+    /// Creates a fault that responds with `status` and does not apply the request, unless [`applied`](Self::applied)
+    /// is set.
     ///
     /// An error status has an error body like the service's, unless [`body`](Self::body) sets another. Its slug is made
     /// from the name of the status, such as `service_unavailable`, or is `fault` if the status has no name.
@@ -369,6 +375,33 @@ impl Fault {
             garbage: true,
             ..Self::new()
         }
+    }
+
+    /// Applies the request before the fault responds with its [`status`](Self::status). Default: the request is not
+    /// applied.
+    ///
+    /// A gateway does this if it forwards a request and then stops waiting for the service.
+    ///
+    /// # Example: a 504 after which the contact exists
+    ///
+    /// ```
+    /// # use audience::{Outcome, RetryPolicy, contacts::NewContact, mock::{Fault, MockServer}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), audience::Error> {
+    /// # let server = MockServer::start().await;
+    /// # let contacts = server.client_builder().retry(RetryPolicy::none()).build()?.contacts();
+    /// server.fault(Fault::status(504).applied());
+    ///
+    /// let error = contacts.create(NewContact::new("ada@example.com")).await.unwrap_err();
+    ///
+    /// assert_eq!(error.outcome(), Outcome::Unknown);
+    /// assert_eq!(server.contact_count(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn applied(mut self) -> Self {
+        self.applied = true;
+        self
     }
 
     /// Limits the fault to this number of requests, at least 1. Default: no limit.
@@ -580,6 +613,7 @@ impl Fault {
     fn new() -> Self {
         Self {
             status: None,
+            applied: false,
             close: None,
             garbage: false,
             delay: None,
@@ -627,6 +661,7 @@ impl Fault {
             Some(status) if !(200..=999).contains(&status) => Err(format!(
                 "`status` must be between 200 and 999, not {status}"
             )),
+            None if self.applied => Err("`applied` needs a `status`".to_owned()),
             _ => Ok(()),
         }
     }
@@ -663,7 +698,19 @@ impl Fault {
         Ok(())
     }
 
-    /// Returns the result that replaces the service's, if the fault prevents the request from being applied.
+    /// Returns whether the service applies the request.
+    pub(super) fn applies(&self) -> bool {
+        match self.kind() {
+            FaultKind::Status(_) => self.applied,
+            FaultKind::CloseBefore | FaultKind::Garbage => false,
+            FaultKind::AlteredResponse
+            | FaultKind::CloseAfter
+            | FaultKind::CloseMidBody
+            | FaultKind::CloseReset => true,
+        }
+    }
+
+    /// Returns the result that replaces the service's, if the fault does not send a part of that.
     pub(super) fn instead_of_service(&self) -> Option<Result<Response<Bytes>, Refusal>> {
         match self.kind() {
             FaultKind::Status(status) if status < 400 => {
@@ -686,6 +733,9 @@ impl Fault {
     /// Returns the effect of the fault, as the journal shows it. `None` if the request is handled as sent.
     pub(super) fn reason(&self) -> Option<&'static str> {
         match self.kind() {
+            FaultKind::Status(_) if self.applied => {
+                Some("a fault replaced the response after the request was applied")
+            }
             FaultKind::Status(_) => Some(STATUS_REASON),
             FaultKind::AlteredResponse => None,
             FaultKind::CloseBefore => {
@@ -771,7 +821,7 @@ impl Fault {
 /// The effect of a fault on a request and its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FaultKind {
-    /// The request is not applied. The response has this status.
+    /// The request is applied if the fault says so. The response has this status.
     Status(u16),
     /// The request is applied. The response is late, or has other headers or another body.
     AlteredResponse,
@@ -1207,6 +1257,7 @@ mod tests {
                 "status": 503, "headers": {"retry-after": "1"}, "times": 2, "after": 1, "method": "POST",
                 "path": "/a*",
             }),
+            json!({"status": 504, "applied": true}),
             json!({"close": "before"}),
             json!({"close": "after", "delay_ms": 5}),
             json!({"close": "mid_body"}),
@@ -1236,6 +1287,10 @@ mod tests {
             (
                 json!({"status": 42}),
                 "`status` must be between 200 and 999, not 42",
+            ),
+            (
+                json!({"close": "before", "applied": true}),
+                "`applied` needs a `status`",
             ),
         ] {
             let fault: Fault = serde_json::from_value(json).unwrap();

@@ -15,6 +15,7 @@ use support::{ADA, TIMEOUT, enum_with_all, mock_builder};
 enum_with_all! {
     enum FaultKind {
         Busy,
+        GatewayTimeout,
         RateLimited,
         ClosedBefore,
         ClosedAfter,
@@ -51,6 +52,7 @@ impl FaultKind {
         };
         match self {
             Busy => not_applied(Fault::status(503), ErrorKind::Api),
+            GatewayTimeout => applied(Fault::status(504).applied(), ErrorKind::Api),
             RateLimited => Row {
                 outcome: Outcome::Refused,
                 ..not_applied(Fault::status(429), ErrorKind::Api)

@@ -295,6 +295,10 @@ async fn every_other_kind_of_fault_can_be_added() {
         assert_eq!(server.contact_count(), 1, "{kind}");
     }
 
+    fault(json!({"status": 504, "applied": true, "times": 1})).await;
+    assert_eq!(ask().await.unwrap().status(), 504);
+    assert_eq!(server.contact_count(), 1);
+
     fault(json!({"garbage": true, "times": 1})).await;
     assert!(ask().await.is_err());
     assert_eq!(server.contact_count(), 0);
