@@ -218,6 +218,15 @@ pub mod rule;
 mod secret;
 #[cfg(any(feature = "client", feature = "webhooks"))]
 mod string_enum;
+#[cfg(any(
+    feature = "client",
+    feature = "inbox",
+    feature = "mock",
+    feature = "actix",
+    feature = "axum",
+    feature = "tower"
+))]
+mod sync;
 #[cfg(any(feature = "client", feature = "webhooks"))]
 mod timestamp;
 #[cfg(feature = "webhooks")]
@@ -244,6 +253,22 @@ extern crate self as audience;
 #[path = "../fuzz/src/lib.rs"]
 #[expect(unreachable_pub, reason = "it is the root of a package")]
 mod fuzz;
+
+/// What `sync` is made of. The test of its interleavings has shuttle's types here.
+mod primitives {
+    #[cfg(any(
+        feature = "inbox",
+        feature = "actix",
+        feature = "axum",
+        feature = "tower"
+    ))]
+    pub(crate) use std::sync::atomic::{AtomicUsize, Ordering};
+    #[cfg(feature = "client")]
+    pub(crate) use std::sync::{Mutex, PoisonError};
+
+    #[cfg(any(feature = "inbox", feature = "mock"))]
+    pub(crate) use tokio::sync::Notify;
+}
 
 /// Compiles the README's programs as they are printed, and runs its test.
 #[cfg(all(doctest, feature = "axum", feature = "inbox-sqlite", feature = "mock"))]

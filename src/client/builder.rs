@@ -13,7 +13,6 @@ use url::{Host, Url};
 
 use super::exchange::is_set_by_http;
 use super::retry::RetryPolicy;
-use super::send::Hold;
 use super::{DEFAULT_DEADLINE, Shared};
 use crate::error::ReadError;
 use crate::secret::{ConfigError, Secret, check_secret, trim};
@@ -559,7 +558,7 @@ impl ClientBuilder {
             deadline: self.deadline,
             read_errors: self.read_errors,
             open_forms: self.open_forms,
-            hold: Hold::default(),
+            hold: crate::sync::Hold::default(),
         };
         Ok(Client {
             shared: Arc::new(shared),

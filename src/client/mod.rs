@@ -126,8 +126,8 @@ use url::Url;
 
 use crate::RetryPolicy;
 use crate::error::ReadError;
+use crate::sync::Hold;
 use builder::OpenForms;
-use send::Hold;
 
 #[cfg(feature = "import")]
 pub(crate) use call::AttemptWatch;

@@ -4,7 +4,6 @@
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::io;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -484,30 +483,6 @@ fn redirect(
         return Some(Ok(target));
     };
     Some(Err(reason))
-}
-
-/// The longest hold, so that one absurd `Retry-After` does not silence a client for good.
-const LONGEST_HOLD: Duration = Duration::from_secs(3_600);
-
-/// When the service allows the next request. All clones of a client share it.
-#[derive(Debug, Default)]
-pub(super) struct Hold(Mutex<Option<Instant>>);
-
-impl Hold {
-    /// Holds back requests for this long from `now`, at most an hour, unless a hold that ends later is
-    /// already set.
-    fn extend(&self, now: Instant, wait: Duration) {
-        let end = now + wait.min(LONGEST_HOLD);
-        // A panic cannot leave one instant half written, so a poisoned lock is fine.
-        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *current = (*current).max(Some(end));
-    }
-
-    /// Returns the time from `now` to the end of the hold; zero if there is none.
-    fn left(&self, now: Instant) -> Duration {
-        let end = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        end.map_or(Duration::ZERO, |end| end.saturating_duration_since(now))
-    }
 }
 
 /// The instant at which the whole call must end, if there is one.
@@ -1025,7 +1000,7 @@ mod tests {
 
     #[test]
     fn a_hold_is_only_ever_extended() {
-        let (hold, now) = (Hold::default(), Instant::now());
+        let (hold, now) = (crate::sync::Hold::default(), Instant::now());
         assert_eq!(hold.left(now), Duration::ZERO);
 
         hold.extend(now, Duration::from_secs(9));
@@ -1038,6 +1013,6 @@ mod tests {
         );
         assert_eq!(hold.left(now + Duration::from_secs(10)), Duration::ZERO);
         hold.extend(now, Duration::MAX);
-        assert_eq!(hold.left(now), LONGEST_HOLD);
+        assert_eq!(hold.left(now), Duration::from_secs(3_600));
     }
 }

@@ -208,7 +208,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
@@ -219,6 +219,7 @@ use tokio::time::Instant;
 use self::error::Failure;
 use self::store::DynStore;
 use crate::ConfigError;
+use crate::sync::Running;
 use crate::webhooks::{Event, EventId, VerifiedEvent};
 
 /// How many parked events one call returns.
@@ -340,7 +341,7 @@ impl Inbox {
         let shared = &self.0;
         let respond_by = shared.respond_by(&delivery);
         // Counted before a task is spawned: `wait_idle` must not miss a handler between the spawn and its first poll.
-        let running = shared.start_handler();
+        let running = shared.running.start();
         let task_shared = Arc::clone(shared);
         let mut handled = Box::pin(async move {
             let _running = running;
@@ -811,15 +812,7 @@ impl Inbox {
     /// # Ok(()) }
     /// ```
     pub async fn wait_idle(&self) {
-        let running = &self.0.running;
-        loop {
-            // Created before the count is read: otherwise, a handler that ends in between would wake no caller.
-            let ended = running.ended.notified();
-            if running.count.load(Ordering::SeqCst) == 0 {
-                return;
-            }
-            ended.await;
-        }
+        self.0.running.wait_idle().await;
     }
 
     async fn parked_page(&self, after: Option<&EventId>) -> Result<Vec<ParkedEvent>, InboxError> {
@@ -1571,12 +1564,6 @@ impl Shared {
         self.metrics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a handler as running until the guard is dropped.
-    fn start_handler(&self) -> RunningGuard {
-        self.running.count.fetch_add(1, Ordering::SeqCst);
-        RunningGuard(Arc::clone(&self.running))
-    }
-
     async fn claim_and_run<F, Fut, E>(&self, delivery: VerifiedEvent, handler: F) -> Receipt
     where
         F: FnOnce(Event, Attempt) -> Fut,
@@ -1736,22 +1723,6 @@ impl Shared {
 
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 const LONGEST_DELAY: Duration = Duration::from_secs(2);
-
-#[derive(Default)]
-struct Running {
-    count: AtomicUsize,
-    ended: Notify,
-}
-
-struct RunningGuard(Arc<Running>);
-
-impl Drop for RunningGuard {
-    fn drop(&mut self) {
-        if self.0.count.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.0.ended.notify_waiters();
-        }
-    }
-}
 
 /// How often each process deletes forgotten entries.
 const INTERVAL: Duration = Duration::from_secs(60);

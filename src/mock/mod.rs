@@ -190,7 +190,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -211,6 +211,7 @@ use self::service::mail::{apply_outcome, report_spam};
 use self::service::seed::{self, Seed, SeedEndpoint, put_contact};
 use self::service::{Audience, ContactFilter, NewEvent, mail};
 use crate::Timestamp;
+use crate::sync::Condition;
 #[cfg(feature = "client")]
 use crate::{Auth, Client, ClientBuilder};
 
@@ -1310,7 +1311,7 @@ struct Shared {
     /// Wakes [`run_schedule`](Self::run_schedule) when the schedule may have changed.
     schedule_changed: Notify,
     /// Wakes those who wait for the state to change.
-    state_changed: Notify,
+    state_changed: Condition,
 }
 
 /// A time that the clock moves to.
@@ -1348,7 +1349,7 @@ impl Shared {
             runtime,
             delivery_timeout,
             schedule_changed: Notify::new(),
-            state_changed: Notify::new(),
+            state_changed: Condition::default(),
         })
     }
 
@@ -1508,7 +1509,7 @@ impl Shared {
         // Under the same lock, so that no request sees the restored state with the old time.
         self.clock.reset();
         drop(state);
-        self.state_changed.notify_waiters();
+        self.state_changed.notify();
     }
 
     /// Aborts running attempts and ends all waits. Nothing is started afterwards.
@@ -1518,7 +1519,7 @@ impl Shared {
         // Each task holds an `Arc` of this state, which would otherwise live until the attempt ends.
         state.attempt_tasks = JoinSet::new();
         drop(state);
-        self.state_changed.notify_waiters();
+        self.state_changed.notify();
     }
 
     /// Makes attempts when they are due. Never returns.
@@ -1545,7 +1546,7 @@ impl Shared {
     /// Starts the attempts that are due and moves the clock as far as possible. Returns when the next attempt is due.
     fn step_schedule(self: &Arc<Self>) -> Option<i64> {
         let next_due = self.run_steps(&mut self.lock());
-        self.state_changed.notify_waiters();
+        self.state_changed.notify();
         next_due
     }
 
@@ -1595,18 +1596,12 @@ impl Shared {
 
     /// Waits until `is_done` returns `true`, the server is reset, or the server shuts down.
     async fn wait_until(&self, resets: u64, is_done: impl Fn(&State) -> bool) {
-        loop {
-            let mut state_changed = pin!(self.state_changed.notified());
-            // Enabled before the check, so that no change between the check and the wait is missed.
-            state_changed.as_mut().enable();
-            {
+        self.state_changed
+            .wait_until(|| {
                 let state = self.lock();
-                if state.is_closed || state.resets != resets || is_done(&state) {
-                    return;
-                }
-            }
-            state_changed.await;
-        }
+                state.is_closed || state.resets != resets || is_done(&state)
+            })
+            .await;
     }
 }
 

@@ -5,7 +5,6 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use super::signature::DeliveryHeaders;
 use super::signature::Tag;
 use super::trace::{self, Severity};
 use super::verifier::{Arrival, ReadLimits, VerifiedEvent, Verifier};
+use crate::sync::Share;
 
 #[cfg(any(feature = "axum", feature = "tower"))]
 /// Reads and verifies a delivery of a framework that uses the `http` and `http-body` crates.
@@ -230,18 +230,16 @@ impl ReadLimits {
     fn reserve(&self, body_limit: usize) -> Reservation {
         let default = || body_limit.saturating_mul(4).max(DEFAULT_MEMORY);
         Reservation {
-            held: Arc::clone(&self.held),
+            share: Share::new(&self.held),
             limit: self.memory.unwrap_or_else(default),
-            bytes: 0,
         }
     }
 }
 
 /// The memory of one unverified body, released on drop.
 struct Reservation {
-    held: Arc<AtomicUsize>,
+    share: Share,
     limit: usize,
-    bytes: usize,
 }
 
 impl Reservation {
@@ -255,23 +253,7 @@ impl Reservation {
         } else {
             self.limit / 2
         };
-        let more = bytes.saturating_sub(self.bytes);
-        // One step for the check and the addition: two bodies must not both take the last bytes.
-        let grown = |held: usize| held.checked_add(more).filter(|held| *held <= limit);
-        let fits = self
-            .held
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown)
-            .is_ok();
-        if fits {
-            self.bytes += more;
-        }
-        fits
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        self.held.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.share.grow_to(bytes, limit)
     }
 }
 
@@ -548,6 +530,7 @@ impl fmt::Debug for RejectedDelivery {
 #[cfg(test)]
 mod tests {
     use std::io;
+    use std::sync::atomic::Ordering;
 
     use futures_util::{FutureExt, StreamExt, stream};
 
