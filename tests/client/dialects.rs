@@ -16,7 +16,7 @@ use serde_json::json;
 
 use support::{ADA, fast_retries};
 
-fn dialects() -> impl Iterator<Item = Dialect> {
+pub(super) fn dialects() -> impl Iterator<Item = Dialect> {
     std::iter::once(Dialect::default()).chain(Dialect::all())
 }
 
@@ -27,7 +27,7 @@ async fn start(dialect: Dialect) -> (MockServer, Client) {
 }
 
 /// The settings of a program that knows which forms the service expects, and waits for a limited service.
-fn settings(server: &MockServer, dialect: Dialect, key: &str) -> ClientBuilder {
+pub(super) fn settings(server: &MockServer, dialect: Dialect, key: &str) -> ClientBuilder {
     let mut settings = Client::builder(server.url(), key).retry(match dialect.rate_limit {
         RateLimit::Unlimited => fast_retries(),
         _ => RetryPolicy::exponential().max_attempts(50),
@@ -222,7 +222,7 @@ async fn consent_is_recorded_and_read_the_same_in_every_dialect() {
 }
 
 /// Whether a refusal with this status has a body.
-fn has_body(dialect: Dialect, status: u16) -> bool {
+pub(super) fn has_body(dialect: Dialect, status: u16) -> bool {
     match dialect.error_shape {
         ErrorShape::Empty => false,
         ErrorShape::EmptyNotFound => status != 404,

@@ -32,7 +32,6 @@ mod list_filters;
 mod odd_batch_entries;
 mod paging;
 mod quota;
-mod reference_model;
 mod resources;
 mod retrieve_and_merge;
 mod rules;
