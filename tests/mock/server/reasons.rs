@@ -41,7 +41,7 @@ async fn the_reason_of_a_fault_says_what_it_did() {
     for (fault, reason) in [
         (Fault::status(503), Some("the test asked for this response")),
         (
-            Fault::status(504).applied(),
+            Fault::status(503).applied(),
             Some("a fault replaced the response after the request was applied"),
         ),
         (
