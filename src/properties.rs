@@ -681,7 +681,9 @@ mod tests {
         for properties in [read, extended, inserted, Properties::from_iter(pairs)] {
             assert_eq!(serde_json::to_string(&properties).unwrap(), sorted);
             assert_eq!((properties.len(), &properties["b"]), (3, &5_u64.into()));
+            assert!(!properties.is_empty());
         }
+        assert!(Properties::new().is_empty());
     }
 
     #[test]
@@ -707,6 +709,15 @@ mod tests {
         assert_eq!(properties["n"].as_f64(), Some(7.0));
         assert_eq!(properties["f"].as_i64(), None);
         assert_eq!(properties.get("missing"), None);
+    }
+
+    #[test]
+    fn a_value_equals_only_text_and_numbers_of_its_own() {
+        let (seven, pro) = (PropertyValue::from(7), PropertyValue::from("pro"));
+
+        assert!(seven == 7 && pro == "pro" && pro == *"pro");
+        assert!(seven != 8 && seven != "7" && seven != *"7");
+        assert!(pro != 7 && pro != "free" && pro != *"free");
     }
 
     #[test]

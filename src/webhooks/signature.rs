@@ -270,6 +270,10 @@ mod tests {
                 Some(SignatureHint::StandardWebhooks)
             );
         }
+        // The name of a scheme without its separator, and the separators without a name.
+        for neither in ["v1", "sha256", "g1,", "gggg="] {
+            assert_eq!(hint(neither), Some(SignatureHint::Unrecognized));
+        }
     }
 
     #[test]

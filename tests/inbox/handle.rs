@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 use super::deliveries::{
     ADDRESS, FailingStore, Runs, delivery, delivery_about, store_in_test_time, unavailable,
 };
+use super::memory_conformance::TestClock;
 
 fn inbox() -> Inbox {
     Inbox::builder(MemoryStore::new()).build().unwrap()
@@ -45,6 +46,32 @@ async fn an_event_is_handled_once_and_its_repeats_are_acknowledged() {
     );
     assert_eq!(second.status(), 200);
     assert_eq!(runs.count(), 2);
+}
+
+#[tokio::test]
+async fn a_handled_event_is_remembered_for_72_hours_or_as_long_as_the_inbox_is_told() {
+    let hours = |hours: u64| Duration::from_secs(hours * 3_600);
+    let four_centuries = hours(400 * 365 * 24);
+    for (retention, remembered_for) in [(None, hours(72)), (Some(four_centuries), four_centuries)] {
+        let (clock, runs) = (TestClock::new(), Runs::default());
+        let mut inbox = Inbox::builder(clock.store());
+        if let Some(retention) = retention {
+            inbox = inbox.retention(retention);
+        }
+        let inbox = inbox.build().unwrap();
+
+        let first = inbox.handle(delivery("evt_1"), runs.handler()).await;
+        clock.advance(remembered_for - Duration::from_secs(1));
+        let remembered = inbox.handle(delivery("evt_1"), runs.handler()).await;
+        clock.advance(Duration::from_secs(1));
+        let forgotten = inbox.handle(delivery("evt_1"), runs.handler()).await;
+
+        assert_eq!(
+            [first, remembered, forgotten],
+            [Receipt::Handled, Receipt::Duplicate, Receipt::Handled]
+        );
+        assert_eq!(runs.count(), 2);
+    }
 }
 
 #[tokio::test]

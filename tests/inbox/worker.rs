@@ -150,6 +150,27 @@ async fn a_parked_event_is_repeated_until_it_is_replayed_or_discarded() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn parked_events_are_listed_page_by_page_without_a_gap_or_a_repetition() {
+    let inbox = inbox();
+    let ids: BTreeSet<_> = (0..250).map(|n| format!("evt_{n}")).collect();
+    accept(&inbox, &ids).await;
+    let fail = |_, _| async { Err::<(), _>("no such table") };
+    let worker = inbox.worker(fail).max_attempts(1);
+    worker.run_until_idle().await.unwrap();
+
+    let (mut listed, mut lengths) = (Vec::new(), Vec::new());
+    let mut page = inbox.parked().await.unwrap();
+    while let Some(last) = page.last() {
+        lengths.push(page.len());
+        listed.extend(page.iter().map(|event| event.id.as_str().to_owned()));
+        page = inbox.parked_after(&last.id).await.unwrap();
+    }
+
+    assert_eq!(lengths, [100, 100, 50]);
+    assert_eq!(BTreeSet::from_iter(listed), ids);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_events_of_a_worker_that_died_are_taken_again_after_their_lease() {
     let inbox = inbox();
     accept(&inbox, ["evt_1"]).await;
