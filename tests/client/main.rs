@@ -7,6 +7,7 @@ mod blocking;
 mod blocking_in_async;
 mod bodies;
 mod builders;
+mod cancellation;
 mod consent;
 mod contacts;
 mod deadlines;

@@ -1,6 +1,7 @@
 //! The inbox and its stores.
 #![cfg(test)]
 
+mod cancellation;
 mod claim;
 mod deliveries;
 mod entry_model;

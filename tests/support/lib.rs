@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use wiremock::matchers::any;
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 
+pub mod cancellation;
 pub mod deliveries;
 pub mod examples;
 pub mod operation;

@@ -1,6 +1,7 @@
 //! Tests of interface sections 5 and 6, from the receiver's side.
 #![cfg(test)]
 
+mod cancellation;
 mod corpus;
 mod envelope;
 mod handlers;

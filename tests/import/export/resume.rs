@@ -10,6 +10,8 @@ use audience::{ErrorKind, RetryPolicy};
 use serde_json::Value;
 
 use super::{Folder, all_addresses};
+use support::cancellation::{for_each_number_of_polls, poll_times};
+use support::in_time;
 
 async fn server(count: usize) -> (MockServer, ListContacts) {
     let server = MockServer::start().await;
@@ -53,6 +55,32 @@ async fn an_export_stopped_anywhere_is_continued_without_a_gap_or_a_repetition()
             let text = fs::read_to_string(folder.file("all.csv")).unwrap();
             assert_eq!(text, all_addresses(10), "{requests}");
         }
+    }
+}
+
+#[tokio::test]
+async fn an_export_dropped_after_any_number_of_polls_is_continued_without_a_gap_or_a_repetition() {
+    for is_full in [false, true] {
+        let form = |export: Export| match is_full {
+            true => export.full().concurrency(2),
+            false => export,
+        };
+        let (server, list) = server(7).await;
+        let polls = for_each_number_of_polls(async |polls| {
+            let folder = Folder::new(&format!("polled-{is_full}-{polls}"));
+
+            let export = form(addresses(&list, &folder)).into_future();
+            let ended = poll_times(polls, export).await;
+            let report = in_time(form(addresses(&list, &folder))).await.unwrap();
+
+            assert_eq!(report.contacts(), 7, "{polls}");
+            let text = fs::read_to_string(folder.file("all.csv")).unwrap();
+            assert_eq!(text, all_addresses(7), "{polls}");
+            ended.is_some()
+        })
+        .await;
+        assert!(polls > 2, "{polls}");
+        drop(server);
     }
 }
 

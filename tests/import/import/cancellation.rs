@@ -6,6 +6,7 @@ use audience::mock::{Fault, MockServer};
 use futures_util::StreamExt;
 
 use super::{JournalPath, batches, contacts, counts, numbered};
+use support::cancellation::{for_each_number_of_polls, poll_times};
 use support::in_time;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -29,6 +30,56 @@ async fn an_import_that_is_dropped_at_any_moment_is_finished_by_the_next() {
     assert_eq!(report.created() + report.updated(), 3_000);
     assert!(report.is_complete());
     assert_eq!(server.contact_count(), 3_000);
+}
+
+#[tokio::test]
+async fn an_import_that_is_dropped_after_any_number_of_polls_is_finished_by_the_next() {
+    let polls = for_each_number_of_polls(async |polls| {
+        let server = MockServer::start().await;
+        let journal = JournalPath::new();
+        let contacts = contacts(&server);
+        let import = || contacts.import(numbered(150)).journal(journal.open());
+
+        let ended = poll_times(polls, import().into_future()).await;
+        let report = in_time(import()).await.unwrap();
+
+        assert_eq!(report.created() + report.updated(), 150, "{polls}");
+        assert!(report.is_complete(), "{polls}");
+        assert_eq!(server.contact_count(), 150, "{polls}");
+        ended.is_some()
+    })
+    .await;
+
+    assert!(polls > 2, "{polls}");
+}
+
+#[tokio::test]
+async fn an_outcome_that_is_awaited_again_after_any_number_of_polls_is_not_lost() {
+    let polls = for_each_number_of_polls(async |polls| {
+        let server = MockServer::start().await;
+        let mut outcomes = contacts(&server).import(numbered(150)).outcomes();
+        let (mut rows, mut is_whole) = (0, true);
+        loop {
+            let next = match poll_times(polls, outcomes.next()).await {
+                Some(next) => next,
+                None => {
+                    is_whole = false;
+                    in_time(outcomes.next()).await
+                }
+            };
+            if next.is_none() {
+                break;
+            }
+            rows += 1;
+        }
+
+        assert_eq!(rows, 150, "{polls}");
+        assert_eq!(outcomes.finish().unwrap().created(), 150, "{polls}");
+        is_whole
+    })
+    .await;
+
+    assert!(polls > 1, "{polls}");
 }
 
 #[tokio::test]

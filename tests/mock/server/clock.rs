@@ -8,6 +8,9 @@ use serde_json::json;
 use support::TIMEOUT;
 use tokio::io::AsyncReadExt;
 
+use support::cancellation::{for_each_number_of_polls, poll_times, until};
+use support::in_time;
+
 use super::raw_receiver::{blocked_receiver, raw_receiver};
 use super::{FIVE_HOURS, START, offsets, stopped_server};
 use crate::receiver::{NO_RESPONSE, Receiver, SECRET};
@@ -166,4 +169,34 @@ async fn an_awaited_advance_ends_when_the_server_is_dropped() {
     tokio::time::timeout(Duration::from_secs(5), advance.into_future())
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn an_event_is_delivered_and_the_clock_moves_if_their_futures_are_dropped_after_any_number_of_polls()
+ {
+    let polls = for_each_number_of_polls(async |polls| {
+        let receiver = Receiver::start([]).await;
+        let server = stopped_server().await;
+        server.webhook_endpoint(&receiver.url, SECRET);
+        let event = || json!({"type": "email.opened"});
+        let received = || receiver.received().len();
+        let start = server.now().as_unix();
+
+        let ended = poll_times(polls, server.send_event(event())).await;
+        let sent = usize::from(polls > 0);
+        until(|| received() >= sent).await;
+        let id = in_time(server.send_event(event())).await;
+        poll_times(polls, server.redeliver(&id)).await;
+        until(|| received() > 2 * sent).await;
+        let an_hour = Duration::from_secs(3_600);
+        poll_times(polls, server.advance(an_hour).into_future()).await;
+        in_time(server.advance(an_hour)).await;
+
+        assert_eq!(server.now().as_unix() - start, 2 * 3_600);
+        assert_eq!(received(), 1 + 2 * sent, "{polls}");
+        ended.is_some()
+    })
+    .await;
+
+    assert!(polls > 1, "{polls}");
 }

@@ -1,0 +1,331 @@
+//! Calls of a store and of an inbox that are polled some times and then dropped, for every number of polls: the store is
+//! usable afterwards, no claim lasts longer than its lease, and every connection is back in its pool.
+
+use std::time::Duration;
+
+use audience::inbox::sqlx::{self, PgPool};
+use audience::inbox::{
+    AcceptState, Backlog, ClaimState, EventKey, Fingerprint, HeldClaim, Inbox, MemoryStore,
+    NewClaim, NewDelivery, ParkedEvent, PostgresStore, Receipt, RedisStore, Release, SqliteStore,
+    SqlxPostgresStore, SqlxSqliteStore, Store, StoreError, Take, TakenEvent, Token,
+};
+use audience::webhooks::EventId;
+use support::cancellation::{for_each_number_of_polls, poll_times, until};
+use support::redis::OwnRedis;
+use support::{in_time, postgres};
+
+use super::deliveries::{Runs, delivery, id, store_in_test_time, with_store_methods};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Drops each call after every number of polls, and then makes it to its end, for an event of its own each time.
+async fn drop_each_call(store: &impl Store) {
+    for_each_number_of_polls(async |polls| {
+        let endpoint = format!("polls-{polls}");
+        let event = id("evt_1");
+        let key = EventKey::new(&endpoint, &event);
+        let mut is_whole = true;
+        let body = b"body".as_slice();
+        let accepted = NewDelivery::new(key, body, Fingerprint::of(body));
+        /// Drops a call, and makes it.
+        macro_rules! drop_and_make {
+            ($call:expr) => {{
+                is_whole &= poll_times(polls, $call).await.is_some();
+                in_time($call).await.unwrap()
+            }};
+        }
+        let new_claim = |token, lease| NewClaim::new(key, token, lease, HOUR);
+        let held = |token| HeldClaim::new(key, token);
+        let token = Token::random();
+
+        // Whether the first one was made or not, the event can be claimed with its token.
+        let state = drop_and_make!(store.claim(new_claim(token, HOUR)));
+        assert_eq!(state, ClaimState::Fresh { attempt: 1 }, "{polls}");
+        assert!(drop_and_make!(store.extend(held(token), HOUR)), "{polls}");
+        drop_and_make!(store.release(held(token), Release::new(Duration::ZERO, HOUR, "no")));
+        // Claims without a lease keep nobody out.
+        drop_and_make!(store.claim(new_claim(Token::random(), Duration::ZERO)));
+        drop_and_make!(store.claim(new_claim(Token::random(), Duration::ZERO)));
+        let state = drop_and_make!(store.accept(accepted));
+        assert!(
+            matches!(state, AcceptState::Accepted | AcceptState::Duplicate),
+            "{state:?}"
+        );
+        // So do events that were taken without a lease.
+        let take = Take::new(&endpoint, token, Duration::ZERO, 10);
+        assert_eq!(drop_and_make!(store.take(take)).len(), 1, "{polls}");
+        drop_and_make!(store.park(held(token), "no"));
+        let parked = drop_and_make!(store.parked(&endpoint, None, 10));
+        assert_eq!(parked.len(), 1, "{polls}");
+        drop_and_make!(store.replay(key));
+        assert_eq!(in_time(store.take(take)).await.unwrap().len(), 1, "{polls}");
+        assert!(in_time(store.park(held(token), "no")).await.unwrap());
+        drop_and_make!(store.discard(key, HOUR));
+        let state = in_time(store.claim(new_claim(token, HOUR))).await.unwrap();
+        assert_eq!(state, ClaimState::Done, "{polls}");
+
+        // Two more events, for what completes.
+        let (second, third) = (id("evt_2"), id("evt_3"));
+        let key_of = |event| EventKey::new(&endpoint, event);
+        let claimed = HeldClaim::new(key_of(&second), token);
+        let claim = NewClaim::new(claimed.key, token, HOUR, HOUR);
+        in_time(store.claim(claim)).await.unwrap();
+        assert!(drop_and_make!(store.complete(claimed, HOUR)), "{polls}");
+        let accepted = NewDelivery::new(key_of(&third), body, Fingerprint::of(body));
+        in_time(store.accept(accepted)).await.unwrap();
+        assert_eq!(in_time(store.take(take)).await.unwrap().len(), 1);
+        let taken = [HeldClaim::new(key_of(&third), token)];
+        let turn_over = || store.complete_and_take(&taken, HOUR, take);
+        is_whole &= poll_times(polls, turn_over()).await.is_some();
+        let turnover = in_time(turn_over()).await;
+        assert_eq!(turnover.completed.unwrap(), [true], "{polls}");
+        assert_eq!(turnover.taken.unwrap().len(), 0, "{polls}");
+
+        drop_and_make!(store.purge(10));
+        let backlog = drop_and_make!(store.backlog(&endpoint));
+        assert_eq!((backlog.waiting, backlog.parked), (0, 0), "{polls}");
+        is_whole
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_call_of_a_store_that_is_dropped_after_any_number_of_polls_can_be_made_again() {
+    drop_each_call(&MemoryStore::new()).await;
+
+    let folder = std::env::temp_dir().join(format!("audience-polls-{:016x}", fastrand::u64(..)));
+    std::fs::create_dir(&folder).unwrap();
+    drop_each_call(&SqliteStore::open(folder.join("one.db")).unwrap()).await;
+
+    let options = sqlx::sqlite::SqliteConnectOptions::new()
+        .filename(folder.join("two.db"))
+        .create_if_missing(true);
+    let pool = sqlx::SqlitePool::connect_with(options).await.unwrap();
+    drop_each_call(&SqlxSqliteStore::open(pool.clone()).await.unwrap()).await;
+    until(|| pool.num_idle() == pool.size() as usize).await;
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[tokio::test]
+async fn a_call_on_postgres_that_is_dropped_after_any_number_of_polls_gives_its_connection_back() {
+    let (Some(database), Some(other)) = (postgres::database().await, postgres::database().await)
+    else {
+        return;
+    };
+    let store = PostgresStore::connect_with(&database.url, 3).await.unwrap();
+    store.migrate().await.unwrap();
+    drop_each_call(&store).await;
+    // Those of dropped calls were closed, and their places are free.
+    let status = || store.pool().status();
+    until(|| status().available == status().size && status().size <= 3).await;
+
+    let pool = sqlx::postgres::PgPoolOptions::new().max_connections(3);
+    let pool: PgPool = pool.connect(&other.url).await.unwrap();
+    let store = SqlxPostgresStore::new(pool.clone());
+    store.migrate().await.unwrap();
+    drop_each_call(&store).await;
+    until(|| pool.num_idle() == pool.size() as usize).await;
+
+    let client = postgres::client(&database.url).await;
+    let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+        AND pid <> pg_backend_pid()";
+    in_time(async {
+        while client
+            .query_one(others, &[])
+            .await
+            .unwrap()
+            .get::<_, i64>(0)
+            > 6
+        {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_call_on_redis_that_is_dropped_after_any_number_of_polls_keeps_its_connection() {
+    let Some(server) = OwnRedis::start(&[]).await else {
+        return;
+    };
+    let store = RedisStore::connect(server.url()).await.unwrap();
+
+    drop_each_call(&store).await;
+
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let clients: String = redis::cmd("CLIENT")
+        .arg("LIST")
+        .query_async(&mut connection)
+        .await
+        .unwrap();
+    assert_eq!(clients.lines().count(), 2, "{clients}");
+}
+
+/// A store whose calls are not ready immediately.
+struct SlowStore(MemoryStore);
+
+macro_rules! slowly {
+    ($($method:ident($($name:ident: $type:ty),*) -> $output:ty;)+) => {
+        $(async fn $method(&self, $($name: $type),*) -> Result<$output, StoreError> {
+            tokio::task::yield_now().await;
+            let result = self.0.$method($($name),*).await;
+            tokio::task::yield_now().await;
+            result
+        })+
+    };
+}
+
+impl Store for SlowStore {
+    slowly! { complete(held: HeldClaim<'_>, retention: Duration) -> bool; }
+    with_store_methods! { slowly }
+}
+
+#[tokio::test]
+async fn an_event_whose_handling_is_dropped_after_any_number_of_polls_is_handled_once() {
+    let inbox = Inbox::builder(SlowStore(MemoryStore::new()))
+        .build()
+        .unwrap();
+    let polls = for_each_number_of_polls(async |polls| {
+        let (event, runs) = (format!("evt_{polls}"), Runs::default());
+        let handle = || {
+            let handler = runs.handler();
+            inbox.handle(delivery(&event), move |event, attempt| async move {
+                tokio::task::yield_now().await;
+                handler(event, attempt).await
+            })
+        };
+
+        let ended = poll_times(polls, handle()).await;
+        in_time(inbox.wait_idle()).await;
+        let receipt = in_time(handle()).await;
+
+        // A handler that began continues without its caller.
+        let is_handled = matches!(receipt, Receipt::Handled | Receipt::Duplicate);
+        assert!(is_handled, "{receipt:?}");
+        assert_eq!(runs.count(), 1, "{polls}");
+        ended.is_some()
+    })
+    .await;
+    assert!(polls > 1, "{polls}");
+    for_each_number_of_polls(async |polls| {
+        let event = format!("accepted_{polls}");
+        let ended = poll_times(polls, inbox.accept(delivery(&event))).await;
+        let receipt = in_time(inbox.accept(delivery(&event))).await;
+        assert!(matches!(receipt, Receipt::Accepted | Receipt::Duplicate));
+        assert_eq!(
+            in_time(inbox.backlog()).await.unwrap().waiting,
+            polls as u64 + 1
+        );
+        ended.is_some()
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_worker_that_is_dropped_after_any_number_of_polls_left_is_handled_by_the_next() {
+    let polls = for_each_number_of_polls(async |polls| {
+        let inbox = Inbox::builder(store_in_test_time()).build().unwrap();
+        for number in 0..3 {
+            inbox.accept(delivery(&format!("evt_{number}"))).await;
+        }
+        let worker = || {
+            let worker = inbox.worker(|_, _| async {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                Ok::<_, String>(())
+            });
+            worker.concurrency(2).run_until_idle()
+        };
+
+        let ended = poll_times(polls, worker()).await;
+        // No claim is held for longer than its lease.
+        tokio::time::sleep(HOUR).await;
+        worker().await.unwrap();
+
+        let backlog = inbox.backlog().await.unwrap();
+        assert_eq!(
+            (backlog.waiting, backlog.in_progress, backlog.parked),
+            (0, 0, 0)
+        );
+        for number in 0..3 {
+            let receipt = inbox.accept(delivery(&format!("evt_{number}"))).await;
+            assert_eq!(receipt, Receipt::Duplicate, "{polls}");
+        }
+        ended.is_some()
+    })
+    .await;
+    assert!(polls > 1, "{polls}");
+}
+
+#[tokio::test]
+async fn a_transaction_that_is_dropped_after_any_number_of_polls_has_its_effect_once() {
+    let sqlite = SqliteStore::in_memory().unwrap();
+    let create = "CREATE TABLE effects (event TEXT)";
+    sqlite
+        .transaction(move |transaction| transaction.execute_batch(create))
+        .await
+        .unwrap();
+    for_each_number_of_polls(async |polls| {
+        let event = format!("evt_{polls}");
+        let handle = || {
+            sqlite.handle_in("main", delivery(&event), |transaction, event| {
+                let insert = "INSERT INTO effects VALUES (?1)";
+                transaction.execute(insert, [event.id.as_str()]).map(drop)
+            })
+        };
+        let ended = poll_times(polls, handle()).await;
+        let receipt = in_time(handle()).await;
+        assert!(matches!(receipt, Receipt::Handled | Receipt::Duplicate));
+        let count = event.clone();
+        let effects: i64 = sqlite
+            .transaction(move |transaction| {
+                let count_of = "SELECT count(*) FROM effects WHERE event = ?1";
+                transaction.query_row(count_of, [count], |row| row.get(0))
+            })
+            .await
+            .unwrap();
+        assert_eq!(effects, 1, "{polls}");
+        ended.is_some()
+    })
+    .await;
+
+    let Some(database) = postgres::database().await else {
+        return;
+    };
+    let store = PostgresStore::connect_with(&database.url, 2).await.unwrap();
+    store.migrate().await.unwrap();
+    let client = postgres::client(&database.url).await;
+    client
+        .batch_execute("CREATE TABLE effects (event text)")
+        .await
+        .unwrap();
+    for_each_number_of_polls(async |polls| {
+        let event = format!("evt_{polls}");
+        let handle = || {
+            store.handle_in("main", delivery(&event), async |transaction, event| {
+                let insert = "INSERT INTO effects VALUES ($1)";
+                transaction
+                    .execute(insert, &[&event.id.as_str()])
+                    .await
+                    .map(drop)
+            })
+        };
+        let ended = poll_times(polls, handle()).await;
+        // A statement of the first transaction may still wait for its end.
+        let mut receipt = in_time(handle()).await;
+        while receipt == Receipt::Unavailable {
+            receipt = in_time(handle()).await;
+        }
+        assert!(
+            matches!(receipt, Receipt::Handled | Receipt::Duplicate),
+            "{receipt:?}"
+        );
+        let count = "SELECT count(*) FROM effects WHERE event = $1";
+        let row = client.query_one(count, &[&event]).await.unwrap();
+        assert_eq!(row.get::<_, i64>(0), 1, "{polls}");
+        ended.is_some()
+    })
+    .await;
+    let status = || store.pool().status();
+    until(|| status().available == status().size && status().size <= 2).await;
+}
