@@ -60,7 +60,7 @@ pub trait Store: Send + Sync + 'static {
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Marks a claimed event as done, deletes its body, and remembers its id for this long. Returns whether
-    /// the claim was held. Calling it again with the same token returns `true`.
+    /// the claim was held. Calling it again with the same token returns `true` and changes nothing.
     ///
     /// A claim is held until it is completed, released or parked, even after its lease ended, if the event was
     /// neither claimed nor accepted since.

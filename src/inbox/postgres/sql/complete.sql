@@ -3,7 +3,11 @@
 UPDATE audience_inbox SET
     state = 'done',
     queued_at = NULL,
-    forget_at = clock_timestamp() + make_interval(secs => $4::float8),
+    -- A second call with the token changes nothing.
+    forget_at = CASE
+        WHEN state = 'done' THEN forget_at
+        ELSE clock_timestamp() + make_interval(secs => $4::float8)
+    END,
     -- An earlier one is kept, so that no index changes. Of NULL and a time, this is the time.
     purge_from = least(purge_from, clock_timestamp() + make_interval(secs => $4::float8)),
     body = NULL,

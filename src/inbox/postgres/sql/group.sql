@@ -19,7 +19,10 @@ WITH settings AS MATERIALIZED (
     UPDATE audience_inbox AS entry SET
         state = 'done',
         queued_at = NULL,
-        forget_at = clock_timestamp() + make_interval(secs => $4::float8),
+        forget_at = CASE
+            WHEN state = 'done' THEN forget_at
+            ELSE clock_timestamp() + make_interval(secs => $4::float8)
+        END,
         purge_from = least(purge_from, clock_timestamp() + make_interval(secs => $4::float8)),
         body = NULL,
         reason = NULL
