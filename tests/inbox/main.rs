@@ -8,6 +8,7 @@ mod entry_model;
 mod faulty_store;
 mod handle;
 mod handle_broken;
+mod linearizability;
 mod mail_status;
 mod memory_conformance;
 mod memory_faults;

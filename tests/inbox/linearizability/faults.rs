@@ -1,0 +1,204 @@
+//! What goes wrong while the workers call their store: kills, pauses, lost and silent connections, and restarts.
+
+use std::process::Command;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use support::postgres::{self, Database};
+use support::redis::OwnRedis;
+
+/// Stands between a worker and the server.
+pub(super) struct Proxy {
+    pub(super) port: u16,
+    connections: watch::Sender<Connections>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq)]
+struct Connections {
+    /// Nothing is forwarded to the server.
+    hold_requests: bool,
+    /// Nothing is forwarded to the worker.
+    hold_responses: bool,
+    /// How often all connections were cut.
+    cuts: u32,
+}
+
+impl Proxy {
+    pub(super) async fn start(server: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (connections, receiver) = watch::channel(Connections::default());
+        tokio::spawn(async move {
+            while let Ok((worker, _)) = listener.accept().await {
+                let receiver = receiver.clone();
+                tokio::spawn(async move {
+                    // While the server is down, the worker's connection is closed.
+                    if let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await {
+                        let (from_worker, to_worker) = worker.into_split();
+                        let (from_server, to_server) = server.into_split();
+                        let responses = receiver.clone();
+                        tokio::select! {
+                            () = forward(from_worker, to_server, receiver, |now| now.hold_requests) => {}
+                            () = forward(from_server, to_worker, responses, |now| now.hold_responses) => {}
+                        }
+                    }
+                });
+            }
+        });
+        Self { port, connections }
+    }
+
+    /// Cuts all connections. What is on its way is lost.
+    pub(super) fn cut(&self) {
+        self.connections.send_modify(|now| now.cuts += 1);
+    }
+
+    /// Keeps what is sent, in one direction or both. It arrives when it is released, even if the worker does not wait
+    /// any more.
+    pub(super) fn hold(&self, requests: bool, responses: bool) {
+        self.connections.send_modify(|now| {
+            now.hold_requests = requests;
+            now.hold_responses = responses;
+        });
+    }
+}
+
+/// Returns when the connection was closed or cut.
+async fn forward(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut connections: watch::Receiver<Connections>,
+    is_held: impl Fn(&Connections) -> bool,
+) {
+    let cuts = connections.borrow().cuts;
+    let mut cut = connections.clone();
+    let mut buffer = vec![0; 16_384];
+    let copying = async {
+        while let Ok(length @ 1..) = from.read(&mut buffer).await {
+            let released = connections.wait_for(|now| !is_held(now)).await;
+            // It holds a lock until it is dropped.
+            let is_released = released.map(drop).is_ok();
+            if !is_released || to.write_all(&buffer[..length]).await.is_err() {
+                break;
+            }
+        }
+    };
+    tokio::select! {
+        () = copying => {}
+        _ = async { cut.wait_for(|now| now.cuts != cuts).await.map(drop) } => {}
+    }
+}
+
+/// The server of a store.
+pub(super) enum Server {
+    /// The store is a file.
+    None,
+    Postgres(postgres::Server, Database),
+    Redis(OwnRedis),
+}
+
+impl Server {
+    pub(super) fn port(&self) -> Option<u16> {
+        match self {
+            Self::None => None,
+            Self::Postgres(_, database) => {
+                let (_, address) = database.url.rsplit_once(':')?;
+                address.split_once('/')?.0.parse().ok()
+            }
+            Self::Redis(redis) => Some(redis.port()),
+        }
+    }
+
+    /// Returns the address of the server behind a proxy.
+    pub(super) fn url(&self, port: u16) -> String {
+        match self {
+            Self::None => unreachable!("a file has no address"),
+            Self::Postgres(_, database) => {
+                let own = self.port().unwrap().to_string();
+                database.url.replace(&own, &port.to_string())
+            }
+            Self::Redis(_) => format!("redis://127.0.0.1:{port}"),
+        }
+    }
+
+    /// Kills the server and starts it again.
+    pub(super) async fn restart(&mut self) {
+        match self {
+            Self::None => {}
+            Self::Postgres(server, _) => {
+                server.kill().await;
+                server.start().await;
+            }
+            Self::Redis(server) => {
+                server.kill();
+                server.restart().await;
+            }
+        }
+    }
+
+    /// Stops the processes of the server for this long.
+    pub(super) async fn pause(&self, time: Duration) {
+        let processes = self.processes();
+        signal("STOP", &processes);
+        tokio::time::sleep(time).await;
+        signal("CONT", &processes);
+    }
+
+    fn processes(&self) -> Vec<String> {
+        match self {
+            Self::None => Vec::new(),
+            Self::Postgres(server, _) => {
+                let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+                let lock = read(server.folder().join("data/postmaster.pid"));
+                let main = lock.lines().next().unwrap_or_default().to_owned();
+                let children = read(format!("/proc/{main}/task/{main}/children").into());
+                let children = children.split_whitespace().map(str::to_owned);
+                std::iter::once(main.clone()).chain(children).collect()
+            }
+            Self::Redis(server) => {
+                let info = redis::Client::open(server.url()).and_then(|client| {
+                    let mut connection = client.get_connection()?;
+                    redis::cmd("INFO").query::<String>(&mut connection)
+                });
+                let info = info.unwrap_or_default();
+                let line = info
+                    .lines()
+                    .find_map(|line| line.strip_prefix("process_id:"));
+                line.map(|id| id.trim().to_owned()).into_iter().collect()
+            }
+        }
+    }
+
+    /// Waits until the server works on nothing that a worker without patience left behind.
+    pub(super) async fn wait_until_idle(&self) {
+        let Self::Postgres(_, database) = self else {
+            return;
+        };
+        let client = postgres::client(&database.url).await;
+        let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+            AND pid <> pg_backend_pid() AND state <> 'idle'";
+        while client
+            .query_one(others, &[])
+            .await
+            .is_ok_and(|row| row.get::<_, i64>(0) > 0)
+        {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// Sends a signal to processes.
+pub(super) fn signal(name: &str, processes: &[String]) {
+    if !processes.is_empty() {
+        // Some may have ended.
+        let _ = Command::new("kill")
+            .args(["-s", name, "--"])
+            .args(processes)
+            .stderr(std::process::Stdio::null())
+            .status();
+    }
+}
