@@ -402,7 +402,9 @@ where
             .arg(take.token.as_bytes())
             .arg(micros(take.lease))
             .arg(limit(take.limit));
-        let taken: Vec<(String, Vec<u8>, u64, u64)> = self.run(call).await?;
+        // Not run once more: it would take other events, and count another attempt of those whose lease ended.
+        let taken = call.run_once(&mut self.connection()).await;
+        let taken: Vec<(String, Vec<u8>, u64, u64)> = taken.map_err(store_error)?;
         taken
             .into_iter()
             .map(|(id, body, attempt, overdue)| {

@@ -523,6 +523,10 @@ impl Round {
         let (start, started) = (self.order.fetch_add(1, Ordering::SeqCst), now());
         let response = caller(self.endpoint.clone(), request.clone()).await;
         let (ended, end) = (now(), self.order.fetch_add(1, Ordering::SeqCst));
+        // Not before: nobody holds a claim before it returned, and a store may make it again until then.
+        if let Request::For(event, Call::Claim { token, .. }) = &request {
+            self.remember(*event, *token);
+        }
         if let (Request::Take { token, .. }, Some(Response::Several(taken)))
         | (Request::CompleteAndTake { token, .. }, Some(Response::Turnover(_, Some(taken)))) =
             (&request, &response)
@@ -572,10 +576,8 @@ impl Round {
         let call = match fastrand::u8(..100) {
             0..20 => {
                 let is_repeated = fastrand::u8(..10) == 0;
-                let token = if is_repeated { token } else { self.new_token() };
-                self.remember(event, token);
                 Call::Claim {
-                    token,
+                    token: if is_repeated { token } else { self.new_token() },
                     lease: self.lease_of_claim(),
                     retention: duration(),
                     body: fastrand::bool().then(body),
