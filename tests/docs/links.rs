@@ -204,7 +204,9 @@ fn without_code_blocks(text: &str) -> String {
 
 /// Returns the text of all Rust files in `src` and `tests`.
 fn sources() -> String {
-    let mut folders = vec![root().join("src"), root().join("tests")];
+    let mut folders = ["src", "tests", "fuzz/src"]
+        .map(|folder| root().join(folder))
+        .to_vec();
     let mut text = String::new();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
