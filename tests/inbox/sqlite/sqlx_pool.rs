@@ -295,7 +295,8 @@ async fn what_fails_at_the_commit_fails_the_handler() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn deliveries_and_the_operations_of_the_store_wait_for_their_turn() {
     let folder = Folder::new("sqlx-turns");
-    folder.set_up().await;
+    // Kept open: when it closes, it locks the file for a moment, for which a store without a timeout does not wait.
+    let _open = folder.set_up().await;
     let options = folder.options().busy_timeout(Duration::ZERO);
     let pool = SqlitePoolOptions::new().max_connections(2);
     let pool = pool.connect_with(options).await.unwrap();
@@ -331,7 +332,7 @@ async fn deliveries_and_the_operations_of_the_store_wait_for_their_turn() {
 #[tokio::test]
 async fn a_delivery_waits_for_another_writer_also_without_a_busy_timeout() {
     let folder = Folder::new("sqlx-busy");
-    folder.set_up().await;
+    let _open = folder.set_up().await;
     let options = folder.options().busy_timeout(Duration::ZERO);
     let pool = SqlitePool::connect_with(options).await.unwrap();
     let store = SqlxSqliteStore::open(pool).await.unwrap();
@@ -353,7 +354,7 @@ async fn a_delivery_waits_for_another_writer_also_without_a_busy_timeout() {
 #[tokio::test]
 async fn a_delivery_that_waits_for_another_writer_or_for_a_connection_is_a_503_in_time() {
     let folder = Folder::new("sqlx-late");
-    folder.set_up().await;
+    let _open = folder.set_up().await;
     let options = folder.options().busy_timeout(Duration::ZERO);
     let pool = SqlitePoolOptions::new().max_connections(2);
     let pool = pool.connect_with(options).await.unwrap();
