@@ -1680,15 +1680,15 @@ impl State {
         // Before the service sees the request: a fault also counts requests that the service refuses.
         let fault = self.faults.take(|fault| fault.matches(method, path));
         let now_unix = now.as_unix();
-        let applied = fault
-            .as_ref()
-            .is_none_or(Fault::applies)
-            .then(|| self.audience.handle(&request, now_unix));
-        let handled = fault
-            .as_ref()
-            .and_then(Fault::instead_of_service)
-            .or(applied)
-            .expect("a fault replaces the result of a request that it does not apply");
+        let is_applied = fault.as_ref().is_none_or(Fault::applies);
+        let replaced = fault.as_ref().and_then(Fault::instead_of_service);
+        let handled = match replaced {
+            Some(result) if !is_applied => result,
+            replaced => {
+                let result = self.audience.handle(&request, now_unix);
+                replaced.unwrap_or(result)
+            }
+        };
         let (response, refused_because) = match handled {
             Ok(response) => (response, None),
             Err(refusal) => (
