@@ -254,7 +254,7 @@ extern crate self as audience;
 #[expect(unreachable_pub, reason = "it is the root of a package")]
 mod fuzz;
 
-/// What `sync` is made of. The test of its interleavings has shuttle's types here.
+/// The types that `sync` is built on. The test of its interleavings has shuttle's types here.
 mod primitives {
     #[cfg(any(
         feature = "inbox",

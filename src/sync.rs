@@ -1,4 +1,4 @@
-//! What tasks and threads share: small types whose interleavings the tests explore.
+//! Small types that tasks and threads share. The tests explore their interleavings.
 //!
 //! `tests/interleavings.rs` includes this file, with the types of shuttle in place of `crate::primitives`.
 
@@ -101,7 +101,7 @@ pub(crate) struct Condition(Notify);
 
 #[cfg(any(feature = "inbox", feature = "mock"))]
 impl Condition {
-    /// Lets every task that waits look again. Call it after each change that may end a wait.
+    /// Wakes every task that waits, so that it checks again. Call it after each change that may end a wait.
     pub(crate) fn notify(&self) {
         self.0.notify_waiters();
     }

@@ -356,7 +356,7 @@ mod tests {
     use super::*;
 
     const LEASE: Duration = Duration::from_secs(60);
-    /// What each call does, and to which event.
+    /// The event and the work of each call.
     const CALLS: [(&str, Work); 4] = [
         ("evt_1", CLAIM),
         ("evt_1", COMPLETION),
