@@ -1,0 +1,442 @@
+//! Runs the mutants of cargo-mutants with one build: all of them are in it, and an environment variable switches one on.
+//!
+//! cargo-mutants lists the mutants. A copy of the tree gets them all, as a mutant schema: `a == b` becomes
+//! `if crate::mutant(7) { a != b } else { a == b }`. Mutants that do not compile are taken out until the copy compiles. Each
+//! test runs once without a mutant, which shows the mutants it reaches. Then only the tests that reach a mutant run with it.
+
+mod cargo;
+mod rewrite;
+mod run;
+
+use std::collections::{BTreeMap, HashMap};
+use std::error::Error;
+use std::fs::{self, File, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use cargo::{Build, Fault, Program};
+use rewrite::{Mutant, Rewritten};
+use run::{End, Test};
+
+const HELP: &str = "Usage: audience-mutants [--again] [--jobs N] [FILTER]...\n\n\
+    Tries the mutants with a FILTER in their name, such as src/webhooks, or all. Mutants with a result are not tried again,\n\
+    except, with --again, those that survived. The results are in target/mutants/results.tsv.";
+/// Programs whose tests are about the repository, and tests that start Cargo for another target.
+const LEFT_OUT: [&str; 3] = ["docs", "workspace", "wasm"];
+/// The roots of the crates that include a file with mutants.
+const ROOTS: [&str; 3] = [
+    "src/lib.rs",
+    "tests/inbox/main.rs",
+    "tests/interleavings.rs",
+];
+/// The shortest time limit of a run, and how much longer than without a mutant a run may take.
+const LIMIT: (Duration, u32) = (Duration::from_secs(20), 10);
+
+type AnyError = Box<dyn Error>;
+
+fn main() -> Result<(), AnyError> {
+    let (mut again, mut jobs, mut filters) = (false, 2, Vec::new());
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--again" => again = true,
+            "--jobs" => jobs = arguments.next().ok_or(HELP)?.parse()?,
+            option if option.starts_with('-') => return Err(HELP.into()),
+            _ => filters.push(argument),
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()?;
+    let folder = root.join("target/mutants");
+    let list = Command::new("cargo")
+        .args(["mutants", "--list", "--json"])
+        .current_dir(&root)
+        .output()?;
+    let mutants: Vec<Mutant> = serde_json::from_slice(&list.stdout)?;
+    println!("{} mutants", mutants.len());
+
+    let results = Results::open(&root, &folder, &mutants)?;
+    let programs = build(&root, &folder.join("tree"), &mutants, &results)?;
+    let tests = measure(&programs, mutants.len(), &folder.join("reached"), jobs)?;
+    let mut numbers: Vec<usize> = (0..mutants.len())
+        .filter(|&number| match results.of(number) {
+            None => true,
+            Some(outcome) => again && outcome == "survived",
+        })
+        .filter(|&number| {
+            filters.is_empty()
+                || filters
+                    .iter()
+                    .any(|filter| mutants[number].name.contains(filter))
+        })
+        .collect();
+    // Every part of the order is a fair sample.
+    numbers.sort_by_key(|&number| hash(&mutants[number].name));
+    println!("{} mutants to try", numbers.len());
+    let killers = Mutex::new(HashMap::new());
+    in_parallel(jobs, &numbers, |&number| {
+        let (outcome, test) = try_mutant(number, &mutants[number], &programs, &tests, &killers)?;
+        results.add(number, outcome, &test)
+    })?;
+    results.print();
+    Ok(())
+}
+
+/// Copies the repository with all mutants that compile, and builds its tests.
+fn build(
+    root: &Path,
+    tree: &Path,
+    mutants: &[Mutant],
+    results: &Results,
+) -> Result<Vec<Program>, AnyError> {
+    let files = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root)
+        .output()?;
+    let mut by_file: BTreeMap<&str, Vec<(usize, &Mutant)>> = BTreeMap::new();
+    for (number, mutant) in mutants.iter().enumerate() {
+        by_file
+            .entry(&mutant.file)
+            .or_default()
+            .push((number, mutant));
+    }
+    loop {
+        let mut rewritten: HashMap<&str, Rewritten> = HashMap::new();
+        for file in String::from_utf8(files.stdout.clone())?.lines() {
+            let Ok(mut content) = fs::read(root.join(file)) else {
+                continue;
+            };
+            if let Some((&name, all)) = by_file.get_key_value(file) {
+                let mut those = all.clone();
+                those.retain(|(number, _)| {
+                    !results
+                        .of(*number)
+                        .is_some_and(|outcome| outcome == "unviable" || outcome == "left out")
+                });
+                let new = rewrite::rewrite(&String::from_utf8(content)?, &those)?;
+                for (number, _) in those {
+                    if !new.places.iter().any(|place| place.number == number) {
+                        results.add(number, "unviable", "")?;
+                    }
+                }
+                content = new.text.clone().into();
+                rewritten.insert(name, new);
+            }
+            if ROOTS.contains(&file) {
+                content.extend(include_bytes!("switch.rs"));
+            }
+            let copy = tree.join(file);
+            // Cargo builds what is newer.
+            if fs::read(&copy).ok().as_ref() != Some(&content) {
+                fs::create_dir_all(copy.parent().unwrap_or(tree))?;
+                fs::copy(root.join(file), &copy)?;
+                fs::write(copy, content)?;
+            }
+        }
+        match cargo::build(tree)? {
+            Build::Done(programs) => return Ok(programs),
+            Build::Failed(faults) => {
+                let mut count = 0;
+                for fault in faults {
+                    for (number, outcome) in blame(&fault, &rewritten, mutants)? {
+                        if results.of(number).is_none() {
+                            results.add(number, outcome, "")?;
+                            count += 1;
+                        }
+                    }
+                }
+                println!("{count} mutants do not compile");
+            }
+        }
+    }
+}
+
+/// Returns the mutants that cause a compiler's error.
+fn blame(
+    faults: &[Fault],
+    rewritten: &HashMap<&str, Rewritten>,
+    mutants: &[Mutant],
+) -> Result<Vec<(usize, &'static str)>, AnyError> {
+    let outcome = |number: usize, fault: &Fault| {
+        let function = mutants[number].function.as_ref();
+        let is_impl = function.is_some_and(|function| function.return_type.contains("impl "));
+        // cargo-mutants may compile these.
+        if is_impl || fault.is_const {
+            "left out"
+        } else {
+            "unviable"
+        }
+    };
+    let places = |fault: &Fault| {
+        // A test includes the file as `tests/../src/sync.rs`.
+        let file = fault
+            .file
+            .rsplit("../")
+            .next()
+            .unwrap_or_default()
+            .to_owned();
+        rewritten
+            .get(file.as_str())
+            .map_or(&[][..], |new| &new.places)
+    };
+    for fault in faults {
+        let own = places(fault)
+            .iter()
+            .filter(|place| place.own.start <= fault.start && fault.end <= place.own.end);
+        if let Some(place) = own.min_by_key(|place| place.own.len()) {
+            return Ok(vec![(place.number, outcome(place.number, fault))]);
+        }
+    }
+    // The original code no longer has the type that is expected, because all branches must have one.
+    for fault in faults {
+        let whole = places(fault)
+            .iter()
+            .filter(|place| place.whole.start <= fault.start && fault.end <= place.whole.end);
+        if let Some(place) = whole.min_by_key(|place| place.whole.len()) {
+            return Ok(vec![(place.number, outcome(place.number, fault))]);
+        }
+    }
+    Err(format!("no mutant causes this error:\n{}", faults[0].message).into())
+}
+
+fn measure(
+    programs: &[Program],
+    mutants: usize,
+    folder: &Path,
+    jobs: usize,
+) -> Result<Vec<Test>, AnyError> {
+    let mut all = Vec::new();
+    for (index, program) in programs.iter().enumerate() {
+        if !LEFT_OUT.contains(&program.name.as_str()) {
+            let names = program
+                .tests()?
+                .into_iter()
+                .filter(|name| !LEFT_OUT.iter().any(|part| name.contains(part)));
+            all.extend(names.map(|name| (index, name)));
+        }
+    }
+    println!("{} tests", all.len());
+    let tests = Mutex::new(Vec::new());
+    // Most tests wait for a clock or a server.
+    in_parallel(2 * jobs, &all, |(program, name)| {
+        match run::measure(programs, *program, name, mutants, folder)? {
+            Some(test) => tests.lock().expect("no thread panics").push(test),
+            None => println!(
+                "without a mutant, this fails or takes long: {} {name}",
+                programs[*program].name
+            ),
+        }
+        Ok(())
+    })?;
+    let mut tests = tests.into_inner()?;
+    tests.sort_by_key(|test| test.time);
+    println!("{} tests pass", tests.len());
+    Ok(tests)
+}
+
+/// The test that caught the last mutant of each function.
+type Killers = Mutex<HashMap<String, (usize, String)>>;
+
+/// Runs the tests that reach a mutant, the fastest first, until one fails.
+fn try_mutant(
+    number: usize,
+    mutant: &Mutant,
+    programs: &[Program],
+    tests: &[Test],
+    killers: &Killers,
+) -> Result<(&'static str, String), AnyError> {
+    let mut reaching: Vec<&Test> = tests
+        .iter()
+        .filter(|test| test.reached.get(number) == Some(&1))
+        .collect();
+    let function = mutant
+        .function
+        .as_ref()
+        .map_or("", |function| &function.function_name);
+    let function = format!("{} {function}", mutant.file);
+    if let Some((program, name)) = killers.lock().expect("no thread panics").get(&function) {
+        reaching.sort_by_key(|test| (test.program, &test.name) != (*program, name));
+    }
+    let variable = number.to_string();
+    let variable = ("AUDIENCE_MUTANT", variable.as_str());
+    let (mut rest, mut size) = (&reaching[..], 8);
+    while !rest.is_empty() {
+        let (batch, later) = rest.split_at(size.min(rest.len()));
+        (rest, size) = (later, size * 4);
+        for (index, program) in programs.iter().enumerate() {
+            let batch: Vec<&Test> = batch
+                .iter()
+                .copied()
+                .filter(|test| test.program == index)
+                .collect();
+            let alone: Duration = batch.iter().map(|test| test.time).sum();
+            let names: Vec<&str> = batch.iter().map(|test| test.name.as_str()).collect();
+            let limit = LIMIT.0.max(alone * LIMIT.1);
+            if batch.is_empty() {
+                continue;
+            }
+            match program.run(&names, variable, limit)? {
+                End::Passed => {}
+                End::TimedOut => {
+                    return Ok(("timeout", format!("{} {}", program.name, names.join(" "))));
+                }
+                // A busy machine may make a test fail, but seldom again on its own.
+                End::Failed(Some(test))
+                    if program.run(&[&test], variable, limit)? == End::Passed => {}
+                End::Failed(test) => {
+                    let test = test.unwrap_or_default();
+                    killers
+                        .lock()
+                        .expect("no thread panics")
+                        .insert(function, (index, test.clone()));
+                    return Ok(("caught", format!("{} {test}", program.name)));
+                }
+            }
+        }
+    }
+    Ok(("survived", format!("{} tests", reaching.len())))
+}
+
+/// The outcome of each mutant, in a file, so that a run can be stopped and continued.
+struct Results<'a> {
+    mutants: &'a [Mutant],
+    /// A hash of the mutant's name and its file: an outcome holds until the file changes.
+    keys: Vec<String>,
+    outcomes: Mutex<HashMap<String, String>>,
+    file: Mutex<File>,
+}
+
+impl<'a> Results<'a> {
+    fn open(root: &Path, folder: &Path, mutants: &'a [Mutant]) -> Result<Self, AnyError> {
+        fs::create_dir_all(folder)?;
+        let path: PathBuf = folder.join("results.tsv");
+        let file = OpenOptions::new().create(true).append(true).open(&path)?;
+        let mut outcomes = HashMap::new();
+        for line in fs::read_to_string(path)?.lines() {
+            let mut parts = line.split('\t').map(str::to_owned);
+            if let (Some(key), Some(outcome)) = (parts.next(), parts.next()) {
+                outcomes.insert(key, outcome);
+            }
+        }
+        let mut texts = HashMap::new();
+        let keys = mutants.iter().map(|mutant| {
+            let text = texts
+                .entry(&mutant.file)
+                .or_insert_with(|| hash(&fs::read(root.join(&mutant.file)).ok()));
+            format!("{:016x}", hash(&(*text, &mutant.name)))
+        });
+        Ok(Self {
+            mutants,
+            keys: keys.collect(),
+            outcomes: Mutex::new(outcomes),
+            file: Mutex::new(file),
+        })
+    }
+
+    fn of(&self, number: usize) -> Option<String> {
+        self.outcomes
+            .lock()
+            .expect("no thread panics")
+            .get(&self.keys[number])
+            .cloned()
+    }
+
+    fn add(&self, number: usize, outcome: &str, test: &str) -> Result<(), AnyError> {
+        let key = &self.keys[number];
+        let line = format!(
+            "{key}\t{outcome}\t{}\t{test}\n",
+            self.mutants[number].name.replace(['\n', '\t'], " ")
+        );
+        self.file
+            .lock()
+            .expect("no thread panics")
+            .write_all(line.as_bytes())?;
+        self.outcomes
+            .lock()
+            .expect("no thread panics")
+            .insert(key.clone(), outcome.to_owned());
+        Ok(())
+    }
+
+    /// Prints the survivors, and how many mutants of each area had which outcome.
+    fn print(&self) {
+        const OUTCOMES: [&str; 6] = [
+            "caught",
+            "timeout",
+            "survived",
+            "unviable",
+            "left out",
+            "not tried",
+        ];
+        let mut areas: BTreeMap<&str, [usize; 6]> = BTreeMap::new();
+        for (number, mutant) in self.mutants.iter().enumerate() {
+            let outcome = self.of(number).unwrap_or_default();
+            let index = OUTCOMES
+                .iter()
+                .position(|name| *name == outcome)
+                .unwrap_or(5);
+            let area = mutant.file.split('/').nth(1).unwrap_or_default();
+            areas.entry(area).or_default()[index] += 1;
+            areas.entry("~ all").or_default()[index] += 1;
+            if outcome == "survived" {
+                println!("survived: {}", mutant.name);
+            }
+        }
+        println!(
+            "{:14} {}",
+            "",
+            OUTCOMES.map(|name| format!("{name:>10}")).concat()
+        );
+        for (area, counts) in areas {
+            println!(
+                "{area:14} {}",
+                counts.map(|count| format!("{count:10}")).concat()
+            );
+        }
+    }
+}
+
+/// Calls a function with each item, in several threads. Returns the first error.
+fn in_parallel<T: Sync>(
+    threads: usize,
+    items: &[T],
+    call: impl Fn(&T) -> Result<(), AnyError> + Sync,
+) -> Result<(), AnyError> {
+    let (next, started) = (AtomicUsize::new(0), Instant::now());
+    let error = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Err(failed) = call(item) {
+                        *error.lock().expect("no thread panics") = Some(failed.to_string());
+                        next.store(items.len(), Ordering::Relaxed);
+                    }
+                    let done = next.load(Ordering::Relaxed);
+                    if done.is_multiple_of(100) {
+                        println!(
+                            "{done} of {} after {} s",
+                            items.len(),
+                            started.elapsed().as_secs()
+                        );
+                    }
+                }
+            });
+        }
+    });
+    error
+        .into_inner()?
+        .map_or(Ok(()), |error| Err(error.into()))
+}
+
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
