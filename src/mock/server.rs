@@ -316,6 +316,8 @@ async fn serve_requests<S: AsyncRead + AsyncWrite + Unpin>(
         .serve_connection(TokioIo::new(stream), service);
 
     let result = tokio::select! {
+        // First, so that a request that has arrived is read before its connection counts as idle.
+        biased;
         result = Pin::new(&mut connection) => result,
         () = idleness.must_close() => return None,
     };
@@ -718,6 +720,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::super::faults::Fault;
     use super::super::test_shared;
     use super::*;
@@ -725,16 +729,20 @@ mod tests {
     /// Runs out soon, so that a test does not take long.
     const SHORT: Duration = Duration::from_millis(50);
 
+    fn server() -> Server {
+        Server::new(
+            test_shared(),
+            Ipv4Addr::LOCALHOST.into(),
+            AllowedHosts::default(),
+            RequestObserver::default(),
+        )
+    }
+
     /// Starts a server whose timeouts `configure` changes, and connects to it.
     async fn connect(configure: impl FnOnce(&mut Server)) -> (TcpStream, Arc<Server>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut server = Server::new(
-            test_shared(),
-            address.ip(),
-            AllowedHosts::default(),
-            RequestObserver::default(),
-        );
+        let mut server = server();
         configure(&mut server);
         let server = Arc::new(server);
         let serving = Arc::clone(&server);
@@ -854,6 +862,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_connection_whose_request_has_arrived_is_not_closed_for_a_new_one() {
+        let server = Arc::new(server());
+        // Whether it was closed would be by chance.
+        for _ in 0..20 {
+            let (mut client, stream) = tokio::io::duplex(1024);
+            let serving = Arc::clone(&server);
+            let task = tokio::spawn(async move { serve_stream(stream, &serving).await });
+            while server.idle.lock().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            let request =
+                b"GET /_mock/health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+            client.write_all(request).await.unwrap();
+
+            server.idle.close_oldest();
+
+            let mut response = Vec::new();
+            in_time(client.read_to_end(&mut response)).await.unwrap();
+            assert!(response.starts_with(b"HTTP/1.1 200 OK"));
+            task.await.unwrap();
+        }
+    }
+
+    #[tokio::test]
     async fn a_new_connection_waits_while_no_other_is_idle() {
         let one = Arc::new(Semaphore::new(1));
         let (mut busy, server) = connect(|server| server.connections = one).await;
@@ -861,6 +893,13 @@ mod tests {
         server.shared.lock().faults.add(slow);
         let request = b"GET /contacts HTTP/1.1\r\nhost: localhost\r\n\r\n";
         busy.write_all(request).await.unwrap();
+        // Until the server has read the request, the connection is idle.
+        let has_arrived = async {
+            while server.shared.lock().journal.entries().next().is_none() {
+                tokio::task::yield_now().await;
+            }
+        };
+        in_time(has_arrived).await;
 
         let mut new = TcpStream::connect(busy.peer_addr().unwrap()).await.unwrap();
 
