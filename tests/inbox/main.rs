@@ -9,6 +9,7 @@ mod faulty_store;
 mod handle;
 mod handle_broken;
 mod linearizability;
+mod lossy_proxy;
 mod mail_status;
 mod memory_conformance;
 mod memory_faults;

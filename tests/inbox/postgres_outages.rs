@@ -5,10 +5,15 @@ use std::time::{Duration, Instant};
 
 use audience::inbox::deadpool_postgres::tokio_postgres::{Client, Config, NoTls, Transaction};
 use audience::inbox::deadpool_postgres::{Manager, Pool};
-use audience::inbox::{ClaimState, HeldClaim, PostgresStore, Store, StoreError, StoreErrorKind};
+use audience::inbox::sqlx::PgPool;
+use audience::inbox::{
+    AcceptState, ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery,
+    PostgresStore, SqlxPostgresStore, Store, StoreError, StoreErrorKind, Take, Token,
+};
 use tokio::net::TcpListener;
 
 use super::deliveries::{id, new_claim};
+use super::lossy_proxy::LossyProxy;
 use support::postgres::{self, Database};
 use support::{PATIENCE, closed_url, in_time};
 
@@ -351,4 +356,81 @@ async fn a_table_that_changed_under_a_prepared_statement_is_no_error() {
 
     assert!(store.parked("main", None, 10).await.unwrap().is_empty());
     assert_eq!(claim(&store, "evt_2").await.unwrap(), FRESH);
+}
+
+/// Calls whose response is lost after the statement was committed.
+async fn lose_each_response(store: &impl Store, proxy: &LossyProxy) {
+    let (event, other, third) = (id("evt_1"), id("evt_2"), id("evt_3"));
+    let (fourth, fifth) = (id("evt_4"), id("evt_5"));
+    let token = Token::random();
+    let held = |event| HeldClaim::new(EventKey::new("main", event), token);
+    let claim = NewClaim::new(held(&event).key, token, MINUTE, MINUTE);
+    let body = b"body".as_slice();
+    let accept = |event| {
+        let key = EventKey::new("main", event);
+        store.accept(NewDelivery::new(key, body, Fingerprint::of(body)))
+    };
+    let take = Take::new("main", token, MINUTE, 1);
+    macro_rules! lose_response {
+        ($call:expr) => {{
+            proxy.lose_next_response();
+            let result = in_time($call).await;
+            proxy.assert_lost();
+            result
+        }};
+    }
+
+    // These are made again, and have the same result.
+    let state = lose_response!(store.claim(claim));
+    assert_eq!(state.unwrap(), FRESH);
+    assert!(lose_response!(store.extend(held(&event), MINUTE)).unwrap());
+    assert!(lose_response!(store.complete(held(&event), MINUTE)).unwrap());
+
+    // These are not: a second run would have another result, or take other events.
+    let accepted = lose_response!(accept(&other));
+    assert_eq!(accepted.unwrap_err().kind(), StoreErrorKind::Unavailable);
+    let again = in_time(accept(&other)).await.unwrap();
+    assert_eq!(again, AcceptState::Duplicate);
+    in_time(accept(&third)).await.unwrap();
+    let taken = lose_response!(store.take(take));
+    assert_eq!(taken.unwrap_err().kind(), StoreErrorKind::Unavailable);
+    let backlog = in_time(store.backlog("main")).await.unwrap();
+    assert_eq!((backlog.waiting, backlog.in_progress), (1, 1));
+
+    // It completes the event that was taken, and takes another one.
+    in_time(accept(&fourth)).await.unwrap();
+    in_time(accept(&fifth)).await.unwrap();
+    let completed = [held(&other)];
+    let turnover = lose_response!(store.complete_and_take(&completed, MINUTE, take));
+    let error = turnover.taken.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+    assert!(turnover.completed.is_err());
+    let backlog = in_time(store.backlog("main")).await.unwrap();
+    assert_eq!((backlog.waiting, backlog.in_progress), (2, 1));
+    let completed = in_time(store.complete(held(&other), MINUTE)).await;
+    assert!(completed.unwrap());
+}
+
+#[tokio::test]
+async fn a_call_whose_response_was_lost_takes_events_once_and_succeeds_if_it_can_be_made_again() {
+    let (Some((database, _)), Some((other, _))) = (set_up().await, set_up().await) else {
+        return;
+    };
+    let lossy = async |database: &Database| {
+        let (before, rest) = database.url.rsplit_once(':').unwrap();
+        let (port, name) = rest.split_once('/').unwrap();
+        // The response to a statement that was prepared, and not to a ping.
+        let is_of_statement = |response: &[u8]| response.starts_with(b"2");
+        let proxy = LossyProxy::start(&format!("127.0.0.1:{port}"), is_of_statement).await;
+        let url = format!("{before}:{}/{name}", proxy.address().port());
+        (proxy, url)
+    };
+
+    let (proxy, url) = lossy(&database).await;
+    let store = PostgresStore::connect(&url).await.unwrap();
+    lose_each_response(&store, &proxy).await;
+
+    let (proxy, url) = lossy(&other).await;
+    let store = SqlxPostgresStore::new(PgPool::connect(&url).await.unwrap());
+    lose_each_response(&store, &proxy).await;
 }

@@ -234,20 +234,27 @@ impl<D: Driver> Store for Entries<D> {
             ids.push(held.key.id, held.token);
         }
         let end = Instant::now() + self.timeout;
-        let call = async { Ok(self.take_once(&ids, retention, &take).await?) };
-        let error = match in_time(self.timeout, call).await {
-            Ok((done, taken)) => {
+        let call = async { Ok(self.take_once(&ids, retention, &take).await) };
+        let failed = match in_time(self.timeout, call).await {
+            Ok(Ok((done, taken))) => {
                 let is_done = |held: &HeldClaim<'_>| {
                     let at = ids.ids.binary_search(&held.key.id.as_str());
                     at.is_ok_and(|at| done[at])
                 };
                 return Turnover::new(Ok(completed.iter().map(is_done).collect()), Ok(taken));
             }
-            Err(error) => error,
+            Ok(Err(failed)) => failed,
+            Err(error) => Failed {
+                error,
+                aftermath: Aftermath::ConnectionLost,
+            },
         };
-        // Maybe because of one entry that is to be completed. The caller completes each of them alone.
-        let taken = match take.limit {
-            0 => Ok(Vec::new()),
+        let error = failed.error;
+        let taken = match (take.limit, failed.aftermath) {
+            (0, _) => Ok(Vec::new()),
+            // It may have taken events. Another attempt would take others, and count those whose lease ended twice.
+            (_, Aftermath::ConnectionLost) => Err(StoreError::unavailable(MaybeTaken)),
+            // Maybe because of one entry that is to be completed. The caller completes each of them alone.
             _ => {
                 let call = async {
                     let (_, taken) = self
@@ -688,6 +695,10 @@ pub(super) async fn in_time<T>(
 struct TimedOut {
     milliseconds: u128,
 }
+
+#[derive(Debug, thiserror::Error)]
+#[error("events may have been taken by a statement whose response was lost; their leases end")]
+struct MaybeTaken;
 
 /// A statement that failed.
 #[derive(Debug)]

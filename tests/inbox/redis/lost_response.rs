@@ -1,81 +1,26 @@
-use std::pin::Pin;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use audience::inbox::{AcceptState, ClaimState, RedisStore, Release, Store, Token};
 use audience::webhooks::EventId;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 
+use super::super::lossy_proxy::LossyProxy;
 use super::{RETENTION, claim, delivery, held, id, key, release, take};
 use support::redis::server;
 
-type Meanwhile = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// Forwards to a server, and can cut a connection when the server's next response arrives.
-struct Proxy {
-    url: String,
-    cut: Arc<Mutex<Option<Meanwhile>>>,
-}
-
-impl Proxy {
-    async fn start(server: &str) -> Self {
-        let server = server.trim_start_matches("redis://").to_owned();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("redis://{}", listener.local_addr().unwrap());
-        let cut = Arc::new(Mutex::new(None));
-        let cuts = Arc::clone(&cut);
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let server = TcpStream::connect(&server).await.unwrap();
-                tokio::spawn(forward(client, server, Arc::clone(&cuts)));
-            }
-        });
-        Self { url, cut }
-    }
-
-    /// The server executes the next call, and its response is lost.
-    fn lose_next_response(&self) {
-        self.lose_next_response_and(std::future::ready(()));
-    }
-
-    /// The same, and this happens before the caller notices.
-    fn lose_next_response_and(&self, meanwhile: impl Future<Output = ()> + Send + 'static) {
-        *self.cut.lock().unwrap() = Some(Box::pin(meanwhile));
-    }
-
-    fn assert_lost(&self) {
-        assert!(self.cut.lock().unwrap().is_none(), "a response was lost");
-    }
-}
-
-async fn forward(client: TcpStream, server: TcpStream, cut: Arc<Mutex<Option<Meanwhile>>>) {
-    let (mut from_client, mut to_client) = client.into_split();
-    let (mut from_server, mut to_server) = server.into_split();
-    let requests = tokio::spawn(async move {
-        let _ = tokio::io::copy(&mut from_client, &mut to_server).await;
-    });
-    let mut buffer = vec![0; 65_536];
-    while let Ok(length @ 1..) = from_server.read(&mut buffer).await {
-        // A server that does not know a script yet has not run it.
-        let has_run = !buffer.starts_with(b"-NOSCRIPT");
-        let meanwhile = has_run.then(|| cut.lock().unwrap().take()).flatten();
-        if let Some(meanwhile) = meanwhile {
-            meanwhile.await;
-            break;
-        }
-        if to_client.write_all(&buffer[..length]).await.is_err() {
-            break;
-        }
-    }
-    requests.abort();
+/// Returns a proxy for a server, and its URL.
+async fn proxy(server: &str) -> (LossyProxy, String) {
+    let address = server.trim_start_matches("redis://");
+    // A server that does not know a script yet has not run it.
+    let proxy = LossyProxy::start(address, |response| !response.starts_with(b"-NOSCRIPT")).await;
+    let url = format!("redis://{}", proxy.address());
+    (proxy, url)
 }
 
 #[tokio::test]
 async fn a_call_whose_response_was_lost_has_the_result_that_it_would_have_had() {
     let Some(server) = server().await else { return };
-    let proxy = Proxy::start(&server.url).await;
-    let store = super::connect_with_prefix(&proxy.url, server.prefix()).await;
+    let (proxy, url) = proxy(&server.url).await;
+    let store = super::connect_with_prefix(&url, server.prefix()).await;
     let (event, token) = (id("event"), Token::random());
     let (other, other_token) = (id("other"), Token::random());
     let lose = || proxy.lose_next_response();
@@ -170,9 +115,9 @@ impl Other {
 #[tokio::test]
 async fn a_call_whose_response_was_lost_succeeded_whatever_others_did_to_the_event_since() {
     let Some(server) = server().await else { return };
-    let proxy = Proxy::start(&server.url).await;
+    let (proxy, url) = proxy(&server.url).await;
     let prefix = server.prefix();
-    let store = super::connect_with_prefix(&proxy.url, &prefix).await;
+    let store = super::connect_with_prefix(&url, &prefix).await;
     let direct = super::connect_with_prefix(&server.url, &prefix).await;
     let others = |event: &EventId| {
         let (store, token) = (direct.clone(), Token::random());
