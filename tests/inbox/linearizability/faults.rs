@@ -1,12 +1,14 @@
 //! What goes wrong while the workers call their store: kills, pauses, lost and silent connections, and restarts.
 
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use support::postgres::{self, Database};
 use support::redis::OwnRedis;
@@ -14,82 +16,84 @@ use support::redis::OwnRedis;
 /// Stands between a worker and the server.
 pub(super) struct Proxy {
     pub(super) port: u16,
-    connections: watch::Sender<Connections>,
+    held: watch::Sender<Held>,
+    connections: Arc<Mutex<Vec<JoinHandle<()>>>>,
 }
 
-#[derive(Clone, Copy, Default, PartialEq)]
-struct Connections {
-    /// Nothing is forwarded to the server.
-    hold_requests: bool,
-    /// Nothing is forwarded to the worker.
-    hold_responses: bool,
-    /// How often all connections were cut.
-    cuts: u32,
+/// What is not forwarded.
+#[derive(Clone, Copy, Default)]
+struct Held {
+    requests: bool,
+    responses: bool,
 }
 
 impl Proxy {
     pub(super) async fn start(server: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (connections, receiver) = watch::channel(Connections::default());
+        let (held, receiver) = watch::channel(Held::default());
+        let connections = Arc::new(Mutex::new(Vec::new()));
+        let open = Arc::clone(&connections);
         tokio::spawn(async move {
             while let Ok((worker, _)) = listener.accept().await {
-                let receiver = receiver.clone();
-                tokio::spawn(async move {
-                    // While the server is down, the worker's connection is closed.
-                    if let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await {
-                        let (from_worker, to_worker) = worker.into_split();
-                        let (from_server, to_server) = server.into_split();
-                        let responses = receiver.clone();
-                        tokio::select! {
-                            () = forward(from_worker, to_server, receiver, |now| now.hold_requests) => {}
-                            () = forward(from_server, to_worker, responses, |now| now.hold_responses) => {}
-                        }
-                    }
-                });
+                let connection = tokio::spawn(forward_both(worker, server, receiver.clone()));
+                let mut open = open.lock().unwrap();
+                open.retain(|connection: &JoinHandle<()>| !connection.is_finished());
+                open.push(connection);
             }
         });
-        Self { port, connections }
+        Self {
+            port,
+            held,
+            connections,
+        }
     }
 
-    /// Cuts all connections. What is on its way is lost.
-    pub(super) fn cut(&self) {
-        self.connections.send_modify(|now| now.cuts += 1);
+    /// Cuts all connections. What is on its way is lost. Nothing is forwarded on them after this returned.
+    pub(super) async fn cut(&self) {
+        let connections = std::mem::take(&mut *self.connections.lock().unwrap());
+        for connection in connections {
+            connection.abort();
+            let _ = connection.await;
+        }
     }
 
     /// Keeps what is sent, in one direction or both. It arrives when it is released, even if the worker does not wait
     /// any more.
     pub(super) fn hold(&self, requests: bool, responses: bool) {
-        self.connections.send_modify(|now| {
-            now.hold_requests = requests;
-            now.hold_responses = responses;
+        self.held.send_replace(Held {
+            requests,
+            responses,
         });
     }
 }
 
-/// Returns when the connection was closed or cut.
+async fn forward_both(worker: TcpStream, server: u16, held: watch::Receiver<Held>) {
+    // While the server is down, the worker's connection is closed.
+    if let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await {
+        let (from_worker, to_worker) = worker.into_split();
+        let (from_server, to_server) = server.into_split();
+        tokio::select! {
+            () = forward(from_worker, to_server, held.clone(), |held| held.requests) => {}
+            () = forward(from_server, to_worker, held, |held| held.responses) => {}
+        }
+    }
+}
+
 async fn forward(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    mut connections: watch::Receiver<Connections>,
-    is_held: impl Fn(&Connections) -> bool,
+    mut held: watch::Receiver<Held>,
+    is_held: impl Fn(&Held) -> bool,
 ) {
-    let cuts = connections.borrow().cuts;
-    let mut cut = connections.clone();
     let mut buffer = vec![0; 16_384];
-    let copying = async {
-        while let Ok(length @ 1..) = from.read(&mut buffer).await {
-            let released = connections.wait_for(|now| !is_held(now)).await;
-            // It holds a lock until it is dropped.
-            let is_released = released.map(drop).is_ok();
-            if !is_released || to.write_all(&buffer[..length]).await.is_err() {
-                break;
-            }
+    while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        let released = held.wait_for(|held| !is_held(held)).await;
+        // It holds a lock until it is dropped.
+        let is_released = released.map(drop).is_ok();
+        if !is_released || to.write_all(&buffer[..length]).await.is_err() {
+            break;
         }
-    };
-    tokio::select! {
-        () = copying => {}
-        _ = async { cut.wait_for(|now| now.cuts != cuts).await.map(drop) } => {}
     }
 }
 

@@ -3,15 +3,14 @@
 //! some order of steps that agrees with the times of the calls.
 //!
 //! - A call without a response, or with an error, took effect at any time after its start, or never.
+//! - A store with a server makes some calls again if the connection was lost. Each connection that was lost during such a
+//!   call, and no other, may have been that of one more run of it, which took effect at any time, or never.
 //! - The store's clock reads a time between the start and the end of a call. Leases, delays and retentions are an hour,
 //!   zero or 20 to 200 ms; near the end of one, both outcomes are allowed.
 //! - What a call for several events returned is checked for each of them. That a call of `take` did not return an event
 //!   is checked only after the other calls ended, because a store may skip an event that another call works on.
 //!
 //! With `AUDIENCE_LONG_TESTS=1` there are thousands of events for each store. `--nocapture` prints the numbers.
-//!
-//! Only then are the stores with a server checked, and a violation is not always a fault: such a store makes a call again
-//! if it lost the connection, so an event that it accepted can be reported as a duplicate.
 
 mod faults;
 mod search;
@@ -31,7 +30,7 @@ use support::postgres;
 use support::redis::OwnRedis;
 
 use self::faults::{Proxy, Server, signal};
-use self::search::{Operation, find_order};
+use self::search::{Operation, Run, find_order};
 use self::specification::{Answer, Call, Span};
 use self::workers::{Answers, Kind, Request, Response, Worker, perform};
 
@@ -75,18 +74,15 @@ async fn with_sqlx_calls_of_processes_on_one_sqlite_file_are_atomic_steps() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_of_processes_on_postgres_are_atomic_steps() {
-    check_on_postgres(Kind::Postgres, rounds(0, 500)).await;
+    check_on_postgres(Kind::Postgres, rounds(6, 500)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_sqlx_calls_of_processes_on_postgres_are_atomic_steps() {
-    check_on_postgres(Kind::SqlxPostgres, rounds(0, 250)).await;
+    check_on_postgres(Kind::SqlxPostgres, rounds(4, 250)).await;
 }
 
 async fn check_on_postgres(kind: Kind, rounds: usize) {
-    if rounds == 0 {
-        return support::say_skipped("histories of Postgres: set AUDIENCE_LONG_TESTS=1");
-    }
     let Some(server) = postgres::server().await else {
         return;
     };
@@ -99,10 +95,7 @@ async fn check_on_postgres(kind: Kind, rounds: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_of_processes_on_redis_are_atomic_steps() {
-    let rounds = rounds(0, 500);
-    if rounds == 0 {
-        return support::say_skipped("histories of Redis: set AUDIENCE_LONG_TESTS=1");
-    }
+    let rounds = rounds(6, 500);
     let settings = &["--appendonly", "yes", "--appendfsync", "always"];
     if let Some(redis) = OwnRedis::start(settings).await {
         check_processes(Kind::Redis, 4, Server::Redis(redis), rounds).await;
@@ -154,10 +147,14 @@ fn call_with_broken_rule(rule: Rule) -> Caller {
                 _ => false,
             };
             if is_lost && is_turn() {
-                return Some(Response::One(match rule {
+                let answer = match rule {
                     Rule::CompletionLost => Answer::Changed(true),
                     _ => Answer::Accepted,
-                }));
+                };
+                return Reply {
+                    response: Some(Response::One(answer)),
+                    lost_connections: 0,
+                };
             }
             let short = match &request {
                 Request::For(
@@ -218,19 +215,35 @@ fn call_with_broken_rule(rule: Rule) -> Caller {
                 }
                 _ => {}
             }
-            Some(response)
+            Reply {
+                response: Some(response),
+                lost_connections: 0,
+            }
         }
         .boxed()
     })
 }
 
-/// Makes a call for the events of an endpoint. Returns `None` if the caller died before it had the response.
-type Caller = Arc<dyn Fn(String, Request) -> BoxFuture<'static, Option<Response>> + Send + Sync>;
+/// Makes a call for the events of an endpoint.
+type Caller = Arc<dyn Fn(String, Request) -> BoxFuture<'static, Reply> + Send + Sync>;
+
+struct Reply {
+    /// `None` if the caller died before.
+    response: Option<Response>,
+    /// How often the connections to the server were lost meanwhile.
+    lost_connections: usize,
+}
 
 fn call_in_this_process(store: impl Store + Clone) -> Caller {
     Arc::new(move |endpoint, request| {
         let store = store.clone();
-        async move { Some(perform(&store, &endpoint, &request).await) }.boxed()
+        async move {
+            Reply {
+                response: Some(perform(&store, &endpoint, &request).await),
+                lost_connections: 0,
+            }
+        }
+        .boxed()
     })
 }
 
@@ -256,9 +269,13 @@ async fn check_processes(kind: Kind, calls: usize, mut server: Server, rounds: u
     }
     let is_over = AtomicBool::new(false);
     let server = tokio::sync::Mutex::new(&mut server);
+    let shared = Shared {
+        kind,
+        server: &server,
+    };
     let (tally, faults) = tokio::join!(
         async {
-            let tally = check_rounds(&callers, rounds, Some(&server)).await;
+            let tally = check_rounds(&callers, rounds, Some(shared)).await;
             is_over.store(true, Ordering::Relaxed);
             tally
         },
@@ -268,7 +285,7 @@ async fn check_processes(kind: Kind, calls: usize, mut server: Server, rounds: u
     match tally {
         Ok(tally) => {
             println!("{kind:?}: {tally}; {faults}");
-            assert!(tally.unknown < tally.calls / 2, "most calls failed");
+            assert!(tally.unknown < tally.calls, "all calls failed");
         }
         Err(violation) => panic!("{kind:?}: {violation}\n{faults}"),
     }
@@ -279,7 +296,25 @@ struct Slot {
     kind: Kind,
     location: String,
     proxy: Option<Proxy>,
+    losses: Losses,
     worker: tokio::sync::RwLock<Arc<Worker>>,
+}
+
+/// Counts how often all connections of a worker were lost.
+#[derive(Default)]
+struct Losses {
+    begun: AtomicUsize,
+    ended: AtomicUsize,
+}
+
+impl Losses {
+    fn begin(&self) {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn end(&self) {
+        self.ended.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 impl Slot {
@@ -297,13 +332,28 @@ impl Slot {
             kind,
             location,
             proxy,
+            losses: Losses::default(),
             worker: tokio::sync::RwLock::new(worker),
         }
     }
 
-    async fn call(&self, endpoint: &str, request: &Request) -> Option<Response> {
+    async fn call(&self, endpoint: &str, request: &Request) -> Reply {
         let worker = Arc::clone(&*self.worker.read().await);
-        worker.call(endpoint, request).await
+        let before = self.losses.ended.load(Ordering::SeqCst);
+        let response = worker.call(endpoint, request).await;
+        Reply {
+            response,
+            lost_connections: self.losses.begun.load(Ordering::SeqCst) - before,
+        }
+    }
+
+    /// Cuts all connections of the worker.
+    async fn cut(&self) {
+        if let Some(proxy) = &self.proxy {
+            self.losses.begin();
+            proxy.cut().await;
+            self.losses.end();
+        }
     }
 
     /// Kills the worker and starts another one.
@@ -367,8 +417,8 @@ async fn cause_faults(
                 signal("CONT", &id);
                 faults.pauses += 1;
             }
-            (40..65, Some(proxy)) => {
-                proxy.cut();
+            (40..65, Some(_)) => {
+                slot.cut().await;
                 faults.cuts += 1;
             }
             (65..90, Some(proxy)) => {
@@ -378,7 +428,7 @@ async fn cause_faults(
                 let longest = if fastrand::u8(..10) == 0 { 2_500 } else { 200 };
                 tokio::time::sleep(some_time(longest)).await;
                 if fastrand::bool() {
-                    proxy.cut();
+                    slot.cut().await;
                 }
                 proxy.hold(false, false);
                 faults.silences += 1;
@@ -388,7 +438,13 @@ async fn cause_faults(
                 faults.server_pauses += 1;
             }
             _ => {
+                for slot in slots {
+                    slot.losses.begin();
+                }
                 server.restart().await;
+                for slot in slots {
+                    slot.losses.end();
+                }
                 faults.server_restarts += 1;
             }
         }
@@ -403,7 +459,11 @@ struct Tally {
     calls: usize,
     /// Calls without a response, or with an error.
     unknown: usize,
+    /// Calls during which connections were lost.
+    cut: usize,
     steps: usize,
+    /// For one event.
+    most_steps: usize,
 }
 
 impl AddAssign for Tally {
@@ -411,7 +471,9 @@ impl AddAssign for Tally {
         self.events += other.events;
         self.calls += other.calls;
         self.unknown += other.unknown;
+        self.cut += other.cut;
         self.steps += other.steps;
+        self.most_steps = self.most_steps.max(other.most_steps);
     }
 }
 
@@ -419,32 +481,36 @@ impl std::fmt::Display for Tally {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{} events with {} calls ({} of unknown outcome) explained in {} steps",
-            self.events, self.calls, self.unknown, self.steps
+            "{} events with {} calls ({} of unknown outcome, {} while connections were lost) explained in {} steps, \
+             at most {} for one event",
+            self.events, self.calls, self.unknown, self.cut, self.steps, self.most_steps
         )
     }
+}
+
+/// A store that processes share.
+#[derive(Clone, Copy)]
+struct Shared<'a, 's> {
+    kind: Kind,
+    server: &'a tokio::sync::Mutex<&'s mut Server>,
 }
 
 /// Runs rounds, each for other events. Returns the text of the first violation.
 async fn check_rounds(
     callers: &[Caller],
     rounds: usize,
-    server: Option<&tokio::sync::Mutex<&mut Server>>,
+    shared: Option<Shared<'_, '_>>,
 ) -> Result<Tally, String> {
     let mut tally = Tally::default();
     let mut checks = Vec::new();
     for number in 0..rounds {
-        // A store makes a call again if the connection to its server was lost.
-        let has_server = match server {
-            Some(server) => server.lock().await.port().is_some(),
-            None => false,
-        };
-        let round = Round::new(format!("round-{number}"), has_server);
+        let kind = shared.map(|shared| shared.kind);
+        let round = Round::new(format!("round-{number}"), kind);
         let calling = callers.iter().map(|caller| round.call_at_random(caller));
         join_all(calling).await;
         let mut quiet = None;
-        if let Some(server) = server {
-            let server = quiet.insert(server.lock().await);
+        if let Some(shared) = shared {
+            let server = quiet.insert(shared.server.lock().await);
             server.wait_until_idle().await;
         }
         round.look_at_the_end(&callers[0]).await;
@@ -464,8 +530,8 @@ async fn check_rounds(
 /// The calls for some events, and what they returned.
 struct Round {
     endpoint: String,
-    /// Then a claim whose lease is shorter than its call is renewed or made again, which leaves too many orders to try.
-    has_server: bool,
+    /// `None`: the store is in memory.
+    kind: Option<Kind>,
     start: Instant,
     /// Counts the starts and ends of calls.
     order: AtomicU64,
@@ -479,6 +545,7 @@ struct Round {
 struct Record {
     request: Request,
     response: Option<Response>,
+    lost_connections: usize,
     order: (u64, u64),
     /// In microseconds.
     time: (i64, i64),
@@ -487,10 +554,10 @@ struct Record {
 }
 
 impl Round {
-    fn new(endpoint: String, has_server: bool) -> Self {
+    fn new(endpoint: String, kind: Option<Kind>) -> Self {
         Self {
             endpoint,
-            has_server,
+            kind,
             start: Instant::now(),
             order: AtomicU64::new(0),
             calls: AtomicUsize::new(0),
@@ -531,7 +598,8 @@ impl Round {
     async fn call(&self, caller: &Caller, request: Request, is_quiet: bool) {
         let now = || i64::try_from(self.start.elapsed().as_micros()).unwrap();
         let (start, started) = (self.order.fetch_add(1, Ordering::SeqCst), now());
-        let response = caller(self.endpoint.clone(), request.clone()).await;
+        let reply = caller(self.endpoint.clone(), request.clone()).await;
+        let response = reply.response;
         let (ended, end) = (now(), self.order.fetch_add(1, Ordering::SeqCst));
         // Not before: nobody holds a claim before it returned, and a store may make it again until then.
         if let Request::For(event, Call::Claim { token, .. }) = &request {
@@ -548,6 +616,7 @@ impl Round {
         self.records.lock().unwrap().push(Record {
             request,
             response,
+            lost_connections: reply.lost_connections,
             order: (start, end),
             time: (started, ended),
             is_quiet,
@@ -573,21 +642,6 @@ impl Round {
         newest.get(at).copied().unwrap_or(u64::MAX)
     }
 
-    fn lease_of_claim(&self) -> i64 {
-        match duration() {
-            short if self.has_server && short < HOUR => fastrand::i64(200_000..600_000),
-            any => any,
-        }
-    }
-
-    /// Returns this retention, or a longer one: a store that makes a call again must still find what the first run did.
-    fn retention(&self, any: i64) -> i64 {
-        match any {
-            short if self.has_server && short < HOUR => fastrand::i64(1_000_000..2_000_000),
-            any => any,
-        }
-    }
-
     fn request_at_random(&self) -> Request {
         let event = fastrand::u8(..EVENTS);
         let token = self.known_token(event);
@@ -596,8 +650,8 @@ impl Round {
                 let is_repeated = fastrand::u8(..10) == 0;
                 Call::Claim {
                     token: if is_repeated { token } else { self.new_token() },
-                    lease: self.lease_of_claim(),
-                    retention: self.retention(duration()),
+                    lease: duration(),
+                    retention: duration(),
                     body: fastrand::bool().then(body),
                 }
             }
@@ -607,12 +661,12 @@ impl Round {
             },
             25..33 => Call::Complete {
                 token,
-                retention: self.retention(duration_of_end()),
+                retention: duration_of_end(),
             },
             33..48 => Call::Release {
                 token,
                 delay: duration(),
-                retention: self.retention(duration()),
+                retention: duration(),
             },
             48..55 => Call::Park {
                 token,
@@ -621,7 +675,7 @@ impl Round {
             55..67 => Call::Accept { body: body() },
             67..74 => Call::Replay,
             74..77 => Call::Discard {
-                retention: self.retention(duration_of_end()),
+                retention: duration_of_end(),
             },
             77..80 => return Request::Parked,
             80 => return Request::Purge,
@@ -636,7 +690,7 @@ impl Round {
                 let other = fastrand::u8(..EVENTS);
                 return Request::CompleteAndTake {
                     completed: vec![(event, token), (other, self.known_token(other))],
-                    retention: self.retention(duration_of_end()),
+                    retention: duration_of_end(),
                     token: self.new_token(),
                     lease: duration(),
                     limit: fastrand::usize(..3),
@@ -655,13 +709,17 @@ impl Round {
         let is_unknown =
             |record: &&Record| matches!(record.response, None | Some(Response::Failed(_)));
         tally.unknown = records.iter().filter(is_unknown).count();
+        let is_cut = |record: &&Record| record.lost_connections > 0;
+        tally.cut = records.iter().filter(is_cut).count();
         let end = records.iter().map(|record| record.time.1).max();
         for event in 0..EVENTS {
-            let operations = records
+            let operations: Vec<_> = records
                 .iter()
-                .flat_map(|record| record.operations(event, end.unwrap_or(0), self.has_server));
-            let steps = find_order(operations.collect())
-                .map_err(|violation| format!("{} event {event}\n{violation}", self.endpoint))?;
+                .flat_map(|record| record.operations(event, end.unwrap_or(0), self.kind))
+                .collect();
+            let steps = find_order(operations)
+                .map_err(|unexplained| format!("{} event {event}\n{unexplained}", self.endpoint))?;
+            tally.most_steps = tally.most_steps.max(steps);
             tally.events += 1;
             tally.steps += steps;
         }
@@ -670,19 +728,37 @@ impl Round {
 }
 
 impl Record {
-    /// Returns the parts of the call that are for one event.
-    fn operations(&self, event: u8, end_of_round: i64, makes_again: bool) -> Vec<Operation> {
-        let operation = |call, answer: Option<Answer>| {
-            let is_known = answer.is_some();
-            let last = if is_known { self.time.1 } else { end_of_round };
+    /// Returns the runs of the call that are for one event.
+    fn operations(&self, event: u8, end_of_round: i64, kind: Option<Kind>) -> Vec<Operation> {
+        let operation = |call, run: Run| {
+            let last = match run {
+                Run::Last { .. } | Run::Earlier => self.time.1,
+                Run::Lost => end_of_round,
+            };
             Operation {
                 call,
-                answer,
+                run,
+                then: None,
                 start: self.order.0,
-                end: is_known.then_some(self.order.1),
                 time: Span::new(self.time.0 - UNCERTAINTY, last + UNCERTAINTY),
             }
         };
+        let run = |answer: Option<Answer>| match answer {
+            Some(answer) => Run::Last {
+                answer,
+                end: self.order.1,
+            },
+            None => Run::Lost,
+        };
+        // The runs of a call that a store may make again, of which the last one returned this.
+        let runs = |call: Call, answer: Option<Answer>| {
+            let lost = self
+                .lost_connections
+                .min(kind.map_or(0, |kind| runs_lost_by(kind, &call)));
+            let lost = std::iter::repeat_n(operation(call, Run::Lost), lost);
+            lost.chain([operation(call, run(answer))])
+        };
+        let is_postgres = matches!(kind, Some(Kind::Postgres | Kind::SqlxPostgres));
         let of_event = |answers: &Answers| {
             let answer = answers.iter().find(|(each, _)| *each == event);
             answer.map(|(_, answer)| *answer)
@@ -690,50 +766,56 @@ impl Record {
         let take = |token, lease, taken: Option<&Answers>| {
             let call = Call::Take { token, lease };
             let Some(taken) = taken else {
-                return Some(operation(call, None));
+                return Some(operation(call, Run::Lost));
             };
             let not_taken = self.is_quiet.then_some(Answer::NotTaken);
-            let answer = of_event(taken).or(not_taken);
-            answer.map(|answer| operation(call, Some(answer)))
+            match of_event(taken).or(not_taken) {
+                Some(answer) => Some(operation(call, run(Some(answer)))),
+                // A second statement of the call looks for more events. What it took is not known if it was lost.
+                None => {
+                    (is_postgres && self.lost_connections > 0).then(|| operation(call, Run::Lost))
+                }
+            }
         };
         match (&self.request, &self.response) {
             (Request::For(each, _), _) if *each != event => Vec::new(),
-            (Request::For(_, call), Some(Response::One(answer))) => {
-                let made = operation(*call, Some(*answer));
-                // If its lease may end before the response, a claim is renewed, or made again.
-                let meanwhile = match *call {
-                    Call::Claim { token, lease, .. }
-                        if makes_again && self.time.1 - self.time.0 >= lease / 2 =>
-                    {
-                        vec![*call, Call::Extend { token, lease }]
-                    }
-                    _ => Vec::new(),
-                };
-                let meanwhile = meanwhile.into_iter().map(|call| Operation {
-                    call,
-                    answer: None,
-                    ..made.clone()
-                });
-                meanwhile.chain([made.clone()]).collect()
-            }
-            (Request::For(_, call), _) => {
-                let released = match *call {
-                    // A store ends the claim of a caller that does not wait for it any more.
-                    Call::Claim {
-                        token, retention, ..
-                    } => Some(Call::Release {
-                        token,
-                        delay: 0,
-                        retention,
-                    }),
+            (Request::For(_, call), response) => {
+                let answer = match response {
+                    Some(Response::One(answer)) => Some(*answer),
                     _ => None,
                 };
-                let calls = std::iter::once(*call).chain(released);
-                calls.map(|call| operation(call, None)).collect()
+                let mut operations: Vec<_> = runs(*call, answer).collect();
+                if let Call::Claim {
+                    token,
+                    lease,
+                    retention,
+                    ..
+                } = *call
+                    && is_postgres
+                {
+                    // A claim that took long is renewed, or if somebody else had the event since, made again.
+                    if self.time.1 - self.time.0 >= lease / 2 {
+                        for operation in &mut operations {
+                            operation.then = Some(Call::Extend { token, lease });
+                        }
+                        let earlier = answer.map_or(Run::Lost, |_| Run::Earlier);
+                        operations.push(operation(*call, earlier));
+                    }
+                    // The claim of a caller that does not wait for it any more is ended.
+                    if answer.is_none() {
+                        let release = Call::Release {
+                            token,
+                            delay: 0,
+                            retention,
+                        };
+                        operations.push(operation(release, Run::Lost));
+                    }
+                }
+                operations
             }
             (Request::Parked, Some(Response::Several(listed))) => {
                 let answer = of_event(listed).unwrap_or(Answer::NotListed);
-                vec![operation(Call::Parked, Some(answer))]
+                vec![operation(Call::Parked, run(Some(answer)))]
             }
             (Request::Take { token, lease, .. }, response) => {
                 let taken = match response {
@@ -757,13 +839,19 @@ impl Record {
                     _ => (None, None),
                 };
                 let retention = *retention;
+                // Otherwise one statement completes them and takes events. It is run once.
+                let one_by_one = !is_postgres || completed[0].0 == completed[1].0;
                 let of_this = completed.iter().enumerate();
                 let of_this = of_this.filter(|(_, (each, _))| *each == event);
                 let mut operations: Vec<_> = of_this
-                    .map(|(at, (_, token))| {
+                    .flat_map(|(at, (_, token))| {
                         let token = *token;
                         let answer = held.map(|held| Answer::Changed(held[at]));
-                        operation(Call::Complete { token, retention }, answer)
+                        let call = Call::Complete { token, retention };
+                        match one_by_one {
+                            true => runs(call, answer).collect(),
+                            false => vec![operation(call, run(answer))],
+                        }
                     })
                     .collect();
                 if *limit > 0 {
@@ -773,6 +861,22 @@ impl Record {
             }
             (Request::Parked | Request::Purge, _) => Vec::new(),
         }
+    }
+}
+
+/// Returns how many runs of a call can lose their connection before the last one, whose result the call has.
+fn runs_lost_by(kind: Kind, call: &Call) -> usize {
+    match (kind, call) {
+        (Kind::Sqlite | Kind::SqlxSqlite, _) => 0,
+        // Together with other calls, and then two statements alone, each twice.
+        (Kind::Postgres | Kind::SqlxPostgres, Call::Claim { .. }) => 3,
+        (Kind::Postgres | Kind::SqlxPostgres, Call::Complete { .. }) => 2,
+        (Kind::Postgres | Kind::SqlxPostgres, Call::Extend { .. }) => 1,
+        // A claim of an event that is kept has two steps, each twice.
+        (Kind::Redis, Call::Claim { .. }) => 2,
+        (Kind::Redis, Call::Complete { .. } | Call::Extend { .. } | Call::Accept { .. }) => 1,
+        // Others are made once, or their second run has no effect and the result of the first one.
+        _ => 0,
     }
 }
 

@@ -1,119 +1,263 @@
 //! Decides whether the calls for one event, some of them simultaneous, could have been made one after the other.
 //!
 //! It is the search of Wing and Gong (*Testing and verifying concurrent objects*, 1993): choose a call that began before
-//! any other one ended as the first, apply it to the specification, and go on with the rest. As Lowe does
-//! (*Testing for linearizability*, 2017), what was tried is remembered, and calls that end sooner are tried first. A call
-//! without a response may be chosen at any time after its start, or never.
+//! any other one ended as the first, apply it to the specification, and go on with the rest. A call without a response may
+//! be chosen at any time after its start, or never. To be quick:
+//!
+//! - As Lowe does (*Testing for linearizability*, 2017), what was tried is remembered, and calls that end sooner are tried
+//!   first. What was tried also rules out what allows less: the same state with narrower times, or with more of the calls
+//!   without a response used up.
+//! - A call that was refused is chosen as soon as the state explains it, without trying another one in its place: whatever
+//!   could precede it can follow it.
+//! - A call without a response is chosen only if it has an effect.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt::{self, Write};
 
-use super::specification::{Answer, Call, Span, State, outcomes};
+use super::specification::{Answer, Call, Entry, Span, State, outcomes};
 
-/// A call for one event, as its caller saw it.
+/// A run of a call for one event, as its caller saw it.
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
     pub(crate) call: Call,
-    /// `None` if there was no response, or an error.
-    pub(crate) answer: Option<Answer>,
+    pub(crate) run: Run,
+    /// What the store may do in the same step, after it.
+    pub(crate) then: Option<Call>,
     /// The place of its start among all starts and ends.
     pub(crate) start: u64,
-    /// The place of its end. `None`: it may take effect at any time.
-    pub(crate) end: Option<u64>,
     /// The time of the store's clock.
     pub(crate) time: Span,
 }
 
-/// Calls that no order explains.
-pub(crate) struct Violation {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Run {
+    /// The call returned what this run returned.
+    Last {
+        answer: Answer,
+        /// The place of its end among all starts and ends.
+        end: u64,
+    },
+    /// The store may have made the call before, within the same call.
+    Earlier,
+    /// The response was lost, or was an error. It may take effect at any time, or never.
+    Lost,
+}
+
+impl Run {
+    fn end(self) -> u64 {
+        match self {
+            Self::Last { end, .. } => end,
+            Self::Earlier | Self::Lost => u64::MAX,
+        }
+    }
+
+    fn is_last(self) -> bool {
+        matches!(self, Self::Last { .. })
+    }
+}
+
+/// Calls for which no order was found.
+pub(crate) struct Unexplained {
     operations: Vec<Operation>,
     /// The longest order that explains the first of them.
     explained: Vec<usize>,
+    /// Whether all orders were tried.
+    pub(crate) is_violation: bool,
 }
 
-/// So many steps of a search mean that the history is too entangled to decide.
-const MAX_STEPS: usize = 5_000_000;
+/// After so many steps, it is not decided whether there is an order.
+const MAX_STEPS: usize = 1_000_000;
 
 /// Returns how many steps were needed to find an order.
-pub(crate) fn find_order(operations: Vec<Operation>) -> Result<usize, Violation> {
+pub(crate) fn find_order(operations: Vec<Operation>) -> Result<usize, Unexplained> {
+    find_order_within(MAX_STEPS, operations)
+}
+
+fn find_order_within(
+    max_steps: usize,
+    mut operations: Vec<Operation>,
+) -> Result<usize, Unexplained> {
+    operations.sort_by_key(|operation| operation.run.end());
     let mut search = Search {
         operations: &operations,
-        by_end: by_end(&operations),
-        chosen: vec![false; operations.len()],
+        chosen: Set::new(operations.len()),
         order: Vec::new(),
         longest: Vec::new(),
-        tried: HashSet::new(),
+        tried: HashMap::new(),
+        steps: 0,
+        max_steps,
     };
-    if search.is_explained(&None, 0) {
-        return Ok(search.tried.len());
+    if search.is_explained(&None) {
+        return Ok(search.steps);
     }
+    let is_violation = search.steps < max_steps;
     let explained = search.longest;
-    Err(Violation {
+    Err(Unexplained {
         operations,
         explained,
+        is_violation,
     })
 }
 
-fn by_end(operations: &[Operation]) -> Vec<usize> {
-    let mut by_end: Vec<usize> = (0..operations.len()).collect();
-    by_end.sort_by_key(|at| operations[*at].end.unwrap_or(u64::MAX));
-    by_end
-}
-
 struct Search<'a> {
+    /// Those that end sooner come first.
     operations: &'a [Operation],
-    by_end: Vec<usize>,
-    chosen: Vec<bool>,
+    chosen: Set,
     order: Vec<usize>,
     longest: Vec<usize>,
-    tried: HashSet<(Vec<bool>, State)>,
+    /// What cannot be explained: after which last runs, in which state without its times, and with which times and other
+    /// runs.
+    tried: HashMap<(Set, State), Vec<(Times, Set)>>,
+    steps: usize,
+    max_steps: usize,
 }
 
+/// When the entry is due, and when it may be forgotten.
+type Times = Option<(Span, Span)>;
+
 impl Search<'_> {
-    /// Returns whether the calls that are not chosen yet can follow. `latest` is the latest start of those chosen.
-    fn is_explained(&mut self, state: &State, latest: u64) -> bool {
+    /// Returns whether the calls that are not chosen yet can follow.
+    fn is_explained(&mut self, state: &State) -> bool {
         let operations = self.operations;
-        let rest = self.by_end.iter().filter(|at| !self.chosen[**at]);
-        let first_end = rest
-            .clone()
-            .filter(|at| operations[**at].answer.is_some())
-            .find_map(|at| operations[*at].end);
-        let Some(first_end) = first_end else {
+        let rest: Vec<usize> = (0..operations.len())
+            .filter(|at| !self.chosen.has(*at))
+            .collect();
+        let first = rest.first().map(|at| operations[*at].run);
+        let Some(Run::Last { end: first_end, .. }) = first else {
             return true;
         };
-        if !self.tried.insert((self.chosen.clone(), state.clone())) {
+        if self.steps == self.max_steps || self.was_tried(state) {
             return false;
         }
-        assert!(self.tried.len() < MAX_STEPS, "the history is too entangled");
+        self.steps += 1;
         let next: Vec<usize> = rest
-            .copied()
+            .into_iter()
             .filter(|at| operations[*at].start < first_end)
-            .filter(|at| operations[*at].end.is_none_or(|end| end > latest))
+            .filter(|at| operations[*at].run != Run::Earlier || self.is_before_last_run(*at))
             .collect();
+        let mut choices = Vec::new();
         for at in next {
             let operation = &operations[at];
             for (answer, after) in outcomes(state, &operation.call, operation.time) {
-                let is_seen = match &operation.answer {
-                    Some(seen) => answer.allows(seen),
-                    // Otherwise it need not have taken effect.
-                    None => after != *state,
+                let is_last = match &operation.run {
+                    Run::Last { answer: seen, .. } if !answer.allows(seen) => continue,
+                    Run::Last { answer: seen, .. } => {
+                        if after == *state && seen.is_refusal() && !self.has_earlier_run(at) {
+                            return self.can_follow(at, &after);
+                        }
+                        true
+                    }
+                    Run::Earlier | Run::Lost => false,
                 };
-                if !is_seen {
-                    continue;
-                }
-                self.chosen[at] = true;
-                self.order.push(at);
-                if self.order.len() > self.longest.len() {
-                    self.longest.clone_from(&self.order);
-                }
-                if self.is_explained(&after, latest.max(operation.start)) {
-                    return true;
-                }
-                self.order.pop();
-                self.chosen[at] = false;
+                let then = operation.then.iter();
+                let further = then.flat_map(|call| outcomes(&after, call, operation.time));
+                let further = further.map(|(_, further)| further);
+                let further = further.filter(|further| has_effect(&after, further));
+                let further: Vec<_> = further.collect();
+                let all = std::iter::once(after).chain(further);
+                let possible = all.filter(|after| is_last || has_effect(state, after));
+                choices.extend(possible.map(|after| (at, after)));
             }
         }
+        choices
+            .into_iter()
+            .any(|(at, after)| self.can_follow(at, &after))
+    }
+
+    fn can_follow(&mut self, at: usize, after: &State) -> bool {
+        self.chosen.insert(at);
+        self.order.push(at);
+        if self.order.len() > self.longest.len() {
+            self.longest.clone_from(&self.order);
+        }
+        let is_explained = self.is_explained(after);
+        self.order.pop();
+        self.chosen.remove(at);
+        is_explained
+    }
+
+    /// Returns whether the last run of the same call is not chosen yet.
+    fn is_before_last_run(&self, earlier: usize) -> bool {
+        self.runs_of_call(earlier)
+            .any(|at| self.operations[at].run.is_last())
+    }
+
+    fn has_earlier_run(&self, last: usize) -> bool {
+        self.runs_of_call(last)
+            .any(|at| self.operations[at].run == Run::Earlier)
+    }
+
+    /// Returns the runs of a call that are not chosen yet.
+    fn runs_of_call(&self, at: usize) -> impl Iterator<Item = usize> {
+        let start = self.operations[at].start;
+        let runs = (0..self.operations.len()).filter(move |at| self.operations[*at].start == start);
+        runs.filter(|at| !self.chosen.has(*at))
+    }
+
+    /// Returns whether this, or something that allows more, was tried. Remembers it otherwise.
+    fn was_tried(&mut self, state: &State) -> bool {
+        let (mut last, mut others) = (self.chosen.clone(), self.chosen.clone());
+        for (at, operation) in self.operations.iter().enumerate() {
+            match operation.run.is_last() {
+                true => others.remove(at),
+                false => last.remove(at),
+            }
+        }
+        let (state, times) = state.clone().map(Entry::apart_from_times).unzip();
+        let tried = self.tried.entry((last, state)).or_default();
+        let covers = |(tried_times, tried_others): &(Times, Set), times: &Times, others: &Set| {
+            let covers_times = match (tried_times, times) {
+                (Some((due, forget)), Some(times)) => {
+                    due.contains(times.0) && forget.contains(times.1)
+                }
+                _ => true,
+            };
+            covers_times && tried_others.is_subset(others)
+        };
+        if tried.iter().any(|tried| covers(tried, &times, &others)) {
+            return true;
+        }
+        let new = (times, others);
+        tried.retain(|old| !covers(&new, &old.0, &old.1));
+        tried.push(new);
         false
+    }
+}
+
+/// Returns whether a call did more than to show that a time has come, or has not come yet.
+fn has_effect(before: &State, after: &State) -> bool {
+    let (Some(before), Some(after)) = (before, after) else {
+        // Whoever finds an entry that may be forgotten can also find none.
+        return after.is_some();
+    };
+    let (before, (due, forget)) = before.clone().apart_from_times();
+    let (after, times) = after.clone().apart_from_times();
+    before != after || !due.contains(times.0) || !forget.contains(times.1)
+}
+
+/// A set of small numbers.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Set(Box<[u64]>);
+
+impl Set {
+    fn new(numbers: usize) -> Self {
+        Self(vec![0; numbers.div_ceil(64)].into())
+    }
+
+    fn has(&self, number: usize) -> bool {
+        self.0[number / 64] & (1 << (number % 64)) != 0
+    }
+
+    fn insert(&mut self, number: usize) {
+        self.0[number / 64] |= 1 << (number % 64);
+    }
+
+    fn remove(&mut self, number: usize) {
+        self.0[number / 64] &= !(1 << (number % 64));
+    }
+
+    fn is_subset(&self, other: &Self) -> bool {
+        self.0.iter().zip(&other.0).all(|(a, b)| a & !b == 0)
     }
 }
 
@@ -121,6 +265,14 @@ impl Search<'_> {
 const ROUNDING: i64 = 50_000;
 
 impl Answer {
+    /// Returns whether no call that returns this has an effect.
+    fn is_refusal(&self) -> bool {
+        !matches!(
+            self,
+            Self::Fresh { .. } | Self::Accepted | Self::Changed(true) | Self::Taken { .. }
+        )
+    }
+
     /// Returns whether a call that returns this may have returned what was seen.
     fn allows(&self, seen: &Self) -> bool {
         let is_near = |allowed: &Span, seen: &Span| {
@@ -150,21 +302,19 @@ impl Answer {
     }
 }
 
-impl fmt::Display for Violation {
+impl fmt::Display for Unexplained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let line = |at: usize| {
             let mut line = String::new();
             let operation = &self.operations[at];
-            let end = operation.end.map_or("?".to_owned(), |end| end.to_string());
-            let answer = operation.answer.map(|answer| format!("{answer:?}"));
+            let (end, answer) = match operation.run {
+                Run::Last { answer, end } => (end.to_string(), format!("{answer:?}")),
+                run => ("?".to_owned(), format!("{run:?}")),
+            };
             write!(
                 line,
-                "{:>6}..{end:<6} {:>9}..{:<9} us {:?}: {}",
-                operation.start,
-                operation.time.from,
-                operation.time.to,
-                operation.call,
-                answer.as_deref().unwrap_or("?")
+                "{:>6}..{end:<6} {:>9}..{:<9} us {:?}: {answer}",
+                operation.start, operation.time.from, operation.time.to, operation.call,
             )?;
             Ok::<_, fmt::Error>(line)
         };
@@ -172,7 +322,10 @@ impl fmt::Display for Violation {
         for at in &self.explained {
             writeln!(f, "{}", line(*at)?)?;
         }
-        writeln!(f, "No order explains these, too:")?;
+        match self.is_violation {
+            true => writeln!(f, "No order explains these, too:")?,
+            false => writeln!(f, "Not decided: too many orders may explain these, too:")?,
+        }
         let mut rest: Vec<usize> = (0..self.operations.len()).collect();
         rest.retain(|at| !self.explained.contains(at));
         rest.sort_by_key(|at| self.operations[*at].start);
@@ -185,17 +338,20 @@ impl fmt::Display for Violation {
 
 const HOUR: i64 = 3_600_000_000;
 
-/// A call with its place in the order of starts and ends, which is also its time in milliseconds.
+/// A call with its place in the order of starts and ends, which is also its time in milliseconds. Without an answer, its
+/// response was lost.
 fn operation(start: u64, end: u64, call: Call, answer: impl Into<Option<Answer>>) -> Operation {
-    let answer = answer.into();
-    let is_known = answer.is_some();
     let time = |at: u64| i64::try_from(at).unwrap() * 1_000;
+    let (run, last) = match answer.into() {
+        Some(answer) => (Run::Last { answer, end }, end),
+        None => (Run::Lost, 1_000),
+    };
     Operation {
         call,
-        answer,
+        run,
+        then: None,
         start,
-        end: is_known.then_some(end),
-        time: Span::new(time(start), time(if is_known { end } else { 1_000 })),
+        time: Span::new(time(start), time(last)),
     }
 }
 
@@ -239,6 +395,22 @@ fn calls_that_some_order_explains_are_no_violation() {
             operation(0, 9, complete(1), Answer::Changed(true)),
             operation(1, 2, claim(1), FIRST),
             operation(3, 8, claim(2), Answer::Done),
+        ],
+        // A claim that is made again with its token, after the event was completed and forgotten.
+        vec![
+            operation(0, 1, claim(1), FIRST),
+            operation(
+                2,
+                5,
+                Call::Complete {
+                    token: 1,
+                    retention: 0,
+                },
+                Answer::Changed(true),
+            ),
+            operation(3, 6, claim(1), FIRST),
+            operation(7, 8, complete(1), Answer::Changed(true)),
+            operation(9, 10, claim(2), Answer::Done),
         ],
         // Without a response, and yet it took effect, late.
         vec![
@@ -366,6 +538,80 @@ fn calls_that_no_order_explains_are_a_violation() {
         let text = format!("{history:?}");
         assert!(find_order(history).is_err(), "{text}");
     }
+}
+
+/// An event that a store accepted twice, because it lost the first response.
+#[test]
+fn a_call_may_have_run_once_more_for_each_lost_run_and_not_without_one() {
+    let accept = Call::Accept { body: 0 };
+    let last = operation(0, 5, accept, Answer::Duplicate);
+    let lost = operation(0, 5, accept, None);
+    let taken = Answer::Taken {
+        attempt: 1,
+        body: 0,
+        overdue: Span::new(0, 0),
+    };
+    let take = operation(6, 7, Call::Take { token: 1, lease: 0 }, taken);
+
+    assert!(find_order(vec![last.clone()]).is_err());
+    assert!(find_order(vec![lost.clone(), last.clone()]).is_ok());
+    assert!(find_order(vec![lost, last, take]).is_ok());
+}
+
+#[test]
+fn an_earlier_run_of_a_call_precedes_the_last_one_and_can_be_without_effect() {
+    let claim_of = |token| Call::Claim {
+        token,
+        lease: 0,
+        retention: HOUR,
+        body: None,
+    };
+    let claim = claim_of(1);
+    let earlier = Operation {
+        run: Run::Earlier,
+        ..operation(0, 0, claim, FIRST)
+    };
+    let third = Answer::Fresh { attempt: 3 };
+
+    let is_explained = |operations: Vec<Operation>| find_order(operations).is_ok();
+
+    // Claimed, by another one, and again.
+    let between = operation(1, 2, claim_of(2), SECOND);
+    assert!(is_explained(vec![
+        earlier.clone(),
+        between.clone(),
+        operation(0, 3, claim, third)
+    ]));
+    assert!(!is_explained(vec![between, operation(0, 3, claim, third)]));
+    assert!(is_explained(vec![
+        earlier.clone(),
+        operation(0, 3, claim, FIRST)
+    ]));
+    // Not after the last run.
+    assert!(!is_explained(vec![
+        earlier,
+        operation(0, 3, claim, FIRST),
+        operation(4, 5, claim_of(2), third)
+    ]));
+}
+
+#[test]
+fn a_history_with_too_many_orders_is_not_decided_and_no_violation() {
+    let claim = |token| Call::Claim {
+        token,
+        lease: 0,
+        retention: HOUR,
+        body: None,
+    };
+    // Each may have taken effect, and none explains the completion.
+    let mut history: Vec<_> = (0..8).map(|at| operation(at, 0, claim(at), None)).collect();
+    history.push(operation(100, 101, complete(9), Answer::Changed(true)));
+
+    let unexplained = find_order_within(50, history.clone()).err().unwrap();
+
+    assert!(!unexplained.is_violation);
+    assert!(unexplained.to_string().contains("Not decided"));
+    assert!(find_order(history).err().unwrap().is_violation);
 }
 
 #[test]

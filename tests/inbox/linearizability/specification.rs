@@ -17,6 +17,10 @@ impl Span {
         Self { from, to }
     }
 
+    pub(crate) fn contains(self, other: Self) -> bool {
+        self.from <= other.from && other.to <= self.to
+    }
+
     /// Returns the time that is this long after it.
     fn after(self, duration: i64) -> Self {
         Self::new(self.from + duration, self.to + duration)
@@ -135,6 +139,18 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// Returns the entry with the same times as all others, and its own ones: when it is due, and the end of the retention.
+    pub(crate) fn apart_from_times(self) -> (Self, (Span, Span)) {
+        let times = (self.due, self.forget);
+        let (due, forget) = (Span::new(0, 0), Span::new(0, 0));
+        let entry = Self {
+            due,
+            forget,
+            ..self
+        };
+        (entry, times)
+    }
+
     pub(crate) fn may_be_forgotten(&self) -> bool {
         match self.phase {
             Phase::Done => true,
