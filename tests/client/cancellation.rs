@@ -2,8 +2,8 @@
 //! cursor is lost, and the client is usable afterwards.
 
 use audience::contacts::{Contact, ContactSummary, ListContacts, Page};
-use audience::mock::{Fault, MockServer};
-use audience::{Client, Error};
+use audience::mock::{ContactDeletion, Dialect, Fault, MockServer};
+use audience::{Client, Error, Method};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt};
 
@@ -51,6 +51,65 @@ async fn a_call_that_is_dropped_after_any_number_of_polls_leaks_no_connection_an
         // Idle, for the next call.
         proxy.at_most(2).await;
     }
+}
+
+#[tokio::test]
+async fn a_form_and_a_raw_request_that_are_dropped_after_any_number_of_polls_can_be_sent_again() {
+    let dialect = Dialect {
+        contact_deletion: ContactDeletion::NoContent,
+        ..Dialect::default()
+    };
+    let server = MockServer::builder().dialect(dialect).start().await;
+    server.topic("news", true);
+    server.topic("offers", false);
+    let (client, proxy) = client_through_proxy(&server).await;
+
+    let polls = for_each_number_of_polls(async |polls| {
+        // A request of a form that was dropped may arrive later, so each contact has one form.
+        let address = format!("{polls}@x.io");
+        server.seed_contact(address.as_str());
+        let answers = [("news", false), ("offers", true)];
+        let form = || {
+            client
+                .contacts()
+                .set_topics(&address, answers)
+                .into_future()
+        };
+        server.fault(Fault::status(503).times(1));
+        let ended = poll_times(polls, form()).await;
+        server.clear_faults();
+        let recorded = in_time(form()).await.unwrap();
+
+        assert_eq!(recorded.contact.email, address);
+        let contact = server.contact(&address).unwrap();
+        let expected = answers.map(|(topic, answer)| (topic.to_owned(), answer));
+        assert_eq!(contact.answers, expected.into());
+        ended.is_some()
+    })
+    .await;
+    assert!(polls > 1, "{polls}");
+
+    let polls = for_each_number_of_polls(async |polls| {
+        let address = format!("deleted{polls}@x.io");
+        server.seed_contact(address.as_str());
+        let delete = || {
+            let delete = client.request(Method::DELETE, ["contacts", &address]);
+            delete.idempotent().into_future()
+        };
+        server.fault(Fault::status(503).times(1));
+        let ended = poll_times(polls, delete()).await;
+        server.clear_faults();
+        // The first one may have deleted it.
+        let deleted = in_time(delete()).await;
+
+        let is_absent = deleted.is_err_and(|error| error.api().is_some());
+        assert!(ended.is_none() || is_absent, "{polls}");
+        assert!(server.contact(&address).is_none(), "{polls}");
+        ended.is_some()
+    })
+    .await;
+    assert!(polls > 1, "{polls}");
+    proxy.at_most(2).await;
 }
 
 /// Reads a list. The future of each `next` is first dropped after this many polls. Returns the addresses, and whether no

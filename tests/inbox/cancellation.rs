@@ -3,13 +3,16 @@
 
 use std::time::Duration;
 
+use audience::inbox::deadpool_postgres::tokio_postgres::Transaction;
 use audience::inbox::sqlx::{self, PgPool};
 use audience::inbox::{
     AcceptState, Backlog, ClaimState, EventKey, Fingerprint, HeldClaim, Inbox, MemoryStore,
     NewClaim, NewDelivery, ParkedEvent, PostgresStore, Receipt, RedisStore, Release, SqliteStore,
     SqlxPostgresStore, SqlxSqliteStore, Store, StoreError, Take, TakenEvent, Token,
 };
-use audience::webhooks::EventId;
+use audience::webhooks::{Event, EventId};
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
 use support::cancellation::{for_each_number_of_polls, poll_times, until};
 use support::redis::OwnRedis;
 use support::{in_time, postgres};
@@ -257,75 +260,146 @@ async fn what_a_worker_that_is_dropped_after_any_number_of_polls_left_is_handled
     assert!(polls > 1, "{polls}");
 }
 
-#[tokio::test]
-async fn a_transaction_that_is_dropped_after_any_number_of_polls_has_its_effect_once() {
-    let sqlite = SqliteStore::in_memory().unwrap();
-    let create = "CREATE TABLE effects (event TEXT)";
-    sqlite
-        .transaction(move |transaction| transaction.execute_batch(create))
-        .await
-        .unwrap();
-    for_each_number_of_polls(async |polls| {
+/// Drops the handling of an event after every number of polls, and then makes it to its end.
+async fn drop_each_transaction<'s>(
+    handle: impl Fn(String) -> LocalBoxFuture<'s, Receipt>,
+    count_effects: impl Fn(String) -> LocalBoxFuture<'s, i64>,
+) {
+    let polls = for_each_number_of_polls(async |polls| {
         let event = format!("evt_{polls}");
-        let handle = || {
-            sqlite.handle_in("main", delivery(&event), |transaction, event| {
-                let insert = "INSERT INTO effects VALUES (?1)";
-                transaction.execute(insert, [event.id.as_str()]).map(drop)
-            })
-        };
-        let ended = poll_times(polls, handle()).await;
-        let receipt = in_time(handle()).await;
-        assert!(matches!(receipt, Receipt::Handled | Receipt::Duplicate));
-        let count = event.clone();
-        let effects: i64 = sqlite
-            .transaction(move |transaction| {
-                let count_of = "SELECT count(*) FROM effects WHERE event = ?1";
-                transaction.query_row(count_of, [count], |row| row.get(0))
-            })
-            .await
-            .unwrap();
-        assert_eq!(effects, 1, "{polls}");
+        let ended = poll_times(polls, handle(event.clone())).await;
+        let receipt = in_time(async {
+            loop {
+                // A statement of the first transaction may still wait for its end.
+                match handle(event.clone()).await {
+                    Receipt::Unavailable => {}
+                    receipt => break receipt,
+                }
+            }
+        });
+        let receipt = receipt.await;
+        assert!(
+            matches!(receipt, Receipt::Handled | Receipt::Duplicate),
+            "{receipt:?}"
+        );
+        assert_eq!(in_time(count_effects(event)).await, 1, "{polls}");
         ended.is_some()
     })
     .await;
+    assert!(polls > 0, "{polls}");
+}
 
+const EFFECTS: &str = "CREATE TABLE effects (event TEXT)";
+const COUNT: &str = "SELECT count(*) FROM effects WHERE event = $1";
+const INSERT: &str = "INSERT INTO effects VALUES ($1)";
+
+#[tokio::test]
+async fn a_transaction_in_sqlite_that_is_dropped_after_any_number_of_polls_has_its_effect_once() {
+    let store = SqliteStore::in_memory().unwrap();
+    let create = store.transaction(|transaction| transaction.execute_batch(EFFECTS));
+    create.await.unwrap();
+    drop_each_transaction(
+        |event| {
+            let handled = store.handle_in("main", delivery(&event), |transaction, event| {
+                transaction.execute(INSERT, [event.id.as_str()]).map(drop)
+            });
+            handled.boxed_local()
+        },
+        |event| {
+            let count = store.transaction(move |transaction| {
+                transaction.query_row(COUNT, [event], |row| row.get(0))
+            });
+            count.map(Result::unwrap).boxed_local()
+        },
+    )
+    .await;
+
+    let folder = std::env::temp_dir().join(format!("audience-polls-{:016x}", fastrand::u64(..)));
+    std::fs::create_dir(&folder).unwrap();
+    let options = sqlx::sqlite::SqliteConnectOptions::new()
+        .filename(folder.join("effects.db"))
+        .create_if_missing(true);
+    let pool = sqlx::sqlite::SqlitePoolOptions::new().max_connections(2);
+    let pool = pool.connect_with(options).await.unwrap();
+    let store = SqlxSqliteStore::open(pool.clone()).await.unwrap();
+    sqlx::query(EFFECTS).execute(&pool).await.unwrap();
+    drop_each_transaction(
+        |event| {
+            let handler = async |transaction: &mut sqlx::Transaction<'_, sqlx::Sqlite>,
+                                 event: Event| {
+                let insert = sqlx::query(INSERT).bind(event.id.to_string());
+                insert.execute(&mut **transaction).await.map(drop)
+            };
+            let store = store.clone();
+            async move { store.handle_in("main", delivery(&event), handler).await }.boxed_local()
+        },
+        |event| {
+            let count = sqlx::query_scalar(COUNT).bind(event);
+            count.fetch_one(&pool).map(Result::unwrap).boxed_local()
+        },
+    )
+    .await;
+    until(|| pool.num_idle() == pool.size() as usize).await;
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[tokio::test]
+async fn a_transaction_in_postgres_that_is_dropped_after_any_number_of_polls_has_its_effect_once() {
     let Some(database) = postgres::database().await else {
         return;
     };
     let store = PostgresStore::connect_with(&database.url, 2).await.unwrap();
     store.migrate().await.unwrap();
     let client = postgres::client(&database.url).await;
-    client
-        .batch_execute("CREATE TABLE effects (event text)")
-        .await
-        .unwrap();
-    for_each_number_of_polls(async |polls| {
-        let event = format!("evt_{polls}");
-        let handle = || {
-            store.handle_in("main", delivery(&event), async |transaction, event| {
-                let insert = "INSERT INTO effects VALUES ($1)";
-                transaction
-                    .execute(insert, &[&event.id.as_str()])
-                    .await
-                    .map(drop)
-            })
-        };
-        let ended = poll_times(polls, handle()).await;
-        // A statement of the first transaction may still wait for its end.
-        let mut receipt = in_time(handle()).await;
-        while receipt == Receipt::Unavailable {
-            receipt = in_time(handle()).await;
+    client.batch_execute(EFFECTS).await.unwrap();
+    let count_effects = |event: String| {
+        let client = &client;
+        async move {
+            let row = client.query_one(COUNT, &[&event]).await.unwrap();
+            row.get(0)
         }
-        assert!(
-            matches!(receipt, Receipt::Handled | Receipt::Duplicate),
-            "{receipt:?}"
-        );
-        let count = "SELECT count(*) FROM effects WHERE event = $1";
-        let row = client.query_one(count, &[&event]).await.unwrap();
-        assert_eq!(row.get::<_, i64>(0), 1, "{polls}");
-        ended.is_some()
-    })
+        .boxed_local()
+    };
+    drop_each_transaction(
+        |event| {
+            let store = store.clone();
+            async move {
+                let handler = async |transaction: &mut Transaction<'_>, event: Event| {
+                    let id = event.id.as_str();
+                    transaction.execute(INSERT, &[&id]).await.map(drop)
+                };
+                store.handle_in("main", delivery(&event), handler).await
+            }
+            .boxed_local()
+        },
+        count_effects,
+    )
     .await;
     let status = || store.pool().status();
     until(|| status().available == status().size && status().size <= 2).await;
+
+    client
+        .batch_execute("TRUNCATE effects, audience_inbox")
+        .await
+        .unwrap();
+    let pool = sqlx::postgres::PgPoolOptions::new().max_connections(2);
+    let pool: PgPool = pool.connect(&database.url).await.unwrap();
+    let store = SqlxPostgresStore::new(pool.clone());
+    drop_each_transaction(
+        |event| {
+            let store = store.clone();
+            async move {
+                let handler = async |transaction: &mut sqlx::Transaction<'_, sqlx::Postgres>,
+                                     event: Event| {
+                    let insert = sqlx::query(INSERT).bind(event.id.to_string());
+                    insert.execute(&mut **transaction).await.map(drop)
+                };
+                store.handle_in("main", delivery(&event), handler).await
+            }
+            .boxed_local()
+        },
+        count_effects,
+    )
+    .await;
+    until(|| pool.num_idle() == pool.size() as usize && pool.size() <= 2).await;
 }
