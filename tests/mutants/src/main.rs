@@ -23,9 +23,10 @@ use cargo::{Build, Fault, Program};
 use rewrite::{Mutant, Rewritten};
 use run::{End, Test};
 
-const HELP: &str = "Usage: audience-mutants [--again] [--jobs N] [FILTER]...\n\n\
-    Tries the mutants with a FILTER in their name, such as src/webhooks, or all. Mutants with a result are not tried again,\n\
-    except, with --again, those that survived. The results are in target/mutants/results.tsv.";
+const HELP: &str = "Usage: audience-mutants [--again] [--jobs N] [--longest SECONDS] [FILTER]...\n\n\
+    Tries the mutants with a FILTER in their name, such as src/webhooks, or all, unless they have a result. With --again,\n\
+    tries those that survived. The results are in target/mutants/results.tsv.\n\
+    Tests that take more than SECONDS (default 60) on their own do not run.";
 /// Programs whose tests are about the repository, and tests that start Cargo for another target.
 const LEFT_OUT: [&str; 3] = ["docs", "workspace", "wasm"];
 /// The roots of the crates that include a file with mutants.
@@ -34,18 +35,19 @@ const ROOTS: [&str; 3] = [
     "tests/inbox/main.rs",
     "tests/interleavings.rs",
 ];
-/// The shortest time limit of a run, and how much longer than without a mutant a run may take.
-const LIMIT: (Duration, u32) = (Duration::from_secs(20), 10);
+/// A run ends if no test ends for this long, and four times the time of its slowest test on its own.
+const LIMIT: Duration = Duration::from_secs(20);
 
 type AnyError = Box<dyn Error>;
 
 fn main() -> Result<(), AnyError> {
-    let (mut again, mut jobs, mut filters) = (false, 2, Vec::new());
+    let (mut again, mut jobs, mut longest, mut filters) = (false, 2, 60, Vec::new());
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--again" => again = true,
             "--jobs" => jobs = arguments.next().ok_or(HELP)?.parse()?,
+            "--longest" => longest = arguments.next().ok_or(HELP)?.parse()?,
             option if option.starts_with('-') => return Err(HELP.into()),
             _ => filters.push(argument),
         }
@@ -63,10 +65,11 @@ fn main() -> Result<(), AnyError> {
 
     let results = Results::open(&root, &folder, &mutants)?;
     let programs = build(&root, &folder.join("tree"), &mutants, &results)?;
-    let tests = measure(&programs, mutants.len(), &folder.join("reached"), jobs)?;
+    let mut tests = measure(&programs, mutants.len(), &folder.join("reached"), jobs)?;
+    tests.retain(|test| test.time.as_secs() < longest);
     let mut numbers: Vec<usize> = (0..mutants.len())
         .filter(|&number| match results.of(number) {
-            None => true,
+            None => !again,
             Some(outcome) => again && outcome == "survived",
         })
         .filter(|&number| {
@@ -275,9 +278,9 @@ fn try_mutant(
                 .copied()
                 .filter(|test| test.program == index)
                 .collect();
-            let alone: Duration = batch.iter().map(|test| test.time).sum();
+            let slowest = batch.iter().map(|test| test.time).max();
             let names: Vec<&str> = batch.iter().map(|test| test.name.as_str()).collect();
-            let limit = LIMIT.0.max(alone * LIMIT.1);
+            let limit = LIMIT + slowest.unwrap_or_default() * 4;
             if batch.is_empty() {
                 continue;
             }

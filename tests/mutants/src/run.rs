@@ -17,6 +17,9 @@ const LONGEST_TEST: Duration = Duration::from_secs(60);
 /// A mutant may allocate without end. In KiB of writable memory.
 const MEMORY: u32 = 4_000_000;
 
+/// How long the last lines of a program that has ended may take.
+const LAST_LINES: Duration = Duration::from_millis(50);
+
 /// A test that passes without a mutant.
 #[derive(Debug)]
 pub struct Test {
@@ -56,7 +59,7 @@ impl Program {
         Ok(tests)
     }
 
-    /// Runs tests, until the first one fails.
+    /// Runs tests, until the first one fails or none ends for as long as the limit.
     pub fn run(
         &self,
         tests: &[&str],
@@ -100,31 +103,38 @@ impl Program {
     }
 }
 
+/// Waits for the end of a process, until a test fails, or until no test has ended for too long.
 fn watch(child: &mut Child, limit: Duration) -> Result<End, Box<dyn Error>> {
-    let end = Instant::now() + limit;
-    let (sender, failed) = mpsc::channel();
+    let (sender, ended) = mpsc::channel();
     let lines = BufReader::new(child.stdout.take().expect("stdout is a pipe")).lines();
     std::thread::spawn(move || {
         for line in lines.map_while(Result::ok) {
             let test = line
                 .strip_prefix("test ")
-                .and_then(|line| line.strip_suffix(" ... FAILED"));
-            if test.is_some_and(|test| sender.send(test.to_owned()).is_err()) {
-                return;
+                .and_then(|line| line.rsplit_once(" ... "));
+            if let Some((test, outcome)) = test {
+                let failed = (outcome == "FAILED").then(|| test.to_owned());
+                let _ = sender.send(failed);
             }
         }
     });
-    while Instant::now() < end {
-        match failed.recv_timeout(Duration::from_millis(5)) {
-            Ok(test) => return Ok(End::Failed(Some(test))),
+    let mut last = Instant::now();
+    while last.elapsed() < limit {
+        match ended.recv_timeout(Duration::from_millis(5)) {
+            Ok(None) => last = Instant::now(),
+            Ok(failed) => return Ok(End::Failed(failed)),
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(Duration::from_millis(5)),
             Err(RecvTimeoutError::Timeout) => {}
         }
         if let Some(status) = child.try_wait()? {
-            return Ok(if status.success() {
-                End::Passed
-            } else {
-                End::Failed(failed.recv_timeout(Duration::from_millis(50)).ok())
+            let failed = || {
+                std::iter::from_fn(|| ended.recv_timeout(LAST_LINES).ok())
+                    .flatten()
+                    .next()
+            };
+            return Ok(match status.success() {
+                true => End::Passed,
+                false => End::Failed(failed()),
             });
         }
     }
