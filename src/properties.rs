@@ -654,13 +654,44 @@ mod tests {
         let from_map = Properties::from(HashMap::from([("plan", &plan)]));
         let from_pairs = Properties::from(vec![("plan".to_owned(), plan.as_str())]);
 
+        let sorted = Properties::from(BTreeMap::from([("plan", plan.as_str())]));
+
         assert_eq!(from_map, from_pairs);
+        assert_eq!(from_map, sorted);
         for (name, value) in &from_map {
             assert_eq!(
                 (name.as_str(), value),
                 ("plan", &PropertyValue::from("pro"))
             );
         }
+    }
+
+    #[test]
+    fn a_whole_number_is_read_as_either_type_if_it_fits() {
+        let (signed, unsigned) = (PropertyValue::Integer(3), PropertyValue::Unsigned(3));
+
+        for number in [signed, unsigned] {
+            assert_eq!((number.as_i64(), number.as_u64()), (Some(3), Some(3)));
+        }
+        assert_eq!(PropertyValue::Unsigned(u64::MAX).as_i64(), None);
+        assert_eq!(PropertyValue::Integer(-3).as_u64(), None);
+    }
+
+    #[test]
+    fn what_is_not_json_is_refused_with_what_was_expected() {
+        use serde::de::value::{BytesDeserializer, Error};
+
+        let properties = serde_json::from_str::<Properties>("3").unwrap_err();
+        let value = PropertyValue::deserialize(BytesDeserializer::<Error>::new(b"x")).unwrap_err();
+
+        assert!(
+            properties.to_string().contains("expected a map"),
+            "{properties}"
+        );
+        assert!(
+            value.to_string().contains("expected any JSON value"),
+            "{value}"
+        );
     }
 
     #[test]

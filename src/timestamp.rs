@@ -323,6 +323,16 @@ mod tests {
     }
 
     #[test]
+    fn an_error_says_what_is_wrong_with_the_time() {
+        let text = "yesterday".parse::<Timestamp>().unwrap_err().to_string();
+
+        assert!(text.contains("is not an RFC 3339 time"), "{text}");
+        if let Err(error) = SystemTime::try_from(at(i64::MIN)) {
+            assert!(error.to_string().contains("too far from 1970"));
+        }
+    }
+
+    #[test]
     fn a_moment_before_the_epoch_rounds_down() {
         let moment = UNIX_EPOCH - Duration::from_millis(1_500);
 

@@ -604,3 +604,43 @@ impl StdError for ImportError {
         Some(&self.inner.error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_is_printed_as_its_code_and_its_message() {
+        let refused = RowOutcome::Refused {
+            code: ErrorCode::QuotaExceeded,
+            message: Some("full".to_owned()),
+            retryable: false,
+        };
+
+        assert_eq!(refused.to_string(), "quota_exceeded: full");
+        assert_eq!(RowOutcome::Created.to_string(), "created");
+    }
+
+    #[test]
+    fn each_count_of_a_merged_report_is_the_sum() {
+        let report = |count| ImportReport {
+            created: count,
+            updated: count,
+            skipped: count,
+            refused: [("quota_exceeded".to_owned(), count)].into(),
+            opt_out_failed: count,
+            not_sent: count,
+            unknown: count,
+            valid: count,
+            duplicates: count,
+            first_failure: None,
+        };
+        let mut merged = report(2);
+
+        merged.merge(report(3));
+
+        assert_eq!(merged, report(5));
+        // A duplicate is one of the valid rows, and those count as not sent.
+        assert_eq!(merged.total(), 40);
+    }
+}

@@ -448,6 +448,45 @@ mod tests {
     }
 
     #[test]
+    fn a_backslash_in_a_comment_or_in_quotes_takes_the_meaning_of_the_next_character_away() {
+        for hidden in [r"(\); spf=fail)", r#"mail="\"; spf=fail""#] {
+            let results = AuthenticationResults::from(format!("mx; dkim=pass {hidden}; spf=none"));
+
+            assert_eq!(results.spf(), Some(CheckResult::None), "{hidden}");
+        }
+    }
+
+    #[test]
+    fn a_quote_in_a_comment_quotes_nothing() {
+        let results = AuthenticationResults::from("mx; spf=pass (5\" wide); dkim=fail");
+
+        assert_eq!(results.dkim(), Some(CheckResult::Fail));
+    }
+
+    #[test]
+    fn the_results_and_their_names_are_printed_as_they_were_sent() {
+        let text = "mx.example.net; spf=pass";
+
+        assert_eq!(AuthenticationResults::from(text).to_string(), text);
+        for name in [
+            "pass",
+            "fail",
+            "softfail",
+            "neutral",
+            "none",
+            "temperror",
+            "permerror",
+        ] {
+            let result = CheckResult::from(name.to_uppercase().as_str());
+            assert_eq!(
+                (result.as_str(), result.to_string()),
+                (name, name.to_owned())
+            );
+        }
+        assert_eq!(CheckResult::from("Odd").as_str(), "Odd");
+    }
+
+    #[test]
     fn a_comment_takes_no_text_after_it_away() {
         let results = AuthenticationResults::from(
             "(a)mx.example.net; (b)spf=fail (c)(d)smtp.mailfrom=example.com; spf=pass; dkim=(e)none",

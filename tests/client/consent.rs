@@ -367,6 +367,7 @@ async fn a_2xx_response_that_reports_an_error_is_not_taken_for_success() {
         json!({"error": {"code": "failed_precondition"}}),
         json!({"error": "not recorded"}),
         json!({"errors": [{"code": "not_found"}]}),
+        json!({"error": 17}),
         json!({"success": false}),
         json!({"ok": false, "data": null}),
         json!({"success": false, "contact": contact()}),
@@ -392,7 +393,14 @@ async fn a_2xx_response_that_reports_an_error_is_not_taken_for_success() {
 
 #[tokio::test]
 async fn a_member_that_says_that_there_is_no_error_is_no_error() {
-    let empty = [json!(null), json!(""), json!([]), json!({}), json!(false)];
+    let empty = [
+        json!(null),
+        json!(""),
+        json!([]),
+        json!({}),
+        json!(false),
+        json!(0),
+    ];
     let mut bodies: Vec<_> = empty
         .into_iter()
         .flat_map(|none| [json!({"error": none}), json!({"errors": none})])

@@ -623,3 +623,28 @@ async fn the_service_in_a_wiremock_server_sends_the_headers_of_the_dialect() {
         assert_eq!(error.api().unwrap().headers()[header], value);
     }
 }
+
+#[tokio::test]
+async fn the_service_in_a_wiremock_server_shows_its_contacts_and_mail() {
+    let service = MockService::new();
+    let server = support::respond_with(service.clone()).await;
+    let full = Client::new(server.uri(), service.full_key()).unwrap();
+    let sending = Client::new(server.uri(), service.sending_key()).unwrap();
+
+    full.contacts().create(ADA).await.unwrap();
+    service.report_spam(ADA);
+    let refused = sending.contacts().retrieve(ADA).await.unwrap_err();
+    let mail = json!({"from": "me@x.io", "to": "bob@x.io", "subject": "Welcome"});
+    let mail = sending.request(Method::POST, ["emails"]).json(&mail);
+    mail.unwrap().await.unwrap();
+
+    let [ada] = &service.contacts()[..] else {
+        panic!("there is one contact");
+    };
+    assert_eq!(
+        (ada.email.as_str(), ada.unsubscribe_reason.as_str()),
+        (ADA, "complaint")
+    );
+    assert!(refused.is_key_not_permitted());
+    assert_eq!(service.sent_mail()[0].subject, "Welcome");
+}

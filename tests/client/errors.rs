@@ -674,3 +674,17 @@ async fn a_write_whose_2xx_response_reports_an_error_may_not_have_been_applied()
         .merge_properties(ADA, [("seats", 3)]);
     assert!(merge.await.is_ok(), "it is a contact");
 }
+
+#[tokio::test]
+async fn only_a_404_that_is_not_from_the_endpoint_advises_to_check_the_base_url() {
+    for (body, is_foreign) in [
+        ("<html>not here</html>", true),
+        (r#"{"message": "no such contact"}"#, false),
+        (r#"{"error": "not_found"}"#, false),
+    ] {
+        let error = refusal(404, body.to_owned()).await;
+
+        let advice = error.to_string().contains("check the base URL");
+        assert_eq!(advice, is_foreign, "{body}: {error}");
+    }
+}

@@ -327,3 +327,47 @@ async fn a_header_that_http_itself_needs_is_refused_and_nothing_is_sent() {
 fn a_client_for_https_can_be_built_without_a_connection() {
     assert!(Client::new("https://api.example.com/v1", KEY).is_ok());
 }
+
+#[tokio::test]
+async fn a_header_of_a_raw_request_is_added_but_replaces_no_header_of_the_client() {
+    let server = ScriptedServer::start([response(200, "{}")]).await;
+
+    let request = client(server.url()).request(Method::GET, ["emails"]);
+    let request = request.header("idempotency-key", "order-7");
+    request
+        .header("authorization", "Bearer other")
+        .await
+        .unwrap();
+
+    let request = &server.received()[0];
+    assert_eq!(request.header("idempotency-key"), Some("order-7"));
+    let keys: Vec<_> = request
+        .headers
+        .iter()
+        .filter(|(name, _)| name == "authorization")
+        .collect();
+    assert_eq!(keys.len(), 1);
+    assert_eq!(request.header("authorization"), Some("Bearer key-hunter2"));
+}
+
+#[test]
+fn the_base_url_is_printed_without_a_slash_at_its_end() {
+    let client = Client::new("https://api.example.com/v1/", "key").unwrap();
+
+    assert!(format!("{client:?}").contains("\"https://api.example.com/v1\""));
+}
+
+#[test]
+fn a_name_of_the_day_count_that_would_replace_the_condition_is_refused() {
+    for name in ["", "field"] {
+        let client = builder("http://localhost").joined_member(name).build();
+
+        assert_eq!(client.unwrap_err().kind(), ErrorKind::Config, "{name:?}");
+    }
+    assert!(
+        builder("http://localhost")
+            .joined_member("value")
+            .build()
+            .is_ok()
+    );
+}

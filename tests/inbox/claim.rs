@@ -83,6 +83,22 @@ async fn a_claimed_event_is_in_progress_until_its_lease_ends() {
 }
 
 #[tokio::test]
+async fn a_duplicate_of_a_handled_event_is_counted() {
+    let inbox = inbox();
+    claim(&inbox).await.complete().await.unwrap();
+
+    let claimed = inbox.claim(&id("evt_1")).await.unwrap();
+
+    assert!(matches!(claimed, Claim::Done), "{claimed:?}");
+    let handler = |_, _| async { Ok::<_, String>(()) };
+    assert_eq!(inbox.handle(delivery("evt_1"), handler).await.status(), 200);
+    assert_eq!(
+        (inbox.metrics().handled, inbox.metrics().duplicates),
+        (1, 2)
+    );
+}
+
+#[tokio::test]
 async fn a_released_event_can_be_claimed_at_once_and_its_old_lease_is_lost() {
     let inbox = inbox();
     let first = claim(&inbox).await;

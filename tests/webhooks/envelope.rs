@@ -2,7 +2,7 @@
 
 use audience::Timestamp;
 use audience::webhooks::{
-    EnvelopeProblem, Event, EventData, EventType, VerifiedEvent, VerifyError,
+    EnvelopeProblem, Event, EventData, EventId, EventType, VerifiedEvent, VerifyError,
 };
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -16,6 +16,14 @@ fn read(body: &str) -> Result<Event, EnvelopeProblem> {
         Err(VerifyError::InvalidEnvelope { problem }) => Err(problem),
         Err(other) => panic!("{other}"),
     }
+}
+
+#[test]
+fn the_id_of_an_event_is_its_text() {
+    let id = EventId::try_from("evt_1").unwrap();
+
+    assert_eq!(id.as_ref(), "evt_1");
+    assert_eq!(format!("{id:>6}"), " evt_1");
 }
 
 #[test]

@@ -321,3 +321,13 @@ async fn a_layer_of_an_axum_router_verifies_its_routes_and_no_other() {
     assert_eq!(refused.into_body().collect().await.unwrap().to_bytes(), "");
     assert_eq!(health.status(), 200);
 }
+
+#[tokio::test]
+async fn the_body_of_a_verified_request_says_its_length_and_gives_its_bytes() {
+    let body = BytesBody::from(Bytes::from_static(b"{}"));
+
+    assert_eq!(body.as_ref(), b"{}");
+    assert_eq!(http_body::Body::size_hint(&body).exact(), Some(2));
+    assert_eq!(Bytes::from(body.clone()), "{}");
+    assert_eq!(body.collect().await.unwrap().to_bytes(), "{}");
+}

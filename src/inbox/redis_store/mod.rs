@@ -791,6 +791,22 @@ mod tests {
     }
 
     #[test]
+    fn a_policy_is_found_in_every_form_of_a_response() {
+        let Value::BulkString(bytes) = info("allkeys-lru") else {
+            panic!("the response is text");
+        };
+        let text = String::from_utf8(bytes).unwrap();
+        let verbatim = Value::VerbatimString {
+            format: redis::VerbatimFormat::Text,
+            text: text.clone(),
+        };
+
+        assert!(check_eviction(&Value::SimpleString(text)).is_err());
+        assert!(check_eviction(&verbatim).is_err());
+        assert!(check_eviction(&Value::Array(vec![verbatim])).is_err());
+    }
+
+    #[test]
     fn one_server_of_a_cluster_that_evicts_keys_is_noticed() {
         let node = |policy| (Value::SimpleString("10.0.0.1:6379".into()), info(policy));
 

@@ -150,6 +150,38 @@ mod tests {
     }
 
     #[test]
+    fn a_delivery_outside_the_window_is_a_question_of_clocks() {
+        let verifier = Verifier::new(SECRET).unwrap();
+        let long_ago = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000);
+        let headers = Signer::new(SECRET)
+            .unwrap()
+            .sign(&EventType::Sent, long_ago, BODY);
+
+        let diagnosis = verifier.diagnose(&headers, BODY.as_bytes(), NO_SECRETS);
+
+        assert!(matches!(
+            diagnosis,
+            Diagnosis::OutsideWindow(VerifyError::TooLate { .. })
+        ));
+        assert!(
+            diagnosis
+                .to_string()
+                .ends_with("compare this machine's clock with another")
+        );
+    }
+
+    #[test]
+    fn a_diagnosis_names_the_change_of_the_body_and_the_form_of_the_secret() {
+        let changed = Diagnosis::BodyChanged(BodyChange::NewlineAdded).to_string();
+        let form = SecretForm::HexDecoded;
+        let name = "main".to_owned();
+        let formed = Diagnosis::SecretInAnotherForm { name, form }.to_string();
+
+        assert!(changed.ends_with("a newline was added at the end of the body"));
+        assert!(formed.ends_with("the secret \"main\" decoded from hex"));
+    }
+
+    #[test]
     fn each_change_of_the_body_is_named() {
         let verifier = Verifier::new(SECRET).unwrap();
         let python = r#"{"created_at": 1700000000, "data": {"list": [1, {}], "subject": "Gr\u00fc\u00dfe & <b>/\n"}, "id": "evt_1", "type": "email.sent"}"#;

@@ -148,6 +148,27 @@ fn cells_are_trimmed_empty_ones_are_not_sent_and_only_exact_numbers_are_numbers(
 }
 
 #[test]
+fn a_cell_sets_what_becomes_of_an_address_that_exists() {
+    let rows = rows("email,on_conflict\na@x.io,Upsert\nb@x.io,SKIP\nc@x.io,keep\n");
+
+    assert_eq!(json_of(&rows[0])["on_conflict"], "upsert");
+    assert_eq!(json_of(&rows[1])["on_conflict"], "skip");
+    assert!(rows[2].contact().is_none());
+}
+
+#[test]
+fn rows_are_counted_without_converting_them_and_an_error_of_the_file_is_the_last_one() {
+    let text = "email\na@x.io\n\nb@x.io\nc@x.io\n";
+    let long = format!("email\n{}", "a@x.io\n".repeat(20_000));
+    let cut_off = || CsvRows::new(io::Cursor::new(long.clone()).chain(Broken)).unwrap();
+
+    assert_eq!(CsvRows::new(text.as_bytes()).unwrap().count(), 3);
+    assert_eq!(cut_off().count(), cut_off().collect::<Vec<_>>().len());
+    let lines: Vec<_> = rows(text).iter().map(ImportRow::line_number).collect();
+    assert_eq!(lines, [Some(2), Some(4), Some(5)]);
+}
+
+#[test]
 fn consent_is_read_as_opt_outs_and_never_as_an_opt_in() {
     let text = "email,subscribed,unsubscribe_reason,topic:news,topic:offers\n\
         a@x.io,yes,,yes,yes\n\

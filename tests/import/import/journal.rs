@@ -63,6 +63,34 @@ async fn rows_that_were_not_sent_or_are_unknown_are_sent_by_the_next_import() {
 }
 
 #[tokio::test]
+async fn a_resumed_import_knows_the_rows_that_were_skipped() {
+    let server = MockServer::builder().seed_contact("1@x.io").start().await;
+    let journal = JournalPath::new();
+    let rows = || numbered(3).map(|contact| contact.on_conflict(OnConflict::Skip));
+
+    let first = with_journal(contacts(&server).import(rows()), &journal).await;
+    let resumed = with_journal(contacts(&server).import(rows()), &journal).await;
+
+    assert_eq!((first.created(), first.skipped()), (2, 1));
+    assert_eq!((resumed.created(), resumed.skipped()), (2, 1));
+}
+
+#[tokio::test]
+async fn a_journal_that_was_opened_before_another_import_used_it_is_read_again() {
+    let server = MockServer::start().await;
+    let journal = JournalPath::new();
+    let opened_early = journal.open();
+    with_journal(contacts(&server).import(numbered(5)), &journal).await;
+    server.clear_requests();
+
+    let resumed = contacts(&server).import(numbered(5)).journal(opened_early);
+    let resumed = in_time(resumed).await.unwrap();
+
+    assert_eq!(counts(&resumed), [5, 0, 0, 0, 0, 0]);
+    assert!(server.requests().is_empty());
+}
+
+#[tokio::test]
 async fn a_resumed_import_sends_nothing_before_the_service_allows_it() {
     let server = MockServer::start().await;
     let journal = JournalPath::new();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use audience::import::{ImportRow, RowOutcome};
 use audience::mock::{Fault, MockServer};
 use futures_util::StreamExt;
+use futures_util::stream::FusedStream;
 
 use super::{JournalPath, batches, contacts, numbered};
 use support::in_time;
@@ -178,4 +179,29 @@ async fn the_outcomes_of_an_import_that_stops_are_those_until_then() {
 
     assert_eq!(found, [130, 70, 200]);
     assert!(outcomes.finish().unwrap().quota_exceeded());
+}
+
+#[tokio::test]
+async fn the_stream_is_terminated_when_all_outcomes_are_read_or_the_import_cannot_start() {
+    let server = MockServer::start().await;
+    let mut outcomes = contacts(&server).import(numbered(3)).outcomes();
+
+    for _ in 0..3 {
+        assert!(!outcomes.is_terminated());
+        in_time(outcomes.next()).await.unwrap();
+    }
+    assert!(in_time(outcomes.next()).await.is_none());
+    assert!(outcomes.is_terminated());
+
+    let journal = JournalPath::new();
+    let import = |count| {
+        contacts(&server)
+            .import(numbered(count))
+            .journal(journal.open())
+    };
+    in_time(import(3)).await.unwrap();
+    let mut other = in_time(async { import(3).outcomes() }).await;
+    assert!(!other.is_terminated());
+    assert_eq!(in_time(other.by_ref().count()).await, 3);
+    assert!(other.is_terminated());
 }
