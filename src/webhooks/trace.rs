@@ -44,7 +44,8 @@ pub(super) fn unidentified(event: &Event) {
     #[cfg(feature = "tracing")]
     tracing::warn!(
         target: "audience::webhooks",
-        r#type = event_type.as_str(),
+        // Releases of tracing before 0.1.42 would call a field `r#type` so.
+        { "type" = event_type.as_str() },
         "webhook event without the members that identify it"
     );
 }
