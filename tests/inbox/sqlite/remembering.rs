@@ -347,11 +347,11 @@ async fn what_only_transactions_claim_is_in_periods_too_and_then_deleted() {
     for n in 0..24 {
         assert!(!claim_in(&last, &folder, &format!("evt_{n}")).await);
     }
+    let done = "SELECT count(*) FROM audience_inbox_done";
+    assert!(number(&folder, done) > 20);
     hours.pass(72 + 6);
-    let mut purged = 0;
-    while let n @ 1.. = last.purge(500).await.unwrap() {
-        purged += n;
-    }
-    assert!(purged > 20, "{purged}");
+    // The first claim of a store starts a purge of its own, which may be late.
+    while last.purge(500).await.unwrap() > 0 {}
+    assert!(number(&folder, done) < 4);
     assert_eq!(number(&folder, PERIODS), 1);
 }
