@@ -9,7 +9,9 @@
 //!   without a response used up.
 //! - A call that was refused is chosen as soon as the state explains it, without trying another one in its place: whatever
 //!   could precede it can follow it.
-//! - A call without a response is chosen only if it has an effect.
+//! - A call without a response is chosen only if it has an effect, and of several equal ones the first. A token that no other
+//!   call names makes no difference.
+//! - Orders with few of them are tried first.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};
@@ -77,18 +79,30 @@ fn find_order_within(
     max_steps: usize,
     mut operations: Vec<Operation>,
 ) -> Result<usize, Unexplained> {
-    operations.sort_by_key(|operation| operation.run.end());
+    forget_tokens(&mut operations);
+    operations.sort_by_key(|operation| (operation.run.end(), operation.start));
     let mut search = Search {
         operations: &operations,
+        equal_before: equal_before(&operations),
         chosen: Set::new(operations.len()),
         order: Vec::new(),
         longest: Vec::new(),
         tried: HashMap::new(),
+        may_choose: 0,
+        lacked_choices: false,
         steps: 0,
         max_steps,
     };
-    if search.is_explained(&None) {
-        return Ok(search.steps);
+    for may_choose in [0, 1, 2, 3, 4, 6, 8, 12, 16, usize::MAX] {
+        search.may_choose = may_choose;
+        search.lacked_choices = false;
+        search.tried.clear();
+        if search.is_explained(&None) {
+            return Ok(search.steps);
+        }
+        if !search.lacked_choices || search.steps == max_steps {
+            break;
+        }
     }
     let is_violation = search.steps < max_steps;
     let explained = search.longest;
@@ -99,15 +113,56 @@ fn find_order_within(
     })
 }
 
+/// Gives the same token to all lost calls whose token no other call names.
+fn forget_tokens(operations: &mut [Operation]) {
+    let tokens: Vec<_> = operations.iter().map(|each| each.call.token()).collect();
+    for operation in operations {
+        let is_lost = operation.run == Run::Lost;
+        if let (Call::Claim { token, .. } | Call::Take { token, .. }, true) =
+            (&mut operation.call, is_lost)
+        {
+            let named = tokens.iter().filter(|each| **each == Some(*token));
+            if named.count() == 1 {
+                *token = FORGOTTEN;
+            }
+        }
+    }
+}
+
+/// No call has this token.
+const FORGOTTEN: u64 = 0;
+
+/// Returns for each lost call the last equal one before it.
+fn equal_before(operations: &[Operation]) -> Vec<Option<usize>> {
+    let lost = |at: &usize| operations[*at].run == Run::Lost;
+    let is_equal = |at: usize, other: usize| {
+        let (at, other) = (&operations[at], &operations[other]);
+        (at.call, at.then, at.time.to) == (other.call, other.then, other.time.to)
+    };
+    let before = |at: usize| {
+        (0..at)
+            .rev()
+            .filter(lost)
+            .find(|other| is_equal(at, *other))
+    };
+    let all = 0..operations.len();
+    all.map(|at| before(at).filter(|_| lost(&at))).collect()
+}
+
 struct Search<'a> {
     /// Those that end sooner come first.
     operations: &'a [Operation],
+    equal_before: Vec<Option<usize>>,
     chosen: Set,
     order: Vec<usize>,
     longest: Vec<usize>,
     /// What cannot be explained: after which last runs, in which state without its times, and with which times and other
     /// runs.
     tried: HashMap<(Set, State), Vec<(Times, Set)>>,
+    /// How many calls without a response may still be chosen.
+    may_choose: usize,
+    /// Whether more of them could have been chosen.
+    lacked_choices: bool,
     steps: usize,
     max_steps: usize,
 }
@@ -134,6 +189,7 @@ impl Search<'_> {
             .into_iter()
             .filter(|at| operations[*at].start < first_end)
             .filter(|at| operations[*at].run != Run::Earlier || self.is_before_last_run(*at))
+            .filter(|at| self.equal_before[*at].is_none_or(|before| self.chosen.has(before)))
             .collect();
         let mut choices = Vec::new();
         for at in next {
@@ -155,8 +211,12 @@ impl Search<'_> {
                 let further = further.filter(|further| has_effect(&after, further));
                 let further: Vec<_> = further.collect();
                 let all = std::iter::once(after).chain(further);
-                let possible = all.filter(|after| is_last || has_effect(state, after));
-                choices.extend(possible.map(|after| (at, after)));
+                for after in all.filter(|after| is_last || has_effect(state, after)) {
+                    match is_last || self.may_choose > 0 {
+                        true => choices.push((at, after)),
+                        false => self.lacked_choices = true,
+                    }
+                }
             }
         }
         choices
@@ -165,6 +225,8 @@ impl Search<'_> {
     }
 
     fn can_follow(&mut self, at: usize, after: &State) -> bool {
+        let is_last = self.operations[at].run.is_last();
+        self.may_choose -= usize::from(!is_last);
         self.chosen.insert(at);
         self.order.push(at);
         if self.order.len() > self.longest.len() {
@@ -173,6 +235,7 @@ impl Search<'_> {
         let is_explained = self.is_explained(after);
         self.order.pop();
         self.chosen.remove(at);
+        self.may_choose += usize::from(!is_last);
         is_explained
     }
 
@@ -603,8 +666,10 @@ fn a_history_with_too_many_orders_is_not_decided_and_no_violation() {
         retention: HOUR,
         body: None,
     };
-    // Each may have taken effect, and none explains the completion.
-    let mut history: Vec<_> = (0..8).map(|at| operation(at, 0, claim(at), None)).collect();
+    // Each may have taken effect, and none explains the last completion.
+    let claims = (1..8).map(|at| operation(at, 0, claim(at), None));
+    let completions = (1..8).map(|at| operation(at, 0, complete(at), None));
+    let mut history: Vec<_> = claims.chain(completions).collect();
     history.push(operation(100, 101, complete(9), Answer::Changed(true)));
 
     let unexplained = find_order_within(50, history.clone()).err().unwrap();

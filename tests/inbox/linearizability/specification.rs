@@ -83,6 +83,21 @@ pub(crate) enum Call {
     },
 }
 
+impl Call {
+    /// Returns the token that the call names.
+    pub(crate) fn token(&self) -> Option<u64> {
+        match *self {
+            Self::Claim { token, .. }
+            | Self::Extend { token, .. }
+            | Self::Complete { token, .. }
+            | Self::Release { token, .. }
+            | Self::Park { token, .. }
+            | Self::Take { token, .. } => Some(token),
+            Self::Accept { .. } | Self::Parked | Self::Replay | Self::Discard { .. } => None,
+        }
+    }
+}
+
 /// What a call returned. Spans are durations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Answer {
