@@ -53,6 +53,8 @@ mod set_topics;
 
 mod merge;
 
+mod update;
+
 mod full;
 mod model;
 mod new_contact;
@@ -79,6 +81,7 @@ pub use new_contact::{NewContact, OnConflict};
 pub use pages::{ContactStream, Page, PageStream};
 pub use retrieve::RetrieveContact;
 pub use set_topics::{RecordedTopics, SetTopics, TopicsError};
+pub use update::UpdateContact;
 
 /// Calls the contacts endpoints. [`Client::contacts`] returns it.
 ///

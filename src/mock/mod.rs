@@ -173,9 +173,10 @@ pub use journal::{HandledRequest, RecordedRequest};
 pub use service::contact::{EngagementKind, Reason};
 pub use service::dialect::{
     BatchMessage, BatchRefusal, ConsentForm, ContactDeletion, Dialect, EndOfList, ErrorShape,
-    InvalidStatus, JoinedMember, MergeBody, MissingName, OmittedMembers, OtherContentType,
-    PathAddress, PropertyValues, RateLimit, ReasonAfterSubscribe, RefusalOrder, SegmentWithRules,
-    SuccessStatus, UnauthorizedSlug, UnknownAddress, UnknownChoice, UnknownMembers,
+    InvalidStatus, JoinedMember, MergeBody, MergeResponse, MissingName, OmittedMembers,
+    OtherContentType, PathAddress, PropertyValues, RateLimit, ReasonAfterSubscribe, RefusalOrder,
+    SegmentWithRules, SuccessStatus, UnauthorizedSlug, UnknownAddress, UnknownChoice,
+    UnknownMembers,
 };
 pub use service::mail::{InboundMailSeed, MailOutcome, SentMail};
 pub use service::rule::SegmentKind;

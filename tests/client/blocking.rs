@@ -64,6 +64,8 @@ fn every_async_call_has_a_blocking_one() {
         contacts.retrieve(ada).wait().unwrap().properties["seats"],
         3
     );
+    let updated = contacts.update(ada).property("seats", 4).wait();
+    assert_eq!(updated.unwrap().properties["seats"], 4);
     assert_eq!(contacts.list().query("ada").wait().unwrap().data.len(), 1);
 
     let mail = json!({"from": "us@x.io", "to": ada, "subject": "Hi"});

@@ -28,10 +28,7 @@ async fn start(dialect: Dialect) -> (MockServer, Client) {
 
 /// The settings of a program that knows which forms the service expects, and waits for a limited service.
 pub(super) fn settings(server: &MockServer, dialect: Dialect, key: &str) -> ClientBuilder {
-    let mut settings = Client::builder(server.url(), key).retry(match dialect.rate_limit {
-        RateLimit::Unlimited => fast_retries(),
-        _ => RetryPolicy::exponential().max_attempts(50),
-    });
+    let mut settings = patient_settings(server, dialect, key);
     if dialect.merge_body == MergeBody::Bare {
         settings = settings.bare_merge();
     }
@@ -40,6 +37,14 @@ pub(super) fn settings(server: &MockServer, dialect: Dialect, key: &str) -> Clie
         JoinedMember::Count => settings.joined_member("count"),
         _ => settings,
     }
+}
+
+/// The settings of a program that waits for a limited service, and knows no more of it than the document says.
+pub(super) fn patient_settings(server: &MockServer, dialect: Dialect, key: &str) -> ClientBuilder {
+    Client::builder(server.url(), key).retry(match dialect.rate_limit {
+        RateLimit::Unlimited => fast_retries(),
+        _ => RetryPolicy::exponential().max_attempts(50),
+    })
 }
 
 fn ada() -> NewContact {

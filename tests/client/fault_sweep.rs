@@ -265,6 +265,14 @@ fn further_operations() -> Vec<(String, Run)> {
         operation("set_topics, idempotent", |client| {
             set_topics(client.contacts(), true)
         }),
+        operation("update, of a property", |client| async move {
+            let update = client.contacts().update(ADA).property("seats", 4);
+            Report::of_value(&update.await)
+        }),
+        operation("update, of a name", |client| async move {
+            let update = client.contacts().update(ADA).first_name("Augusta");
+            Report::of_value(&update.await)
+        }),
         operation("retrieve, for its contact", |client| async move {
             Report::of_value(&client.contacts().retrieve(ADA).await)
         }),

@@ -41,3 +41,4 @@ mod tls;
 mod topics;
 mod tracing;
 mod transport;
+mod update;

@@ -15,7 +15,8 @@ use super::bodies::{
 };
 use super::contact::Contact;
 use super::dialect::{
-    BatchMessage, ContactDeletion, Dialect, MergeBody, OmittedMembers, RefusalOrder, UnknownMembers,
+    BatchMessage, ContactDeletion, Dialect, MergeBody, MergeResponse, OmittedMembers, RefusalOrder,
+    UnknownMembers,
 };
 use super::{Audience, Refusal, empty_response, json_response};
 
@@ -53,7 +54,7 @@ pub(super) fn retrieve(audience: &Audience, address: &str) -> Result<Response<By
 
 /// Adds properties to a contact: `PATCH /contacts/{address}` (section 4.7).
 ///
-/// The document shows neither body nor response. By default, the mock expects `{"properties": {…}}`. It returns the full
+/// The document shows neither body nor response. By default, the mock expects `{"properties": {…}}`, and returns the full
 /// form.
 ///
 /// # Errors
@@ -71,8 +72,17 @@ pub(super) fn merge(
         audience.find(address)?;
     }
     let properties = parse_merge(body, audience.dialect).map_err(Refusal::invalid)?;
-    audience.find_mut(address)?.properties.extend(properties);
-    retrieve(audience, address)
+    let dialect = audience.dialect;
+    let contact = audience.find_mut(address)?;
+    contact.properties.extend(properties);
+    match dialect.merge_response {
+        MergeResponse::Full => retrieve(audience, address),
+        MergeResponse::NoContent => Ok(empty_response(204)),
+        MergeResponse::Create => Ok(json_response(
+            dialect.success_status.code(),
+            &contact.to_created(dialect.missing_name),
+        )),
+    }
 }
 
 /// Deletes a contact, if the dialect says so: `DELETE /contacts/{address}` (section 4.7).

@@ -285,6 +285,18 @@ dialect_settings! {
         Bare,
     }
 
+    /// The response to `PATCH /contacts/{address}`. [Interface section 4.7](crate::interface#4.7) does not show it.
+    merge_response:
+    /// The form of the contact that a merge returns.
+    MergeResponse {
+        /// The full form of [interface section 2.1](crate::interface#2.1).
+        Full,
+        /// The form of [interface section 2.2](crate::interface#2.2), without `unsubscribe_reason` and `topics`.
+        Create,
+        /// None: the response is 204 without a body.
+        NoContent,
+    }
+
     /// The name of the message in a failed batch entry. [Interface section 2.5](crate::interface#2.5) does not show it.
     batch_message:
     /// The member of a failed batch entry that holds the message.

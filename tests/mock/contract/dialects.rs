@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 
 use audience::mock::{
     BatchMessage, BatchRefusal, ConsentForm, ContactDeletion, Dialect, EndOfList, ErrorShape,
-    Fault, InvalidStatus, MergeBody, MissingName, OmittedMembers, PathAddress, PropertyValues,
-    RateLimit, ReasonAfterSubscribe, RefusalOrder, SegmentKind, SegmentWithRules, SuccessStatus,
-    UnauthorizedSlug, UnknownAddress, UnknownMembers,
+    Fault, InvalidStatus, MergeBody, MergeResponse, MissingName, OmittedMembers, PathAddress,
+    PropertyValues, RateLimit, ReasonAfterSubscribe, RefusalOrder, SegmentKind, SegmentWithRules,
+    SuccessStatus, UnauthorizedSlug, UnknownAddress, UnknownMembers,
 };
 use serde_json::{Value, json};
 
@@ -43,6 +43,8 @@ fn every_dialect_has_a_test() {
         "unknown_address: Unprocessable",
         "unknown_address: Created",
         "merge_body: Bare",
+        "merge_response: Create",
+        "merge_response: NoContent",
         "batch_message: Error",
         "batch_message: Detail",
         "batch_message: Reason",
@@ -344,6 +346,27 @@ fn dialect_merge_body_bare() {
     assert_eq!(merged["properties"], json!({"plan": "pro", "seats": 3}));
     api.patch(PATH, json!({"properties": {"seats": 3}}))
         .refused(422, "validation_error");
+}
+
+#[test]
+fn dialect_merge_response() {
+    for merge_response in [MergeResponse::Create, MergeResponse::NoContent] {
+        let api = Api::with_dialect(Dialect {
+            merge_response,
+            ..Dialect::default()
+        });
+        let created = api.create(ADA);
+
+        let merged = api.patch(PATH, json!({"properties": {"seats": 3}}));
+
+        match merge_response {
+            MergeResponse::NoContent => {
+                assert_eq!((merged.status, &merged.body[..]), (204, &b""[..]));
+            }
+            _ => assert_eq!(members(&merged.expect(200)), members(&created)),
+        }
+        assert_eq!(api.server.contact(ADA).unwrap().properties["seats"], 3);
+    }
 }
 
 /// The response to a request that a status fault applies to.

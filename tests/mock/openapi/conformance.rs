@@ -48,6 +48,7 @@ const NOT_DESCRIBED: &[(&str, Part, &str)] = &[
     ("unknown_address", Part::Refusals, "consent calls create contacts, up to the ceiling"),
     ("rate_limit", Part::Refusals, "some requests are refused with 429"),
     ("merge_body", Part::Requests, "the body of a merge is the properties"),
+    ("merge_response", Part::Successes, "a merge returns the form of create, or nothing"),
     ("batch_refusal", Part::Refusals, "a batch is refused with 400"),
     ("other_content_type", Part::Refusals, "a content type is refused with 415"),
     ("batch_message", Part::Successes, "the message of an entry has another name"),

@@ -1,0 +1,260 @@
+use std::collections::BTreeMap;
+use std::pin::Pin;
+
+use http::StatusCode;
+
+use super::{Contact, ContactRecord, Contacts, NewContact, Properties, PropertyValue, new_contact};
+use crate::client::{CallOptions, TakesOptions, call_settings, opaque_debug, wait_for_call};
+use crate::{Error, Outcome};
+
+impl Contacts {
+    /// Changes some names and properties of a contact, and keeps all others. An upsert, by contrast, replaces all
+    /// properties.
+    ///
+    /// Consent is never changed. Without any change, the contact is only retrieved.
+    ///
+    /// # What is sent
+    ///
+    /// If the call only sets properties, it sends a `PATCH`, which merges them ([section 4.7](crate::interface#4.7)). The
+    /// document shows neither its body nor its response. So if the response does not show the new values, the call
+    /// retrieves the contact, and if they are not stored, continues as below.
+    ///
+    /// If the call sets a name or removes a property, it retrieves the contact and sends an upsert with both names and
+    /// all properties. The document describes both requests ([4.1](crate::interface#4.1), [4.3](crate::interface#4.3)).
+    /// If nothing would change, the upsert is left out.
+    ///
+    /// # Two programs that change one contact
+    ///
+    /// - Two calls that only set properties do not disturb each other if the service merges as the document says.
+    /// - An upsert stores the contact as it was retrieved a moment before. A name or property that another program changes
+    ///   in between gets its old value back. A contact that was deleted in between is created again, without its
+    ///   opt-outs.
+    ///
+    /// # Errors
+    ///
+    /// - `not_found` (404) if the address is not one of your contacts.
+    /// - [`ErrorKind::Input`](crate::ErrorKind::Input) if the address is empty, `.` or `..`, or if a property is a number
+    ///   that JSON cannot represent. Nothing was sent.
+    /// - The errors of [`merge_properties`](Self::merge_properties), [`retrieve`](Self::retrieve) and
+    ///   [`create`](Self::create).
+    ///
+    /// It is safe to repeat the call after any error.
+    ///
+    /// # Example: a new name and one property less
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::contacts::NewContact;
+    ///
+    /// let ada = NewContact::new("ada@example.com").first_name("Ada").property("plan", "pro").property("trial", "yes");
+    /// contacts.create(ada).await?;
+    ///
+    /// let ada = contacts.update("ada@example.com").last_name("Lovelace").remove_property("trial").await?;
+    ///
+    /// assert_eq!((ada.first_name.as_deref(), ada.last_name.as_deref()), (Some("Ada"), Some("Lovelace")));
+    /// assert_eq!(ada.properties, [("plan", "pro")].into());
+    /// # Ok(()) }
+    /// ```
+    pub fn update(&self, address: impl Into<String>) -> UpdateContact {
+        UpdateContact {
+            contacts: self.clone(),
+            address: address.into(),
+            changes: Changes::default(),
+            options: CallOptions::default(),
+        }
+    }
+}
+
+/// Changes a contact when it is awaited: see [`Contacts::update`].
+///
+/// The timeout and the retry policy apply to each request, the deadline to the whole call.
+#[derive(Clone)]
+#[must_use = "a call is sent only when it is awaited"]
+pub struct UpdateContact {
+    contacts: Contacts,
+    address: String,
+    changes: Changes,
+    options: CallOptions,
+}
+
+impl UpdateContact {
+    /// Sets the first name. An empty one removes it.
+    pub fn first_name(mut self, name: impl Into<String>) -> Self {
+        self.changes.first_name = Some(name.into());
+        self
+    }
+
+    /// Sets the last name. An empty one removes it.
+    pub fn last_name(mut self, name: impl Into<String>) -> Self {
+        self.changes.last_name = Some(name.into());
+        self
+    }
+
+    /// Sets a property. Of several changes of one property, the last counts.
+    ///
+    /// # Example: count the orders
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), audience::Error> {
+    /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// let ada = contacts.update("ada@example.com").property("orders", 3).property("plan", "pro").await?;
+    ///
+    /// assert_eq!(ada.properties["orders"], 3);
+    /// # Ok(()) }
+    /// ```
+    pub fn property(mut self, name: impl Into<String>, value: impl Into<PropertyValue>) -> Self {
+        let change = Some(value.into());
+        self.changes.properties.insert(name.into(), change);
+        self
+    }
+
+    /// Removes a property. Nothing happens if the contact does not have it.
+    pub fn remove_property(mut self, name: impl Into<String>) -> Self {
+        self.changes.properties.insert(name.into(), None);
+        self
+    }
+
+    async fn send(mut self) -> Result<ContactRecord, Error> {
+        self.changes.check()?;
+        // All requests of the call share one deadline.
+        self.options = self.contacts.client.start_deadline(self.options);
+        let merge = match self.changes.only_new_properties() {
+            Some(properties) => self.merge(&properties).await?,
+            None => Merge::NotApplied,
+        };
+        let merge_outcome = match merge {
+            Merge::Shown(contact) => return Ok(contact),
+            Merge::NotShown => Outcome::Unknown,
+            Merge::NotApplied => Outcome::NotSent,
+        };
+        let written = self.read_and_write().await;
+        written.map_err(|error| {
+            let outcome = error.outcome().max(merge_outcome);
+            error.with_outcome(outcome)
+        })
+    }
+
+    async fn merge(&self, properties: &Properties) -> Result<Merge, Error> {
+        let call = self
+            .contacts
+            .merge_properties(&self.address, properties.clone());
+        match call.options(self.options.clone()).await {
+            Ok(response) => {
+                let contact = response.json::<ContactRecord>().ok();
+                let contact = contact.filter(|contact| has_all(&contact.properties, properties));
+                Ok(contact.map_or(Merge::NotShown, Merge::Shown))
+            }
+            Err(error) if error.status().is_some_and(is_about_the_form) => Ok(Merge::NotApplied),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn read_and_write(&self) -> Result<ContactRecord, Error> {
+        let retrieve = self.contacts.retrieve(&self.address);
+        let contact = retrieve.options(self.options.clone()).await?;
+        match self.changes.upsert(&contact) {
+            None => Ok(contact.into()),
+            Some(changed) => {
+                let create = self.contacts.create(changed);
+                Ok(create.options(self.options.clone()).await?.contact)
+            }
+        }
+    }
+}
+
+call_settings!(UpdateContact);
+wait_for_call!(UpdateContact => Result<ContactRecord, Error>);
+opaque_debug!(UpdateContact);
+
+impl IntoFuture for UpdateContact {
+    type Output = Result<ContactRecord, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.send())
+    }
+}
+
+/// What is known after a `PATCH`.
+enum Merge {
+    /// The response shows the contact with the new values.
+    Shown(ContactRecord),
+    /// It succeeded, but the response does not show that the service understood its body.
+    NotShown,
+    /// It was not sent, or refused for its form.
+    NotApplied,
+}
+
+/// Whether the service may have refused a `PATCH` because it expects another body.
+fn is_about_the_form(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::BAD_REQUEST
+            | StatusCode::METHOD_NOT_ALLOWED
+            | StatusCode::UNSUPPORTED_MEDIA_TYPE
+            | StatusCode::UNPROCESSABLE_ENTITY
+            | StatusCode::NOT_IMPLEMENTED
+    )
+}
+
+fn has_all(stored: &Properties, wanted: &Properties) -> bool {
+    wanted
+        .iter()
+        .all(|(name, value)| stored.get(name) == Some(value))
+}
+
+#[derive(Clone, Debug, Default)]
+struct Changes {
+    first_name: Option<String>,
+    last_name: Option<String>,
+    /// `None` removes the property.
+    properties: BTreeMap<String, Option<PropertyValue>>,
+}
+
+impl Changes {
+    fn check(&self) -> Result<(), Error> {
+        new_contact::check(&self.new_properties())
+    }
+
+    fn new_properties(&self) -> Properties {
+        let new = self.properties.iter();
+        new.filter_map(|(name, value)| Some((name.clone(), value.clone()?)))
+            .collect()
+    }
+
+    /// Returns the properties to set, if that is all there is to do.
+    fn only_new_properties(&self) -> Option<Properties> {
+        let keeps_names = self.first_name.is_none() && self.last_name.is_none();
+        let removes_none = self.properties.values().all(Option::is_some);
+        (keeps_names && removes_none && !self.properties.is_empty()).then(|| self.new_properties())
+    }
+
+    /// Returns the upsert that makes these changes and keeps everything else. `None` if the contact is like that.
+    fn upsert(&self, contact: &Contact) -> Option<NewContact> {
+        let mut changed = NewContact::new(&contact.email);
+        // Both names are sent, because the document does not say whether an upsert keeps a name that is left out.
+        let name = |change: &Option<String>, stored: &Option<String>| {
+            change.clone().or_else(|| stored.clone())
+        };
+        changed.first_name = name(&self.first_name, &contact.first_name);
+        changed.last_name = name(&self.last_name, &contact.last_name);
+        let mut properties = contact.properties.clone();
+        for (name, change) in &self.properties {
+            match change {
+                Some(value) => drop(properties.insert(name, value.clone())),
+                None => drop(properties.remove(name)),
+            }
+        }
+        let is_same = |name: &Option<String>, stored: &Option<String>| {
+            name.as_deref().unwrap_or_default() == stored.as_deref().unwrap_or_default()
+        };
+        let is_unchanged = is_same(&changed.first_name, &contact.first_name)
+            && is_same(&changed.last_name, &contact.last_name)
+            && properties == contact.properties;
+        changed.properties = Some(properties);
+        (!is_unchanged).then_some(changed)
+    }
+}

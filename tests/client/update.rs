@@ -1,0 +1,200 @@
+//! `contacts.update`: what it changes, what it keeps, and what it sends.
+
+use audience::contacts::{ContactRecord, Contacts, NewContact};
+use audience::mock::{Dialect, Fault, MergeBody, MergeResponse, MockServer};
+use audience::{ErrorKind, Outcome, RetryPolicy};
+use serde_json::{Value, json};
+use support::ADA;
+
+use crate::dialects::{dialects, patient_settings};
+
+const PATCH: &str = "PATCH /contacts/ada%40example.com";
+const GET: &str = "GET /contacts/ada%40example.com";
+const POST: &str = "POST /contacts";
+
+/// Starts a mock with Ada, and a client that knows no more of the dialect than the document says.
+async fn start(dialect: Dialect) -> (MockServer, Contacts) {
+    let server = MockServer::builder().dialect(dialect).start().await;
+    let settings = patient_settings(&server, dialect, server.full_key());
+    let contacts = settings.build().unwrap().contacts();
+    let ada = NewContact::new(ADA).first_name("Ada").last_name("Byron");
+    let ada = ada.property("plan", "pro").property("seats", 3);
+    contacts.create(ada).await.unwrap();
+    server.clear_requests();
+    (server, contacts)
+}
+
+fn sent(server: &MockServer) -> Vec<String> {
+    let requests = server.requests().into_iter();
+    requests
+        .map(|request| format!("{} {}", request.method, request.path))
+        .collect()
+}
+
+fn shown(contact: &ContactRecord) -> Value {
+    json!([contact.first_name, contact.last_name, contact.properties])
+}
+
+#[tokio::test]
+async fn what_is_left_out_of_an_update_stays_in_every_dialect() {
+    for dialect in dialects() {
+        let (server, contacts) = start(dialect).await;
+
+        let more = contacts.update(ADA).property("orders", 1).await.unwrap();
+        let renamed = contacts.update(ADA).last_name("Lovelace").await.unwrap();
+        let less = contacts.update(ADA).remove_property("seats").await.unwrap();
+
+        let three = json!({"plan": "pro", "seats": 3, "orders": 1});
+        assert_eq!(shown(&more), json!(["Ada", "Byron", three]), "{dialect}");
+        assert_eq!(
+            shown(&renamed),
+            json!(["Ada", "Lovelace", three]),
+            "{dialect}"
+        );
+        let two = json!({"plan": "pro", "orders": 1});
+        assert_eq!(shown(&less), json!(["Ada", "Lovelace", two]), "{dialect}");
+        let stored = server.contact(ADA).unwrap();
+        assert_eq!(
+            json!([stored.first_name, stored.last_name, stored.properties]),
+            shown(&less),
+            "{dialect}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_update_that_only_sets_properties_is_one_request() {
+    let (server, contacts) = start(Dialect::default()).await;
+
+    let ada = contacts.update(" Ada@Example.com").property("seats", 4);
+    let ada = ada.property("plan", "free").await.unwrap();
+
+    assert_eq!(sent(&server), [PATCH]);
+    assert_eq!(json!(ada.properties), json!({"plan": "free", "seats": 4}));
+}
+
+#[tokio::test]
+async fn an_update_of_a_name_sends_both_names_and_all_properties() {
+    let (server, contacts) = start(Dialect::default()).await;
+
+    let update = contacts.update(ADA).first_name("Augusta");
+    update.property("seats", 4).await.unwrap();
+
+    assert_eq!(sent(&server), [GET, POST]);
+    let body: Value = serde_json::from_slice(&server.requests()[1].body).unwrap();
+    let whole = json!({"email": ADA, "first_name": "Augusta", "last_name": "Byron",
+        "properties": {"plan": "pro", "seats": 4}});
+    assert_eq!(body, whole);
+}
+
+#[tokio::test]
+async fn an_update_that_would_change_nothing_only_retrieves() {
+    let (server, contacts) = start(Dialect::default()).await;
+
+    let same = contacts.update(ADA).last_name("Byron").property("seats", 3);
+    same.remove_property("unknown").await.unwrap();
+    contacts.update(ADA).await.unwrap();
+
+    assert_eq!(sent(&server), [GET, GET]);
+}
+
+#[tokio::test]
+async fn an_empty_name_removes_a_name_and_the_last_change_of_a_property_counts() {
+    let (server, contacts) = start(Dialect::default()).await;
+
+    let update = contacts.update(ADA).last_name("").remove_property("plan");
+    let update = update.property("plan", "free").property("seats", 4);
+    let ada = update.remove_property("seats").await.unwrap();
+
+    assert_eq!(shown(&ada), json!(["Ada", null, {"plan": "free"}]));
+    assert_eq!(server.contact(ADA).unwrap().last_name, None);
+}
+
+#[tokio::test]
+async fn a_merge_whose_response_shows_no_contact_is_checked() {
+    let dialect = Dialect {
+        merge_response: MergeResponse::NoContent,
+        ..Dialect::default()
+    };
+    let (server, contacts) = start(dialect).await;
+
+    let ada = contacts.update(ADA).property("seats", 4).await.unwrap();
+
+    assert_eq!(sent(&server), [PATCH, GET]);
+    assert_eq!(ada.properties["seats"], 4);
+}
+
+#[tokio::test]
+async fn properties_are_stored_if_the_service_refuses_or_ignores_the_body_of_the_merge() {
+    let refusing = Dialect {
+        merge_body: MergeBody::Bare,
+        ..Dialect::default()
+    };
+    let (server, contacts) = start(refusing).await;
+    contacts.update(ADA).property("seats", 4).await.unwrap();
+    assert_eq!(sent(&server), [PATCH, GET, POST]);
+    assert_eq!(server.contact(ADA).unwrap().properties["seats"], 4);
+
+    let (server, contacts) = start(Dialect::default()).await;
+    // As if nothing had been understood.
+    server.fault(Fault::wrong_body("{}").path("/contacts/*").times(1));
+    contacts.update(ADA).property("seats", 4).await.unwrap();
+    assert_eq!(sent(&server), [PATCH, GET]);
+    assert_eq!(server.contact(ADA).unwrap().properties["seats"], 4);
+}
+
+#[tokio::test]
+async fn an_opt_out_survives_every_update() {
+    let (server, contacts) = start(Dialect::default()).await;
+    contacts.unsubscribe(ADA).await.unwrap();
+
+    let merged = contacts.update(ADA).property("seats", 4).await.unwrap();
+    let written = contacts.update(ADA).first_name("Augusta").await.unwrap();
+
+    assert!(merged.unsubscribed && written.unsubscribed);
+    assert!(server.contact(ADA).unwrap().unsubscribed);
+}
+
+#[tokio::test]
+async fn an_update_of_an_unknown_address_is_not_found_and_creates_nothing() {
+    let (server, contacts) = start(Dialect::default()).await;
+
+    let merged = contacts.update("bob@example.com").property("seats", 4);
+    let written = contacts.update("bob@example.com").first_name("Bob");
+
+    assert!(merged.await.unwrap_err().is_not_found());
+    assert!(written.await.unwrap_err().is_not_found());
+    assert!(server.contact("bob@example.com").is_none());
+}
+
+#[tokio::test]
+async fn an_update_that_cannot_be_sent_is_refused_before_any_request() {
+    let (server, contacts) = start(Dialect::default()).await;
+
+    let infinite = contacts
+        .update(ADA)
+        .first_name("A")
+        .property("rate", f64::NAN);
+    let nowhere = contacts.update("..").first_name("A");
+
+    for error in [infinite.await.unwrap_err(), nowhere.await.unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::Input);
+    }
+    assert!(sent(&server).is_empty());
+}
+
+#[tokio::test]
+async fn an_update_whose_merge_could_not_be_checked_may_have_been_applied() {
+    let dialect = Dialect {
+        merge_response: MergeResponse::NoContent,
+        ..Dialect::default()
+    };
+    let (server, contacts) = start(dialect).await;
+    server.fault(Fault::status(503).method("GET").times(1));
+
+    let update = contacts.update(ADA).property("seats", 4);
+    let error = update.retry(RetryPolicy::none()).await.unwrap_err();
+
+    assert_eq!(error.outcome(), Outcome::Unknown);
+    assert_eq!(server.contact(ADA).unwrap().properties["seats"], 4);
+}
