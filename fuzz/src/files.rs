@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use audience::contacts::{ContactSummary, Properties};
+use audience::contacts::{ContactSummary, OptOutReason, Properties};
 use audience::export::{Csv, ExportColumn};
 use audience::import::{Column, CsvInput, CsvRows, ImportRow, JournalText, OptOut};
 use serde_json::{Number, Value};
@@ -25,8 +25,21 @@ pub fn csv(text: &[u8]) {
     let rows: Vec<ImportRow> = rows.collect();
 
     let plain = PlainRow::read_all(text, delimiter);
-    let leading = plain[0].cells.len() - columns.len();
-    let names = plain[0].texts(leading);
+    let leading = ["line", "code", "message", "retryable"];
+    let is_rejects = plain[0]
+        .texts(0)
+        .iter()
+        .map(|name| name.trim())
+        .take(4)
+        .eq(leading);
+    let leading = if is_rejects { 4 } else { 0 };
+    let mut names = plain[0].texts(leading);
+    let adds_opt_out = columns.len() > names.len();
+    if adds_opt_out {
+        assert!(is_list_of_opt_outs(&names), "only then");
+        names.push("unsubscribed".to_owned());
+    }
+    assert_eq!(columns.len(), names.len());
     assert!(
         columns
             .iter()
@@ -40,7 +53,7 @@ pub fn csv(text: &[u8]) {
     let plain: Vec<&PlainRow> = plain.collect();
     assert_eq!(rows.len(), plain.len());
     for (row, plain) in rows.iter().zip(plain) {
-        let texts: Vec<String> = match plain.is_closed {
+        let mut texts: Vec<String> = match plain.is_closed {
             true => plain
                 .texts(leading)
                 .iter()
@@ -48,6 +61,15 @@ pub fn csv(text: &[u8]) {
                 .collect(),
             false => Vec::new(),
         };
+        if adds_opt_out && plain.is_closed {
+            texts.push("yes".to_owned());
+            assert!(
+                row.contact().is_none()
+                    || row
+                        .opt_outs()
+                        .contains(&OptOut::Everything(OptOutReason::Manual))
+            );
+        }
         assert_eq!(row.line_number(), Some(plain.line));
         assert_eq!(row.input_cells(), Some(&texts[..]));
         assert!(plain.is_closed || row.contact().is_none());
@@ -59,6 +81,18 @@ pub fn csv(text: &[u8]) {
     if let Some(row) = rows.iter().rfind(|row| row.contact().is_some()) {
         check_export(row);
     }
+}
+
+/// Whether these are the columns of Mailchimp's file of unsubscribed or cleaned contacts.
+fn is_list_of_opt_outs(names: &[String]) -> bool {
+    let has = |wanted: &str| {
+        let mut names = names.iter().map(|name| {
+            let letters = name.chars().filter(|letter| letter.is_alphanumeric());
+            letters.flat_map(char::to_lowercase).collect::<String>()
+        });
+        names.any(|name| name == wanted)
+    };
+    has("leid") && has("euid") && (has("unsubtime") || has("cleantime"))
 }
 
 /// A record of a CSV file, read byte by byte.

@@ -157,7 +157,12 @@ pub(super) struct Mapping {
     guesses: Vec<Guess>,
     /// How many columns to leave out: rejects have four before the columns of the input.
     pub(super) leading: usize,
+    /// Whether the last column is not in the file: it is [`ADDED`], and each row has a "yes" there.
+    pub(super) opts_out_all: bool,
 }
+
+/// The name of the column that [`Mapping::opt_out_all`] adds.
+const ADDED: &str = "unsubscribed";
 
 impl Mapping {
     /// Guesses the meaning of each column. If two columns could be the same, such as the address, the first one
@@ -195,11 +200,39 @@ impl Mapping {
             }
             guesses.push(next);
         }
-        Ok(Self {
+        let mut mapping = Self {
             names,
             guesses,
             leading,
-        })
+            opts_out_all: false,
+        };
+        if let Some(export) = Export::with(&mapping.names) {
+            mapping.read_as(export);
+        }
+        Ok(mapping)
+    }
+
+    fn read_as(&mut self, export: &Export) {
+        for (name, guess) in self.names.iter().zip(&mut self.guesses) {
+            if export.ignored.contains(&letters(name).as_str()) {
+                guess.column = Column::Ignored;
+                guess.may_be_consent = false;
+            }
+        }
+        if export.is_of_opt_outs(&self.names) {
+            self.opt_out_all();
+        }
+    }
+
+    /// Adds a column that opts every row out. Rejects have it, too, so that no row loses its opt-out there.
+    pub(super) fn opt_out_all(&mut self) {
+        let is_there = self.names.last().is_some_and(|name| name == ADDED);
+        if self.opts_out_all || self.is_rejects() && is_there {
+            return;
+        }
+        self.names.push(ADDED.to_owned());
+        self.guesses.push(guess(ADDED));
+        self.opts_out_all = true;
     }
 
     pub(super) fn is_rejects(&self) -> bool {
@@ -372,6 +405,76 @@ const NAMES: [(Column, &[&str]); 9] = [
     (Column::Topics, &["topics"]),
 ];
 
+/// What another service writes into every file that it exports.
+struct Export {
+    /// A file with all of these columns is its export.
+    marks: &'static [&'static str],
+    /// What only that service needs. Addresses of computers and places are personal data, too.
+    ignored: &'static [&'static str],
+    /// A file with one of these columns holds only people who must not get mail.
+    opt_outs: &'static [&'static str],
+}
+
+const EXPORTS: [Export; 3] = [
+    // Mailchimp writes a file of the subscribed, one of the unsubscribed and one of the cleaned.
+    Export {
+        marks: &["leid", "euid"],
+        ignored: &[
+            "memberrating",
+            "optintime",
+            "optinip",
+            "confirmtime",
+            "confirmip",
+            "latitude",
+            "longitude",
+            "gmtoff",
+            "dstoff",
+            "timezone",
+            "cc",
+            "region",
+            "lastchanged",
+            "leid",
+            "euid",
+            "unsubtime",
+            "unsubcampaigntitle",
+            "unsubcampaignid",
+            "unsubreason",
+            "unsubreasonother",
+            "cleantime",
+            "cleancampaigntitle",
+            "cleancampaignid",
+        ],
+        opt_outs: &["unsubtime", "cleantime"],
+    },
+    // Brevo
+    Export {
+        marks: &["addedtime", "modifiedtime"],
+        ignored: &["contactid", "addedtime", "modifiedtime"],
+        opt_outs: &[],
+    },
+    // SendGrid
+    Export {
+        marks: &["alternateemails", "contactid"],
+        ignored: &["contactid", "createdat", "updatedat"],
+        opt_outs: &[],
+    },
+];
+
+impl Export {
+    fn with(names: &[String]) -> Option<&'static Self> {
+        let names: HashSet<String> = names.iter().map(|name| letters(name)).collect();
+        EXPORTS
+            .iter()
+            .find(|export| export.marks.iter().all(|mark| names.contains(*mark)))
+    }
+
+    fn is_of_opt_outs(&self, names: &[String]) -> bool {
+        names
+            .iter()
+            .any(|name| self.opt_outs.contains(&letters(name).as_str()))
+    }
+}
+
 /// Parts of the names of columns that other services use for consent.
 const CONSENT_PARTS: [&str; 14] = [
     "unsub",
@@ -391,8 +494,11 @@ const CONSENT_PARTS: [&str; 14] = [
 ];
 
 /// Names of columns that other services use for the state of a subscription.
-const CONSENT_NAMES: [&str; 7] = [
+const CONSENT_NAMES: [&str; 10] = [
     "status",
+    "clean",
+    "cleaned",
+    "cleantime",
     "newsletter",
     "emailstatus",
     "subscriptionstatus",

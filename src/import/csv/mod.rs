@@ -37,10 +37,14 @@ const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 /// The names of all [`Column`]s in their text form are recognized, too. Every other column is a property with the
 /// name of the column.
 ///
+/// The exports of Mailchimp, Brevo and SendGrid are recognized by columns that only they have, and what only these
+/// services need is ignored. Mailchimp's files of unsubscribed and of cleaned contacts [opt out all](Self::opt_out_all)
+/// of them. The files of the other two do not say whose they are, so call it yourself.
+///
 /// A CSV [`export`](crate::export) can be imported unchanged. Its `id` and `created_at` are ignored, because only the
 /// service sets them. To keep the `id` of another service, map it to [`Column::Property`] or [`Column::Key`].
 ///
-/// Some other names, such as `Status` or `UNSUB_TIME`, suggest that the column says who opted out. Such a column is not
+/// Some other names, such as `Status` or `Cleaned`, suggest that the column says who opted out. Such a column is not
 /// taken for a property: [`rows`](Self::rows) fails until you [map](Self::map) it.
 ///
 /// # Example: show the columns, and map one
@@ -171,7 +175,11 @@ impl CsvInput {
                     "the delimiter must be one ASCII character, not a quote or a line ending",
                 )
             })?;
+        let opts_out_all = self.mapping.opts_out_all;
         self.mapping = read_header(&mut self.records, self.delimiter)?;
+        if opts_out_all {
+            self.mapping.opt_out_all();
+        }
         Ok(self)
     }
 
@@ -197,6 +205,31 @@ impl CsvInput {
     pub fn map(mut self, name: &str, column: Column) -> Result<Self, Error> {
         self.mapping.set(name, column)?;
         Ok(self)
+    }
+
+    /// Opts every contact of the file out of everything, for a list of people who must not get mail: those who
+    /// unsubscribed, reported spam or bounced. Default: only rows that say so.
+    ///
+    /// It adds a column `unsubscribed` with a "yes" in each row, which [`columns`](Self::columns) and the rejects show.
+    ///
+    /// # Example: the unsubscribed contacts of another service
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::import::CsvInput;
+    ///
+    /// let unsubscribed = "email,created\nada@example.com,1700000000\n";
+    /// let rows = CsvInput::new(unsubscribed.as_bytes())?.opt_out_all().rows()?;
+    /// contacts.import(rows).await?;
+    ///
+    /// assert!(contacts.retrieve("ada@example.com").await?.unsubscribed);
+    /// # Ok(()) }
+    /// ```
+    pub fn opt_out_all(mut self) -> Self {
+        self.mapping.opt_out_all();
+        self
     }
 
     /// Sets what happens if an address already exists. Default: [`OnConflict::Upsert`].

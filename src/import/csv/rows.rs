@@ -198,7 +198,8 @@ impl fmt::Debug for CsvRows {
     }
 }
 
-/// Returns the cells as text, without the leading ones of rejects, and whether all of them were UTF-8.
+/// Returns the cells as text, without the leading ones of rejects and with an added one, and whether all of them were
+/// UTF-8. A record with a problem has none.
 fn texts(mapping: &Mapping, cells: &[Vec<u8>]) -> (Vec<String>, bool) {
     let cells = cells.get(mapping.leading..).unwrap_or_default();
     let is_utf8 = cells.iter().all(|cell| std::str::from_utf8(cell).is_ok());
@@ -209,7 +210,9 @@ fn texts(mapping: &Mapping, cells: &[Vec<u8>]) -> (Vec<String>, bool) {
             false => text.into_owned(),
         }
     });
-    (texts.collect(), is_utf8)
+    let has_added = mapping.opts_out_all && !cells.is_empty();
+    let added = has_added.then(|| "yes".to_owned());
+    (texts.chain(added).collect(), is_utf8)
 }
 
 /// Converts a row.
@@ -224,6 +227,8 @@ fn to_row(
 ) -> Result<ImportRow, String> {
     let (found, expected) = (cells.len(), mapping.names.len());
     if found != expected {
+        let added = usize::from(mapping.opts_out_all);
+        let (found, expected) = (found - added, expected - added);
         return Err(format!(
             "the row has {found} cells, but the file has {expected} columns"
         ));

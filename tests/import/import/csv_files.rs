@@ -451,3 +451,92 @@ fn properties_in_one_json_column_join_those_with_columns_of_their_own() {
     let all = json!({"plan": "pro", "postcode": "3", "seats": 3});
     assert_eq!(json_of(&rows[2])["properties"], all);
 }
+
+/// The columns of a Mailchimp export, before those of one of its three files.
+const MAILCHIMP: &str = "Email Address,First Name,Last Name,Address,Phone Number,MEMBER_RATING,OPTIN_TIME,OPTIN_IP,\
+    CONFIRM_TIME,CONFIRM_IP,LATITUDE,LONGITUDE,GMTOFF,DSTOFF,TIMEZONE,CC,REGION,LAST_CHANGED,LEID,EUID,NOTES,TAGS";
+
+fn mailchimp(columns: &str, cells: &str) -> Vec<ImportRow> {
+    let ada = "ada@x.io,Ada,Lovelace,,,2,2024-01-01 10:00:00,10.0.0.1,2024-01-01 10:00:00,10.0.0.1,\
+        52.5,13.4,1,2,Europe/Berlin,DE,BE,2024-02-01 10:00:00,123,abc,,\"\"\"vip\"\"\"";
+    rows(format!("{MAILCHIMP}{columns}\n{ada}{cells}\n"))
+}
+
+#[test]
+fn the_three_files_of_mailchimp_are_imported_as_they_are() {
+    let subscribed = mailchimp("", "");
+    let unsubscribed = mailchimp(
+        ",UNSUB_TIME,UNSUB_CAMPAIGN_TITLE,UNSUB_CAMPAIGN_ID,UNSUB_REASON,UNSUB_REASON_OTHER",
+        ",2024-03-01 10:00:00,Spring,77,NORMAL,too many",
+    );
+    let cleaned = mailchimp(
+        ",CLEAN_TIME,CLEAN_CAMPAIGN_TITLE,CLEAN_CAMPAIGN_ID",
+        ",2024-03-01 10:00:00,Spring,77",
+    );
+
+    let ada = json!({"email": "ada@x.io", "first_name": "Ada", "last_name": "Lovelace",
+        "properties": {"TAGS": "\"vip\""}});
+    let everything = [OptOut::Everything(OptOutReason::Manual)];
+    for (file, opt_outs) in [
+        (subscribed, &[][..]),
+        (unsubscribed, &everything),
+        (cleaned, &everything),
+    ] {
+        assert_eq!(json_of(&file[0]), ada);
+        assert_eq!(file[0].opt_outs(), opt_outs);
+    }
+}
+
+#[test]
+fn the_exports_of_brevo_and_sendgrid_need_no_mapping() {
+    let brevo = "CONTACT ID;EMAIL;FIRSTNAME;LASTNAME;SMS;EXT_ID;ADDED_TIME;MODIFIED_TIME\n\
+        1;ada@x.io;Ada;Lovelace;;k-1;01-02-2024 10:00:00;01-02-2024 10:00:00\n";
+    let sendgrid = "EMAIL,FIRST_NAME,LAST_NAME,CITY,ALTERNATE_EMAILS,PHONE_NUMBER,CREATED_AT,UPDATED_AT,CONTACT_ID\n\
+        ada@x.io,Ada,Lovelace,,,,2024-02-01,2024-02-01,9f\n";
+
+    let names = json!({"email": "ada@x.io", "first_name": "Ada", "last_name": "Lovelace"});
+    assert_eq!(json_of(&rows(sendgrid)[0]), names);
+    let mut with_key = names;
+    with_key["properties"] = json!({"EXT_ID": "k-1"});
+    assert_eq!(json_of(&rows(brevo)[0]), with_key);
+}
+
+#[test]
+fn a_list_of_people_who_must_not_get_mail_opts_out_all_of_them() {
+    // What these services export for global opt-outs, blocked contacts and spam reports.
+    for text in [
+        "email,created\nada@x.io,1700000000\n",
+        "EMAIL;ADDED_TIME;MODIFIED_TIME\nada@x.io;;\n",
+        "ip,email,created\n10.0.0.1,ada@x.io,1700000000\n",
+        "email,subscribed\nada@x.io,yes\n",
+        "email,unsubscribed\nada@x.io,no\n",
+    ] {
+        let input = CsvInput::new(io::Cursor::new(text)).unwrap().opt_out_all();
+
+        let row = input.rows().unwrap().next().unwrap();
+        assert_eq!(
+            row.opt_outs(),
+            [OptOut::Everything(OptOutReason::Manual)],
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn all_are_opted_out_also_after_the_delimiter_was_set() {
+    let input = CsvInput::new("email*x\na@x.io*1\n".as_bytes()).unwrap();
+
+    let mut rows = input.opt_out_all().delimiter('*').unwrap().rows().unwrap();
+
+    assert_eq!(rows.next().unwrap().opt_outs().len(), 1);
+}
+
+#[test]
+fn a_column_of_cleaned_contacts_is_no_property_unless_the_caller_says_so() {
+    for name in ["Clean", "cleaned", "CLEAN_TIME"] {
+        assert!(
+            refusal(format!("email,{name}\na@x.io,yes\n")).contains(name),
+            "{name}"
+        );
+    }
+}

@@ -214,3 +214,31 @@ async fn a_column_name_that_begins_as_a_formula_keeps_its_name() {
         Some(&NewContact::new("x").property("@handle", "ada"))
     );
 }
+
+#[tokio::test]
+async fn the_rejects_of_a_list_of_opt_outs_opt_out_all_again() {
+    let server = MockServer::start().await;
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+    let text = "email,plan\nnobody,pro\nshort\nlong,1,2\n";
+    let input = CsvInput::new(text.as_bytes()).unwrap().opt_out_all();
+
+    let (report, rejects) = import(&contacts, input.rows().unwrap()).await;
+
+    assert_eq!(report.refused(), 3);
+    assert!(rejects.starts_with("line,code,message,retryable,email,plan,unsubscribed\n"));
+    assert!(rejects.contains("the row has 1 cells, but the file has 2 columns"));
+    let mended = rejects.replace("nobody", "bob@example.com");
+    for again in [
+        read(&mended),
+        CsvInput::new(io::Cursor::new(mended.clone()))
+            .unwrap()
+            .opt_out_all()
+            .rows()
+            .unwrap(),
+    ] {
+        let (report, rejects) = import(&contacts, again).await;
+        assert_eq!(report.refused(), 2);
+        assert!(server.contact("bob@example.com").unwrap().unsubscribed);
+        assert_eq!(rejects.matches("unsubscribed").count(), 1);
+    }
+}
