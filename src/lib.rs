@@ -181,6 +181,8 @@ pub mod client;
 #[cfg(feature = "client")]
 pub mod contacts;
 #[cfg(feature = "client")]
+pub mod emails;
+#[cfg(feature = "client")]
 mod error;
 #[cfg(feature = "import")]
 #[cfg_attr(docsrs, doc(cfg(feature = "import")))]

@@ -12,6 +12,7 @@ mod consent;
 mod contacts;
 mod deadlines;
 mod dialects;
+mod emails;
 mod environment;
 mod errors;
 mod fault_sweep;

@@ -1,0 +1,110 @@
+//! Mail through `client.emails()`.
+
+use audience::emails::Email;
+use audience::mock::{Fault, MockServer};
+use audience::{Client, ErrorKind, Outcome};
+use serde_json::{Value, json};
+use support::{ADA, client, mock_builder, ok, received, respond_with, text};
+
+use crate::dialects::{dialects, settings};
+
+fn mail() -> Email {
+    Email::new().from("shop@example.com").to(ADA).subject("Hi")
+}
+
+#[tokio::test]
+async fn a_mail_is_sent_in_every_dialect_and_returns_the_id_of_its_events() {
+    for dialect in dialects() {
+        let server = MockServer::builder().dialect(dialect).start().await;
+        let client: Client = settings(&server, dialect, server.sending_key())
+            .build()
+            .unwrap();
+
+        let sent = client.emails().send(mail()).await.unwrap();
+
+        let stored = &server.sent_mail()[0];
+        assert_eq!((&stored.id, stored.subject.as_str()), (&sent.id, "Hi"));
+    }
+}
+
+#[tokio::test]
+async fn the_body_has_what_was_set_and_nothing_else() {
+    let server = respond_with(ok(json!({"id": "em_1"}))).await;
+    let mail = mail()
+        .to("bob@example.com")
+        .header("List-Unsubscribe", "<https://x.io/u>")
+        .header("X-Order", "7")
+        .member("text", "Hello");
+
+    let sent = client(server.uri()).emails().send(mail).await.unwrap();
+
+    assert_eq!(sent.id, "em_1");
+    let request = received(&server).await.remove(0);
+    let body: Value = request.body_json().unwrap();
+    let expected = json!({"from": "shop@example.com", "to": [ADA, "bob@example.com"], "subject": "Hi",
+        "headers": {"List-Unsubscribe": "<https://x.io/u>", "X-Order": "7"}, "text": "Hello"});
+    assert_eq!((request.url.path(), body), ("/emails", expected));
+}
+
+#[tokio::test]
+async fn a_mail_that_may_have_been_sent_is_not_sent_again() {
+    let server = MockServer::start().await;
+    let client = mock_builder(&server).build().unwrap();
+    server.fault(Fault::close_after().path("/emails").times(1));
+
+    let error = client.emails().send(mail()).await.unwrap_err();
+
+    assert_eq!((error.attempts(), error.outcome()), (1, Outcome::Unknown));
+    assert_eq!(server.sent_mail().len(), 1);
+}
+
+#[tokio::test]
+async fn a_mail_that_was_refused_by_a_rate_limit_or_may_be_repeated_is_sent_again() {
+    let server = MockServer::start().await;
+    let client = mock_builder(&server).build().unwrap();
+    server.fault(Fault::status(429).path("/emails").times(1));
+    client.emails().send(mail()).await.unwrap();
+
+    server.fault(Fault::status(503).path("/emails").times(1));
+    client.emails().send(mail()).idempotent().await.unwrap();
+
+    assert_eq!(server.sent_mail().len(), 2);
+}
+
+#[tokio::test]
+async fn a_response_without_an_id_is_an_error_that_says_that_the_mail_was_accepted() {
+    let server = respond_with(text(202, r#"{"queued": true}"#)).await;
+    let emails = client(server.uri()).emails();
+
+    let error = emails.send(mail()).await.unwrap_err();
+    let raw = emails.send(mail()).raw().await.unwrap();
+
+    assert_eq!(
+        (error.kind(), error.outcome()),
+        (ErrorKind::Decode, Outcome::Applied)
+    );
+    assert_eq!(raw.bytes().as_ref(), br#"{"queued": true}"#);
+}
+
+#[tokio::test]
+async fn a_mail_that_cannot_be_sent_is_refused_before_any_request() {
+    let server = MockServer::start().await;
+    let emails = mock_builder(&server).build().unwrap().emails();
+
+    for (mail, part) in [
+        (Email::new().to(ADA), "sender"),
+        (Email::new().from("shop@example.com"), "recipient"),
+        (
+            mail().header("X-Order", "7\r\nBcc: all@example.com"),
+            "header",
+        ),
+        (mail().header("X-Order\r\nBcc", "all@example.com"), "header"),
+        (mail().header("", "7"), "header"),
+    ] {
+        let error = emails.send(mail).await.unwrap_err();
+
+        assert_eq!(error.kind(), ErrorKind::Input);
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    assert!(server.requests().is_empty());
+}
