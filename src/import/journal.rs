@@ -975,6 +975,7 @@ mod tests {
         Record::Import(Header::new("s".to_owned(), &[]))
     }
 
+    #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn a_full_disk_is_reported_for_this_and_every_later_record() {
         let path = Path::new("/dev/full");
