@@ -25,7 +25,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! - [`contacts`]: create, retrieve, list, subscribe and unsubscribe contacts, and stream all pages of a list.
+//! - [`contacts`]: create, retrieve, update, list, subscribe and unsubscribe contacts, and stream all pages of a list.
+//! - [`emails`]: send mail, as far as the interface shows how.
 //! - [`rule`]: filter a list by properties and engagement.
 //! - [`Error`]: find out what went wrong, and whether a change may have been made anyway.
 //! - [`RetryPolicy`]: set how often and how long requests are retried.
@@ -75,7 +76,7 @@
 //!
 //! | feature | default | what it adds |
 //! |---|---|---|
-//! | `client` | yes | [`Client`], [`contacts`], [`rule`] |
+//! | `client` | yes | [`Client`], [`contacts`], [`rule`], [`emails`] |
 //! | `rustls` | yes | TLS for the client with rustls and the system's root certificates |
 //! | `webhooks` | yes | [`webhooks`]; needs no HTTP client and no async runtime |
 //! | `rustls-no-provider` | | the same without its cryptography, which your program installs: [see below](#a-faster-build) |

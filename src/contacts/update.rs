@@ -121,20 +121,20 @@ impl UpdateContact {
         self.changes.check()?;
         // All requests of the call share one deadline.
         self.options = self.contacts.client.start_deadline(self.options);
-        let merge = match self.changes.only_new_properties() {
-            Some(properties) => self.merge(&properties).await?,
-            None => Merge::NotApplied,
+        let Some(properties) = self.changes.only_new_properties() else {
+            return self.read_and_write(None).await;
         };
-        let merge_outcome = match merge {
-            Merge::Shown(contact) => return Ok(contact),
-            Merge::NotShown => Outcome::Unknown,
-            Merge::NotApplied => Outcome::NotSent,
-        };
-        let written = self.read_and_write().await;
-        written.map_err(|error| {
-            let outcome = error.outcome().max(merge_outcome);
-            error.with_outcome(outcome)
-        })
+        match self.merge(&properties).await? {
+            Merge::Shown(contact) => Ok(contact),
+            Merge::NotShown => {
+                let written = self.read_and_write(Some(&properties)).await;
+                written.map_err(|error| {
+                    let outcome = error.outcome().max(Outcome::Unknown);
+                    error.with_outcome(outcome)
+                })
+            }
+            Merge::Refused => self.read_and_write(None).await,
+        }
     }
 
     async fn merge(&self, properties: &Properties) -> Result<Merge, Error> {
@@ -147,15 +147,20 @@ impl UpdateContact {
                 let contact = contact.filter(|contact| has_all(&contact.properties, properties));
                 Ok(contact.map_or(Merge::NotShown, Merge::Shown))
             }
-            Err(error) if error.status().is_some_and(is_about_the_form) => Ok(Merge::NotApplied),
+            Err(error) if error.status().is_some_and(is_about_the_form) => Ok(Merge::Refused),
             Err(error) => Err(error),
         }
     }
 
-    async fn read_and_write(&self) -> Result<ContactRecord, Error> {
+    /// Retrieves the contact, and sends an upsert if it is not as it should be. `merged` was in the body of a `PATCH`.
+    async fn read_and_write(&self, merged: Option<&Properties>) -> Result<ContactRecord, Error> {
         let retrieve = self.contacts.retrieve(&self.address);
         let contact = retrieve.options(self.options.clone()).await?;
-        match self.changes.upsert(&contact) {
+        let mut changes = self.changes.clone();
+        if merged.is_some_and(|merged| has_stored_the_body(&contact, merged)) {
+            changes.properties.entry(MEMBER.to_owned()).or_insert(None);
+        }
+        match changes.upsert(&contact) {
             None => Ok(contact.into()),
             Some(changed) => {
                 let create = self.contacts.create(changed);
@@ -163,6 +168,16 @@ impl UpdateContact {
             }
         }
     }
+}
+
+/// The member of the body of a `PATCH` that holds the properties.
+const MEMBER: &str = "properties";
+
+/// Whether the service took this member for a property, because it expects the properties as the whole body.
+fn has_stored_the_body(contact: &Contact, merged: &Properties) -> bool {
+    let stored = serde_json::to_value(contact.properties.get(MEMBER));
+    let sent = serde_json::to_value(merged);
+    matches!((stored, sent), (Ok(stored), Ok(sent)) if stored == sent)
 }
 
 call_settings!(UpdateContact);
@@ -184,8 +199,8 @@ enum Merge {
     Shown(ContactRecord),
     /// It succeeded, but the response does not show that the service understood its body.
     NotShown,
-    /// It was not sent, or refused for its form.
-    NotApplied,
+    /// It was refused, maybe for its form.
+    Refused,
 }
 
 /// Whether the service may have refused a `PATCH` because it expects another body.

@@ -1,7 +1,7 @@
 //! `contacts.update`: what it changes, what it keeps, and what it sends.
 
 use audience::contacts::{ContactRecord, Contacts, NewContact};
-use audience::mock::{Dialect, Fault, MergeBody, MergeResponse, MockServer};
+use audience::mock::{Dialect, Fault, MergeBody, MergeResponse, MockServer, PropertyValues};
 use audience::{ErrorKind, Outcome, RetryPolicy};
 use serde_json::{Value, json};
 use support::ADA;
@@ -141,6 +141,23 @@ async fn properties_are_stored_if_the_service_refuses_or_ignores_the_body_of_the
     contacts.update(ADA).property("seats", 4).await.unwrap();
     assert_eq!(sent(&server), [PATCH, GET]);
     assert_eq!(server.contact(ADA).unwrap().properties["seats"], 4);
+}
+
+#[tokio::test]
+async fn a_service_that_takes_the_whole_body_for_properties_keeps_no_trace_of_it() {
+    let taking = Dialect {
+        merge_body: MergeBody::Bare,
+        property_values: PropertyValues::Any,
+        ..Dialect::default()
+    };
+    let (server, contacts) = start(taking).await;
+
+    let ada = contacts.update(ADA).property("seats", 4).await.unwrap();
+
+    assert_eq!(sent(&server), [PATCH, GET, POST]);
+    let stored = server.contact(ADA).unwrap();
+    assert_eq!(json!(stored.properties), json!({"plan": "pro", "seats": 4}));
+    assert_eq!(json!(ada.properties), json!(stored.properties));
 }
 
 #[tokio::test]
