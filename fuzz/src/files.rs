@@ -105,7 +105,8 @@ struct PlainRow {
 
 impl PlainRow {
     fn read_all(text: &[u8], delimiter: u8) -> Vec<Self> {
-        let unmarked = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+        let without_mark = |text| <[u8]>::strip_prefix(text, b"\xef\xbb\xbf").unwrap_or(text);
+        let unmarked = without_mark(text);
         let (mut rest, mut line) = (unmarked, 1);
         if let [
             b's' | b'S',
@@ -125,6 +126,8 @@ impl PlainRow {
             };
             (rest, line) = (&unmarked[5 + ending..], 2);
         }
+        // The records may begin with a second mark, as in a file that was put together of others.
+        rest = without_mark(rest);
         let mut rows = Vec::new();
         loop {
             while let [b'\r' | b'\n', after @ ..] = rest {

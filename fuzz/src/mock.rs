@@ -176,7 +176,7 @@ impl Model {
             .filter(|members| members.len() == 1);
         let member = |name: &str| members.and_then(|members| members.get(name));
         // With `%` and a query, there are several ways to write a path.
-        let path = path.split('?').next().unwrap_or_default();
+        let path = path.split(['?', '#']).next().unwrap_or_default();
         match (
             method.as_str(),
             path.split('/').collect::<Vec<_>>().as_slice(),
