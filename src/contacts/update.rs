@@ -189,7 +189,7 @@ impl IntoFuture for UpdateContact {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.send())
+        Box::pin(async { self.send().await.map_err(|error| error.at("update")) })
     }
 }
 

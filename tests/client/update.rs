@@ -179,8 +179,10 @@ async fn an_update_of_an_unknown_address_is_not_found_and_creates_nothing() {
     let merged = contacts.update("bob@example.com").property("seats", 4);
     let written = contacts.update("bob@example.com").first_name("Bob");
 
-    assert!(merged.await.unwrap_err().is_not_found());
-    assert!(written.await.unwrap_err().is_not_found());
+    for error in [merged.await.unwrap_err(), written.await.unwrap_err()] {
+        assert!(error.is_not_found());
+        assert!(error.to_string().starts_with("update: "), "{error}");
+    }
     assert!(server.contact("bob@example.com").is_none());
 }
 
