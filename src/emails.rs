@@ -220,7 +220,7 @@ fn is_control(character: char) -> bool {
     character.is_control() && character != '\t'
 }
 
-/// What the service returns for a mail that it accepted.
+/// The response to a mail that the service accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SentEmail {

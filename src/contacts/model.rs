@@ -144,20 +144,6 @@ impl Contact {
 ///
 /// assert!(!short.shows_topics());
 /// ```
-impl From<Contact> for ContactRecord {
-    fn from(contact: Contact) -> Self {
-        Self {
-            id: contact.id,
-            email: contact.email,
-            first_name: contact.first_name,
-            last_name: contact.last_name,
-            properties: contact.properties,
-            unsubscribed: contact.unsubscribed,
-            created_at: contact.created_at,
-        }
-    }
-}
-
 impl From<ContactRecord> for Contact {
     fn from(record: ContactRecord) -> Self {
         Self {
@@ -172,6 +158,20 @@ impl From<ContactRecord> for Contact {
             topics: BTreeMap::new(),
             shows_reason: false,
             shows_topics: false,
+        }
+    }
+}
+
+impl From<Contact> for ContactRecord {
+    fn from(contact: Contact) -> Self {
+        Self {
+            id: contact.id,
+            email: contact.email,
+            first_name: contact.first_name,
+            last_name: contact.last_name,
+            properties: contact.properties,
+            unsubscribed: contact.unsubscribed,
+            created_at: contact.created_at,
         }
     }
 }

@@ -129,8 +129,8 @@ impl UpdateContact {
             Merge::NotShown => {
                 let written = self.read_and_write(Some(&properties)).await;
                 written.map_err(|error| {
-                    let outcome = error.outcome().max(Outcome::Unknown);
-                    error.with_outcome(outcome)
+                    let attempts = error.attempts();
+                    error.after(attempts, Outcome::Unknown)
                 })
             }
             Merge::Refused => self.read_and_write(None).await,
@@ -193,7 +193,7 @@ impl IntoFuture for UpdateContact {
     }
 }
 
-/// What is known after a `PATCH`.
+/// The effect of a `PATCH`, as far as its response tells.
 enum Merge {
     /// The response shows the contact with the new values.
     Shown(ContactRecord),

@@ -916,10 +916,10 @@ mod tests {
     async fn a_clock_at_the_end_of_time_does_not_panic() {
         // The clock of Windows ends earlier.
         let ends = [u64::MAX >> 1, 900_000_000_000].map(Duration::from_secs);
-        let mut ends = ends
-            .iter()
-            .filter_map(|end| SystemTime::UNIX_EPOCH.checked_add(*end));
-        let end = ends.next().unwrap();
+        let mut ends = ends.into_iter();
+        let end = ends
+            .find_map(|end| SystemTime::UNIX_EPOCH.checked_add(end))
+            .unwrap();
         let store = MemoryStore::builder().clock(move || end).build();
         let (id, token) = (id(1), Token::random());
 

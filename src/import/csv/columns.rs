@@ -206,20 +206,22 @@ impl Mapping {
             leading,
             opts_out_all: false,
         };
-        if let Some(export) = Export::with(&mapping.names) {
-            mapping.read_as(export);
+        let letters: Vec<String> = mapping.names.iter().map(|name| letters(name)).collect();
+        if let Some(export) = Export::with(&letters) {
+            mapping.read_as(export, &letters);
         }
         Ok(mapping)
     }
 
-    fn read_as(&mut self, export: &Export) {
-        for (name, guess) in self.names.iter().zip(&mut self.guesses) {
-            if export.ignored.contains(&letters(name).as_str()) {
+    /// `letters` are those of each name.
+    fn read_as(&mut self, export: &Export, letters: &[String]) {
+        for (own, guess) in letters.iter().zip(&mut self.guesses) {
+            if export.ignored.contains(&own.as_str()) {
                 guess.column = Column::Ignored;
                 guess.may_be_consent = false;
             }
         }
-        if export.is_of_opt_outs(&self.names) {
+        if export.opt_outs.iter().any(|name| has(letters, name)) {
             self.opt_out_all();
         }
     }
@@ -405,11 +407,11 @@ const NAMES: [(Column, &[&str]); 9] = [
     (Column::Topics, &["topics"]),
 ];
 
-/// What another service writes into every file that it exports.
+/// The columns by which an export of another service is recognized and read.
 struct Export {
     /// A file with all of these columns is its export.
     marks: &'static [&'static str],
-    /// What only that service needs. Addresses of computers and places are personal data, too.
+    /// Columns that only that service needs. Some are personal data: IP addresses and places.
     ignored: &'static [&'static str],
     /// A file with one of these columns holds only people who must not get mail.
     opt_outs: &'static [&'static str],
@@ -461,18 +463,14 @@ const EXPORTS: [Export; 3] = [
 ];
 
 impl Export {
-    fn with(names: &[String]) -> Option<&'static Self> {
-        let names: HashSet<String> = names.iter().map(|name| letters(name)).collect();
-        EXPORTS
-            .iter()
-            .find(|export| export.marks.iter().all(|mark| names.contains(*mark)))
+    fn with(letters: &[String]) -> Option<&'static Self> {
+        let mut exports = EXPORTS.iter();
+        exports.find(|export| export.marks.iter().all(|mark| has(letters, mark)))
     }
+}
 
-    fn is_of_opt_outs(&self, names: &[String]) -> bool {
-        names
-            .iter()
-            .any(|name| self.opt_outs.contains(&letters(name).as_str()))
-    }
+fn has(letters: &[String], name: &str) -> bool {
+    letters.iter().any(|letters| letters == name)
 }
 
 /// Parts of the names of columns that other services use for consent.

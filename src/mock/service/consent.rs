@@ -7,9 +7,9 @@ use serde_json::Map;
 
 use super::bodies::{Unknown, is_address, must_be, normalized, parse, present, refuse_unknown};
 use super::contact::{Contact, Reason};
-use super::contacts::retrieve;
+use super::contacts::{in_create_form, retrieve};
 use super::dialect::{ConsentForm, Dialect, ReasonAfterSubscribe, RefusalOrder, UnknownAddress};
-use super::{Audience, Refusal, empty_response, json_response};
+use super::{Audience, Refusal, empty_response};
 use crate::mock::text::printable;
 
 /// Opts a contact out of a topic, or of all broadcasts (section 4.5).
@@ -166,14 +166,10 @@ fn check_complaint(contact: Option<&Contact>) -> Result<(), Refusal> {
 
 /// Returns the contact. The document says "returns the contact" but not in which form; the dialect decides.
 fn consent_reply(audience: &Audience, address: &str) -> Result<Response<Bytes>, Refusal> {
-    let dialect = audience.dialect;
-    match dialect.consent_form {
+    match audience.dialect.consent_form {
         ConsentForm::Full => retrieve(audience, address),
         ConsentForm::NoContent => Ok(empty_response(204)),
-        ConsentForm::Create => {
-            let form = audience.find(address)?.to_created(dialect.missing_name);
-            Ok(json_response(dialect.success_status.code(), &form))
-        }
+        ConsentForm::Create => in_create_form(audience, address),
     }
 }
 

@@ -52,6 +52,20 @@ pub(super) fn retrieve(audience: &Audience, address: &str) -> Result<Response<By
     ))
 }
 
+/// Returns a contact in the form of section 2.2.
+///
+/// # Errors
+///
+/// The same as [`retrieve`].
+pub(super) fn in_create_form(
+    audience: &Audience,
+    address: &str,
+) -> Result<Response<Bytes>, Refusal> {
+    let dialect = audience.dialect;
+    let form = audience.find(address)?.to_created(dialect.missing_name);
+    Ok(json_response(dialect.success_status.code(), &form))
+}
+
 /// Adds properties to a contact: `PATCH /contacts/{address}` (section 4.7).
 ///
 /// The document shows neither body nor response. By default, the mock expects `{"properties": {…}}`, and returns the full
@@ -72,16 +86,11 @@ pub(super) fn merge(
         audience.find(address)?;
     }
     let properties = parse_merge(body, audience.dialect).map_err(Refusal::invalid)?;
-    let dialect = audience.dialect;
-    let contact = audience.find_mut(address)?;
-    contact.properties.extend(properties);
-    match dialect.merge_response {
+    audience.find_mut(address)?.properties.extend(properties);
+    match audience.dialect.merge_response {
         MergeResponse::Full => retrieve(audience, address),
         MergeResponse::NoContent => Ok(empty_response(204)),
-        MergeResponse::Create => Ok(json_response(
-            dialect.success_status.code(),
-            &contact.to_created(dialect.missing_name),
-        )),
+        MergeResponse::Create => in_create_form(audience, address),
     }
 }
 
