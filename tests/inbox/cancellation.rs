@@ -23,7 +23,8 @@ use super::deliveries::{Runs, delivery, id, store_in_test_time, with_store_metho
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Drops each call after every number of polls, and then makes it to its end, for an event of its own each time.
-async fn drop_each_call(store: &impl Store) {
+/// `ended` waits until no dropped call is still being made: it would lock its event, and `take` passes over such events.
+async fn drop_each_call(store: &impl Store, ended: impl AsyncFn()) {
     for_each_number_of_polls(async |polls| {
         let endpoint = format!("polls-{polls}");
         let event = id("evt_1");
@@ -35,6 +36,7 @@ async fn drop_each_call(store: &impl Store) {
         macro_rules! drop_and_make {
             ($call:expr) => {{
                 is_whole &= poll_times(polls, $call).await.is_some();
+                ended().await;
                 in_time($call).await.unwrap()
             }};
         }
@@ -81,6 +83,7 @@ async fn drop_each_call(store: &impl Store) {
         let taken = [HeldClaim::new(key_of(&third), token)];
         let turn_over = || store.complete_and_take(&taken, HOUR, take);
         is_whole &= poll_times(polls, turn_over()).await.is_some();
+        ended().await;
         let turnover = in_time(turn_over()).await;
         assert_eq!(turnover.completed.unwrap(), [true], "{polls}");
         assert_eq!(turnover.taken.unwrap().len(), 0, "{polls}");
@@ -101,18 +104,20 @@ async fn remove(folder: &Path, pool: SqlitePool) {
 
 #[tokio::test]
 async fn a_call_of_a_store_that_is_dropped_after_any_number_of_polls_can_be_made_again() {
-    drop_each_call(&MemoryStore::new()).await;
+    drop_each_call(&MemoryStore::new(), async || {}).await;
 
     let folder = std::env::temp_dir().join(format!("audience-polls-{:016x}", fastrand::u64(..)));
     std::fs::create_dir(&folder).unwrap();
-    drop_each_call(&SqliteStore::open(folder.join("one.db")).unwrap()).await;
+    let store = SqliteStore::open(folder.join("one.db")).unwrap();
+    drop_each_call(&store, async || {}).await;
 
     let options = sqlx::sqlite::SqliteConnectOptions::new()
         .filename(folder.join("two.db"))
         .create_if_missing(true);
     let pool = SqlitePool::connect_with(options).await.unwrap();
-    drop_each_call(&SqlxSqliteStore::open(pool.clone()).await.unwrap()).await;
-    until(|| pool.num_idle() == pool.size() as usize).await;
+    let store = SqlxSqliteStore::open(pool.clone()).await.unwrap();
+    let ended = || until(|| pool.num_idle() == pool.size() as usize);
+    drop_each_call(&store, async || ended().await).await;
     remove(&folder, pool).await;
 }
 
@@ -124,17 +129,17 @@ async fn a_call_on_postgres_that_is_dropped_after_any_number_of_polls_gives_its_
     };
     let store = PostgresStore::connect_with(&database.url, 3).await.unwrap();
     store.migrate().await.unwrap();
-    drop_each_call(&store).await;
-    // Those of dropped calls were closed, and their places are free.
+    // Connections of dropped calls are closed once their statement has ended, and their places are free.
     let status = || store.pool().status();
-    until(|| status().available == status().size && status().size <= 3).await;
+    let ended = || until(|| status().available == status().size && status().size <= 3);
+    drop_each_call(&store, async || ended().await).await;
 
     let pool = sqlx::postgres::PgPoolOptions::new().max_connections(3);
     let pool: PgPool = pool.connect(&other.url).await.unwrap();
     let store = SqlxPostgresStore::new(pool.clone());
     store.migrate().await.unwrap();
-    drop_each_call(&store).await;
-    until(|| pool.num_idle() == pool.size() as usize).await;
+    let ended = || until(|| pool.num_idle() == pool.size() as usize);
+    drop_each_call(&store, async || ended().await).await;
 
     let client = postgres::client(&database.url).await;
     let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
@@ -160,7 +165,7 @@ async fn a_call_on_redis_that_is_dropped_after_any_number_of_polls_keeps_its_con
     };
     let store = RedisStore::connect(server.url()).await.unwrap();
 
-    drop_each_call(&store).await;
+    drop_each_call(&store, async || {}).await;
 
     let client = redis::Client::open(server.url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
