@@ -416,6 +416,8 @@ impl<D: Driver> Entries<D> {
                 .look(&Ids::default(), retention, &rest, Search::FULL)
                 .await
             {
+                // The first lease of an event that was taken twice has ended meanwhile.
+                taken.retain(|event| more.iter().all(|again| again.id != event.id));
                 taken.extend(more);
             }
         }
@@ -825,7 +827,69 @@ struct MissingTables(#[source] Box<dyn Error + Send + Sync>);
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicI32, Ordering};
+
     use super::*;
+    use crate::inbox::Token;
+
+    /// A database whose search is slow and finds one event, whose lease always has ended.
+    #[derive(Clone, Default)]
+    struct Database(Arc<AtomicI32>);
+
+    /// `attempts` of it.
+    struct Row(i32);
+
+    impl Driver for Database {
+        type Row = Row;
+
+        async fn query(
+            &self,
+            statement: &'static Statement,
+            _: &[Value<'_>],
+        ) -> Result<Vec<Row>, Failed> {
+            assert_eq!(statement.sql, TAKE.sql);
+            Ok(vec![Row(self.0.fetch_add(1, Ordering::SeqCst) + 1)])
+        }
+    }
+
+    impl Columns for Row {
+        fn text(&self, _: &str) -> Result<Option<&str>, StoreError> {
+            Ok(Some("evt_1"))
+        }
+
+        fn bytes(&self, _: &str) -> Result<Option<&[u8]>, StoreError> {
+            Ok(Some(b"body"))
+        }
+
+        fn boolean(&self, _: &str) -> Result<bool, StoreError> {
+            unreachable!("the statement returns no boolean")
+        }
+
+        fn integer(&self, _: &str) -> Result<i32, StoreError> {
+            Ok(self.0)
+        }
+
+        fn bigint(&self, _: &str) -> Result<i64, StoreError> {
+            unreachable!("the statement returns no bigint")
+        }
+
+        fn float(&self, _: &str) -> Result<f64, StoreError> {
+            Ok(1.0)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_that_both_searches_of_a_call_found_is_taken_once() {
+        let entries = Entries::new(Database::default(), DEFAULT_TIMEOUT);
+        let take = Take::new("main", Token::random(), Duration::ZERO, 10);
+
+        // Slow, so that the next call begins where this one found an event, and then looks at the beginning.
+        entries.take(take).await.unwrap();
+        let taken = entries.take(take).await.unwrap();
+
+        let attempts: Vec<u32> = taken.iter().map(|event| event.attempt).collect();
+        assert_eq!(attempts, [3]);
+    }
 
     #[test]
     fn the_code_of_an_error_tells_whether_a_later_call_may_succeed() {
