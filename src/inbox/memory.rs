@@ -854,6 +854,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_full_store_forgets_the_events_of_all_endpoints_before_it_refuses_one() {
+        let clock = Seconds::default();
+        let store = clock.builder().capacity(10).build();
+        for number in 0..10 {
+            let (id, token) = (id(number), Token::random());
+            let key = EventKey::new("another", &id);
+            let claim = NewClaim::new(key, token, MINUTE, HOUR);
+            store.claim(claim).await.unwrap();
+            let held = HeldClaim::new(key, token);
+            assert!(store.complete(held, HOUR).await.unwrap());
+        }
+        clock.shift(3_600);
+
+        let state = claim(&store, &id(0), Token::random()).await.unwrap();
+
+        assert_eq!(state, ClaimState::Fresh { attempt: 1 });
+        assert_eq!(sizes(&store).entries, 1);
+    }
+
+    #[tokio::test]
     async fn bodies_beyond_the_memory_for_them_are_refused_and_repeats_are_not() {
         let clock = Seconds::default();
         let store = clock.builder().body_memory(10).build();

@@ -1359,6 +1359,8 @@ mod tests {
             ),
             ("*/*scribe", "/contacts/ada/subscribe", true),
             ("/a*a", "/a", false),
+            ("/*aa*a", "/aa", false),
+            ("/*aa*a", "/aaa", true),
             ("*", "/", true),
             ("/contacts/ada@x.io", "/contacts/ada%40x.io", true),
             ("/contacts/ada%40x.io", "/contacts/ada@x.io", true),

@@ -98,7 +98,10 @@ fn each_event_leads_to_its_state() {
         Bounced,
     ];
     for (number, state) in states.into_iter().enumerate() {
-        assert_eq!(status(&[event(number, 1)]).state(), Some(state));
+        let status = status(&[event(number, 1)]);
+        assert_eq!(status.state(), Some(state));
+        let is_suppressed = matches!(state, PermanentlyBounced | Complained);
+        assert_eq!(status.should_suppress(), is_suppressed, "{state:?}");
     }
     assert_eq!(MailStatus::default().state(), None);
 }

@@ -1338,6 +1338,40 @@ mod tests {
     }
 
     #[test]
+    fn the_oldest_of_too_many_transcripts_is_forgotten_even_if_all_are_short() {
+        let target = Target::new("http://localhost", "a-secret-of-the-test").unwrap();
+        let mut transcripts = Transcripts::default();
+
+        for number in 0..MAX_ATTEMPTS_KEPT as u64 + 5 {
+            transcripts.insert(number, Transcript::of_body(&target, Bytes::new()));
+        }
+
+        let kept = &transcripts.by_number;
+        assert_eq!(kept.len(), MAX_ATTEMPTS_KEPT);
+        assert_eq!(kept.first_key_value().map(|(number, _)| *number), Some(5));
+        let bytes: usize = kept.values().map(Transcript::size).sum();
+        assert_eq!(transcripts.bytes, bytes);
+    }
+
+    #[test]
+    fn events_take_up_as_many_bytes_as_the_limit_says() {
+        let mut kept = Kept::default();
+
+        for number in 0..1_000 {
+            kept.insert(number, 5);
+            kept.remove(number, 5);
+        }
+        kept.insert(1_000, 5);
+        kept.insert(1_001, 5);
+
+        assert_eq!(kept.first_beyond(2, 10), None);
+        kept.insert(1_002, 1);
+        assert_eq!(kept.first_beyond(3, 10), Some(1_000));
+        assert_eq!(kept.first_beyond(2, 11), Some(1_000));
+        assert_eq!(kept.first_beyond(3, 11), None);
+    }
+
+    #[test]
     fn only_the_newest_thousand_delivered_events_are_kept() {
         let target = Target::new("http://localhost", "a-secret-of-the-test").unwrap();
         let mut deliveries = Deliveries::default();

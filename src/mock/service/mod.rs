@@ -1455,6 +1455,30 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_no_header_can_hold_is_refused() {
+        for (key, is_usable) in [
+            ("a key", true),
+            ("", false),
+            (" key", false),
+            ("key ", false),
+            ("a\nkey", false),
+            ("a\u{7f}key", false),
+        ] {
+            let full = Settings {
+                full_key: Some(key.to_owned()),
+                ..Settings::default()
+            };
+            let sending = Settings {
+                sending_key: Some(key.to_owned()),
+                ..Settings::default()
+            };
+
+            assert_eq!(full.check_keys().is_ok(), is_usable, "{key:?}");
+            assert_eq!(sending.check_keys().is_ok(), is_usable, "{key:?}");
+        }
+    }
+
+    #[test]
     fn debug_output_does_not_contain_the_keys() {
         let keys = Keys {
             full: "k-full".to_owned(),
