@@ -695,6 +695,16 @@ mod tests {
     }
 
     #[test]
+    fn properties_in_reverse_order_are_found() {
+        let properties = Properties::from([("c", 3), ("b", 2), ("a", 1)]);
+
+        let values =
+            ["a", "b", "c"].map(|name| properties.get(name).and_then(PropertyValue::as_i64));
+
+        assert_eq!(values, [Some(1), Some(2), Some(3)]);
+    }
+
+    #[test]
     fn properties_are_sorted_and_the_last_value_of_a_name_counts() {
         let text = r#"{"b":1,"a":2,"c":3,"a":4,"b":5}"#;
         let sorted = r#"{"a":4,"b":5,"c":3}"#;

@@ -98,6 +98,8 @@ async fn a_redirect_to_another_scheme_or_with_a_user_name_is_not_followed() {
         ("https://", "over https, not http"),
         ("ftp://", "over another scheme"),
         ("http://ada:hunter2@", "with a user name"),
+        ("http://ada@", "with a user name"),
+        ("http://:hunter2@", "with a user name"),
     ] {
         let server = respond_with(move |request: &Request| {
             let authority = request.headers["host"].to_str().unwrap();

@@ -4,7 +4,7 @@ use std::fs;
 
 use audience::contacts::{Contact, ContactSummary};
 use audience::export::{Csv, JsonLines};
-use audience::mock::{MockServer, Reason, SeedContact};
+use audience::mock::{Fault, MockServer, Reason, SeedContact};
 use futures_util::TryStreamExt;
 
 use super::Folder;
@@ -36,6 +36,21 @@ async fn server() -> MockServer {
         )
         .start()
         .await
+}
+
+#[tokio::test]
+async fn the_topics_of_a_full_csv_are_those_of_a_contact_that_still_exists() {
+    let server = server().await;
+    let contacts = server.client().contacts();
+    server.fault(Fault::status(404).path("/contacts/eve@x.io"));
+
+    let csv = Csv::find_full_columns(contacts.list()).await.unwrap();
+
+    assert!(csv.header().contains("topic:offers"), "{csv:?}");
+    server.clear_faults();
+    server.fault(Fault::status(403).path("/contacts/*"));
+    let failed = Csv::find_full_columns(contacts.list()).await;
+    assert_eq!(failed.unwrap_err().status().unwrap(), 403);
 }
 
 #[tokio::test]

@@ -63,6 +63,24 @@ async fn a_refused_key_stops_the_import_at_once() {
 }
 
 #[tokio::test]
+async fn each_refusal_of_the_key_stops_the_import() {
+    for (status, slug) in [
+        (401, "unauthorized"),
+        (403, "key_not_permitted"),
+        (403, "forbidden"),
+    ] {
+        let server = MockServer::start().await;
+        server.fault(Fault::status(status).body(json!({"error": slug}).to_string()));
+
+        let stopped = in_time(contacts(&server).import(numbered(5_000))).await;
+
+        let stopped = stopped.unwrap_err();
+        assert_eq!(stopped.error().status().unwrap(), status, "{slug}");
+        assert!(stopped.report().total() <= 200, "{stopped}");
+    }
+}
+
+#[tokio::test]
 async fn an_infinite_iterator_ends_with_a_refused_key() {
     let server = MockServer::start().await;
     let client = Client::new(server.url(), "wrong").unwrap();
