@@ -256,6 +256,24 @@ mod tests {
     }
 
     #[test]
+    fn the_text_of_an_error_says_what_is_wrong_with_the_store() {
+        let cause = "a cause";
+        for (error, text) in [
+            (
+                StoreError::unavailable(cause),
+                "the store of the inbox is unavailable",
+            ),
+            (StoreError::full(cause), "the store of the inbox is full"),
+            (
+                StoreError::unusable(cause),
+                "the store of the inbox cannot be used as it is set up",
+            ),
+        ] {
+            assert!(error.to_string().starts_with(text), "{error}");
+        }
+    }
+
+    #[test]
     fn a_reason_has_the_error_and_its_sources() {
         let error = Outer(std::io::Error::other("disk full"));
 

@@ -1184,6 +1184,18 @@ mod tests {
     }
 
     #[test]
+    fn an_error_status_has_a_body_like_the_service_s_and_a_success_has_none() {
+        for (status, is_error) in [(200, false), (204, false), (399, false), (400, true)] {
+            let response = Fault::status(status).instead_of_service().unwrap();
+
+            match response {
+                Ok(response) => assert_eq!((response.status().as_u16(), is_error), (status, false)),
+                Err(refusal) => assert_eq!((refusal.status, is_error), (status, true)),
+            }
+        }
+    }
+
+    #[test]
     fn a_fault_without_a_count_applies_until_it_is_cleared() {
         let mut faults = Active::default();
         faults.add(Fault::close_before());

@@ -161,6 +161,20 @@ async fn a_service_that_takes_the_whole_body_for_properties_keeps_no_trace_of_it
 }
 
 #[tokio::test]
+async fn an_update_that_is_refused_for_another_reason_than_its_form_is_not_sent_in_another() {
+    for status in [401, 403, 409] {
+        let (server, contacts) = start(Dialect::default()).await;
+        server.fault(Fault::status(status).times(1));
+
+        let error = contacts.update(ADA).property("seats", 4).await.unwrap_err();
+
+        assert_eq!(error.status().unwrap(), status);
+        assert_eq!(sent(&server), [PATCH]);
+        assert_eq!(server.contact(ADA).unwrap().properties["seats"], 3);
+    }
+}
+
+#[tokio::test]
 async fn an_opt_out_survives_every_update() {
     let (server, contacts) = start(Dialect::default()).await;
     contacts.unsubscribe(ADA).await.unwrap();

@@ -20,7 +20,9 @@ use crate::PATIENCE;
 /// however that ends: then nobody holds the other end of the pipe.
 const KEEPER: &str = r#"
 start() {
-    for _ in 1 2 3 4 5 6 7 8 9 10; do
+    # A connection of another program may have the port for a while.
+    attempts=0
+    while [ "$((attempts += 1))" -le 100 ]; do
         "$bin/postgres" -D "$dir/data" -p "$port" -h 127.0.0.1 -F -c unix_socket_directories= \
             -c max_connections=300 -c max_prepared_transactions=0 </dev/null >>"$dir/log" 2>&1 &
         server=$!
@@ -28,6 +30,7 @@ start() {
             grep -qs "^ready" data/postmaster.pid && grep -qsx "$server" data/postmaster.pid && return
             sleep 0.1
         done
+        sleep 0.5
     done
 }
 end() {

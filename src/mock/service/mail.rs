@@ -1372,6 +1372,27 @@ mod tests {
     }
 
     #[test]
+    fn an_event_says_what_a_receiving_server_typically_says() {
+        for (to, detail) in [
+            ("bounce@x.io", "550 5.1.1 no such user"),
+            ("soft-bounce@x.io", "452 4.2.2 mailbox full"),
+            ("delay@x.io", "451 4.7.1 try again later"),
+            (
+                "fail@x.io",
+                "the mail could not be delivered within the time allowed",
+            ),
+            ("ada@x.io", ""),
+        ] {
+            let mut service = Service::new();
+
+            service.post("/emails", &json!({"from": "me@x.io", "to": to}));
+
+            let events = service.audience.take_events();
+            assert_eq!(events[1].data["detail"], detail, "{to}");
+        }
+    }
+
+    #[test]
     fn consent_does_not_affect_transactional_mail() {
         let mut service = Service::new();
         service.create("ada@x.io");

@@ -87,6 +87,33 @@ async fn the_mended_rejects_of_a_file_can_be_imported_again() {
     assert_eq!(ada.properties["plan"], "=1+1");
 }
 
+/// A file on a disk that is found to be full only by the last write.
+struct FullAtTheEnd;
+
+impl Write for FullAtTheEnd {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Err(io::ErrorKind::StorageFull.into())
+    }
+}
+
+#[tokio::test]
+async fn an_import_whose_rejects_are_not_on_the_disk_at_its_end_fails() {
+    let server = MockServer::start().await;
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+    server.fault(Fault::status(400));
+
+    let import = contacts.import(["ada@x.io"]).rejects(FullAtTheEnd);
+    let stopped = import.await.unwrap_err();
+
+    let message = stopped.error().to_string();
+    assert!(message.contains("could not write the rejects"), "{message}");
+    assert_eq!(stopped.report().refused(), 1);
+}
+
 #[tokio::test]
 async fn rows_that_are_not_from_a_file_are_read_back_from_the_rejects_as_they_were() {
     let server = MockServer::start().await;

@@ -35,6 +35,7 @@ async fn progress_goes_up_to_the_total_and_counts_retries() {
     );
     assert!(seen.iter().all(|progress| progress.total() == Some(1_050)));
     assert!(seen.iter().all(|progress| progress.in_flight() <= 16));
+    assert!(seen.iter().any(|progress| progress.in_flight() > 0));
     let last = seen.last().unwrap();
     assert_eq!(
         (last.finished(), last.retries(), last.waiting()),
@@ -47,7 +48,10 @@ async fn progress_goes_up_to_the_total_and_counts_retries() {
         .iter()
         .find(|progress| progress.finished() >= 500)
         .unwrap();
-    assert!(halfway.remaining() > Some(Duration::ZERO));
+    #[expect(clippy::cast_precision_loss, reason = "it is at most 550")]
+    let left = (1_050 - halfway.finished()) as f64 / halfway.rate();
+    assert_eq!(halfway.remaining().unwrap(), Duration::from_secs_f64(left));
+    assert!(left > 0.0);
 }
 
 #[tokio::test]
