@@ -62,6 +62,7 @@
 //! - [Double opt-in]: sign people up, and send them no broadcast before they confirm.
 //! - [A preference page]: show a contact's topics, record the form, unsubscribe with one click.
 //! - [Importing a list]: import a CSV file from another service and keep every opt-out in it.
+//! - [Keeping a list in step]: send the changes of a table every night, opt-outs first.
 //! - [Errors and retries]: what to do after a failed call, in a web handler and in a job.
 //! - [Receiving webhooks]: verify each delivery and drop duplicates.
 //! - [Webhooks in production]: choose a store, connect to Postgres, handle an event exactly once, shut down.
@@ -162,6 +163,7 @@
 //! [First steps]: https://docs.rs/audience/latest/audience/guides/first_steps/index.html
 //! [Double opt-in]: https://docs.rs/audience/latest/audience/guides/double_opt_in/index.html
 //! [A preference page]: https://docs.rs/audience/latest/audience/guides/preference_page/index.html
+//! [Keeping a list in step]: https://docs.rs/audience/latest/audience/guides/keeping_in_step/index.html
 //! [Importing a list]: https://docs.rs/audience/latest/audience/guides/moving_a_list/index.html
 //! [Receiving webhooks]: https://docs.rs/audience/latest/audience/guides/receiving_webhooks/index.html
 //! [Testing your application]: https://docs.rs/audience/latest/audience/guides/testing/index.html

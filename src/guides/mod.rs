@@ -4,6 +4,7 @@
 //! - [Double opt-in][double_opt_in]: sign people up with no broadcast before they confirm.
 //! - [A preference page][preference_page]: show a contact's topics, record the form, unsubscribe with one click.
 //! - [Importing a list][moving_a_list]: import a CSV file from another service and keep every opt-out in it.
+//! - [Keeping a list in step][keeping_in_step]: send the changes of a table every night, opt-outs first.
 //! - [Errors and retries][errors]: what to do after a failed call, in a web handler and in a job.
 //! - [Receiving webhooks][receiving_webhooks]: verify each delivery and drop duplicates.
 //! - [Webhooks in production][webhooks_in_production]: choose a store, connect to Postgres, handle an event exactly
@@ -39,6 +40,7 @@ guides! {
     double_opt_in: "double-opt-in.md",
     preference_page: "preference-page.md",
     moving_a_list: "moving-a-list.md",
+    keeping_in_step: "keeping-in-step.md",
     errors: "errors.md",
     receiving_webhooks: "receiving-webhooks.md",
     webhooks_in_production: "webhooks-in-production.md",

@@ -1,15 +1,20 @@
 //! Sends one batch, and then the opt-outs of its rows.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::Arc;
+use std::{io, slice};
 
 use super::journal::JournalWriter;
 use super::pace::Watch;
 use super::report::RowOutcome;
-use super::row::{NumberedRow, OptOut, OptOutsLeft, ToDo};
+use super::row::{
+    Entry, ImportRow, NumberedRow, OptOut, OptOutsLeft, SyncTask, TaskKind, ToDo, add_missing,
+};
+use super::sync_state::StateWriter;
 use crate::client::{CallOptions, TakesOptions};
-use crate::contacts::{BatchOutcome, Contacts, NewContact};
+use crate::contacts::{
+    BatchOutcome, Contact, Contacts, NewContact, OptOutReason, UnsubscribeReason,
+};
 use crate::{Error, ErrorCode, Missing, Outcome};
 
 /// The parts that all batches of an import share.
@@ -17,7 +22,15 @@ use crate::{Error, ErrorCode, Missing, Outcome};
 pub(super) struct Sender {
     contacts: Contacts,
     retries: Retries,
-    journal: Option<JournalWriter>,
+    log: Log,
+}
+
+/// Where the outcomes of rows are recorded.
+#[derive(Clone, Debug)]
+pub(super) enum Log {
+    Nowhere,
+    Journal(JournalWriter),
+    State(StateWriter),
 }
 
 /// The settings of all requests of an import.
@@ -68,15 +81,11 @@ impl SentBatch {
 }
 
 impl Sender {
-    pub(super) fn new(
-        contacts: Contacts,
-        options: CallOptions,
-        journal: Option<JournalWriter>,
-    ) -> Self {
+    pub(super) fn new(contacts: Contacts, options: CallOptions, log: Log) -> Self {
         Self {
             retries: Retries::new(&contacts, options),
             contacts,
-            journal,
+            log,
         }
     }
 
@@ -86,21 +95,39 @@ impl Sender {
         // be sent again, because it would be refused as a duplicate of itself. And if a row with opt-outs is refused when
         // it is sent again, its contact may exist all the same.
         if let Err(error) = self.record_start(rows).await {
-            return SentBatch::not_sent(rows, unwritable(error));
+            return SentBatch::not_sent(rows, self.unwritable(error));
+        }
+        // A row that leaves an address is alone in its batch.
+        if let ([row], Log::State(state)) = (rows, &self.log)
+            && let Some(leave) = Leave::of(row)
+        {
+            return self.leave(row, leave, state, watch).await;
         }
         let (mut sent, may_exist) = self.create(rows, watch).await;
+        let contacts = match self.log {
+            Log::State(_) => sent.outcomes.clone(),
+            Log::Nowhere | Log::Journal(_) => Vec::new(),
+        };
         // Before the record: a row is finished only if its opt-outs are. A crash in between sends the row again.
         let left = self.opt_out(rows, &may_exist, &mut sent, watch).await;
-        if let Err(error) = self.record_end(rows, &sent, left).await {
+        if let Err(error) = self.record_end(rows, &contacts, &sent, left).await {
             // The journal could not restore these outcomes, so they are not told.
             for outcome in &mut sent.outcomes {
                 if outcome.is_applied() || matches!(outcome, RowOutcome::OptOutFailed { .. }) {
                     *outcome = RowOutcome::Unknown;
                 }
             }
-            sent.stop = Some(Stop::Fatal(unwritable(error)));
+            sent.stop = Some(Stop::Fatal(self.unwritable(error)));
         }
         sent
+    }
+
+    fn unwritable(&self, error: Arc<io::Error>) -> Error {
+        let name = match self.log {
+            Log::State(_) => "could not write the sync state",
+            Log::Nowhere | Log::Journal(_) => "could not write the journal",
+        };
+        Error::config(name).caused_by(error)
     }
 
     fn options(&self, watch: &Arc<Watch>) -> CallOptions {
@@ -197,17 +224,20 @@ impl Sender {
             let mut failed = None;
             let mut is_left = false;
             // An opt-out must not get lost only because the service's status of the row is not known.
-            for opt_out in opt_outs.iter().filter(|_| *may_exist) {
+            let was_retried = watch.has_retried();
+            let to_send = opt_outs.iter().filter(|_| *may_exist);
+            for opt_out in to_send.filter(|opt_out| row.sends(opt_out, &contact, was_retried)) {
                 let recorded = match refused_key.take() {
                     // Another request with a refused key would be refused, too.
                     Some(error) => Err(error),
-                    None => self.record_opt_out(row, opt_out, watch).await,
+                    None => self.record_opt_out(row.row.address(), opt_out, watch).await,
                 };
                 let Err(error) = recorded else { continue };
-                // The service does not have the contact, as the status of the row says.
-                let has_no_contact = !contact.is_applied()
-                    && error.is_not_found()
-                    && error.missing() != Some(Missing::Topic);
+                // The service does not have the contact, as the status of the row says. For a row of a sync that has only
+                // opt-outs, there is no status.
+                let may_be_gone = !contact.is_applied() || contact == RowOutcome::OptedOut;
+                let has_no_contact =
+                    may_be_gone && error.is_not_found() && error.missing() != Some(Missing::Topic);
                 if !has_no_contact {
                     failed.get_or_insert_with(|| opt_out_failed(opt_out, &error));
                     is_left |= error.is_retryable() || is_refused_key(&error);
@@ -235,12 +265,11 @@ impl Sender {
 
     async fn record_opt_out(
         &self,
-        row: &NumberedRow,
+        address: &str,
         opt_out: &OptOut,
         watch: &Arc<Watch>,
     ) -> Result<(), Error> {
         // As given: the call converts it, as in every other path.
-        let address = row.row.contact().map_or("", |contact| &contact.email);
         let call = self.contacts.unsubscribe(address);
         let call = match opt_out {
             OptOut::Everything(reason) => call.reason(*reason),
@@ -262,16 +291,20 @@ impl Sender {
         else {
             return;
         };
-        if let Some(journal) = &self.journal {
-            // If the journal cannot be written, the record of the outcomes fails as well and ends the import.
-            let _ = journal.record_hold(wait).await;
-        }
+        // If it cannot be written, the record of the outcomes fails as well and ends the import.
+        let _ = match &self.log {
+            Log::Nowhere => Ok(()),
+            Log::Journal(journal) => journal.record_hold(wait).await,
+            Log::State(state) => state.record_hold(wait).await,
+        };
     }
 
     /// Records that rows are about to be sent, unless a resumed import may send them again without any care.
     async fn record_start(&self, rows: &[NumberedRow]) -> Result<(), Arc<io::Error>> {
-        let Some(journal) = &self.journal else {
-            return Ok(());
+        let journal = match &self.log {
+            Log::Nowhere => return Ok(()),
+            Log::State(state) => return state.record_start(rows).await,
+            Log::Journal(journal) => journal,
         };
         let started = rows.iter().filter(|row| is_recorded_before(row));
         journal
@@ -279,15 +312,103 @@ impl Sender {
             .await
     }
 
+    /// Looks at the contact of an address that a row has no longer, records its opt-outs for the next address, and opts it
+    /// out.
+    async fn leave(
+        &self,
+        row: &NumberedRow,
+        leave: Leave<'_>,
+        state: &StateWriter,
+        watch: &Arc<Watch>,
+    ) -> SentBatch {
+        if leave.is_known() {
+            let mut entry = leave.entry.clone();
+            entry.left.clear();
+            return match state.record(vec![entry]).await {
+                Ok(()) => SentBatch {
+                    outcomes: vec![RowOutcome::Skipped],
+                    stop: None,
+                },
+                Err(error) => SentBatch::not_sent(slice::from_ref(row), self.unwritable(error)),
+            };
+        }
+        let address = &leave.entry.address;
+        let call = self.contacts.retrieve(address).options(self.options(watch));
+        watch.set_repeated_later(true);
+        let looked = call.await;
+        watch.set_repeated_later(false);
+        watch.request_ended(looked.as_ref().err());
+        self.record_hold(looked.as_ref().err()).await;
+        let contact = match looked {
+            Ok(contact) => Some(contact),
+            Err(error) if error.is_not_found() => None,
+            Err(error) => {
+                return SentBatch {
+                    outcomes: vec![outcome_of_failure(&error)],
+                    stop: Some(stop_of_failure(error.about(&name_of(slice::from_ref(row))))),
+                };
+            }
+        };
+        let is_subscribed = contact
+            .as_ref()
+            .is_some_and(|contact| !contact.unsubscribed);
+        let opts_out = leave.opts_out() && is_subscribed;
+        let mut entry = leave.carry(contact);
+        let everything = OptOut::Everything(OptOutReason::Manual);
+        // Before the opt-out, which the next look could not tell from one of the recipient.
+        entry.left = opts_out.then(|| everything.clone()).into_iter().collect();
+        if let Err(error) = state.record(vec![entry.clone()]).await {
+            return SentBatch::not_sent(slice::from_ref(row), self.unwritable(error));
+        }
+        if !opts_out {
+            return SentBatch {
+                outcomes: vec![RowOutcome::Skipped],
+                stop: None,
+            };
+        }
+        let opted_out = self.record_opt_out(address, &everything, watch).await;
+        let (outcome, stop) = match opted_out {
+            Err(error) if !error.is_not_found() => {
+                let outcome = opt_out_failed(&everything, &error);
+                let stop = is_refused_key(&error).then_some(Stop::Fatal(error));
+                (outcome, stop)
+            }
+            _ => {
+                entry.left.clear();
+                match state.record(vec![entry]).await {
+                    Ok(()) => (RowOutcome::OptedOut, None),
+                    Err(error) => (
+                        RowOutcome::Unknown,
+                        Some(Stop::Fatal(self.unwritable(error))),
+                    ),
+                }
+            }
+        };
+        SentBatch {
+            outcomes: vec![outcome],
+            stop,
+        }
+    }
+
     /// Records the outcomes that are final, and the opt-outs that are left. A resumed import sends all other rows again.
     async fn record_end(
         &self,
         rows: &[NumberedRow],
+        contacts: &[RowOutcome],
         sent: &SentBatch,
         mut left: BTreeMap<usize, OptOutsLeft>,
     ) -> Result<(), Arc<io::Error>> {
-        let Some(journal) = &self.journal else {
-            return Ok(());
+        let journal = match &self.log {
+            Log::Nowhere => return Ok(()),
+            Log::State(state) => {
+                let outcomes = contacts.iter().zip(&sent.outcomes);
+                let ended = rows.iter().zip(outcomes);
+                let ended = ended.map(|(row, (contact, outcome))| (row, contact, outcome));
+                let stop = sent.stop.as_ref();
+                let ended = ended.filter(|(row, _, outcome)| is_final(row, outcome, stop));
+                return state.record_end(ended).await;
+            }
+            Log::Journal(journal) => journal,
         };
         let (mut finished, mut opt_outs_left, mut not_applied) = (vec![], vec![], vec![]);
         for (place, (row, outcome)) in rows.iter().zip(&sent.outcomes).enumerate() {
@@ -306,14 +427,70 @@ impl Sender {
     }
 }
 
+/// An address that a row has no longer.
+struct Leave<'a> {
+    entry: &'a Entry,
+    opts_out: bool,
+}
+
+impl<'a> Leave<'a> {
+    fn of(row: &'a NumberedRow) -> Option<Self> {
+        let task: &SyncTask = row.row.task()?;
+        let TaskKind::Leave { opts_out } = task.kind else {
+            return None;
+        };
+        let entry = task.started.as_ref()?;
+        Some(Self { entry, opts_out })
+    }
+
+    /// Returns whether an earlier run has looked at the contact, and it belongs to another row now, whose opt-outs are not
+    /// for this one.
+    fn is_known(&self) -> bool {
+        self.entry.carried.is_some() && !self.opts_out
+    }
+
+    /// Returns whether to opt out the contact.
+    fn opts_out(&self) -> bool {
+        // An opt-out of the table that was never recorded counts, even if another row has the address now.
+        let is_wanted = |opt_out| matches!(opt_out, &OptOut::Everything(_));
+        self.opts_out || self.entry.carried.is_none() && self.entry.left.iter().any(is_wanted)
+    }
+
+    /// Returns the entry with the opt-outs that the next address of the row gets.
+    fn carry(&self, contact: Option<Contact>) -> Entry {
+        let mut entry = self.entry.clone();
+        let earlier = entry.carried.take();
+        let mut carried = match contact {
+            // All that is known is what the table said.
+            None => [&entry.opt_outs[..], &entry.left].concat(),
+            Some(contact) => {
+                let reason = contact.unsubscribe_reason.clone();
+                let mut found = ImportRow::from(contact).opt_outs().to_vec();
+                // An earlier run was killed after it looked here, and has maybe opted the contact out itself.
+                let is_own = !matches!(
+                    reason,
+                    Some(UnsubscribeReason::Preferences | UnsubscribeReason::Complaint)
+                );
+                match earlier.is_some() {
+                    true if is_own => {
+                        found.retain(|opt_out| !matches!(opt_out, OptOut::Everything(_)));
+                    }
+                    true => {}
+                    false => add_missing(&mut found, &entry.left),
+                }
+                found
+            }
+        };
+        add_missing(&mut carried, earlier.iter().flatten());
+        entry.carried = Some(carried);
+        entry
+    }
+}
+
 /// Returns whether the journal needs to know that a row is about to be sent.
 fn is_recorded_before(row: &NumberedRow) -> bool {
     row.to_do == ToDo::Everything { was_sent: false }
         && (row.fails_on_conflict() || !row.row.opt_outs().is_empty())
-}
-
-fn unwritable(error: Arc<io::Error>) -> Error {
-    Error::config("could not write the journal").caused_by(error)
 }
 
 /// Why no further batch is started.
@@ -395,7 +572,9 @@ fn opt_out_failed(opt_out: &OptOut, error: &Error) -> RowOutcome {
 /// `stop` is what the batch of the row means for the import.
 pub(super) fn is_final(row: &NumberedRow, outcome: &RowOutcome, stop: Option<&Stop>) -> bool {
     match outcome {
-        RowOutcome::Created | RowOutcome::Updated | RowOutcome::Skipped => true,
+        RowOutcome::Created | RowOutcome::Updated | RowOutcome::Skipped | RowOutcome::OptedOut => {
+            true
+        }
         RowOutcome::NotSent | RowOutcome::Valid => false,
         // Sending an upsert or a skip twice does no harm. A strict row would be refused because of its own first
         // attempt.

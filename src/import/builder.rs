@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use futures_core::Stream;
 use futures_core::stream::FusedStream;
 
-use super::batch::Sender;
+use super::batch::{Log, Sender};
 use super::csv::{LEADING_COLUMNS, escape, line};
 use super::engine::{Keep, Progress, Run, Settings};
 use super::journal::Journal;
@@ -93,7 +93,7 @@ impl Contacts {
 }
 
 /// The number of batches in flight, unless [`Import::concurrency`] sets it.
-const DEFAULT_CONCURRENCY: usize = 16;
+pub(super) const DEFAULT_CONCURRENCY: usize = 16;
 
 /// An import, run by `.await`, or by `.wait()` with the feature `blocking`: see [`Contacts::import`].
 #[must_use = "an import runs only when it is awaited or waited for"]
@@ -499,15 +499,7 @@ impl Import {
             None => Keep::Nothing,
         };
         let mut run = self.start(keep).await?;
-        let mut has_ended = false;
-        while !has_ended {
-            has_ended = !poll_fn(|context| run.poll_change(context)).await;
-            while let Some((row, outcome)) = run.next_settled() {
-                if let Some(rejects) = &mut rejects {
-                    rejects.write(&row, &outcome);
-                }
-            }
-        }
+        drive(&mut run, rejects.as_mut()).await;
         // Flushed even if the import has failed: the rejects then list the rows up to the stop.
         let written = rejects.map_or(Ok(()), Rejects::finish);
         let report = run.finish()?;
@@ -526,8 +518,8 @@ impl Import {
         settings.total = settings.total.or_else(|| self.source.total());
         // A dry run must not mark a row as finished.
         let journal = self.journal.filter(|_| !settings.dry_run);
-        let (resumed, journal) = match journal {
-            None => (None, None),
+        let (resumed, log) = match journal {
+            None => (None, Log::Nowhere),
             Some(journal) => {
                 let started = journal
                     .start(self.contacts.base_url(), &mut self.source)
@@ -535,11 +527,24 @@ impl Import {
                 let (resumed, journal) = started.map_err(ImportError::not_started)?;
                 // An earlier run may have ended because of a long `Retry-After`.
                 self.contacts.hold_back(resumed.hold(SystemTime::now()));
-                (Some(resumed), Some(journal))
+                (Some(resumed), Log::Journal(journal))
             }
         };
-        let sender = Sender::new(self.contacts, self.options, journal);
+        let sender = Sender::new(self.contacts, self.options, log);
         Ok(Run::new(self.source, resumed, sender, settings, keep))
+    }
+}
+
+/// Runs an import to its end, and writes its rejects.
+pub(super) async fn drive(run: &mut Run, mut rejects: Option<&mut Rejects>) {
+    let mut has_ended = false;
+    while !has_ended {
+        has_ended = !poll_fn(|context| run.poll_change(context)).await;
+        while let Some((row, outcome)) = run.next_settled() {
+            if let Some(rejects) = &mut rejects {
+                rejects.write(&row, &outcome);
+            }
+        }
     }
 }
 
@@ -694,7 +699,7 @@ const OWN_COLUMNS: [&str; 9] = [
 ];
 
 /// Writes rejects: `line, code, message, retryable`, then the columns of the input.
-struct Rejects {
+pub(super) struct Rejects {
     file: BufWriter<Box<dyn Write + Send>>,
     /// The columns after the leading ones; `None` before the first row.
     columns: Option<Vec<String>>,
@@ -702,7 +707,7 @@ struct Rejects {
 }
 
 impl Rejects {
-    fn new(file: Box<dyn Write + Send>) -> Self {
+    pub(super) fn new(file: Box<dyn Write + Send>) -> Self {
         Self {
             file: BufWriter::new(file),
             columns: None,
@@ -710,7 +715,7 @@ impl Rejects {
         }
     }
 
-    fn write(&mut self, row: &ImportRow, outcome: &RowOutcome) {
+    pub(super) fn write(&mut self, row: &ImportRow, outcome: &RowOutcome) {
         if outcome.is_reject() && self.result.is_ok() {
             self.result = self.try_write(row, outcome);
         }
@@ -741,7 +746,7 @@ impl Rejects {
         write_line(&mut self.file, &[leading, cells].concat())
     }
 
-    fn finish(mut self) -> io::Result<()> {
+    pub(super) fn finish(mut self) -> io::Result<()> {
         self.result?;
         self.file.flush()
     }

@@ -14,7 +14,7 @@ use super::batch::{Sender, SentBatch, Stop, is_final};
 use super::journal::{Resumed, ResumedRow, fingerprint_of};
 use super::pace::{Pace, Watch};
 use super::report::{ImportError, ImportReport, RowOutcome};
-use super::row::{AddressHash, ImportRow, NumberedRow, OptOutsLeft, Source, ToDo};
+use super::row::{AddressHash, ImportRow, NumberedRow, OptOutsLeft, Source, TaskKind, ToDo};
 use crate::client::in_current_span;
 use crate::contacts::{MAX_BATCH, NewContact, PropertyValue, normalized_address};
 use crate::{Error, ErrorCode};
@@ -372,11 +372,18 @@ impl Run {
             }
             match self.source.poll_next(context) {
                 Poll::Ready(Some(row)) => self.accept(row),
+                Poll::Ready(None) if self.start_next_part() => {}
                 Poll::Ready(None) => return Reading::Done,
                 Poll::Pending => return Reading::Blocked,
             }
         }
         Reading::Paused
+    }
+
+    /// Starts the next part of the input, if all rows before it have an outcome. Returns whether it did.
+    fn start_next_part(&mut self) -> bool {
+        let is_idle = self.batches.len() == 0 && self.grouping.pending() == 0;
+        is_idle && self.source.start_next_part()
     }
 
     /// Returns whether to take a batch, even if it is not full.
@@ -483,6 +490,7 @@ impl Run {
             }
             match self.source.poll_next(context) {
                 Poll::Ready(Some(row)) => self.accept(row),
+                Poll::Ready(None) if self.start_next_part() => {}
                 Poll::Ready(None) | Poll::Pending => return,
             }
             self.give_pending_back();
@@ -713,7 +721,7 @@ impl Checks {
         }
         // Last: a row that an earlier run finished keeps its outcome, even if the row is invalid.
         match row.problem() {
-            None => Verdict::Send(ToDo::Everything { was_sent }),
+            None => Verdict::Send(to_do(row, was_sent)),
             Some(message) => Verdict::Settle(RowOutcome::Refused {
                 code: ErrorCode::from("invalid_row"),
                 message: Some(message),
@@ -730,6 +738,18 @@ impl Checks {
     /// Returns whether the journal knows rows that were not read.
     fn has_unread_rows(&self) -> bool {
         self.resumed.as_ref().is_some_and(Resumed::has_unread_rows)
+    }
+}
+
+fn to_do(row: &ImportRow, was_sent: bool) -> ToDo {
+    match row.task().map(|task| task.kind) {
+        None => ToDo::Everything { was_sent },
+        // As if it was sent before: an opt-out of a row that is refused must not get lost.
+        Some(TaskKind::Upsert) => ToDo::Everything { was_sent: true },
+        Some(TaskKind::OptOut | TaskKind::Leave { .. }) => ToDo::OptOuts(Box::new(OptOutsLeft {
+            contact: RowOutcome::OptedOut,
+            now: RowOutcome::NotSent,
+        })),
     }
 }
 
@@ -888,6 +908,8 @@ struct Grouping {
     pending: VecDeque<NumberedRow>,
     /// How many of the pending rows have an address in flight.
     waiting: usize,
+    /// How many of the pending rows are sent alone.
+    alone: usize,
     /// The addresses of the batches in flight. No two of them share one.
     in_flight: AddressSet,
     /// The addresses whose rows are not sent.
@@ -939,13 +961,15 @@ impl Grouping {
 
     fn push(&mut self, row: NumberedRow) {
         self.waiting += usize::from(self.in_flight.contains(&row.address));
+        self.alone += usize::from(row.is_alone());
         self.pending.push_back(row);
     }
 
     /// Takes the rows of the next batch, and marks their addresses as in flight. Empty if every row has
     /// to wait.
     fn take_batch(&mut self) -> Vec<NumberedRow> {
-        let batch = match self.waiting == 0 && self.pending.len() <= MAX_BATCH {
+        let takes_all = self.waiting + self.alone == 0 && self.pending.len() <= MAX_BATCH;
+        let batch = match takes_all {
             // Nearly always. No row is moved.
             true => {
                 let next = VecDeque::with_capacity(self.pending.len());
@@ -959,7 +983,8 @@ impl Grouping {
         batch
     }
 
-    /// Takes the first rows that need not wait.
+    /// Takes the first rows that need not wait. A row with nothing but opt-outs makes a batch of its own, because the
+    /// opt-outs of a batch are sent one after another.
     fn pick_batch(&mut self) -> Vec<NumberedRow> {
         let mut batch = Vec::with_capacity(self.sendable().min(MAX_BATCH));
         let mut waiting = Vec::new();
@@ -968,7 +993,16 @@ impl Grouping {
         {
             match self.in_flight.contains(&row.address) {
                 true => waiting.push(row),
-                false => batch.push(row),
+                false if row.is_alone() && !batch.is_empty() => {
+                    waiting.push(row);
+                    break;
+                }
+                false => {
+                    batch.push(row);
+                    if batch.last().is_some_and(NumberedRow::is_alone) {
+                        break;
+                    }
+                }
             }
         }
         // Back to the front, the last one first: they stay in input order.
@@ -990,11 +1024,12 @@ impl Grouping {
 
     /// Takes all rows that are not sent, in input order.
     fn take_pending(&mut self) -> impl Iterator<Item = NumberedRow> {
-        self.waiting = 0;
+        (self.waiting, self.alone) = (0, 0);
         std::mem::take(&mut self.pending).into_iter()
     }
 
     fn count_waiting(&mut self) {
+        self.alone = self.pending.iter().filter(|row| row.is_alone()).count();
         let pending = self.pending.iter();
         self.waiting = pending
             .filter(|row| self.in_flight.contains(&row.address))

@@ -1,18 +1,16 @@
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use std::{io, thread};
 
-use fs4::{FileExt, TryLockError};
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use tokio::sync::oneshot;
-use tokio::time::Instant;
 
+use super::record_file::{
+    Appender, Kind, Lengths, lock_in_time, sync_directory, to_line, try_lock,
+};
 use super::report::RowOutcome;
 use super::row::{ImportRow, OptOut, OptOutsLeft, Source};
 use crate::contacts::{MAX_BATCH, NewContact, OptOutReason};
@@ -64,10 +62,22 @@ pub struct Journal {
 #[derive(Debug)]
 struct Contents {
     resumed: Resumed,
-    /// The length of the records in bytes. A record after that length was only partly written.
-    records: u64,
-    length: u64,
+    lengths: Lengths,
 }
+
+const JOURNAL: Kind = Kind {
+    name: "journal",
+    user: "import",
+    advice: "choose another file for the journal",
+    header: "{\"import\":{\"version\":",
+    records: &[
+        "{\"started\":",
+        "{\"not_applied\":",
+        "{\"finished\":",
+        "{\"opt_outs_left\":",
+        "{\"held_until\":",
+    ],
+};
 
 impl Journal {
     /// Opens a journal, or creates it if the file does not exist.
@@ -99,24 +109,14 @@ impl Journal {
     /// # Ok(()) }
     /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
-        let failed = |error| Error::config("could not open the journal").caused_by(error);
-        let mut options = OpenOptions::new();
-        // Appended records cannot overwrite what another process has written in between.
-        options.read(true).append(true).create(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(&path).map_err(failed)?;
-        // A device such as /dev/zero could be read forever.
-        if !file.metadata().map_err(failed)?.is_file() {
-            return Err(Error::config("the journal must be a regular file"));
-        }
+        let (path, mut file) = JOURNAL.open(path.as_ref())?;
         // Windows forbids to read a file that another import has locked.
         let contents = read(&mut file).map_err(|error| match try_lock(&file) {
             true => error,
-            false => in_use(),
+            false => JOURNAL.in_use(),
         })?;
         Ok(Self {
-            path: path.as_ref().canonicalize().map_err(failed)?,
+            path,
             file,
             contents,
         })
@@ -177,9 +177,7 @@ impl Journal {
         match resumed.header.as_ref().map(|found| found.mismatch(&header)) {
             None => {
                 let written = journal.append(&Record::Import(header)).await;
-                written.map_err(|error| {
-                    Error::config("could not write the journal").caused_by(error)
-                })?;
+                written.map_err(|error| JOURNAL.unwritable(error))?;
             }
             Some(None) => {}
             Some(Some(problem)) => {
@@ -194,19 +192,16 @@ impl Journal {
     /// Waits until no other import uses the journal, locks it, and removes what was only partly written.
     async fn claim(mut self) -> Result<(Resumed, JournalWriter), Error> {
         if !lock_in_time(&self.file).await {
-            return Err(in_use());
+            return Err(JOURNAL.in_use());
         }
-        let failed = |error| Error::config("could not write the journal").caused_by(error);
+        let failed = |error| JOURNAL.unwritable(error);
         let length = self.file.metadata().map_err(failed)?.len();
         // Another import may have written to the file between `open` and here.
-        if length != self.contents.length {
+        if length != self.contents.lengths.length {
             self.contents = read(&mut self.file)?;
         }
-        let Contents {
-            resumed,
-            records,
-            length,
-        } = self.contents;
+        let Contents { resumed, lengths } = self.contents;
+        let Lengths { records, length } = lengths;
         // A record after half a line would make both unreadable.
         if records < length {
             self.file.set_len(records).map_err(failed)?;
@@ -214,116 +209,28 @@ impl Journal {
         if records == 0 {
             sync_directory(&self.path);
         }
-        let writer = JournalWriter::start(self.file, records).map_err(failed)?;
-        Ok((resumed, writer))
+        let writer = Appender::start(self.file, records).map_err(failed)?;
+        Ok((resumed, JournalWriter(writer)))
     }
-}
-
-/// Syncs the directory entry of a new file, if the system can do that.
-fn sync_directory(path: &Path) {
-    let directory = path.parent().and_then(|parent| File::open(parent).ok());
-    // Without it, a power failure may lose a new journal as a whole, never a part of it.
-    let _ = directory.map(|directory| directory.sync_all());
 }
 
 fn read(file: &mut File) -> Result<Contents, Error> {
-    file.seek(SeekFrom::Start(0)).map_err(unreadable)?;
+    let rewound = file.seek(SeekFrom::Start(0));
+    rewound.map_err(|error| JOURNAL.unreadable(error))?;
     read_records(BufReader::new(file))
 }
 
-fn unreadable(error: io::Error) -> Error {
-    Error::config("could not read the journal").caused_by(error)
-}
-
-fn read_records(mut reader: impl BufRead) -> Result<Contents, Error> {
+fn read_records(reader: impl BufRead) -> Result<Contents, Error> {
     let mut resumed = Resumed::default();
-    let (mut records, mut line) = (0, Vec::new());
-    for number in 1_u64.. {
-        line.clear();
-        let length = reader.read_until(b'\n', &mut line).map_err(unreadable)? as u64;
-        if line.last() != Some(&b'\n') {
-            if !is_partly_written(&line, resumed.is_empty()) {
-                return Err(invalid_line(number, "it is not a record"));
-            }
-            let length = records + length;
-            return Ok(Contents {
-                resumed,
-                records,
-                length,
-            });
-        }
-        // A complete line that is no record was not left by a crash: the file is something else, or damaged.
-        let added = serde_json::from_slice::<Record>(&line)
-            .map_err(|_| "it is not a record")
-            .and_then(|record| resumed.add(record));
-        added.map_err(|problem| invalid_line(number, problem))?;
-        records += length;
-    }
-    Err(invalid_line(u64::MAX, "there are too many lines"))
+    let lengths = JOURNAL.read(reader, |record, _| resumed.add(record))?;
+    Ok(Contents { resumed, lengths })
 }
 
-/// Returns whether the last line of a file may be a record that was only partly written. Any other file is
-/// left alone.
-fn is_partly_written(line: &[u8], is_first: bool) -> bool {
-    // After a power failure, a file system may show zeros for what was not synced.
-    let zeros = line.iter().rev().take_while(|byte| **byte == 0).count();
-    let line = &line[..line.len() - zeros];
-    let starts: &[&str] = match is_first {
-        true if zeros > 0 => return false,
-        true => &["{\"import\":{\"version\":"],
-        false => &[
-            "{\"started\":",
-            "{\"not_applied\":",
-            "{\"finished\":",
-            "{\"opt_outs_left\":",
-            "{\"held_until\":",
-        ],
-    };
-    let is_start = starts.iter().any(|start| {
-        let pairs = line.iter().zip(start.as_bytes());
-        pairs.into_iter().all(|(found, expected)| found == expected)
-    });
-    is_start
-        && match serde_json::from_slice::<IgnoredAny>(line) {
-            Ok(_) => serde_json::from_slice::<Record>(line).is_ok(),
-            // A prefix of a record ends too early. Anything else was never a record.
-            Err(error) => error.is_eof(),
-        }
-}
-
-fn invalid_line(number: u64, problem: &str) -> Error {
-    Error::config(format!(
-        "line {number} of the journal is invalid: {problem}; choose another file for the journal"
-    ))
-}
-
-/// Appends records on a thread of its own. Records that arrive while the file is synced share the next
-/// sync. The thread ends when the last clone is dropped.
+/// Appends the records of a journal.
 #[derive(Clone, Debug)]
-pub(super) struct JournalWriter(mpsc::Sender<Append>);
-
-struct Append {
-    line: Vec<u8>,
-    done: oneshot::Sender<Result<(), Arc<io::Error>>>,
-}
-
-/// The file of a journal and its expected length.
-struct Output {
-    /// Locked. Other imports may use the journal when the thread has ended and the file is closed.
-    file: File,
-    length: u64,
-}
+pub(super) struct JournalWriter(Appender);
 
 impl JournalWriter {
-    fn start(file: File, length: u64) -> io::Result<Self> {
-        let (sender, appends) = mpsc::channel();
-        let output = Output { file, length };
-        thread::Builder::new()
-            .name("audience-journal".to_owned())
-            .spawn(move || output.run(&appends))?;
-        Ok(Self(sender))
-    }
-
     /// Records that rows are about to be sent.
     pub(super) async fn record_started(&self, rows: Vec<u64>) -> Result<(), Arc<io::Error>> {
         match rows.is_empty() {
@@ -381,89 +288,9 @@ impl JournalWriter {
 
     /// Appends a record. When this returns, the record is on disk.
     async fn append(&self, record: &Record) -> Result<(), Arc<io::Error>> {
-        let line = record.to_line().map_err(|error| Arc::new(error.into()))?;
-        let (done, result) = oneshot::channel();
-        let stopped = || Arc::new(io::Error::other("an earlier write has failed"));
-        self.0.send(Append { line, done }).map_err(|_| stopped())?;
-        result.await.map_err(|_| stopped())?
+        let line = to_line(record).map_err(|error| Arc::new(error.into()))?;
+        self.0.append(line).await
     }
-}
-
-impl Output {
-    fn run(mut self, appends: &mpsc::Receiver<Append>) {
-        while let Ok(first) = appends.recv() {
-            // A sync takes milliseconds, and many batches end meanwhile: their records share the next one.
-            let group: Vec<Append> = std::iter::once(first).chain(appends.try_iter()).collect();
-            let lines: Vec<u8> = group
-                .iter()
-                .flat_map(|append| &append.line)
-                .copied()
-                .collect();
-            let result = self.write(&lines).map_err(Arc::new);
-            let has_failed = result.is_err();
-            for append in group {
-                // The receiver is gone if the import was cancelled.
-                let _ = append.done.send(result.clone());
-            }
-            if has_failed {
-                // A part of a line may be in the file, so nothing may follow it.
-                return;
-            }
-        }
-    }
-
-    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
-        // Not every file system has locks. A file of another length has records of another program, and both imports
-        // would send the same rows.
-        if self.file.metadata()?.len() != self.length {
-            return Err(io::Error::other("another program has changed the file"));
-        }
-        self.file.write_all(lines)?;
-        self.file.sync_data()?;
-        self.length += lines.len() as u64;
-        Ok(())
-    }
-}
-
-/// How long to wait for a journal. An import that was dropped releases it a moment later.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-const INTERVAL: Duration = Duration::from_millis(2);
-
-/// Waits until no other import has locked the file, and locks it. Returns whether that took no longer than `PATIENCE`.
-async fn lock_in_time(file: &File) -> bool {
-    let end = Instant::now() + PATIENCE;
-    while !try_lock(file) {
-        if Instant::now() >= end {
-            return false;
-        }
-        tokio::time::sleep(INTERVAL).await;
-    }
-    true
-}
-
-/// Locks a file, unless it is locked already, by this process or another. Returns whether the caller may use it.
-///
-/// The lock belongs to the open file, so it ends when the file is closed, also by the end of the process. On a file
-/// system without locks, every caller may use the file.
-pub(crate) fn try_lock(file: &File) -> bool {
-    // Not `file.try_lock()`: from Rust 1.89 on, that is the method of the standard library.
-    !matches!(FileExt::try_lock(file), Err(TryLockError::WouldBlock))
-}
-
-/// Unlocks a file before it is closed.
-///
-/// A process that is being started holds the files of this one open for a moment, and a closed file stays locked until
-/// then.
-pub(crate) fn unlock(file: &File) {
-    // If it fails, the file is unlocked when it is closed.
-    let _ = FileExt::unlock(file);
-}
-
-fn in_use() -> Error {
-    Error::config(
-        "another import is using the journal, in this process or another; wait for its end, or choose another file",
-    )
 }
 
 /// Returns a time in Unix seconds.
@@ -490,14 +317,6 @@ enum Record {
     OptOutsLeft(Vec<Unfinished>),
     /// The service has asked to wait until this time, in Unix seconds.
     HeldUntil(u64),
-}
-
-impl Record {
-    fn to_line(&self) -> serde_json::Result<Vec<u8>> {
-        let mut line = serde_json::to_vec(self)?;
-        line.push(b'\n');
-        Ok(line)
-    }
 }
 
 /// A row whose contact was sent and whose opt-outs are not recorded.
@@ -663,7 +482,10 @@ fn write(outcome: &RowOutcome) -> (char, Option<Detail>) {
         RowOutcome::Created => ('c', None),
         RowOutcome::Updated => ('u', None),
         RowOutcome::Skipped => ('s', None),
-        RowOutcome::Unknown | RowOutcome::NotSent | RowOutcome::Valid => ('x', None),
+        // A sync has no journal, and thus `OptedOut` is never written.
+        RowOutcome::Unknown | RowOutcome::NotSent | RowOutcome::Valid | RowOutcome::OptedOut => {
+            ('x', None)
+        }
         RowOutcome::Refused {
             code,
             message,
@@ -944,7 +766,7 @@ impl JournalText {
     /// Returns the length of the complete records in bytes.
     #[must_use]
     pub fn records_length(&self) -> u64 {
-        self.0.records
+        self.0.lengths.records
     }
 
     /// Returns what the records say, to compare it.
@@ -961,7 +783,7 @@ impl JournalText {
     /// Returns the line that the writer writes for the record in this line; `None` if it is no record.
     #[must_use]
     pub fn rewritten(line: &[u8]) -> Option<Vec<u8>> {
-        serde_json::from_slice::<Record>(line).ok()?.to_line().ok()
+        to_line(&serde_json::from_slice::<Record>(line).ok()?).ok()
     }
 }
 
@@ -970,24 +792,6 @@ mod tests {
     use crate::import::ImportRow;
 
     use super::*;
-
-    fn record() -> Record {
-        Record::Import(Header::new("s".to_owned(), &[]))
-    }
-
-    #[cfg(target_os = "linux")]
-    #[tokio::test]
-    async fn a_full_disk_is_reported_for_this_and_every_later_record() {
-        let path = Path::new("/dev/full");
-        let file = OpenOptions::new().append(true).open(path).unwrap();
-        let writer = JournalWriter::start(file, 0).unwrap();
-
-        let first = writer.append(&record()).await.unwrap_err();
-        let second = writer.append(&record()).await.unwrap_err();
-
-        assert_eq!(first.kind(), io::ErrorKind::StorageFull);
-        assert_eq!(second.to_string(), "an earlier write has failed");
-    }
 
     fn row() -> ImportRow {
         ImportRow::from("a@x.io")

@@ -1,4 +1,4 @@
-//! Imports any number of contacts, in batches that run in parallel.
+//! Imports any number of contacts, in batches that run in parallel, and keeps them in step with a table.
 //!
 //! [`Contacts::import`] takes an iterator of rows and [`Contacts::import_stream`] a stream. Rows are read as
 //! they are needed, so memory use does not grow with the input. A row is a
@@ -64,6 +64,12 @@
 //!
 //! If a row is sent again, it may be reported as updated or skipped, although an earlier attempt created the contact.
 //!
+//! # Keeping a list in step
+//!
+//! [`Contacts::sync`] compares a table with what it sent before, by a [`SyncState`], and sends only the difference. Use it
+//! every night, and an import once.
+//!
+//! [`Contacts::sync`]: crate::contacts::Contacts::sync
 //! [`OnConflict::Error`]: crate::contacts::OnConflict::Error
 //! [`Contacts::import`]: crate::contacts::Contacts::import
 //! [`Contacts::import_stream`]: crate::contacts::Contacts::import_stream
@@ -74,8 +80,11 @@ mod csv;
 mod engine;
 mod journal;
 mod pace;
+mod record_file;
 mod report;
 mod row;
+mod sync;
+mod sync_state;
 
 pub use builder::{Import, Outcomes};
 pub use csv::{Column, CsvInput, CsvRows};
@@ -84,6 +93,8 @@ pub use engine::Progress;
 pub use journal::Journal;
 #[cfg(any(test, fuzzing))]
 pub use journal::JournalText;
-pub(crate) use journal::{try_lock, unlock};
+pub(crate) use record_file::{try_lock, unlock};
 pub use report::{ImportError, ImportReport, RowOutcome};
 pub use row::{ImportRow, OptOut};
+pub use sync::{SyncContacts, SyncError, SyncReport, SyncRow};
+pub use sync_state::SyncState;

@@ -95,6 +95,7 @@ pub(super) struct Watch {
     pace: Arc<Pace>,
     round: Round,
     is_congested: AtomicBool,
+    has_retried: AtomicBool,
     /// Whether the request that is being sent may be given up: a resumed import sends it again.
     is_repeated_later: AtomicBool,
 }
@@ -105,6 +106,7 @@ impl Watch {
             round: pace.with(|state| state.limit.round()),
             pace,
             is_congested: AtomicBool::new(false),
+            has_retried: AtomicBool::new(false),
             is_repeated_later: AtomicBool::new(false),
         }
     }
@@ -113,6 +115,11 @@ impl Watch {
     pub(super) fn set_repeated_later(&self, is_repeated_later: bool) {
         self.is_repeated_later
             .store(is_repeated_later, Ordering::Relaxed);
+    }
+
+    /// Returns whether a request of the batch was retried.
+    pub(super) fn has_retried(&self) -> bool {
+        self.has_retried.load(Ordering::Relaxed)
     }
 
     pub(super) fn is_down(&self) -> bool {
@@ -145,6 +152,7 @@ impl AttemptWatch for Watch {
     }
 
     fn retries(&self) {
+        self.has_retried.store(true, Ordering::Relaxed);
         self.pace.with(|state| state.retries += 1);
     }
 

@@ -19,6 +19,8 @@ pub struct ImportReport {
     opt_out_failed: u64,
     not_sent: u64,
     unknown: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    opted_out: u64,
     #[serde(default)]
     valid: u64,
     #[serde(default)]
@@ -223,7 +225,8 @@ impl ImportReport {
     /// Returns how many rows have an outcome.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.created + self.updated + self.skipped + self.refused() + self.not_sent() + self.unknown
+        let applied = self.created + self.updated + self.skipped + self.opted_out;
+        applied + self.refused() + self.not_sent() + self.unknown
     }
 
     /// Returns whether every row was sent and has a known outcome. Some of them may have been refused.
@@ -287,6 +290,11 @@ impl ImportReport {
         self.first_failure.as_deref()
     }
 
+    /// Returns how many rows were opt-outs and nothing else.
+    pub(super) fn opted_out(&self) -> u64 {
+        self.opted_out
+    }
+
     pub(super) fn note_failure(&mut self, error: &Error) {
         self.first_failure.get_or_insert_with(|| error.to_string());
     }
@@ -306,6 +314,7 @@ impl ImportReport {
             opt_out_failed,
             not_sent,
             unknown,
+            opted_out,
             valid,
             duplicates,
             first_failure,
@@ -319,6 +328,7 @@ impl ImportReport {
         self.opt_out_failed += opt_out_failed;
         self.not_sent += not_sent;
         self.unknown += unknown;
+        self.opted_out += opted_out;
         self.valid += valid;
         self.duplicates += duplicates;
         self.first_failure = self.first_failure.take().or(first_failure);
@@ -329,6 +339,7 @@ impl ImportReport {
             RowOutcome::Created => self.created += 1,
             RowOutcome::Updated => self.updated += 1,
             RowOutcome::Skipped => self.skipped += 1,
+            RowOutcome::OptedOut => self.opted_out += 1,
             RowOutcome::Refused { code, .. } => {
                 *self.refused.entry(code.as_str().to_owned()).or_default() += 1;
             }
@@ -338,6 +349,14 @@ impl ImportReport {
             RowOutcome::Unknown => self.unknown += 1,
         }
     }
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl fmt::Display for ImportReport {
@@ -368,6 +387,8 @@ pub enum RowOutcome {
     Updated,
     /// The address existed and was left unchanged.
     Skipped,
+    /// A [sync](super::SyncContacts) had only opt-outs to send for the row, and they are recorded.
+    OptedOut,
     /// The row was not applied, and neither were its opt-outs.
     ///
     /// There is one exception: if an earlier run of a [resumed](super::Journal) import may have sent the row, its contact may
@@ -415,7 +436,10 @@ impl RowOutcome {
     /// ```
     #[must_use]
     pub fn is_applied(&self) -> bool {
-        matches!(self, Self::Created | Self::Updated | Self::Skipped)
+        matches!(
+            self,
+            Self::Created | Self::Updated | Self::Skipped | Self::OptedOut
+        )
     }
 
     /// Returns whether the row belongs in the rejects: it was not applied in full, and it is not a valid row of a dry
@@ -452,7 +476,7 @@ impl RowOutcome {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Created | Self::Updated | Self::Skipped | Self::Valid => false,
+            Self::Created | Self::Updated | Self::Skipped | Self::OptedOut | Self::Valid => false,
             Self::Refused { retryable, .. } => *retryable,
             Self::OptOutFailed { .. } | Self::NotSent | Self::Unknown => true,
         }
@@ -477,6 +501,7 @@ impl RowOutcome {
             Self::Created => "created",
             Self::Updated => "updated",
             Self::Skipped => "skipped",
+            Self::OptedOut => "opted_out",
             Self::Refused { code, .. } => code.as_str(),
             Self::OptOutFailed { .. } => "opt_out_failed",
             Self::Valid => "valid",
@@ -544,6 +569,10 @@ impl ImportError {
     pub(super) fn new(report: ImportReport, error: Error) -> Self {
         let inner = Box::new(Inner { report, error });
         Self { inner }
+    }
+
+    pub(super) fn into_parts(self) -> (ImportReport, Error) {
+        (self.inner.report, self.inner.error)
     }
 
     pub(crate) fn not_started(error: Error) -> Self {
@@ -631,6 +660,7 @@ mod tests {
             opt_out_failed: count,
             not_sent: count,
             unknown: count,
+            opted_out: count,
             valid: count,
             duplicates: count,
             first_failure: None,
@@ -641,6 +671,6 @@ mod tests {
 
         assert_eq!(merged, report(5));
         // A duplicate is one of the valid rows, and those count as not sent.
-        assert_eq!(merged.total(), 40);
+        assert_eq!(merged.total(), 45);
     }
 }

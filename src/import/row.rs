@@ -1,5 +1,7 @@
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -43,6 +45,7 @@ struct Details {
     opt_outs: Vec<OptOut>,
     input: Option<Vec<String>>,
     input_columns: Option<Arc<[String]>>,
+    task: Option<SyncTask>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -57,7 +60,8 @@ enum Content {
 /// An opt-out that an import records after the contact exists.
 ///
 /// There is no opt-in: an import does not subscribe a contact.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OptOut {
     /// The contact opted out of all broadcasts, for this reason.
@@ -345,6 +349,34 @@ impl ImportRow {
         self.details.get_or_insert_default()
     }
 
+    /// Sets what a sync does with the row.
+    pub(super) fn with_task(mut self, task: SyncTask) -> Self {
+        self.details_mut().task = Some(task);
+        self
+    }
+
+    pub(super) fn task(&self) -> Option<&SyncTask> {
+        self.details.as_ref()?.task.as_ref()
+    }
+
+    pub(super) fn task_mut(&mut self) -> Option<&mut SyncTask> {
+        self.details.as_mut()?.task.as_mut()
+    }
+
+    /// Replaces the contact of a row that was read.
+    pub(super) fn with_contact(mut self, contact: NewContact) -> Self {
+        if let Content::Contact(old) = &mut self.content {
+            *old = contact;
+        }
+        self
+    }
+
+    /// Replaces all opt-outs.
+    pub(super) fn with_opt_outs(mut self, opt_outs: Vec<OptOut>) -> Self {
+        self.details_mut().opt_outs = opt_outs;
+        self
+    }
+
     /// Returns why the row cannot be sent; `None` if it can.
     pub(super) fn problem(&self) -> Option<String> {
         match &self.content {
@@ -408,6 +440,77 @@ impl From<Contact> for ImportRow {
     }
 }
 
+/// What a sync does with a row, besides what its contact and its opt-outs say.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct SyncTask {
+    pub(super) kind: TaskKind,
+    /// The opt-outs that the service has, or that were tried just before. They are sent again only if the contact was
+    /// not there any more.
+    pub(super) recorded: Vec<OptOut>,
+    /// The entry while it is not known whether the task was done; `None` if nothing is remembered of the row.
+    pub(super) started: Option<Entry>,
+    /// The entry when the task is done.
+    pub(super) done: Option<Entry>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TaskKind {
+    /// Records the opt-outs of a contact that exists.
+    OptOut,
+    /// Looks at the contact of an address that the row has no longer.
+    Leave {
+        /// Whether no other row has that address, so that its contact is opted out.
+        opts_out: bool,
+    },
+    /// Creates or updates the contact.
+    Upsert,
+}
+
+/// What a sync remembers of a row of the caller's table.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    pub(super) address: String,
+    /// The fingerprint of the names and properties that the service has; `None` while they are not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) content: Option<u64>,
+    /// The first name, the last name and the properties: whether the service may have them from the table.
+    #[serde(default)]
+    pub(super) members: [bool; 3],
+    /// The opt-outs of the table that the service has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) opt_outs: Vec<OptOut>,
+    /// The opt-outs that the service may not have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) left: Vec<OptOut>,
+    /// The opt-outs of the contact of this address, which are for the next address of the row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) carried: Option<Vec<OptOut>>,
+    /// Whether the row was deleted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_gone: bool,
+}
+
+/// Returns whether an opt-out of the same things is among these, for whatever reason.
+pub(super) fn has(opt_outs: &[OptOut], wanted: &OptOut) -> bool {
+    opt_outs.iter().any(|opt_out| match (opt_out, wanted) {
+        (OptOut::Everything(_), OptOut::Everything(_)) => true,
+        _ => opt_out == wanted,
+    })
+}
+
+/// Adds the opt-outs that are not among these.
+pub(super) fn add_missing<'a>(
+    opt_outs: &mut Vec<OptOut>,
+    more: impl IntoIterator<Item = &'a OptOut>,
+) {
+    for opt_out in more {
+        if !has(opt_outs, opt_out) {
+            opt_outs.push(opt_out.clone());
+        }
+    }
+}
+
 /// A row with its number, the hash of its address, and what is left to do.
 #[derive(Clone, Debug)]
 pub(super) struct NumberedRow {
@@ -420,8 +523,14 @@ pub(super) struct NumberedRow {
 
 impl NumberedRow {
     pub(super) fn new(number: u64, row: ImportRow, to_do: ToDo) -> Self {
+        // A task that leaves an address waits for the others with that one.
+        let left = row
+            .task()
+            .filter(|task| matches!(task.kind, TaskKind::Leave { .. }));
+        let left = left.and_then(|task| task.started.as_ref());
+        let address = left.map_or(row.address(), |entry| &entry.address);
         Self {
-            address: AddressHash::new(row.address()),
+            address: AddressHash::new(address),
             number,
             row,
             to_do,
@@ -434,6 +543,19 @@ impl NumberedRow {
             ToDo::Everything { .. } => self.row.contact(),
             ToDo::OptOuts(_) => None,
         }
+    }
+
+    /// Returns whether only opt-outs are sent, one request after another.
+    pub(super) fn is_alone(&self) -> bool {
+        self.contact_to_send().is_none()
+    }
+
+    /// Returns whether to send this opt-out after the contact got this outcome. If a request was retried, an outcome may
+    /// hide that an earlier attempt created the contact.
+    pub(super) fn sends(&self, opt_out: &OptOut, contact: &RowOutcome, was_retried: bool) -> bool {
+        let is_old = *contact == RowOutcome::Updated && !was_retried;
+        let task = self.row.task().filter(|_| is_old);
+        task.is_none_or(|task| !has(&task.recorded, opt_out))
     }
 
     /// Returns the outcome if nothing is sent for the row.
@@ -467,6 +589,10 @@ impl AddressHash {
             true => Self::of_normalized(address),
             false => Self::of_normalized(&normalized_address(address)),
         }
+    }
+
+    pub(super) fn number(self) -> u64 {
+        self.0
     }
 
     fn of_normalized(address: &str) -> Self {
@@ -505,51 +631,63 @@ pub(super) struct OptOutsLeft {
     pub(super) now: RowOutcome,
 }
 
-/// The source of the rows.
-pub(super) struct Source {
-    rows: Rows,
+/// The source of the rows, in one part or in several.
+pub(super) struct Source<T = ImportRow> {
+    rows: Rows<T>,
+    /// The parts after the current one.
+    later: VecDeque<Rows<T>>,
     /// Rows that were read in advance, to be read again.
-    head: std::vec::IntoIter<ImportRow>,
-    /// Whether the last row was read. An iterator or a stream must not be asked after its end.
-    has_ended: bool,
+    head: std::vec::IntoIter<T>,
+    /// Whether the last row of the part was read. An iterator or a stream must not be asked after its end.
+    part_has_ended: bool,
 }
 
-enum Rows {
-    Iter(Box<dyn Iterator<Item = ImportRow> + Send>),
-    Stream(Pin<Box<dyn Stream<Item = ImportRow> + Send>>),
+enum Rows<T> {
+    Iter(Box<dyn Iterator<Item = T> + Send>),
+    Stream(Pin<Box<dyn Stream<Item = T> + Send>>),
 }
 
-impl Source {
+impl<T: 'static> Source<T> {
     pub(super) fn from_iter<I>(rows: I) -> Self
     where
-        I: IntoIterator<Item: Into<ImportRow> + 'static, IntoIter: Send + 'static>,
+        I: IntoIterator<Item: Into<T> + 'static, IntoIter: Send + 'static>,
     {
         Self::new(Rows::Iter(Box::new(rows.into_iter().map(Into::into))))
     }
 
     pub(super) fn from_stream<S>(rows: S) -> Self
     where
-        S: Stream<Item: Into<ImportRow>> + Send + 'static,
+        S: Stream<Item: Into<T>> + Send + 'static,
     {
-        Self::new(Rows::Stream(Box::pin(Converted(Box::pin(rows)))))
+        Self::new(Rows::Stream(Box::pin(Converted {
+            rows: Box::pin(rows),
+            to: PhantomData,
+        })))
     }
 
-    fn new(rows: Rows) -> Self {
+    fn new(rows: Rows<T>) -> Self {
         Self {
             rows,
+            later: VecDeque::new(),
             head: Vec::new().into_iter(),
-            has_ended: false,
+            part_has_ended: false,
         }
     }
 
+    /// Adds a part, which is read after [`start_next_part`](Self::start_next_part).
+    pub(super) fn then(mut self, rows: impl Iterator<Item = T> + Send + 'static) -> Self {
+        self.later.push_back(Rows::Iter(Box::new(rows)));
+        self
+    }
+
     /// Puts back the rows that were read first.
-    pub(super) fn put_back(&mut self, head: Vec<ImportRow>) {
+    pub(super) fn put_back(&mut self, head: Vec<T>) {
         self.head = head.into_iter();
     }
 
     /// Reads this many of the first rows. Without a number, it reads at most a batch, and does not wait for further
     /// rows if there is one.
-    pub(super) async fn read_head(&mut self, wanted: Option<usize>) -> Vec<ImportRow> {
+    pub(super) async fn read_head(&mut self, wanted: Option<usize>) -> Vec<T> {
         let mut head = Vec::new();
         poll_fn(|context| {
             while head.len() < wanted.unwrap_or(MAX_BATCH) {
@@ -569,49 +707,66 @@ impl Source {
 
     /// Returns whether the last row was read.
     pub(super) fn has_ended(&self) -> bool {
-        self.has_ended && self.head.len() == 0
+        self.part_has_ended && self.head.len() == 0 && self.later.is_empty()
+    }
+
+    /// Starts the next part after the end of the current one. Returns whether there is one.
+    pub(super) fn start_next_part(&mut self) -> bool {
+        match self.later.pop_front() {
+            None => false,
+            Some(rows) => {
+                self.rows = rows;
+                self.part_has_ended = false;
+                true
+            }
+        }
     }
 
     /// Returns the number of rows that are left, if the source knows it.
     pub(super) fn total(&self) -> Option<u64> {
         let (least, most) = match &self.rows {
-            _ if self.has_ended => (0, Some(0)),
+            _ if !self.later.is_empty() => return None,
+            _ if self.part_has_ended => (0, Some(0)),
             Rows::Iter(rows) => rows.size_hint(),
             Rows::Stream(rows) => rows.size_hint(),
         };
         (most == Some(least)).then_some((least as u64).saturating_add(self.head.len() as u64))
     }
 
-    pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<ImportRow>> {
+    /// Returns the next row of the current part.
+    pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
         if let Some(row) = self.head.next() {
             return Poll::Ready(Some(row));
         }
-        if self.has_ended {
+        if self.part_has_ended {
             return Poll::Ready(None);
         }
         let next = match &mut self.rows {
             Rows::Iter(rows) => Poll::Ready(rows.next()),
             Rows::Stream(rows) => rows.as_mut().poll_next(context),
         };
-        self.has_ended = matches!(next, Poll::Ready(None));
+        self.part_has_ended = matches!(next, Poll::Ready(None));
         next
     }
 }
 
 /// A stream of rows, from a stream of what converts to them.
-struct Converted<S>(Pin<Box<S>>);
+struct Converted<S, T> {
+    rows: Pin<Box<S>>,
+    to: PhantomData<fn() -> T>,
+}
 
-impl<S: Stream<Item: Into<ImportRow>>> Stream for Converted<S> {
-    type Item = ImportRow;
+impl<S: Stream<Item: Into<T>>, T> Stream for Converted<S, T> {
+    type Item = T;
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ImportRow>> {
-        self.0
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        self.rows
             .as_mut()
             .poll_next(context)
             .map(|row| row.map(Into::into))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.0.size_hint()
+        self.rows.size_hint()
     }
 }

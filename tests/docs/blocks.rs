@@ -112,6 +112,41 @@ mod an_import {
     }
 }
 
+mod keeping_in_step {
+    block!("keeping-in-step.sync_users");
+
+    #[tokio::test]
+    async fn the_second_night_sends_what_has_changed() {
+        let name = format!("audience-guide-sync-{}", std::process::id());
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("users.sqlite");
+        let database = Connection::open(&path).unwrap();
+        let guide = include_str!("../../docs/keeping-in-step.md");
+        let schema = guide.split("```sql").nth(1).unwrap();
+        let schema = schema.split("```").next().unwrap();
+        database.execute_batch(schema).unwrap();
+        let insert = "INSERT INTO users VALUES (1, 'ada@example.com', 'Ada', 'pro', 1, NULL),
+            (2, 'bob@example.com', NULL, 'free', 0, NULL), (3, 'cem@example.com', NULL, 'free', 1, NULL)";
+        database.execute_batch(insert).unwrap();
+        let server = audience::mock::MockServer::start().await;
+        let contacts = server.client().contacts();
+
+        let first = sync_users(&contacts, &path).await.unwrap();
+        let update =
+            "UPDATE users SET newsletter = 0 WHERE id = 1; DELETE FROM users WHERE id = 3;";
+        database.execute_batch(update).unwrap();
+        let second = sync_users(&contacts, &path).await.unwrap();
+
+        drop(database);
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(first.is_complete() && second.is_complete());
+        assert_eq!(first.changes().created(), 3);
+        assert_eq!((second.opted_out(), second.unchanged()), (2, 1));
+        assert!(server.contacts().iter().all(|contact| contact.unsubscribed));
+    }
+}
+
 mod the_preference_page {
     block!("preference-page.page");
 

@@ -1,5 +1,6 @@
-//! Imports and exports.
+//! Imports, syncs and exports.
 #![cfg(test)]
 
 mod export;
 mod import;
+mod sync;

@@ -18,7 +18,7 @@ mod outcomes;
 mod pace;
 mod paced_service;
 mod progress;
-mod random;
+pub(crate) mod random;
 mod reference;
 
 use std::path::{Path, PathBuf};

@@ -1,14 +1,14 @@
 //! Random numbers that a seed repeats, by the algorithm `SplitMix64`.
 
-pub(super) struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// A number below `end`.
-    pub(super) fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -17,11 +17,11 @@ impl Random {
     }
 
     /// True in this many of 100 cases.
-    pub(super) fn percent(&mut self, percent: u64) -> bool {
+    pub(crate) fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    pub(super) fn pick<T: Clone>(&mut self, choices: &[T]) -> T {
+    pub(crate) fn pick<T: Clone>(&mut self, choices: &[T]) -> T {
         let index = usize::try_from(self.below(choices.len() as u64)).unwrap();
         choices[index].clone()
     }

@@ -1,0 +1,279 @@
+//! Files of records, such as a journal: one JSON object on each line, only appended to, synced to disk and locked.
+
+use std::fs::{File, OpenOptions};
+use std::io::BufRead;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use std::{io, thread};
+
+use fs4::{FileExt, TryLockError};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::Error;
+
+/// The kind of a file, by which its records and its errors differ.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kind {
+    /// The name of the file in errors.
+    pub(super) name: &'static str,
+    /// What uses the file.
+    pub(super) user: &'static str,
+    /// What to do about a damaged file.
+    pub(super) advice: &'static str,
+    /// How the first record begins.
+    pub(super) header: &'static str,
+    /// How each other record may begin.
+    pub(super) records: &'static [&'static str],
+}
+
+impl Kind {
+    /// Opens a file, or creates it if it does not exist. Returns it with its canonical path.
+    pub(super) fn open(self, path: &Path) -> Result<(PathBuf, File), Error> {
+        let failed =
+            |error| Error::config(format!("could not open the {}", self.name)).caused_by(error);
+        let mut options = OpenOptions::new();
+        // Appended records cannot overwrite what another process has written in between.
+        options.read(true).append(true).create(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(path).map_err(failed)?;
+        // A device such as /dev/zero could be read forever.
+        if !file.metadata().map_err(failed)?.is_file() {
+            return Err(Error::config(format!(
+                "the {} must be a regular file",
+                self.name
+            )));
+        }
+        Ok((path.canonicalize().map_err(failed)?, file))
+    }
+
+    /// Reads the records of a file. `add` gets each with the number of bytes before it, and returns what is wrong with it.
+    pub(super) fn read<R: for<'de> Deserialize<'de>>(
+        self,
+        mut reader: impl BufRead,
+        mut add: impl FnMut(R, u64) -> Result<(), &'static str>,
+    ) -> Result<Lengths, Error> {
+        let (mut records, mut line) = (0, Vec::new());
+        for number in 1_u64.. {
+            line.clear();
+            let length = reader.read_until(b'\n', &mut line);
+            let length = length.map_err(|error| self.unreadable(error))? as u64;
+            if line.last() != Some(&b'\n') {
+                if !self.is_partly_written::<R>(&line, records == 0) {
+                    return Err(self.invalid_line(number, "it is not a record"));
+                }
+                let length = records + length;
+                return Ok(Lengths { records, length });
+            }
+            // A complete line that is no record was not left by a crash: the file is something else, or damaged.
+            let added = serde_json::from_slice::<R>(&line)
+                .map_err(|_| "it is not a record")
+                .and_then(|record| add(record, records));
+            added.map_err(|problem| self.invalid_line(number, problem))?;
+            records += length;
+        }
+        Err(self.invalid_line(u64::MAX, "there are too many lines"))
+    }
+
+    /// Returns whether the last line of a file may be a record that was only partly written. Any other file is
+    /// left alone.
+    fn is_partly_written<R: for<'de> Deserialize<'de>>(self, line: &[u8], is_first: bool) -> bool {
+        // After a power failure, a file system may show zeros for what was not synced.
+        let zeros = line.iter().rev().take_while(|byte| **byte == 0).count();
+        let line = &line[..line.len() - zeros];
+        let header = [self.header];
+        let starts: &[&str] = match is_first {
+            true if zeros > 0 => return false,
+            true => &header,
+            false => self.records,
+        };
+        let is_start = starts.iter().any(|start| {
+            let pairs = line.iter().zip(start.as_bytes());
+            pairs.into_iter().all(|(found, expected)| found == expected)
+        });
+        is_start
+            && match serde_json::from_slice::<IgnoredAny>(line) {
+                Ok(_) => serde_json::from_slice::<R>(line).is_ok(),
+                // A prefix of a record ends too early. Anything else was never a record.
+                Err(error) => error.is_eof(),
+            }
+    }
+
+    pub(super) fn unreadable(self, error: io::Error) -> Error {
+        Error::config(format!("could not read the {}", self.name)).caused_by(error)
+    }
+
+    pub(super) fn unwritable(
+        self,
+        error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Error {
+        Error::config(format!("could not write the {}", self.name)).caused_by(error)
+    }
+
+    fn invalid_line(self, number: u64, problem: &str) -> Error {
+        let Self { name, advice, .. } = self;
+        Error::config(format!(
+            "line {number} of the {name} is invalid: {problem}; {advice}"
+        ))
+    }
+
+    pub(super) fn in_use(self) -> Error {
+        let Self { name, user, .. } = self;
+        Error::config(format!(
+            "another {user} is using the {name}, in this process or another; wait for its end, or choose another file",
+        ))
+    }
+}
+
+/// The lengths of a file in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lengths {
+    /// The length of its complete records. A record after that length was only partly written.
+    pub(super) records: u64,
+    pub(super) length: u64,
+}
+
+/// Returns the line of a record.
+pub(super) fn to_line(record: &impl Serialize) -> serde_json::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(record)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// Syncs the directory entry of a new file, if the system can do that.
+pub(super) fn sync_directory(path: &Path) {
+    let directory = path.parent().and_then(|parent| File::open(parent).ok());
+    // Without it, a power failure may lose a new file as a whole, never a part of it.
+    let _ = directory.map(|directory| directory.sync_all());
+}
+
+/// Appends lines on a thread of its own. Lines that arrive while the file is synced share the next sync. The thread ends
+/// when the last clone is dropped.
+#[derive(Clone, Debug)]
+pub(super) struct Appender(mpsc::Sender<Append>);
+
+struct Append {
+    lines: Vec<u8>,
+    done: oneshot::Sender<Result<(), Arc<io::Error>>>,
+}
+
+/// The file and its expected length.
+struct Output {
+    /// Locked. Other imports may use it when the thread has ended and the file is closed.
+    file: File,
+    length: u64,
+}
+
+impl Appender {
+    pub(super) fn start(file: File, length: u64) -> io::Result<Self> {
+        let (sender, appends) = mpsc::channel();
+        let output = Output { file, length };
+        thread::Builder::new()
+            .name("audience-journal".to_owned())
+            .spawn(move || output.run(&appends))?;
+        Ok(Self(sender))
+    }
+
+    /// Appends complete lines. When this returns, they are on disk.
+    pub(super) async fn append(&self, lines: Vec<u8>) -> Result<(), Arc<io::Error>> {
+        let (done, result) = oneshot::channel();
+        let stopped = || Arc::new(io::Error::other("an earlier write has failed"));
+        self.0.send(Append { lines, done }).map_err(|_| stopped())?;
+        result.await.map_err(|_| stopped())?
+    }
+}
+
+impl Output {
+    fn run(mut self, appends: &mpsc::Receiver<Append>) {
+        while let Ok(first) = appends.recv() {
+            // A sync takes milliseconds, and many batches end meanwhile: their records share the next one.
+            let group: Vec<Append> = std::iter::once(first).chain(appends.try_iter()).collect();
+            let lines: Vec<u8> = group
+                .iter()
+                .flat_map(|append| &append.lines)
+                .copied()
+                .collect();
+            let result = self.write(&lines).map_err(Arc::new);
+            let has_failed = result.is_err();
+            for append in group {
+                // The receiver is gone if the import was cancelled.
+                let _ = append.done.send(result.clone());
+            }
+            if has_failed {
+                // A part of a line may be in the file, so nothing may follow it.
+                return;
+            }
+        }
+    }
+
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        // Not every file system has locks. A file of another length has records of another program, and both imports
+        // would send the same rows.
+        if self.file.metadata()?.len() != self.length {
+            return Err(io::Error::other("another program has changed the file"));
+        }
+        self.file.write_all(lines)?;
+        self.file.sync_data()?;
+        self.length += lines.len() as u64;
+        Ok(())
+    }
+}
+
+/// How long to wait for a file. An import that was dropped releases it a moment later.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+const INTERVAL: Duration = Duration::from_millis(2);
+
+/// Waits until no other import has locked the file, and locks it. Returns whether that took no longer than `PATIENCE`.
+pub(super) async fn lock_in_time(file: &File) -> bool {
+    let end = Instant::now() + PATIENCE;
+    while !try_lock(file) {
+        if Instant::now() >= end {
+            return false;
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+    true
+}
+
+/// Locks a file, unless it is locked already, by this process or another. Returns whether the caller may use it.
+///
+/// The lock belongs to the open file, so it ends when the file is closed, also by the end of the process. On a file
+/// system without locks, every caller may use the file.
+pub(crate) fn try_lock(file: &File) -> bool {
+    // Not `file.try_lock()`: from Rust 1.89 on, that is the method of the standard library.
+    !matches!(FileExt::try_lock(file), Err(TryLockError::WouldBlock))
+}
+
+/// Unlocks a file before it is closed.
+///
+/// A process that is being started holds the files of this one open for a moment, and a closed file stays locked until
+/// then.
+pub(crate) fn unlock(file: &File) {
+    // If it fails, the file is unlocked when it is closed.
+    let _ = FileExt::unlock(file);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_full_disk_is_reported_for_this_and_every_later_record() {
+        let path = Path::new("/dev/full");
+        let file = OpenOptions::new().append(true).open(path).unwrap();
+        let writer = Appender::start(file, 0).unwrap();
+
+        let first = writer.append(b"{}\n".to_vec()).await.unwrap_err();
+        let second = writer.append(b"{}\n".to_vec()).await.unwrap_err();
+
+        assert_eq!(first.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(second.to_string(), "an earlier write has failed");
+    }
+}

@@ -1,0 +1,631 @@
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
+#[cfg(not(unix))]
+use std::io::Read;
+use std::io::{self, BufReader, BufWriter, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use super::record_file::{
+    Appender, Kind, Lengths, lock_in_time, sync_directory, to_line, try_lock,
+};
+use super::report::RowOutcome;
+use super::row::{AddressHash, Entry, NumberedRow, OptOut, TaskKind};
+use crate::Error;
+
+/// A file in which a [sync](super::SyncContacts) remembers what it has sent of each row.
+///
+/// It has one JSON object on each line: the key of a row, its address, a fingerprint of its names and properties, and
+/// its opt-outs. What is about to be sent is synced to disk before, and what was sent afterwards. So a sync that was
+/// killed continues when it is started again. A finished sync may write the file anew, to make it smaller.
+///
+/// The file contains addresses, so only the owner can read a new file (on Unix). It belongs to one table and one
+/// audience: **use another file for each**. If it is lost, the next sync sends the whole table again. That undoes no
+/// opt-out, but the sync cannot know which addresses the table had before.
+///
+/// Only one sync at a time can use a file. While it runs, it holds a lock on the file, which ends with the process at the
+/// latest. Another sync waits 5 s for the lock, and then fails.
+///
+/// # Example: the second night
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let server = audience::mock::MockServer::start().await;
+/// # let contacts = server.client().contacts();
+/// # let path = std::env::temp_dir().join(format!("audience-state-{}.sync", std::process::id()));
+/// use audience::import::{SyncRow, SyncState};
+///
+/// let table = || [SyncRow::new(7, "ada@example.com"), SyncRow::new(8, "bob@example.com")];
+/// contacts.sync(table(), SyncState::open(&path)?).await?;
+///
+/// // Nothing has changed, so nothing is sent.
+/// let report = contacts.sync(table(), SyncState::open(&path)?).await?;
+/// assert_eq!(report.unchanged(), 2);
+/// # assert_eq!(server.requests().len(), 1);
+/// # std::fs::remove_file(path)?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct SyncState {
+    path: PathBuf,
+    file: File,
+    contents: Contents,
+}
+
+const STATE: Kind = Kind {
+    name: "sync state",
+    user: "sync",
+    advice: "restore the file from a backup, or choose another one",
+    header: "{\"sync\":{\"version\":",
+    records: &["{\"row\":", "{\"held_until\":"],
+};
+
+const VERSION: u32 = 1;
+
+/// One line of the file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Record {
+    /// The first line.
+    Sync(Header),
+    /// What is known about a row. The last record of a key counts.
+    Row(Entry),
+    /// The service has asked to wait until this time, in Unix seconds.
+    HeldUntil(u64),
+}
+
+/// A [`Record::Row`], to be written without a copy.
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum RowRecord<'a> {
+    Row(&'a Entry),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Header {
+    version: u32,
+    /// The base URL of the service.
+    service: String,
+    /// How often the file was written anew.
+    #[serde(default)]
+    rewritten: u64,
+}
+
+/// The records of a file.
+#[derive(Debug)]
+struct Contents {
+    header: Option<Header>,
+    known: Known,
+    held_until: u64,
+    lengths: Lengths,
+    /// How many records of rows there are. Of several with the same key, all but the last are waste.
+    rows: u64,
+}
+
+impl SyncState {
+    /// Opens the file of the last sync, or creates it if it does not exist.
+    ///
+    /// A crash can leave a partly written line at the end of the file. This call ignores it, and the next sync removes
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the file cannot be opened or read, if it is not the state of a
+    /// sync, or if a newer version of this crate has written it. Such a file is not changed.
+    ///
+    /// # Example: another file for each table
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir();
+    /// # let path = folder.join(format!("audience-users-{}.sync", std::process::id()));
+    /// use audience::import::SyncState;
+    ///
+    /// let state = SyncState::open(&path)?;
+    /// assert!(state.is_empty());
+    /// # std::fs::remove_file(path).unwrap();
+    /// # Ok::<(), audience::Error>(())
+    /// ```
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let (path, mut file) = STATE.open(path.as_ref())?;
+        // Windows forbids to read a file that another sync has locked.
+        let contents = read(&mut file).map_err(|error| match try_lock(&file) {
+            true => error,
+            false => STATE.in_use(),
+        })?;
+        Ok(Self {
+            path,
+            file,
+            contents,
+        })
+    }
+
+    /// Returns whether no sync has used the file yet, so that the next one sends the whole table.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.contents.header.is_none()
+    }
+
+    /// Returns the path of the file, in its canonical form.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Locks the file, and reads it again if another sync has changed it.
+    pub(super) async fn claim(mut self, service: &str) -> Result<Self, Error> {
+        loop {
+            if !lock_in_time(&self.file).await {
+                return Err(STATE.in_use());
+            }
+            let failed = |error| STATE.unreadable(error);
+            if self.is_replaced().map_err(failed)? {
+                self = Self::open(&self.path)?;
+                continue;
+            }
+            if self.file.metadata().map_err(failed)?.len() != self.contents.lengths.length {
+                self.contents = read(&mut self.file)?;
+            }
+            break;
+        }
+        match &self.contents.header {
+            Some(header) if header.service != service => Err(Error::input(
+                "the sync state belongs to a sync with another service; choose another file",
+            )),
+            _ => Ok(self),
+        }
+    }
+
+    /// Returns whether another sync has written the file anew, so that this is the old one.
+    fn is_replaced(&self) -> io::Result<bool> {
+        if cfg!(not(unix)) {
+            return Ok(false);
+        }
+        let now = File::open(&self.path).and_then(|file| first_line(&file))?;
+        Ok(now != first_line(&self.file)?)
+    }
+
+    pub(super) fn known(&mut self) -> &mut Known {
+        &mut self.contents.known
+    }
+
+    /// Returns how long the service still wants no request.
+    pub(super) fn hold(&self) -> Duration {
+        Duration::from_secs(self.contents.held_until.saturating_sub(unix_now()))
+    }
+
+    /// Removes what was only partly written, and starts to append.
+    pub(super) async fn start(&mut self, service: &str) -> Result<StateWriter, Error> {
+        let failed = |error| STATE.unwritable(error);
+        let Lengths { records, length } = self.contents.lengths;
+        // A record after half a line would make both unreadable.
+        if records < length {
+            self.file.set_len(records).map_err(failed)?;
+        }
+        let file = self.file.try_clone().map_err(failed)?;
+        let writer = StateWriter {
+            appender: Appender::start(file, records).map_err(failed)?,
+            recent: Arc::default(),
+            appended: Arc::default(),
+        };
+        if self.contents.header.is_none() {
+            sync_directory(&self.path);
+            let header = Header {
+                version: VERSION,
+                service: service.to_owned(),
+                rewritten: 0,
+            };
+            let line = to_line(&Record::Sync(header)).map_err(|error| STATE.unwritable(error))?;
+            let written = writer.appender.append(line).await;
+            written.map_err(|error| STATE.unwritable(error))?;
+        }
+        Ok(writer)
+    }
+
+    /// Writes the file anew if a third of it is waste. A file that cannot be written anew is kept.
+    pub(super) fn shrink(mut self, writer: &StateWriter) {
+        self.contents.rows += writer.appended.load(Ordering::Relaxed);
+        // On Windows, another program cannot notice that the file is a new one.
+        if cfg!(unix) && self.is_wasteful() {
+            // The file on disk is complete without this.
+            let _ = self.try_shrink();
+        }
+    }
+
+    fn is_wasteful(&self) -> bool {
+        let needed = self.contents.known.slots.len() as u64;
+        self.contents.rows > needed + needed / 2 + MIN_WASTE
+    }
+
+    fn try_shrink(&mut self) -> Result<(), Box<dyn std::error::Error>> {
+        // Before the file is read again, because it takes as much memory.
+        self.contents.known = Known::default();
+        self.contents = read(&mut self.file)?;
+        let Some(header) = self.contents.header.as_ref().filter(|_| self.is_wasteful()) else {
+            return Ok(());
+        };
+        let mut name = self.path.clone().into_os_string();
+        name.push(".new");
+        let path = PathBuf::from(name);
+        let result = self.rewrite(header, &path);
+        if result.is_err() {
+            let _ = fs::remove_file(&path);
+        }
+        result
+    }
+
+    fn rewrite(&self, header: &Header, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(path)?;
+        let mut new = BufWriter::new(&file);
+        let header = Header {
+            rewritten: header.rewritten + 1,
+            ..header.clone()
+        };
+        new.write_all(&to_line(&Record::Sync(header))?)?;
+        if self.contents.held_until > unix_now() {
+            new.write_all(&to_line(&Record::HeldUntil(self.contents.held_until))?)?;
+        }
+        let mut places: Vec<_> = self.contents.known.slots.iter().map(Slot::start).collect();
+        // In the order of the file, which is read faster.
+        places.sort_unstable();
+        for place in places {
+            new.write_all(&to_line(&RowRecord::Row(&read_entry(&self.file, place)?))?)?;
+        }
+        new.flush()?;
+        drop(new);
+        file.sync_all()?;
+        fs::set_permissions(path, self.file.metadata()?.permissions())?;
+        fs::rename(path, &self.path)?;
+        sync_directory(&self.path);
+        Ok(())
+    }
+
+    /// Returns a reader of the entries that were there before this sync.
+    pub(super) fn reader(&self) -> io::Result<EntryReader> {
+        self.file.try_clone().map(EntryReader)
+    }
+}
+
+/// How many records may be waste in any file.
+const MIN_WASTE: u64 = 1_000;
+
+/// Reads entries by the places in the file where they start.
+#[derive(Debug)]
+pub(super) struct EntryReader(File);
+
+impl EntryReader {
+    pub(super) fn read(&self, place: Place) -> Result<Entry, Error> {
+        read_entry(&self.0, place.0).map_err(|error| STATE.unreadable(error))
+    }
+}
+
+fn read(file: &mut File) -> Result<Contents, Error> {
+    let rewound = file.seek(SeekFrom::Start(0));
+    rewound.map_err(|error| STATE.unreadable(error))?;
+    let hashes = Hashes::default();
+    let (mut header, mut slots, mut held_until) = (None, Vec::new(), 0);
+    let lengths = STATE.read(BufReader::with_capacity(1 << 16, file), |record, start| {
+        match record {
+            Record::Sync(_) if header.is_some() => return Err("it has two headers"),
+            Record::Sync(Header { version, .. }) if version != VERSION => {
+                return Err("it was written by another version of this crate");
+            }
+            Record::Sync(found) => header = Some(found),
+            _ if header.is_none() => return Err("it has no header"),
+            Record::Row(entry) => slots.push(Slot::new(&hashes, &entry, start)),
+            Record::HeldUntil(until) => held_until = held_until.max(until),
+        }
+        Ok(())
+    })?;
+    let rows = slots.len() as u64;
+    // The last record of a key counts. The sort is stable, so it is the last of its equals.
+    slots.sort_by_key(|slot: &Slot| slot.key);
+    slots.reverse();
+    slots.dedup_by_key(|slot| slot.key);
+    slots.reverse();
+    slots.shrink_to_fit();
+    let known = Known { hashes, slots };
+    Ok(Contents {
+        header,
+        known,
+        held_until,
+        lengths,
+        rows,
+    })
+}
+
+fn first_line(file: &File) -> io::Result<Vec<u8>> {
+    let mut start = vec![0; 4_096];
+    let length = read_at(file, &mut start, 0)?;
+    start.truncate(length);
+    let end = start.iter().position(|byte| *byte == b'\n');
+    // Half a line belongs to a file without a header. Such a file is never written anew.
+    start.truncate(end.unwrap_or(0));
+    Ok(start)
+}
+
+fn read_entry(file: &File, start: u64) -> io::Result<Entry> {
+    let (mut line, mut buffer) = (Vec::new(), [0; 512]);
+    loop {
+        let place = start + line.len() as u64;
+        let length = read_at(file, &mut buffer, place)?;
+        let found = &buffer[..length];
+        if let Some(end) = found.iter().position(|byte| *byte == b'\n') {
+            line.extend_from_slice(&found[..end]);
+            return match serde_json::from_slice(&line)? {
+                Record::Row(entry) => Ok(entry),
+                _ => Err(io::Error::other("another program has changed the file")),
+            };
+        }
+        if length == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        line.extend_from_slice(found);
+    }
+}
+
+/// Reads at a place, without a change of the place at which others read.
+#[cfg(unix)]
+fn read_at(file: &File, buffer: &mut [u8], start: u64) -> io::Result<usize> {
+    std::os::unix::fs::FileExt::read_at(file, buffer, start)
+}
+
+#[cfg(not(unix))]
+fn read_at(mut file: &File, buffer: &mut [u8], start: u64) -> io::Result<usize> {
+    // All others append, or seek before they read.
+    file.seek(SeekFrom::Start(start))?;
+    file.read(buffer)
+}
+
+fn unix_now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+/// What is known about all rows, in 40 bytes for each. The rest is read from the file when it is needed.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    hashes: Hashes,
+    /// Sorted by key, each key once.
+    slots: Vec<Slot>,
+}
+
+/// Two hashes make one of 128 bits, so that no two keys are taken for one.
+#[derive(Debug, Default)]
+struct Hashes([RandomState; 2]);
+
+type KeyHash = [u64; 2];
+
+impl Hashes {
+    fn of(&self, key: &str) -> KeyHash {
+        self.0.each_ref().map(|state| state.hash_one(key))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    key: KeyHash,
+    /// Of what the table had, if the service certainly has it; otherwise 0.
+    fingerprint: u64,
+    address: AddressHash,
+    /// Where the record starts, and two flags below.
+    place: u64,
+}
+
+const SEEN: u64 = 1;
+const GONE: u64 = 2;
+
+/// The place of an entry in the file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place(u64);
+
+impl Slot {
+    fn new(hashes: &Hashes, entry: &Entry, start: u64) -> Self {
+        Self {
+            key: hashes.of(&entry.key),
+            fingerprint: entry.fingerprint(),
+            address: AddressHash::new(&entry.address),
+            place: start << 2 | if entry.is_gone { GONE } else { 0 },
+        }
+    }
+
+    fn start(&self) -> u64 {
+        self.place >> 2
+    }
+}
+
+/// What is known about a row with this key.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Seen {
+    /// No sync has seen the key.
+    New(KeyHash),
+    /// This sync has seen it already.
+    Again,
+    /// The fingerprint of the row, and where its entry is.
+    Before(u64, Place),
+}
+
+impl Known {
+    /// Looks for a key, and marks it as seen.
+    pub(super) fn see(&mut self, key: &str) -> Seen {
+        let hash = self.hashes.of(key);
+        let Ok(found) = self.slots.binary_search_by_key(&hash, |slot| slot.key) else {
+            return Seen::New(hash);
+        };
+        let slot = &mut self.slots[found];
+        if slot.place & SEEN != 0 {
+            return Seen::Again;
+        }
+        slot.place |= SEEN;
+        Seen::Before(slot.fingerprint, Place(slot.start()))
+    }
+
+    /// Returns how many rows are known that were not deleted.
+    pub(super) fn count(&self) -> u64 {
+        self.slots
+            .iter()
+            .filter(|slot| slot.place & GONE == 0)
+            .count() as u64
+    }
+
+    /// Returns the rows that this sync has not seen, and whether something is left to do for them.
+    pub(super) fn unseen(&self) -> impl Iterator<Item = (Place, AddressHash, bool)> {
+        let unseen = self.slots.iter().filter(|slot| slot.place & SEEN == 0);
+        unseen.map(|slot| (Place(slot.start()), slot.address, slot.fingerprint == 0))
+    }
+
+    /// Returns the addresses of the rows that this sync has not seen and that were not deleted.
+    pub(super) fn unseen_addresses(&self) -> impl Iterator<Item = AddressHash> {
+        let live = self
+            .slots
+            .iter()
+            .filter(|slot| slot.place & (SEEN | GONE) == 0);
+        live.map(|slot| slot.address)
+    }
+}
+
+/// Returns the fingerprint of what a table says about a row. It is never 0.
+pub(super) fn fingerprint(address: &str, content: u64, opt_outs: &[OptOut]) -> u64 {
+    let mut topics: Vec<_> = opt_outs.iter().collect();
+    topics.sort_unstable_by_key(|opt_out| match opt_out {
+        OptOut::Everything(_) => None,
+        OptOut::Topic(name) => Some(name),
+    });
+    let mut hasher = DefaultHasher::new();
+    AddressHash::new(address).hash(&mut hasher);
+    content.hash(&mut hasher);
+    for opt_out in topics {
+        match opt_out {
+            OptOut::Everything(_) => hasher.write_u8(1),
+            OptOut::Topic(name) => name.hash(&mut hasher),
+        }
+    }
+    hasher.finish().max(2)
+}
+
+/// The fingerprint of a row that is deleted and opted out.
+pub(super) const DELETED: u64 = 1;
+
+impl Entry {
+    fn fingerprint(&self) -> u64 {
+        match self.content {
+            _ if !self.left.is_empty() => 0,
+            _ if self.is_gone => DELETED,
+            Some(content) if self.carried.is_none() => {
+                fingerprint(&self.address, content, &self.opt_outs)
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// Appends what a sync does to its state. Clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct StateWriter {
+    appender: Appender,
+    /// The entries of the first part of the sync, by key. The second part looks for them here.
+    recent: Arc<Mutex<HashMap<String, Entry>>>,
+    /// How many entries were appended.
+    appended: Arc<AtomicU64>,
+}
+
+impl StateWriter {
+    /// Records entries, and keeps them for the second part of the sync.
+    pub(super) async fn record(&self, entries: Vec<Entry>) -> Result<(), Arc<io::Error>> {
+        self.append(entries.iter()).await?;
+        let named = entries.into_iter().map(|entry| (entry.key.clone(), entry));
+        self.recent().extend(named);
+        Ok(())
+    }
+
+    /// Records entries that nothing of this sync depends on.
+    pub(super) async fn append<'a>(
+        &self,
+        entries: impl Iterator<Item = &'a Entry>,
+    ) -> Result<(), Arc<io::Error>> {
+        let mut lines = Vec::new();
+        for entry in entries {
+            let line = to_line(&RowRecord::Row(entry));
+            lines.extend(line.map_err(|error| Arc::new(error.into()))?);
+            self.appended.fetch_add(1, Ordering::Relaxed);
+        }
+        match lines.is_empty() {
+            true => Ok(()),
+            false => self.appender.append(lines).await,
+        }
+    }
+
+    /// Returns the entry that the first part of the sync has recorded for a key.
+    pub(super) fn find_recent(&self, key: &str) -> Option<Entry> {
+        self.recent().get(key).cloned()
+    }
+
+    fn recent(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records that rows are about to be sent.
+    pub(super) async fn record_start(&self, rows: &[NumberedRow]) -> Result<(), Arc<io::Error>> {
+        let tasks = rows.iter().filter_map(|row| row.row.task());
+        // The first part of the sync was recorded as a whole.
+        let upserts = tasks.filter(|task| task.kind == TaskKind::Upsert);
+        self.append(upserts.filter_map(|task| task.started.as_ref()))
+            .await
+    }
+
+    /// Records the outcomes that are final: for each row, the one of its contact and the one with its opt-outs.
+    pub(super) async fn record_end<'a>(
+        &self,
+        rows: impl Iterator<Item = (&'a NumberedRow, &'a RowOutcome, &'a RowOutcome)>,
+    ) -> Result<(), Arc<io::Error>> {
+        let mut entries = Vec::new();
+        let mut is_first_part = false;
+        for (row, contact, outcome) in rows {
+            let Some(task) = row.row.task() else { continue };
+            let (Some(started), Some(done)) = (&task.started, &task.done) else {
+                continue;
+            };
+            is_first_part |= task.kind != TaskKind::Upsert;
+            let (is_sent, is_done) = (contact.is_applied(), outcome.is_applied());
+            entries.extend(match (task.kind, contact) {
+                (TaskKind::Leave { .. }, _) => None,
+                _ if is_sent && is_done => Some(done.clone()),
+                (TaskKind::OptOut, _) => None,
+                // The contact is as it should be, but its opt-outs are not.
+                _ if is_sent => Some(Entry {
+                    opt_outs: started.opt_outs.clone(),
+                    left: started.left.clone(),
+                    ..done.clone()
+                }),
+                // The opt-outs were sent nevertheless.
+                (TaskKind::Upsert, RowOutcome::Refused { .. }) if contact == outcome => {
+                    Some(Entry {
+                        content: None,
+                        members: started.members,
+                        ..done.clone()
+                    })
+                }
+                _ => None,
+            });
+        }
+        match is_first_part {
+            true => self.record(entries).await,
+            false => self.append(entries.iter()).await,
+        }
+    }
+
+    /// Records that the service has asked to wait this long.
+    pub(super) async fn record_hold(&self, wait: Duration) -> Result<(), Arc<io::Error>> {
+        let until = Record::HeldUntil(unix_now().saturating_add(wait.as_secs()));
+        let line = to_line(&until).map_err(|error| Arc::new(error.into()))?;
+        self.appender.append(line).await
+    }
+}

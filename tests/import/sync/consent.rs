@@ -1,0 +1,392 @@
+//! No opt-in is invented, and no opt-out is lost or undone.
+
+use audience::contacts::{OptOutReason, UnsubscribeReason};
+use audience::import::{ImportRow, OptOut, SyncContacts, SyncRow};
+use audience::mock::Fault;
+use support::in_time;
+
+use super::{Nights, contact, row};
+
+fn topic(name: &str) -> OptOut {
+    OptOut::Topic(name.to_owned())
+}
+
+#[tokio::test]
+async fn a_new_row_that_is_not_subscribed_is_created_and_opted_out() {
+    let nights = Nights::new().await;
+
+    let (report, calls) = nights.run(&[row(1, "a@x.io").subscribed(false)]).await;
+
+    assert_eq!(calls, ["batch 1", "POST /a@x.io/unsubscribe"]);
+    assert_eq!(report.changes().created(), 1);
+    assert!(nights.is_opted_out("a@x.io"));
+}
+
+#[tokio::test]
+async fn an_opt_in_is_never_sent_and_is_reported_once_with_its_key() {
+    let nights = Nights::new().await;
+    let rejects = nights.state.0.with_extension("csv");
+    nights.run(&[row(7, "a@x.io").subscribed(false)]).await;
+
+    let file = std::fs::File::create(&rejects).unwrap();
+    let table = [row(7, "a@x.io").subscribed(true)];
+    let (report, calls) = nights.run_with(&table, |sync| sync.rejects(file)).await;
+
+    assert!(calls.is_empty(), "{calls:?}");
+    assert_eq!(report.opt_ins_not_sent(), 1);
+    let text = std::fs::read_to_string(&rejects).unwrap();
+    std::fs::remove_file(rejects).unwrap();
+    assert!(
+        text.contains("opt_in_not_sent") && text.ends_with(",7\n"),
+        "{text}"
+    );
+    assert!(nights.is_opted_out("a@x.io"));
+
+    let (report, calls) = nights.run(&table).await;
+    assert_eq!(
+        (report.opt_ins_not_sent(), report.unchanged(), calls.len()),
+        (0, 1, 0)
+    );
+    // The person has opted in again at the service, and opts out in the table.
+    nights.contacts.subscribe("a@x.io").await.unwrap();
+    nights.run(&[row(7, "a@x.io").subscribed(false)]).await;
+    assert!(nights.is_opted_out("a@x.io"));
+}
+
+#[tokio::test]
+async fn a_change_of_a_row_does_not_repeat_an_opt_out_that_the_person_took_back() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io").subscribed(false)]).await;
+    nights.contacts.subscribe("a@x.io").await.unwrap();
+
+    let changed = SyncRow::new(1, contact("a@x.io").first_name("B")).subscribed(false);
+    let (_, calls) = nights.run(&[changed]).await;
+
+    assert_eq!(calls, ["batch 1"]);
+    assert!(!nights.is_opted_out("a@x.io"));
+}
+
+#[tokio::test]
+async fn a_topic_opt_out_of_a_row_is_sent_once() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    let table = [SyncRow::new(
+        1,
+        ImportRow::new(contact("a@x.io")).opt_out(topic("news")),
+    )];
+
+    let (report, calls) = nights.run(&table).await;
+    assert_eq!(
+        (report.opted_out(), calls),
+        (1, vec!["POST /a@x.io/unsubscribe news".to_owned()])
+    );
+    assert!(nights.run(&table).await.1.is_empty());
+    let (report, calls) = nights.run(&[row(1, "a@x.io")]).await;
+    assert_eq!((report.opt_ins_not_sent(), calls.len()), (1, 0));
+}
+
+#[tokio::test]
+async fn a_changed_address_costs_three_requests_and_the_old_one_is_opted_out() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+
+    let (report, calls) = nights.run(&[row(1, "b@x.io")]).await;
+
+    assert_eq!(
+        calls,
+        ["GET /a@x.io", "POST /a@x.io/unsubscribe", "batch 1"]
+    );
+    assert_eq!((report.opted_out(), report.changes().created()), (1, 1));
+    assert!(nights.is_opted_out("a@x.io"));
+    assert!(!nights.is_opted_out("b@x.io"));
+    assert!(nights.run(&[row(1, "b@x.io")]).await.1.is_empty());
+}
+
+#[tokio::test]
+async fn a_changed_address_takes_its_opt_outs_with_it() {
+    let nights = Nights::new().await;
+    nights
+        .run(&[row(1, "a@x.io"), row(2, "b@x.io"), row(3, "c@x.io")])
+        .await;
+    nights
+        .contacts
+        .set_topic("a@x.io", "news", false)
+        .await
+        .unwrap();
+    let by_choice = nights
+        .contacts
+        .unsubscribe("b@x.io")
+        .reason(OptOutReason::Preferences);
+    by_choice.await.unwrap();
+    nights.server.report_spam("c@x.io");
+
+    let table = [row(1, "a2@x.io"), row(2, "b2@x.io"), row(3, "c2@x.io")];
+    let (report, _) = nights.run(&table).await;
+
+    assert_eq!(report.opted_out(), 1);
+    let a2 = nights.contacts.retrieve("a2@x.io").await.unwrap();
+    assert!(!a2.unsubscribed);
+    assert_eq!((a2.topics["news"], a2.topics["offers"]), (false, true));
+    let b2 = nights.contacts.retrieve("b2@x.io").await.unwrap();
+    assert_eq!(b2.unsubscribe_reason, Some(UnsubscribeReason::Preferences));
+    assert!(nights.is_opted_out("c2@x.io"));
+    // It keeps the reason of the person.
+    let b = nights.contacts.retrieve("b@x.io").await.unwrap();
+    assert_eq!(b.unsubscribe_reason, Some(UnsubscribeReason::Preferences));
+    assert!(nights.run(&table).await.1.is_empty());
+}
+
+#[tokio::test]
+async fn the_opt_out_of_the_table_moves_with_the_row_even_if_the_contact_is_gone() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io").subscribed(false)]).await;
+    let fault = Fault::status(404).body(r#"{"error":{"code":"not_found"}}"#);
+    nights.server.fault(fault.path("/contacts/a@x.io").times(1));
+
+    let (report, _) = nights.run(&[row(1, "b@x.io").subscribed(true)]).await;
+
+    assert_eq!(report.opt_ins_not_sent(), 1);
+    assert!(nights.is_opted_out("b@x.io"));
+}
+
+#[tokio::test]
+async fn if_the_old_contact_cannot_be_retrieved_the_new_one_is_not_created() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    nights
+        .server
+        .fault(Fault::status(501).method("GET").times(1));
+
+    let (report, calls) = nights.run(&[row(1, "b@x.io")]).await;
+    assert_eq!((calls.len(), report.is_complete()), (1, false));
+    assert!(nights.server.contact("b@x.io").is_none());
+
+    let (report, _) = nights.run(&[row(1, "b@x.io")]).await;
+    assert!(report.is_complete());
+    assert!(nights.is_opted_out("a@x.io") && !nights.is_opted_out("b@x.io"));
+}
+
+#[tokio::test]
+async fn an_old_address_that_cannot_be_opted_out_is_tried_again_before_the_new_one_is_created() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    nights
+        .server
+        .fault(Fault::status(501).path("/contacts/*/unsubscribe").times(1));
+
+    let (report, _) = nights.run(&[row(1, "b@x.io")]).await;
+    assert_eq!(report.changes().opt_out_failed(), 1);
+    assert!(nights.server.contact("b@x.io").is_none());
+
+    nights.run(&[row(1, "b@x.io")]).await;
+    assert!(nights.is_opted_out("a@x.io") && !nights.is_opted_out("b@x.io"));
+}
+
+#[tokio::test]
+async fn an_address_that_moves_to_another_row_is_not_opted_out() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
+
+    // The rows swap their addresses; then one gives its address to a new row.
+    let (report, _) = nights.run(&[row(1, "b@x.io"), row(2, "a@x.io")]).await;
+    assert_eq!((report.opted_out(), report.changes().skipped()), (0, 2));
+    nights.run(&[row(1, "c@x.io"), row(3, "b@x.io")]).await;
+
+    for address in ["a@x.io", "b@x.io", "c@x.io"] {
+        assert!(!nights.is_opted_out(address), "{address}");
+    }
+}
+
+#[tokio::test]
+async fn in_a_chain_of_moves_each_row_takes_only_its_own_opt_outs() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
+    nights
+        .contacts
+        .unsubscribe("a@x.io")
+        .topic("news")
+        .await
+        .unwrap();
+
+    nights.run(&[row(1, "b@x.io"), row(2, "c@x.io")]).await;
+
+    let contact = async |address| nights.contacts.retrieve(address).await.unwrap();
+    assert!(!contact("b@x.io").await.topics["news"]);
+    assert!(contact("c@x.io").await.topics["news"]);
+    assert!(contact("a@x.io").await.unsubscribed);
+}
+
+#[tokio::test]
+async fn of_two_rows_with_one_address_an_opt_out_of_either_counts() {
+    for order in [[1, 2], [2, 1]] {
+        let nights = Nights::new().await;
+        let rows = order.map(|key| match key {
+            1 => row(1, "a@x.io").subscribed(false),
+            _ => row(2, " A@x.io").subscribed(true),
+        });
+
+        nights.run(&rows).await;
+        assert!(nights.is_opted_out("a@x.io"));
+        assert!(nights.run(&rows).await.1.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_occurs_twice_is_refused_but_its_opt_out_counts() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+
+    let table = [row(1, "a@x.io"), row(1, "a@x.io").subscribed(false)];
+    let (report, calls) = nights.run(&table).await;
+
+    assert_eq!((report.changes().refused(), calls.len()), (1, 1));
+    assert!(nights.is_opted_out("a@x.io"));
+    let new = [row(2, "b@x.io"), row(2, "c@x.io")];
+    assert_eq!(nights.run(&new).await.0.changes().refused(), 1);
+    assert!(nights.server.contact("c@x.io").is_none());
+}
+
+#[tokio::test]
+async fn a_deleted_row_is_opted_out_once_at_the_address_it_had() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
+    let table = [
+        row(1, "a@x.io").deleted(true),
+        row(2, "deleted-2@invalid").deleted(true),
+    ];
+
+    let (report, calls) = nights.run(&table).await;
+    assert_eq!((report.opted_out(), calls.len()), (2, 2));
+    assert!(nights.is_opted_out("a@x.io") && nights.is_opted_out("b@x.io"));
+    assert!(nights.server.contact("deleted-2@invalid").is_none());
+
+    let (report, calls) = nights.run(&table).await;
+    assert_eq!((report.unchanged(), calls.len()), (2, 0));
+    // The row comes back, but its opt-out stays.
+    let (report, calls) = nights.run(&[row(1, "a@x.io")]).await;
+    assert_eq!((report.opt_ins_not_sent(), calls.len()), (1, 0));
+}
+
+#[tokio::test]
+async fn a_deleted_row_that_no_sync_has_seen_is_opted_out_and_never_created() {
+    let nights = Nights::new().await;
+    nights.contacts.create("a@x.io").await.unwrap();
+    let table = [
+        row(1, "a@x.io").deleted(true),
+        row(2, "b@x.io").deleted(true),
+    ];
+
+    let (report, calls) = nights.run(&table).await;
+
+    assert_eq!((calls.len(), report.is_complete()), (2, true));
+    assert!(nights.is_opted_out("a@x.io"));
+    assert!(nights.server.contact("b@x.io").is_none());
+    assert!(nights.run(&table).await.1.is_empty());
+}
+
+#[tokio::test]
+async fn missing_rows_are_opted_out_if_asked_unless_another_row_has_the_address() {
+    let nights = Nights::new().await;
+    nights
+        .run(&[row(1, "a@x.io"), row(2, "b@x.io"), row(3, "c@x.io")])
+        .await;
+    let table = [row(3, "c@x.io"), row(4, "b@x.io")];
+
+    let (report, _) = nights.run_with(&table, SyncContacts::deletes_missing).await;
+
+    assert_eq!(report.opted_out(), 1);
+    assert!(nights.is_opted_out("a@x.io") && !nights.is_opted_out("b@x.io"));
+    let (_, calls) = nights.run_with(&table, SyncContacts::deletes_missing).await;
+    assert!(calls.is_empty(), "{calls:?}");
+}
+
+#[tokio::test]
+async fn a_table_that_lost_most_rows_and_the_state_of_another_table_opt_nobody_out() {
+    let nights = Nights::new().await;
+    let table: Vec<_> = (0..300).map(|n| row(n, &format!("{n}@x.io"))).collect();
+    nights.run(&table).await;
+    nights.server.clear_requests();
+    let other: Vec<_> = (0..300).map(|n| row(n, &format!("{n}@y.io"))).collect();
+
+    let short = in_time(nights.sync(&table[..100]).deletes_missing().into_future()).await;
+    let other = in_time(nights.sync(&other).into_future()).await;
+
+    for stopped in [short.unwrap_err(), other.unwrap_err()] {
+        let error = stopped.error().to_string();
+        assert!(error.contains("nothing was sent"), "{error}");
+    }
+    assert!(nights.calls().is_empty());
+    // The next run finds everything as it was.
+    assert_eq!(nights.run(&table).await.0.unchanged(), 300);
+}
+
+#[tokio::test]
+async fn an_opt_out_that_failed_is_sent_by_the_next_run_even_without_its_row() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    let table = [
+        row(1, "a@x.io").subscribed(false),
+        row(2, "b@x.io").subscribed(false),
+    ];
+    nights
+        .server
+        .fault(Fault::status(501).path("/contacts/*/unsubscribe").times(2));
+
+    let (report, _) = nights.run(&table).await;
+    assert_eq!(report.changes().opt_out_failed(), 2);
+
+    let (report, calls) = nights.run(&[]).await;
+    assert_eq!((report.opted_out(), calls.len()), (2, 2));
+    assert!(nights.is_opted_out("a@x.io") && nights.is_opted_out("b@x.io"));
+    assert!(nights.run(&table).await.1.is_empty());
+}
+
+#[tokio::test]
+async fn an_unknown_topic_is_a_reject_and_the_rest_is_applied() {
+    let nights = Nights::new().await;
+    let unknown = ImportRow::new(contact("a@x.io")).opt_out(topic("nwes"));
+    let table = [SyncRow::new(1, unknown.opt_out(topic("news")))];
+
+    let (report, _) = nights.run(&table).await;
+
+    assert_eq!(report.changes().opt_out_failed(), 1);
+    let ada = nights.contacts.retrieve("a@x.io").await.unwrap();
+    assert!(!ada.topics["news"]);
+    assert_eq!(nights.run(&table).await.0.changes().opt_out_failed(), 1);
+}
+
+#[tokio::test]
+async fn the_opt_out_of_a_row_that_is_refused_is_recorded() {
+    let nights = Nights::new().await;
+    nights.contacts.create("a@x.io").await.unwrap();
+    let body = r#"{"data":[{"email":"a@x.io","status":"validation_error"}]}"#;
+    nights.server.fault(
+        Fault::status(200)
+            .body(body)
+            .path("/contacts/batch")
+            .times(1),
+    );
+
+    let (report, _) = nights.run(&[row(1, "a@x.io").subscribed(false)]).await;
+
+    assert_eq!(report.changes().refused(), 1);
+    assert!(nights.is_opted_out("a@x.io"));
+}
+
+#[tokio::test]
+async fn a_contact_that_was_removed_from_the_service_comes_back_with_its_opt_outs() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io").subscribed(false)]).await;
+    let body = r#"{"data":[{"email":"a@x.io","status":"created"}]}"#;
+    nights.server.fault(
+        Fault::status(200)
+            .body(body)
+            .path("/contacts/batch")
+            .times(1),
+    );
+
+    let changed = SyncRow::new(1, contact("a@x.io").first_name("B")).subscribed(false);
+    let (_, calls) = nights.run(&[changed]).await;
+
+    assert_eq!(calls, ["batch 1", "POST /a@x.io/unsubscribe"]);
+}

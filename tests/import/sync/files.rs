@@ -1,0 +1,258 @@
+//! The state file: what crashes, other programs and full disks do to it.
+
+use std::fs;
+use std::io::Write;
+use std::process::Command;
+
+use audience::ErrorKind;
+use audience::import::{SyncRow, SyncState};
+use audience::mock::MockServer;
+use support::in_time;
+
+use super::{Nights, StatePath, row};
+
+fn table() -> [SyncRow; 4] {
+    [
+        row(1, "a@x.io"),
+        row(2, "b@x.io").subscribed(false),
+        row(3, "c2@x.io"),
+        row(4, "d@x.io").deleted(true),
+    ]
+}
+
+/// Two nights: the second has opt-outs and a changed address.
+async fn two_nights() -> Nights {
+    let nights = Nights::new().await;
+    let first = [
+        row(1, "a@x.io"),
+        row(2, "b@x.io"),
+        row(3, "c@x.io"),
+        row(4, "d@x.io"),
+    ];
+    nights.run(&first).await;
+    nights.run(&table()).await;
+    nights
+}
+
+#[tokio::test]
+async fn a_state_that_is_cut_off_anywhere_is_used_and_undoes_no_opt_out() {
+    let nights = two_nights().await;
+    let state = fs::read(&nights.state).unwrap();
+    // Without its last records, the state cannot tell that a sync itself has opted out the old address of row 3.
+    let expected = |nights: &Nights| {
+        let contacts = nights.server.contacts().into_iter();
+        let others = contacts.filter(|contact| contact.email != "c2@x.io");
+        others.collect::<Vec<_>>()
+    };
+    let before = expected(&nights);
+    let step = if std::env::var("AUDIENCE_LONG_TESTS").is_ok() {
+        1
+    } else {
+        7
+    };
+
+    for length in (0..state.len()).step_by(step) {
+        fs::write(&nights.state, &state[..length]).unwrap();
+        let (report, _) = nights.run(&table()).await;
+
+        assert!(report.is_complete(), "{length}: {report}");
+        assert_eq!(expected(&nights), before, "{length}");
+        assert_eq!(nights.run(&table()).await.0.unchanged(), 4, "{length}");
+    }
+}
+
+#[tokio::test]
+async fn zeros_after_a_power_failure_are_removed() {
+    let nights = two_nights().await;
+    let mut state = fs::read(&nights.state).unwrap();
+    state.extend([0; 100]);
+    fs::write(&nights.state, &state).unwrap();
+
+    assert_eq!(nights.run(&table()).await.0.unchanged(), 4);
+}
+
+#[tokio::test]
+async fn another_file_a_damaged_line_and_a_newer_version_are_refused_and_left_alone() {
+    let nights = two_nights().await;
+    let state = fs::read_to_string(&nights.state).unwrap();
+    let newer = state.replacen("\"version\":1", "\"version\":2", 1);
+    let damaged = state.replacen("\"row\"", "\"rom\"", 1);
+    let journal = r#"{"import":{"version":1,"service":"s","first_rows":0,"fingerprint":0}}"#;
+
+    for (text, reason) in [
+        (newer, "another version"),
+        (damaged, "not a record"),
+        (format!("{journal}\n"), "not a record"),
+        ("key,address\n1,a@x.io\n".to_owned(), "not a record"),
+        ("no newline".to_owned(), "not a record"),
+        (
+            state
+                .lines()
+                .skip(1)
+                .map(|line| format!("{line}\n"))
+                .collect(),
+            "no header",
+        ),
+    ] {
+        fs::write(&nights.state, &text).unwrap();
+        let error = SyncState::open(&nights.state).unwrap_err();
+
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.to_string().contains(reason), "{error}");
+        assert_eq!(fs::read_to_string(&nights.state).unwrap(), text);
+    }
+    let folder = SyncState::open(std::env::temp_dir()).unwrap_err();
+    assert_eq!(folder.kind(), ErrorKind::Config);
+}
+
+#[tokio::test]
+async fn the_state_of_a_sync_with_another_service_is_refused() {
+    let nights = two_nights().await;
+    let other = MockServer::start().await;
+
+    let sync = other.client().contacts().sync(table(), nights.state.open());
+    let stopped = in_time(sync.into_future()).await.unwrap_err();
+
+    assert_eq!(stopped.error().kind(), ErrorKind::Input);
+    assert!(stopped.error().to_string().contains("another service"));
+    assert!(other.requests().is_empty());
+}
+
+#[tokio::test]
+async fn two_syncs_do_not_use_one_state_at_the_same_time() {
+    let nights = two_nights().await;
+    // Both have read the file before either writes to it.
+    let (first, second) = (
+        nights.sync(&[row(7, "x@x.io")]),
+        nights.sync(&[row(7, "y@x.io")]),
+    );
+
+    let (first, second) = tokio::join!(first.into_future(), second.into_future());
+
+    let (first, second) = (first.unwrap(), second.unwrap());
+    assert!(first.is_complete() && second.is_complete());
+    // One of them has seen the address of the other, and left it.
+    assert_eq!(first.opted_out() + second.opted_out(), 1);
+}
+
+#[tokio::test]
+async fn a_state_that_grew_is_written_anew_and_a_sync_that_waited_uses_the_new_one() {
+    let nights = Nights::new().await;
+    let rows = |name: &str| -> Vec<_> {
+        let contact = |n: u64| super::contact(&format!("{n}@x.io")).first_name(name);
+        (0..1_500).map(|n| SyncRow::new(n, contact(n))).collect()
+    };
+    nights.run(&rows("a")).await;
+    let waited = nights.sync(&rows("b"));
+    nights.run(&rows("b")).await;
+    let length = fs::metadata(&nights.state).unwrap().len();
+    let lines = fs::read_to_string(&nights.state).unwrap().lines().count();
+
+    assert!(lines < 4_500, "{lines} lines, {length} bytes");
+    let report = in_time(waited.into_future()).await.unwrap();
+    assert_eq!(report.unchanged(), 1_500);
+    assert_eq!(nights.run(&rows("b")).await.0.unchanged(), 1_500);
+}
+
+#[tokio::test]
+async fn a_sync_stops_if_another_program_writes_to_its_state() {
+    let nights = two_nights().await;
+    let path = nights.state.0.clone();
+    let sync = nights.sync(&[row(1, "a@x.io").subscribed(false), row(8, "e@x.io")]);
+    // Called after the opt-out, and before the new row is sent.
+    let sync = sync.on_progress(move |_| {
+        let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b"another program\n").unwrap();
+    });
+
+    let stopped = in_time(sync.into_future()).await.unwrap_err();
+
+    assert_eq!(
+        stopped.error().to_string(),
+        "could not write the sync state"
+    );
+    assert!(nights.is_opted_out("a@x.io"));
+    assert!(nights.server.contact("e@x.io").is_none());
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn only_the_owner_can_read_a_new_state_and_one_that_was_written_anew() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let nights = Nights::new().await;
+    let mode = || fs::metadata(&nights.state).unwrap().permissions().mode() & 0o777;
+    nights.run(&[row(1, "a@x.io")]).await;
+    assert_eq!(mode(), 0o600);
+    let rows: Vec<_> = (0..2_500).map(|n| row(n, &format!("{n}@x.io"))).collect();
+    nights.run(&rows).await;
+
+    assert!(
+        fs::read_to_string(&nights.state)
+            .unwrap()
+            .contains("\"rewritten\":1")
+    );
+    assert_eq!(mode(), 0o600);
+}
+
+/// The variables by which the test of the full disk tells its process what to do.
+const URL: &str = "AUDIENCE_FULL_URL";
+const KEY: &str = "AUDIENCE_FULL_KEY";
+const STATE: &str = "AUDIENCE_FULL_STATE";
+
+#[tokio::test]
+async fn the_process_with_a_full_disk() {
+    let Ok(url) = std::env::var(URL) else { return };
+    let variable = |name| std::env::var(name).unwrap();
+    let client = audience::Client::new(&url, variable(KEY)).unwrap();
+    let state = SyncState::open(variable(STATE)).unwrap();
+    let rows = (0..400).map(|n| row(n, &format!("{n}@x.io")));
+
+    let stopped = client.contacts().sync(rows, state).await.unwrap_err();
+
+    assert_eq!(
+        stopped.error().to_string(),
+        "could not write the sync state"
+    );
+    assert!(stopped.report().changes().not_sent() + stopped.report().changes().unknown() > 0);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_stops_the_sync_and_the_next_one_continues() {
+    let nights = Nights::new().await;
+    // Files of this process end after 32 KiB.
+    let mut process = Command::new("bash");
+    process
+        .args(["-c", "trap '' XFSZ; ulimit -f 32; exec \"$0\" --exact sync::files::the_process_with_a_full_disk"])
+        .arg(std::env::current_exe().unwrap())
+        .env(URL, nights.server.url())
+        .env(KEY, nights.server.full_key())
+        .env(STATE, &nights.state.0);
+    let output = tokio::task::spawn_blocking(move || process.output())
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+    let created = nights.server.contact_count();
+    assert!((1..400).contains(&created), "{created}");
+
+    let rows: Vec<_> = (0..400).map(|n| row(n, &format!("{n}@x.io"))).collect();
+    let (report, _) = nights.run(&rows).await;
+
+    assert!(report.is_complete());
+    assert_eq!(nights.server.contact_count(), 400);
+    assert_eq!(nights.run(&rows).await.0.unchanged(), 400);
+}
+
+#[test]
+fn a_new_state_is_empty() {
+    let path = StatePath::new();
+
+    assert!(path.open().is_empty());
+    assert!(path.open().path().ends_with(path.0.file_name().unwrap()));
+}

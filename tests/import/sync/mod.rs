@@ -1,0 +1,129 @@
+//! Syncs: what is sent of a table, night after night.
+
+mod consent;
+mod files;
+mod killed;
+mod model;
+mod rows;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use audience::contacts::{Contacts, NewContact};
+use audience::import::{SyncContacts, SyncReport, SyncRow, SyncState};
+use audience::mock::MockServer;
+use serde_json::Value;
+use support::{in_time, mock_builder};
+
+/// A path for a state file that no other test uses. The file is removed when this is dropped.
+struct StatePath(PathBuf);
+
+impl StatePath {
+    fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("audience-{}-{number}.sync", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    fn open(&self) -> SyncState {
+        SyncState::open(&self.0).unwrap()
+    }
+}
+
+impl AsRef<Path> for StatePath {
+    fn as_ref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for StatePath {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A mock with two topics, and the state of the syncs with it.
+struct Nights {
+    server: MockServer,
+    contacts: Contacts,
+    state: StatePath,
+}
+
+impl Nights {
+    async fn new() -> Self {
+        let server = MockServer::builder()
+            .topic("news", true)
+            .topic("offers", true);
+        let server = server.start().await;
+        let contacts = mock_builder(&server).build().unwrap().contacts();
+        let state = StatePath::new();
+        Self {
+            server,
+            contacts,
+            state,
+        }
+    }
+
+    fn sync(&self, table: &[SyncRow]) -> SyncContacts {
+        self.contacts.sync(table.to_vec(), self.state.open())
+    }
+
+    /// Runs a sync to its end, and returns its report and what the mock received.
+    async fn run(&self, table: &[SyncRow]) -> (SyncReport, Vec<String>) {
+        self.run_with(table, |sync| sync).await
+    }
+
+    async fn run_with(
+        &self,
+        table: &[SyncRow],
+        settings: impl FnOnce(SyncContacts) -> SyncContacts,
+    ) -> (SyncReport, Vec<String>) {
+        self.server.clear_requests();
+        let report = in_time(settings(self.sync(table)).into_future())
+            .await
+            .unwrap();
+        (report, self.calls())
+    }
+
+    /// Returns the requests since the last `clear_requests`, with the number of entries of batches.
+    fn calls(&self) -> Vec<String> {
+        let requests = self.server.requests();
+        let calls = requests.iter().map(|request| {
+            let path = request
+                .path
+                .strip_prefix("/contacts")
+                .unwrap_or(&request.path);
+            let path = path.replace("%40", "@");
+            match path.as_str() {
+                "/batch" => {
+                    let entries: Vec<Value> = serde_json::from_slice(&request.body).unwrap();
+                    format!("batch {}", entries.len())
+                }
+                _ => {
+                    let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+                    let topic = body["topic"].as_str().unwrap_or_default();
+                    format!("{} {path} {topic}", request.method)
+                        .trim_end()
+                        .to_owned()
+                }
+            }
+        });
+        calls.collect()
+    }
+
+    fn is_opted_out(&self, address: &str) -> bool {
+        self.server.contact(address).unwrap().unsubscribed
+    }
+}
+
+/// A row with a name and a property.
+fn row(key: u64, address: &str) -> SyncRow {
+    SyncRow::new(key, contact(address))
+}
+
+fn contact(address: &str) -> NewContact {
+    NewContact::new(address)
+        .first_name("Ada")
+        .property("plan", "pro")
+}

@@ -1,0 +1,414 @@
+//! Random tables over several nights: the service has what the rules say, with the fewest requests, also if runs are killed.
+//!
+//! The rules are written here a second time, one row after another. Set `AUDIENCE_MODEL_CASES` to try more tables.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use audience::contacts::{NewContact, OptOutReason};
+use audience::import::{ImportRow, OptOut, SyncRow};
+use audience::mock::{MockServer, StoredContact};
+use support::in_time;
+
+use super::Nights;
+use crate::import::random::Random;
+
+/// A contact, as far as a sync can change it.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct State {
+    name: String,
+    plan: Option<String>,
+    /// Empty if the contact is subscribed.
+    reason: String,
+    no: BTreeSet<String>,
+}
+
+type Audience = BTreeMap<String, State>;
+
+fn audience_of(server: &MockServer) -> Audience {
+    let contacts = server.contacts().into_iter();
+    contacts
+        .map(|contact| (contact.email.clone(), state_of(contact)))
+        .collect()
+}
+
+fn state_of(contact: StoredContact) -> State {
+    let answers = contact.answers.into_iter();
+    State {
+        name: contact.first_name.unwrap_or_default(),
+        plan: contact
+            .properties
+            .get("plan")
+            .map(|plan| plan.as_str().unwrap().to_owned()),
+        reason: match contact.unsubscribed {
+            true => contact.unsubscribe_reason,
+            false => String::new(),
+        },
+        no: answers
+            .filter(|(_, answer)| !answer)
+            .map(|(topic, _)| topic)
+            .collect(),
+    }
+}
+
+const EVERYTHING: &str = "";
+const TOPICS: [&str; 2] = ["news", "offers"];
+
+/// What a row says. An opt-out is a topic, or empty for everything.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Row {
+    address: String,
+    name: Option<String>,
+    plan: Option<String>,
+    no: BTreeSet<String>,
+    is_deleted: bool,
+}
+
+impl Row {
+    fn to_sync(&self, key: u64, random: &mut Random) -> SyncRow {
+        let address = match random.percent(20) {
+            true => format!(" {} ", self.address.to_uppercase()),
+            false => self.address.clone(),
+        };
+        let mut contact = NewContact::new(address);
+        contact.first_name.clone_from(&self.name);
+        if let Some(plan) = &self.plan {
+            contact = contact.property("plan", plan.as_str());
+        }
+        let mut row = ImportRow::new(contact);
+        for topic in self.no.iter().filter(|topic| *topic != EVERYTHING) {
+            row = row.opt_out(OptOut::Topic(topic.clone()));
+        }
+        let row = SyncRow::new(key, row).deleted(self.is_deleted);
+        row.subscribed(!self.no.contains(EVERYTHING))
+    }
+
+    fn content(&self) -> (Option<String>, Option<String>) {
+        (self.name.clone(), self.plan.clone())
+    }
+}
+
+type Table = BTreeMap<u64, Row>;
+
+/// What the syncs have done so far, and the audience then.
+#[derive(Clone, Default)]
+struct Reference {
+    audience: Audience,
+    /// The rows as they were sent; `None` for the content of one that was never created.
+    known: BTreeMap<u64, Row>,
+}
+
+impl Reference {
+    /// Runs one night. Returns how many requests it takes.
+    fn night(&mut self, table: &Table, deletes_missing: bool) -> usize {
+        let before = self.known.clone();
+        let mut calls = 0;
+        let mut held: BTreeSet<_> = live(table).map(|(_, row)| row.address.clone()).collect();
+        if !deletes_missing {
+            let unseen = live(&before).filter(|(key, _)| !table.contains_key(key));
+            held.extend(unseen.map(|(_, row)| row.address.clone()));
+        }
+        let moved: Vec<_> = live(table)
+            .filter(|(key, row)| {
+                before
+                    .get(key)
+                    .is_some_and(|known| known.address != row.address)
+            })
+            .map(|(key, _)| *key)
+            .collect();
+        let carried: BTreeMap<_, _> = moved
+            .iter()
+            .map(|key| (*key, self.opt_outs_of(&before[key].address)))
+            .collect();
+        calls += moved.len();
+        for key in &moved {
+            let address = &before[key].address;
+            if !held.contains(address) && self.audience[address].reason.is_empty() {
+                calls += self.opt_out(address, EVERYTHING, "manual");
+            }
+        }
+        for (key, row) in table {
+            let known = before.get(key);
+            if row.is_deleted {
+                calls += self.delete(*key, known.unwrap_or(row));
+            } else if let Some(known) = known.filter(|known| known.address == row.address) {
+                for opt_out in row.no.difference(&known.no) {
+                    calls += self.opt_out(&row.address, opt_out, "manual");
+                }
+            }
+        }
+        let missing = before
+            .iter()
+            .filter(|(key, row)| !table.contains_key(key) && !row.is_deleted);
+        for (key, known) in missing.filter(|_| deletes_missing) {
+            match held.contains(&known.address) {
+                true => self.known.get_mut(key).unwrap().is_deleted = true,
+                false => calls += self.delete(*key, known),
+            }
+        }
+        calls + self.upsert(table, &before, &carried)
+    }
+
+    fn upsert(
+        &mut self,
+        table: &Table,
+        before: &BTreeMap<u64, Row>,
+        carried: &BTreeMap<u64, BTreeMap<String, String>>,
+    ) -> usize {
+        let mut entries: usize = 0;
+        let mut opt_outs = Vec::new();
+        for (key, row) in live(table) {
+            let known = before.get(key).filter(|known| known.address == row.address);
+            let known = known.filter(|known| known.name.as_deref() != Some(NEVER_SENT));
+            self.known.insert(*key, row.clone());
+            if known.is_some_and(|known| known.content() == row.content()) {
+                continue;
+            }
+            entries += 1;
+            let is_new = !self.audience.contains_key(&row.address);
+            let contact = self.audience.entry(row.address.clone()).or_default();
+            match (&row.name, known.and_then(|known| known.name.as_ref())) {
+                (Some(name), _) => contact.name.clone_from(name),
+                (None, Some(_)) => contact.name.clear(),
+                (None, None) => {}
+            }
+            if row.plan.is_some() || known.is_some_and(|known| known.plan.is_some()) {
+                contact.plan.clone_from(&row.plan);
+            }
+            if known.is_none() || is_new {
+                let mut all: BTreeMap<_, _> = row
+                    .no
+                    .iter()
+                    .map(|no| (no.clone(), "manual".to_owned()))
+                    .collect();
+                for (opt_out, reason) in carried.get(key).into_iter().flatten() {
+                    all.entry(opt_out.clone()).or_insert_with(|| reason.clone());
+                }
+                opt_outs.extend(
+                    all.into_iter()
+                        .map(|(opt_out, reason)| (row.address.clone(), opt_out, reason)),
+                );
+            }
+        }
+        for (address, opt_out, reason) in &opt_outs {
+            self.opt_out(address, opt_out, reason);
+        }
+        entries.div_ceil(100) + opt_outs.len()
+    }
+
+    fn delete(&mut self, key: u64, row: &Row) -> usize {
+        let mut gone = row.clone();
+        gone.is_deleted = true;
+        let is_known = self.known.contains_key(&key);
+        if !is_known {
+            gone.name = Some(NEVER_SENT.to_owned());
+            gone.no.clear();
+        }
+        let is_out = !gone.no.insert(EVERYTHING.to_owned());
+        self.known.insert(key, gone);
+        match is_out {
+            true => 0,
+            false => self.opt_out(&row.address, EVERYTHING, "manual"),
+        }
+    }
+
+    fn opt_out(&mut self, address: &str, what: &str, reason: &str) -> usize {
+        if let Some(contact) = self.audience.get_mut(address) {
+            match what {
+                EVERYTHING if contact.reason == "complaint" => {}
+                EVERYTHING => contact.reason = reason.to_owned(),
+                topic => drop(contact.no.insert(topic.to_owned())),
+            }
+        }
+        1
+    }
+
+    /// Returns the opt-outs that a row takes to its next address, with their reasons.
+    fn opt_outs_of(&self, address: &str) -> BTreeMap<String, String> {
+        let contact = &self.audience[address];
+        let topics = contact
+            .no
+            .iter()
+            .map(|topic| (topic.clone(), String::new()));
+        let everything = match contact.reason.as_str() {
+            "" => None,
+            "preferences" => Some("preferences"),
+            _ => Some("manual"),
+        };
+        let everything = everything.map(|reason| (EVERYTHING.to_owned(), reason.to_owned()));
+        topics.chain(everything).collect()
+    }
+}
+
+/// The name of a row that was deleted before any sync had seen it.
+const NEVER_SENT: &str = "never sent";
+
+fn live(table: &Table) -> impl Iterator<Item = (&u64, &Row)> {
+    table.iter().filter(|(_, row)| !row.is_deleted)
+}
+
+/// Changes a table as a day does. A few addresses make duplicates, moves and swaps frequent.
+fn day(table: &mut Table, random: &mut Random, addresses: u64) {
+    let keys = addresses + 5;
+    for _ in 0..1 + random.below(8) {
+        let key = random.below(keys);
+        let address = format!("{}@x.io", random.below(addresses));
+        let Some(row) = table.get_mut(&key) else {
+            let name = random.percent(60).then(|| "Ada".to_owned());
+            let row = Row {
+                address,
+                name,
+                ..Row::default()
+            };
+            table.insert(key, row);
+            continue;
+        };
+        match random.below(9) {
+            0 => {
+                row.name = random
+                    .percent(70)
+                    .then(|| format!("Name {}", random.below(3)));
+            }
+            1 => {
+                row.plan = random
+                    .percent(70)
+                    .then(|| format!("plan {}", random.below(3)));
+            }
+            2 | 3 => row.address = address,
+            4 => row.is_deleted = !row.is_deleted,
+            5 => drop(table.remove(&key)),
+            _ => {
+                let opt_out = random.pick(&[EVERYTHING, TOPICS[0], TOPICS[1]]).to_owned();
+                if !row.no.remove(&opt_out) {
+                    row.no.insert(opt_out);
+                }
+            }
+        }
+    }
+}
+
+/// Somebody changes consent at the service.
+async fn happen(nights: &Nights, reference: &mut Reference, random: &mut Random) {
+    let addresses: Vec<_> = reference.audience.keys().cloned().collect();
+    for address in addresses {
+        if !random.percent(10) {
+            continue;
+        }
+        let topic = random.pick(&TOPICS);
+        match random.below(4) {
+            0 => drop(nights.contacts.subscribe(&address).await),
+            1 => {
+                let reason = random.pick(&[OptOutReason::Manual, OptOutReason::Preferences]);
+                nights
+                    .contacts
+                    .unsubscribe(&address)
+                    .reason(reason)
+                    .await
+                    .unwrap();
+            }
+            2 => drop(
+                nights
+                    .contacts
+                    .unsubscribe(&address)
+                    .topic(topic)
+                    .await
+                    .unwrap(),
+            ),
+            _ => nights.server.report_spam(&address),
+        }
+    }
+    reference.audience = audience_of(&nights.server);
+}
+
+fn cases() -> u64 {
+    let cases = std::env::var("AUDIENCE_MODEL_CASES").ok();
+    cases.map_or(25, |cases| cases.parse().unwrap())
+}
+
+fn rows(table: &Table, random: &mut Random) -> Vec<SyncRow> {
+    table
+        .iter()
+        .map(|(key, row)| row.to_sync(*key, random))
+        .collect()
+}
+
+#[tokio::test]
+async fn after_each_night_the_service_has_what_the_rules_say_with_the_fewest_requests() {
+    for seed in 0..cases() {
+        let mut random = Random::new(seed);
+        let nights = Nights::new().await;
+        let (mut reference, mut table) = (Reference::default(), Table::new());
+        let addresses = 3 + random.below(20);
+        let mut old = None;
+        for night in 0..8 {
+            println!("seed {seed}, night {night}");
+            day(&mut table, &mut random, addresses);
+            match random.below(10) {
+                0 => old = Some(table.clone()),
+                1 => table = old.clone().unwrap_or(table),
+                _ => {}
+            }
+            happen(&nights, &mut reference, &mut random).await;
+            let deletes_missing = random.percent(40);
+            let expected = reference.night(&table, deletes_missing);
+
+            let rows = rows(&table, &mut random);
+            let (report, calls) = nights
+                .run_with(&rows, |sync| match deletes_missing {
+                    true => sync.deletes_missing(),
+                    false => sync,
+                })
+                .await;
+
+            assert_eq!(
+                audience_of(&nights.server),
+                reference.audience,
+                "{table:#?}"
+            );
+            assert_eq!(calls.len(), expected, "{calls:#?} {table:#?}");
+            assert!(report.is_complete(), "{report}");
+            assert!(calls.iter().all(|call| !call.ends_with("/subscribe")));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nights_with_killed_runs_end_as_nights_without() {
+    for seed in 1_000..1_000 + cases() {
+        let mut random = Random::new(seed);
+        let nights = Nights::new().await;
+        let (mut reference, mut table) = (Reference::default(), Table::new());
+        let addresses = 3 + random.below(20);
+        for night in 0..6 {
+            println!("seed {seed}, night {night}");
+            day(&mut table, &mut random, addresses);
+            happen(&nights, &mut reference, &mut random).await;
+            reference.night(&table, false);
+
+            let rows = rows(&table, &mut random);
+            for _ in 0..random.below(4) {
+                let end =
+                    nights.server.requests().len() + usize::try_from(random.below(6)).unwrap();
+                let run = tokio::spawn(nights.sync(&rows).concurrency(3).into_future());
+                while nights.server.requests().len() < end && !run.is_finished() {
+                    tokio::task::yield_now().await;
+                }
+                for _ in 0..random.below(300) {
+                    tokio::task::yield_now().await;
+                }
+                run.abort();
+                let _ = run.await;
+                // What is in flight arrives before the next run starts.
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            let report = in_time(nights.sync(&rows).into_future()).await.unwrap();
+
+            assert_eq!(
+                audience_of(&nights.server),
+                reference.audience,
+                "{table:#?}"
+            );
+            assert!(report.is_complete(), "{report}");
+        }
+    }
+}

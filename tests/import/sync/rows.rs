@@ -1,0 +1,267 @@
+//! Which rows cost which requests.
+
+use audience::contacts::NewContact;
+use audience::import::{ImportRow, SyncContacts, SyncRow};
+use support::in_time;
+
+use super::{Nights, contact, row};
+
+#[tokio::test]
+async fn unchanged_rows_cost_no_request() {
+    let nights = Nights::new().await;
+    let table: Vec<_> = (0..250).map(|n| row(n, &format!("{n}@x.io"))).collect();
+
+    let (first, calls) = nights.run(&table).await;
+    let (second, no_calls) = nights.run(&table).await;
+
+    assert_eq!(calls.len(), 3);
+    assert_eq!((first.changes().created(), first.unchanged()), (250, 0));
+    assert_eq!((second.changes().total(), second.unchanged()), (0, 250));
+    assert!(no_calls.is_empty(), "{no_calls:?}");
+    assert!(first.is_complete() && second.is_complete());
+}
+
+#[tokio::test]
+async fn new_and_changed_rows_are_sent_in_batches() {
+    let nights = Nights::new().await;
+    let mut table: Vec<_> = (0..300).map(|n| row(n, &format!("{n}@x.io"))).collect();
+    nights.run(&table).await;
+    table.clear();
+    for n in 0..300 {
+        let changed = contact(&format!("{n}@x.io"));
+        let plan = if n < 150 { "free" } else { "pro" };
+        table.push(SyncRow::new(n, changed.property("plan", plan)));
+    }
+    table.extend((300..350).map(|n| row(n, &format!("{n}@x.io"))));
+
+    let (report, calls) = nights.run(&table).await;
+
+    assert_eq!(calls, ["batch 100", "batch 100"]);
+    let changes = report.changes();
+    assert_eq!((changes.updated(), changes.created()), (150, 50));
+    assert_eq!(report.unchanged(), 150);
+    let stored = nights.server.contact("7@x.io").unwrap();
+    assert_eq!(stored.properties["plan"], "free");
+}
+
+#[tokio::test]
+async fn opt_outs_come_before_everything_else_and_cost_one_request_each() {
+    let nights = Nights::new().await;
+    let table: Vec<_> = (0..20).map(|n| row(n, &format!("{n}@x.io"))).collect();
+    nights.run(&table).await;
+    let mut second: Vec<_> = (20..120).map(|n| row(n, &format!("{n}@x.io"))).collect();
+    second.extend(table.into_iter().map(|row| row.subscribed(false)));
+
+    let (report, calls) = nights.run(&second).await;
+
+    assert_eq!((report.opted_out(), report.changes().created()), (20, 100));
+    assert_eq!(calls.len(), 21);
+    assert_eq!(calls[20], "batch 100");
+    assert!(
+        calls[..20]
+            .iter()
+            .all(|call| call.ends_with("/unsubscribe"))
+    );
+    assert!((0..20).all(|n| nights.is_opted_out(&format!("{n}@x.io"))));
+
+    let (report, calls) = nights.run(&second).await;
+    assert_eq!((report.unchanged(), calls.len()), (120, 0));
+}
+
+#[tokio::test]
+async fn an_opt_out_with_a_new_revision_costs_an_entry_of_a_batch_too() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io").revision(1)]).await;
+
+    let changed = row(1, "a@x.io").revision(2).subscribed(false);
+    let (report, calls) = nights.run(&[changed]).await;
+
+    assert_eq!(calls, ["POST /a@x.io/unsubscribe", "batch 1"]);
+    assert_eq!((report.opted_out(), report.changes().updated()), (1, 1));
+}
+
+#[tokio::test]
+async fn the_same_revision_is_not_sent_again_unless_the_address_or_an_opt_out_changed() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io").revision("x")]).await;
+
+    let other_name = SyncRow::new(1, NewContact::new("a@x.io").first_name("B")).revision("x");
+    assert!(nights.run(&[other_name]).await.1.is_empty());
+    let out = row(1, "a@x.io").revision("x").subscribed(false);
+    assert_eq!(nights.run(&[out]).await.1, ["POST /a@x.io/unsubscribe"]);
+}
+
+#[tokio::test]
+async fn another_spelling_of_an_address_is_the_same_address() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "ada@x.io")]).await;
+
+    let (report, calls) = nights.run(&[row(1, " Ada@X.io ")]).await;
+
+    assert_eq!((report.unchanged(), calls.len()), (1, 0));
+}
+
+#[tokio::test]
+async fn a_name_or_all_properties_that_a_row_has_lost_are_cleared_and_nothing_else_is() {
+    let nights = Nights::new().await;
+    let full = contact("a@x.io").last_name("Lovelace");
+    nights
+        .run(&[SyncRow::new(1, full), SyncRow::new(2, "b@x.io")])
+        .await;
+    nights
+        .contacts
+        .update("b@x.io")
+        .first_name("Bob")
+        .property("seen", 1)
+        .await
+        .unwrap();
+
+    let shorter = SyncRow::new(1, NewContact::new("a@x.io").first_name("Ada"));
+    let other = SyncRow::new(2, NewContact::new("b@x.io").last_name("B"));
+    nights.run(&[shorter, other]).await;
+
+    let ada = nights.server.contact("a@x.io").unwrap();
+    assert_eq!(ada.first_name.as_deref(), Some("Ada"));
+    assert_eq!(ada.last_name.as_deref().unwrap_or_default(), "");
+    assert!(ada.properties.is_empty());
+    let bob = nights.server.contact("b@x.io").unwrap();
+    assert_eq!(
+        (bob.first_name.as_deref(), bob.last_name.as_deref()),
+        (Some("Bob"), Some("B"))
+    );
+    assert_eq!(bob.properties["seen"], 1);
+}
+
+#[tokio::test]
+async fn only_some_of_the_rows_may_be_passed() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
+
+    let (report, calls) = nights.run(&[row(3, "c@x.io")]).await;
+
+    assert_eq!((report.changes().created(), calls.len()), (1, 1));
+    assert!(!nights.is_opted_out("a@x.io"));
+}
+
+#[tokio::test]
+async fn a_refused_row_is_rejected_with_its_key_and_sent_again_until_it_is_fixed() {
+    let nights = Nights::new().await;
+    let rejects = nights.state.0.with_extension("csv");
+    let table = [row(7, "no address"), row(8, "b@x.io")];
+    for _ in 0..2 {
+        let file = std::fs::File::create(&rejects).unwrap();
+        let (report, calls) = nights.run_with(&table, |sync| sync.rejects(file)).await;
+
+        assert_eq!((report.changes().refused(), calls.len()), (1, 1));
+        assert!(!report.is_complete());
+        let text = std::fs::read_to_string(&rejects).unwrap();
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(
+            text.contains("validation_error") && text.ends_with(",7\n"),
+            "{text}"
+        );
+    }
+    std::fs::remove_file(rejects).unwrap();
+
+    let (report, _) = nights.run(&[row(7, "a@x.io"), row(8, "b@x.io")]).await;
+    assert_eq!(report.changes().created(), 1);
+    assert!(report.is_complete());
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_read_is_refused_and_no_row_counts_as_missing() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
+
+    let table = [SyncRow::new(3, ImportRow::unreadable("half a line"))];
+    let (report, calls) = nights.run_with(&table, SyncContacts::deletes_missing).await;
+
+    assert_eq!((report.changes().refused(), report.opted_out()), (1, 0));
+    assert!(calls.is_empty());
+}
+
+#[tokio::test]
+async fn a_dry_run_counts_what_it_would_send_and_sends_nothing() {
+    let nights = Nights::new().await;
+    let table: Vec<_> = (0..4).map(|n| row(n, &format!("{n}@x.io"))).collect();
+    nights.run(&table).await;
+    let before = std::fs::read(&nights.state).unwrap();
+    let table = [
+        row(0, "0@x.io"),
+        row(1, "1@x.io").subscribed(false),
+        row(2, "other@x.io"),
+        row(9, "no address"),
+    ];
+
+    let (report, calls) = nights
+        .run_with(&table, |sync| sync.deletes_missing().dry_run())
+        .await;
+
+    assert!(calls.is_empty(), "{calls:?}");
+    // Rows 1 to 3, the last of which is missing.
+    assert_eq!((report.unchanged(), report.opted_out()), (1, 3));
+    assert_eq!(
+        (report.changes().valid(), report.changes().refused()),
+        (1, 1)
+    );
+    assert_eq!(std::fs::read(&nights.state).unwrap(), before);
+}
+
+#[tokio::test]
+async fn the_ceiling_of_the_plan_stops_new_contacts_but_no_opt_out() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    nights.server.set_ceiling(Some(1));
+
+    let table = [row(2, "b@x.io"), row(1, "a@x.io").subscribed(false)];
+    let (report, _) = nights.run(&table).await;
+
+    assert!(report.changes().quota_exceeded());
+    assert!(nights.is_opted_out("a@x.io"));
+
+    nights.server.set_ceiling(None);
+    let (report, calls) = nights.run(&table).await;
+    assert_eq!((report.changes().created(), calls.len()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_sync_that_is_asked_to_stop_says_what_was_not_sent_and_the_next_one_sends_it() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    let table = [row(2, "b@x.io"), row(1, "a@x.io").subscribed(false)];
+
+    let (report, calls) = nights
+        .run_with(&table, |sync| sync.stop_when(std::future::ready(())))
+        .await;
+    assert_eq!((report.changes().not_sent(), calls.len()), (2, 0));
+
+    let (report, calls) = nights.run(&table).await;
+    assert_eq!(
+        (report.opted_out(), report.changes().created(), calls.len()),
+        (1, 1, 2)
+    );
+}
+
+#[tokio::test]
+async fn the_progress_covers_all_that_is_sent() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "b@x.io")]).await;
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let table = [
+        row(1, "a@x.io").subscribed(false),
+        row(2, "b@x.io"),
+        row(3, "c@x.io"),
+    ];
+
+    let shown = seen.clone();
+    let sync = nights.sync(&table).on_progress(move |progress| {
+        shown
+            .lock()
+            .unwrap()
+            .push((progress.finished(), progress.total()));
+    });
+    in_time(sync.into_future()).await.unwrap();
+
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.last(), Some(&(2, Some(2))), "{seen:?}");
+}
