@@ -177,6 +177,33 @@ impl Email {
         self
     }
 
+    /// Sets several headers of the mail, such as the two of
+    #[cfg_attr(
+        feature = "unsubscribe",
+        doc = "[`UnsubscribeLinks::headers`](crate::unsubscribe::UnsubscribeLinks::headers)."
+    )]
+    #[cfg_attr(
+        not(feature = "unsubscribe"),
+        doc = "`UnsubscribeLinks::headers` (feature `unsubscribe`)."
+    )]
+    ///
+    /// # Example: two headers
+    ///
+    /// ```
+    /// use audience::emails::Email;
+    ///
+    /// let mail = Email::new().headers([("X-Order", "1815"), ("X-Shop", "Berlin")]);
+    ///
+    /// assert_eq!(mail, Email::new().header("X-Order", "1815").header("X-Shop", "Berlin"));
+    /// ```
+    pub fn headers<N: Into<String>, V: Into<String>>(
+        self,
+        headers: impl IntoIterator<Item = (N, V)>,
+    ) -> Self {
+        let headers = headers.into_iter();
+        headers.fold(self, |mail, (name, value)| mail.header(name, value))
+    }
+
     /// Sets any member of the body, such as the text of the mail, for which the document names no member.
     ///
     /// # Example: text and HTML

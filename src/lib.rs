@@ -93,6 +93,7 @@
 //! | `inbox-sqlx` | | stores events in Postgres or SQLite on your pool of sqlx 0.8 or 0.9; for one of them, turn on `inbox-sqlx-postgres` or `inbox-sqlx-sqlite` |
 //! | `inbox-redis` | | stores events in Redis 5 or newer or in Valkey, on one server or a cluster |
 //! | `inbox-conformance` | | test cases for a store of your own |
+//! | `unsubscribe` | | [`unsubscribe`]: unsubscribe links, one click (RFC 8058) and a preference page, as a tower service |
 //! | `mock` | | [`MockServer`]: the service as a server in your tests |
 //! | `examine` | | `mock::examine`: checks a webhook receiver |
 //! | `mock-server` | | `audience-mock`: the mock as a program |
@@ -234,6 +235,9 @@ mod string_enum;
 mod sync;
 #[cfg(any(feature = "client", feature = "webhooks"))]
 mod timestamp;
+#[cfg(feature = "unsubscribe")]
+#[cfg_attr(docsrs, doc(cfg(feature = "unsubscribe")))]
+pub mod unsubscribe;
 #[cfg(feature = "webhooks")]
 pub mod webhooks;
 

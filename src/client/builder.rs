@@ -905,7 +905,7 @@ fn parse_base_url(text: &str, allow_http: bool) -> Result<Url, Error> {
 ///
 /// Only `localhost` itself counts, because the HTTP client connects it to [`LOOPBACK`]. DNS may resolve
 /// any other name, such as `a.localhost`, to another machine.
-fn is_loopback(url: &Url) -> bool {
+pub(crate) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == LOCALHOST,
         Some(Host::Ipv4(ip)) => ip.is_loopback(),

@@ -74,6 +74,8 @@ pub use create::{CreateContact, Created};
 pub use full::FullContactStream;
 pub use list::{CountContacts, ListContacts};
 pub use merge::MergeProperties;
+#[cfg(feature = "unsubscribe")]
+pub(crate) use model::address_in_path;
 pub use model::{
     Contact, ContactRecord, ContactSummary, OptOutReason, UnsubscribeReason, normalized_address,
 };

@@ -562,7 +562,7 @@ pub fn normalized_address(address: &str) -> String {
 /// The interface document says how the service stores an address, but not whether it looks one up in the same way. A
 /// service that does not would respond 404 to another spelling, and an opt-out would be lost. Other letters stay as
 /// they are, because it is not known which form of them the service stores.
-pub(super) fn address_in_path(address: &str) -> String {
+pub(crate) fn address_in_path(address: &str) -> String {
     address.trim().to_ascii_lowercase()
 }
 

@@ -404,12 +404,27 @@ impl Inbox {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub async fn accept(&self, delivery: VerifiedEvent) -> Receipt {
+        let respond_by = self.0.respond_by(&delivery);
+        let fingerprint = Fingerprint::of(delivery.body());
+        let receipt = self
+            .store(&delivery.id, delivery.body(), fingerprint, respond_by)
+            .await;
+        report_receipt(&self.0.settings.endpoint, receipt);
+        receipt
+    }
+
+    async fn store(
+        &self,
+        id: &EventId,
+        body: &[u8],
+        fingerprint: Fingerprint,
+        respond_by: Instant,
+    ) -> Receipt {
         let shared = &self.0;
-        let respond_by = shared.respond_by(&delivery);
         let accepted = shared.store.accept(NewDelivery {
-            key: shared.key(&delivery.id),
-            body: delivery.body(),
-            fingerprint: Fingerprint::of(delivery.body()),
+            key: shared.key(id),
+            body,
+            fingerprint,
         });
         shared.purge_if_due();
         let receipt = match tokio::time::timeout_at(respond_by, accepted).await {
@@ -425,8 +440,29 @@ impl Inbox {
         if receipt == Receipt::Accepted {
             shared.accepted.notify_one();
         }
-        report_receipt(&shared.settings.endpoint, receipt);
         receipt
+    }
+
+    /// Returns an inbox for what this program itself stores: it forgets an id when its event is done, so that the id can
+    /// be stored again.
+    #[cfg(feature = "unsubscribe")]
+    pub(crate) fn of_own_events(store: impl Store, endpoint: &str, lease: Duration) -> Self {
+        let settings = Settings {
+            endpoint: endpoint.to_owned(),
+            lease,
+            retention: Duration::ZERO,
+            ..Settings::default()
+        };
+        Self(Arc::new(Shared::new(Arc::new(store), settings)))
+    }
+
+    /// Stores an event of this program for a worker. The body is an envelope. It is a duplicate if its id waits already.
+    #[cfg(feature = "unsubscribe")]
+    pub(crate) async fn store_own(&self, id: &EventId, body: &[u8]) -> Receipt {
+        // Of the id: two bodies with one id have different times, and mean the same.
+        let fingerprint = Fingerprint::of(id.as_str().as_bytes());
+        let respond_by = Instant::now() + self.0.settings.respond_within;
+        self.store(id, body, fingerprint, respond_by).await
     }
 
     /// Starts building a worker that calls this handler for each accepted event.

@@ -168,6 +168,8 @@ pub use error::{FaultSide, SignatureHint, VerifyError};
 pub use event::{EnvelopeProblem, Event, EventData, EventId, EventType, InvalidEventId};
 pub use inbound::{AuthenticationResults, CheckResult, InboundMail};
 pub use mail::{BounceType, MailEvent};
+#[cfg(feature = "unsubscribe")]
+pub(crate) use receive::DataFrames;
 #[cfg(any(feature = "actix", feature = "axum", feature = "tower"))]
 #[cfg_attr(
     docsrs,
@@ -176,6 +178,6 @@ pub use mail::{BounceType, MailEvent};
 pub use receive::{RejectedDelivery, Rejection};
 pub use signature::{EVENT_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER};
 pub use signer::Signer;
-#[cfg(feature = "inbox-sqlite")]
+#[cfg(any(feature = "inbox-sqlite", feature = "unsubscribe"))]
 pub(crate) use verifier::SystemClock;
 pub use verifier::{Clock, VerifiedDelivery, VerifiedEvent, Verifier, VerifierBuilder};

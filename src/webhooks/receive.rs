@@ -58,7 +58,7 @@ pub(super) fn require_post(method: &str) -> Result<(), Rejection> {
 
 /// The data of a body. Its trailers are an empty chunk.
 #[cfg(any(feature = "axum", feature = "tower"))]
-struct DataFrames<'b, B>(Pin<&'b mut B>);
+pub(crate) struct DataFrames<'b, B>(pub(crate) Pin<&'b mut B>);
 
 #[cfg(any(feature = "axum", feature = "tower"))]
 impl<B: http_body::Body> Stream for DataFrames<'_, B> {

@@ -1,0 +1,807 @@
+//! The links that a mail carries, and the tokens in them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
+use chacha20poly1305::aead::{Aead, Payload};
+use chacha20poly1305::{Key, KeyInit, XChaCha20Poly1305, XNonce};
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
+use url::Url;
+
+use crate::ConfigError;
+use crate::client::builder::is_loopback;
+use crate::secret::check_secret;
+use crate::webhooks::{Clock, SystemClock};
+
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+const SHORTEST_SECRET: usize = 32;
+const SHORTEST_VALIDITY: Duration = Duration::from_secs(365 * 24 * 3_600);
+const VERSION: u8 = 1;
+const NONCE_LENGTH: usize = 24;
+
+/// Makes the unsubscribe links of your mail, and the two headers for one click.
+///
+/// A link ends with a token. The token says whose link it is, which topic it is about, and on which day it was made. It is
+/// encrypted and authenticated with your secret, so nobody can read the address in it or make a token for another
+/// address. Whoever has a link can change the topics of its address, as with every unsubscribe link. A link is not stored
+/// anywhere, and the same link comes out for the same address, topic, secret and day.
+///
+/// A link stays valid for two years. To replace a secret, put the new one first and keep the old one behind it until its
+/// last links have ended: the first secret makes links, and each of them is accepted.
+///
+/// # Example: the headers of a newsletter
+///
+/// ```
+/// use audience::emails::Email;
+/// use audience::unsubscribe::UnsubscribeLinks;
+///
+/// # let secret = "S3cr3t-0f-32-bytes-0r-m0re-1815!";
+/// let links = UnsubscribeLinks::new([secret], "https://shop.example.com/unsubscribe")?;
+///
+/// let mail = Email::new().from("news@example.com").to("ada@example.com").subject("News");
+/// let mail = mail.headers(links.headers("ada@example.com", "news"));
+/// let mail = mail.member("text", format!("Your preferences: {}", links.link("ada@example.com")));
+/// # assert!(!links.link("ada@example.com").contains("ada"));
+/// # Ok::<(), audience::ConfigError>(())
+/// ```
+#[derive(Clone)]
+pub struct UnsubscribeLinks {
+    /// The first one makes tokens.
+    keys: Arc<[TokenKey]>,
+    /// Ends with a slash.
+    base_url: String,
+    valid_for: Duration,
+    clock: Arc<dyn Clock>,
+}
+
+impl UnsubscribeLinks {
+    /// Creates links that are encrypted with the first of these secrets.
+    ///
+    /// A secret is 32 or more bytes that nobody can guess, such as 32 random bytes or their 64 hexadecimal digits. Links
+    /// of all secrets are accepted.
+    ///
+    /// `base_url` is the public URL of the [`UnsubscribeService`](super::UnsubscribeService). It is an https URL, because
+    /// [RFC 8058] requires one, or an http URL of this machine, for tests.
+    ///
+    /// [RFC 8058]: https://www.rfc-editor.org/rfc/rfc8058#section-3.1
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ConfigError`] if there is no secret, if a secret is shorter than 32 bytes or a placeholder, or if
+    /// `base_url` is no https URL or has a query or a fragment.
+    ///
+    /// # Example: a new secret
+    ///
+    /// ```
+    /// use audience::unsubscribe::UnsubscribeLinks;
+    ///
+    /// # let new = "New-S3cr3t-0f-32-bytes-0r-m0re-1";
+    /// # let old = "0ld-S3cr3t-0f-32-bytes-0r-m0re-1";
+    /// let links = UnsubscribeLinks::new([new, old], "https://shop.example.com/unsubscribe")?;
+    ///
+    /// assert!(links.link("ada@example.com").starts_with("https://shop.example.com/unsubscribe/"));
+    /// assert!(UnsubscribeLinks::new(["too short"], "https://shop.example.com/").is_err());
+    /// # Ok::<(), audience::ConfigError>(())
+    /// ```
+    pub fn new<S: AsRef<[u8]>>(
+        secrets: impl IntoIterator<Item = S>,
+        base_url: impl AsRef<str>,
+    ) -> Result<Self, ConfigError> {
+        let keys = secrets
+            .into_iter()
+            .map(|secret| TokenKey::new(secret.as_ref()))
+            .collect::<Result<Vec<_>, _>>()?;
+        if keys.is_empty() {
+            return Err(ConfigError::new("unsubscribe links need a secret"));
+        }
+        Ok(Self {
+            keys: keys.into(),
+            base_url: check_base_url(base_url.as_ref())?,
+            valid_for: 2 * SHORTEST_VALIDITY,
+            clock: Arc::new(SystemClock),
+        })
+    }
+
+    /// Sets how long a link is valid. Default: 730 days.
+    ///
+    /// It also holds for links that were made before.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`ConfigError`] if it is less than 365 days: people unsubscribe with a mail that they find again.
+    ///
+    /// # Example: five years
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use audience::unsubscribe::UnsubscribeLinks;
+    ///
+    /// # let secret = "S3cr3t-0f-32-bytes-0r-m0re-1815!";
+    /// let days = |days: u64| Duration::from_secs(days * 24 * 3_600);
+    /// let links = UnsubscribeLinks::new([secret], "https://shop.example.com/unsubscribe")?;
+    ///
+    /// assert!(links.clone().valid_for(days(5 * 365)).is_ok());
+    /// assert!(links.valid_for(days(30)).is_err());
+    /// # Ok::<(), audience::ConfigError>(())
+    /// ```
+    pub fn valid_for(mut self, validity: Duration) -> Result<Self, ConfigError> {
+        if validity < SHORTEST_VALIDITY {
+            return Err(ConfigError::new(
+                "unsubscribe links must be valid for at least 365 days",
+            ));
+        }
+        self.valid_for = validity;
+        Ok(self)
+    }
+
+    /// Sets the clock that says on which day a link is made or used. Default: the system's clock.
+    ///
+    /// # Example: a link in a mock's time
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use audience::mock::MockServer;
+    /// use audience::unsubscribe::UnsubscribeLinks;
+    ///
+    /// # let secret = "S3cr3t-0f-32-bytes-0r-m0re-1815!";
+    /// let server = MockServer::start().await;
+    /// let links = UnsubscribeLinks::new([secret], "https://shop.example.com/")?.clock(server.clock());
+    /// # let _ = links;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Returns the two headers with which a mailbox provider shows a button that opts the recipient out of this topic:
+    /// `List-Unsubscribe` and `List-Unsubscribe-Post`, as [RFC 8058] says.
+    ///
+    /// Each recipient needs headers of their own, so send each mail to one recipient. Both headers must be covered by the
+    /// DKIM signature of the mail. The URL is one line: keep the base URL and the name of the topic short, because a line
+    /// of a mail has at most 998 characters.
+    ///
+    /// [RFC 8058]: https://www.rfc-editor.org/rfc/rfc8058
+    ///
+    /// # Example: the pair
+    ///
+    /// ```
+    /// use audience::unsubscribe::UnsubscribeLinks;
+    ///
+    /// # let secret = "S3cr3t-0f-32-bytes-0r-m0re-1815!";
+    /// let links = UnsubscribeLinks::new([secret], "https://shop.example.com/unsubscribe")?;
+    ///
+    /// let [(name, url), post] = links.headers("ada@example.com", "news");
+    ///
+    /// assert_eq!(name, "List-Unsubscribe");
+    /// assert!(url.starts_with("<https://shop.example.com/unsubscribe/") && url.ends_with('>'));
+    /// assert_eq!(post, ("List-Unsubscribe-Post", "List-Unsubscribe=One-Click".to_owned()));
+    /// # Ok::<(), audience::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn headers(
+        &self,
+        address: impl AsRef<str>,
+        topic: impl AsRef<str>,
+    ) -> [(&'static str, String); 2] {
+        header_pair(&self.url(&Target::new(address.as_ref(), Some(topic.as_ref()))))
+    }
+
+    /// Returns the same headers for a mail that belongs to no topic: one click opts out of all broadcasts.
+    ///
+    /// # Example: a mail without a topic
+    ///
+    /// ```
+    /// use audience::unsubscribe::UnsubscribeLinks;
+    ///
+    /// # let secret = "S3cr3t-0f-32-bytes-0r-m0re-1815!";
+    /// let links = UnsubscribeLinks::new([secret], "https://shop.example.com/unsubscribe")?;
+    ///
+    /// let [(_, url), _] = links.headers_for_all("ada@example.com");
+    ///
+    /// assert_eq!(url, format!("<{}>", links.link("ada@example.com")));
+    /// # Ok::<(), audience::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn headers_for_all(&self, address: impl AsRef<str>) -> [(&'static str, String); 2] {
+        header_pair(&self.link(address))
+    }
+
+    /// Returns the link to the preference page of an address, for the text of a mail.
+    ///
+    /// # Example: a footer
+    ///
+    /// ```
+    /// use audience::unsubscribe::UnsubscribeLinks;
+    ///
+    /// # let secret = "S3cr3t-0f-32-bytes-0r-m0re-1815!";
+    /// let links = UnsubscribeLinks::new([secret], "https://shop.example.com/unsubscribe")?;
+    ///
+    /// let footer = format!("Unsubscribe: {}", links.link("ada@example.com"));
+    /// # assert!(footer.is_ascii());
+    /// # Ok::<(), audience::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn link(&self, address: impl AsRef<str>) -> String {
+        self.url(&Target::new(address.as_ref(), None))
+    }
+
+    fn url(&self, target: &Target) -> String {
+        let token = self.keys[0].seal(target, self.today());
+        format!("{}{}", self.base_url, BASE64.encode(token))
+    }
+
+    /// Returns whose link it is. `None` if the token was not made with one of the secrets, or is no longer valid.
+    pub(super) fn open(&self, token: &str) -> Option<Target> {
+        let token = BASE64.decode(token).ok()?;
+        let (target, day) = self.keys.iter().find_map(|key| key.open(&token))?;
+        let age = self.today().saturating_sub(day);
+        (u64::from(age) <= self.valid_for.as_secs() / DAY.as_secs()).then_some(target)
+    }
+
+    fn today(&self) -> u32 {
+        let since_1970 = self.clock.now().duration_since(SystemTime::UNIX_EPOCH);
+        let days = since_1970.unwrap_or_default().as_secs() / DAY.as_secs();
+        u32::try_from(days).unwrap_or(u32::MAX)
+    }
+}
+
+impl fmt::Debug for UnsubscribeLinks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnsubscribeLinks")
+            .field("base_url", &self.base_url)
+            .field("valid_for", &self.valid_for)
+            .finish_non_exhaustive()
+    }
+}
+
+fn header_pair(url: &str) -> [(&'static str, String); 2] {
+    [
+        ("List-Unsubscribe", format!("<{url}>")),
+        (
+            "List-Unsubscribe-Post",
+            "List-Unsubscribe=One-Click".to_owned(),
+        ),
+    ]
+}
+
+/// Returns the URL with a slash at its end.
+fn check_base_url(text: &str) -> Result<String, ConfigError> {
+    let invalid =
+        |problem: &str| ConfigError::new(format!("the base URL of unsubscribe links {problem}"));
+    let url = Url::parse(text.trim()).map_err(|error| invalid(&format!("is invalid: {error}")))?;
+    match url.scheme() {
+        "https" => {}
+        "http" if is_loopback(&url) => {}
+        _ => return Err(invalid("must begin with https://")),
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(invalid("must not have a query or a fragment"));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(invalid("must not have a user name or a password"));
+    }
+    Ok(format!("{}/", url.as_str().trim_end_matches('/')))
+}
+
+/// What a token says.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Target {
+    /// In the form in which the client sends it.
+    pub(super) address: String,
+    /// `None` means all broadcasts.
+    pub(super) topic: Option<String>,
+}
+
+impl Target {
+    pub(super) fn new(address: &str, topic: Option<&str>) -> Self {
+        Self {
+            address: crate::contacts::address_in_path(address),
+            topic: topic.map(str::to_owned),
+        }
+    }
+
+    /// The day, the length of the topic and 1 (or 0), the topic, the address. Numbers are big-endian.
+    fn to_bytes(&self, day: u32) -> Vec<u8> {
+        let topic = self.topic.as_deref().unwrap_or_default();
+        let topic_length = match &self.topic {
+            None => 0,
+            Some(topic) => u32::try_from(topic.len() + 1).unwrap_or(u32::MAX),
+        };
+        let mut bytes = Vec::with_capacity(8 + topic.len() + self.address.len());
+        bytes.extend_from_slice(&day.to_be_bytes());
+        bytes.extend_from_slice(&topic_length.to_be_bytes());
+        bytes.extend_from_slice(topic.as_bytes());
+        bytes.extend_from_slice(self.address.as_bytes());
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<(Self, u32)> {
+        let (day, rest) = bytes.split_first_chunk()?;
+        let (topic_length, rest) = rest.split_first_chunk()?;
+        let topic_length = usize::try_from(u32::from_be_bytes(*topic_length)).ok()?;
+        let (topic, address) = rest.split_at_checked(topic_length.saturating_sub(1))?;
+        let text = |bytes| str::from_utf8(bytes).ok().map(str::to_owned);
+        let topic = text(topic)?;
+        let target = Self {
+            address: text(address)?,
+            topic: (topic_length > 0).then_some(topic),
+        };
+        Some((target, u32::from_be_bytes(*day)))
+    }
+}
+
+/// The keys of one secret.
+#[derive(Clone)]
+struct TokenKey {
+    cipher: XChaCha20Poly1305,
+    nonces: Hmac<Sha256>,
+}
+
+impl TokenKey {
+    fn new(secret: &[u8]) -> Result<Self, ConfigError> {
+        let name = "the secret of unsubscribe links";
+        check_secret(name, secret)?;
+        if secret.len() < SHORTEST_SECRET {
+            return Err(ConfigError::new(format!(
+                "{name} has {} bytes; it needs at least {SHORTEST_SECRET}",
+                secret.len()
+            )));
+        }
+        // Two keys of one secret, by labels that no other use of the secret has.
+        let derive = |label: &[u8]| keyed(secret).chain_update(label).finalize().into_bytes();
+        let cipher_key: [u8; 32] = derive(b"audience unsubscribe token 1: cipher").into();
+        Ok(Self {
+            cipher: XChaCha20Poly1305::new(&Key::from(cipher_key)),
+            nonces: keyed(&derive(b"audience unsubscribe token 1: nonce")),
+        })
+    }
+
+    /// The version, the nonce, and the encrypted content with its tag.
+    fn seal(&self, target: &Target, day: u32) -> Vec<u8> {
+        let content = target.to_bytes(day);
+        // The nonce is a MAC of the content, as in SIV. Two contents never share one, whatever the state of a random number
+        // generator, and making a link cannot fail.
+        let mac = self.nonces.clone().chain_update(&content).finalize();
+        let mut nonce = [0; NONCE_LENGTH];
+        nonce.copy_from_slice(&mac.into_bytes()[..NONCE_LENGTH]);
+        let payload = Payload {
+            msg: &content,
+            aad: &[VERSION],
+        };
+        let sealed = self.cipher.encrypt(&XNonce::from(nonce), payload);
+        let sealed = sealed.expect("an address and a topic are shorter than 256 GiB");
+        [&[VERSION][..], &nonce, &sealed].concat()
+    }
+
+    fn open(&self, token: &[u8]) -> Option<(Target, u32)> {
+        let (version, rest) = token.split_first()?;
+        let (nonce, sealed) = rest.split_first_chunk::<NONCE_LENGTH>()?;
+        let payload = Payload {
+            msg: sealed,
+            aad: &[*version],
+        };
+        let content = self.cipher.decrypt(&XNonce::from(*nonce), payload).ok()?;
+        // Authenticated, but perhaps by a later release.
+        (*version == VERSION)
+            .then(|| Target::from_bytes(&content))
+            .flatten()
+    }
+}
+
+fn keyed(key: &[u8]) -> Hmac<Sha256> {
+    Hmac::new_from_slice(key).expect("HMAC takes a key of any length")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    const SECRET: &[u8] = b"S3cr3t-0f-32-bytes-0r-m0re-1815!";
+    const OTHER: &[u8] = b"An0ther-secret-0f-32-bytes-0r-m0";
+    const BASE: &str = "https://shop.example.com/unsubscribe";
+
+    fn links(secrets: &[&[u8]]) -> UnsubscribeLinks {
+        UnsubscribeLinks::new(secrets, BASE).unwrap()
+    }
+
+    /// Links on a day after 2023-11-14.
+    fn links_on(day: u64) -> UnsubscribeLinks {
+        let now = SystemTime::UNIX_EPOCH + (19_675 + u32::try_from(day).unwrap()) * DAY;
+        links(&[SECRET]).clock(move || now)
+    }
+
+    fn token_of(url: &str) -> &str {
+        url.trim_matches(['<', '>']).rsplit('/').next().unwrap()
+    }
+
+    fn topic_token(links: &UnsubscribeLinks, address: &str, topic: &str) -> String {
+        token_of(&links.headers(address, topic)[0].1).to_owned()
+    }
+
+    #[test]
+    fn a_token_says_whose_it_is_and_which_topic_it_is_about() {
+        let links = links(&[SECRET]);
+
+        for (address, topic) in [
+            ("ada@example.com", "news"),
+            ("ada@example.com", ""),
+            ("", "news"),
+            ("ünïcödé@bücher.example", "Neuigkeiten für alle 📧"),
+            ("a\nb@example.com", "a\0b"),
+        ] {
+            let opened = links.open(&topic_token(&links, address, topic)).unwrap();
+
+            assert_eq!(opened.address, address);
+            assert_eq!(opened.topic.as_deref(), Some(topic));
+        }
+        let opened = links
+            .open(token_of(&links.link("ada@example.com")))
+            .unwrap();
+        assert_eq!(
+            (&opened.address[..], opened.topic),
+            ("ada@example.com", None)
+        );
+    }
+
+    #[test]
+    fn an_address_in_any_spelling_has_one_token() {
+        let links = links(&[SECRET]);
+
+        assert_eq!(
+            links.link(" Ada@Example.COM "),
+            links.link("ada@example.com")
+        );
+    }
+
+    /// Returns the random numbers of a test.
+    fn random() -> impl FnMut(usize) -> usize {
+        let mut generator = fastrand::Rng::with_seed(1815);
+        move |below| generator.usize(..below)
+    }
+
+    #[test]
+    fn of_10_000_forged_and_changed_tokens_none_is_accepted() {
+        let links = links(&[SECRET]);
+        let strangers = [
+            self::links(&[OTHER]),
+            self::links(&[b"S3cr3t-0f-32-bytes-0r-m0re-1815?"]),
+        ];
+        let genuine: Vec<String> = (0..20)
+            .map(|index| {
+                topic_token(
+                    &links,
+                    &format!("a{index}@example.com"),
+                    &"news"[..index % 5],
+                )
+            })
+            .collect();
+        let mut forged = HashSet::new();
+
+        for token in &genuine {
+            let bytes = BASE64.decode(token).unwrap();
+            // Each bit of the bytes, which are the version, the nonce, the content and the tag.
+            for bit in 0..bytes.len() * 8 {
+                let mut changed = bytes.clone();
+                changed[bit / 8] ^= 1 << (bit % 8);
+                forged.insert(BASE64.encode(changed));
+            }
+            // Each version.
+            for version in (0..=u8::MAX).filter(|version| *version != VERSION) {
+                forged.insert(BASE64.encode([&[version], &bytes[1..]].concat()));
+            }
+            // Each end and each beginning cut off, of the bytes and of the text.
+            for at in 0..bytes.len() {
+                forged.insert(BASE64.encode(&bytes[..at]));
+                forged.insert(BASE64.encode(&bytes[at + 1..]));
+            }
+            for at in 0..token.len() {
+                forged.insert(token[..at].to_owned());
+                forged.insert(token[at + 1..].to_owned());
+            }
+            for more in ["=", "A", ".", "/", " ", "%41", "\0", "AAAA"] {
+                forged.insert(format!("{token}{more}"));
+                forged.insert(format!("{more}{token}"));
+            }
+        }
+        // The front of one and the back of another.
+        let mut random = random();
+        for one in &genuine {
+            for other in &genuine {
+                let at = 1 + random(one.len().min(other.len()) - 1);
+                forged.insert(format!("{}{}", &one[..at], &other[at..]));
+            }
+        }
+        // With another secret, and at random.
+        for index in 0..500 {
+            for stranger in &strangers {
+                forged.insert(token_of(&stranger.link(format!("a{index}@example.com"))).to_owned());
+            }
+            let bytes: Vec<u8> = (0..random(90))
+                .map(|_| u8::try_from(random(256)).unwrap())
+                .collect();
+            forged.insert(BASE64.encode([&[VERSION][..], &bytes].concat()));
+            forged.insert(BASE64.encode(bytes));
+        }
+        for token in &genuine {
+            forged.remove(token);
+            assert!(links.open(token).is_some());
+        }
+
+        assert!(forged.len() > 10_000, "{}", forged.len());
+        let accepted: Vec<_> = forged
+            .iter()
+            .filter(|token| links.open(token).is_some())
+            .collect();
+        assert!(accepted.is_empty(), "{accepted:?}");
+    }
+
+    #[test]
+    fn an_authenticated_token_with_another_version_is_refused() {
+        let links = links(&[SECRET]);
+        let key = &links.keys[0];
+        let nonce = [7; NONCE_LENGTH];
+        let seal = |version: u8, content: &[u8]| {
+            let payload = Payload {
+                msg: content,
+                aad: &[version],
+            };
+            let sealed = key.cipher.encrypt(&XNonce::from(nonce), payload).unwrap();
+            BASE64.encode([&[version][..], &nonce, &sealed].concat())
+        };
+        let content = Target::new("ada@example.com", None).to_bytes(links.today());
+
+        assert!(links.open(&seal(VERSION, &content)).is_some());
+        assert!(links.open(&seal(2, &content)).is_none());
+        assert!(links.open(&seal(0, &content)).is_none());
+        // And content that no release writes.
+        for invalid in [
+            &b""[..],
+            b"day",
+            b"day.len",
+            b"day.\0\0\0\x05new",
+            b"day.\0\0\0\0\xff",
+            b"day.\0\0\0\x02\xff",
+            b"day.\xff\xff\xff\xffnews",
+        ] {
+            assert!(links.open(&seal(VERSION, invalid)).is_none(), "{invalid:?}");
+        }
+    }
+
+    #[test]
+    fn no_part_of_the_address_or_the_topic_can_be_read_in_a_token() {
+        let links = links(&[SECRET]);
+
+        let token = topic_token(&links, "ada.lovelace@example.com", "newsletter");
+
+        let bytes = BASE64.decode(&token).unwrap();
+        for part in ["ada", "love", "example", "news", "letter"] {
+            assert!(!token.to_ascii_lowercase().contains(part), "{token}");
+            assert!(
+                !bytes
+                    .windows(part.len())
+                    .any(|window| window == part.as_bytes())
+            );
+        }
+    }
+
+    #[test]
+    fn a_token_is_made_with_the_first_secret_and_accepted_with_each() {
+        let (old, both, new) = (links(&[OTHER]), links(&[SECRET, OTHER]), links(&[SECRET]));
+        let (old_link, link) = (old.link("ada@example.com"), both.link("ada@example.com"));
+
+        assert_eq!(link, new.link("ada@example.com"));
+        assert!(both.open(token_of(&link)).is_some());
+        assert!(both.open(token_of(&old_link)).is_some());
+        assert!(new.open(token_of(&old_link)).is_none());
+    }
+
+    #[test]
+    fn a_token_is_valid_for_two_years_unless_it_is_set() {
+        let token = token_of(&links_on(0).link("ada@example.com")).to_owned();
+        let year = SHORTEST_VALIDITY;
+
+        assert!(links_on(0).open(&token).is_some());
+        assert!(links_on(730).open(&token).is_some());
+        assert!(links_on(731).open(&token).is_none());
+        let one_year = |day| links_on(day).valid_for(year).unwrap();
+        assert!(one_year(365).open(&token).is_some());
+        assert!(one_year(366).open(&token).is_none());
+        assert!(
+            links_on(9_999)
+                .valid_for(Duration::MAX)
+                .unwrap()
+                .open(&token)
+                .is_some()
+        );
+        // The clock of the machine that made it is ahead.
+        let early = token_of(&links_on(2).link("ada@example.com")).to_owned();
+        assert!(links_on(0).open(&early).is_some());
+        let error = links_on(0).valid_for(year - DAY).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "unsubscribe links must be valid for at least 365 days"
+        );
+    }
+
+    #[test]
+    fn a_clock_before_1970_or_far_in_the_future_makes_valid_links() {
+        for now in [
+            SystemTime::UNIX_EPOCH - DAY,
+            SystemTime::UNIX_EPOCH + u32::MAX * DAY,
+        ] {
+            let links = links(&[SECRET]).clock(move || now);
+
+            assert!(
+                links
+                    .open(token_of(&links.link("ada@example.com")))
+                    .is_some()
+            );
+        }
+    }
+
+    #[test]
+    fn secrets_that_are_short_empty_or_placeholders_are_refused() {
+        let error = |secrets: &[&str]| {
+            UnsubscribeLinks::new(secrets, BASE)
+                .unwrap_err()
+                .to_string()
+        };
+
+        assert_eq!(error(&[]), "unsubscribe links need a secret");
+        assert_eq!(
+            error(&["0123456789abcdef0123456789abcde"]),
+            "the secret of unsubscribe links has 31 bytes; it needs at least 32"
+        );
+        assert!(error(&[""]).contains("is empty"));
+        assert!(error(&["<an unsubscribe secret of 32 bytes>"]).contains("placeholder"));
+        assert!(error(&["0123456789abcdef0123456789abcdef", "short"]).contains("5 bytes"));
+        assert!(UnsubscribeLinks::new(["0123456789abcdef0123456789abcdef"], BASE).is_ok());
+    }
+
+    #[test]
+    fn a_base_url_is_https_or_this_machine_and_has_no_query() {
+        let link = |base: &str| {
+            let links = UnsubscribeLinks::new([SECRET], base);
+            links
+                .map(|links| links.link("ada@example.com"))
+                .map_err(|error| error.to_string())
+        };
+
+        for (base, start) in [
+            (BASE, "https://shop.example.com/unsubscribe/"),
+            (
+                " https://shop.example.com/u/ ",
+                "https://shop.example.com/u/",
+            ),
+            ("https://shop.example.com", "https://shop.example.com/"),
+            (
+                "https://bücher.example/ü",
+                "https://xn--bcher-kva.example/%C3%BC/",
+            ),
+            ("http://localhost:8080/u", "http://localhost:8080/u/"),
+            ("http://127.0.0.1:8080", "http://127.0.0.1:8080/"),
+        ] {
+            let link = link(base).unwrap();
+            assert!(
+                link.starts_with(start) && token_of(&link).len() == link.len() - start.len(),
+                "{link}"
+            );
+        }
+        for (base, problem) in [
+            ("http://shop.example.com", "must begin with https://"),
+            ("ftp://localhost", "must begin with https://"),
+            ("mailto:a@example.com", "must begin with https://"),
+            ("shop.example.com", "is invalid"),
+            ("https://shop.example.com/?a=b", "must not have a query"),
+            ("https://shop.example.com/#a", "must not have a query"),
+            ("https://ada@shop.example.com/", "must not have a user name"),
+            (
+                "https://:pass@shop.example.com/",
+                "must not have a user name",
+            ),
+        ] {
+            let error = link(base).unwrap_err();
+            assert!(error.contains(problem), "{base}: {error}");
+        }
+    }
+
+    #[test]
+    fn debug_shows_no_secret_and_no_key() {
+        let text = format!("{:?}", links(&[SECRET]));
+
+        assert_eq!(
+            text,
+            "UnsubscribeLinks { base_url: \"https://shop.example.com/unsubscribe/\", valid_for: 63072000s, .. }"
+        );
+    }
+
+    /// Each rule of RFC 8058 and RFC 2369 about the two headers.
+    #[test]
+    fn the_header_pair_follows_rfc_8058_and_rfc_2369_line_by_line() {
+        let long = format!("{}@{}.example.com", "a".repeat(64), "b".repeat(60));
+        for (address, topic) in [
+            ("ada@example.com", "news"),
+            (&long[..], "a topic, with: <signs>"),
+        ] {
+            let [(name, list_unsubscribe), (post_name, post)] =
+                links(&[SECRET]).headers(address, topic);
+            let url = list_unsubscribe
+                .strip_prefix('<')
+                .and_then(|url| url.strip_suffix('>'));
+            let rules: [(&str, bool); 12] = [
+                (
+                    "8058 3.1: the mail has a List-Unsubscribe header",
+                    name == "List-Unsubscribe",
+                ),
+                (
+                    "8058 3.1: and a List-Unsubscribe-Post header",
+                    post_name == "List-Unsubscribe-Post",
+                ),
+                (
+                    "8058 3.1: List-Unsubscribe has one https URI",
+                    list_unsubscribe.matches("https:").count() == 1,
+                ),
+                (
+                    "8058 3.1: List-Unsubscribe-Post has the single pair List-Unsubscribe=One-Click",
+                    post == "List-Unsubscribe=One-Click",
+                ),
+                ("8058 3.1: the URI identifies the recipient and the list", {
+                    let opened = links(&[SECRET]).open(token_of(&list_unsubscribe)).unwrap();
+                    opened.address == address && opened.topic.as_deref() == Some(topic)
+                }),
+                (
+                    "8058 3.1 and 6: the URI has an opaque part that is hard to forge: 16 bytes of tag",
+                    {
+                        BASE64.decode(token_of(&list_unsubscribe)).unwrap().len()
+                            >= 1 + NONCE_LENGTH + 8 + 16
+                    },
+                ),
+                (
+                    "8058 3.1: no cookie or other context is needed: the URI has no user name",
+                    !list_unsubscribe.contains('@'),
+                ),
+                (
+                    "2369 2: URLs stand in angle brackets",
+                    url.is_some_and(|url| !url.contains(['<', '>'])),
+                ),
+                (
+                    "2369 2: no comma and no space in a URL, which would end it",
+                    !list_unsubscribe.contains([',', ' ', '\t']),
+                ),
+                (
+                    "2369 3.2: the URI is one that a mail client can open",
+                    url.is_some_and(|url| Url::parse(url).is_ok()),
+                ),
+                (
+                    "2369 2 and 5322 2.1.1: no line break, and a line of at most 998 characters",
+                    {
+                        let length = name.len() + 2 + list_unsubscribe.len();
+                        length <= 998
+                            && list_unsubscribe
+                                .bytes()
+                                .chain(post.bytes())
+                                .all(|byte| byte.is_ascii_graphic())
+                    },
+                ),
+                ("2369 2: one header of each name", name != post_name),
+            ];
+            for (rule, holds) in rules {
+                assert!(holds, "{rule}: {list_unsubscribe}");
+            }
+        }
+        let [(_, all), _] = links(&[SECRET]).headers_for_all("ada@example.com");
+        assert_eq!(
+            all,
+            format!("<{}>", links(&[SECRET]).link("ada@example.com"))
+        );
+    }
+}

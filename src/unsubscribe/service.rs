@@ -1,0 +1,954 @@
+//! Responds to what a link leads to, and sends the stored opt-outs.
+//!
+//! Each opt-out is an event in the store of an inbox. Its id is a hash of the address and the topic, and the id is
+//! forgotten when the opt-out was sent. So an opt-out waits at most once, however often somebody clicks. An opt-in is never
+//! stored. It is sent while the visitor waits, by whoever holds the claim of the same id, which nobody gets while an opt-out
+//! waits or is being sent. So opt-ins and opt-outs of one address and topic are sent in the order of the clicks.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::error::Error as StdError;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+
+use base64::Engine;
+use bytes::Bytes;
+use futures_core::Stream;
+use http::header::{self, HeaderName, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use http_body::Body;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+use tower_service::Service;
+use url::form_urlencoded;
+
+use super::links::{Target, UnsubscribeLinks};
+use super::page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopic, masked};
+use crate::contacts::{Contacts, OptOutReason, TopicsError, UnsubscribeReason};
+use crate::inbox::{Attempt, Claim, Inbox, InboxError, Lease, Receipt, Store, Worker};
+use crate::webhooks::tower::BytesBody;
+use crate::webhooks::{DataFrames, Event, EventData, EventId};
+use crate::{Error, Missing, RetryPolicy};
+
+const ENDPOINT: &str = "unsubscribe";
+const EVENT_TYPE: &str = "audience.opt_out";
+const BODY_LIMIT: usize = 16 * 1024;
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the page waits for the contact. A mail client waits a little, a person a little longer.
+const RETRIEVE_DEADLINE: Duration = Duration::from_secs(3);
+/// How long all requests of an opt-in may take. An opt-out waits for them.
+const OPT_IN_DEADLINE: Duration = Duration::from_secs(5);
+/// How long an opt-in waits for opt-outs before it.
+const OPT_IN_PATIENCE: Duration = Duration::from_secs(3);
+/// How long one attempt to send an opt-out may take.
+const SEND_DEADLINE: Duration = Duration::from_secs(20);
+/// Longer than the requests of an opt-in, which does not extend it.
+const LEASE: Duration = Duration::from_secs(30);
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
+
+/// The endpoint of unsubscribe links, as a tower service.
+///
+/// The last segment of the path is the token of the link. What stands before it does not matter, so the service can be
+/// mounted anywhere.
+///
+/// | request | response |
+/// |---|---|
+/// | GET, HEAD | 200 and the preference page. Nothing changes, because scanners follow links |
+/// | POST with `List-Unsubscribe=One-Click` ([RFC 8058]) | 200 and an empty body after the opt-out was stored |
+/// | POST of the page's form | 200 and the page after the opt-outs were stored and the opt-ins were sent |
+/// | a token that is invalid or too old | 404 and a page that says so |
+/// | another method, another media type, a form that is none of both, more than 16 KiB | 405, 415, 400, 413 |
+/// | the store fails, or the service does not respond to an opt-in | 503 with `Retry-After` |
+///
+/// An opt-out has the same response whether or not the address is a contact.
+///
+/// # Opt-outs are stored, opt-ins are not
+///
+/// An opt-out is acknowledged when it is in the store. The [worker](Self::worker) sends it until the service has it: there
+/// is no last attempt. An opt-in is sent while the visitor waits, and the page says if that failed. So no opt-in is ever sent
+/// later than an opt-out that was made after it. If an opt-out for the same topic still waits, the opt-in is refused for now.
+///
+/// A box that is empty when the form is sent is an opt-out, also if it was empty before: what the visitor saw is recorded,
+/// and a topic whose default changes later does not come back. A box that is checked is an opt-in only if it was empty on
+/// the page, so an old tab cannot undo an opt-out.
+///
+/// If a contact is opted out of everything, the page shows empty boxes. If the visitor checks one, all other topics of the
+/// contact are opted out first, also those that the page does not offer, and then the opt-out of everything ends.
+///
+/// # Flooding
+///
+/// A token is checked before the body is read, so strangers store nothing. For one address, at most one opt-out for each
+/// topic and one for everything wait in the store.
+///
+/// [RFC 8058]: https://www.rfc-editor.org/rfc/rfc8058
+///
+/// # Example: an opt-out during an outage
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use audience::inbox::MemoryStore;
+/// use audience::mock::{Fault, MockServer};
+/// use audience::unsubscribe::{UnsubscribeLinks, UnsubscribeService};
+/// use audience::webhooks::tower::BytesBody;
+/// use http::Request;
+/// use tower::ServiceExt;
+///
+/// # let secret = "S3cr3t-0f-32-bytes-0r-m0re-1815!";
+/// let server = MockServer::builder().topic("news", true).seed_contact("ada@example.com").start().await;
+/// server.fault(Fault::status(503).times(1));
+/// let links = UnsubscribeLinks::new([secret], "https://shop.example.com/unsubscribe")?;
+/// let contacts = server.client().contacts();
+/// let service = UnsubscribeService::builder(links.clone(), contacts.clone(), MemoryStore::new()).build();
+///
+/// let [(_, url), _] = links.headers("ada@example.com", "news");
+/// let one_click = Request::post(url.trim_matches(['<', '>']))
+///     .header("content-type", "application/x-www-form-urlencoded")
+///     .body(BytesBody::from(bytes::Bytes::from("List-Unsubscribe=One-Click")))?;
+/// assert_eq!(service.clone().oneshot(one_click).await?.status(), 200);
+///
+/// service.worker().run_until_idle().await?; // the service is down
+/// assert_eq!(service.pending().await?, 1);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct UnsubscribeService(Arc<Shared>);
+
+struct Shared {
+    links: UnsubscribeLinks,
+    contacts: Contacts,
+    inbox: Inbox,
+    topics: Vec<OfferedTopic>,
+    texts: PageTexts,
+    template: Option<Template>,
+}
+
+type Template = Arc<dyn Fn(&PreferencePage<'_>) -> String + Send + Sync>;
+
+impl UnsubscribeService {
+    /// Starts building a service that stores opt-outs in this store and sends them with these contacts.
+    ///
+    /// The store may be the one of your webhook inbox. The opt-outs have the endpoint `unsubscribe` there.
+    pub fn builder(
+        links: UnsubscribeLinks,
+        contacts: Contacts,
+        store: impl Store,
+    ) -> UnsubscribeServiceBuilder {
+        UnsubscribeServiceBuilder(Shared {
+            links,
+            contacts,
+            inbox: Inbox::of_own_events(store, ENDPOINT, LEASE),
+            topics: Vec::new(),
+            texts: PageTexts::default(),
+            template: None,
+        })
+    }
+
+    /// Returns the worker that sends the stored opt-outs. Run it in at least one process that has the store.
+    ///
+    /// It never gives up: after a failure it waits for 5 s, then for twice as long each time, up to 5 minutes.
+    ///
+    /// - If the service says that the contact does not exist, the opt-out is done: nobody sends broadcasts to the address.
+    /// - If the topic does not exist, or the response does not say what is missing, the contact is opted out of everything,
+    ///   so that the opt-out is not lost.
+    ///
+    /// # Example: beside a server, until SIGTERM
+    ///
+    /// ```no_run
+    /// # use audience::unsubscribe::UnsubscribeService;
+    /// # async fn run(service: UnsubscribeService, shutdown: impl Future<Output = ()> + Send + 'static) {
+    /// let worker = tokio::spawn(service.worker().run_until(shutdown));
+    /// # let _ = worker;
+    /// # }
+    /// ```
+    pub fn worker(&self) -> Worker<impl Fn(Event, Attempt) -> Sending + Send + Sync + 'static> {
+        let contacts = self.0.contacts.clone();
+        let send = move |event: Event, _: Attempt| -> Sending {
+            let contacts = contacts.clone();
+            Box::pin(async move { OptOut::of(event)?.send(&contacts).await })
+        };
+        self.0
+            .inbox
+            .worker(send)
+            .max_attempts(u32::MAX)
+            .backoff(Duration::from_secs(5), Duration::from_secs(300))
+    }
+
+    /// Returns how many opt-outs are stored and not sent yet.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InboxError::Store`] if the store fails.
+    pub async fn pending(&self) -> Result<u64, InboxError> {
+        let backlog = self.0.inbox.backlog().await?;
+        Ok(backlog.waiting + backlog.in_progress + backlog.parked)
+    }
+
+    /// Returns the inbox that holds the opt-outs: its [`backlog`](Inbox::backlog) and its [`metrics`](Inbox::metrics) are
+    /// for your monitoring. `Backlog::lag` says how long the oldest opt-out has been due.
+    #[must_use]
+    pub fn inbox(&self) -> &Inbox {
+        &self.0.inbox
+    }
+
+    async fn respond<B>(self, request: Request<B>) -> Response<BytesBody>
+    where
+        B: Body,
+        B::Error: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        let (head, body) = request.into_parts();
+        if ![Method::GET, Method::HEAD, Method::POST].contains(&head.method) {
+            let mut response = self.status(StatusCode::METHOD_NOT_ALLOWED);
+            let allowed = HeaderValue::from_static("GET, HEAD, POST");
+            response.headers_mut().insert(header::ALLOW, allowed);
+            return response;
+        }
+        let token = head.uri.path().rsplit('/').next().unwrap_or_default();
+        let Some(target) = self.0.links.open(token) else {
+            return self.invalid_link();
+        };
+        if head.method != Method::POST {
+            let shown = self.shown(&target).await;
+            return self.page(&target, &shown, None);
+        }
+        let Some(media_type) = MediaType::of(head.headers.get(header::CONTENT_TYPE)) else {
+            return self.status(StatusCode::UNSUPPORTED_MEDIA_TYPE);
+        };
+        let body = match read(body).await {
+            Ok(body) => body,
+            Err(status) => return self.status(status),
+        };
+        let Some(submission) = Submission::parse(&media_type, &body, &self.0.topics) else {
+            return self.status(StatusCode::BAD_REQUEST);
+        };
+        // A task of its own: the server drops this future when the visitor goes away.
+        let task = tokio::spawn(async move { self.clone().submit(target, submission).await });
+        task.await.unwrap_or_else(|_| unavailable())
+    }
+
+    async fn submit(self, target: Target, submission: Submission) -> Response<BytesBody> {
+        let topic = target.topic.as_deref();
+        let stored = match &submission {
+            Submission::OneClick | Submission::LinkTopic => self.store(&target, topic).await,
+            Submission::Everything => self.store(&target, None).await,
+            Submission::Boxes(boxes) => self.store_all(&target, boxes.opt_outs()).await,
+        };
+        if stored.is_err() {
+            let shown = self.shown(&target).await;
+            let page = self.page(&target, &shown, Some(PageNotice::NotSaved));
+            return unavailable_with(page);
+        }
+        match submission {
+            Submission::OneClick => self.status(StatusCode::OK),
+            Submission::LinkTopic if topic.is_some() => {
+                let mut shown = self.shown(&target).await;
+                shown
+                    .answers
+                    .extend(topic.map(|topic| (topic.to_owned(), false)));
+                self.page(&target, &shown, Some(PageNotice::Saved))
+            }
+            Submission::LinkTopic | Submission::Everything => {
+                self.page(&target, &Shown::paused(), Some(PageNotice::Unsubscribed))
+            }
+            Submission::Boxes(boxes) => self.subscribe(&target, boxes).await,
+        }
+    }
+
+    /// Sends the opt-ins of a form whose opt-outs were stored.
+    async fn subscribe(&self, target: &Target, boxes: Boxes) -> Response<BytesBody> {
+        let opt_ins = boxes.opt_ins();
+        if opt_ins.is_empty() {
+            let shown = Shown {
+                answers: boxes.answers,
+                is_paused: boxes.is_paused,
+                ..Shown::default()
+            };
+            return self.page(target, &shown, Some(PageNotice::Saved));
+        }
+        match self.opt_in(&target.address, opt_ins, boxes.is_paused).await {
+            Ok(()) => {
+                let shown = Shown {
+                    answers: boxes.answers,
+                    ..Shown::default()
+                };
+                self.page(target, &shown, Some(PageNotice::Saved))
+            }
+            Err(notice) => {
+                // As they were: what the visitor has checked was not saved.
+                let is_out = |topic: &String| boxes.answers.get(topic) == Some(&false);
+                let mut shown = self.shown(target).await;
+                for (topic, answer) in &mut shown.answers {
+                    *answer &= !is_out(topic);
+                }
+                let page = self.page(target, &shown, Some(notice));
+                match notice {
+                    PageNotice::NotSubscribedNow => unavailable_with(page),
+                    _ => page,
+                }
+            }
+        }
+    }
+
+    async fn opt_in(
+        &self,
+        address: &str,
+        topics: BTreeSet<String>,
+        ends_pause: bool,
+    ) -> Result<(), PageNotice> {
+        let names = topics.iter().map(|topic| Some(topic.as_str()));
+        let ids = names.chain(ends_pause.then_some(None));
+        let mut claims = Vec::new();
+        let mut sent = Ok(());
+        let end = Instant::now() + OPT_IN_PATIENCE;
+        for topic in ids {
+            match self.claim(&OptOut::id(address, topic), end).await {
+                Some(lease) => claims.push(lease),
+                None => sent = Err(PageNotice::NotSubscribedNow),
+            }
+            if sent.is_err() {
+                break;
+            }
+        }
+        if sent.is_ok() {
+            let sending = send_opt_ins(&self.0.contacts, address, topics, ends_pause);
+            let result = tokio::time::timeout(OPT_IN_DEADLINE, sending).await;
+            sent = match result {
+                Ok(Err(error)) if error.is_not_found() || error.is_complaint_locked() => {
+                    Err(PageNotice::NotSubscribed)
+                }
+                Ok(Err(_)) | Err(_) => Err(PageNotice::NotSubscribedNow),
+                Ok(Ok(())) => Ok(()),
+            };
+        }
+        for claim in claims {
+            // If the store fails, the claim ends with its lease. There is no body that could be lost.
+            let _ = claim.complete().await;
+        }
+        sent
+    }
+
+    /// Claims the id of an opt-out for an opt-in, unless the opt-out waits or is being sent.
+    async fn claim(&self, id: &EventId, end: Instant) -> Option<Lease> {
+        loop {
+            match self.0.inbox.claim(id).await {
+                Ok(Claim::Fresh(lease)) if lease.attempt() == 1 => return Some(lease),
+                // An opt-out waits, and it is the worker's. Or an opt-in died, and is forgotten by this.
+                Ok(Claim::Fresh(lease)) => {
+                    let _ = lease.release().await;
+                }
+                Ok(_) => {}
+                Err(_) => return None,
+            }
+            if Instant::now() >= end {
+                return None;
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    async fn store_all(
+        &self,
+        target: &Target,
+        topics: impl Iterator<Item = &str>,
+    ) -> Result<(), Receipt> {
+        for topic in topics {
+            self.store(target, Some(topic)).await?;
+        }
+        Ok(())
+    }
+
+    /// Stores an opt-out. Returns when it is stored, or waits already.
+    async fn store(&self, target: &Target, topic: Option<&str>) -> Result<(), Receipt> {
+        let opt_out = OptOut {
+            address: target.address.clone(),
+            topic: topic.map(str::to_owned),
+        };
+        let mut id = OptOut::id(&opt_out.address, topic);
+        let end = Instant::now() + OPT_IN_PATIENCE + OPT_IN_DEADLINE;
+        loop {
+            match self.0.inbox.store_own(&id, &opt_out.envelope(&id)).await {
+                Receipt::Accepted | Receipt::Duplicate => return Ok(()),
+                // An opt-in is being sent, and the opt-out must come after it.
+                Receipt::InProgress { .. } if Instant::now() < end => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                // Whoever sends the opt-in has died, or the id is taken by something else. An id of its own always works.
+                Receipt::InProgress { .. } | Receipt::Conflict => id = OptOut::random_id(),
+                other => return Err(other),
+            }
+        }
+    }
+
+    /// Returns what the boxes show.
+    async fn shown(&self, target: &Target) -> Shown {
+        let retrieve = self.0.contacts.retrieve(&target.address);
+        let retrieve = retrieve
+            .retry(RetryPolicy::none())
+            .deadline(RETRIEVE_DEADLINE);
+        let Ok(contact) = retrieve.await else {
+            return self.defaults();
+        };
+        if contact.unsubscribe_reason == Some(UnsubscribeReason::Complaint) {
+            return Shown {
+                reported_spam: true,
+                ..Shown::default()
+            };
+        }
+        if contact.unsubscribed {
+            return Shown::paused();
+        }
+        let mut shown = self.defaults();
+        shown.answers.extend(contact.topics);
+        shown
+    }
+
+    fn defaults(&self) -> Shown {
+        let default = |topic: &OfferedTopic| (topic.name.clone(), topic.default_answer);
+        Shown {
+            answers: self.0.topics.iter().map(default).collect(),
+            ..Shown::default()
+        }
+    }
+
+    fn page(
+        &self,
+        target: &Target,
+        shown: &Shown,
+        notice: Option<PageNotice>,
+    ) -> Response<BytesBody> {
+        let notice = match notice {
+            None if shown.reported_spam => Some(PageNotice::ReportedSpam),
+            None if shown.is_paused => Some(PageNotice::Unsubscribed),
+            notice => notice,
+        };
+        let topics = self.0.topics.iter().map(|topic| ShownTopic {
+            name: &topic.name,
+            label: &topic.label,
+            description: &topic.description,
+            is_checked: shown.answers.get(&topic.name) == Some(&true),
+        });
+        let is_link_topic = |topic: &&OfferedTopic| Some(&topic.name) == target.topic.as_ref();
+        let link_topic = self.0.topics.iter().find(is_link_topic);
+        let page = PreferencePage {
+            texts: &self.0.texts,
+            notice,
+            address: masked(&target.address),
+            topics: topics.filter(|_| !shown.reported_spam).collect(),
+            link_topic: link_topic.map(|topic| topic.label.as_str()),
+            is_paused: shown.is_paused,
+        };
+        self.html(StatusCode::OK, &page)
+    }
+
+    fn invalid_link(&self) -> Response<BytesBody> {
+        let page = PreferencePage {
+            texts: &self.0.texts,
+            notice: Some(PageNotice::InvalidLink),
+            address: String::new(),
+            topics: Vec::new(),
+            link_topic: None,
+            is_paused: false,
+        };
+        self.html(StatusCode::NOT_FOUND, &page)
+    }
+
+    fn html(&self, status: StatusCode, page: &PreferencePage<'_>) -> Response<BytesBody> {
+        let html = match &self.0.template {
+            None => page.to_html(),
+            Some(template) => template(page),
+        };
+        let mut response = Response::new(BytesBody::default());
+        *response.status_mut() = status;
+        harden(&mut response, &html, self.0.template.is_some());
+        let html_type = HeaderValue::from_static("text/html; charset=utf-8");
+        response
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, html_type);
+        *response.body_mut() = BytesBody::from(Bytes::from(html));
+        response
+    }
+
+    /// Returns a response without a body.
+    fn status(&self, status: StatusCode) -> Response<BytesBody> {
+        let mut response = Response::new(BytesBody::default());
+        *response.status_mut() = status;
+        harden(&mut response, "", false);
+        response
+    }
+}
+
+impl fmt::Debug for UnsubscribeService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnsubscribeService")
+            .field("links", &self.0.links)
+            .field("topics", &self.0.topics)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<B> Service<Request<B>> for UnsubscribeService
+where
+    B: Body + Send + 'static,
+    B::Error: Into<Box<dyn StdError + Send + Sync>>,
+{
+    type Response = Response<BytesBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let service = self.clone();
+        Box::pin(async move {
+            let is_head = request.method() == Method::HEAD;
+            let mut response = service.respond(request).await;
+            if is_head {
+                *response.body_mut() = BytesBody::default();
+            }
+            Ok(response)
+        })
+    }
+}
+
+/// Builds an [`UnsubscribeService`].
+#[must_use = "a builder does nothing until it is built"]
+pub struct UnsubscribeServiceBuilder(Shared);
+
+impl UnsubscribeServiceBuilder {
+    /// Adds a topic to the preference page. Default: none, so that the page has only a button that opts out of everything.
+    ///
+    /// # Example: two topics
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use audience::inbox::MemoryStore;
+    /// # let contacts = audience::mock::MockServer::start().await.client().contacts();
+    /// # let links = audience::unsubscribe::UnsubscribeLinks::new(["S3cr3t-0f-32-bytes-0r-m0re-1815!"], "https://a.example/")?;
+    /// use audience::unsubscribe::{OfferedTopic, UnsubscribeService};
+    ///
+    /// let service = UnsubscribeService::builder(links, contacts, MemoryStore::new())
+    ///     .topic(OfferedTopic::new("news", "Newsletter").description("Once a month").default_answer(true))
+    ///     .topic(OfferedTopic::new("offers", "Offers"))
+    ///     .build();
+    /// # let _ = service;
+    /// # Ok(()) }
+    /// ```
+    pub fn topic(mut self, topic: OfferedTopic) -> Self {
+        self.0.topics.push(topic);
+        self
+    }
+
+    /// Sets the texts of the page. Default: English.
+    ///
+    /// For several languages, build a service for each, with a base URL of its own and the same secrets and store. The
+    /// worker of one of them sends the opt-outs of all.
+    pub fn texts(mut self, texts: PageTexts) -> Self {
+        self.0.texts = texts;
+        self
+    }
+
+    /// Sets a function that makes the HTML of each page. Default: a page without pictures that follows the color scheme of
+    /// the visitor's system.
+    ///
+    /// The `Content-Security-Policy` of the response allows the style elements in the HTML, style sheets and images of the
+    /// same origin, and no scripts.
+    pub fn template(
+        mut self,
+        template: impl Fn(&PreferencePage<'_>) -> String + Send + Sync + 'static,
+    ) -> Self {
+        self.0.template = Some(Arc::new(template));
+        self
+    }
+
+    /// Builds the service.
+    #[must_use]
+    pub fn build(self) -> UnsubscribeService {
+        UnsubscribeService(Arc::new(self.0))
+    }
+}
+
+impl fmt::Debug for UnsubscribeServiceBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnsubscribeServiceBuilder")
+            .field("links", &self.0.links)
+            .field("topics", &self.0.topics)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the boxes show.
+#[derive(Default)]
+struct Shown {
+    answers: BTreeMap<String, bool>,
+    is_paused: bool,
+    reported_spam: bool,
+}
+
+impl Shown {
+    fn paused() -> Self {
+        Self {
+            is_paused: true,
+            ..Self::default()
+        }
+    }
+}
+
+// What is stored, and how it is sent.
+
+type Sending = Pin<Box<dyn Future<Output = Result<(), SendError>> + Send>>;
+
+/// The error of an attempt to send an opt-out. The worker stores its text, which has no address.
+type SendError = Box<dyn StdError + Send + Sync>;
+
+/// A stored opt-out.
+#[derive(Serialize, Deserialize)]
+struct OptOut {
+    address: String,
+    /// `None` means all broadcasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    topic: Option<String>,
+}
+
+/// The envelope of an event, so that a worker of an inbox reads it.
+#[derive(Serialize)]
+struct Envelope<'a> {
+    id: &'a str,
+    r#type: &'static str,
+    created_at: u64,
+    data: &'a OptOut,
+}
+
+impl OptOut {
+    /// Returns the id under which an opt-out waits. It has no address in it.
+    fn id(address: &str, topic: Option<&str>) -> EventId {
+        // No address has a line ending, so two pairs never have one text.
+        let text = match topic {
+            None => Cow::Borrowed(address),
+            Some(topic) => Cow::Owned(format!("{address}\n{topic}")),
+        };
+        let hash = Sha256::digest(text.as_bytes());
+        event_id(&format!("out_{}", hex::encode(&hash[..16])))
+    }
+
+    fn random_id() -> EventId {
+        event_id(&format!("out_{:032x}", fastrand::u128(..)))
+    }
+
+    fn envelope(&self, id: &EventId) -> Vec<u8> {
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let envelope = Envelope {
+            id: id.as_str(),
+            r#type: EVENT_TYPE,
+            created_at: since_1970.unwrap_or_default().as_secs(),
+            data: self,
+        };
+        serde_json::to_vec(&envelope).expect("texts and a number are valid JSON")
+    }
+
+    fn of(event: Event) -> Result<Self, SendError> {
+        match event.data {
+            EventData::Unknown { event_type, data } if event_type.as_str() == EVENT_TYPE => {
+                Ok(serde_json::from_value(data)?)
+            }
+            _ => Err("the stored event is no opt-out".into()),
+        }
+    }
+
+    /// Opts out once, without retries: the worker retries.
+    async fn send(self, contacts: &Contacts) -> Result<(), SendError> {
+        let everything = || {
+            let call = contacts.unsubscribe(&self.address);
+            let call = call.reason(OptOutReason::Preferences);
+            call.retry(RetryPolicy::none()).deadline(SEND_DEADLINE)
+        };
+        let result = match &self.topic {
+            None => everything().await,
+            Some(topic) => {
+                let call = contacts.unsubscribe(&self.address).topic(topic);
+                let call = call.retry(RetryPolicy::none()).deadline(SEND_DEADLINE);
+                match call.await {
+                    // The topic may be what is missing. Without it, the opt-out would be lost.
+                    Err(error)
+                        if error.is_not_found() && error.missing() != Some(Missing::Contact) =>
+                    {
+                        everything().await
+                    }
+                    result => result,
+                }
+            }
+        };
+        match result {
+            // The address is no contact, so it gets no broadcasts.
+            Err(error) if error.is_not_found() => Ok(()),
+            result => Ok(result.map(drop)?),
+        }
+    }
+}
+
+fn event_id(text: &str) -> EventId {
+    EventId::try_from(text).expect("it has 36 letters and digits")
+}
+
+async fn send_opt_ins(
+    contacts: &Contacts,
+    address: &str,
+    topics: BTreeSet<String>,
+    ends_pause: bool,
+) -> Result<(), Error> {
+    let mut answers: BTreeMap<_, _> = topics.into_iter().map(|topic| (topic, true)).collect();
+    if ends_pause {
+        // With the opt-out of everything, all topics would come back that the page showed as empty, or did not show.
+        let contact = contacts.retrieve(address).await?;
+        for topic in contact.topics.into_keys() {
+            answers.entry(topic).or_insert(false);
+        }
+    }
+    let recorded = contacts.set_topics(address, answers).await;
+    recorded.map_err(TopicsError::into_error)?;
+    if ends_pause {
+        contacts.subscribe(address).await?;
+    }
+    Ok(())
+}
+
+// The forms.
+
+enum Submission {
+    /// A mailbox provider, for the recipient.
+    OneClick,
+    /// The button for the topic of the link.
+    LinkTopic,
+    /// The button for everything.
+    Everything,
+    Boxes(Boxes),
+}
+
+/// The boxes of the form, for topics that the page offers.
+struct Boxes {
+    answers: BTreeMap<String, bool>,
+    /// Those that were checked on the page.
+    shown_checked: BTreeSet<String>,
+    is_paused: bool,
+}
+
+enum MediaType {
+    UrlEncoded,
+    Multipart { boundary: String },
+}
+
+impl Submission {
+    fn parse(media_type: &MediaType, body: &[u8], topics: &[OfferedTopic]) -> Option<Self> {
+        let fields: Vec<(Cow<'_, str>, Cow<'_, str>)> = match media_type {
+            MediaType::UrlEncoded => form_urlencoded::parse(body).collect(),
+            MediaType::Multipart { boundary } => multipart_fields(body, boundary),
+        };
+        let value = |name: &str| {
+            let field = fields
+                .iter()
+                .find(|(each, _)| each.eq_ignore_ascii_case(name));
+            field.map(|(_, value)| value.as_ref())
+        };
+        if value("List-Unsubscribe")
+            .is_some_and(|value| value.trim().eq_ignore_ascii_case("One-Click"))
+        {
+            return Some(Self::OneClick);
+        }
+        match value("unsubscribe") {
+            Some("all") => return Some(Self::Everything),
+            Some("topic") => return Some(Self::LinkTopic),
+            Some(_) => return None,
+            None => {}
+        }
+        let mut boxes = Boxes {
+            answers: BTreeMap::new(),
+            shown_checked: BTreeSet::new(),
+            is_paused: value("paused") == Some("on"),
+        };
+        for OfferedTopic { name, .. } in topics {
+            let is = |prefix: &str| {
+                let field = |each: &str| each.strip_prefix(prefix) == Some(name.as_str());
+                let field = fields.iter().find(|(each, _)| field(each));
+                field.map(|(_, value)| value == "on")
+            };
+            let Some(was_checked) = is("shown:") else {
+                continue;
+            };
+            if was_checked {
+                boxes.shown_checked.insert(name.clone());
+            }
+            boxes
+                .answers
+                .insert(name.clone(), is("topic:").unwrap_or(false));
+        }
+        (!boxes.answers.is_empty()).then_some(Self::Boxes(boxes))
+    }
+}
+
+impl Boxes {
+    fn opt_outs(&self) -> impl Iterator<Item = &str> {
+        let answers = self.answers.iter();
+        answers
+            .filter(|(_, answer)| !**answer)
+            .map(|(topic, _)| topic.as_str())
+    }
+
+    fn opt_ins(&self) -> BTreeSet<String> {
+        let answers = self.answers.iter();
+        let is_new = |topic: &&String| !self.shown_checked.contains(*topic);
+        let checked = answers
+            .filter(|(_, answer)| **answer)
+            .map(|(topic, _)| topic);
+        checked.filter(is_new).cloned().collect()
+    }
+}
+
+impl MediaType {
+    /// RFC 8058 allows both (section 3.2), and a browser sends the first. A missing type counts as the first.
+    fn of(content_type: Option<&HeaderValue>) -> Option<Self> {
+        let Some(content_type) = content_type else {
+            return Some(Self::UrlEncoded);
+        };
+        let mut parts = content_type.to_str().ok()?.split(';').map(str::trim);
+        let media_type = parts.next()?.to_ascii_lowercase();
+        match media_type.as_str() {
+            "application/x-www-form-urlencoded" => Some(Self::UrlEncoded),
+            "multipart/form-data" => {
+                let boundary = parts.find_map(|parameter| {
+                    let (name, value) = parameter.split_once('=')?;
+                    let is_boundary = name.trim().eq_ignore_ascii_case("boundary");
+                    is_boundary.then(|| value.trim().trim_matches('"').to_owned())
+                })?;
+                (!boundary.is_empty()).then_some(Self::Multipart { boundary })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Returns the fields of a form whose values are short texts.
+fn multipart_fields<'b>(body: &'b [u8], boundary: &str) -> Vec<(Cow<'b, str>, Cow<'b, str>)> {
+    let Ok(text) = str::from_utf8(body) else {
+        return Vec::new();
+    };
+    let delimiter = format!("--{boundary}");
+    let parts = text.split(delimiter.as_str()).skip(1);
+    parts
+        .filter_map(|part| {
+            // The last part is what follows the closing delimiter, `--`.
+            let part = part.trim_start_matches([' ', '\t']);
+            let part = part
+                .strip_prefix("\r\n")
+                .or_else(|| part.strip_prefix('\n'))?;
+            let (head, value) = part
+                .split_once("\r\n\r\n")
+                .or_else(|| part.split_once("\n\n"))?;
+            let value = value.strip_suffix('\n').unwrap_or(value);
+            let value = value.strip_suffix('\r').unwrap_or(value);
+            Some((field_name(head)?.into(), value.into()))
+        })
+        .collect()
+}
+
+fn field_name(head: &str) -> Option<&str> {
+    let line = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-disposition")
+            .then_some(value)
+    })?;
+    let name = line.split(';').find_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("name").then_some(value)
+    })?;
+    Some(name.trim().trim_matches('"'))
+}
+
+/// Reads a form, up to its limits.
+async fn read<B>(body: B) -> Result<Vec<u8>, StatusCode>
+where
+    B: Body,
+{
+    let reading = async {
+        let mut frames = DataFrames(pin!(body));
+        let mut bytes = Vec::new();
+        // The body's own error need not be `Send`, so it ends before the next `await`.
+        let mut next = async || {
+            let chunk = poll_fn(|context| Pin::new(&mut frames).poll_next(context)).await;
+            chunk.transpose().map_err(|_| StatusCode::BAD_REQUEST)
+        };
+        while let Some(chunk) = next().await? {
+            if chunk.len() > BODY_LIMIT - bytes.len() {
+                return Err(StatusCode::PAYLOAD_TOO_LARGE);
+            }
+            bytes.extend_from_slice(&chunk);
+            // A body of empty frames must not keep the timeout from its turn.
+            tokio::task::yield_now().await;
+        }
+        Ok(bytes)
+    };
+    let read = tokio::time::timeout(BODY_TIMEOUT, reading).await;
+    read.unwrap_or(Err(StatusCode::REQUEST_TIMEOUT))
+}
+
+// The headers.
+
+fn unavailable() -> Response<BytesBody> {
+    let mut response = Response::new(BytesBody::default());
+    harden(&mut response, "", false);
+    unavailable_with(response)
+}
+
+fn unavailable_with(mut response: Response<BytesBody>) -> Response<BytesBody> {
+    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    response
+        .headers_mut()
+        .insert(header::RETRY_AFTER, RETRY_AFTER);
+    response
+}
+
+/// Adds the headers that every response has. The URL is a secret of the recipient: it must not be cached, indexed or sent
+/// to another site as a referrer, and its page must not be framed.
+fn harden(response: &mut Response<BytesBody>, html: &str, is_template: bool) {
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CACHE_CONTROL, "no-store"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (HeaderName::from_static("x-robots-tag"), "noindex, nofollow"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    let policy = HeaderValue::try_from(content_security_policy(html, is_template));
+    let policy = policy.expect("base64 and keywords are visible ASCII");
+    headers.insert(header::CONTENT_SECURITY_POLICY, policy);
+}
+
+fn content_security_policy(html: &str, is_template: bool) -> String {
+    let styles = html.split("<style").skip(1).filter_map(|rest| {
+        let (_, rest) = rest.split_once('>')?;
+        let (style, _) = rest.split_once("</style>")?;
+        let hash = base64::prelude::BASE64_STANDARD.encode(Sha256::digest(style.as_bytes()));
+        Some(format!(" 'sha256-{hash}'"))
+    });
+    let mut allowed: String = styles.collect();
+    if is_template {
+        allowed.push_str(" 'self'");
+    }
+    if allowed.is_empty() {
+        allowed.push_str(" 'none'");
+    }
+    let images = if is_template {
+        "; img-src 'self' data:"
+    } else {
+        ""
+    };
+    format!(
+        "default-src 'none'; style-src{allowed}{images}; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    )
+}
