@@ -50,6 +50,12 @@
 //! for tests. If your handler fails, it runs again. [Receiving webhooks] lists the rare cases in which it runs again
 //! after a success, and [Webhooks in production] shows how to exclude them.
 //!
+//! # Unsubscribe links
+//!
+//! With the feature `unsubscribe`, [`UnsubscribeLinks`] makes the links and the one-click headers of your mail, and an
+//! [`UnsubscribeService`] responds to them with a preference page. It stores each opt-out before it acknowledges it, and
+//! sends it until the service has it.
+//!
 //! # A mock of the service
 //!
 //! With the feature `mock`, a [`MockServer`] runs the service inside a test. It applies the service's rules, injects
@@ -60,7 +66,7 @@
 //!
 //! - [First steps]: create, retrieve and list contacts, and read an error.
 //! - [Double opt-in]: sign people up, and send them no broadcast before they confirm.
-//! - [A preference page]: show a contact's topics, record the form, unsubscribe with one click.
+//! - [Unsubscribe links]: one click and a preference page, and no opt-out is lost.
 //! - [Importing a list]: import a CSV file from another service and keep every opt-out in it.
 //! - [Keeping a list in step]: send the changes of a table every night, opt-outs first.
 //! - [Errors and retries]: what to do after a failed call, in a web handler and in a job.
@@ -132,7 +138,7 @@
 //! | `reqwest` | 0.13 | `ClientBuilder::http_client` |
 //! | `axum-core` | 0.5 | the feature `axum` |
 //! | `actix-web`, `actix-http` | 4, 3 | the feature `actix` |
-//! | `http-body`, `tower-layer`, `tower-service` | 1, 0.3, 0.3 | the feature `tower` |
+//! | `http-body`, `tower-layer`, `tower-service` | 1, 0.3, 0.3 | the features `tower` and `unsubscribe` |
 //! | `rusqlite` | 0.32 to 0.42 | the feature `inbox-sqlite` |
 //! | `deadpool-postgres`, `tokio-postgres` | 0.14, 0.7 | the feature `inbox-postgres` |
 //! | `sqlx-core`, `sqlx-postgres`, `sqlx-sqlite` | 0.8.6 to 0.9 | the feature `inbox-sqlx`; all are parts of `sqlx` |
@@ -151,19 +157,25 @@
         feature = "blocking",
         feature = "import",
         feature = "inbox",
-        feature = "mock"
+        feature = "mock",
+        feature = "unsubscribe"
     ),
     doc = "[`blocking`]: crate::blocking\n[`export`]: crate::export\n[`import`]: crate::import",
-    doc = "[`Inbox`]: crate::inbox::Inbox\n[`MockServer`]: crate::mock::MockServer"
+    doc = "[`Inbox`]: crate::inbox::Inbox\n[`MockServer`]: crate::mock::MockServer",
+    doc = "[`unsubscribe`]: crate::unsubscribe\n[`UnsubscribeLinks`]: crate::unsubscribe::UnsubscribeLinks",
+    doc = "[`UnsubscribeService`]: crate::unsubscribe::UnsubscribeService"
 )]
 //! [`blocking`]: https://docs.rs/audience/latest/audience/blocking/index.html
 //! [`export`]: https://docs.rs/audience/latest/audience/export/index.html
 //! [`import`]: https://docs.rs/audience/latest/audience/import/index.html
 //! [`Inbox`]: https://docs.rs/audience/latest/audience/inbox/struct.Inbox.html
 //! [`MockServer`]: https://docs.rs/audience/latest/audience/mock/struct.MockServer.html
+//! [`unsubscribe`]: https://docs.rs/audience/latest/audience/unsubscribe/index.html
+//! [`UnsubscribeLinks`]: https://docs.rs/audience/latest/audience/unsubscribe/struct.UnsubscribeLinks.html
+//! [`UnsubscribeService`]: https://docs.rs/audience/latest/audience/unsubscribe/struct.UnsubscribeService.html
 //! [First steps]: https://docs.rs/audience/latest/audience/guides/first_steps/index.html
 //! [Double opt-in]: https://docs.rs/audience/latest/audience/guides/double_opt_in/index.html
-//! [A preference page]: https://docs.rs/audience/latest/audience/guides/preference_page/index.html
+//! [Unsubscribe links]: https://docs.rs/audience/latest/audience/guides/unsubscribe/index.html
 //! [Keeping a list in step]: https://docs.rs/audience/latest/audience/guides/keeping_in_step/index.html
 //! [Importing a list]: https://docs.rs/audience/latest/audience/guides/moving_a_list/index.html
 //! [Receiving webhooks]: https://docs.rs/audience/latest/audience/guides/receiving_webhooks/index.html
@@ -201,7 +213,8 @@ pub mod export;
     feature = "inbox-postgres",
     feature = "inbox-redis",
     feature = "inbox-sqlx",
-    feature = "examine"
+    feature = "examine",
+    feature = "unsubscribe"
 ))]
 pub mod guides;
 #[cfg(feature = "import")]

@@ -17,7 +17,7 @@ fn main() {
     }
 }
 
-/// Writes the block that defines `save` in `preference-page.md` to `preference-page.save.rs`.
+/// Writes the block that defines `save` in `errors.md` to `errors.save.rs`.
 fn write_blocks(guide: &Path, target: &Path) {
     let text = fs::read_to_string(guide).expect("a guide is text");
     let name = guide

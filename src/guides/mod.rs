@@ -2,7 +2,7 @@
 //!
 //! - [First steps][first_steps]: create, retrieve and list contacts, and read an error.
 //! - [Double opt-in][double_opt_in]: sign people up with no broadcast before they confirm.
-//! - [A preference page][preference_page]: show a contact's topics, record the form, unsubscribe with one click.
+//! - [Unsubscribe links][unsubscribe]: one click and a preference page, and no opt-out is lost.
 //! - [Importing a list][moving_a_list]: import a CSV file from another service and keep every opt-out in it.
 //! - [Keeping a list in step][keeping_in_step]: send the changes of a table every night, opt-outs first.
 //! - [Errors and retries][errors]: what to do after a failed call, in a web handler and in a job.
@@ -38,7 +38,7 @@ macro_rules! guides {
 guides! {
     first_steps: "first-steps.md",
     double_opt_in: "double-opt-in.md",
-    preference_page: "preference-page.md",
+    unsubscribe: "unsubscribe.md",
     moving_a_list: "moving-a-list.md",
     keeping_in_step: "keeping-in-step.md",
     errors: "errors.md",

@@ -147,98 +147,64 @@ mod keeping_in_step {
     }
 }
 
-mod the_preference_page {
-    block!("preference-page.page");
+mod a_mail_with_unsubscribe_headers {
+    block!("unsubscribe.newsletter");
 
-    #[tokio::test]
-    async fn the_page_shows_the_stored_choices_and_no_form_after_a_spam_report() {
-        let server = audience::mock::MockServer::builder()
-            .topic("news", true)
-            .start()
-            .await;
-        let contacts = server.client().contacts();
-        contacts.create("ada@example.com").await.unwrap();
+    #[test]
+    fn the_mail_has_the_pair_of_headers_and_the_link() {
+        let secret = "0123456789abcdef0123456789abcdef";
+        let links = UnsubscribeLinks::new([secret], "https://shop.example.com/").unwrap();
 
-        let before = page(&contacts, "ada@example.com").await.unwrap();
-        server.report_spam("ada@example.com");
-        let after = page(&contacts, "ada@example.com").await.unwrap();
+        let mail = serde_json::to_value(newsletter(&links, "ada@example.com")).unwrap();
 
-        assert!(before.contains("name=\"topic:news\" checked"), "{before}");
-        assert!(
-            before.contains("name=\"shown:news\" value=\"true\""),
-            "{before}"
+        let header = |name: &str| mail["headers"][name].as_str().unwrap();
+        assert!(header("List-Unsubscribe").starts_with("<https://shop.example.com/"));
+        assert_eq!(
+            header("List-Unsubscribe-Post"),
+            "List-Unsubscribe=One-Click"
         );
-        assert!(after.starts_with("You reported"), "{after}");
+        let link = links.link("ada@example.com");
+        assert!(mail["text"].as_str().unwrap().contains(&link));
     }
 }
 
-mod the_preference_form {
-    block!("preference-page.save");
-
-    /// Returns the fields that a browser submits.
-    fn form(fields: &[(&str, &str)]) -> BTreeMap<String, String> {
-        fields
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect()
-    }
+mod a_preference_page_in_actix {
+    block!("unsubscribe.unsubscribe");
 
     #[tokio::test]
-    async fn a_stale_form_leaves_the_opt_out() {
-        let server = audience::mock::MockServer::builder();
-        let server = server
-            .topic("news", true)
-            .topic("offers", true)
-            .start()
-            .await;
+    async fn the_page_is_shown_and_a_click_is_stored() {
+        let secret = "0123456789abcdef0123456789abcdef";
+        let links =
+            audience::unsubscribe::UnsubscribeLinks::new([secret], "http://localhost/unsubscribe")
+                .unwrap();
+        let server = audience::mock::MockServer::start().await;
         let contacts = server.client().contacts();
-        contacts.create("ada@example.com").await.unwrap();
-        let ada = || server.contact("ada@example.com").unwrap();
-        let shown = [("shown:news", "true"), ("shown:offers", "true")];
+        let store = audience::inbox::MemoryStore::new();
+        let service = UnsubscribeService::builder(links.clone(), contacts, store).build();
+        let route = web::resource("/unsubscribe/{token}").to(unsubscribe);
+        let app = actix_web::App::new()
+            .app_data(web::Data::new(service.clone()))
+            .service(route);
+        let app = actix_web::test::init_service(app).await;
+        let path = links
+            .link("ada@example.com")
+            .replace("http://localhost", "");
 
-        let all_out = form(&[&shown[..], &[("shown-none", "false"), ("none", "on")]].concat());
-        save(&contacts, "ada@example.com", &all_out).await.unwrap();
-        assert_eq!(ada().unsubscribe_reason, "preferences");
+        let page = actix_web::test::TestRequest::get().uri(&path).to_request();
+        let page = actix_web::test::call_service(&app, page).await;
+        let click = actix_web::test::TestRequest::post()
+            .uri(&path)
+            .insert_header(("content-type", "application/x-www-form-urlencoded"))
+            .set_payload("List-Unsubscribe=One-Click")
+            .to_request();
+        let click = actix_web::test::call_service(&app, click).await;
 
-        let stale = form(&[&shown[..], &[("shown-none", "false"), ("topic:news", "on")]].concat());
-        save(&contacts, "ada@example.com", &stale).await.unwrap();
-        assert!(ada().unsubscribed && !ada().topics["offers"]);
-
-        let fresh = [
-            ("shown:news", "true"),
-            ("shown:offers", "false"),
-            ("shown-none", "true"),
-        ];
-        let fresh = form(&[&fresh[..], &[("topic:news", "on")]].concat());
-        save(&contacts, "ada@example.com", &fresh).await.unwrap();
-        assert!(!ada().unsubscribed && !ada().topics["offers"] && ada().topics["news"]);
-    }
-}
-
-mod an_unsubscribe_link {
-    block!("preference-page.one_click");
-
-    #[tokio::test]
-    async fn one_click_works_for_strangers_and_for_unknown_topics() {
-        let server = audience::mock::MockServer::builder()
-            .topic("news", true)
-            .start()
-            .await;
-        let contacts = server.client().contacts();
-        contacts.create("ada@example.com").await.unwrap();
-
-        one_click(&contacts, "nobody@example.com", "news")
-            .await
-            .unwrap();
-        one_click(&contacts, "ada@example.com", "news")
-            .await
-            .unwrap();
-        assert!(!server.contact("ada@example.com").unwrap().topics["news"]);
-
-        one_click(&contacts, "ada@example.com", "no-such-topic")
-            .await
-            .unwrap();
-        assert!(server.contact("ada@example.com").unwrap().unsubscribed);
+        assert_eq!(
+            (page.status().as_u16(), click.status().as_u16()),
+            (200, 200)
+        );
+        assert!(page.headers().contains_key("content-security-policy"));
+        assert_eq!(service.pending().await.unwrap(), 1);
     }
 }
 

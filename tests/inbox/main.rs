@@ -30,5 +30,7 @@ mod responses;
 mod servers;
 mod sqlite;
 mod sweep;
+mod unsubscribe;
+mod unsubscribe_outage;
 mod worker;
 mod worker_broken;

@@ -128,7 +128,7 @@ const LOW_CONTRAST: &str = r#"
 }"#;
 
 #[track_caller]
-fn assert_contrast(page: &mut Page, place: &str, at_least: i64) {
+pub(super) fn assert_contrast(page: &mut Page, place: &str, at_least: i64) {
     for is_hovered in [false, true] {
         let result = page.eval(&format!("({LOW_CONTRAST})({is_hovered})"));
         assert_eq!(result["found"], json!([]), "{place}");
@@ -188,7 +188,7 @@ fn the_description_of_the_service_has_a_contrast_of_4_5_in_light_and_dark() {
 }
 
 /// Returns the source of axe-core, from the npm registry. Returns `None` and says so if there is no npm or no registry.
-fn axe() -> Option<String> {
+pub(super) fn axe() -> Option<String> {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("axe");
     let file = folder.join("node_modules/axe-core/axe.min.js");
     if !file.is_file() {
@@ -221,7 +221,7 @@ fn axe() -> Option<String> {
 
 /// Asserts that axe-core finds nothing in what the page shows.
 #[track_caller]
-fn assert_axe_finds_nothing(page: &mut Page, axe: &str, place: &str) {
+pub(super) fn assert_axe_finds_nothing(page: &mut Page, axe: &str, place: &str) {
     page.eval(&format!("window.axe ?? (() => {{ {axe} }})(); 0"));
     let found = page.eval(
         "axe.run(document, { resultTypes: ['violations'] }).then(({ violations, passes }) => ({ passes: passes.length, \

@@ -1,4 +1,4 @@
-//! The page of the mock server, in headless Chromium.
+//! The page of the mock server, and the preference page of unsubscribe links, in headless Chromium.
 
 mod accessibility;
 mod chromium;
@@ -6,6 +6,7 @@ mod curl;
 mod exchanges;
 mod hostile;
 mod layout;
+mod preferences;
 mod reading;
 mod screenshot;
 mod tab;

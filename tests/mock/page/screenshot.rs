@@ -59,6 +59,10 @@ fn the_page_with_realistic_data() {
 fn take(page: &mut Page, file: &std::path::Path) {
     page.wait_for("document.querySelectorAll('main li, .rail:not([hidden])').length > 0");
     std::thread::sleep(Duration::from_millis(900));
+    save(page, file);
+}
+
+pub(super) fn save(page: &mut Page, file: &std::path::Path) {
     let decoded = Command::new("python3")
         .args([
             "-c",

@@ -22,6 +22,8 @@ pub(super) struct Page {
     /// The events that the browser has sent: console messages, errors and requests.
     events: Vec<Value>,
     url: String,
+    /// What the addresses of all requests begin with.
+    scope: String,
     /// Dropped last, which may end the browser.
     _chromium: Arc<Chromium>,
 }
@@ -57,6 +59,7 @@ impl Page {
             context: Value::Null,
             last_id: 0,
             events: Vec::new(),
+            scope: format!("{}/_mock/", server.url()),
             url: format!("{}/_mock/", server.url()),
             _chromium: chromium,
         };
@@ -82,6 +85,23 @@ impl Page {
         let url = format!("{}{fragment}", self.url);
         self.send("Page.navigate", &json!({"url": url}));
         self.wait_for("document.getElementById('live')?.textContent === 'Live'");
+    }
+
+    /// Loads another page, which may send requests to addresses that begin with `scope`, and waits until it has a heading.
+    pub(super) fn visit(&mut self, url: &str, scope: &str) {
+        scope.clone_into(&mut self.scope);
+        // The document of the page before must not count.
+        self.send("Page.navigate", &json!({"url": "about:blank"}));
+        self.send("Page.navigate", &json!({"url": url}));
+        self.wait_for("document.readyState === 'complete' && document.querySelector('h1')");
+    }
+
+    /// Keeps the scripts of pages from running.
+    pub(super) fn disable_scripts(&mut self) {
+        self.send(
+            "Emulation.setScriptExecutionDisabled",
+            &json!({"value": true}),
+        );
     }
 
     /// Opens the page that describes the service.
@@ -198,6 +218,7 @@ impl Page {
             "Tab" => (9, ""),
             "Enter" => (13, "\r"),
             "Escape" => (27, ""),
+            " " => (32, " "),
             other => panic!("{other} has no code here"),
         };
         for kind in ["keyDown", "keyUp"] {
@@ -217,11 +238,10 @@ impl Page {
         shot["data"].as_str().unwrap().to_owned()
     }
 
-    /// Panics if the page has logged an error, has thrown one, or has sent a request anywhere but to the mock.
+    /// Panics if the page has logged an error, has thrown one, or has sent a request to another place.
     #[track_caller]
     pub(super) fn assert_no_problems(&mut self) {
         self.eval("0");
-        let origin = self.url.strip_suffix("_mock/").unwrap();
         let problems: Vec<&Value> = self
             .events
             .iter()
@@ -233,7 +253,7 @@ impl Page {
                     "Log.entryAdded" => parameters["entry"]["level"] == "error",
                     "Network.requestWillBeSent" => {
                         let url = parameters["request"]["url"].as_str().unwrap();
-                        !url.starts_with(&format!("{origin}_mock/"))
+                        !url.starts_with(&self.scope)
                             && !url.starts_with("data:")
                             && url != "about:blank"
                     }

@@ -1,0 +1,772 @@
+//! What a recipient, a mailbox provider and a stranger get from an unsubscribe link, and what the service gets.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use audience::inbox::{Claim, MemoryStore, RedisStore, SqliteStore, Store, Take, Token};
+use audience::mock::{Fault, MockServer};
+use audience::unsubscribe::{OfferedTopic, UnsubscribeLinks, UnsubscribeService};
+use audience::webhooks::tower::BytesBody;
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, StatusCode};
+use support::ADA;
+use tower::ServiceExt;
+
+use super::faulty_store::FaultyStore;
+use super::memory_conformance::TestClock;
+
+const SECRET: &str = "S3cr3t-0f-32-bytes-0r-m0re-1815!";
+pub(super) const FORM: &str = "application/x-www-form-urlencoded";
+pub(super) const ONE_CLICK: &str = "List-Unsubscribe=One-Click";
+const MINUTES: Duration = Duration::from_secs(600);
+
+pub(super) fn links() -> UnsubscribeLinks {
+    UnsubscribeLinks::new([SECRET], "https://shop.example.com/unsubscribe").unwrap()
+}
+
+/// The URL in the header of a mail about this topic.
+pub(super) fn one_click_url(address: &str, topic: &str) -> String {
+    let [(_, url), _] = links().headers(address, topic);
+    url.trim_matches(['<', '>']).to_owned()
+}
+
+async fn mock() -> MockServer {
+    let server = MockServer::builder()
+        .topic("news", true)
+        .topic("offers", false)
+        .topic("internal", true);
+    server.seed_contact(ADA).start().await
+}
+
+fn service(server: &MockServer, store: impl Store) -> UnsubscribeService {
+    UnsubscribeService::builder(links(), server.client().contacts(), store)
+        .topic(OfferedTopic::new("news", "Newsletter").default_answer(true))
+        .topic(OfferedTopic::new("offers", "Offers").description("Now & then"))
+        .build()
+}
+
+pub(super) struct Reply {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: String,
+}
+
+impl Reply {
+    /// Returns whether the box of a topic is checked, as the page shows it.
+    fn is_checked(&self, topic: &str) -> bool {
+        let name = format!("name=\"topic:{topic}\" value=\"on\"");
+        let (_, rest) = self.body.split_once(&name).expect("the page has the box");
+        rest.starts_with(" checked")
+    }
+
+    /// Returns the fields that a browser sends if the visitor checks these boxes.
+    fn form(&self, checked: &[&str]) -> String {
+        let mut fields = Vec::new();
+        for hidden in self.body.split("<input type=\"hidden\" name=\"").skip(1) {
+            let (name, rest) = hidden.split_once("\" value=\"").unwrap();
+            let (value, _) = rest.split_once('"').unwrap();
+            fields.push(format!("{name}={value}"));
+        }
+        fields.extend(checked.iter().map(|topic| format!("topic:{topic}=on")));
+        fields.join("&")
+    }
+}
+
+async fn send(service: &UnsubscribeService, request: Request<BytesBody>) -> Reply {
+    let response = service.clone().oneshot(request).await.unwrap();
+    let (head, body) = response.into_parts();
+    Reply {
+        status: head.status,
+        headers: head.headers,
+        body: String::from_utf8(body.into_bytes().to_vec()).unwrap(),
+    }
+}
+
+pub(super) async fn get(service: &UnsubscribeService, url: &str) -> Reply {
+    send(
+        service,
+        Request::get(url).body(BytesBody::default()).unwrap(),
+    )
+    .await
+}
+
+pub(super) async fn post(
+    service: &UnsubscribeService,
+    url: &str,
+    media_type: &str,
+    body: impl Into<Bytes>,
+) -> Reply {
+    let request = Request::post(url).header("content-type", media_type);
+    send(service, request.body(BytesBody::from(body.into())).unwrap()).await
+}
+
+async fn post_form(service: &UnsubscribeService, url: &str, form: &str) -> Reply {
+    post(service, url, FORM, form.to_owned()).await
+}
+
+#[tokio::test]
+async fn one_click_is_stored_acknowledged_and_sent() {
+    let server = mock().await;
+    let multipart = "--b0und\r\nContent-Disposition: form-data; name=\"List-Unsubscribe\"\r\n\r\nOne-Click\r\n--b0und--\r\n";
+    for (media_type, body) in [
+        (FORM, ONE_CLICK),
+        (
+            "application/x-www-form-urlencoded; charset=utf-8",
+            ONE_CLICK,
+        ),
+        ("multipart/form-data; boundary=b0und", multipart),
+        (
+            "Multipart/Form-Data; charset=utf-8; Boundary=\"b0und\"",
+            multipart,
+        ),
+    ] {
+        server.reset();
+        server.topic("news", true);
+        server.topic("offers", true);
+        server.seed_contact(ADA);
+        let service = service(&server, MemoryStore::new());
+
+        let reply = post(&service, &one_click_url(ADA, "news"), media_type, body).await;
+
+        assert_eq!(
+            (reply.status, &reply.body[..]),
+            (StatusCode::OK, ""),
+            "{media_type}"
+        );
+        assert!(
+            !reply.headers.contains_key("set-cookie") && !reply.headers.contains_key("location")
+        );
+        assert_eq!(service.pending().await.unwrap(), 1);
+        assert!(server.requests().is_empty());
+
+        service.worker().run_until_idle().await.unwrap();
+
+        let ada = server.contact(ADA).unwrap();
+        assert!(!ada.topics["news"] && ada.topics["offers"] && !ada.unsubscribed);
+        assert_eq!(service.pending().await.unwrap(), 0);
+    }
+}
+
+#[tokio::test]
+async fn one_click_without_a_topic_opts_out_of_everything_for_the_recipients_own_reason() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+
+    post_form(&service, &links().link(" Ada@Example.com "), ONE_CLICK).await;
+    service.worker().run_until_idle().await.unwrap();
+
+    let ada = server.contact(ADA).unwrap();
+    assert_eq!(
+        (ada.unsubscribed, &ada.unsubscribe_reason[..]),
+        (true, "preferences")
+    );
+}
+
+#[tokio::test]
+async fn a_get_or_head_changes_nothing() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let url = one_click_url(ADA, "news");
+
+    let page = get(&service, &url).await;
+    let head = send(
+        &service,
+        Request::head(&url).body(BytesBody::default()).unwrap(),
+    )
+    .await;
+    // Also if a scanner adds the body to the query.
+    let query = get(&service, &format!("{url}?{ONE_CLICK}&unsubscribe=all")).await;
+
+    assert_eq!(
+        (page.status, head.status, query.status),
+        (StatusCode::OK, StatusCode::OK, StatusCode::OK)
+    );
+    assert!(page.body.contains("Unsubscribe from Newsletter") && head.body.is_empty());
+    assert_eq!(service.pending().await.unwrap(), 0);
+    assert!(
+        server
+            .requests()
+            .iter()
+            .all(|request| request.method == "GET")
+    );
+}
+
+#[tokio::test]
+async fn other_requests_are_refused_and_store_nothing() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let url = one_click_url(ADA, "news");
+    let forged = format!("{url}A");
+    let long = format!("{ONE_CLICK}&x={}", "x".repeat(16 * 1024));
+
+    for (reply, status) in [
+        (
+            post_form(&service, &forged, ONE_CLICK).await,
+            StatusCode::NOT_FOUND,
+        ),
+        (get(&service, &forged).await, StatusCode::NOT_FOUND),
+        (
+            get(&service, "https://shop.example.com/unsubscribe/").await,
+            StatusCode::NOT_FOUND,
+        ),
+        (
+            post(&service, &url, "application/json", "{}").await,
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        ),
+        (
+            post(&service, &url, "multipart/form-data", ONE_CLICK).await,
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        ),
+        (
+            post(
+                &service,
+                &url,
+                "multipart/form-data; boundary=\"\"",
+                ONE_CLICK,
+            )
+            .await,
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        ),
+        (
+            post(&service, &url, "multipart/form-data; boundary=b", ONE_CLICK).await,
+            StatusCode::BAD_REQUEST,
+        ),
+        (post_form(&service, &url, "").await, StatusCode::BAD_REQUEST),
+        (
+            post_form(&service, &url, "List-Unsubscribe=Two-Clicks").await,
+            StatusCode::BAD_REQUEST,
+        ),
+        (
+            post_form(&service, &url, "unsubscribe=internal").await,
+            StatusCode::BAD_REQUEST,
+        ),
+        (
+            post_form(&service, &url, "topic:news=on").await,
+            StatusCode::BAD_REQUEST,
+        ),
+        (
+            post_form(&service, &url, "shown:internal=on").await,
+            StatusCode::BAD_REQUEST,
+        ),
+        (
+            post(&service, &url, FORM, &b"\xff\xfe\0"[..]).await,
+            StatusCode::BAD_REQUEST,
+        ),
+        (
+            post_form(&service, &url, &long).await,
+            StatusCode::PAYLOAD_TOO_LARGE,
+        ),
+    ] {
+        assert_eq!(reply.status, status);
+    }
+    for method in [Method::PUT, Method::DELETE, Method::OPTIONS, Method::PATCH] {
+        let request = Request::builder().method(method).uri(&url);
+        let reply = send(&service, request.body(BytesBody::default()).unwrap()).await;
+        assert_eq!(reply.status, StatusCode::METHOD_NOT_ALLOWED);
+        assert_eq!(reply.headers["allow"], "GET, HEAD, POST");
+    }
+    assert_eq!(service.pending().await.unwrap(), 0);
+    assert!(server.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_stranger_cannot_make_the_service_read_a_body() {
+    /// A body that must not be polled.
+    struct Unread;
+    impl http_body::Body for Unread {
+        type Data = Bytes;
+        type Error = std::io::Error;
+        fn poll_frame(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, std::io::Error>>> {
+            panic!("the body was read")
+        }
+    }
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+
+    let request = Request::post("/unsubscribe/forged").body(Unread).unwrap();
+
+    assert_eq!(
+        service.oneshot(request).await.unwrap().status(),
+        StatusCode::NOT_FOUND
+    );
+}
+
+#[tokio::test]
+async fn every_response_keeps_the_link_secret_and_the_page_out_of_frames() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let url = one_click_url(ADA, "news");
+
+    for reply in [
+        get(&service, &url).await,
+        get(&service, "/forged").await,
+        post_form(&service, &url, ONE_CLICK).await,
+        post_form(&service, &url, "unsubscribe=all").await,
+        post_form(&service, &url, "").await,
+        post(&service, &url, "text/plain", "").await,
+    ] {
+        let header = |name: &str| reply.headers[name].to_str().unwrap();
+        assert_eq!(header("cache-control"), "no-store");
+        assert_eq!(header("referrer-policy"), "no-referrer");
+        assert_eq!(header("x-content-type-options"), "nosniff");
+        assert_eq!(header("x-robots-tag"), "noindex, nofollow");
+        let policy = header("content-security-policy");
+        for directive in [
+            "default-src 'none'",
+            "form-action 'self'",
+            "frame-ancestors 'none'",
+            "base-uri 'none'",
+        ] {
+            assert!(policy.split("; ").any(|each| each == directive), "{policy}");
+        }
+        assert!(
+            !policy.contains("unsafe") && !policy.contains("script-src"),
+            "{policy}"
+        );
+        assert!(!reply.headers.contains_key("set-cookie"));
+        assert!(
+            !reply.body.contains("<script") && !reply.body.contains("http"),
+            "{}",
+            reply.body
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_opt_out_that_cannot_be_stored_is_not_acknowledged() {
+    let server = mock().await;
+    let is_down = Arc::new(AtomicBool::new(false));
+    let store = FaultyStore::down_while(MemoryStore::new(), Arc::clone(&is_down));
+    let service = service(&server, store);
+    let url = one_click_url(ADA, "news");
+    let page = get(&service, &url).await;
+    is_down.store(true, Ordering::SeqCst);
+
+    for form in [
+        ONE_CLICK,
+        "unsubscribe=all",
+        "unsubscribe=topic",
+        &page.form(&["offers"]),
+    ] {
+        let reply = post_form(&service, &url, form).await;
+
+        assert_eq!(reply.status, StatusCode::SERVICE_UNAVAILABLE, "{form}");
+        assert_eq!(reply.headers["retry-after"], "60");
+        assert!(reply.body.contains("This did not work"), "{}", reply.body);
+    }
+    assert!(
+        !server
+            .requests()
+            .iter()
+            .any(|request| request.method == "POST")
+    );
+}
+
+#[tokio::test]
+async fn the_response_is_the_same_for_an_address_that_is_no_contact() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    // Without differences in the address that the page shows.
+    let (ada, stranger) = (
+        one_click_url(ADA, "news"),
+        one_click_url("anybody@example.com", "news"),
+    );
+
+    for form in [
+        ONE_CLICK,
+        "unsubscribe=all",
+        "unsubscribe=topic",
+        "shown:news=on&shown:offers=off",
+    ] {
+        let (ours, theirs) = (
+            post_form(&service, &ada, form).await,
+            post_form(&service, &stranger, form).await,
+        );
+
+        assert_eq!(
+            (ours.status, ours.headers, ours.body),
+            (theirs.status, theirs.headers, theirs.body)
+        );
+    }
+    let (ours, theirs) = (get(&service, &ada).await, get(&service, &stranger).await);
+    assert_eq!(
+        (ours.status, ours.headers, ours.body),
+        (theirs.status, theirs.headers, theirs.body)
+    );
+    let report = service.worker().run_until_idle().await.unwrap();
+    assert_eq!((report.failed, service.pending().await.unwrap()), (0, 0));
+    assert!(server.contact("anybody@example.com").is_none());
+}
+
+#[tokio::test]
+async fn the_page_shows_the_contacts_answers_or_the_defaults_if_they_are_not_known() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let contacts = server.client().contacts();
+    contacts.set_topic(ADA, "news", false).await.unwrap();
+    contacts.set_topic(ADA, "offers", true).await.unwrap();
+
+    let page = get(&service, &links().link(ADA)).await;
+    assert!(!page.is_checked("news") && page.is_checked("offers"));
+    assert!(page.body.contains("a…@example.com") && !page.body.contains(ADA));
+    assert!(!page.body.contains("internal"));
+
+    server.fault(Fault::status(503));
+    let page = get(&service, &links().link(ADA)).await;
+    assert_eq!(page.status, StatusCode::OK);
+    assert!(page.is_checked("news") && !page.is_checked("offers"));
+}
+
+#[tokio::test]
+async fn a_form_stores_empty_boxes_and_sends_boxes_that_were_checked_on_the_page() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let url = links().link(ADA);
+
+    let page = get(&service, &url).await;
+    let saved = post_form(&service, &url, &page.form(&["offers"])).await;
+    service.worker().run_until_idle().await.unwrap();
+
+    assert_eq!(saved.status, StatusCode::OK);
+    assert!(
+        saved.body.contains("Saved.") && saved.is_checked("offers") && !saved.is_checked("news")
+    );
+    let ada = server.contact(ADA).unwrap();
+    assert!(!ada.topics["news"] && ada.topics["offers"] && ada.topics["internal"]);
+    // An empty box is recorded although the topic's default is "no".
+    post_form(&service, &url, &saved.form(&[])).await;
+    service.worker().run_until_idle().await.unwrap();
+    assert_eq!(
+        server.contact(ADA).unwrap().answers.get("offers"),
+        Some(&false)
+    );
+}
+
+#[tokio::test]
+async fn an_old_tab_cannot_undo_an_opt_out() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let old_tab = get(&service, &links().link(ADA)).await;
+    post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK).await;
+    service.worker().run_until_idle().await.unwrap();
+
+    // The box is checked, as it was when the page was made.
+    post_form(&service, &links().link(ADA), &old_tab.form(&["news"])).await;
+    service.worker().run_until_idle().await.unwrap();
+
+    assert!(!server.contact(ADA).unwrap().topics["news"]);
+}
+
+#[tokio::test]
+async fn whoever_comes_back_after_an_opt_out_of_everything_gets_only_what_they_check() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let url = links().link(ADA);
+    let out = post_form(&service, &url, "unsubscribe=all").await;
+    assert!(out.body.contains("You are unsubscribed"));
+    service.worker().run_until_idle().await.unwrap();
+    server.clear_requests();
+
+    let page = get(&service, &url).await;
+    assert!(!page.is_checked("news") && !page.is_checked("offers"));
+    let saved = post_form(&service, &url, &page.form(&["offers"])).await;
+
+    assert_eq!(saved.status, StatusCode::OK);
+    let ada = server.contact(ADA).unwrap();
+    assert!(
+        !ada.unsubscribed && ada.topics["offers"] && !ada.topics["news"] && !ada.topics["internal"]
+    );
+    // The opt-out of everything ends last.
+    let requests = server.requests();
+    let last = requests
+        .iter()
+        .rfind(|request| request.method == "POST")
+        .unwrap();
+    assert!(
+        last.path.ends_with("/subscribe") && last.body.is_empty(),
+        "{last:?}"
+    );
+    assert!(!saved.form(&[]).contains("paused"));
+    // A form without a check leaves everybody where they are.
+    post_form(&service, &url, "unsubscribe=all").await;
+    service.worker().run_until_idle().await.unwrap();
+    post_form(&service, &url, &page.form(&[])).await;
+    service.worker().run_until_idle().await.unwrap();
+    assert!(server.contact(ADA).unwrap().unsubscribed);
+}
+
+#[tokio::test]
+async fn a_contact_who_reported_spam_sees_no_boxes_and_is_not_subscribed() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let url = links().link(ADA);
+    let before = get(&service, &url).await;
+    server.report_spam(ADA);
+
+    let page = get(&service, &url).await;
+    let saved = post_form(&service, &url, &before.form(&["news", "offers"])).await;
+
+    assert!(page.body.contains("You reported our mail as spam") && !page.body.contains("<form"));
+    assert_eq!(saved.status, StatusCode::OK);
+    assert!(
+        saved.body.contains("We cannot subscribe you"),
+        "{}",
+        saved.body
+    );
+    assert!(!server.contact(ADA).unwrap().topics["offers"]);
+}
+
+#[tokio::test]
+async fn a_failed_opt_in_is_said_and_its_opt_outs_are_kept() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let url = links().link(ADA);
+    let page = get(&service, &url).await;
+    server.fault(Fault::status(503).path("*/subscribe"));
+
+    let reply = post_form(&service, &url, &page.form(&["offers"])).await;
+
+    assert_eq!(reply.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(
+        reply.body.contains("What you unsubscribed from is saved"),
+        "{}",
+        reply.body
+    );
+    assert!(!reply.is_checked("news") && !reply.is_checked("offers"));
+    service.worker().run_until_idle().await.unwrap();
+    assert!(!server.contact(ADA).unwrap().topics["news"]);
+    // And nothing sends the opt-in later.
+    server.clear_faults();
+    service.worker().run_until_idle().await.unwrap();
+    assert!(!server.contact(ADA).unwrap().topics["offers"]);
+}
+
+#[tokio::test]
+async fn an_opt_in_waits_for_an_opt_out_that_was_made_before_it() {
+    let server = mock().await;
+    let clock = TestClock::new();
+    let service = service(&server, clock.builder().build());
+    let url = links().link(ADA);
+    server.fault(Fault::status(503).path("*/unsubscribe").times(1));
+    post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK).await;
+    service.worker().run_until_idle().await.unwrap();
+    let form = "shown:news=off&topic:news=on&shown:offers=off&topic:offers=on";
+
+    // The opt-out waits for its second attempt.
+    let refused = post_form(&service, &url, form).await;
+    assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(
+        !server
+            .requests()
+            .iter()
+            .any(|request| request.path.ends_with("/subscribe"))
+    );
+
+    clock.advance(MINUTES);
+    // It is due: the opt-in leaves it to the worker.
+    let refused = post_form(&service, &url, form).await;
+    assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(service.pending().await.unwrap(), 1);
+
+    service.worker().run_until_idle().await.unwrap();
+    assert!(!server.contact(ADA).unwrap().topics["news"]);
+    let saved = post_form(&service, &url, form).await;
+    assert_eq!(saved.status, StatusCode::OK);
+    clock.advance(MINUTES);
+    service.worker().run_until_idle().await.unwrap();
+    let ada = server.contact(ADA).unwrap();
+    assert!(ada.topics["news"] && ada.topics["offers"]);
+}
+
+#[tokio::test]
+async fn an_opt_out_during_an_opt_in_comes_after_it() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let worker = tokio::spawn(service.worker().run_until(std::future::pending()));
+    for round in 0..5 {
+        server.fault(
+            Fault::delay(Duration::from_millis(300))
+                .path("*/subscribe")
+                .times(1),
+        );
+        let opting_in = {
+            let service = service.clone();
+            let form = "shown:news=off&topic:news=on";
+            tokio::spawn(async move { post_form(&service, &links().link(ADA), form).await.status })
+        };
+        while !server
+            .requests()
+            .iter()
+            .any(|request| request.path.ends_with("/subscribe"))
+        {
+            tokio::task::yield_now().await;
+        }
+
+        let out = post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK).await;
+
+        assert_eq!(out.status, StatusCode::OK);
+        assert_eq!(opting_in.await.unwrap(), StatusCode::OK);
+        while service.pending().await.unwrap() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(
+            !server.contact(ADA).unwrap().topics["news"],
+            "round {round}"
+        );
+        server.clear_requests();
+    }
+    worker.abort();
+}
+
+#[tokio::test]
+async fn an_opt_in_that_died_delays_an_opt_out_and_does_not_lose_it() {
+    let server = mock().await;
+    let store = MemoryStore::new();
+    let service = service(&server, store.clone());
+    // As an opt-in leaves it whose process was killed.
+    post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK).await;
+    let taken = store.take(Take::new("unsubscribe", Token::random(), MINUTES, 1));
+    let id = taken.await.unwrap().remove(0).id;
+    let service = self::service(&server, MemoryStore::new());
+    let Claim::Fresh(_abandoned) = service.inbox().claim(&id).await.unwrap() else {
+        panic!("nobody has it")
+    };
+    tokio::time::pause();
+
+    let reply = post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK).await;
+
+    assert_eq!(reply.status, StatusCode::OK);
+    assert_eq!(service.pending().await.unwrap(), 1);
+    tokio::time::resume();
+    service.worker().run_until_idle().await.unwrap();
+    assert!(!server.contact(ADA).unwrap().topics["news"]);
+}
+
+#[tokio::test]
+async fn many_clicks_on_one_link_wait_as_one_opt_out() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    server.fault(Fault::status(503));
+
+    for _ in 0..50 {
+        assert_eq!(
+            post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK)
+                .await
+                .status,
+            StatusCode::OK
+        );
+        post_form(&service, &links().link(ADA), "unsubscribe=all").await;
+        post_form(
+            &service,
+            &links().link(ADA),
+            "shown:news=on&shown:offers=on",
+        )
+        .await;
+    }
+
+    // One for each of the two topics, and one for everything.
+    assert_eq!(service.pending().await.unwrap(), 3);
+}
+
+#[tokio::test]
+async fn a_missing_topic_opts_out_of_everything_and_a_foreign_404_is_retried() {
+    let server = mock().await;
+    let clock = TestClock::new();
+    let service = service(&server, clock.builder().build());
+    server.fault(Fault::status(404).body("<html>no such host").times(1));
+
+    post_form(&service, &one_click_url(ADA, "closed"), ONE_CLICK).await;
+    service.worker().run_until_idle().await.unwrap();
+    assert_eq!(service.pending().await.unwrap(), 1);
+
+    clock.advance(MINUTES);
+    service.worker().run_until_idle().await.unwrap();
+    assert_eq!(service.pending().await.unwrap(), 0);
+    assert!(server.contact(ADA).unwrap().unsubscribed);
+}
+
+/// An opt-out, an opt-in and an opt-out again, faster than any store's clock.
+async fn an_opt_out_after_an_opt_in_is_sent_again(store: impl Store) {
+    let server = mock().await;
+    let service = service(&server, store);
+    for round in 0..10 {
+        post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK).await;
+        assert_eq!(service.pending().await.unwrap(), 1);
+        service.worker().run_until_idle().await.unwrap();
+        assert!(
+            !server.contact(ADA).unwrap().topics["news"],
+            "round {round}"
+        );
+
+        let reply = post_form(&service, &links().link(ADA), "shown:news=off&topic:news=on").await;
+        assert_eq!(reply.status, StatusCode::OK);
+        assert!(server.contact(ADA).unwrap().topics["news"], "round {round}");
+        assert_eq!(service.pending().await.unwrap(), 0);
+    }
+}
+
+#[tokio::test]
+async fn an_opt_out_after_an_opt_in_is_sent_again_with_each_store() {
+    an_opt_out_after_an_opt_in_is_sent_again(MemoryStore::new()).await;
+
+    let file = std::env::temp_dir().join(format!("audience-out-{:016x}.db", fastrand::u64(..)));
+    an_opt_out_after_an_opt_in_is_sent_again(SqliteStore::open(&file).unwrap()).await;
+    for suffix in ["", "-wal", "-shm", "-reserve"] {
+        let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
+    }
+
+    if let Some(database) = support::postgres::database().await {
+        let store = support::postgres::connect(&database.url).await.unwrap();
+        store.migrate().await.unwrap();
+        an_opt_out_after_an_opt_in_is_sent_again(store).await;
+    }
+    if let Some(redis) = support::redis::server().await {
+        let store = RedisStore::builder().prefix(redis.prefix());
+        let store = store.connect(redis.url.as_str()).await.unwrap();
+        an_opt_out_after_an_opt_in_is_sent_again(store).await;
+    }
+}
+
+#[tokio::test]
+async fn hostile_texts_stay_text_and_a_template_may_use_its_own_styles() {
+    let server = mock().await;
+    let hostile = "<img src=x onerror=alert(1)>\"'&";
+    let contacts = server.client().contacts();
+    let service = UnsubscribeService::builder(links(), contacts.clone(), MemoryStore::new())
+        .topic(OfferedTopic::new(hostile, hostile).description(hostile))
+        .build();
+
+    let page = get(
+        &service,
+        &one_click_url(&format!("{hostile}@{hostile}"), hostile),
+    )
+    .await;
+
+    assert!(
+        !page.body.contains("<img") && page.body.contains("&lt;img src=x"),
+        "{}",
+        page.body
+    );
+    assert!(!page.body.contains("\"'&\""));
+
+    let service = UnsubscribeService::builder(links(), contacts, MemoryStore::new())
+        .template(|page| {
+            format!(
+                "<style media=all>p{{}}</style><main>{}</main>",
+                page.content()
+            )
+        })
+        .build();
+    let page = get(&service, &links().link(ADA)).await;
+    assert!(
+        page.body
+            .starts_with("<style media=all>p{}</style><main><form")
+    );
+    // printf 'p{}' | openssl dgst -sha256 -binary | base64
+    let policy = page.headers["content-security-policy"].to_str().unwrap();
+    assert!(policy.contains("style-src 'sha256-gG2yISYereRMiG2lMXrbiUgi0Ubw9p7QCeWcroOvy9Y=' 'self'; img-src 'self' data:"), "{policy}");
+}
