@@ -404,27 +404,12 @@ impl Inbox {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub async fn accept(&self, delivery: VerifiedEvent) -> Receipt {
-        let respond_by = self.0.respond_by(&delivery);
-        let fingerprint = Fingerprint::of(delivery.body());
-        let receipt = self
-            .store(&delivery.id, delivery.body(), fingerprint, respond_by)
-            .await;
-        report_receipt(&self.0.settings.endpoint, receipt);
-        receipt
-    }
-
-    async fn store(
-        &self,
-        id: &EventId,
-        body: &[u8],
-        fingerprint: Fingerprint,
-        respond_by: Instant,
-    ) -> Receipt {
         let shared = &self.0;
+        let respond_by = shared.respond_by(&delivery);
         let accepted = shared.store.accept(NewDelivery {
-            key: shared.key(id),
-            body,
-            fingerprint,
+            key: shared.key(&delivery.id),
+            body: delivery.body(),
+            fingerprint: Fingerprint::of(delivery.body()),
         });
         shared.purge_if_due();
         let receipt = match tokio::time::timeout_at(respond_by, accepted).await {
@@ -440,29 +425,8 @@ impl Inbox {
         if receipt == Receipt::Accepted {
             shared.accepted.notify_one();
         }
+        report_receipt(&shared.settings.endpoint, receipt);
         receipt
-    }
-
-    /// Returns an inbox for what this program itself stores: it forgets an id when its event is done, so that the id can
-    /// be stored again.
-    #[cfg(feature = "unsubscribe")]
-    pub(crate) fn of_own_events(store: impl Store, endpoint: &str, lease: Duration) -> Self {
-        let settings = Settings {
-            endpoint: endpoint.to_owned(),
-            lease,
-            retention: Duration::ZERO,
-            ..Settings::default()
-        };
-        Self(Arc::new(Shared::new(Arc::new(store), settings)))
-    }
-
-    /// Stores an event of this program for a worker. The body is an envelope. It is a duplicate if its id waits already.
-    #[cfg(feature = "unsubscribe")]
-    pub(crate) async fn store_own(&self, id: &EventId, body: &[u8]) -> Receipt {
-        // Of the id: two bodies with one id have different times, and mean the same.
-        let fingerprint = Fingerprint::of(id.as_str().as_bytes());
-        let respond_by = Instant::now() + self.0.settings.respond_within;
-        self.store(id, body, fingerprint, respond_by).await
     }
 
     /// Starts building a worker that calls this handler for each accepted event.
@@ -1012,6 +976,84 @@ impl InboxBuilder {
     pub fn build(self) -> Result<Inbox, ConfigError> {
         self.settings.check()?;
         Ok(Inbox(Arc::new(Shared::new(self.store, self.settings))))
+    }
+}
+
+// For events that this program itself makes.
+
+/// An inbox that forgets an id when its event is done, so that the id can be stored again. An id can be held, so that it is
+/// not stored meanwhile.
+#[cfg(feature = "unsubscribe")]
+impl Inbox {
+    pub(crate) fn of_own_events(store: impl Store, endpoint: &str, lease: Duration) -> Self {
+        let settings = Settings {
+            endpoint: endpoint.to_owned(),
+            lease,
+            retention: Duration::ZERO,
+            ..Settings::default()
+        };
+        Self(Arc::new(Shared::new(Arc::new(store), settings)))
+    }
+
+    /// Stores an event for a worker, and returns when it is stored or waits already. The body is an envelope. Returns
+    /// `false` if the id is held.
+    pub(crate) async fn store_own(&self, id: &EventId, body: &[u8]) -> Result<bool, StoreError> {
+        let shared = &self.0;
+        shared.purge_if_due();
+        let accepted = shared.store.accept(NewDelivery {
+            key: shared.key(id),
+            body,
+            // Of the id: the bodies of one id have different times, and mean the same.
+            fingerprint: Fingerprint::of(id.as_str().as_bytes()),
+        });
+        let accepted = tokio::time::timeout(shared.settings.respond_within, accepted).await;
+        let late = |_| Err(StoreError::unavailable("it did not respond in time"));
+        let state = accepted.unwrap_or_else(late);
+        match state.inspect_err(|error| shared.store_failed("accept", error))? {
+            AcceptState::Accepted => {
+                shared.count(|metrics| metrics.accepted += 1);
+                shared.accepted.notify_one();
+                Ok(true)
+            }
+            AcceptState::Duplicate => {
+                shared.count(|metrics| metrics.duplicates += 1);
+                Ok(true)
+            }
+            AcceptState::InProgress { .. } | AcceptState::Conflict => Ok(false),
+        }
+    }
+
+    /// Holds an id until [`end_hold`](Self::end_hold), or for a lease. Returns `None` if its event waits or is being
+    /// handled, or if it is held.
+    pub(crate) async fn hold_own(&self, id: &EventId) -> Result<Option<Token>, StoreError> {
+        let shared = &self.0;
+        let token = Token::random();
+        let claim = NewClaim {
+            key: shared.key(id),
+            token,
+            lease: shared.settings.lease,
+            retention: Duration::ZERO,
+            // Not the one of an event: a claim without it would take an event that nobody has taken yet.
+            fingerprint: Some(Fingerprint::of(b"held")),
+        };
+        let claimed = shared.store.claim(claim);
+        let claimed = tokio::time::timeout(shared.settings.respond_within, claimed).await;
+        let late = |_| Err(StoreError::unavailable("it did not respond in time"));
+        let state = claimed.unwrap_or_else(late);
+        let state = state.inspect_err(|error| shared.store_failed("claim", error))?;
+        Ok(matches!(state, ClaimState::Fresh { .. }).then_some(token))
+    }
+
+    /// Ends a hold. If the store fails, it ends with its lease.
+    pub(crate) async fn end_hold(&self, id: &EventId, token: Token) {
+        let shared = &self.0;
+        let key = shared.key(id);
+        let ended = shared
+            .store
+            .complete(HeldClaim { key, token }, Duration::ZERO);
+        if let Ok(Err(error)) = tokio::time::timeout(shared.settings.respond_within, ended).await {
+            shared.store_failed("complete", &error);
+        }
     }
 }
 

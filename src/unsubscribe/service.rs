@@ -2,8 +2,9 @@
 //!
 //! Each opt-out is an event in the store of an inbox. Its id is a hash of the address and the topic, and the id is
 //! forgotten when the opt-out was sent. So an opt-out waits at most once, however often somebody clicks. An opt-in is never
-//! stored. It is sent while the visitor waits, by whoever holds the claim of the same id, which nobody gets while an opt-out
-//! waits or is being sent. So opt-ins and opt-outs of one address and topic are sent in the order of the clicks.
+//! stored. It is sent while the visitor waits, by whoever holds the same id. Nobody gets it while an opt-out waits or is being
+//! sent, and no opt-out is stored under it meanwhile. So opt-ins and opt-outs of one address and topic are sent in the order
+//! of the clicks.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +32,7 @@ use url::form_urlencoded;
 use super::links::{Target, UnsubscribeLinks};
 use super::page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopic, masked};
 use crate::contacts::{Contacts, OptOutReason, TopicsError, UnsubscribeReason};
-use crate::inbox::{Attempt, Claim, Inbox, InboxError, Lease, Receipt, Store, Worker};
+use crate::inbox::{Attempt, Inbox, InboxError, Store, StoreError, Token, Worker};
 use crate::webhooks::tower::BytesBody;
 use crate::webhooks::{DataFrames, Event, EventData, EventId};
 use crate::{Error, Missing, RetryPolicy};
@@ -46,9 +47,11 @@ const RETRIEVE_DEADLINE: Duration = Duration::from_secs(3);
 const OPT_IN_DEADLINE: Duration = Duration::from_secs(5);
 /// How long an opt-in waits for opt-outs before it.
 const OPT_IN_PATIENCE: Duration = Duration::from_secs(3);
+/// How often somebody who waits for the other looks.
+const POLL: Duration = Duration::from_millis(100);
 /// How long one attempt to send an opt-out may take.
 const SEND_DEADLINE: Duration = Duration::from_secs(20);
-/// Longer than the requests of an opt-in, which does not extend it.
+/// Longer than an opt-in holds an id: it does not extend its lease.
 const LEASE: Duration = Duration::from_secs(30);
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("60");
 
@@ -302,19 +305,17 @@ impl UnsubscribeService {
     ) -> Result<(), PageNotice> {
         let names = topics.iter().map(|topic| Some(topic.as_str()));
         let ids = names.chain(ends_pause.then_some(None));
-        let mut claims = Vec::new();
-        let mut sent = Ok(());
+        let ids: Vec<_> = ids.map(|topic| OptOut::id(address, topic)).collect();
+        let mut held = Vec::new();
         let end = Instant::now() + OPT_IN_PATIENCE;
-        for topic in ids {
-            match self.claim(&OptOut::id(address, topic), end).await {
-                Some(lease) => claims.push(lease),
-                None => sent = Err(PageNotice::NotSubscribedNow),
-            }
-            if sent.is_err() {
+        for id in &ids {
+            let Some(token) = self.hold(id, end).await else {
                 break;
-            }
+            };
+            held.push((id, token));
         }
-        if sent.is_ok() {
+        let mut sent = Err(PageNotice::NotSubscribedNow);
+        if held.len() == ids.len() {
             let sending = send_opt_ins(&self.0.contacts, address, topics, ends_pause);
             let result = tokio::time::timeout(OPT_IN_DEADLINE, sending).await;
             sent = match result {
@@ -325,29 +326,22 @@ impl UnsubscribeService {
                 Ok(Ok(())) => Ok(()),
             };
         }
-        for claim in claims {
-            // If the store fails, the claim ends with its lease. There is no body that could be lost.
-            let _ = claim.complete().await;
+        for (id, token) in held {
+            self.0.inbox.end_hold(id, token).await;
         }
         sent
     }
 
-    /// Claims the id of an opt-out for an opt-in, unless the opt-out waits or is being sent.
-    async fn claim(&self, id: &EventId, end: Instant) -> Option<Lease> {
+    /// Holds the id of an opt-out for an opt-in, unless the opt-out waits or is being sent.
+    async fn hold(&self, id: &EventId, end: Instant) -> Option<Token> {
         loop {
-            match self.0.inbox.claim(id).await {
-                Ok(Claim::Fresh(lease)) if lease.attempt() == 1 => return Some(lease),
-                // An opt-out waits, and it is the worker's. Or an opt-in died, and is forgotten by this.
-                Ok(Claim::Fresh(lease)) => {
-                    let _ = lease.release().await;
-                }
-                Ok(_) => {}
-                Err(_) => return None,
+            if let Some(token) = self.0.inbox.hold_own(id).await.ok()? {
+                return Some(token);
             }
             if Instant::now() >= end {
                 return None;
             }
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            tokio::time::sleep(POLL).await;
         }
     }
 
@@ -355,7 +349,7 @@ impl UnsubscribeService {
         &self,
         target: &Target,
         topics: impl Iterator<Item = &str>,
-    ) -> Result<(), Receipt> {
+    ) -> Result<(), StoreError> {
         for topic in topics {
             self.store(target, Some(topic)).await?;
         }
@@ -363,25 +357,23 @@ impl UnsubscribeService {
     }
 
     /// Stores an opt-out. Returns when it is stored, or waits already.
-    async fn store(&self, target: &Target, topic: Option<&str>) -> Result<(), Receipt> {
+    async fn store(&self, target: &Target, topic: Option<&str>) -> Result<(), StoreError> {
         let opt_out = OptOut {
             address: target.address.clone(),
             topic: topic.map(str::to_owned),
         };
         let mut id = OptOut::id(&opt_out.address, topic);
         let end = Instant::now() + OPT_IN_PATIENCE + OPT_IN_DEADLINE;
-        loop {
-            match self.0.inbox.store_own(&id, &opt_out.envelope(&id)).await {
-                Receipt::Accepted | Receipt::Duplicate => return Ok(()),
+        while !self.0.inbox.store_own(&id, &opt_out.envelope(&id)).await? {
+            if Instant::now() < end {
                 // An opt-in is being sent, and the opt-out must come after it.
-                Receipt::InProgress { .. } if Instant::now() < end => {
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-                // Whoever sends the opt-in has died, or the id is taken by something else. An id of its own always works.
-                Receipt::InProgress { .. } | Receipt::Conflict => id = OptOut::random_id(),
-                other => return Err(other),
+                tokio::time::sleep(POLL).await;
+            } else {
+                // Whoever sends the opt-in has died. An id of its own is always stored.
+                id = OptOut::random_id();
             }
         }
+        Ok(())
     }
 
     /// Returns what the boxes show.

@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use audience::inbox::{Claim, MemoryStore, RedisStore, SqliteStore, Store, Take, Token};
+use audience::inbox::{
+    EventKey, Fingerprint, HeldClaim, MemoryStore, NewClaim, RedisStore, SqliteStore, Store, Take,
+    Token,
+};
 use audience::mock::{Fault, MockServer};
 use audience::unsubscribe::{OfferedTopic, UnsubscribeLinks, UnsubscribeService};
 use audience::webhooks::tower::BytesBody;
@@ -583,6 +586,29 @@ async fn an_opt_in_waits_for_an_opt_out_that_was_made_before_it() {
 }
 
 #[tokio::test]
+async fn an_opt_in_leaves_an_opt_out_alone_that_no_worker_has_taken_yet() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK).await;
+
+    let form = "shown:news=off&topic:news=on&shown:offers=off&topic:offers=on";
+    let refused = post_form(&service, &links().link(ADA), form).await;
+
+    assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(service.pending().await.unwrap(), 1);
+    // Not even the topic that nothing waits for, since the page says that nothing was subscribed.
+    assert!(
+        !server
+            .requests()
+            .iter()
+            .any(|request| request.path.ends_with("/subscribe"))
+    );
+    let report = service.worker().run_until_idle().await.unwrap();
+    assert_eq!(report.handled, 1);
+    assert!(!server.contact(ADA).unwrap().topics["news"]);
+}
+
+#[tokio::test]
 async fn an_opt_out_during_an_opt_in_comes_after_it() {
     let server = mock().await;
     let service = service(&server, MemoryStore::new());
@@ -629,12 +655,21 @@ async fn an_opt_in_that_died_delays_an_opt_out_and_does_not_lose_it() {
     let service = service(&server, store.clone());
     // As an opt-in leaves it whose process was killed.
     post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK).await;
-    let taken = store.take(Take::new("unsubscribe", Token::random(), MINUTES, 1));
-    let id = taken.await.unwrap().remove(0).id;
-    let service = self::service(&server, MemoryStore::new());
-    let Claim::Fresh(_abandoned) = service.inbox().claim(&id).await.unwrap() else {
-        panic!("nobody has it")
-    };
+    let token = Token::random();
+    let taken = store
+        .take(Take::new("unsubscribe", token, MINUTES, 1))
+        .await;
+    let id = taken.unwrap().remove(0).id;
+    let key = EventKey::new("unsubscribe", &id);
+    store
+        .complete(HeldClaim::new(key, token), Duration::ZERO)
+        .await
+        .unwrap();
+    let hold = NewClaim::new(key, token, MINUTES, Duration::ZERO);
+    store
+        .claim(hold.fingerprint(Fingerprint::of(b"held")))
+        .await
+        .unwrap();
     tokio::time::pause();
 
     let reply = post_form(&service, &one_click_url(ADA, "news"), ONE_CLICK).await;
