@@ -96,11 +96,11 @@ impl Page {
         self.wait_for("document.readyState === 'complete' && document.querySelector('h1')");
     }
 
-    /// Keeps the scripts of pages from running.
-    pub(super) fn disable_scripts(&mut self) {
+    /// Sets whether the scripts of pages run.
+    pub(super) fn allow_scripts(&mut self, is_allowed: bool) {
         self.send(
             "Emulation.setScriptExecutionDisabled",
-            &json!({"value": true}),
+            &json!({"value": !is_allowed}),
         );
     }
 
