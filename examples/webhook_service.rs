@@ -24,6 +24,8 @@
 mod demo;
 #[path = "support/server.rs"]
 mod server;
+#[path = "support/stop.rs"]
+mod stop;
 mod support;
 
 use std::collections::BTreeSet;
@@ -153,7 +155,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let end = async {
         let outcome = tokio::select! {
-            () = told_to_stop() => Ok(()),
+            () = stop::told_to_stop() => Ok(()),
             outcome = demo::run_demo(address), if arguments.port.is_none() => outcome,
             () = stop.cancelled() => Err("the server or the worker ended".into()),
         };
@@ -182,22 +184,4 @@ async fn open_inbox(arguments: &Arguments) -> Result<Inbox, Box<dyn Error>> {
         Err(_) => Inbox::builder(SqliteStore::open(&arguments.sqlite)?),
     };
     Ok(builder.build()?)
-}
-
-/// Waits for SIGTERM, which Docker, systemd and Kubernetes send, or for Ctrl-C.
-async fn told_to_stop() {
-    #[cfg(unix)]
-    let terminated = async {
-        use tokio::signal::unix::{SignalKind, signal};
-        match signal(SignalKind::terminate()) {
-            Ok(mut signal) => signal.recv().await,
-            Err(_) => std::future::pending().await,
-        }
-    };
-    #[cfg(not(unix))]
-    let terminated = std::future::pending::<Option<()>>();
-    tokio::select! {
-        _ = terminated => {}
-        _ = tokio::signal::ctrl_c() => {}
-    }
 }

@@ -3,6 +3,7 @@
 //! - [First steps][first_steps]: create, retrieve and list contacts, and read an error.
 //! - [Double opt-in][double_opt_in]: sign people up with no broadcast before they confirm.
 //! - [Unsubscribe links][unsubscribe]: one click and a preference page, and no opt-out is lost.
+//! - [A newsletter in one program][newsletter]: signup, preference page, one click and webhooks together.
 //! - [Importing a list][moving_a_list]: import a CSV file from another service and keep every opt-out in it.
 //! - [Keeping a list in step][keeping_in_step]: send the changes of a table every night, opt-outs first.
 //! - [Errors and retries][errors]: what to do after a failed call, in a web handler and in a job.
@@ -39,6 +40,7 @@ guides! {
     first_steps: "first-steps.md",
     double_opt_in: "double-opt-in.md",
     unsubscribe: "unsubscribe.md",
+    newsletter: "newsletter.md",
     moving_a_list: "moving-a-list.md",
     keeping_in_step: "keeping-in-step.md",
     errors: "errors.md",

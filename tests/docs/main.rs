@@ -6,6 +6,7 @@ mod examples;
 mod guides;
 mod interface;
 mod links;
+mod newsletter;
 mod promises;
 mod public_api;
 mod readme;

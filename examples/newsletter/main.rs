@@ -1,0 +1,217 @@
+//! A newsletter in one program: signup with a double opt-in, a preference page, one click, and webhooks.
+//!
+//! ```text
+//! cargo run -p audience-receivers --example newsletter -- --port 8080
+//!     runs until SIGTERM or Ctrl-C
+//! cargo run -p audience-receivers --example newsletter -- --send news --subject "Hello" <news.txt
+//!     sends a mail to everybody who subscribed to the topic `news`
+//! ```
+//!
+//! | route | for |
+//! |---|---|
+//! | `/` | the form, and the mail with the link to confirm |
+//! | `/confirm/TOKEN` | the button that subscribes |
+//! | `/preferences/TOKEN` | the preference page, and one click of mailbox providers |
+//! | `POST /hook` | webhooks of the service |
+//! | `/health`, `/ready` | probes |
+#![expect(clippy::print_stdout, reason = "an example prints what it does")]
+
+#[path = "../support/server.rs"]
+mod server;
+mod signup;
+#[path = "../support/stop.rs"]
+mod stop;
+
+use std::env;
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+
+use audience::Client;
+use audience::emails::Email;
+use audience::inbox::{Inbox, PostgresStore, Receipt};
+use audience::unsubscribe::{OfferedTopic, UnsubscribeLinks, UnsubscribeService};
+use audience::webhooks::{Event, EventData, VerifiedEvent, Verifier};
+use axum::Router;
+use axum::extract::{FromRef, State};
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use clap::Parser;
+use futures_util::TryStreamExt;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// The topics that the form offers, with their labels.
+const TOPICS: [(&str, &str); 2] = [
+    ("news", "News, once a month"),
+    ("offers", "Offers, every week"),
+];
+const SENDER: &str = "Shop <news@shop.example.com>";
+
+const ENVIRONMENT: &str = "\
+Environment:
+  AUDIENCE_URL, AUDIENCE_KEY  The service and its key
+  AUDIENCE_WEBHOOK_SECRET     Signing secret of the endpoint
+  DATABASE_URL                Postgres database, postgres://USER@HOST/NAME
+  PUBLIC_URL                  URL of this program in links, such as https://shop.example.com
+  UNSUBSCRIBE_SECRET          32 or more random bytes, for the tokens in links";
+
+/// Signup, preference page, one click and webhooks in one program
+#[derive(Parser)]
+#[command(name = "newsletter", after_help = ENVIRONMENT)]
+struct Arguments {
+    /// Port of 127.0.0.1 to listen on
+    #[arg(long, value_name = "N", default_value_t = 8080)]
+    port: u16,
+    /// Send the text on standard input to everybody who subscribed to this topic, and exit
+    #[arg(long, value_name = "TOPIC", requires = "subject")]
+    send: Option<String>,
+    /// Subject of that mail
+    #[arg(long, value_name = "TEXT")]
+    subject: Option<String>,
+}
+
+#[derive(Clone, FromRef)]
+struct App {
+    client: Client,
+    store: PostgresStore,
+    inbox: Inbox,
+    verifier: Verifier,
+    links: UnsubscribeLinks,
+    public_url: String,
+}
+
+impl App {
+    async fn open() -> Result<Self, Box<dyn Error>> {
+        let public_url = variable("PUBLIC_URL")?;
+        let store = PostgresStore::connect(&variable("DATABASE_URL")?).await?;
+        store.migrate().await?;
+        let database = store.pool().get().await?;
+        database.batch_execute(signup::TABLE).await?;
+        let secrets = [variable("UNSUBSCRIBE_SECRET")?];
+        Ok(Self {
+            client: Client::from_env()?,
+            inbox: Inbox::builder(store.clone()).build()?,
+            store,
+            verifier: Verifier::new(variable("AUDIENCE_WEBHOOK_SECRET")?)?,
+            links: UnsubscribeLinks::new(secrets, format!("{public_url}/preferences"))?,
+            public_url,
+        })
+    }
+
+    /// Handles an event. After an error it is called again, later and later.
+    async fn handle(&self, event: Event) -> Result<(), signup::BoxError> {
+        match &event.data {
+            EventData::Bounced(mail) | EventData::Failed(mail) | EventData::Refused(mail) => {
+                signup::forget(self, &mail.to).await
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn variable(name: &str) -> Result<String, String> {
+    env::var(name).map_err(|_| format!("set {name}"))
+}
+
+async fn hook(State(inbox): State<Inbox>, delivery: VerifiedEvent) -> Receipt {
+    inbox.accept(delivery).await
+}
+
+async fn ready(State(inbox): State<Inbox>) -> StatusCode {
+    match tokio::time::timeout(Duration::from_millis(800), inbox.backlog()).await {
+        Ok(Ok(_)) => StatusCode::OK,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let arguments = Arguments::parse();
+    tracing_subscriber::fmt().with_writer(io::stderr).init();
+    let app = App::open().await?;
+    match (&arguments.send, &arguments.subject) {
+        (Some(topic), Some(subject)) => send(&app, topic, subject).await,
+        _ => serve(app, arguments.port).await,
+    }
+}
+
+/// Sends a mail to every contact that wants broadcasts about a topic. The service does not check that for single mails.
+async fn send(app: &App, topic: &str, subject: &str) -> Result<(), Box<dyn Error>> {
+    let text = io::read_to_string(io::stdin())?;
+    let mut contacts = app.client.contacts().list().full();
+    let mut sent = 0_u64;
+    while let Some(contact) = contacts.try_next().await? {
+        if contact.unsubscribed || contact.topics.get(topic) != Some(&true) {
+            continue;
+        }
+        let address = &contact.email;
+        let footer = format!("\n-- \nYour newsletters: {}\n", app.links.link(address));
+        let mail = Email::new().from(SENDER).to(address).subject(subject);
+        let mail = mail.headers(app.links.headers(address, topic));
+        app.client
+            .emails()
+            .send(mail.member("text", format!("{text}{footer}")))
+            .await?;
+        sent += 1;
+    }
+    println!("{sent} mails sent");
+    Ok(())
+}
+
+/// Runs the server and both workers until SIGTERM, or until one of them ends.
+async fn serve(app: App, port: u16) -> Result<(), Box<dyn Error>> {
+    let preferences =
+        UnsubscribeService::builder(app.links.clone(), app.client.contacts(), app.store.clone());
+    let preferences = TOPICS
+        .into_iter()
+        .fold(preferences, |builder, (name, label)| {
+            builder.topic(OfferedTopic::new(name, label))
+        });
+    let preferences = preferences.build();
+    let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+    println!("listening on http://{}", listener.local_addr()?);
+
+    let stop = CancellationToken::new();
+    let events = app.inbox.worker({
+        let app = app.clone();
+        move |event, _attempt| {
+            let app = app.clone();
+            async move { app.handle(event).await }
+        }
+    });
+    let events = async {
+        let _stop_all = stop.clone().drop_guard();
+        events.run_until(stop.cancelled()).await
+    };
+    let opt_outs = async {
+        let _stop_all = stop.clone().drop_guard();
+        preferences.worker().run_until(stop.cancelled()).await
+    };
+    let router = Router::new()
+        .route("/", get(signup::form).post(signup::sign_up))
+        .route(
+            "/confirm/{token}",
+            get(signup::confirm_form).post(signup::confirm),
+        )
+        .nest_service("/preferences", preferences.clone())
+        .route("/hook", post(hook))
+        .route("/health", get(StatusCode::OK))
+        .route("/ready", get(ready))
+        .with_state(app);
+    let server = async {
+        let _stop_all = stop.clone().drop_guard();
+        server::serve(listener, router, stop.cancelled()).await;
+    };
+    let end = async {
+        tokio::select! {
+            () = stop::told_to_stop() => stop.cancel(),
+            () = stop.cancelled() => {}
+        }
+    };
+    // The workers finish what runs, and release what they cannot finish.
+    let ((), (), events, opt_outs) = tokio::join!(end, server, events, opt_outs);
+    events?;
+    opt_outs?;
+    Ok(())
+}
