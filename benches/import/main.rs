@@ -12,6 +12,7 @@
 //!   another, and a hand-written loop with 8 parallel batches;
 //! - `import`: an import without delay, beside that loop;
 //! - `import-memory`: how much the peak memory of a process grows while it imports from a generator;
+//! - `sync`: how long a sync takes, and how much its peak memory grows, if all rows are new and if none has changed;
 //! - `import-limited`: an import to a server that allows 5 batches a second by 429 and `Retry-After`;
 //! - `stream`: a stream of all contacts, beside a hand-written paging loop, and its memory;
 //! - `prefetch`: the same with work to do for each page and a server delay of 5 ms, with and without
@@ -86,10 +87,11 @@ fn main() {
         rows: options.rows,
         runs: options.runs,
     };
-    let measurements: [(&str, Measure); 7] = [
+    let measurements: [(&str, Measure); 8] = [
         ("import-delay", imports::with_delay),
         ("import", imports::without_delay),
         ("import-memory", memory::import),
+        ("sync", memory::sync),
         ("import-limited", imports::limited),
         ("stream", lists::stream),
         ("prefetch", lists::prefetch),

@@ -1,16 +1,17 @@
 //! How much the peak memory of a process grows, measured in a process that does nothing else.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use audience::contacts::Contacts;
-use audience::import::Journal;
+use audience::import::{Journal, SyncRow, SyncState};
 use clap::{Args, ValueEnum};
 use futures_util::TryStreamExt;
 
 use crate::by_hand::ByHand;
 use crate::figure::{Aim, Figure, grouped};
 use crate::rows;
-use crate::sampling::{Sizes, median, runtime};
+use crate::sampling::{Sizes, median, runtime, seconds};
 use crate::server::{self, Server};
 
 #[derive(Args)]
@@ -25,6 +26,7 @@ pub(crate) enum Work {
     Import,
     ImportWithJournal,
     ImportByHand,
+    Sync,
     Stream,
     StreamByHand,
 }
@@ -52,6 +54,40 @@ pub(crate) fn import(sizes: &Sizes) -> Vec<Figure> {
         figure(Work::Import, ""),
         figure(Work::ImportWithJournal, ", with a journal"),
     ]
+}
+
+/// A sync of very many rows: the first one, and one that finds no change.
+pub(crate) fn sync(sizes: &Sizes) -> Vec<Figure> {
+    let (count, server) = (sizes.rows(1_000_000), Server::start(&[]));
+    let state = state_of(server.url());
+    let measure = |what: &str, runs, most: f64| {
+        let mut grown = 0.0;
+        let time =
+            median((0..runs).map(|_| seconds(|| grown = growth(Work::Sync, &server, count, 1))));
+        let what = format!("sync of {} rows, {what}", grouped(count));
+        let memory = Figure::new(
+            "sync",
+            grown,
+            "MB more memory at the peak",
+            Aim::AtMost(most),
+        );
+        [
+            memory.what(&what).beside("the process before it"),
+            Figure::new("sync", time, "seconds", Aim::AtMost(most))
+                .what(&what)
+                .beside("nothing"),
+        ]
+    };
+    let first = measure("all new", 1, 400.0);
+    let unchanged = measure("none changed", sizes.runs(3), 100.0);
+    std::fs::remove_file(state).expect("the state can be removed");
+    first.into_iter().chain(unchanged).collect()
+}
+
+/// The state of the syncs with a server, which several processes share.
+fn state_of(url: &str) -> PathBuf {
+    let port = url.rsplit(':').next().unwrap_or_default();
+    std::env::temp_dir().join(format!("audience-bench-{port}.sync"))
 }
 
 /// Returns how much the peak memory of a process grows while it works, in megabytes: the median.
@@ -98,6 +134,7 @@ pub(crate) fn run(settings: &MemorySettings) {
             listed.expect("no page fails");
             assert_eq!(seen, settings.count);
         }
+        Work::Sync => sync_rows(&contacts, settings),
         Work::Stream => stream(&contacts, settings.count),
     }
     println!("{}", (peak_kib() - before) / 1_000.0 * 1.024);
@@ -111,6 +148,15 @@ fn import_rows(contacts: &Contacts, count: u64, journal: Option<Journal>) {
     };
     let report = runtime().block_on(import.into_future());
     assert_eq!(report.expect("the import ends").created(), count);
+}
+
+fn sync_rows(contacts: &Contacts, settings: &MemorySettings) {
+    let state = SyncState::open(state_of(&settings.url)).expect("the state opens");
+    let rows = rows::contacts(settings.count).enumerate();
+    let rows = rows.map(|(key, contact)| SyncRow::new(key, contact));
+    let report = runtime().block_on(contacts.sync(rows, state).into_future());
+    let report = report.expect("the sync ends");
+    assert!(report.is_complete(), "{report}");
 }
 
 fn stream(contacts: &Contacts, count: u64) {

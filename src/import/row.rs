@@ -45,7 +45,7 @@ struct Details {
     opt_outs: Vec<OptOut>,
     input: Option<Vec<String>>,
     input_columns: Option<Arc<[String]>>,
-    task: Option<SyncTask>,
+    task: Option<Box<SyncTask>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -345,22 +345,26 @@ impl ImportRow {
 }
 
 impl ImportRow {
+    pub(super) fn shared_input_columns(&self) -> Option<&Arc<[String]>> {
+        self.details.as_ref()?.input_columns.as_ref()
+    }
+
     fn details_mut(&mut self) -> &mut Details {
         self.details.get_or_insert_default()
     }
 
     /// Sets what a sync does with the row.
     pub(super) fn with_task(mut self, task: SyncTask) -> Self {
-        self.details_mut().task = Some(task);
+        self.details_mut().task = Some(Box::new(task));
         self
     }
 
     pub(super) fn task(&self) -> Option<&SyncTask> {
-        self.details.as_ref()?.task.as_ref()
+        self.details.as_ref()?.task.as_deref()
     }
 
     pub(super) fn task_mut(&mut self) -> Option<&mut SyncTask> {
-        self.details.as_mut()?.task.as_mut()
+        self.details.as_mut()?.task.as_deref_mut()
     }
 
     /// Replaces the contact of a row that was read.

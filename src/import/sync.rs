@@ -1,10 +1,12 @@
-use std::collections::HashSet;
+use std::borrow::Cow;
+use std::collections::{HashSet, VecDeque};
 use std::error::Error as StdError;
+use std::fmt;
 use std::future::poll_fn;
 use std::io::Write;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
-use std::{fmt, vec};
 
 use futures_core::Stream;
 use serde::{Deserialize, Serialize};
@@ -498,12 +500,12 @@ impl SyncContacts {
             Some(_) => Keep::Rejects,
             None => Keep::Nothing,
         };
-        self.settings.total = Some((plan.first.len() + plan.second.len()) as u64);
+        self.settings.total = Some(plan.first.len() as u64 + plan.second.count);
         let (source, log, writer) = match self.settings.dry_run {
             true => {
                 let opt_outs = plan.first.iter().filter(|row| opts_out(row)).count();
                 report.planned_opt_outs = opt_outs as u64;
-                let rows = plan.second.into_iter().map(|later| later.row.row);
+                let rows = plan.second.filter_map(|later| Some(later.ok()?.row.row));
                 let unreadable = plan.first.into_iter().filter(|row| row.task().is_none());
                 (
                     Source::from_iter(unreadable.chain(rows)),
@@ -519,7 +521,7 @@ impl SyncContacts {
                 written.map_err(|error| not_started(unwritable(error)))?;
                 self.contacts.hold_back(state.hold());
                 let second = Second {
-                    rows: plan.second.into_iter(),
+                    rows: plan.second,
                     reader,
                     writer: writer.clone(),
                 };
@@ -563,7 +565,7 @@ fn state_reader(state: &SyncState) -> Result<EntryReader, Error> {
     reader.map_err(|error| Error::config("could not read the sync state").caused_by(error))
 }
 
-fn unwritable(error: std::sync::Arc<std::io::Error>) -> Error {
+fn unwritable(error: Arc<std::io::Error>) -> Error {
     Error::config("could not write the sync state").caused_by(error)
 }
 
@@ -621,7 +623,7 @@ struct Plan {
     /// Opt-outs of contacts that are known, and rows that cannot be sent.
     first: Vec<ImportRow>,
     /// Contacts to create or update.
-    second: Vec<Later>,
+    second: Queue,
     /// Entries that change without a request.
     silent: Vec<Entry>,
     opt_ins: Vec<ImportRow>,
@@ -638,6 +640,111 @@ struct Later {
     place: Option<Place>,
 }
 
+/// The rows of the second part, as JSON, which takes a fourth of the memory of the rows themselves.
+#[derive(Default)]
+struct Queue {
+    chunks: VecDeque<Vec<u8>>,
+    /// How much of the first chunk was read.
+    read: usize,
+    count: u64,
+    /// The column names of the inputs, which the rows of an input share.
+    columns: Vec<Arc<[String]>>,
+}
+
+/// A row in the queue.
+#[derive(Serialize, Deserialize)]
+struct Queued<'a> {
+    key: Cow<'a, str>,
+    contact: Cow<'a, NewContact>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    revision: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "<[OptOut]>::is_empty")]
+    opt_outs: Cow<'a, [OptOut]>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    line: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    input: Option<Cow<'a, [String]>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    columns: Option<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    place: Option<Place>,
+}
+
+/// Large enough that a chunk costs little, and small enough to be freed while others are sent.
+const CHUNK: usize = 1 << 18;
+
+impl Queue {
+    fn push(&mut self, row: &SyncRow, place: Option<Place>) {
+        let Some(contact) = row.row.contact() else {
+            return;
+        };
+        let columns = row.row.shared_input_columns().map(|columns| {
+            let is_last = |last: &Arc<[String]>| Arc::ptr_eq(last, columns);
+            if !self.columns.last().is_some_and(is_last) {
+                self.columns.push(columns.clone());
+            }
+            self.columns.len() - 1
+        });
+        let queued = Queued {
+            key: row.key.as_str().into(),
+            contact: Cow::Borrowed(contact),
+            revision: row.revision.as_deref().map(Into::into),
+            opt_outs: row.row.opt_outs().into(),
+            line: row.row.line_number(),
+            input: row.row.input_cells().map(Into::into),
+            columns,
+            place,
+        };
+        if self.chunks.back().is_none_or(|chunk| chunk.len() >= CHUNK) {
+            self.chunks.push_back(Vec::with_capacity(CHUNK + CHUNK / 8));
+        }
+        if let Some(chunk) = self.chunks.back_mut() {
+            serde_json::to_writer(&mut *chunk, &queued)
+                .expect("a row without a problem can be written as JSON");
+            chunk.push(b'\n');
+            self.count += 1;
+        }
+    }
+}
+
+impl Iterator for Queue {
+    type Item = serde_json::Result<Later>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let chunk = self.chunks.front()?;
+        let rest = &chunk[self.read..];
+        let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
+            self.chunks.pop_front();
+            self.read = 0;
+            return self.next();
+        };
+        let queued = serde_json::from_slice::<Queued<'_>>(&rest[..end]);
+        let later = queued.map(|queued| {
+            let mut row = ImportRow::new(queued.contact.into_owned());
+            if !queued.opt_outs.is_empty() {
+                row = row.with_opt_outs(queued.opt_outs.into_owned());
+            }
+            if let Some(line) = queued.line {
+                row = row.line(line);
+            }
+            if let Some(cells) = queued.input {
+                row = row.input(cells.into_owned());
+            }
+            if let Some(columns) = queued.columns {
+                row = row.input_columns(self.columns[columns].clone());
+            }
+            let mut row = SyncRow::new(queued.key, row);
+            row.revision = queued.revision.map(Cow::into_owned);
+            Later {
+                row,
+                place: queued.place,
+            }
+        });
+        self.read += end + 1;
+        Some(later)
+    }
+}
+
 /// The rows to read at one go before other tasks get a turn.
 const MAX_READ: usize = 1_000;
 
@@ -647,7 +754,7 @@ impl Plan {
             reader,
             unchanged: 0,
             first: Vec::new(),
-            second: Vec::new(),
+            second: Queue::default(),
             silent: Vec::new(),
             opt_ins: Vec::new(),
             new_keys: HashSet::new(),
@@ -675,8 +782,8 @@ impl Plan {
 
     fn add(&mut self, row: SyncRow, state: &mut SyncState) -> Result<(), Error> {
         let seen = state.known().see(&row.key);
-        if row.row.contact().is_none() {
-            self.has_unreadable = true;
+        if row.row.problem().is_some() {
+            self.has_unreadable |= row.row.contact().is_none();
             self.first.push(row.row);
             return Ok(());
         }
@@ -694,7 +801,7 @@ impl Plan {
                 .push(AddressHash::new(row.address()).number());
         }
         match seen {
-            Seen::Before(found, place) => self.add_known(row, found, place),
+            Seen::Before(found, place) => self.add_known(&row, found, place),
             _ if row.is_deleted => {
                 // An import may have created the contact.
                 let entry = Entry {
@@ -706,7 +813,7 @@ impl Plan {
                 Ok(())
             }
             _ => {
-                self.second.push(Later { row, place: None });
+                self.second.push(&row, None);
                 Ok(())
             }
         }
@@ -730,7 +837,7 @@ impl Plan {
         }
     }
 
-    fn add_known(&mut self, row: SyncRow, found: u64, place: Place) -> Result<(), Error> {
+    fn add_known(&mut self, row: &SyncRow, found: u64, place: Place) -> Result<(), Error> {
         let opt_outs = row.row.opt_outs();
         let (content, now) = match row.is_deleted {
             true => (0, DELETED),
@@ -761,10 +868,7 @@ impl Plan {
                 done: None,
             };
             self.first.push(row.row.clone().with_task(task));
-            self.second.push(Later {
-                row,
-                place: Some(place),
-            });
+            self.second.push(row, Some(place));
             return Ok(());
         }
         let is_changed = entry.content != Some(content);
@@ -790,10 +894,7 @@ impl Plan {
             self.silent.push(next);
         }
         if is_changed {
-            self.second.push(Later {
-                row,
-                place: Some(place),
-            });
+            self.second.push(row, Some(place));
         }
         Ok(())
     }
@@ -852,11 +953,8 @@ impl Plan {
                 left += u64::from(*opts_out);
             }
         }
-        let unseen: Vec<_> = state.known().unseen().collect();
-        for (place, address, is_open) in unseen {
-            if !deletes_missing && !is_open {
-                continue;
-            }
+        let unseen: Vec<_> = state.known().unseen(deletes_missing).collect();
+        for (place, address) in unseen {
             let entry = self.reader.read(place)?;
             let row = ImportRow::from(entry.address.as_str()).key(&entry.key);
             let is_held = self.addresses.binary_search(&address.number()).is_ok();
@@ -919,7 +1017,7 @@ fn bare(row: &ImportRow, address: &str, opt_outs: Vec<OptOut>, task: SyncTask) -
 
 /// The rows of the second part, which depend on what became of the first.
 struct Second {
-    rows: vec::IntoIter<Later>,
+    rows: Queue,
     reader: EntryReader,
     writer: StateWriter,
 }
@@ -929,7 +1027,10 @@ impl Iterator for Second {
 
     fn next(&mut self) -> Option<ImportRow> {
         loop {
-            let Later { row, place } = self.rows.next()?;
+            let Ok(Later { row, place }) = self.rows.next()? else {
+                // It was written as JSON a moment before.
+                return Some(ImportRow::unreadable("the row could not be read again"));
+            };
             let before = match self.writer.find_recent(&row.key) {
                 Some(entry) => entry,
                 None => match place.map(|place| self.reader.read(place)) {

@@ -424,7 +424,8 @@ const SEEN: u64 = 1;
 const GONE: u64 = 2;
 
 /// The place of an entry in the file.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
 pub(super) struct Place(u64);
 
 impl Slot {
@@ -476,10 +477,14 @@ impl Known {
             .count() as u64
     }
 
-    /// Returns the rows that this sync has not seen, and whether something is left to do for them.
-    pub(super) fn unseen(&self) -> impl Iterator<Item = (Place, AddressHash, bool)> {
-        let unseen = self.slots.iter().filter(|slot| slot.place & SEEN == 0);
-        unseen.map(|slot| (Place(slot.start()), slot.address, slot.fingerprint == 0))
+    /// Returns the rows that this sync has not seen, if something may be left to do for them, or all of them that were not
+    /// deleted.
+    pub(super) fn unseen(&self, all: bool) -> impl Iterator<Item = (Place, AddressHash)> {
+        let unseen = self.slots.iter().filter(move |slot| {
+            let is_live = slot.place & GONE == 0;
+            slot.place & SEEN == 0 && (slot.fingerprint == 0 || all && is_live)
+        });
+        unseen.map(|slot| (Place(slot.start()), slot.address))
     }
 
     /// Returns the addresses of the rows that this sync has not seen and that were not deleted.
