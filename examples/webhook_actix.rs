@@ -4,7 +4,7 @@
 //! cargo run -p audience-receivers --example webhook_actix
 //!     starts the endpoint, sends it three deliveries (one of them forged), and exits
 //! AUDIENCE_WEBHOOK_SECRET=… cargo run -p audience-receivers --example webhook_actix -- --port 8080
-//!     runs the endpoint until it is stopped; use the example `send_event` to post to it
+//!     runs the endpoint until it is stopped; `audience webhooks send` posts to it
 //! ```
 //!
 //! The service waits 10 seconds for a response and makes up to ten attempts over about five hours. It may

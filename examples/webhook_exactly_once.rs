@@ -4,7 +4,7 @@
 //! cargo run -p audience-receivers --example webhook_exactly_once
 //!     starts the endpoint with a database in memory, sends it some deliveries, and exits
 //! AUDIENCE_WEBHOOK_SECRET=… cargo run -p audience-receivers --example webhook_exactly_once -- --port 8080 --database mail.db
-//!     runs the endpoint until it is stopped; use the example `send_event` to post to it
+//!     runs the endpoint until it is stopped; `audience webhooks send` posts to it
 //! ```
 //!
 //! The event's id and its effect are committed in one transaction. Whatever crashes when, and however often the

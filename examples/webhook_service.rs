@@ -4,7 +4,7 @@
 //! cargo run -p audience-receivers --example webhook_service
 //!     starts the service with SQLite in memory, sends it three deliveries (one of them forged), and exits
 //! AUDIENCE_WEBHOOK_SECRET=… cargo run -p audience-receivers --example webhook_service -- --port 8080
-//!     runs it until SIGTERM or Ctrl-C; use the example `send_event` to post to it
+//!     runs it until SIGTERM or Ctrl-C; `audience webhooks send` posts to it
 //! ```
 //!
 //! Events are stored in the Postgres database that `DATABASE_URL` names, or in a SQLite file.

@@ -90,6 +90,7 @@
 //! | `native-tls` | | TLS with the system's own library (OpenSSL on Linux); `rustls` is used if it is on, too |
 //! | `blocking` | | [`blocking`]: `.wait()` on every call and stream, for programs without an async runtime |
 //! | `import` | | [`import`] and [`export`]: any number of contacts, with a journal to resume from |
+//! | `cli` | | `audience`: a program for contacts, lists and webhooks, [from a shell][Importing a list] |
 //! | `axum`, `actix` | | webhook extractors for axum 0.8 and actix-web 4 |
 //! | `tower` | | a layer that verifies webhooks for hyper, AWS Lambda and any other tower server |
 //! | `inbox` | | [`Inbox`]: drops duplicate webhook events, with a store in memory |
@@ -192,6 +193,8 @@
 
 #[cfg(feature = "blocking")]
 pub mod blocking;
+#[cfg(feature = "cli")]
+mod cli;
 #[cfg(feature = "client")]
 pub mod client;
 #[cfg(feature = "client")]
@@ -246,6 +249,8 @@ mod string_enum;
     feature = "tower"
 ))]
 mod sync;
+#[cfg(any(feature = "cli", feature = "mock-server"))]
+mod terminal;
 #[cfg(any(feature = "client", feature = "webhooks"))]
 mod timestamp;
 #[cfg(feature = "unsubscribe")]
@@ -254,6 +259,9 @@ pub mod unsubscribe;
 #[cfg(feature = "webhooks")]
 pub mod webhooks;
 
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+pub use cli::main as run_program;
 #[cfg(feature = "client")]
 pub use client::builder::{Auth, Client, ClientBuilder};
 #[cfg(feature = "client")]

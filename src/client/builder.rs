@@ -621,6 +621,18 @@ fn http_client_for(base: &Url) -> Result<reqwest::Client, Error> {
     })
 }
 
+/// Begins a POST to a URL that is not the service's, with the connections of a client and without a key.
+#[cfg(feature = "cli")]
+pub(crate) fn post_to(url: &str) -> Result<reqwest::RequestBuilder, Error> {
+    let form = "the URL is invalid; use a URL like `https://app.example.com/hook`";
+    let url = Url::parse(url).map_err(|error| Error::config(form).caused_by(error))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(Error::config(form));
+    }
+    check_tls(&url)?;
+    Ok(http_client_for(&url)?.post(url))
+}
+
 fn user_agent_header(program: Option<&str>) -> Result<HeaderValue, Error> {
     let Some(program) = program else {
         return Ok(HeaderValue::from_static(CRATE_USER_AGENT));

@@ -129,6 +129,8 @@ use crate::error::ReadError;
 use crate::sync::Hold;
 use builder::OpenForms;
 
+#[cfg(feature = "cli")]
+pub(crate) use builder::post_to;
 #[cfg(feature = "import")]
 pub(crate) use call::AttemptWatch;
 pub(crate) use call::{

@@ -299,7 +299,7 @@ impl Format {
     }
 
     /// Checks that an export can have this format: see [`Csv::check`].
-    pub(super) fn check(&self, is_full: bool) -> Result<(), Error> {
+    pub(crate) fn check(&self, is_full: bool) -> Result<(), Error> {
         match self {
             Self::Csv(csv) => csv.check(is_full),
             Self::JsonLines(_) => Ok(()),

@@ -87,6 +87,8 @@ mod sync;
 mod sync_state;
 
 pub use builder::{Import, Outcomes};
+#[cfg(feature = "cli")]
+pub(crate) use csv::number_or_text;
 pub use csv::{Column, CsvInput, CsvRows};
 pub(crate) use csv::{escape, is_property_name, line};
 pub use engine::Progress;

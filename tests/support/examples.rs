@@ -1,4 +1,4 @@
-//! The programs: those in `examples/`, and `audience-mock`.
+//! The programs: those in `examples/`, `audience` and `audience-mock`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

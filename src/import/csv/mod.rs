@@ -19,6 +19,8 @@ use columns::Mapping;
 pub use columns::Column;
 pub(crate) use columns::is_property_name;
 pub use rows::CsvRows;
+#[cfg(feature = "cli")]
+pub(crate) use rows::number_or_text;
 
 /// The delimiters that are recognized, the most likely first.
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];

@@ -296,7 +296,7 @@ fn set(contact: NewContact, column: &Column, cell: &str) -> Result<NewContact, &
 }
 
 /// Returns a number only if it prints exactly as the cell. Postcodes, phone numbers and long ids stay text.
-fn number_or_text(cell: &str) -> PropertyValue {
+pub(crate) fn number_or_text(cell: &str) -> PropertyValue {
     serde_json::from_str::<serde_json::Number>(cell)
         .ok()
         .filter(|number| number.to_string() == cell)

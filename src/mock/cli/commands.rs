@@ -22,12 +22,13 @@ use super::lists::{
     self, AttemptsOptions, ContactsOptions, EmailsOptions, EndpointsOptions, EventsOptions,
     RequestsOptions, attempts_table, event_types, show,
 };
-use super::target::{Output, Table, Target, print, text};
+use super::target::{Output, Target};
 use crate::Timestamp;
 use crate::mock::text::BYTE_ORDER_MARK;
 use crate::mock::{
     Check, CheckReport, DeliveryFault, Examination, ExamineReceiver, Fault, Finding, Verdict,
 };
+use crate::terminal::{Table, print, text};
 
 #[derive(Subcommand)]
 pub(super) enum Command {

@@ -8,8 +8,9 @@ use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
-use super::target::{Output, Table, Target, print, readable, text};
+use super::target::{Output, Target, readable};
 use crate::mock::service::CONSENTS;
+use crate::terminal::{Table, print, text};
 use crate::webhooks::EventType;
 
 /// How often `requests --follow` asks for new requests.

@@ -10,8 +10,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{LogFormat, ServeOptions, Signing};
-use crate::mock::text::printable;
 use crate::mock::{HandledRequest, MockServer, MockServerBuilder, SigningClock};
+use crate::terminal::printable;
 
 /// Starts the mock, prints its URL, and serves until an interrupt.
 ///

@@ -1,6 +1,5 @@
 //! The mock that a command controls, and how the command prints its responses.
 
-use std::io::{ErrorKind, Write as _};
 use std::str::FromStr;
 
 use bytes::Bytes;
@@ -12,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::Timestamp;
 use crate::mock::http::{self as client, HttpUrl, error_chain};
-use crate::mock::text::printable;
+use crate::terminal::print;
 
 /// The mock that a command controls, and how it prints the response.
 #[derive(Args)]
@@ -166,94 +165,6 @@ impl Output {
         let empty = Value::Object(Map::new());
         let json = if response.is_null() { &empty } else { response };
         self.result(json, |_| format!("{text}\n"))
-    }
-}
-
-/// Prints text to standard output. Returns `false` if its reader, such as `head`, has stopped reading.
-///
-/// # Errors
-///
-/// Fails if standard output cannot be written for another reason.
-pub(super) fn print(text: &str) -> Result<bool, String> {
-    let mut stdout = std::io::stdout().lock();
-    match stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-    {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(format!("could not print the result: {error}")),
-    }
-}
-
-/// Rows with the same number of cells, under a heading.
-pub(super) struct Table {
-    /// The widest cell of each column, in characters.
-    widths: Vec<usize>,
-    rows: Vec<Vec<String>>,
-}
-
-impl Table {
-    pub(super) fn new(heading: &[&str]) -> Self {
-        let mut table = Self {
-            widths: vec![0; heading.len()],
-            rows: Vec::new(),
-        };
-        table.row(heading.iter().map(|name| (*name).to_owned()));
-        table
-    }
-
-    /// Adds a row. An empty cell is shown as `-`.
-    pub(super) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        let cells: Vec<String> = cells.into_iter().map(|cell| shown(&cell)).collect();
-        for (width, cell) in self.widths.iter_mut().zip(&cells) {
-            *width = (*width).max(cell.chars().count());
-        }
-        self.rows.push(cells);
-    }
-
-    /// Returns a row for which no other sets the widths.
-    pub(super) fn line(cells: impl IntoIterator<Item = String>) -> String {
-        let cells: Vec<String> = cells.into_iter().map(|cell| shown(&cell)).collect();
-        cells.join("  ")
-    }
-
-    /// Returns the lines. The last column is not padded.
-    pub(super) fn text(&self) -> String {
-        let mut text = String::new();
-        for row in &self.rows {
-            let mut line = String::new();
-            for (width, cell) in self.widths.iter().zip(row) {
-                line += cell;
-                let padding = width - cell.chars().count() + 2;
-                line.extend(std::iter::repeat_n(' ', padding));
-            }
-            text += line.trim_end();
-            text.push('\n');
-        }
-        text
-    }
-}
-
-/// Returns a cell as a terminal can show it: one line without control characters, not too long.
-fn shown(cell: &str) -> String {
-    const MAX_CHARACTERS: usize = 100;
-    if cell.is_empty() {
-        return "-".to_owned();
-    }
-    match cell.char_indices().nth(MAX_CHARACTERS) {
-        Some((end, _)) => format!("{}…", printable(&cell[..end])),
-        None => printable(cell),
-    }
-}
-
-/// Returns a JSON value as a cell: text without quotation marks, and nothing for `null`.
-pub(super) fn text(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        Value::Array(values) => values.iter().map(text).collect::<Vec<_>>().join(", "),
-        other => other.to_string(),
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use audience::mock::{Fault, MockServer};
 
 use super::{Folder, all_addresses};
-use support::examples::EXAMPLES;
+use support::examples::program;
 use support::skip;
 
 /// How often the program is killed. `AUDIENCE_LONG_TESTS` makes it more.
@@ -21,7 +21,8 @@ fn kills() -> u64 {
 }
 
 fn start(server: &MockServer, file: &Path, flags: &[&str]) -> Child {
-    Command::new(&EXAMPLES["export_csv"])
+    Command::new(program("audience"))
+        .arg("export")
         .arg(file)
         .args(["--resume", "--columns", "email"])
         .args(flags)
@@ -75,7 +76,8 @@ fn finishes_before(step: &str, n: u32, server: &MockServer, folder: &Folder) -> 
         strace.arg("-P").arg(folder.file(name));
     }
     let status = strace
-        .arg(&EXAMPLES["export_csv"])
+        .arg(program("audience"))
+        .arg("export")
         .arg(folder.file("all.csv"))
         .args(["--resume", "--columns", "email"])
         .env("AUDIENCE_URL", server.url())

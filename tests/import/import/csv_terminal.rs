@@ -1,4 +1,4 @@
-//! The program `import_csv` with odd files, odd arguments and an impatient person.
+//! The command `audience import` with odd files, odd arguments and an impatient person.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use audience::mock::{Fault, MockServer};
 
-use super::csv_example::{Folder, command, last_line, run, stdout};
+use super::csv_program::{Folder, command, last_line, run, stdout};
 
 const NOTHING: &str = "0 created, 0 updated, 0 skipped, 0 refused, 0 not sent, 0 unknown";
 const ONE_CREATED: &str = "1 created, 0 updated, 0 skipped, 0 refused, 0 not sent, 0 unknown";
@@ -214,7 +214,7 @@ fn a_full_disk_for_the_rejects_is_exit_status_1_and_resuming_writes_them_elsewhe
     let output = run(Some(&server), &[&file, "--resume", "--rejects", &rejects]);
     assert_eq!(
         (output.status.code(), last_line(&output)),
-        (Some(2), summary.to_owned())
+        (Some(3), summary.to_owned())
     );
     assert!(
         std::fs::read_to_string(rejects)

@@ -8,7 +8,7 @@ use audience::import::Journal;
 use audience::mock::{Fault, MockServer};
 
 use super::{JournalPath, contacts, counts, numbered, with_journal};
-use support::examples::EXAMPLES;
+use support::examples::program;
 use support::in_time;
 
 #[tokio::test]
@@ -132,8 +132,9 @@ fn a_second_process_with_the_same_journal_is_refused_until_the_first_has_ended_i
     let rows = journal.0.with_extension("csv");
     std::fs::write(&rows, "email\nada@x.io\n").unwrap();
     let start = || {
-        let mut command = Command::new(&EXAMPLES["import_csv"]);
+        let mut command = Command::new(program("audience"));
         command
+            .arg("import")
             .arg(&rows)
             .arg("--journal")
             .arg(&journal.0)

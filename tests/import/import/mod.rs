@@ -3,8 +3,8 @@
 mod blocking;
 mod cancellation;
 mod csv_dry_run;
-mod csv_example;
 mod csv_files;
+mod csv_program;
 mod csv_rejects;
 mod csv_terminal;
 mod failures;

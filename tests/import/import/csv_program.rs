@@ -1,4 +1,4 @@
-//! The program `import_csv`.
+//! The command `audience import`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use audience::mock::{Fault, MockServer};
 
-use support::examples::EXAMPLES;
+use support::examples::program;
 
 /// A folder of its own for a test.
 pub(super) struct Folder(PathBuf);
@@ -36,14 +36,17 @@ impl Drop for Folder {
 }
 
 pub(super) fn command(server: Option<&MockServer>, arguments: &[&str]) -> Command {
-    let mut command = Command::new(&EXAMPLES["import_csv"]);
-    command.args(arguments);
-    command
-        .env_remove("AUDIENCE_URL")
-        .env_remove("AUDIENCE_KEY");
+    let mut command = Command::new(program("audience"));
+    command.arg("import").args(arguments);
+    for variable in ["AUDIENCE_URL", "AUDIENCE_KEY", "AUDIENCE_KEY_FILE"] {
+        command.env_remove(variable);
+    }
     if let Some(server) = server {
+        command.arg("--yes");
         command.env("AUDIENCE_URL", server.url());
         command.env("AUDIENCE_KEY", server.full_key());
+    } else {
+        command.arg("--mock");
     }
     command
 }
@@ -62,28 +65,32 @@ pub(super) fn last_line(output: &Output) -> String {
 
 #[test]
 fn the_columns_are_shown_first_and_the_summary_last() {
-    for (arguments, summary) in [
+    let folder = Folder::new("summary");
+    let rows: String = (0..2_000).map(|n| format!("a{n}@x.io,A{n}\n")).collect();
+    let large = folder.file("large.csv", &format!("email,first_name\n{rows}"));
+    let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/contacts.csv");
+    for (file, summary) in [
         (
-            &[][..],
+            sample,
             "5 created, 1 updated, 0 skipped, 0 refused, 0 not sent, 0 unknown",
         ),
         (
-            &["--generate", "2000"],
+            &large,
             "2000 created, 0 updated, 0 skipped, 0 refused, 0 not sent, 0 unknown",
         ),
     ] {
-        let output = run(None, arguments);
+        let output = run(None, &[file]);
 
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         assert_eq!(last_line(&output), summary);
         let stdout = stdout(&output);
         let columns = stdout.find("first_name").unwrap();
-        assert!(columns < stdout.find("mock").unwrap(), "{stdout}");
+        assert!(columns < stdout.find("created").unwrap(), "{stdout}");
     }
 }
 
 #[test]
-fn refused_rows_are_exit_status_2_and_their_mended_file_can_be_imported() {
+fn refused_rows_are_exit_status_3_and_their_mended_file_can_be_imported() {
     let folder = Folder::new("rejects");
     let server = MockServer::builder().start_blocking();
     let file = folder.file(
@@ -98,7 +105,7 @@ fn refused_rows_are_exit_status_2_and_their_mended_file_can_be_imported() {
         &[&[&file, "--rejects", &rejects], &map[..]].concat(),
     );
 
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
     assert_eq!(
         last_line(&output),
         "1 created, 0 updated, 0 skipped, 1 refused, 0 not sent, 0 unknown"
@@ -157,7 +164,7 @@ fn a_dry_run_sends_nothing_and_writes_no_journal() {
 
     let output = run(Some(&server), &[&file, "--dry-run"]);
 
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
     let stdout = stdout(&output);
     assert!(
         stdout.contains("2 rows are valid, 1 of them duplicates"),
@@ -171,13 +178,14 @@ fn a_dry_run_sends_nothing_and_writes_no_journal() {
 fn an_input_that_cannot_be_imported_is_exit_status_1_with_the_reason() {
     let folder = Folder::new("input");
     let status = folder.file("status.csv", "email,status\na@x.io,cleaned\n");
+    let list = folder.file("list.csv", "email\na@x.io\n");
     for (arguments, reason) in [
         (
             &["no-such-file.csv"][..],
             "no-such-file.csv: could not open the CSV file",
         ),
         (&[&status[..]], "may say who opted out: [\"status\"]"),
-        (&["--resume"], "--journal"),
+        (&[&list, "--resume"], "--journal"),
     ] {
         let output = run(None, arguments);
 
@@ -185,15 +193,16 @@ fn an_input_that_cannot_be_imported_is_exit_status_1_with_the_reason() {
         assert_eq!(output.status.code(), Some(1), "{stderr}");
         assert!(stderr.contains(reason), "{stderr}");
     }
-    let wrong_key = command(None, &[&folder.file("list.csv", "email\na@x.io\n")])
-        .env("AUDIENCE_URL", MockServer::builder().start_blocking().url())
+    let server = MockServer::builder().start_blocking();
+    let wrong_key = command(Some(&server), &[&list])
+        .env("AUDIENCE_KEY", "wrong")
         .output();
     assert_eq!(wrong_key.unwrap().status.code(), Some(1));
 }
 
 #[cfg(unix)]
 #[test]
-fn ctrl_c_finishes_what_is_in_flight_and_says_how_to_go_on() {
+fn ctrl_c_finishes_what_is_in_flight_and_names_the_command_that_continues() {
     let folder = Folder::new("ctrl-c");
     let server = MockServer::builder().start_blocking();
     server.fault(Fault::delay(Duration::from_millis(100)));
@@ -227,7 +236,9 @@ fn ctrl_c_finishes_what_is_in_flight_and_says_how_to_go_on() {
             "{created} created, 0 updated, 0 skipped, 0 refused, {not_sent} not sent, 0 unknown"
         )
     );
-    assert!(stdout(&output).contains("--resume"), "{output:?}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let command = format!(" import {file} --concurrency 2 --yes --resume\n");
+    assert!(stderr.ends_with(&command), "{stderr}");
 
     server.clear_faults();
     let output = run(Some(&server), &[&file, "--resume"]);

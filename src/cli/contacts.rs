@@ -1,0 +1,576 @@
+//! The commands for contacts.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::process::ExitCode;
+
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
+use futures_core::Stream as _;
+use serde::Serialize;
+use serde_json::json;
+
+use super::output::{Failure, Output, REFUSED, interrupt, json_line, warn, with_causes};
+use super::{Confirmation, Connection, Service};
+use crate::contacts::{
+    Contact, ContactSummary, Contacts, ListContacts, NewContact, OnConflict, OptOutReason, Page,
+    Properties, PropertyValue, normalized_address,
+};
+use crate::import::number_or_text;
+use crate::rule::{Condition, Rule};
+use crate::terminal::{Table, print, printable, text};
+use crate::{Error, ErrorKind, Missing};
+
+#[derive(Args)]
+#[command(after_help = "Example:\n  audience contacts list --query ada")]
+pub(super) struct ContactsOptions {
+    #[command(subcommand)]
+    command: ContactsCommand,
+    #[command(flatten)]
+    service: Service,
+}
+
+#[derive(Subcommand)]
+enum ContactsCommand {
+    /// Show a contact with its topics
+    #[command(after_help = "Example:\n  audience contacts show ada@example.com")]
+    Show {
+        /// Show the contact with this address
+        #[arg(value_name = "ADDRESS")]
+        address: String,
+    },
+    /// Create a contact
+    Create(Create),
+    /// Change names and properties of a contact, and keep all others
+    Update(Update),
+    /// List contacts, newest first
+    #[command(after_help = "Example:\n  audience contacts list --property plan=pro --limit 10")]
+    List {
+        #[command(flatten)]
+        filter: Filter,
+        /// List at most N contacts [default: all]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        limit: Option<u64>,
+    },
+    /// Count contacts
+    #[command(after_help = "Example:\n  audience contacts count --segment seg_1")]
+    Count {
+        #[command(flatten)]
+        filter: Filter,
+    },
+    /// Record the answers of a contact for topics, opt-outs first
+    #[command(
+        after_help = "Example:\n  audience contacts set-topics ada@example.com news=true offers=false"
+    )]
+    SetTopics {
+        /// Set the topics of the contact with this address
+        #[arg(value_name = "ADDRESS")]
+        address: String,
+        /// Topics and their answers
+        #[arg(value_name = "TOPIC=BOOL", value_parser = answer, required = true)]
+        answers: Vec<(String, bool)>,
+        /// Send nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Unsubscribe contacts from everything, or from one topic
+    Unsubscribe(Unsubscribe),
+}
+
+pub(super) async fn run(options: ContactsOptions, output: Output) -> Result<ExitCode, Failure> {
+    let connection = options.service.connect().await?;
+    let contacts = &connection.contacts;
+    match options.command {
+        ContactsCommand::Show { address } => {
+            let contact = contacts.retrieve(&address).await;
+            let contact = contact.map_err(|error| Failure::from(error).about(&address))?;
+            output.result(&contact, in_full)?;
+        }
+        ContactsCommand::Create(create) => create.run(contacts, output).await?,
+        ContactsCommand::Update(update) => update.run(contacts, output).await?,
+        ContactsCommand::List { filter, limit } => {
+            return list(filter.apply(contacts.list()), limit, output).await;
+        }
+        ContactsCommand::Count { filter } => {
+            let count = filter.apply(contacts.list()).count().await?;
+            output.result(&json!({"count": count}), |_| format!("{count}\n"))?;
+        }
+        ContactsCommand::SetTopics {
+            address,
+            answers,
+            dry_run,
+        } => set_topics(contacts, &address, answers, dry_run, output).await?,
+        ContactsCommand::Unsubscribe(unsubscribe) => {
+            return unsubscribe.run(&options.service, &connection, output).await;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Which contacts of a list are meant.
+#[derive(Args)]
+pub(super) struct Filter {
+    /// Only contacts in this segment
+    #[arg(long, value_name = "ID", conflicts_with = "properties")]
+    segment: Option<String>,
+    /// Only contacts with this text in the address or a name
+    #[arg(long, value_name = "TEXT")]
+    query: Option<String>,
+    /// Only contacts with this property; if given several times, all must match
+    #[arg(long = "property", value_name = "NAME=VALUE", value_parser = property)]
+    properties: Vec<(String, PropertyValue)>,
+}
+
+impl Filter {
+    pub(super) fn apply(&self, mut list: ListContacts) -> ListContacts {
+        if let Some(segment) = &self.segment {
+            list = list.segment(segment);
+        }
+        if let Some(text) = &self.query {
+            list = list.query(text);
+        }
+        if !self.properties.is_empty() {
+            let conditions = self.properties.iter();
+            let conditions =
+                conditions.map(|(name, value)| Condition::property(name).is(value.clone()));
+            list = list.rule(Rule::all(conditions));
+        }
+        list
+    }
+}
+
+/// Parses `NAME=VALUE`. A number is a number, as in an import.
+fn property(text: &str) -> Result<(String, PropertyValue), String> {
+    let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
+    if name.is_empty() {
+        return Err("write it as NAME=VALUE".to_owned());
+    }
+    Ok((name.to_owned(), number_or_text(value)))
+}
+
+fn answer(text: &str) -> Result<(String, bool), String> {
+    let form = "write it as TOPIC=true or TOPIC=false";
+    let (topic, answer) = text.split_once('=').ok_or(form)?;
+    let answer = answer.parse().map_err(|_| form)?;
+    Ok((topic.to_owned(), answer))
+}
+
+/// Lists a page at a time, so that the first contacts are shown before the last ones are known.
+async fn list(list: ListContacts, limit: Option<u64>, output: Output) -> Result<ExitCode, Failure> {
+    const LARGEST_PAGE: u32 = 200;
+    let mut left = limit.unwrap_or(u64::MAX);
+    let page_size = u32::try_from(left).map_or(LARGEST_PAGE, |left| left.min(LARGEST_PAGE));
+    let mut table = Table::new(&[
+        "email",
+        "first_name",
+        "unsubscribed",
+        "created_at",
+        "properties",
+    ]);
+    let mut pages = list.limit(page_size).pages();
+    let mut has_malformed = false;
+    while left > 0
+        && let Some(page) = poll_fn(|context| Pin::new(&mut pages).poll_next(context)).await
+    {
+        let page: Page = page?;
+        for (_, error) in page.malformed() {
+            has_malformed = true;
+            warn(format_args!("left out: {}", with_causes(&error)));
+        }
+        let mut lines = String::new();
+        for contact in &page.data {
+            if left == 0 {
+                break;
+            }
+            left -= 1;
+            if output.json {
+                lines += &json_line(contact);
+            } else {
+                table.row(cells(contact));
+            }
+        }
+        if !output.json {
+            lines = table.take_text();
+        }
+        if !print(&lines)? {
+            break;
+        }
+    }
+    if !output.json {
+        // If there was no page, the heading is still to be printed.
+        print(&table.take_text())?;
+    }
+    Ok(if has_malformed {
+        REFUSED.into()
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn cells(contact: &ContactSummary) -> [String; 5] {
+    let properties = contact.properties.iter();
+    let properties = properties.map(|(name, value)| format!("{name}={}", text(&json!(value))));
+    [
+        contact.email.clone(),
+        contact.first_name.clone().unwrap_or_default(),
+        contact.unsubscribed.to_string(),
+        contact.created_at.to_string(),
+        properties.collect::<Vec<_>>().join(", "),
+    ]
+}
+
+/// Returns a contact with one line for each member. Properties and topics have the names that an export gives them.
+fn in_full(contact: &Contact) -> String {
+    let mut members = vec![
+        ("id".to_owned(), contact.id.clone()),
+        ("email".to_owned(), contact.email.clone()),
+        (
+            "first_name".to_owned(),
+            contact.first_name.clone().unwrap_or_default(),
+        ),
+        (
+            "last_name".to_owned(),
+            contact.last_name.clone().unwrap_or_default(),
+        ),
+        ("unsubscribed".to_owned(), contact.unsubscribed.to_string()),
+    ];
+    if let Some(reason) = &contact.unsubscribe_reason {
+        members.push(("unsubscribe_reason".to_owned(), reason.to_string()));
+    }
+    members.push(("created_at".to_owned(), contact.created_at.to_string()));
+    for (name, value) in &contact.properties {
+        members.push((format!("property:{name}"), text(&json!(value))));
+    }
+    for (topic, answer) in &contact.topics {
+        members.push((format!("topic:{topic}"), answer.to_string()));
+    }
+    by_line(members)
+}
+
+/// Returns names and values below each other. Unlike in a table, a long value is not cut.
+pub(super) fn by_line(members: Vec<(String, String)>) -> String {
+    let members: Vec<_> = members
+        .into_iter()
+        .map(|(name, value)| (printable(&name), printable(&value)))
+        .collect();
+    let widths = members.iter().map(|(name, _)| name.chars().count());
+    let width = widths.max().unwrap_or_default();
+    let line = |(name, value): &(String, String)| match value.as_str() {
+        "" => format!("{name:<width$}  -\n"),
+        value => format!("{name:<width$}  {value}\n"),
+    };
+    members.iter().map(line).collect()
+}
+
+/// Prints what a call would change, and that nothing was sent.
+fn dry_run(output: Output, change: &impl Serialize, text: &str) -> Result<(), Failure> {
+    output.result(change, |_| format!("dry run: nothing was sent; {text}\n"))?;
+    Ok(())
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  audience contacts create ada@example.com --first-name Ada --property plan=pro"
+)]
+struct Create {
+    /// Create a contact with this address
+    #[arg(value_name = "ADDRESS")]
+    address: String,
+    /// Set the first name
+    #[arg(long, value_name = "NAME")]
+    first_name: Option<String>,
+    /// Set the last name
+    #[arg(long, value_name = "NAME")]
+    last_name: Option<String>,
+    /// Set a property; can be repeated. A number is stored as a number
+    #[arg(long = "property", value_name = "NAME=VALUE", value_parser = property)]
+    properties: Vec<(String, PropertyValue)>,
+    /// Choose what happens if the address already exists; upsert replaces all properties
+    #[arg(long, value_name = "CHOICE", value_enum, default_value_t = Conflict::Error)]
+    on_conflict: Conflict,
+    /// Send nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// What happens if an address already exists.
+#[derive(Clone, Copy, ValueEnum)]
+pub(super) enum Conflict {
+    /// Update the contact
+    Upsert,
+    /// Leave the contact as it is
+    Skip,
+    /// Refuse
+    Error,
+}
+
+impl From<Conflict> for OnConflict {
+    fn from(choice: Conflict) -> Self {
+        match choice {
+            Conflict::Upsert => Self::Upsert,
+            Conflict::Skip => Self::Skip,
+            Conflict::Error => Self::Error,
+        }
+    }
+}
+
+impl Create {
+    async fn run(self, contacts: &Contacts, output: Output) -> Result<(), Failure> {
+        let mut contact = NewContact::new(&self.address).on_conflict(self.on_conflict.into());
+        if let Some(name) = self.first_name {
+            contact = contact.first_name(name);
+        }
+        if let Some(name) = self.last_name {
+            contact = contact.last_name(name);
+        }
+        if !self.properties.is_empty() {
+            contact = contact.properties(Properties::from(self.properties));
+        }
+        if self.dry_run {
+            let text = format!("{} would be created", printable(&self.address));
+            return dry_run(output, &contact, &text);
+        }
+        let created = contacts.create(contact).await;
+        let created = created.map_err(|error| Failure::from(error).about(&self.address))?;
+        output.result(&created.contact, |contact| {
+            let done = if created.is_new() {
+                "was created"
+            } else {
+                "exists"
+            };
+            format!(
+                "{} {done}: {}\n",
+                printable(&contact.email),
+                printable(&contact.id)
+            )
+        })?;
+        Ok(())
+    }
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  audience contacts update ada@example.com --last-name Lovelace --remove-property trial"
+)]
+#[command(group = ArgGroup::new("changes").required(true).multiple(true).args(["first_name", "last_name", "properties", "remove_properties"]))]
+struct Update {
+    /// Change the contact with this address
+    #[arg(value_name = "ADDRESS")]
+    address: String,
+    /// Set the first name; an empty one removes it
+    #[arg(long, value_name = "NAME")]
+    first_name: Option<String>,
+    /// Set the last name; an empty one removes it
+    #[arg(long, value_name = "NAME")]
+    last_name: Option<String>,
+    /// Set a property; can be repeated. A number is stored as a number
+    #[arg(long = "property", value_name = "NAME=VALUE", value_parser = property)]
+    properties: Vec<(String, PropertyValue)>,
+    /// Remove a property; can be repeated
+    #[arg(long = "remove-property", value_name = "NAME")]
+    remove_properties: Vec<String>,
+    /// Show the contact, and send no change
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Update {
+    async fn run(self, contacts: &Contacts, output: Output) -> Result<(), Failure> {
+        let about = |error| Failure::from(error).about(&self.address);
+        if self.dry_run {
+            let contact = contacts.retrieve(&self.address).await.map_err(about)?;
+            let text = format!("{} would be changed", printable(&contact.email));
+            return dry_run(output, &contact, &text);
+        }
+        let mut update = contacts.update(&self.address);
+        if let Some(name) = self.first_name {
+            update = update.first_name(name);
+        }
+        if let Some(name) = self.last_name {
+            update = update.last_name(name);
+        }
+        for (name, value) in self.properties {
+            update = update.property(name, value);
+        }
+        for name in self.remove_properties {
+            update = update.remove_property(name);
+        }
+        let contact = update.await.map_err(about)?;
+        output.result(&contact, |contact| in_full(&contact.clone().into()))?;
+        Ok(())
+    }
+}
+
+async fn set_topics(
+    contacts: &Contacts,
+    address: &str,
+    answers: Vec<(String, bool)>,
+    is_dry_run: bool,
+    output: Output,
+) -> Result<(), Failure> {
+    if is_dry_run {
+        let topics: BTreeMap<_, _> = answers.into_iter().collect();
+        let text = format!(
+            "{} topics of {} would be set",
+            topics.len(),
+            printable(address)
+        );
+        let change = json!({"email": normalized_address(address), "topics": topics});
+        return dry_run(output, &change, &text);
+    }
+    let recorded = contacts.set_topics(address, answers).await;
+    let recorded = recorded.map_err(|error| {
+        let recorded: Vec<_> = error.recorded().keys().cloned().collect();
+        let mut failure = Failure::from(error.error()).about(address);
+        if !recorded.is_empty() {
+            failure = failure.note(&format!("recorded before: {}", recorded.join(", ")));
+        }
+        failure
+    })?;
+    output.result(&recorded.contact, in_full)?;
+    Ok(())
+}
+
+#[derive(Args)]
+#[command(after_help = "Example:\n  audience contacts unsubscribe --file addresses.txt --yes")]
+struct Unsubscribe {
+    /// Unsubscribe the contacts with these addresses
+    #[arg(value_name = "ADDRESS", required_unless_present = "file")]
+    addresses: Vec<String>,
+    /// Read more addresses from this file, one per line; - reads standard input
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Unsubscribe from this topic only
+    #[arg(long, value_name = "TOPIC", conflicts_with = "reason")]
+    topic: Option<String>,
+    /// Record this reason [default: manual]
+    #[arg(long, value_name = "REASON", value_enum)]
+    reason: Option<Reason>,
+    /// Send nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    confirmation: Confirmation,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Reason {
+    /// The sender decided
+    Manual,
+    /// The contact decided, on a preference page
+    Preferences,
+}
+
+/// How many opt-outs are sent concurrently.
+const CONCURRENCY: usize = 8;
+
+impl Unsubscribe {
+    async fn run(
+        self,
+        service: &Service,
+        connection: &Connection,
+        output: Output,
+    ) -> Result<ExitCode, Failure> {
+        let addresses = self.addresses()?;
+        if self.dry_run {
+            for address in &addresses {
+                let email = normalized_address(address);
+                let text = format!("{} would be unsubscribed", printable(&email));
+                dry_run(output, &json!({"email": email}), &text)?;
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        self.confirmation
+            .ask(Some(addresses.len() as u64), service)?;
+
+        let stop = tokio::spawn(interrupt(None));
+        let mut refused = false;
+        let mut failure = None;
+        let mut in_flight = VecDeque::new();
+        let mut waiting = addresses.into_iter();
+        loop {
+            while failure.is_none()
+                && !stop.is_finished()
+                && in_flight.len() < CONCURRENCY
+                && let Some(address) = waiting.next()
+            {
+                let call = self.call(&connection.contacts, &address);
+                in_flight.push_back((address, tokio::spawn(call.into_future())));
+            }
+            let Some((address, call)) = in_flight.pop_front() else {
+                break;
+            };
+            match call.await.map_err(|error| Failure::causes(&error))? {
+                Ok(contact) => {
+                    output.result(&contact, |contact| {
+                        format!("{} was unsubscribed\n", printable(&contact.email))
+                    })?;
+                }
+                Err(error) => {
+                    // Every other address would fail in the same way. What is in flight still gets its line.
+                    let is_about_address = concerns_only_its_address(&error);
+                    let problem = Failure::from(error).about(address);
+                    if is_about_address || failure.is_some() {
+                        refused = true;
+                        output.failure(&problem);
+                    } else {
+                        failure = Some(problem);
+                    }
+                }
+            }
+        }
+        let not_sent = waiting.len();
+        match (failure, refused) {
+            (Some(failure), _) => Err(failure),
+            (None, _) if not_sent > 0 => {
+                let left = format!("stopped: {not_sent} addresses were not unsubscribed");
+                Err(Failure::failed(left).note("it is safe to start again with all of them"))
+            }
+            (None, true) => Ok(REFUSED.into()),
+            (None, false) => Ok(ExitCode::SUCCESS),
+        }
+    }
+
+    fn call(&self, contacts: &Contacts, address: &str) -> crate::contacts::Unsubscribe {
+        let mut call = contacts.unsubscribe(address);
+        if let Some(topic) = &self.topic {
+            call = call.topic(topic);
+        }
+        match self.reason {
+            None => call,
+            Some(Reason::Manual) => call.reason(OptOutReason::Manual),
+            Some(Reason::Preferences) => call.reason(OptOutReason::Preferences),
+        }
+    }
+
+    fn addresses(&self) -> Result<Vec<String>, Failure> {
+        let mut addresses = self.addresses.clone();
+        if let Some(file) = &self.file {
+            let text = read(file).map_err(|error| {
+                Failure::usage(format!("could not read {}: {error}", file.display()))
+            })?;
+            let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+            let lines = text.lines().map(str::trim);
+            addresses.extend(lines.filter(|line| !line.is_empty()).map(str::to_owned));
+        }
+        Ok(addresses)
+    }
+}
+
+/// Returns whether the next address may succeed although this one failed.
+fn concerns_only_its_address(error: &Error) -> bool {
+    let is_refused = error.is_not_found() || error.is_validation_error();
+    let is_unusable = error.kind() == ErrorKind::Input;
+    (is_refused || is_unusable) && error.missing() != Some(Missing::Topic)
+}
+
+fn read(file: &Path) -> std::io::Result<String> {
+    if file.as_os_str() != "-" {
+        return std::fs::read_to_string(file);
+    }
+    let mut text = String::new();
+    std::io::stdin().lock().read_to_string(&mut text)?;
+    Ok(text)
+}

@@ -1,0 +1,565 @@
+//! The commands for whole lists: import and export.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::future::poll_fn;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use futures_core::Stream as _;
+use serde_json::json;
+
+use super::contacts::{Conflict, Filter};
+use super::output::{
+    Failure, Output, ProgressLine, REFUSED, clear_progress, interrupt, say, warn, with_causes,
+};
+use super::{Confirmation, Service};
+use crate::Error;
+use crate::contacts::ListContacts;
+use crate::export::{Csv, ExportReport, Format, JsonLines};
+use crate::import::{Column, CsvInput, Import, ImportError, ImportReport, Journal, Progress};
+use crate::terminal::{print, printable};
+
+#[derive(Args)]
+#[command(after_help = IMPORT_HELP)]
+pub(super) struct ImportOptions {
+    /// Read this CSV file, whose first line names the columns; - reads standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Resume from the journal
+    #[arg(long)]
+    resume: bool,
+    /// Record the finished rows in this file [default: FILE.journal; none for a pipe and with --mock]
+    #[arg(long, value_name = "FILE")]
+    journal: Option<PathBuf>,
+    /// Write the rows that were not applied to this CSV file, so that you can fix and import them
+    #[arg(long, value_name = "FILE")]
+    rejects: Option<PathBuf>,
+    /// Check every row without sending anything
+    #[arg(long)]
+    dry_run: bool,
+    #[arg(long, value_name = "COLUMN=MEMBER", value_parser = parse_map, help = MAP_HELP)]
+    map: Vec<(String, Column)>,
+    /// Opt every contact of the file out of everything
+    #[arg(long)]
+    opt_out_all: bool,
+    /// Send at most N batches concurrently
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    concurrency: usize,
+    /// Choose what happens if an address already exists [default: upsert]
+    #[arg(long, value_name = "CHOICE", value_enum)]
+    on_conflict: Option<Conflict>,
+    #[command(flatten)]
+    confirmation: Confirmation,
+    #[command(flatten)]
+    service: Service,
+}
+
+const MAP_HELP: &str = "\
+Map a column to email, first_name, last_name, property:NAME, properties, unsubscribed, subscribed, \
+unsubscribe_reason, topic:NAME, topics, on_conflict, key or ignore; can be repeated";
+
+const IMPORT_HELP: &str = "\
+After a crash, an outage or Ctrl-C, run the same command with --resume.
+
+Exit status: 0 if every row was applied, 3 if some were refused, 1 if the import could not start or finish.
+
+Example:
+  audience import list.csv --map Status=subscribed --rejects rejects.csv";
+
+fn parse_map(text: &str) -> Result<(String, Column), String> {
+    let (name, member) = text.rsplit_once('=').ok_or("write COLUMN=MEMBER")?;
+    let column = member.parse().map_err(|error: Error| error.to_string())?;
+    Ok((name.to_owned(), column))
+}
+
+/// Imports the file. Prints the meaning of each column, and then what was done.
+pub(super) async fn import(options: ImportOptions, output: Output) -> Result<ExitCode, Failure> {
+    let input = options.open()?;
+    let mut topics = Vec::new();
+    for (_, column) in input.columns() {
+        if let Column::Topic(topic) = column {
+            topics.push(topic.clone());
+        }
+    }
+    if !output.json {
+        show_columns(&options.file, &input);
+    }
+    let rows = input.rows()?;
+    let total = options.count()?;
+    let connection = options.service.connect().await?;
+    if let Some(server) = &connection.server {
+        for topic in topics {
+            server.topic(topic, true);
+        }
+    }
+    if !options.dry_run {
+        options.confirmation.ask(total, &options.service)?;
+    }
+    let journal = options.open_journal()?;
+
+    let to_continue = journal.as_ref().map(|_| command_to_continue());
+    let mut import = connection.contacts.import(rows);
+    import = options.set_up(import, journal, to_continue.clone())?;
+    if let Some(total) = total {
+        import = import.total(total);
+    }
+    let result = import.await;
+    clear_progress();
+    options.finish(&result, to_continue.as_deref(), output)
+}
+
+fn show_columns(file: &Path, input: &CsvInput) {
+    say(format_args!(
+        "{} (delimiter {:?})",
+        file.display(),
+        input.delimiter_char()
+    ));
+    for (name, column) in input.columns() {
+        let (name, column) = (printable(name), column.to_string());
+        say(format_args!("  {name:<24} {column}"));
+    }
+}
+
+impl ImportOptions {
+    fn is_standard_input(&self) -> bool {
+        self.file.as_os_str() == "-"
+    }
+
+    /// Opens the input, with the columns mapped as the options say.
+    fn open(&self) -> Result<CsvInput, Failure> {
+        let input = if self.is_standard_input() {
+            CsvInput::new(std::io::stdin())
+        } else {
+            CsvInput::open(&self.file)
+        };
+        let mut input = input.map_err(|error| {
+            Failure::failed(format!("{}: {}", self.file.display(), with_causes(&error)))
+        })?;
+        for (name, column) in &self.map {
+            input = input.map(name, column.clone())?;
+        }
+        if self.opt_out_all {
+            input = input.opt_out_all();
+        }
+        if let Some(choice) = self.on_conflict {
+            input = input.on_conflict(choice.into());
+        }
+        Ok(input)
+    }
+
+    /// Counts the rows. A pipe cannot be read twice.
+    fn count(&self) -> Result<Option<u64>, Failure> {
+        if self.is_standard_input() || !self.file.is_file() {
+            return Ok(None);
+        }
+        Ok(Some(self.open()?.rows()?.count() as u64))
+    }
+
+    fn open_journal(&self) -> Result<Option<Journal>, Failure> {
+        // What the mock has is gone when the program ends, and a pipe cannot be read again.
+        let is_file = !self.is_standard_input() && self.file.is_file();
+        let can_resume = self.service.mock.is_none() && is_file;
+        let path = match &self.journal {
+            Some(path) => Some(path.clone()),
+            None if can_resume => Some(with_suffix(&self.file, ".journal")),
+            None => None,
+        };
+        if self.dry_run {
+            return Ok(None);
+        }
+        let Some(path) = path else {
+            return if self.resume {
+                Err(Failure::failed(
+                    "--resume needs a service and a FILE that is not a pipe, or --journal FILE",
+                ))
+            } else {
+                Ok(None)
+            };
+        };
+        let journal = Journal::open(&path).map_err(|error| {
+            Failure::failed(format!("{}: {}", path.display(), with_causes(&error)))
+        })?;
+        if !journal.is_empty() && !self.resume {
+            return Err(Failure::failed(format!(
+                "{} records an earlier import: add --resume to continue it, or delete the file to start again",
+                path.display()
+            )));
+        }
+        Ok(Some(journal))
+    }
+
+    /// Sets what the options say, and what to show and to stop at.
+    fn set_up(
+        &self,
+        import: Import,
+        journal: Option<Journal>,
+        to_continue: Option<String>,
+    ) -> Result<Import, Failure> {
+        let mut line = ProgressLine::new();
+        let mut import = import
+            .concurrency(self.concurrency)
+            .stop_when(interrupt(to_continue))
+            .on_progress(move |progress| line.show(|| import_progress(progress)));
+        if self.dry_run {
+            import = import.dry_run();
+        }
+        if let Some(path) = &self.rejects {
+            import = import.rejects(self.create_rejects(path, journal.as_ref())?);
+        }
+        if let Some(journal) = journal {
+            import = import.journal(journal);
+        }
+        Ok(import)
+    }
+
+    fn create_rejects(&self, path: &Path, journal: Option<&Journal>) -> Result<File, Failure> {
+        let same = |other: &Path| match (path.canonicalize(), other.canonicalize()) {
+            (Ok(path), Ok(other)) => path == other,
+            _ => false,
+        };
+        if same(&self.file) {
+            return Err(Failure::failed("--rejects must not be the file to import"));
+        }
+        if journal.is_some_and(|journal| same(journal.path())) {
+            return Err(Failure::failed("--rejects must not be the journal"));
+        }
+        File::create(path).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
+    }
+
+    /// Prints the report, and returns the exit status.
+    fn finish(
+        &self,
+        result: &Result<ImportReport, ImportError>,
+        to_continue: Option<&str>,
+        output: Output,
+    ) -> Result<ExitCode, Failure> {
+        let report = match result {
+            Ok(report) => report,
+            Err(error) => error.report(),
+        };
+        output.result(report, |report| self.summary(report))?;
+        let is_finished = report.unknown() == 0
+            && match self.dry_run {
+                true => report.not_sent() == report.valid(),
+                false => report.not_sent() == 0,
+            };
+        let with_hint = |failure: Failure| match to_continue {
+            Some(command) => failure.note(&format!("to continue: {command}")),
+            None if self.dry_run => failure,
+            None => failure.note("nothing records where it stopped, so it must start again"),
+        };
+        match (result, is_finished) {
+            (Err(error), _) => Err(with_hint(Failure::causes(error))),
+            (Ok(_), false) => Err(with_hint(Failure::failed("the import is not finished"))),
+            (Ok(_), true) if report.refused() > 0 => Ok(REFUSED.into()),
+            (Ok(_), true) => Ok(ExitCode::SUCCESS),
+        }
+    }
+
+    /// Returns what was not applied and what to do about it, then the summary line.
+    fn summary(&self, report: &ImportReport) -> String {
+        let mut lines = Vec::new();
+        for (code, count) in report.refused_by_code() {
+            lines.push(format!("refused: {count:>8}  {code}"));
+        }
+        if report.opt_out_failed() > 0 {
+            lines.push(format!(
+                "applied without their opt-out: {}",
+                report.opt_out_failed()
+            ));
+        }
+        if report.refused() > 0 {
+            lines.push(match &self.rejects {
+                Some(path) => format!("fix the rows in {} and import that file", path.display()),
+                None => "use --rejects FILE to see the refused rows".to_owned(),
+            });
+        }
+        if self.dry_run {
+            let (valid, duplicates) = (report.valid(), report.duplicates());
+            lines.push(format!(
+                "dry run: nothing was sent; {valid} rows are valid, {duplicates} of them duplicates"
+            ));
+        } else if report.quota_exceeded() {
+            lines.push(
+                "the plan's contact ceiling is reached; raise it, then continue with --resume"
+                    .to_owned(),
+            );
+        }
+        if report.unknown() > 0 {
+            lines.push(format!(
+                "{} rows may have been applied or not: no usable response arrived",
+                report.unknown()
+            ));
+        }
+        if let Some(failure) = report.first_failure() {
+            lines.push(format!("the first batch that failed: {failure}"));
+        }
+        lines.push(report.to_string());
+        lines.iter().fold(String::new(), |mut text, line| {
+            let _ = writeln!(text, "{}", printable(line));
+            text
+        })
+    }
+}
+
+fn import_progress(progress: &Progress) -> String {
+    let finished = progress.finished();
+    let total = progress.total();
+    let total = total.map_or_else(String::new, |total| format!(" of {total}"));
+    let left = progress.remaining();
+    let left = left.map_or_else(String::new, |left| format!(", {} s left", left.as_secs()));
+    format!("{finished}{total} rows, {:.0}/s{left}", progress.rate())
+}
+
+fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
+    let mut path: OsString = file.into();
+    path.push(suffix);
+    path.into()
+}
+
+/// Returns this command line with `--resume`, as a shell reads it.
+fn command_to_continue() -> String {
+    let mut words: Vec<String> = std::env::args_os()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    if !words.iter().any(|word| word == "--resume") {
+        words.push("--resume".to_owned());
+    }
+    let quoted = words.iter().map(|word| {
+        let is_plain = |letter: char| letter.is_alphanumeric() || "-_./=,:@%+".contains(letter);
+        match !word.is_empty() && word.chars().all(is_plain) {
+            true => word.clone(),
+            false => format!("'{}'", word.replace('\'', r"'\''")),
+        }
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+#[derive(Args)]
+#[command(after_help = EXPORT_HELP)]
+pub(super) struct ExportOptions {
+    /// Write to this file; until the end, the position is saved in FILE.cursor. - writes to standard output
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    filter: Filter,
+    /// Retrieve each contact, to export last names, reasons and topics too
+    #[arg(long)]
+    full: bool,
+    /// Set the format [default: from FILE's extension, otherwise csv]
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    format: Option<Kind>,
+    /// Write these CSV columns, such as `email,first_name,topic:news,plan` [default: all that are found]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    columns: Vec<String>,
+    /// Escape text that a spreadsheet would read as a formula
+    #[arg(long)]
+    escape_formulas: bool,
+    /// Resume an export that was interrupted; an export that finished begins anew
+    #[arg(long)]
+    resume: bool,
+    #[command(flatten)]
+    service: Service,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// Write comma-separated values
+    Csv,
+    /// Write a JSON object for each contact, which is exact
+    Jsonl,
+}
+
+const EXPORT_HELP: &str = "\
+After a crash or Ctrl-C, run the same command with --resume.
+
+Exit status: 0 if all contacts were written, 3 if some are malformed, 1 if the export could not finish.
+
+Example:
+  audience export all.csv --full";
+
+/// Exports the list, and shows how far it is.
+pub(super) async fn export(options: ExportOptions, output: Output) -> Result<ExitCode, Failure> {
+    let connection = options.service.connect().await?;
+    let is_standard_output = options.file.as_os_str() == "-";
+    if is_standard_output && options.resume {
+        return Err(Failure::usage("--resume needs a FILE that is not -"));
+    }
+    let exported = async {
+        let list = options.filter.apply(connection.contacts.list());
+        let format = options.format(&list).await?;
+        if is_standard_output {
+            options.write_out(list, &format).await
+        } else {
+            options.write_file(list, format, output).await
+        }
+    };
+    tokio::select! {
+        exported = exported => exported,
+        _ = tokio::signal::ctrl_c() => {
+            clear_progress();
+            Err(options.with_hint(Failure::failed("interrupted")))
+        }
+    }
+}
+
+impl ExportOptions {
+    async fn write_file(
+        &self,
+        list: ListContacts,
+        format: Format,
+        output: Output,
+    ) -> Result<ExitCode, Failure> {
+        // Next to the retrieve calls, counting is cheap.
+        let total = match self.full {
+            true => format!(" of {}", list.clone().count().await?),
+            false => String::new(),
+        };
+        let mut export = list.export(&self.file, format);
+        if self.full {
+            export = export.full();
+        }
+        if self.resume {
+            export = export.resume();
+        }
+        let mut line = ProgressLine::new();
+        let report = export
+            .on_progress(move |report| {
+                line.show(|| format!("{}{total} contacts", report.contacts()));
+            })
+            .on_malformed(left_out)
+            .await;
+        clear_progress();
+        let report = report.map_err(|error| {
+            self.with_hint(Failure::from(error.error()).note(&error.to_string()))
+        })?;
+        let json = json!({
+            "contacts": report.contacts(),
+            "vanished": report.vanished(),
+            "malformed": report.malformed(),
+        });
+        output.result(&json, |_| self.summary(&report))?;
+        Ok(exit_code(report.malformed()))
+    }
+
+    /// Adds the command that continues the export, if there is something to continue.
+    fn with_hint(&self, failure: Failure) -> Failure {
+        if self.service.mock.is_none() && with_suffix(&self.file, ".cursor").exists() {
+            failure.note(&format!("to continue: {}", command_to_continue()))
+        } else {
+            failure
+        }
+    }
+
+    fn summary(&self, report: &ExportReport) -> String {
+        format!(
+            "{}\n{} exported, {} vanished, {} malformed\n",
+            printable(&self.file.display().to_string()),
+            report.contacts(),
+            report.vanished(),
+            report.malformed()
+        )
+    }
+
+    /// Writes the contacts to standard output, until nobody reads them any more.
+    async fn write_out(&self, list: ListContacts, format: &Format) -> Result<ExitCode, Failure> {
+        format.check(self.full)?;
+        let malformed = if print(&format.header())? {
+            match self.full {
+                true => write_full(list, format).await?,
+                false => write_pages(list, format).await?,
+            }
+        } else {
+            0
+        };
+        Ok(exit_code(malformed))
+    }
+
+    /// Returns the format with its columns: those that were given, those of the file to continue, or all that are found.
+    async fn format(&self, list: &ListContacts) -> Result<Format, Failure> {
+        let extension = self.file.extension();
+        let is_jsonl = extension.is_some_and(|extension| extension == "jsonl");
+        let by_name = if is_jsonl { Kind::Jsonl } else { Kind::Csv };
+        if self.format.unwrap_or(by_name) == Kind::Jsonl {
+            return Ok(JsonLines.into());
+        }
+        let csv = if !self.columns.is_empty() {
+            Csv::new(&self.columns)
+        } else if self.resume
+            && with_suffix(&self.file, ".cursor").exists()
+            && let Some(csv) = columns_of(&self.file, self.escape_formulas)
+        {
+            csv
+        } else if self.full {
+            Csv::find_full_columns(list.clone()).await?
+        } else {
+            Csv::find_columns(list.clone()).await?
+        };
+        Ok(match self.escape_formulas {
+            true => csv.escape_formulas().into(),
+            false => csv.into(),
+        })
+    }
+}
+
+/// Writes the contacts to standard output, and returns how many are malformed.
+async fn write_pages(list: ListContacts, format: &Format) -> Result<u64, Failure> {
+    let mut malformed = 0;
+    let mut pages = list.large_pages().pages();
+    while let Some(page) = poll_fn(|context| Pin::new(&mut pages).poll_next(context)).await {
+        let page = page?;
+        for (_, error) in page.malformed() {
+            malformed += 1;
+            left_out(&error);
+        }
+        let lines = page.data.iter().map(|contact| format.line(contact));
+        if !print(&lines.collect::<String>())? {
+            break;
+        }
+    }
+    Ok(malformed)
+}
+
+/// The same with each contact in full.
+async fn write_full(list: ListContacts, format: &Format) -> Result<u64, Failure> {
+    let mut contacts = list.large_pages().full();
+    loop {
+        let malformed = contacts.malformed();
+        match poll_fn(|context| Pin::new(&mut contacts).poll_next(context)).await {
+            Some(Ok(contact)) if !print(&format.line(&contact))? => break,
+            Some(Ok(_)) => {}
+            Some(Err(error)) if contacts.malformed() > malformed => left_out(&error),
+            Some(Err(error)) => return Err(error.into()),
+            None => break,
+        }
+    }
+    Ok(contacts.malformed())
+}
+
+fn left_out(error: &Error) {
+    warn(format_args!("left out: {}", with_causes(error)));
+}
+
+fn exit_code(malformed: u64) -> ExitCode {
+    match malformed {
+        0 => ExitCode::SUCCESS,
+        _ => REFUSED.into(),
+    }
+}
+
+/// Returns the columns that the first line of the file names.
+fn columns_of(file: &Path, escape_formulas: bool) -> Option<Csv> {
+    let input = CsvInput::open(file).ok()?.delimiter(',').ok()?;
+    Some(Csv::new(input.columns().map(|(name, _)| {
+        let rest = name.strip_prefix('\'').filter(|_| escape_formulas);
+        let is_escaped = |rest: &&str| {
+            let text = rest.trim_start_matches('\'');
+            text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n'])
+        };
+        rest.filter(is_escaped).unwrap_or(name)
+    })))
+}

@@ -1,0 +1,260 @@
+//! Contacts, lists and webhooks from a shell.
+//!
+//! ```text
+//! audience contacts show ada@example.com
+//! audience import list.csv --rejects rejects.csv
+//! ```
+
+mod contacts;
+mod lists;
+mod output;
+mod webhooks;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
+
+use self::contacts::ContactsOptions;
+use self::lists::{ExportOptions, ImportOptions};
+use self::output::{Failure, Output};
+use self::webhooks::WebhooksOptions;
+use crate::contacts::Contacts;
+use crate::mock::MockServer;
+use crate::terminal::print;
+use crate::{Auth, Client};
+
+/// Runs the program `audience` with the arguments and variables of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    let options = Options::parse();
+    let output = Output::new(options.json);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
+    let result = match runtime {
+        Ok(runtime) => runtime.block_on(run(options.command, output)),
+        Err(error) => Err(Failure::failed(format!(
+            "could not start a runtime: {error}"
+        ))),
+    };
+    result.unwrap_or_else(|failure| {
+        output.failure(&failure);
+        failure.exit_code()
+    })
+}
+
+async fn run(command: Command, output: Output) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Contacts(options) => contacts::run(options, output).await,
+        Command::Import(options) => lists::import(options, output).await,
+        Command::Export(options) => lists::export(options, output).await,
+        Command::Webhooks(options) => webhooks::run(options, output).await,
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Options::command(), NAME, &mut script);
+            print(&String::from_utf8_lossy(&script))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Man { folder } => man(folder.as_deref()),
+    }
+}
+
+const NAME: &str = "audience";
+
+/// Manage contacts and lists, and test webhooks
+#[derive(Parser)]
+#[command(name = NAME, version, after_help = AFTER_HELP, arg_required_else_help = true)]
+struct Options {
+    #[command(subcommand)]
+    command: Command,
+    /// Print one JSON object per line instead of a table, and errors as a JSON object
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+const AFTER_HELP: &str = "\
+Environment:
+  AUDIENCE_URL             Base URL of the service
+  AUDIENCE_KEY             Full-access key
+  AUDIENCE_KEY_FILE        File that contains the key, instead of AUDIENCE_KEY
+  AUDIENCE_WEBHOOK_SECRET  Signing secret of a webhook endpoint
+
+A key or a secret is never an argument, because other users of the machine can see arguments.
+
+Exit status: 0 if everything was done; 1 if it failed or was stopped; 2 if the command line or a variable is invalid;
+3 if it is done, but rows or contacts were refused or left out.
+
+Example:
+  audience contacts list --mock";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show, create, change, list and unsubscribe contacts
+    Contacts(ContactsOptions),
+    /// Import contacts from a CSV file of any size
+    Import(ImportOptions),
+    /// Export contacts to a file, as CSV or JSON lines
+    Export(ExportOptions),
+    /// Verify, diagnose and send webhook deliveries
+    Webhooks(WebhooksOptions),
+    /// Print a script that completes the commands and options of this program in a shell
+    #[command(after_help = "\
+Example:
+  audience completions bash > ~/.local/share/bash-completion/completions/audience")]
+    Completions {
+        /// Complete for this shell
+        #[arg(value_name = "SHELL")]
+        shell: Shell,
+    },
+    /// Print the manual page of this program, or write the pages of all commands to a folder
+    #[command(after_help = "Example:\n  audience man | man -l -")]
+    Man {
+        /// Write a page for each command to this folder
+        #[arg(value_name = "FOLDER")]
+        folder: Option<PathBuf>,
+    },
+}
+
+fn man(folder: Option<&Path>) -> Result<ExitCode, Failure> {
+    if let Some(folder) = folder {
+        clap_mangen::generate_to(Options::command(), folder).map_err(|error| {
+            Failure::failed(format!("could not write to {}: {error}", folder.display()))
+        })?;
+    } else {
+        let mut page = Vec::new();
+        clap_mangen::Man::new(Options::command())
+            .render(&mut page)
+            .map_err(|error| Failure::failed(format!("could not write the page: {error}")))?;
+        print(&String::from_utf8_lossy(&page))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The service that a command calls.
+#[derive(Args)]
+struct Service {
+    /// Call the service at this base URL
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "AUDIENCE_URL",
+        hide_env_values = true
+    )]
+    url: Option<String>,
+    /// Send the bare key in this header [default: `Authorization: Bearer`]
+    #[arg(long, global = true, value_name = "NAME", env = "AUDIENCE_AUTH_HEADER")]
+    auth_header: Option<String>,
+    /// Call a mock in this program instead of the service; it starts with a seed file, or without contacts
+    #[arg(long, global = true, value_name = "SEED", num_args = 0..=1, require_equals = true)]
+    mock: Option<Option<PathBuf>>,
+}
+
+/// The contacts of a service. The mock lives as long as this value.
+struct Connection {
+    contacts: Contacts,
+    server: Option<MockServer>,
+}
+
+impl Service {
+    /// # Errors
+    ///
+    /// Fails if a variable is missing or invalid, or if the mock does not start.
+    async fn connect(&self) -> Result<Connection, Failure> {
+        if let Some(seed) = &self.mock {
+            let mut builder = MockServer::builder();
+            if let Some(seed) = seed {
+                builder = builder.seed_file(seed);
+            }
+            let server = builder.try_start().await;
+            let server = server.map_err(|error| Failure::causes(&error))?;
+            let contacts = server.client().contacts();
+            let server = Some(server);
+            return Ok(Connection { contacts, server });
+        }
+        let url = self.url.as_deref().filter(|url| !url.trim().is_empty());
+        let url = url.ok_or_else(|| {
+            Failure::usage(
+                "set AUDIENCE_URL to the base URL of the service and AUDIENCE_KEY to its key, or try --mock",
+            )
+        })?;
+        let mut builder = Client::builder(url, key()?);
+        if let Some(name) = &self.auth_header {
+            builder = builder.auth(Auth::header(name));
+        }
+        let client = builder
+            .build()
+            .map_err(|error| Failure::usage(output::with_causes(&error)))?;
+        Ok(Connection {
+            contacts: client.contacts(),
+            server: None,
+        })
+    }
+
+    /// Returns where contacts would be changed, for a question.
+    fn name(&self) -> &str {
+        self.url.as_deref().unwrap_or("the service")
+    }
+}
+
+/// Returns the key from the environment, or from the file that it names.
+fn key() -> Result<String, Failure> {
+    match (variable("AUDIENCE_KEY")?, variable("AUDIENCE_KEY_FILE")?) {
+        (Some(key), None) => Ok(key),
+        (None, Some(file)) => read_secret(Path::new(&file)),
+        (None, None) => Err(Failure::usage(
+            "set AUDIENCE_KEY to the full-access key, or AUDIENCE_KEY_FILE to a file that contains it",
+        )),
+        (Some(_), Some(_)) => Err(Failure::usage(
+            "both AUDIENCE_KEY and AUDIENCE_KEY_FILE are set; unset one of them",
+        )),
+    }
+}
+
+/// Returns the value of a variable that is set and not empty.
+fn variable(name: &str) -> Result<Option<String>, Failure> {
+    match std::env::var(name) {
+        Ok(value) if value.trim().is_empty() => Ok(None),
+        Ok(value) => Ok(Some(value)),
+        Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(std::env::VarError::NotUnicode(_)) => Err(Failure::usage(format!(
+            "the environment variable {name} is not valid Unicode"
+        ))),
+    }
+}
+
+/// Reads a key or a signing secret. The line that an editor ends with a newline is the secret.
+fn read_secret(file: &Path) -> Result<String, Failure> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Failure::usage(format!("could not read {}: {error}", file.display())))?;
+    let line = text.strip_suffix('\n').unwrap_or(&text);
+    Ok(line.strip_suffix('\r').unwrap_or(line).to_owned())
+}
+
+/// The question that is asked before more than one contact is changed.
+#[derive(Args)]
+struct Confirmation {
+    /// Do not ask before changing more than one contact
+    #[arg(long, short)]
+    yes: bool,
+}
+
+impl Confirmation {
+    /// Asks whether to continue, if more than one contact would be changed. `None` is a number that is not known yet.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the person says no, or if there is no terminal to ask on.
+    fn ask(&self, count: Option<u64>, service: &Service) -> Result<(), Failure> {
+        if self.yes || service.mock.is_some() || count.is_some_and(|count| count <= 1) {
+            return Ok(());
+        }
+        let contacts = count.map_or_else(
+            || "an unknown number of contacts".to_owned(),
+            |count| format!("{count} contacts"),
+        );
+        output::ask(&format!("change {contacts} at {}", service.name()))
+    }
+}

@@ -1,0 +1,295 @@
+//! What the program prints, and what it asks.
+
+use std::error::Error as StdError;
+use std::fmt::Display;
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::terminal::{controls, print, printable};
+use crate::{Error, ErrorCode, Outcome};
+
+/// The exit status if something was refused or left out.
+pub(super) const REFUSED: u8 = 3;
+
+/// Why the program could not do what it was asked to.
+#[derive(Debug)]
+pub(super) struct Failure {
+    code: String,
+    status: Option<u16>,
+    message: String,
+    /// The contact that it is about.
+    email: Option<String>,
+    exit_code: u8,
+}
+
+impl Failure {
+    /// A failure of the program itself, such as a file that cannot be read.
+    pub(super) fn failed(message: impl Into<String>) -> Self {
+        Self {
+            code: "failed".to_owned(),
+            status: None,
+            message: message.into(),
+            email: None,
+            exit_code: 1,
+        }
+    }
+
+    /// The command line or a variable is invalid.
+    pub(super) fn usage(message: impl Into<String>) -> Self {
+        Self {
+            code: "usage".to_owned(),
+            exit_code: 2,
+            ..Self::failed(message)
+        }
+    }
+
+    pub(super) fn causes(error: &dyn StdError) -> Self {
+        Self::failed(with_causes(error))
+    }
+
+    pub(super) fn about(self, email: impl Into<String>) -> Self {
+        Self {
+            email: Some(email.into()),
+            ..self
+        }
+    }
+
+    /// Adds a sentence to the message.
+    pub(super) fn note(self, note: &str) -> Self {
+        Self {
+            message: format!("{}; {note}", self.message),
+            ..self
+        }
+    }
+
+    pub(super) fn status(self, status: u16) -> Self {
+        Self {
+            status: Some(status),
+            ..self
+        }
+    }
+
+    pub(super) fn code(self, code: impl Into<String>) -> Self {
+        Self {
+            code: code.into(),
+            ..self
+        }
+    }
+
+    pub(super) fn exit_code(&self) -> ExitCode {
+        self.exit_code.into()
+    }
+
+    fn to_json(&self) -> Value {
+        let mut members = Map::new();
+        members.insert("code".to_owned(), json!(self.code));
+        members.insert("message".to_owned(), json!(self.message));
+        if let Some(status) = self.status {
+            members.insert("status".to_owned(), json!(status));
+        }
+        if let Some(email) = &self.email {
+            members.insert("email".to_owned(), json!(email));
+        }
+        members.into()
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<&Error> for Failure {
+    fn from(error: &Error) -> Self {
+        let mut message = with_causes(error);
+        if let Some(reason) = error.api().and_then(|refusal| refusal.message()) {
+            message += &format!(": {reason}");
+        }
+        match error.outcome() {
+            Outcome::Unknown => message += "; the change may have been made or not",
+            Outcome::Applied => message += "; the change was made",
+            _ => {}
+        }
+        let code = error.code().map(ErrorCode::as_str);
+        Self {
+            code: code.map_or_else(|| error.kind().to_string(), str::to_owned),
+            status: error.status().map(|status| status.as_u16()),
+            ..Self::failed(message)
+        }
+    }
+}
+
+impl From<String> for Failure {
+    fn from(message: String) -> Self {
+        Self::failed(message)
+    }
+}
+
+/// Returns the text of an error and of what caused it.
+pub(super) fn with_causes(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text += &format!(": {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+/// How results and errors are printed.
+#[derive(Clone, Copy)]
+pub(super) struct Output {
+    pub(super) json: bool,
+}
+
+impl Output {
+    pub(super) fn new(json: bool) -> Self {
+        Self { json }
+    }
+
+    /// Prints a result: its JSON as one line, or its text. Returns `false` if nobody reads it any more.
+    ///
+    /// # Errors
+    ///
+    /// Fails if standard output cannot be written.
+    pub(super) fn result<T: Serialize>(
+        self,
+        result: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<bool, Failure> {
+        let text = if self.json {
+            json_line(result)
+        } else {
+            text(result)
+        };
+        Ok(print(&text)?)
+    }
+
+    pub(super) fn failure(self, failure: &Failure) {
+        if self.json {
+            warn_raw(json_line(&failure.to_json()).trim_end());
+            return;
+        }
+        let email = failure.email.as_ref();
+        let email = email.map_or_else(String::new, |email| format!("{email}: "));
+        warn(format!("audience: {email}{}", failure.message));
+    }
+}
+
+/// Returns a value as one line of JSON. The characters that control a terminal are escaped.
+pub(super) fn json_line(value: &impl Serialize) -> String {
+    // The types of this crate have only string keys and finite numbers.
+    let json = serde_json::to_string(value)
+        .unwrap_or_else(|error| json!({"error": error.to_string()}).to_string());
+    let mut line = String::with_capacity(json.len() + 1);
+    for character in json.chars() {
+        if controls(character) {
+            // None of them is above U+FFFF.
+            line += &format!("\\u{:04x}", u32::from(character));
+        } else {
+            line.push(character);
+        }
+    }
+    line.push('\n');
+    line
+}
+
+/// Prints a line. If nobody reads it, as after `| head`, the work continues.
+pub(super) fn say(line: impl Display) {
+    let _ = print(&format!("{}\n", printable(&line.to_string())));
+}
+
+/// Prints a line to standard error.
+pub(super) fn warn(line: impl Display) {
+    warn_raw(&printable(&line.to_string()));
+}
+
+fn warn_raw(line: &str) {
+    clear_progress();
+    // Fails only if standard error is closed. Then the exit status is all that is left.
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Asks on the terminal whether to continue with something, such as "change 3 contacts".
+///
+/// # Errors
+///
+/// Fails unless the answer is yes.
+pub(super) fn ask(what: &str) -> Result<(), Failure> {
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        return Err(Failure::usage(format!(
+            "this would {what}; pass --yes, because there is no terminal to ask on"
+        )));
+    }
+    let _ = write!(std::io::stderr(), "{}? [y/N] ", printable(what));
+    let mut answer = String::new();
+    let read = std::io::stdin().read_line(&mut answer);
+    let answer = answer.trim().to_lowercase();
+    match read {
+        Ok(_) if matches!(&*answer, "y" | "yes") => Ok(()),
+        _ => Err(Failure::failed("nothing was changed")),
+    }
+}
+
+/// Ready at the first Ctrl-C. The second one ends the program.
+pub(super) async fn interrupt(to_continue: Option<String>) {
+    if tokio::signal::ctrl_c().await.is_err() {
+        return std::future::pending().await;
+    }
+    warn("stopping: what is in flight is finished first; press Ctrl-C again to stop immediately");
+    tokio::spawn(async move {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            match to_continue {
+                Some(command) => warn(format_args!(
+                    "stopped; what was in flight is sent again if you continue: {command}"
+                )),
+                None => warn("stopped; what was in flight may have been applied or not"),
+            }
+            std::process::exit(1);
+        }
+    });
+}
+
+/// A line on the terminal that shows how far the work is. It is only shown on a terminal.
+pub(super) struct ProgressLine {
+    is_shown: bool,
+    drawn: Option<Instant>,
+}
+
+/// How often the line is written.
+const REDRAW: Duration = Duration::from_millis(200);
+/// The width of the line. A character is left for the cursor.
+const LINE: usize = 79;
+
+impl ProgressLine {
+    pub(super) fn new() -> Self {
+        Self {
+            is_shown: std::io::stderr().is_terminal(),
+            drawn: None,
+        }
+    }
+
+    pub(super) fn show(&mut self, line: impl FnOnce() -> String) {
+        let is_due = self.drawn.is_none_or(|drawn| drawn.elapsed() >= REDRAW);
+        if self.is_shown && is_due {
+            self.drawn = Some(Instant::now());
+            draw(&line());
+        }
+    }
+}
+
+pub(super) fn clear_progress() {
+    if std::io::stderr().is_terminal() {
+        draw("");
+    }
+}
+
+fn draw(line: &str) {
+    // It is not important enough to fail.
+    let _ = write!(std::io::stderr(), "\r{line:<LINE$.LINE$}\r");
+}

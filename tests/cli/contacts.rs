@@ -1,0 +1,445 @@
+//! `audience contacts`: one contact, and lists of them.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, Stdio};
+
+use audience::mock::{Fault, MockServer, SeedContact};
+
+use super::{Folder, audience_at, end, ended};
+
+fn server() -> MockServer {
+    let ada = SeedContact::new("ada@example.com")
+        .first_name("Ada")
+        .last_name("Lovelace")
+        .property("plan", "pro")
+        .property("seats", 3);
+    let server = MockServer::builder()
+        .topic("news", true)
+        .topic("offers", false)
+        .seed_contact(ada)
+        .seed_contact("bob@example.com");
+    server.start_blocking()
+}
+
+#[test]
+fn a_contact_is_shown_line_by_line_or_as_json_with_the_names_of_the_document() {
+    let server = server();
+    let show = ["contacts", "show", "Ada@Example.com"];
+
+    let shown = end(&mut audience_at(&server, &show));
+    let json = end(audience_at(&server, &show).arg("--json"));
+
+    assert_eq!((shown.code, json.code), (Some(0), Some(0)), "{shown:?}");
+    for line in [
+        "email           ada@example.com\n",
+        "last_name       Lovelace\n",
+        "property:plan   pro\n",
+        "topic:offers    false\n",
+    ] {
+        assert!(shown.stdout.contains(line), "{}", shown.stdout);
+    }
+    let contact = &json.json()[0];
+    assert_eq!(contact["email"], "ada@example.com");
+    assert_eq!(contact["properties"]["seats"], 3);
+    assert_eq!(contact["topics"]["news"], true);
+}
+
+#[test]
+fn an_unknown_address_is_an_error_with_its_code_and_with_json_an_object() {
+    let server = server();
+    let show = ["contacts", "show", "nobody@example.com"];
+
+    let text = end(&mut audience_at(&server, &show));
+    let json = end(audience_at(&server, &show).arg("--json"));
+
+    assert_eq!((text.code, json.code), (Some(1), Some(1)));
+    assert!(text.stdout.is_empty() && json.stdout.is_empty());
+    let start = "audience: nobody@example.com: retrieve: the service responded 404 not_found";
+    assert!(text.stderr.starts_with(start), "{}", text.stderr);
+    let error: serde_json::Value = serde_json::from_str(&json.stderr).unwrap();
+    assert_eq!(error["code"], "not_found");
+    assert_eq!(error["status"], 404);
+    assert_eq!(error["email"], "nobody@example.com");
+}
+
+#[test]
+fn a_contact_is_created_and_one_that_exists_is_not_changed_unless_that_is_asked_for() {
+    let server = server();
+    let create = |more: &[&str]| {
+        let arguments = [
+            "contacts",
+            "create",
+            "ada@example.com",
+            "--property",
+            "plan=free",
+        ];
+        end(audience_at(&server, &arguments).args(more))
+    };
+
+    let refused = create(&[]);
+    let before = server.contact("ada@example.com").unwrap();
+    let replaced = create(&["--on-conflict", "upsert"]);
+    let new = [
+        "contacts",
+        "create",
+        "cy@example.com",
+        "--first-name",
+        "Cy",
+        "--property",
+        "seats=5",
+    ];
+    let new = end(&mut audience_at(&server, &new));
+
+    assert_eq!(refused.code, Some(1));
+    assert!(
+        refused.stderr.contains("already_exists"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(before.properties["plan"], "pro");
+    assert_eq!(replaced.code, Some(0), "{replaced:?}");
+    assert_eq!(
+        server.contact("ada@example.com").unwrap().properties.len(),
+        1
+    );
+    assert!(
+        new.stdout.starts_with("cy@example.com was created"),
+        "{new:?}"
+    );
+    let cy = server.contact("cy@example.com").unwrap();
+    assert_eq!(cy.first_name.as_deref(), Some("Cy"));
+    assert_eq!(cy.properties["seats"], 5);
+}
+
+#[test]
+fn an_update_changes_what_it_names_and_keeps_the_rest() {
+    let server = server();
+    let arguments = [
+        "contacts",
+        "update",
+        "ada@example.com",
+        "--last-name",
+        "King",
+        "--remove-property",
+        "seats",
+    ];
+
+    let dry = end(audience_at(&server, &arguments).arg("--dry-run"));
+    let before = server.contact("ada@example.com").unwrap();
+    let done = end(&mut audience_at(&server, &arguments));
+
+    assert!(
+        dry.stdout.starts_with("dry run: nothing was sent"),
+        "{dry:?}"
+    );
+    assert_eq!(before.last_name.as_deref(), Some("Lovelace"));
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let ada = server.contact("ada@example.com").unwrap();
+    assert_eq!(ada.first_name.as_deref(), Some("Ada"));
+    assert_eq!(ada.last_name.as_deref(), Some("King"));
+    assert!(ada.properties.contains_key("plan") && !ada.properties.contains_key("seats"));
+}
+
+#[test]
+fn topics_are_set_and_an_unknown_one_changes_nothing() {
+    let server = server();
+    let set = |topics: &[&str]| {
+        end(audience_at(&server, &["contacts", "set-topics", "ada@example.com"]).args(topics))
+    };
+
+    let unknown = set(&["news=false", "nwes=false"]);
+    let before = server.contact("ada@example.com").unwrap();
+    let done = set(&["news=false", "offers=true"]);
+
+    assert_eq!(unknown.code, Some(1), "{unknown:?}");
+    assert!(before.answers.is_empty(), "{before:?}");
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.stdout.contains("topic:news      false\n"), "{done:?}");
+    let answers = server.contact("ada@example.com").unwrap().answers;
+    assert_eq!((answers["news"], answers["offers"]), (false, true));
+}
+
+#[test]
+fn a_list_is_a_table_that_ends_at_its_limit_and_json_has_one_contact_per_line() {
+    let server = server();
+    server.seed_contact("cy@example.com");
+
+    let list =
+        |arguments: &[&str]| end(audience_at(&server, &["contacts", "list"]).args(arguments));
+    let table = list(&["--limit", "2"]);
+    let filtered = list(&["--property", "seats=3", "--json"]);
+    let none = list(&["--query", "nobody"]);
+
+    let lines: Vec<_> = table.stdout.lines().collect();
+    assert_eq!(lines.len(), 3, "{table:?}");
+    assert!(
+        lines[0].starts_with("email            first_name"),
+        "{table:?}"
+    );
+    let starts: Vec<_> = filtered
+        .json()
+        .iter()
+        .map(|contact| contact["email"].clone())
+        .collect();
+    assert_eq!(starts, ["ada@example.com"]);
+    assert_eq!((none.code, none.stdout.lines().count()), (Some(0), 1));
+}
+
+#[test]
+fn contacts_are_counted() {
+    let server = server();
+
+    let all = end(&mut audience_at(&server, &["contacts", "count"]));
+    let some = end(&mut audience_at(
+        &server,
+        &["contacts", "count", "--query", "ada", "--json"],
+    ));
+
+    assert_eq!((&*all.stdout, &*some.stdout), ("2\n", "{\"count\":1}\n"));
+}
+
+#[test]
+fn a_list_that_nobody_reads_any_more_ends_quietly_and_fetches_no_more_pages() {
+    let mut builder = MockServer::builder();
+    for n in 0..5_000 {
+        builder = builder.seed_contact(format!("{n}@example.com").as_str());
+    }
+    let server = builder.start_blocking();
+    let mut child = audience_at(&server, &["contacts", "list", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+
+    let mut first = String::new();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    stdout.read_line(&mut first).unwrap();
+    drop(stdout);
+    let ended = ended(child.wait_with_output().unwrap());
+
+    assert!(first.contains("4999@example.com"), "{first}");
+    assert_eq!((ended.code, &*ended.stderr), (Some(0), ""));
+    assert!(server.requests().len() < 25, "all pages were fetched");
+}
+
+#[test]
+fn a_name_from_the_service_cannot_control_the_terminal() {
+    let server = server();
+    let hostile = "\u{1b}]0;owned\u{7}\u{9b}2J\r\n\u{202e}x";
+    let mallory = SeedContact::new("mallory@example.com")
+        .first_name(hostile)
+        .property(hostile, hostile);
+    server.seed_contact(mallory);
+
+    for arguments in [
+        &["list"][..],
+        &["list", "--json"],
+        &["show", "mallory@example.com"],
+        &["show", "mallory@example.com", "--json"],
+        &["show", hostile],
+    ] {
+        let ended = end(audience_at(&server, &["contacts"]).args(arguments));
+
+        let controls = |text: &str| {
+            text.contains(|letter: char| {
+                letter.is_control() && letter != '\n' || letter == '\u{202e}'
+            })
+        };
+        assert!(
+            !controls(&ended.stdout) && !controls(&ended.stderr),
+            "{ended:?}"
+        );
+    }
+    let json = end(&mut audience_at(
+        &server,
+        &["contacts", "show", "mallory@example.com", "--json"],
+    ));
+    assert_eq!(json.json()[0]["first_name"], hostile);
+}
+
+#[test]
+fn more_than_one_contact_is_unsubscribed_only_with_yes_if_there_is_no_terminal() {
+    let server = server();
+    let addresses = [
+        "contacts",
+        "unsubscribe",
+        "ada@example.com",
+        "bob@example.com",
+    ];
+
+    let refused = end(&mut audience_at(&server, &addresses));
+    let sent = server.requests().len();
+    let one = end(&mut audience_at(&server, &addresses[..3]));
+    let both = end(audience_at(&server, &addresses).args(["--yes", "--reason", "preferences"]));
+
+    assert_eq!(refused.code, Some(2));
+    assert!(
+        refused.stderr.contains("change 2 contacts") && refused.stderr.contains("--yes"),
+        "{refused:?}"
+    );
+    assert_eq!(sent, 0);
+    assert_eq!(
+        (one.code, &*one.stdout),
+        (Some(0), "ada@example.com was unsubscribed\n")
+    );
+    assert_eq!(both.stdout.lines().count(), 2, "{both:?}");
+    let bob = server.contact("bob@example.com").unwrap();
+    assert_eq!(bob.unsubscribe_reason, "preferences");
+}
+
+#[test]
+fn addresses_from_a_file_or_a_pipe_are_unsubscribed_and_those_that_are_no_contacts_are_exit_status_3()
+ {
+    let folder = Folder::new("unsubscribe");
+    let server = server();
+    let list = "\u{feff}ada@example.com\r\n\r\n nobody@example.com \nbob@example.com";
+    let file = folder.file("addresses.txt", list);
+    let unsubscribe = [
+        "contacts",
+        "unsubscribe",
+        "--topic",
+        "news",
+        "--yes",
+        "--file",
+    ];
+
+    let from_file = end(audience_at(&server, &unsubscribe).arg(file));
+    let mut child = audience_at(&server, &unsubscribe)
+        .args(["-", "--dry-run"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(list.as_bytes())
+        .unwrap();
+    let from_pipe = ended(child.wait_with_output().unwrap());
+
+    assert_eq!(from_file.code, Some(3), "{from_file:?}");
+    assert_eq!(from_file.stdout.lines().count(), 2);
+    assert!(
+        from_file
+            .stderr
+            .starts_with("audience: nobody@example.com: "),
+        "{from_file:?}"
+    );
+    for address in ["ada@example.com", "bob@example.com"] {
+        let contact = server.contact(address).unwrap();
+        assert!(!contact.answers["news"] && !contact.unsubscribed);
+    }
+    assert_eq!(
+        (from_pipe.code, from_pipe.stdout.lines().count()),
+        (Some(0), 3)
+    );
+}
+
+#[test]
+fn an_outage_in_the_middle_stops_the_opt_outs_and_each_that_was_made_has_its_line() {
+    let folder = Folder::new("outage");
+    let mut builder = MockServer::builder();
+    let mut list = String::new();
+    for n in 0..100 {
+        builder = builder.seed_contact(format!("{n}@example.com").as_str());
+        list += &format!("{n}@example.com\n");
+    }
+    let server = builder.start_blocking();
+    let file = folder.file("addresses.txt", list);
+    server.fault(Fault::status(501).after(20));
+
+    let ended = end(&mut audience_at(
+        &server,
+        &["contacts", "unsubscribe", "--yes", "--file", &file],
+    ));
+
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let is_unsubscribed = |n: &i32| {
+        server
+            .contact(format!("{n}@example.com"))
+            .unwrap()
+            .unsubscribed
+    };
+    let made = (0..100).filter(is_unsubscribed).count();
+    assert_eq!(ended.stdout.lines().count(), made);
+    assert!((20..100).contains(&made), "{made}");
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_finishes_the_opt_outs_in_flight_and_says_how_many_are_left() {
+    let folder = Folder::new("stopped");
+    let mut builder = MockServer::builder();
+    let mut list = String::new();
+    for n in 0..5_000 {
+        builder = builder.seed_contact(format!("{n}@example.com").as_str());
+        list += &format!("{n}@example.com\n");
+    }
+    let server = builder.start_blocking();
+    server.fault(Fault::delay(std::time::Duration::from_millis(50)));
+    let file = folder.file("addresses.txt", list);
+    let arguments = ["contacts", "unsubscribe", "--yes", "--file", &file];
+    let child = audience_at(&server, &arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while server.requests().len() < 20 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+
+    let id = child.id().to_string();
+    let sent = std::process::Command::new("kill")
+        .args(["-INT", &id])
+        .status();
+    assert!(sent.unwrap().success());
+    let ended = ended(child.wait_with_output().unwrap());
+
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let made = server.requests().len();
+    assert_eq!(ended.stdout.lines().count(), made);
+    let left = format!("stopped: {} addresses were not unsubscribed", 5_000 - made);
+    assert!(ended.stderr.contains(&left), "{made}: {}", ended.stderr);
+}
+
+#[cfg(unix)]
+#[test]
+fn on_a_terminal_it_asks_and_only_yes_continues() {
+    let has_script = std::process::Command::new("script")
+        .arg("--version")
+        .output();
+    if !has_script.is_ok_and(|output| output.status.success()) {
+        return support::skip("the question: the program `script` is not installed");
+    }
+    let server = server();
+    for (answer, unsubscribed) in [("n\n", false), ("\n", false), ("yes\n", true)] {
+        let program = support::examples::program("audience").display();
+        let command = format!("{program} contacts unsubscribe ada@example.com bob@example.com");
+        let mut child: Child = std::process::Command::new("script")
+            .args(["-qec", &command, "/dev/null"])
+            .env("AUDIENCE_URL", server.url())
+            .env("AUDIENCE_KEY", server.full_key())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(answer.as_bytes())
+            .unwrap();
+        let ended = ended(child.wait_with_output().unwrap());
+
+        assert!(
+            ended
+                .stdout
+                .contains("change 2 contacts at http://127.0.0.1"),
+            "{ended:?}"
+        );
+        let ada = server.contact("ada@example.com").unwrap();
+        assert_eq!(ada.unsubscribed, unsubscribed, "{answer:?}: {ended:?}");
+        assert_eq!(ended.code, Some(i32::from(!unsubscribed)));
+    }
+}

@@ -1,0 +1,153 @@
+//! `audience export`. The tests of its kill and resume are in `tests/import`.
+
+use std::process::Stdio;
+
+use audience::mock::{Fault, MockServer, SeedContact};
+
+use super::{Folder, audience_at, end, ended};
+
+fn server() -> MockServer {
+    let ada = SeedContact::new("ada@example.com")
+        .last_name("Lovelace")
+        .property("plan", "pro")
+        .created_at(1_600_000_000);
+    let bob = SeedContact::new("bob@example.com").created_at(1_600_000_000);
+    MockServer::builder()
+        .topic("news", true)
+        .seed_contact(ada)
+        .seed_contact(bob)
+        .start_blocking()
+}
+
+#[test]
+fn a_list_is_exported_to_a_file_and_the_same_to_standard_output() {
+    let folder = Folder::new("export");
+    let server = server();
+    for flags in [
+        &[][..],
+        &["--full"],
+        &["--format", "jsonl"],
+        &["--columns", "email,plan"],
+    ] {
+        let file = folder.path("all.csv");
+
+        let to_file = end(audience_at(&server, &["export", &file]).args(flags));
+        let to_pipe = end(audience_at(&server, &["export", "-"]).args(flags));
+
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(
+            to_file.stdout,
+            format!("{file}\n2 exported, 0 vanished, 0 malformed\n")
+        );
+        assert_eq!(
+            (to_pipe.code, &to_pipe.stdout),
+            (Some(0), &text),
+            "{to_pipe:?}"
+        );
+        assert!(
+            text.contains("ada@example.com") && text.contains("pro"),
+            "{text}"
+        );
+        assert_eq!(text.contains("Lovelace"), flags.contains(&"--full"));
+    }
+    assert!(!std::path::Path::new(&folder.path("all.csv.cursor")).exists());
+}
+
+#[test]
+fn the_report_is_json_and_the_format_is_known_by_the_name() {
+    let folder = Folder::new("export-json");
+    let server = server();
+    let file = folder.path("all.jsonl");
+
+    let report = end(&mut audience_at(
+        &server,
+        &["export", &file, "--json", "--query", "ada"],
+    ));
+
+    assert_eq!(report.json()[0]["contacts"], 1);
+    let contact: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    assert_eq!(contact["email"], "ada@example.com");
+}
+
+#[test]
+fn an_export_that_nobody_reads_any_more_ends_quietly() {
+    let server = server();
+    for flags in [&[][..], &["--full"]] {
+        let mut command = audience_at(&server, &["export", "-"]);
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+
+        let child = command
+            .args(flags)
+            .stdout(writer)
+            .stderr(Stdio::piped())
+            .spawn();
+        let ended = ended(child.unwrap().wait_with_output().unwrap());
+
+        assert_eq!((ended.code, &*ended.stderr), (Some(0), ""));
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_exit_status_1_with_the_reason() {
+    let server = server();
+    let full = std::fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+
+    let ended = ended(
+        audience_at(&server, &["export", "-"])
+            .stdout(full)
+            .output()
+            .unwrap(),
+    );
+
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("No space left"), "{ended:?}");
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_names_the_command_that_continues_the_export() {
+    let folder = Folder::new("export-ctrl-c");
+    let mut builder = MockServer::builder();
+    for n in 0..1_000 {
+        builder = builder.seed_contact(format!("{n}@example.com").as_str());
+    }
+    let server = builder.start_blocking();
+    server.fault(Fault::delay(std::time::Duration::from_secs(600)).after(3));
+    let file = folder.path("it's all.csv");
+    let child = audience_at(&server, &["export", &file, "--columns", "email"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while server.requests().len() < 4 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+
+    let id = child.id().to_string();
+    let sent = std::process::Command::new("kill")
+        .args(["-INT", &id])
+        .status();
+    assert!(sent.unwrap().success());
+    let stopped = ended(child.wait_with_output().unwrap());
+    server.clear_faults();
+    let (_, command) = stopped.stderr.split_once("to continue: ").unwrap();
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", command]);
+    shell
+        .env("AUDIENCE_URL", server.url())
+        .env("AUDIENCE_KEY", server.full_key());
+    let continued = end(&mut shell);
+
+    assert_eq!(
+        (stopped.code, continued.code),
+        (Some(1), Some(0)),
+        "{continued:?}"
+    );
+    let text = std::fs::read_to_string(file).unwrap();
+    assert_eq!(text.lines().count(), 1_001);
+}

@@ -1,0 +1,82 @@
+//! The help, the manual pages and the completions.
+
+use super::{Folder, audience, end};
+
+/// Every command that does something.
+const COMMANDS: [&str; 14] = [
+    "contacts show",
+    "contacts create",
+    "contacts update",
+    "contacts list",
+    "contacts count",
+    "contacts set-topics",
+    "contacts unsubscribe",
+    "import",
+    "export",
+    "webhooks verify",
+    "webhooks diagnose",
+    "webhooks send",
+    "completions",
+    "man",
+];
+
+#[test]
+fn the_help_of_every_command_has_an_example_of_that_command_and_its_lines_fit() {
+    for command in COMMANDS {
+        let help = end(audience(command.split(' ')).arg("--help"));
+
+        assert_eq!(help.code, Some(0), "{command}");
+        let (_, example) = help.stdout.split_once("\nExample:\n").unwrap();
+        assert!(
+            example.starts_with(&format!("  audience {command} ")),
+            "{example}"
+        );
+    }
+    let all = end(&mut audience(["--help"]));
+    for command in COMMANDS {
+        let first = command.split(' ').next().unwrap();
+        assert!(
+            all.stdout.contains(&format!("\n  {first} ")),
+            "{}",
+            all.stdout
+        );
+    }
+    for said in [
+        "AUDIENCE_KEY_FILE",
+        "Exit status: 0",
+        "AUDIENCE_WEBHOOK_SECRET",
+    ] {
+        assert!(all.stdout.contains(said), "{}", all.stdout);
+    }
+}
+
+#[test]
+fn every_command_that_changes_contacts_has_a_dry_run() {
+    for command in COMMANDS {
+        let help = end(audience(command.split(' ')).arg("--help"));
+
+        let writes = ["create", "update", "set-topics", "unsubscribe", "import"];
+        let writes = writes.iter().any(|name| command.ends_with(name));
+        assert_eq!(help.stdout.contains("--dry-run"), writes, "{command}");
+    }
+}
+
+#[test]
+fn there_is_a_manual_page_for_each_command_and_a_script_for_each_shell() {
+    let folder = Folder::new("man");
+
+    let one = end(&mut audience(["man"]));
+    let all = end(&mut audience(["man", &folder.path("")]));
+
+    assert!(one.stdout.contains(".TH audience 1"), "{}", one.stdout);
+    assert_eq!(all.code, Some(0), "{all:?}");
+    for command in COMMANDS {
+        let page = format!("audience-{}.1", command.replace(' ', "-"));
+        let page = std::fs::read_to_string(folder.path(&page)).unwrap();
+        assert!(page.contains("Example"), "{page}");
+    }
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = end(&mut audience(["completions", shell]));
+        assert!(script.stdout.contains("set-topics"), "{shell}");
+    }
+}

@@ -1,0 +1,116 @@
+//! How the program finds the service and its key, and that it never shows a key.
+
+use audience::mock::{Fault, MockServer};
+
+use super::{Folder, audience, audience_at, end};
+
+const LIST: [&str; 2] = ["contacts", "list"];
+
+#[test]
+fn without_a_url_or_a_key_it_says_which_variable_to_set() {
+    let server = MockServer::builder().start_blocking();
+
+    let neither = end(&mut audience(LIST));
+    let no_key = end(audience(LIST)
+        .env("AUDIENCE_URL", server.url())
+        .env("AUDIENCE_KEY", ""));
+    let two = end(audience_at(&server, &LIST).env("AUDIENCE_KEY_FILE", "key"));
+
+    for (ended, reason) in [
+        (neither, "set AUDIENCE_URL"),
+        (no_key, "set AUDIENCE_KEY"),
+        (two, "unset one of them"),
+    ] {
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.stderr.contains(reason), "{ended:?}");
+    }
+    assert!(server.requests().is_empty());
+}
+
+#[test]
+fn the_key_may_be_in_a_file_that_an_editor_wrote() {
+    let folder = Folder::new("key-file");
+    let server = MockServer::builder().start_blocking();
+    for line_end in ["", "\n", "\r\n"] {
+        let key = folder.file("key", format!("{}{line_end}", server.full_key()));
+
+        let ended = end(audience(LIST)
+            .env("AUDIENCE_KEY_FILE", key)
+            .args(["--url", server.url()]));
+
+        assert_eq!(ended.code, Some(0), "{line_end:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_key_that_cannot_be_used_is_refused_and_never_printed() {
+    let folder = Folder::new("odd-key");
+    let server = MockServer::builder().start_blocking();
+    let two_lines = folder.file("two-lines", "hunter2\nhunter2\n");
+    let missing = folder.path("missing");
+
+    for (variable, value) in [
+        ("AUDIENCE_KEY", "hunter2\nx"),
+        ("AUDIENCE_KEY_FILE", &*two_lines),
+        ("AUDIENCE_KEY_FILE", &*missing),
+    ] {
+        let mut command = audience(LIST);
+        let ended = end(command
+            .env(variable, value)
+            .env("AUDIENCE_URL", server.url()));
+
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.stderr.starts_with("audience: "), "{ended:?}");
+        assert!(!ended.stderr.contains("hunter2"), "{ended:?}");
+    }
+    let help =
+        end(audience_at(&server, &["contacts", "list", "--help"]).env("AUDIENCE_KEY", "hunter2"));
+    assert!(!help.stdout.contains("hunter2"), "{help:?}");
+    assert!(server.requests().is_empty());
+}
+
+#[test]
+fn the_key_can_be_sent_in_another_header() {
+    let server = MockServer::builder()
+        .auth_header("x-api-key")
+        .start_blocking();
+
+    let refused = end(&mut audience_at(&server, &LIST));
+    let done = end(audience_at(&server, &LIST).args(["--auth-header", "X-Api-Key"]));
+
+    assert_eq!((refused.code, done.code), (Some(1), Some(0)), "{refused:?}");
+}
+
+#[test]
+fn a_service_that_is_down_or_responds_with_something_else_is_exit_status_1() {
+    let server = MockServer::builder().start_blocking();
+    server.fault(Fault::status(200).body("<html>\u{1b}[2Jlogin</html>"));
+
+    let page = end(&mut audience_at(&server, &LIST));
+    let down = end(audience(LIST)
+        .args(["--url", "http://127.0.0.1:1"])
+        .env("AUDIENCE_KEY", "k"));
+
+    for ended in [page, down] {
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(ended.stderr.starts_with("audience: list: "), "{ended:?}");
+        assert!(!ended.stderr.contains('\u{1b}'), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_mock_in_the_program_starts_empty_or_with_a_seed() {
+    let seed = concat!(
+        "--mock=",
+        env!("CARGO_MANIFEST_DIR"),
+        "/../fixtures/mock/seed.json"
+    );
+
+    let empty = end(audience(["contacts", "count", "--mock"]).env_remove("HOME"));
+    let seeded = end(&mut audience(["contacts", "count", seed]));
+    let missing = end(&mut audience(["contacts", "count", "--mock=no-such-file"]));
+
+    assert_eq!((&*empty.stdout, &*seeded.stdout), ("0\n", "3\n"));
+    assert_eq!(missing.code, Some(1));
+    assert!(missing.stderr.contains("no-such-file"), "{missing:?}");
+}
