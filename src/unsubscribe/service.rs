@@ -31,7 +31,7 @@ use url::form_urlencoded;
 
 use super::links::{Target, UnsubscribeLinks};
 use super::page::{OfferedTopic, PageNotice, PageTexts, PreferencePage, ShownTopic, masked};
-use crate::contacts::{Contacts, OptOutReason, TopicsError, UnsubscribeReason};
+use crate::contacts::{Contact, Contacts, OptOutReason, TopicsError, UnsubscribeReason};
 use crate::inbox::{Attempt, Inbox, InboxError, Store, StoreError, Token, Worker};
 use crate::webhooks::tower::BytesBody;
 use crate::webhooks::{DataFrames, Event, EventData, EventId};
@@ -322,8 +322,10 @@ impl UnsubscribeService {
                 Ok(Err(error)) if error.is_not_found() || error.is_complaint_locked() => {
                     Err(PageNotice::NotSubscribed)
                 }
+                // Opted out of everything after the page was made, or the service was down then. The next page shows it.
+                Ok(Ok(contact)) if contact.unsubscribed => Err(PageNotice::NotSubscribedNow),
                 Ok(Err(_)) | Err(_) => Err(PageNotice::NotSubscribedNow),
-                Ok(Ok(())) => Ok(()),
+                Ok(Ok(_)) => Ok(()),
             };
         }
         for (id, token) in held {
@@ -688,12 +690,13 @@ fn event_id(text: &str) -> EventId {
     EventId::try_from(text).expect("it has 36 letters and digits")
 }
 
+/// Returns the contact afterwards.
 async fn send_opt_ins(
     contacts: &Contacts,
     address: &str,
     topics: BTreeSet<String>,
     ends_pause: bool,
-) -> Result<(), Error> {
+) -> Result<Contact, Error> {
     let mut answers: BTreeMap<_, _> = topics.into_iter().map(|topic| (topic, true)).collect();
     if ends_pause {
         // With the opt-out of everything, all topics would come back that the page showed as empty, or did not show.
@@ -703,11 +706,11 @@ async fn send_opt_ins(
         }
     }
     let recorded = contacts.set_topics(address, answers).await;
-    recorded.map_err(TopicsError::into_error)?;
+    let recorded = recorded.map_err(TopicsError::into_error)?;
     if ends_pause {
-        contacts.subscribe(address).await?;
+        return contacts.subscribe(address).await;
     }
-    Ok(())
+    Ok(recorded.contact)
 }
 
 // The forms.

@@ -465,6 +465,30 @@ async fn an_old_tab_cannot_undo_an_opt_out() {
 }
 
 #[tokio::test]
+async fn a_page_that_knew_nothing_of_the_opt_out_of_everything_does_not_say_that_all_is_saved() {
+    let server = mock().await;
+    let service = service(&server, MemoryStore::new());
+    let url = links().link(ADA);
+    server.fault(Fault::status(503));
+    let page = get(&service, &url).await;
+    server.clear_faults();
+    let contacts = server.client().contacts();
+    contacts.unsubscribe(ADA).await.unwrap();
+
+    let refused = post_form(&service, &url, &page.form(&["offers"])).await;
+
+    assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(!refused.is_checked("offers"));
+    assert!(server.contact(ADA).unwrap().unsubscribed);
+    // The page that follows knows.
+    service.worker().run_until_idle().await.unwrap();
+    let saved = post_form(&service, &url, &refused.form(&["offers"])).await;
+    assert_eq!(saved.status, StatusCode::OK);
+    let ada = server.contact(ADA).unwrap();
+    assert!(!ada.unsubscribed && ada.topics["offers"]);
+}
+
+#[tokio::test]
 async fn whoever_comes_back_after_an_opt_out_of_everything_gets_only_what_they_check() {
     let server = mock().await;
     let service = service(&server, MemoryStore::new());
