@@ -519,11 +519,19 @@ pub(super) fn fingerprint(address: &str, content: u64, opt_outs: &[OptOut]) -> u
 /// The fingerprint of a row that is deleted and opted out.
 pub(super) const DELETED: u64 = 1;
 
+fn is_everything(opt_out: &OptOut) -> bool {
+    matches!(opt_out, OptOut::Everything(_))
+}
+
 impl Entry {
     fn fingerprint(&self) -> u64 {
         match self.content {
             _ if !self.left.is_empty() => 0,
-            _ if self.is_gone => DELETED,
+            // A row that went missing while another had its address is not opted out, and may come back as deleted.
+            _ if self.is_gone => match self.opt_outs.iter().any(is_everything) {
+                true => DELETED,
+                false => 0,
+            },
             Some(content) if self.carried.is_none() => {
                 fingerprint(&self.address, content, &self.opt_outs)
             }

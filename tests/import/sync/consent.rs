@@ -390,3 +390,18 @@ async fn a_contact_that_was_removed_from_the_service_comes_back_with_its_opt_out
 
     assert_eq!(calls, ["batch 1", "POST /a@x.io/unsubscribe"]);
 }
+
+#[tokio::test]
+async fn a_row_that_was_missing_and_comes_back_as_deleted_is_opted_out() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io"), row(2, "a@x.io")]).await;
+    let held = [row(2, "a@x.io")];
+    nights.run_with(&held, SyncContacts::deletes_missing).await;
+    assert!(!nights.is_opted_out("a@x.io"));
+
+    nights
+        .run(&[row(1, "a@x.io").deleted(true), row(2, "a@x.io")])
+        .await;
+
+    assert!(nights.is_opted_out("a@x.io"));
+}
