@@ -118,12 +118,14 @@ impl Reference {
             .collect();
         let carried: BTreeMap<_, _> = moved
             .iter()
-            .map(|key| (*key, self.opt_outs_of(&before[key].address)))
+            .map(|key| (*key, self.opt_outs_of(&before[key])))
             .collect();
         calls += moved.len();
         for key in &moved {
             let address = &before[key].address;
-            if !held.contains(address) && self.audience[address].reason.is_empty() {
+            let contact = self.audience.get(address);
+            let is_reached = contact.is_some_and(|contact| contact.reason.is_empty());
+            if is_reached && !held.contains(address) {
                 calls += self.opt_out(address, EVERYTHING, "manual");
             }
         }
@@ -224,8 +226,12 @@ impl Reference {
     }
 
     /// Returns the opt-outs that a row takes to its next address, with their reasons.
-    fn opt_outs_of(&self, address: &str) -> BTreeMap<String, String> {
-        let contact = &self.audience[address];
+    fn opt_outs_of(&self, known: &Row) -> BTreeMap<String, String> {
+        // A row that was deleted before any sync had seen it may have no contact, and is still opted out.
+        let Some(contact) = self.audience.get(&known.address) else {
+            let no = known.no.iter();
+            return no.map(|no| (no.clone(), "manual".to_owned())).collect();
+        };
         let topics = contact
             .no
             .iter()
