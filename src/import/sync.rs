@@ -881,7 +881,10 @@ impl Plan {
                 .filter(|opt_out| !has(&entry.opt_outs, opt_out)),
         );
         let mut kept = entry.opt_outs.clone();
-        kept.retain(|opt_out| has(opt_outs, opt_out));
+        // After a crash, the contact may not exist yet. It then gets also those that it takes from its old address.
+        if entry.content.is_some() || entry.is_gone {
+            kept.retain(|opt_out| has(opt_outs, opt_out));
+        }
         let next = Entry {
             opt_outs: kept,
             is_gone: false,
@@ -1064,11 +1067,15 @@ fn upsert(row: &SyncRow, before: Entry) -> Option<ImportRow> {
         false => {
             let mut recorded = before.opt_outs.clone();
             add_missing(&mut recorded, &before.left);
+            let mut opt_outs = wanted.to_vec();
             // After a crash, the contact may not have existed when they were sent.
             if before.content.is_none() {
+                if !before.is_gone {
+                    add_missing(&mut opt_outs, &recorded);
+                }
                 recorded.clear();
             }
-            (wanted.to_vec(), recorded, before.left)
+            (opt_outs, recorded, before.left)
         }
         true => {
             let carried = before.carried.filter(|_| before.left.is_empty())?;

@@ -1,5 +1,6 @@
 //! No opt-in is invented, and no opt-out is lost or undone.
 
+use audience::RetryPolicy;
 use audience::contacts::{OptOutReason, UnsubscribeReason};
 use audience::import::{ImportRow, OptOut, SyncContacts, SyncRow};
 use audience::mock::Fault;
@@ -404,4 +405,27 @@ async fn a_row_that_was_missing_and_comes_back_as_deleted_is_opted_out() {
         .await;
 
     assert!(nights.is_opted_out("a@x.io"));
+}
+
+#[tokio::test]
+async fn opt_outs_move_with_the_row_also_if_the_new_contact_is_created_only_by_a_later_run() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    let opt_out = nights.contacts.set_topic("a@x.io", "news", false);
+    opt_out.await.unwrap();
+
+    nights
+        .server
+        .fault(Fault::close_before().path("/contacts/batch"));
+    for _ in 0..3 {
+        let once = |sync: SyncContacts| sync.retry(RetryPolicy::none());
+        let (report, _) = nights.run_with(&[row(1, "b@x.io")], once).await;
+        assert!(!report.is_complete());
+    }
+    nights.server.clear_faults();
+    let (report, _) = nights.run(&[row(1, "b@x.io")]).await;
+
+    assert!(report.is_complete(), "{report}");
+    let b = nights.contacts.retrieve("b@x.io").await.unwrap();
+    assert!(!b.topics["news"]);
 }
