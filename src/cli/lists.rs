@@ -1,4 +1,4 @@
-//! The commands for whole lists: import and export.
+//! The commands for whole lists: import, sync and export.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -20,15 +20,27 @@ use super::{Confirmation, Service};
 use crate::Error;
 use crate::contacts::ListContacts;
 use crate::export::{Csv, ExportReport, Format, JsonLines};
-use crate::import::{Column, CsvInput, Import, ImportError, ImportReport, Journal, Progress};
+use crate::import::{
+    Column, CsvInput, Import, ImportError, ImportReport, ImportRow, Journal, Progress, SyncError,
+    SyncReport, SyncRow, SyncState,
+};
 use crate::terminal::{print, printable};
+
+/// The CSV file to read.
+#[derive(Args)]
+struct CsvFile {
+    /// Read this CSV file, whose first line names the columns; - reads standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[arg(long, value_name = "COLUMN=MEMBER", value_parser = parse_map, help = MAP_HELP)]
+    map: Vec<(String, Column)>,
+}
 
 #[derive(Args)]
 #[command(after_help = IMPORT_HELP)]
 pub(super) struct ImportOptions {
-    /// Read this CSV file, whose first line names the columns; - reads standard input
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    #[command(flatten)]
+    input: CsvFile,
     /// Resume from the journal
     #[arg(long)]
     resume: bool,
@@ -41,8 +53,6 @@ pub(super) struct ImportOptions {
     /// Check every row without sending anything
     #[arg(long)]
     dry_run: bool,
-    #[arg(long, value_name = "COLUMN=MEMBER", value_parser = parse_map, help = MAP_HELP)]
-    map: Vec<(String, Column)>,
     /// Opt every contact of the file out of everything
     #[arg(long)]
     opt_out_all: bool,
@@ -86,7 +96,7 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
         }
     }
     if !output.json {
-        show_columns(&options.file, &input);
+        options.input.show_columns(&input);
     }
     let rows = input.rows()?;
     let total = options.count()?;
@@ -112,21 +122,14 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
     options.finish(&result, to_continue.as_deref(), output)
 }
 
-fn show_columns(file: &Path, input: &CsvInput) {
-    say(format_args!(
-        "{} (delimiter {:?})",
-        file.display(),
-        input.delimiter_char()
-    ));
-    for (name, column) in input.columns() {
-        let (name, column) = (printable(name), column.to_string());
-        say(format_args!("  {name:<24} {column}"));
-    }
-}
-
-impl ImportOptions {
+impl CsvFile {
     fn is_standard_input(&self) -> bool {
         self.file.as_os_str() == "-"
+    }
+
+    /// Returns whether it can be read twice. A pipe cannot.
+    fn is_file(&self) -> bool {
+        !self.is_standard_input() && self.file.is_file()
     }
 
     /// Opens the input, with the columns mapped as the options say.
@@ -142,6 +145,42 @@ impl ImportOptions {
         for (name, column) in &self.map {
             input = input.map(name, column.clone())?;
         }
+        Ok(input)
+    }
+
+    fn show_columns(&self, input: &CsvInput) {
+        say(format_args!(
+            "{} (delimiter {:?})",
+            self.file.display(),
+            input.delimiter_char()
+        ));
+        for (name, column) in input.columns() {
+            let (name, column) = (printable(name), column.to_string());
+            say(format_args!("  {name:<24} {column}"));
+        }
+    }
+
+    /// Creates the file for the rejects. It must not be the input, nor the file that the command keeps.
+    fn create_rejects(&self, path: &Path, kept: Option<(&str, &Path)>) -> Result<File, Failure> {
+        let same = |other: &Path| match (path.canonicalize(), other.canonicalize()) {
+            (Ok(path), Ok(other)) => path == other,
+            _ => false,
+        };
+        if same(&self.file) {
+            return Err(Failure::failed("--rejects must not be the file to read"));
+        }
+        if let Some((name, kept)) = kept
+            && same(kept)
+        {
+            return Err(Failure::failed(format!("--rejects must not be the {name}")));
+        }
+        File::create(path).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
+    }
+}
+
+impl ImportOptions {
+    fn open(&self) -> Result<CsvInput, Failure> {
+        let mut input = self.input.open()?;
         if self.opt_out_all {
             input = input.opt_out_all();
         }
@@ -153,7 +192,7 @@ impl ImportOptions {
 
     /// Counts the rows. A pipe cannot be read twice.
     fn count(&self) -> Result<Option<u64>, Failure> {
-        if self.is_standard_input() || !self.file.is_file() {
+        if !self.input.is_file() {
             return Ok(None);
         }
         Ok(Some(self.open()?.rows()?.count() as u64))
@@ -161,11 +200,10 @@ impl ImportOptions {
 
     fn open_journal(&self) -> Result<Option<Journal>, Failure> {
         // What the mock has is gone when the program ends, and a pipe cannot be read again.
-        let is_file = !self.is_standard_input() && self.file.is_file();
-        let can_resume = self.service.mock.is_none() && is_file;
+        let can_resume = self.service.mock.is_none() && self.input.is_file();
         let path = match &self.journal {
             Some(path) => Some(path.clone()),
-            None if can_resume => Some(with_suffix(&self.file, ".journal")),
+            None if can_resume => Some(with_suffix(&self.input.file, ".journal")),
             None => None,
         };
         if self.dry_run {
@@ -208,26 +246,13 @@ impl ImportOptions {
             import = import.dry_run();
         }
         if let Some(path) = &self.rejects {
-            import = import.rejects(self.create_rejects(path, journal.as_ref())?);
+            let journal = journal.as_ref().map(|journal| ("journal", journal.path()));
+            import = import.rejects(self.input.create_rejects(path, journal)?);
         }
         if let Some(journal) = journal {
             import = import.journal(journal);
         }
         Ok(import)
-    }
-
-    fn create_rejects(&self, path: &Path, journal: Option<&Journal>) -> Result<File, Failure> {
-        let same = |other: &Path| match (path.canonicalize(), other.canonicalize()) {
-            (Ok(path), Ok(other)) => path == other,
-            _ => false,
-        };
-        if same(&self.file) {
-            return Err(Failure::failed("--rejects must not be the file to import"));
-        }
-        if journal.is_some_and(|journal| same(journal.path())) {
-            return Err(Failure::failed("--rejects must not be the journal"));
-        }
-        File::create(path).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
     }
 
     /// Prints the report, and returns the exit status.
@@ -262,20 +287,11 @@ impl ImportOptions {
 
     /// Returns what was not applied and what to do about it, then the summary line.
     fn summary(&self, report: &ImportReport) -> String {
-        let mut lines = Vec::new();
-        for (code, count) in report.refused_by_code() {
-            lines.push(format!("refused: {count:>8}  {code}"));
-        }
-        if report.opt_out_failed() > 0 {
-            lines.push(format!(
-                "applied without their opt-out: {}",
-                report.opt_out_failed()
-            ));
-        }
+        let mut lines = refused(report);
         if report.refused() > 0 {
             lines.push(match &self.rejects {
                 Some(path) => format!("fix the rows in {} and import that file", path.display()),
-                None => "use --rejects FILE to see the refused rows".to_owned(),
+                None => SEE_REJECTS.to_owned(),
             });
         }
         if self.dry_run {
@@ -299,11 +315,30 @@ impl ImportOptions {
             lines.push(format!("the first batch that failed: {failure}"));
         }
         lines.push(report.to_string());
-        lines.iter().fold(String::new(), |mut text, line| {
-            let _ = writeln!(text, "{}", printable(line));
-            text
-        })
+        below_each_other(&lines)
     }
+}
+
+const SEE_REJECTS: &str = "use --rejects FILE to see the refused rows";
+
+/// Returns how many rows were refused for what.
+fn refused(report: &ImportReport) -> Vec<String> {
+    let by_code = report.refused_by_code();
+    let mut lines: Vec<_> = by_code
+        .map(|(code, count)| format!("refused: {count:>8}  {code}"))
+        .collect();
+    if report.opt_out_failed() > 0 {
+        let count = report.opt_out_failed();
+        lines.push(format!("applied without their opt-out: {count}"));
+    }
+    lines
+}
+
+fn below_each_other(lines: &[String]) -> String {
+    lines.iter().fold(String::new(), |mut text, line| {
+        let _ = writeln!(text, "{}", printable(line));
+        text
+    })
 }
 
 fn import_progress(progress: &Progress) -> String {
@@ -323,11 +358,18 @@ fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
 
 /// Returns this command line with `--resume`, as a shell reads it.
 fn command_to_continue() -> String {
+    command_line(Some("--resume"))
+}
+
+/// Returns this command line with one more option.
+fn command_line(option: Option<&str>) -> String {
     let mut words: Vec<String> = std::env::args_os()
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
-    if !words.iter().any(|word| word == "--resume") {
-        words.push("--resume".to_owned());
+    if let Some(option) = option
+        && !words.iter().any(|word| word == option)
+    {
+        words.push(option.to_owned());
     }
     let quoted = words.iter().map(|word| {
         let is_plain = |letter: char| letter.is_alphanumeric() || "-_./=,:@%+".contains(letter);
@@ -337,6 +379,192 @@ fn command_to_continue() -> String {
         }
     });
     quoted.collect::<Vec<_>>().join(" ")
+}
+
+#[derive(Args)]
+#[command(after_help = SYNC_HELP)]
+pub(super) struct SyncOptions {
+    #[command(flatten)]
+    input: CsvFile,
+    /// Take the key of each row from this column; a key stays with its person and is never used again
+    #[arg(long, value_name = "COLUMN")]
+    key: Option<String>,
+    /// Remember in this file what was sent [default: FILE.sync]
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+    /// Opt out the contacts whose rows are gone
+    #[arg(long)]
+    deletes_missing: bool,
+    /// Send nothing if more than N contacts would be opted out because their rows are gone or have another address
+    /// [default: 100, or a tenth of the rows]
+    #[arg(long, value_name = "N")]
+    leave_at_most: Option<u64>,
+    /// Write the rows that were not applied to this CSV file
+    #[arg(long, value_name = "FILE")]
+    rejects: Option<PathBuf>,
+    /// Count what would be sent, and send nothing that changes a contact
+    #[arg(long)]
+    dry_run: bool,
+    /// Send at most N requests concurrently
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    concurrency: usize,
+    #[command(flatten)]
+    confirmation: Confirmation,
+    #[command(flatten)]
+    service: Service,
+}
+
+const SYNC_HELP: &str = "\
+The first run sends the whole table. Later runs send what has changed: opt-outs first, and never an opt-in.
+After a crash, an outage or Ctrl-C, run the same command again.
+
+Exit status: 0 if everything was sent, 3 if rows were refused or an opt-in was not sent, 1 if the sync could not start or finish.
+
+Example:
+  audience sync users.csv --key id --deletes-missing --rejects rejects.csv";
+
+/// Sends the changes of the table since the last run. Prints the meaning of each column, and then what was done.
+pub(super) async fn sync(options: SyncOptions, output: Output) -> Result<ExitCode, Failure> {
+    let input = options.open()?;
+    if !output.json {
+        options.input.show_columns(&input);
+    }
+    let has_key = |(_, column): (&str, &Column)| *column == Column::Key;
+    if !input.columns().any(has_key) {
+        let problem = "name the column whose value stays with a person: --key COLUMN";
+        return Err(Failure::usage(problem));
+    }
+    let rows = input.rows()?.map(sync_row);
+    let total = match options.input.is_file() {
+        true => Some(options.open()?.rows()?.count() as u64),
+        false => None,
+    };
+    let connection = options.service.connect().await?;
+    if !options.dry_run {
+        options.confirmation.ask(total, &options.service)?;
+    }
+    let state = options.open_state()?;
+    let (path, same_command) = (state.path().to_owned(), command_line(None));
+
+    let mut line = ProgressLine::new();
+    let mut sync = connection
+        .contacts
+        .sync(rows, state)
+        .concurrency(options.concurrency)
+        .stop_when(interrupt(Some(same_command.clone())))
+        .on_progress(move |progress| line.show(|| import_progress(progress)));
+    if options.deletes_missing {
+        sync = sync.deletes_missing();
+    }
+    if let Some(contacts) = options.leave_at_most {
+        sync = sync.leave_at_most(contacts);
+    }
+    if options.dry_run {
+        sync = sync.dry_run();
+    }
+    if let Some(rejects) = &options.rejects {
+        let rejects = options
+            .input
+            .create_rejects(rejects, Some(("state", &path)))?;
+        sync = sync.rejects(rejects);
+    }
+    let result = sync.await;
+    clear_progress();
+    if options.service.mock.is_some() && options.state.is_none() {
+        let _ = std::fs::remove_file(&path);
+    }
+    options.finish(&result, &same_command, output)
+}
+
+/// Reads the key of a row. Without one, the row is refused.
+fn sync_row(row: ImportRow) -> SyncRow {
+    match row.key_text().map(str::to_owned) {
+        Some(key) if !key.is_empty() => SyncRow::new(key, row),
+        _ => {
+            let mut refused = ImportRow::unreadable("the row has no key");
+            if let Some(line) = row.line_number() {
+                refused = refused.line(line);
+            }
+            if let (Some(cells), Some(names)) = (row.input_cells(), row.input_column_names()) {
+                refused = refused.input(cells).input_columns(names);
+            }
+            SyncRow::new("", refused)
+        }
+    }
+}
+
+impl SyncOptions {
+    fn open(&self) -> Result<CsvInput, Failure> {
+        let input = self.input.open()?;
+        Ok(match &self.key {
+            Some(column) => input.map(column, Column::Key)?,
+            None => input,
+        })
+    }
+
+    fn open_state(&self) -> Result<SyncState, Failure> {
+        let path = match &self.state {
+            Some(path) => path.clone(),
+            // What the mock has is gone when the program ends.
+            None if self.service.mock.is_some() => {
+                std::env::temp_dir().join(format!("audience-mock-{}.sync", std::process::id()))
+            }
+            None if self.input.is_standard_input() => {
+                return Err(Failure::usage("with a FILE of -, name the --state"));
+            }
+            None => with_suffix(&self.input.file, ".sync"),
+        };
+        SyncState::open(&path).map_err(|error| {
+            Failure::failed(format!("{}: {}", path.display(), with_causes(&error)))
+        })
+    }
+
+    /// Prints the report, and returns the exit status.
+    fn finish(
+        &self,
+        result: &Result<SyncReport, SyncError>,
+        same_command: &str,
+        output: Output,
+    ) -> Result<ExitCode, Failure> {
+        let report = match result {
+            Ok(report) => report,
+            Err(error) => error.report(),
+        };
+        output.result(report, |report| self.summary(report))?;
+        let changes = report.changes();
+        let is_finished = changes.unknown() == 0 && (self.dry_run || changes.not_sent() == 0);
+        let is_whole = changes.refused() == 0 && report.opt_ins_not_sent() == 0;
+        let to_continue = format!("to continue: {same_command}");
+        match result {
+            Err(error) => Err(Failure::causes(error).note(&to_continue)),
+            Ok(_) if !is_finished => {
+                Err(Failure::failed("the sync is not finished").note(&to_continue))
+            }
+            Ok(_) if is_whole => Ok(ExitCode::SUCCESS),
+            Ok(_) => Ok(REFUSED.into()),
+        }
+    }
+
+    fn summary(&self, report: &SyncReport) -> String {
+        let mut lines = refused(report.changes());
+        if report.opt_ins_not_sent() > 0 {
+            let count = report.opt_ins_not_sent();
+            lines.push(format!(
+                "{count} rows are subscribed after an opt-out; record an opt-in when the person asks for it"
+            ));
+        }
+        if self.rejects.is_none() && !lines.is_empty() {
+            lines.push(SEE_REJECTS.to_owned());
+        }
+        if let Some(failure) = report.changes().first_failure() {
+            lines.push(format!("the first request that failed: {failure}"));
+        }
+        if self.dry_run {
+            lines.push("dry run: nothing was sent".to_owned());
+        }
+        lines.push(report.to_string());
+        below_each_other(&lines)
+    }
 }
 
 #[derive(Args)]

@@ -17,7 +17,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 
 use self::contacts::ContactsOptions;
-use self::lists::{ExportOptions, ImportOptions};
+use self::lists::{ExportOptions, ImportOptions, SyncOptions};
 use self::output::{Failure, Output};
 use self::webhooks::WebhooksOptions;
 use crate::contacts::Contacts;
@@ -49,6 +49,7 @@ async fn run(command: Command, output: Output) -> Result<ExitCode, Failure> {
     match command {
         Command::Contacts(options) => contacts::run(options, output).await,
         Command::Import(options) => lists::import(options, output).await,
+        Command::Sync(options) => lists::sync(options, output).await,
         Command::Export(options) => lists::export(options, output).await,
         Command::Webhooks(options) => webhooks::run(options, output).await,
         Command::Completions { shell } => {
@@ -95,6 +96,8 @@ enum Command {
     Contacts(ContactsOptions),
     /// Import contacts from a CSV file of any size
     Import(ImportOptions),
+    /// Keep contacts in step with a table, from a CSV file
+    Sync(SyncOptions),
     /// Export contacts to a file, as CSV or JSON lines
     Export(ExportOptions),
     /// Verify, diagnose and send webhook deliveries

@@ -5,6 +5,7 @@ mod contacts;
 mod export;
 mod help;
 mod service;
+mod sync;
 mod webhooks;
 
 use std::ffi::OsStr;

@@ -1,0 +1,196 @@
+//! `audience sync`.
+
+use audience::mock::MockServer;
+use serde_json::json;
+
+use super::{Folder, audience, audience_at, end};
+
+const TABLE: &str = "\
+id,email,first_name,newsletter
+1,ada@example.com,Ada,1
+2,bob@example.com,Bob,0
+";
+
+fn sync<'a>(file: &'a str, flags: &[&'a str]) -> Vec<&'a str> {
+    let columns = [
+        "sync",
+        file,
+        "--key",
+        "id",
+        "--map",
+        "newsletter=subscribed",
+        "--yes",
+    ];
+    [&columns[..], flags].concat()
+}
+
+/// The requests that change something, since the last call.
+fn changes(server: &MockServer) -> Vec<String> {
+    let requests = server.requests().into_iter();
+    let changes = requests.filter(|request| request.method != "GET");
+    let changes = changes.map(|request| request.path).collect();
+    server.clear_requests();
+    changes
+}
+
+#[test]
+fn only_what_has_changed_is_sent_and_opt_outs_come_first() {
+    let folder = Folder::new("sync");
+    let server = MockServer::builder().start_blocking();
+    let file = folder.file("users.csv", TABLE);
+
+    let first = end(&mut audience_at(&server, &sync(&file, &["--json"])));
+    assert_eq!(first.code, Some(0), "{first:?}");
+    assert_eq!(first.json()[0]["changes"]["created"], 2);
+    assert!(server.contact("bob@example.com").unwrap().unsubscribed);
+    changes(&server);
+
+    let same = end(&mut audience_at(&server, &sync(&file, &["--json"])));
+    assert_eq!(
+        (same.code, &same.json()[0]["unchanged"]),
+        (Some(0), &json!(2))
+    );
+    assert!(changes(&server).is_empty());
+
+    folder.file(
+        "users.csv",
+        TABLE.replace("Ada,1", "Ada,0").replace("Bob", "Robert"),
+    );
+    let changed = end(&mut audience_at(&server, &sync(&file, &[])));
+    assert_eq!(changed.code, Some(0), "{changed:?}");
+    let sent = changes(&server);
+    assert_eq!(
+        sent,
+        ["/contacts/ada%40example.com/unsubscribe", "/contacts/batch"]
+    );
+    let bob = server.contact("bob@example.com").unwrap();
+    assert_eq!(
+        (bob.first_name.as_deref(), bob.unsubscribed),
+        (Some("Robert"), true)
+    );
+}
+
+#[test]
+fn an_opt_in_of_the_table_is_not_sent_and_is_a_reject() {
+    let folder = Folder::new("sync-opt-in");
+    let server = MockServer::builder().start_blocking();
+    let (file, rejects) = (folder.file("users.csv", TABLE), folder.path("rejects.csv"));
+    end(&mut audience_at(&server, &sync(&file, &[])));
+    folder.file("users.csv", TABLE.replace("Bob,0", "Bob,1"));
+
+    let ended = end(&mut audience_at(
+        &server,
+        &sync(&file, &["--rejects", &rejects]),
+    ));
+
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    assert!(
+        ended.stdout.contains("1 opt-ins not sent"),
+        "{}",
+        ended.stdout
+    );
+    assert!(server.contact("bob@example.com").unwrap().unsubscribed);
+    let rejects = std::fs::read_to_string(rejects).unwrap();
+    assert!(rejects.contains("opt_in_not_sent"), "{rejects}");
+    assert!(rejects.contains("bob@example.com"), "{rejects}");
+}
+
+#[test]
+fn a_row_without_a_key_is_refused_and_the_others_are_sent() {
+    let folder = Folder::new("sync-no-key");
+    let server = MockServer::builder().start_blocking();
+    let file = folder.file("users.csv", format!("{TABLE},eve@example.com,Eve,1\n"));
+    let rejects = folder.path("rejects.csv");
+
+    let ended = end(&mut audience_at(
+        &server,
+        &sync(&file, &["--rejects", &rejects]),
+    ));
+
+    assert_eq!(
+        (ended.code, server.contact_count()),
+        (Some(3), 2),
+        "{ended:?}"
+    );
+    let rejects = std::fs::read_to_string(rejects).unwrap();
+    assert!(rejects.contains("the row has no key"), "{rejects}");
+    assert!(rejects.contains("eve@example.com"), "{rejects}");
+}
+
+#[test]
+fn a_table_that_was_emptied_by_accident_opts_nobody_out() {
+    let folder = Folder::new("sync-emptied");
+    let server = MockServer::builder().start_blocking();
+    let rows = |count: u32| {
+        let rows = (0..count).map(|n| format!("{n},{n}@example.com\n"));
+        format!("id,email\n{}", rows.collect::<String>())
+    };
+    let file = folder.file("users.csv", rows(150));
+    let sync = |flags: &[&str]| {
+        let arguments = ["sync", &file, "--key", "id", "--deletes-missing", "--yes"];
+        end(&mut audience_at(&server, &[&arguments[..], flags].concat()))
+    };
+    assert_eq!(sync(&[]).code, Some(0));
+    folder.file("users.csv", rows(10));
+    changes(&server);
+
+    let refused = sync(&[]);
+
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("140"), "{}", refused.stderr);
+    assert!(changes(&server).is_empty());
+    let dry = sync(&["--leave-at-most", "140", "--dry-run"]);
+    assert!(
+        dry.stdout.contains("10 unchanged, 140 opted out"),
+        "{dry:?}"
+    );
+    assert!(changes(&server).is_empty());
+    assert_eq!(sync(&["--leave-at-most", "140"]).code, Some(0));
+    assert!(server.contact("149@example.com").unwrap().unsubscribed);
+}
+
+#[test]
+fn what_a_sync_needs_is_said_before_anything_is_sent() {
+    let folder = Folder::new("sync-usage");
+    let server = MockServer::builder().start_blocking();
+    let file = folder.file("users.csv", TABLE);
+    let mapped = ["--map", "newsletter=subscribed"];
+    for (arguments, reason) in [
+        (&["sync", &file, "--yes"][..], "--key COLUMN"),
+        (&["sync", &file, "--yes", "--key", "number"], "number"),
+        (&["sync", "-", "--yes", "--key", "id"], "--state"),
+        (&["sync", &file, "--key", "id"], "--yes"),
+    ] {
+        let mut command = audience_at(&server, arguments);
+        command
+            .args(mapped)
+            .stdin(std::fs::File::open(&file).unwrap());
+
+        let ended = end(&mut command);
+
+        assert_ne!(ended.code, Some(0), "{arguments:?}");
+        assert!(ended.stderr.contains(reason), "{ended:?}");
+    }
+    assert!(server.requests().is_empty());
+
+    let rejects = folder.path("users.csv.sync");
+    let ended = end(&mut audience_at(
+        &server,
+        &sync(&file, &["--rejects", &rejects]),
+    ));
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("must not be the state"), "{ended:?}");
+}
+
+#[test]
+fn a_trial_with_the_mock_leaves_no_state_behind() {
+    let folder = Folder::new("sync-mock");
+    let file = folder.file("users.csv", TABLE);
+
+    let ended = end(&mut audience(sync(&file, &["--mock"])));
+
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stdout.contains("2 created"), "{}", ended.stdout);
+    let left = std::fs::read_dir(folder.path("")).unwrap();
+    assert_eq!(left.count(), 1);
+}
