@@ -3,12 +3,13 @@
 //! The rules are written here a second time, one row after another. Set `AUDIENCE_MODEL_CASES` to try more tables.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
+use audience::Client;
 use audience::contacts::{NewContact, OptOutReason};
 use audience::import::{ImportRow, OptOut, SyncRow};
 use audience::mock::{MockServer, StoredContact};
-use support::in_time;
+use support::cancellation::CountingProxy;
+use support::{fast_retries, in_time};
 
 use super::Nights;
 use crate::import::random::Random;
@@ -383,6 +384,14 @@ async fn nights_with_killed_runs_end_as_nights_without() {
     for seed in 1_000..1_000 + cases() {
         let mut random = Random::new(seed);
         let nights = Nights::new().await;
+        let proxy = CountingProxy::start(nights.server.url().trim_start_matches("http://")).await;
+        // Each run has a client of its own, whose connections end with it.
+        let sync = |rows: &[SyncRow]| {
+            let url = format!("http://{}", proxy.address());
+            let client = Client::builder(url, nights.server.full_key()).retry(fast_retries());
+            let contacts = client.build().unwrap().contacts();
+            contacts.sync(rows.to_vec(), nights.state.open())
+        };
         let (mut reference, mut table) = (Reference::default(), Table::new());
         let addresses = 3 + random.below(20);
         for night in 0..6 {
@@ -395,7 +404,7 @@ async fn nights_with_killed_runs_end_as_nights_without() {
             for _ in 0..random.below(4) {
                 let end =
                     nights.server.requests().len() + usize::try_from(random.below(6)).unwrap();
-                let run = tokio::spawn(nights.sync(&rows).concurrency(3).into_future());
+                let run = tokio::spawn(sync(&rows).concurrency(3).into_future());
                 while nights.server.requests().len() < end && !run.is_finished() {
                     tokio::task::yield_now().await;
                 }
@@ -405,9 +414,9 @@ async fn nights_with_killed_runs_end_as_nights_without() {
                 run.abort();
                 let _ = run.await;
                 // What is in flight arrives before the next run starts.
-                tokio::time::sleep(Duration::from_millis(10)).await;
+                proxy.at_most(0).await;
             }
-            let report = in_time(nights.sync(&rows).into_future()).await.unwrap();
+            let report = in_time(sync(&rows).into_future()).await.unwrap();
 
             assert_eq!(
                 audience_of(&nights.server),
