@@ -881,10 +881,7 @@ impl Plan {
                 .filter(|opt_out| !has(&entry.opt_outs, opt_out)),
         );
         let mut kept = entry.opt_outs.clone();
-        // After a crash, the contact may not exist yet. It then gets also those that it takes from its old address.
-        if entry.content.is_some() || entry.is_gone {
-            kept.retain(|opt_out| has(opt_outs, opt_out));
-        }
+        kept.retain(|opt_out| has(opt_outs, opt_out) || is_for_later(&entry, opt_out));
         let next = Entry {
             opt_outs: kept,
             is_gone: false,
@@ -1003,6 +1000,13 @@ impl Plan {
 /// How many contacts may be left in any case.
 const MIN_LEFT: u64 = 100;
 
+/// Returns whether a contact that may not exist yet, after a crash, must get an opt-out when it is created: one that it
+/// takes from its old address. The opt-out of everything by a deletion ends with the deletion.
+fn is_for_later(entry: &Entry, opt_out: &OptOut) -> bool {
+    let by_deletion = entry.is_gone && matches!(opt_out, OptOut::Everything(_));
+    entry.content.is_none() && !by_deletion
+}
+
 fn opt_out_task(started: Option<Entry>, done: Option<Entry>) -> SyncTask {
     SyncTask {
         kind: TaskKind::OptOut,
@@ -1070,9 +1074,8 @@ fn upsert(row: &SyncRow, before: Entry) -> Option<ImportRow> {
             let mut opt_outs = wanted.to_vec();
             // After a crash, the contact may not have existed when they were sent.
             if before.content.is_none() {
-                if !before.is_gone {
-                    add_missing(&mut opt_outs, &recorded);
-                }
+                recorded.retain(|opt_out| is_for_later(&before, opt_out));
+                add_missing(&mut opt_outs, &recorded);
                 recorded.clear();
             }
             (opt_outs, recorded, before.left)

@@ -429,3 +429,24 @@ async fn opt_outs_move_with_the_row_also_if_the_new_contact_is_created_only_by_a
     let b = nights.contacts.retrieve("b@x.io").await.unwrap();
     assert!(!b.topics["news"]);
 }
+
+#[tokio::test]
+async fn topic_opt_outs_that_move_outlive_a_deletion_before_the_new_contact_exists() {
+    let nights = Nights::new().await;
+    nights.run(&[row(1, "a@x.io")]).await;
+    let opt_out = nights.contacts.set_topic("a@x.io", "news", false);
+    opt_out.await.unwrap();
+    let fault = Fault::close_before().path("/contacts/batch");
+    nights.server.fault(fault);
+    for row in [row(1, "b@x.io"), row(1, "b@x.io").deleted(true)] {
+        let once = |sync: SyncContacts| sync.retry(RetryPolicy::none());
+        nights.run_with(&[row], once).await;
+    }
+    nights.server.clear_faults();
+
+    let (report, _) = nights.run(&[row(1, "b@x.io")]).await;
+
+    assert!(report.is_complete(), "{report}");
+    let b = nights.contacts.retrieve("b@x.io").await.unwrap();
+    assert!(!b.topics["news"]);
+}
