@@ -870,7 +870,8 @@ where
     B: Body,
 {
     let reading = async {
-        let mut frames = DataFrames(pin!(body));
+        let body = pin!(body);
+        let mut frames = DataFrames(body);
         let mut bytes = Vec::new();
         // The body's own error need not be `Send`, so it ends before the next `await`.
         let mut next = async || {
