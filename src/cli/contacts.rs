@@ -483,7 +483,7 @@ impl Unsubscribe {
             return Ok(ExitCode::SUCCESS);
         }
         self.confirmation
-            .ask(Some(addresses.len() as u64), service)?;
+            .ask(|| Ok(Some(addresses.len() as u64)), service)?;
 
         let stop = tokio::spawn(interrupt(None));
         let mut refused = false;

@@ -99,7 +99,7 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
         options.input.show_columns(&input);
     }
     let rows = input.rows()?;
-    let total = options.count()?;
+    let total = options.input.count(|| options.open())?;
     let connection = options.service.connect().await?;
     if let Some(server) = &connection.server {
         for topic in topics {
@@ -107,7 +107,7 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
         }
     }
     if !options.dry_run {
-        options.confirmation.ask(total, &options.service)?;
+        options.confirmation.ask(|| Ok(total), &options.service)?;
     }
     let journal = options.open_journal()?;
 
@@ -146,6 +146,17 @@ impl CsvFile {
             input = input.map(name, column.clone())?;
         }
         Ok(input)
+    }
+
+    /// Counts the rows, if the file can be read once more.
+    fn count(
+        &self,
+        open: impl FnOnce() -> Result<CsvInput, Failure>,
+    ) -> Result<Option<u64>, Failure> {
+        if !self.is_file() {
+            return Ok(None);
+        }
+        Ok(Some(open()?.rows()?.count() as u64))
     }
 
     fn show_columns(&self, input: &CsvInput) {
@@ -188,14 +199,6 @@ impl ImportOptions {
             input = input.on_conflict(choice.into());
         }
         Ok(input)
-    }
-
-    /// Counts the rows. A pipe cannot be read twice.
-    fn count(&self) -> Result<Option<u64>, Failure> {
-        if !self.input.is_file() {
-            return Ok(None);
-        }
-        Ok(Some(self.open()?.rows()?.count() as u64))
     }
 
     fn open_journal(&self) -> Result<Option<Journal>, Failure> {
@@ -435,13 +438,10 @@ pub(super) async fn sync(options: SyncOptions, output: Output) -> Result<ExitCod
         return Err(Failure::usage(problem));
     }
     let rows = input.rows()?.map(sync_row);
-    let total = match options.input.is_file() {
-        true => Some(options.open()?.rows()?.count() as u64),
-        false => None,
-    };
     let connection = options.service.connect().await?;
     if !options.dry_run {
-        options.confirmation.ask(total, &options.service)?;
+        let count = || options.input.count(|| options.open());
+        options.confirmation.ask(count, &options.service)?;
     }
     let state = options.open_state()?;
     let (path, same_command) = (state.path().to_owned(), command_line(None));

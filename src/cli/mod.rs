@@ -250,8 +250,16 @@ impl Confirmation {
     /// # Errors
     ///
     /// Fails if the person says no, or if there is no terminal to ask on.
-    fn ask(&self, count: Option<u64>, service: &Service) -> Result<(), Failure> {
-        if self.yes || service.mock.is_some() || count.is_some_and(|count| count <= 1) {
+    fn ask(
+        &self,
+        count: impl FnOnce() -> Result<Option<u64>, Failure>,
+        service: &Service,
+    ) -> Result<(), Failure> {
+        if self.yes || service.mock.is_some() {
+            return Ok(());
+        }
+        let count = count()?;
+        if count.is_some_and(|count| count <= 1) {
             return Ok(());
         }
         let contacts = count.map_or_else(

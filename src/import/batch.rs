@@ -8,13 +8,12 @@ use super::journal::JournalWriter;
 use super::pace::Watch;
 use super::report::RowOutcome;
 use super::row::{
-    Entry, ImportRow, NumberedRow, OptOut, OptOutsLeft, SyncTask, TaskKind, ToDo, add_missing,
+    EVERYTHING, Entry, ImportRow, NumberedRow, OptOut, OptOutsLeft, SyncTask, TaskKind, ToDo,
+    add_missing, has,
 };
 use super::sync_state::StateWriter;
 use crate::client::{CallOptions, TakesOptions};
-use crate::contacts::{
-    BatchOutcome, Contact, Contacts, NewContact, OptOutReason, UnsubscribeReason,
-};
+use crate::contacts::{BatchOutcome, Contact, Contacts, NewContact, UnsubscribeReason};
 use crate::{Error, ErrorCode, Missing, Outcome};
 
 /// The parts that all batches of an import share.
@@ -354,7 +353,7 @@ impl Sender {
             .is_some_and(|contact| !contact.unsubscribed);
         let opts_out = leave.opts_out() && is_subscribed;
         let mut entry = leave.carry(contact);
-        let everything = OptOut::Everything(OptOutReason::Manual);
+        let everything = EVERYTHING;
         // Before the opt-out, which the next look could not tell from one of the recipient.
         entry.left = opts_out.then(|| everything.clone()).into_iter().collect();
         if let Err(error) = state.record(vec![entry.clone()]).await {
@@ -452,8 +451,8 @@ impl<'a> Leave<'a> {
     /// Returns whether to opt out the contact.
     fn opts_out(&self) -> bool {
         // An opt-out of the table that was never recorded counts, even if another row has the address now.
-        let is_wanted = |opt_out| matches!(opt_out, &OptOut::Everything(_));
-        self.opts_out || self.entry.carried.is_none() && self.entry.left.iter().any(is_wanted)
+        let is_wanted = has(&self.entry.left, &EVERYTHING);
+        self.opts_out || self.entry.carried.is_none() && is_wanted
     }
 
     /// Returns the entry with the opt-outs that the next address of the row gets.

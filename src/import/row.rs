@@ -495,6 +495,9 @@ pub(super) struct Entry {
     pub(super) is_gone: bool,
 }
 
+/// The opt-out of a row that is not subscribed, or deleted.
+pub(super) const EVERYTHING: OptOut = OptOut::Everything(OptOutReason::Manual);
+
 /// Returns whether an opt-out of the same things is among these, for whatever reason.
 pub(super) fn has(opt_outs: &[OptOut], wanted: &OptOut) -> bool {
     opt_outs.iter().any(|opt_out| match (opt_out, wanted) {

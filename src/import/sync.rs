@@ -17,11 +17,11 @@ use super::builder::{DEFAULT_CONCURRENCY, Rejects, drive};
 use super::engine::{Keep, Progress, Run, Settings};
 use super::report::{ImportReport, RowOutcome};
 use super::row::{
-    AddressHash, Entry, ImportRow, OptOut, Source, SyncTask, TaskKind, add_missing, has,
+    AddressHash, EVERYTHING, Entry, ImportRow, OptOut, Source, SyncTask, TaskKind, add_missing, has,
 };
 use super::sync_state::{DELETED, EntryReader, Place, Seen, StateWriter, SyncState, fingerprint};
 use crate::client::{CallDeadline, CallOptions, wait_for_call};
-use crate::contacts::{Contacts, NewContact, OptOutReason, Properties, normalized_address};
+use crate::contacts::{Contacts, NewContact, Properties, normalized_address};
 use crate::{Error, ErrorCode, RetryPolicy};
 
 impl Contacts {
@@ -271,8 +271,6 @@ impl SyncRow {
         (contact, has)
     }
 }
-
-const EVERYTHING: OptOut = OptOut::Everything(OptOutReason::Manual);
 
 /// A sync, run by `.await`, or by `.wait()` with the feature `blocking`: see [`Contacts::sync`].
 #[must_use = "a sync runs only when it is awaited or waited for"]

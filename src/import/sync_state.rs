@@ -15,7 +15,7 @@ use super::record_file::{
     Appender, Kind, Lengths, lock_in_time, sync_directory, to_line, try_lock,
 };
 use super::report::RowOutcome;
-use super::row::{AddressHash, Entry, NumberedRow, OptOut, TaskKind};
+use super::row::{AddressHash, EVERYTHING, Entry, NumberedRow, OptOut, TaskKind, has};
 use crate::Error;
 
 /// A file in which a [sync](super::SyncContacts) remembers what it has sent of each row.
@@ -519,16 +519,12 @@ pub(super) fn fingerprint(address: &str, content: u64, opt_outs: &[OptOut]) -> u
 /// The fingerprint of a row that is deleted and opted out.
 pub(super) const DELETED: u64 = 1;
 
-fn is_everything(opt_out: &OptOut) -> bool {
-    matches!(opt_out, OptOut::Everything(_))
-}
-
 impl Entry {
     fn fingerprint(&self) -> u64 {
         match self.content {
             _ if !self.left.is_empty() => 0,
             // A row that went missing while another had its address is not opted out, and may come back as deleted.
-            _ if self.is_gone => match self.opt_outs.iter().any(is_everything) {
+            _ if self.is_gone => match has(&self.opt_outs, &EVERYTHING) {
                 true => DELETED,
                 false => 0,
             },
