@@ -287,7 +287,7 @@ impl Error {
     /// if it names both or neither. The topic counts as named in quotation marks, after the word `topic`, and as the
     /// member `topic`. In other places, it may be a word of the sentence or a part of the path.
     ///
-    /// It is also `None` for a raw request, and for an error that [`refused`](Error::refused) creates.
+    /// It is also `None` for a raw request, and for an [`ApiError::new`].
     ///
     /// # Example: a misspelled topic
     ///
@@ -424,7 +424,7 @@ impl Error {
     /// assert!(error.is_validation_error());
     /// assert_eq!(
     ///     error.to_string(),
-    ///     "create: the service responded 422 validation_error; see `ApiError::message`",
+    ///     "create: the service responded 422 validation_error; its message says why",
     /// );
     /// # }
     /// ```
@@ -454,6 +454,46 @@ impl Error {
     #[must_use]
     pub fn status(&self) -> Option<StatusCode> {
         self.api().map(ApiError::status)
+    }
+
+    /// Returns the status of your own response to the visitor for whom the call was made.
+    ///
+    /// | status | if |
+    /// |---|---|
+    /// | 404 | the contact does not exist: [`missing`](Error::missing) returns [`Missing::Contact`] |
+    /// | 409 | the contact reported spam, or exists already: [`is_complaint_locked`](Error::is_complaint_locked), [`is_already_exists`](Error::is_already_exists) |
+    /// | 422 | the service refused the input: [`is_validation_error`](Error::is_validation_error) |
+    /// | 503 | the visitor may try again: [`is_retryable`](Error::is_retryable) |
+    /// | 500 | anything else. The visitor can do nothing, so alert your team: arguments, such as a topic that does not exist, the key, the settings, or a plan that is full |
+    ///
+    /// An error of the kind [`Input`](crate::ErrorKind::Input) is 500. So check the visitor's address before the call.
+    ///
+    /// # Example: a visitor whose address is unknown
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::start().await;
+    /// # let contacts = server.client().contacts();
+    /// use audience::StatusCode;
+    ///
+    /// let error = contacts.unsubscribe("nobody@example.com").await.unwrap_err();
+    ///
+    /// assert_eq!(error.visitor_status(), StatusCode::NOT_FOUND);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn visitor_status(&self) -> StatusCode {
+        if self.missing() == Some(Missing::Contact) {
+            StatusCode::NOT_FOUND
+        } else if self.is_complaint_locked() || self.is_already_exists() {
+            StatusCode::CONFLICT
+        } else if self.is_validation_error() {
+            StatusCode::UNPROCESSABLE_ENTITY
+        } else if self.is_retryable() {
+            StatusCode::SERVICE_UNAVAILABLE
+        } else {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
     }
 
     /// Returns whether an attempt took longer than its timeout, or the call longer than its deadline.
@@ -612,12 +652,7 @@ impl Error {
 
     /// Creates the error for a topic that the service does not have, as a contact shows. Nothing was sent for it.
     pub(crate) fn unknown_topic(message: &'static str) -> Self {
-        let api = ApiError {
-            code: Some(ErrorCode::NotFound),
-            missing: Some(Missing::Topic),
-            ..ApiError::without_body(StatusCode::NOT_FOUND)
-        };
-        let mut error = Self::from_api(api, Outcome::NotSent);
+        let mut error = Self::from_api(ApiError::missing(Missing::Topic), Outcome::NotSent);
         error.0.message = message.into();
         error
     }
@@ -1093,6 +1128,26 @@ impl ApiError {
         }
     }
 
+    /// Creates a 404 for a thing that the service does not have, for a unit test: see [`Error::missing`].
+    ///
+    /// # Example: in a unit test
+    ///
+    /// ```
+    /// use audience::{ApiError, Error, Missing, StatusCode};
+    ///
+    /// let error = Error::refused(ApiError::missing(Missing::Contact));
+    ///
+    /// assert!(error.is_not_found());
+    /// assert_eq!(error.visitor_status(), StatusCode::NOT_FOUND);
+    /// ```
+    #[must_use]
+    pub fn missing(thing: Missing) -> Self {
+        Self {
+            missing: Some(thing),
+            ..Self::new(StatusCode::NOT_FOUND, ErrorCode::NotFound, "")
+        }
+    }
+
     /// Returns the HTTP status.
     #[must_use]
     pub fn status(&self) -> StatusCode {
@@ -1307,7 +1362,7 @@ impl ApiError {
             text += "; check the base URL";
         } else if self.status == StatusCode::UNPROCESSABLE_ENTITY && self.message.is_some() {
             // The message may contain an address, so it is not printed.
-            text += "; see `ApiError::message`";
+            text += "; its message says why";
         } else if self.status == StatusCode::UNAUTHORIZED {
             text += ": the key is wrong or belongs to another environment, or the service expects it in another header (see `Auth`)";
         }
@@ -1816,6 +1871,35 @@ mod tests {
             assert!(!refusal_of(&strict, 409, body).is_already_exists());
             assert!(!refusal_of(&strict, 402, body).is_quota_exceeded());
         }
+    }
+
+    #[test]
+    fn a_visitor_reads_404_409_or_422_only_if_they_are_the_reason() {
+        let status = |status, slug| {
+            let status = StatusCode::from_u16(status).unwrap();
+            let code = Some(ErrorCode::from_slug(slug)).filter(|code| !code.is_empty());
+            Error::refused(ApiError::new(status, code, ""))
+                .visitor_status()
+                .as_u16()
+        };
+        let missing = |thing| {
+            Error::refused(ApiError::missing(thing))
+                .visitor_status()
+                .as_u16()
+        };
+
+        assert_eq!(missing(Missing::Contact), 404);
+        assert_eq!(missing(Missing::Topic), 500);
+        assert_eq!(missing(Missing::Segment), 500);
+        assert_eq!(status(404, "not_found"), 500, "contact or topic");
+        assert_eq!(status(422, "failed_precondition"), 409);
+        assert_eq!(status(409, "already_exists"), 409);
+        assert_eq!(status(422, "validation_error"), 422);
+        assert_eq!(status(429, ""), 503);
+        assert_eq!(status(502, ""), 503);
+        assert_eq!(status(402, "quota_exceeded"), 500);
+        assert_eq!(status(401, ""), 500);
+        assert_eq!(Error::input("no address").visitor_status().as_u16(), 500);
     }
 
     #[test]

@@ -67,6 +67,7 @@
 //! - [First steps]: create, retrieve and list contacts, and read an error.
 //! - [Double opt-in]: sign people up, and send them no broadcast before they confirm.
 //! - [Unsubscribe links]: one click and a preference page, and no opt-out is lost.
+//! - [A newsletter in one program]: signup, preference page, one click and webhooks together.
 //! - [Importing a list]: import a CSV file from another service and keep every opt-out in it.
 //! - [Keeping a list in step]: send the changes of a table every night, opt-outs first.
 //! - [Errors and retries]: what to do after a failed call, in a web handler and in a job.
@@ -177,6 +178,7 @@
 //! [First steps]: https://docs.rs/audience/latest/audience/guides/first_steps/index.html
 //! [Double opt-in]: https://docs.rs/audience/latest/audience/guides/double_opt_in/index.html
 //! [Unsubscribe links]: https://docs.rs/audience/latest/audience/guides/unsubscribe/index.html
+//! [A newsletter in one program]: https://docs.rs/audience/latest/audience/guides/newsletter/index.html
 //! [Keeping a list in step]: https://docs.rs/audience/latest/audience/guides/keeping_in_step/index.html
 //! [Importing a list]: https://docs.rs/audience/latest/audience/guides/moving_a_list/index.html
 //! [Receiving webhooks]: https://docs.rs/audience/latest/audience/guides/receiving_webhooks/index.html

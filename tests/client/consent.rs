@@ -160,7 +160,7 @@ async fn a_complaint_contact_cannot_be_subscribed_and_the_error_says_so() {
         );
         assert_eq!(
             error.to_string(),
-            "subscribe: the service responded 422 failed_precondition; see `ApiError::message`"
+            "subscribe: the service responded 422 failed_precondition; its message says why"
         );
     }
 }

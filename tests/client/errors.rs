@@ -96,7 +96,7 @@ async fn slug_message_and_body_are_found_in_every_shape() {
                 "{shape}"
             );
             let hint = if code == 422 {
-                "; see `ApiError::message`"
+                "; its message says why"
             } else {
                 ""
             };
