@@ -25,7 +25,6 @@ mod stop;
 use std::env;
 use std::error::Error;
 use std::io;
-use std::time::Duration;
 
 use audience::Client;
 use audience::emails::Email;
@@ -119,9 +118,9 @@ async fn hook(State(inbox): State<Inbox>, delivery: VerifiedEvent) -> Receipt {
 }
 
 async fn ready(State(inbox): State<Inbox>) -> StatusCode {
-    match tokio::time::timeout(Duration::from_millis(800), inbox.backlog()).await {
-        Ok(Ok(_)) => StatusCode::OK,
-        _ => StatusCode::SERVICE_UNAVAILABLE,
+    match inbox.ready().await {
+        Ok(()) => StatusCode::OK,
+        Err(_) => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 

@@ -131,7 +131,7 @@
 //! | `lease of a webhook event lost` | WARN | `endpoint` |
 //! | `webhook event parked` | ERROR | `endpoint` |
 //! | `webhook event id received with another body` | ERROR | `endpoint` |
-//! | `inbox store failed` | ERROR | `operation`, `error`, `cause`; of a worker's `take`, one line a minute at most |
+//! | `inbox store failed` | ERROR | `operation`, `error`, `cause`; of each operation, one line a minute at most |
 //! | `memory store is full` | WARN | `limit` (the setting that was reached), `largest` (its value), `refused` (events since the last such line); one line a minute at most |
 //! | `memory store has room again` | INFO | `limit`, `seconds` (how long it refused events) |
 //! | `inbox store works again` | INFO | `operation`, `seconds` (how long it failed) |
@@ -203,6 +203,7 @@ pub use store::{
 };
 pub use worker::{Worker, WorkerReport};
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 use std::future::poll_fn;
@@ -224,6 +225,10 @@ use crate::webhooks::{Event, EventId, VerifiedEvent};
 
 /// How many parked events one call returns.
 const PAGE: usize = 100;
+/// Kubernetes waits one second for the response to a probe.
+const PROBE_LIMIT: Duration = Duration::from_millis(800);
+/// How long a failure of the store is not logged again.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Handles every event of an endpoint once. Cheap to clone; clones share their store and their metrics.
 ///
@@ -685,6 +690,45 @@ impl Inbox {
             .discard(shared.key(id), shared.settings.retention)
             .await;
         Ok(discarded.inspect_err(|error| shared.store_failed("discard", error))?)
+    }
+
+    /// Checks that deliveries can be stored, for a readiness probe: the store responds within 800 ms, and can be written.
+    ///
+    /// To find that out, it deletes an entry whose retention is over, if there is one. A database that allows no writes, and a
+    /// role that may only read, are errors. Nothing is logged.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InboxError::Store`] if the store failed or did not respond in time.
+    ///
+    /// # Example: the response to a probe
+    ///
+    /// ```
+    /// use audience::inbox::{Inbox, MemoryStore};
+    /// use axum::http::StatusCode;
+    ///
+    /// async fn ready(inbox: &Inbox) -> StatusCode {
+    ///     match inbox.ready().await {
+    ///         Ok(()) => StatusCode::OK,
+    ///         Err(_) => StatusCode::SERVICE_UNAVAILABLE,
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let inbox = Inbox::builder(MemoryStore::new()).build()?;
+    /// assert_eq!(ready(&inbox).await, 200);
+    /// # Ok(()) }
+    /// ```
+    pub async fn ready(&self) -> Result<(), InboxError> {
+        let shared = &self.0;
+        let written = tokio::time::timeout(PROBE_LIMIT, shared.store.purge(1)).await;
+        let written = written.unwrap_or_else(|_| {
+            let late = format!("no response within {} ms", PROBE_LIMIT.as_millis());
+            Err(StoreError::unavailable(late))
+        });
+        let failed = |_: &StoreError| shared.count(|metrics| metrics.store_errors += 1);
+        written.inspect_err(failed)?;
+        Ok(())
     }
 
     /// Counts the accepted events of this endpoint that are not done, on all machines.
@@ -1516,6 +1560,8 @@ struct Shared {
     metrics: Mutex<InboxMetrics>,
     running: Arc<Running>,
     purge_timer: PurgeTimer,
+    /// When the last failure of each operation of the store was logged.
+    logged: Mutex<BTreeMap<&'static str, Instant>>,
     /// Wakes the workers of this process when an event was accepted.
     accepted: Notify,
 }
@@ -1528,6 +1574,7 @@ impl Shared {
             metrics: Mutex::default(),
             running: Arc::default(),
             purge_timer: PurgeTimer::start(),
+            logged: Mutex::default(),
             accepted: Notify::new(),
         }
     }
@@ -1590,12 +1637,23 @@ impl Shared {
         report_lost_lease(&self.settings.endpoint);
     }
 
+    /// An outage of hours must not fill the log, so each operation has one line a minute.
     fn store_failed(&self, operation: &'static str, error: &StoreError) {
         self.count(|metrics| metrics.store_errors += 1);
-        report_store_failure(operation, error);
+        let now = Instant::now();
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = logged.get(operation);
+        if last.is_none_or(|&last| now - last >= REPORT_INTERVAL) {
+            logged.insert(operation, now);
+            drop(logged);
+            report_store_failure(operation, error);
+        }
     }
 
     fn store_recovered(&self, operation: &'static str, outage: Duration) {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        logged.clear();
+        drop(logged);
         report!(
             info,
             operation,

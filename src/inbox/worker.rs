@@ -25,8 +25,6 @@ const STORE_BACKOFF: Backoff = Backoff {
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(25);
 /// How long the store may take to release the claims of handlers that were cut off.
 const RELEASE_LIMIT: Duration = Duration::from_secs(3);
-/// How long a failure of the store is not reported again.
-const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Handles the events that [`Inbox::accept`](crate::inbox::Inbox::accept) stored.
 ///
@@ -464,7 +462,6 @@ struct Turn {
 struct Outage {
     start: Instant,
     failures: u32,
-    reported: Instant,
 }
 
 enum Taken {
@@ -669,6 +666,8 @@ where
     fn note_completed(&mut self, completed: Vec<Claimed>, held: Result<Vec<bool>, StoreError>) {
         let held = match held {
             Ok(held) => held,
+            // The store failed to take events.
+            Err(_) if completed.is_empty() => return,
             Err(error) => {
                 self.shared.store_failed("complete", &error);
                 // Each one alone, with retries: the reason may be one of them.
@@ -698,21 +697,12 @@ where
     }
 
     fn store_failed(&mut self, error: &StoreError) {
-        let now = Instant::now();
-        let is_first = self.outage.is_none();
-        let outage = self.outage.get_or_insert(Outage {
-            start: now,
+        let outage = self.outage.get_or_insert_with(|| Outage {
+            start: Instant::now(),
             failures: 0,
-            reported: now,
         });
         outage.failures = outage.failures.saturating_add(1);
-        // An outage of hours must not fill the log.
-        if is_first || now - outage.reported >= REPORT_INTERVAL {
-            outage.reported = now;
-            self.shared.store_failed("take", error);
-        } else {
-            self.shared.count(|metrics| metrics.store_errors += 1);
-        }
+        self.shared.store_failed("take", error);
     }
 
     fn store_works(&mut self) {

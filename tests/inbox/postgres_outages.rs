@@ -1,13 +1,14 @@
 //! What a caller sees when the database fails.
 
 use std::error::Error;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use audience::inbox::deadpool_postgres::tokio_postgres::{Client, Config, NoTls, Transaction};
 use audience::inbox::deadpool_postgres::{Manager, Pool};
 use audience::inbox::sqlx::PgPool;
 use audience::inbox::{
-    AcceptState, ClaimState, EventKey, Fingerprint, HeldClaim, NewClaim, NewDelivery,
+    AcceptState, ClaimState, EventKey, Fingerprint, HeldClaim, Inbox, NewClaim, NewDelivery,
     PostgresStore, SqlxPostgresStore, Store, StoreError, StoreErrorKind, Take, Token,
 };
 use tokio::net::TcpListener;
@@ -15,6 +16,7 @@ use tokio::net::TcpListener;
 use super::deliveries::{id, new_claim};
 use super::lossy_proxy::LossyProxy;
 use support::postgres::{self, Database};
+use support::trace_log::{Entry, Log};
 use support::{PATIENCE, closed_url, in_time};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -261,6 +263,63 @@ async fn a_store_that_connects_lazily_works_as_soon_as_the_server_does() {
     assert_eq!(not_migrated.kind(), StoreErrorKind::Unavailable);
     assert_eq!(without_tables.kind(), StoreErrorKind::Unusable);
     assert_eq!(claim(&store, "evt_1").await.unwrap(), FRESH);
+}
+
+#[tokio::test]
+async fn tables_are_created_as_soon_as_the_database_responds_and_a_role_that_may_not_ends_the_attempts()
+ {
+    let Some(server) = postgres::server().await else {
+        return;
+    };
+    let database = server.database().await;
+    server.stop().await;
+    let native = PostgresStore::connect_lazy(&database.url).unwrap();
+    let sqlx = SqlxPostgresStore::new(PgPool::connect_lazy(&database.url).unwrap());
+    let stranger = database.url.replace("audience@", "stranger@");
+    let stranger = PostgresStore::connect_lazy(&stranger).unwrap();
+
+    let log = Log::start();
+    let mut tables = pin!(async {
+        tokio::join!(
+            native.migrate_when_available(),
+            sqlx.migrate_when_available(),
+            stranger.migrate_when_available(),
+        )
+    });
+    let early = tokio::time::timeout(Duration::from_secs(3), &mut tables).await;
+    server.start().await;
+    let (native_done, sqlx_done, stranger_done) = in_time(tables).await;
+
+    assert!(early.is_err());
+    let is_migration = |line: &Entry| line.fields["operation"] == "migrate";
+    assert!(log.events().iter().any(is_migration));
+    native_done.unwrap();
+    sqlx_done.unwrap();
+    assert_eq!(stranger_done.unwrap_err().kind(), StoreErrorKind::Unusable);
+    assert_eq!(claim(&native, "evt_1").await.unwrap(), FRESH);
+}
+
+#[tokio::test]
+async fn a_probe_fails_if_the_database_is_down_or_allows_no_writes() {
+    let Some((database, store)) = set_up().await else {
+        return;
+    };
+    let inbox = Inbox::builder(store).build().unwrap();
+    let read_only = format!(
+        "{}?options=-c%20default_transaction_read_only%3Don",
+        database.url
+    );
+    let read_only = PostgresStore::connect(&read_only).await.unwrap();
+    let read_only = Inbox::builder(read_only).build().unwrap();
+    let down = closed_url().replace("http://", "postgres://inbox@");
+    let down = PostgresStore::connect_lazy(&down).unwrap();
+    let down = Inbox::builder(down).build().unwrap();
+
+    // On a busy machine, a response may be late.
+    in_time(async { while inbox.ready().await.is_err() {} }).await;
+    assert!(read_only.ready().await.is_err());
+    assert!(read_only.backlog().await.is_ok());
+    assert!(down.ready().await.is_err());
 }
 
 #[tokio::test]

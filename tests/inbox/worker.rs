@@ -338,7 +338,7 @@ async fn a_worker_keeps_trying_while_its_store_fails_and_logs_the_start_each_min
         let store = FailingStore::new(store_in_test_time());
         let inbox = Inbox::builder(store.clone()).build().unwrap();
         accept(&inbox, ["evt_1"]).await;
-        store.fail(&["take"], error);
+        store.fail(&["take", "complete"], error);
         let worker = tokio::spawn(
             inbox
                 .worker(|_, _| async { Ok::<_, String>(()) })

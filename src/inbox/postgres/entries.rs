@@ -23,7 +23,7 @@ use crate::inbox::store::{
     AcceptState, Backlog, ClaimState, EventKey, HeldClaim, NewClaim, NewDelivery, ParkedEvent,
     Release, Store, Take, TakenEvent, Turnover, turn_over,
 };
-use crate::inbox::{ClaimTarget, PurgeTimer, purge_all, report_store_failure};
+use crate::inbox::{ClaimTarget, PurgeTimer, REPORT_INTERVAL, purge_all, report_store_failure};
 use crate::webhooks::EventId;
 
 pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -306,6 +306,8 @@ impl<D: Driver> Store for Entries<D> {
     }
 }
 
+/// The time between two attempts to create the tables while the database is down.
+const MIGRATION_PAUSE: Duration = Duration::from_secs(1);
 /// How often a statement that lost against another transaction is run again.
 const MAX_CONFLICTS: u32 = 8;
 /// How often a statement that found another entry than it locked is run.
@@ -656,6 +658,26 @@ pub(super) async fn migrate(transaction: &mut impl OpenTransaction) -> Result<()
         .into()),
         Some(SCHEMA_VERSION) => Ok(()),
         _ => transaction.execute(SCHEMA).await,
+    }
+}
+
+/// Repeats a migration until the database responds.
+pub(super) async fn when_available<M>(mut migrate: impl FnMut() -> M) -> Result<(), StoreError>
+where
+    M: Future<Output = Result<(), StoreError>>,
+{
+    let mut reported: Option<Instant> = None;
+    loop {
+        match migrate().await {
+            Err(error) if error.is_temporary() => {
+                if reported.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL) {
+                    report_store_failure("migrate", &error);
+                    reported = Some(Instant::now());
+                }
+            }
+            result => return result,
+        }
+        tokio::time::sleep(MIGRATION_PAUSE).await;
     }
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
+use std::io;
 use std::time::Duration;
 
 use sqlx::error::DatabaseError;
@@ -75,6 +76,17 @@ use crate::webhooks::{Event, VerifiedEvent};
 /// # }
 /// ```
 ///
+/// # While the database is down
+///
+/// The pool tries to connect again until its `acquire_timeout`, 30 s, so a call fails only after its own time limit, and its
+/// error says that the time is over, not why. With `.acquire_timeout(Duration::from_secs(2))` on the options of the pool,
+/// deliveries get their 503 sooner.
+///
+/// # TLS
+///
+/// sqlx needs one of its TLS features for an address with `sslmode=require` or more, such as `tls-rustls-ring` in your
+/// `Cargo.toml`. The options of this crate, and its feature `inbox-postgres-rustls`, do not apply to your pool.
+///
 /// # Releases of sqlx
 ///
 /// The store works with sqlx 0.8.6 and 0.9. It is exported as `audience::inbox::sqlx`. If the rest of your program uses
@@ -93,7 +105,7 @@ impl SqlxPostgresStore {
     /// Creates a store on a pool. It does not connect.
     ///
     /// The pool may be shared with the rest of the program. Leave the inbox a connection for each handler that runs
-    /// simultaneously.
+    /// simultaneously, beside the one that the handler itself may hold.
     ///
     /// # Example: two endpoints on one pool
     ///
@@ -266,6 +278,36 @@ impl SqlxPostgresStore {
             Ok(())
         };
         in_time(self.entries.timeout.max(MIGRATION_TIMEOUT), migration).await
+    }
+
+    /// Creates the tables if they are absent, as soon as the database responds: [`migrate`](Self::migrate), repeated every
+    /// second while the database is down.
+    ///
+    /// With the feature `tracing`, it logs the first failure, then one line a minute. To end it, drop the future.
+    ///
+    /// # Errors
+    ///
+    /// Returns the `Unusable` errors of [`migrate`](Self::migrate). Nothing but a change of the settings or the rights mends
+    /// them, so end the program.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
+    ///
+    /// # Example: beside the server
+    ///
+    /// ```no_run
+    /// use audience::inbox::SqlxPostgresStore;
+    ///
+    /// # async fn listen(store: SqlxPostgresStore) -> Result<(), Box<dyn std::error::Error>> { Ok(()) }
+    /// # async fn serve(store: SqlxPostgresStore) -> Result<(), Box<dyn std::error::Error>> {
+    /// let tables = async { Ok(store.migrate_when_available().await?) };
+    /// let server = listen(store.clone()); // until the tables exist, deliveries get a 503
+    /// tokio::try_join!(tables, server)?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn migrate_when_available(&self) -> Result<(), StoreError> {
+        entries::when_available(|| self.migrate()).await
     }
 
     /// Claims an event as part of your transaction, and marks it as done. Returns `true` if the event is new.
@@ -690,8 +732,29 @@ fn failed(error: Error) -> Failed {
     match &error {
         // The wait for a connection ended. Nothing was sent.
         Error::PoolTimedOut => StoreError::unavailable(error).into(),
+        // A certificate that is not trusted, or a server that speaks something else: a later call does not change that.
+        Error::Io(failure) if failure.kind() == io::ErrorKind::InvalidData => {
+            Failed::of_driver(false, error)
+        }
         // A response that makes no sense is one to another request.
         Error::Io(_) | Error::Protocol(_) | Error::WorkerCrashed => Failed::of_driver(true, error),
         _ => Failed::of_driver(false, error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inbox::StoreErrorKind;
+
+    #[test]
+    fn a_certificate_that_is_not_trusted_is_no_outage() {
+        let kind = |kind| failed(Error::Io(io::Error::from(kind))).error.kind();
+
+        assert_eq!(kind(io::ErrorKind::InvalidData), StoreErrorKind::Unusable);
+        assert_eq!(
+            kind(io::ErrorKind::ConnectionReset),
+            StoreErrorKind::Unavailable
+        );
     }
 }

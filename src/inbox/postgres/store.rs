@@ -276,24 +276,21 @@ impl PostgresStore {
     /// deliveries get a 503, and workers keep trying. Also a wrong password or an untrusted certificate is found only by
     /// the first call, as `Unusable`.
     ///
-    /// [`migrate`](Self::migrate) needs the database, too. Retry it while its error is temporary:
+    /// [`migrate_when_available`](Self::migrate_when_available) creates the tables as soon as the database responds. Run it
+    /// beside the server, and end the program if it fails: the reason is then not an outage, and stays.
     ///
     /// ```no_run
-    /// use std::time::Duration;
+    /// use audience::inbox::PostgresStore;
     ///
-    /// use audience::inbox::{PostgresStore, StoreError};
-    ///
-    /// async fn open(url: &str) -> Result<PostgresStore, StoreError> {
+    /// # async fn listen(store: PostgresStore) -> Result<(), Box<dyn std::error::Error>> { Ok(()) }
+    /// async fn serve(url: &str) -> Result<(), Box<dyn std::error::Error>> {
     ///     let store = PostgresStore::connect_lazy(url)?;
-    ///     let tables = store.clone();
-    ///     tokio::spawn(async move {
-    ///         while tables.migrate().await.is_err_and(|error| error.is_temporary()) {
-    ///             tokio::time::sleep(Duration::from_secs(1)).await;
-    ///         }
-    ///     });
-    ///     Ok(store) // until the tables exist, deliveries get a 503
+    ///     let tables = async { Ok(store.migrate_when_available().await?) };
+    ///     let server = listen(store.clone()); // until the tables exist, deliveries get a 503
+    ///     tokio::try_join!(tables, server)?;
+    ///     Ok(())
     /// }
-    /// # let _ = open;
+    /// # let _ = serve;
     /// ```
     ///
     /// # Errors
@@ -411,6 +408,27 @@ impl PostgresStore {
             Ok(())
         };
         in_time(self.entries.timeout.max(MIGRATION_TIMEOUT), migration).await
+    }
+
+    /// Creates the tables if they are absent, as soon as the database responds: [`migrate`](Self::migrate), repeated every
+    /// second while the database is down.
+    ///
+    /// With the feature `tracing`, it logs the first failure, then one line a minute. To end it, drop the future.
+    ///
+    /// # Errors
+    ///
+    /// Returns the `Unusable` errors of [`migrate`](Self::migrate). Nothing but a change of the settings or the rights mends
+    /// them, so end the program.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
+    ///
+    /// # Example: beside the server
+    ///
+    /// See [`connect_lazy`](Self::connect_lazy).
+    pub async fn migrate_when_available(&self) -> Result<(), StoreError> {
+        entries::when_available(|| self.migrate()).await
     }
 
     /// Claims an event as part of your transaction, and marks it as done. Returns `true` if the event is new.

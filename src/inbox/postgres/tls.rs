@@ -8,7 +8,7 @@ use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls12_signature,
     verify_tls13_signature,
 };
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
@@ -52,7 +52,8 @@ pub(super) fn connector(
         .with_custom_certificate_verifier(Arc::new(verifier));
     let mut config = match (&options.certificate, &options.key) {
         (Some(certificate), Some(key)) => {
-            let key = PrivateKeyDer::from_pem_file(key).map_err(|_| unreadable("sslkey"))?;
+            let key =
+                PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable("sslkey", &error))?;
             config
                 .with_client_auth_cert(certificates("sslcert", certificate)?, key)
                 .map_err(StoreError::unusable)?
@@ -99,17 +100,19 @@ fn verifier(options: &TlsOptions, provider: &Arc<CryptoProvider>) -> Result<Veri
 
 fn certificates(option: &str, file: &str) -> Result<Vec<CertificateDer<'static>>, StoreError> {
     let certificates = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
-    let certificates: Vec<_> = certificates.map_err(|_| unreadable(option))?;
+    let certificates: Vec<_> = certificates.map_err(|error| unreadable(option, &error))?;
     if certificates.is_empty() {
-        return Err(unreadable(option));
+        return Err(unreadable(option, &pem::Error::NoItemsFound));
     }
     Ok(certificates)
 }
 
-fn unreadable(option: &str) -> StoreError {
-    StoreError::unusable(format!(
-        "the file that `{option}` of the address of the database names cannot be read as PEM"
-    ))
+fn unreadable(option: &str, error: &pem::Error) -> StoreError {
+    let file = format!("the file that `{option}` of the address of the database names");
+    StoreError::unusable(match error {
+        pem::Error::Io(error) => format!("{file} cannot be read: {error}"),
+        _ => format!("{file} cannot be read as PEM"),
+    })
 }
 
 #[derive(Debug)]
