@@ -731,9 +731,10 @@ impl Rejects {
                 header.insert(columns.clone())
             }
         };
-        // Rows of two inputs in one import: this one must not be read under the other's columns.
-        if *header != columns && header.len() == cells.len() {
-            cells.push(String::new());
+        // Rows of two inputs in one import: this one must not be read under the other's columns, not even after a
+        // spreadsheet has given every row the same length.
+        if *header != columns {
+            cells.splice(..0, vec![String::new(); header.len()]);
         }
         let number = row.line_number().map(|number| number.to_string());
         let retryable = outcome.is_retryable().to_string();

@@ -72,8 +72,13 @@ mod mapped_columns {
         let text = "Email Address,Given name,Status,Weekly,Member rating\n\
             ada@example.com,Ada,subscribed,yes,5\ngrace@example.com,Grace,unsubscribed,,3\nalan@example.com,Alan,cleaned,,1\n";
 
-        let rows: Vec<_> = read_list(text.as_bytes()).unwrap().collect();
+        let name = format!("audience-guide-columns-{}.csv", std::process::id());
+        let list = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::write(&list, text).unwrap();
 
+        let rows: Vec<_> = read_list(&list).unwrap().collect();
+
+        std::fs::remove_file(&list).unwrap();
         assert_eq!((rows[0].opt_outs().len(), rows[1].opt_outs().len()), (0, 1));
         assert!(rows[2].unreadable_reason().is_some());
     }

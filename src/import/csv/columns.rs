@@ -2,7 +2,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
-use super::{LEADING_COLUMNS, unescape};
+use super::{LEADING_COLUMNS, Record, unescape};
 use crate::Error;
 
 /// The meaning of a column of a CSV file.
@@ -157,8 +157,12 @@ pub(super) struct Mapping {
     guesses: Vec<Guess>,
     /// How many columns to leave out: rejects have four before the columns of the input.
     pub(super) leading: usize,
-    /// Whether the last column is not in the file: it is [`ADDED`], and each row has a "yes" there.
+    /// Whether the first column is [`ADDED`], and each row has a "yes" there.
     pub(super) opts_out_all: bool,
+    /// How many columns the file lacks: 1 if `ADDED` is not in it.
+    pub(super) added: usize,
+    /// Whether the name of the file says that its people must not get mail.
+    is_named_as_opt_outs: bool,
 }
 
 /// The name of the column that [`Mapping::opt_out_all`] adds.
@@ -196,6 +200,7 @@ impl Mapping {
                 // Its opt-outs must not be lost silently.
                 next.may_be_consent |= next.column.is_consent();
                 next.column = Column::Property(name.clone());
+                next.is_by_name = true;
                 taken.insert(next.column.clone());
             }
             guesses.push(next);
@@ -205,6 +210,8 @@ impl Mapping {
             guesses,
             leading,
             opts_out_all: false,
+            added: 0,
+            is_named_as_opt_outs: false,
         };
         let letters: Vec<String> = mapping.names.iter().map(|name| letters(name)).collect();
         if let Some(export) = Export::with(&letters) {
@@ -217,8 +224,11 @@ impl Mapping {
     fn read_as(&mut self, export: &Export, letters: &[String]) {
         for (own, guess) in letters.iter().zip(&mut self.guesses) {
             if export.ignored.contains(&own.as_str()) {
-                guess.column = Column::Ignored;
-                guess.may_be_consent = false;
+                *guess = Guess {
+                    column: Column::Ignored,
+                    is_by_name: false,
+                    may_be_consent: false,
+                };
             }
         }
         if export.opt_outs.iter().any(|name| has(letters, name)) {
@@ -226,15 +236,58 @@ impl Mapping {
         }
     }
 
-    /// Adds a column that opts every row out. Rejects have it, too, so that no row loses its opt-out there.
+    /// Adds a column that opts every row out. Rejects have it, too, so that no row loses its opt-out there. It is the
+    /// first one: whatever cells a row lacks or has too many, the "yes" stays under it.
     pub(super) fn opt_out_all(&mut self) {
-        let is_there = self.names.last().is_some_and(|name| name == ADDED);
-        if self.opts_out_all || self.is_rejects() && is_there {
+        if self.opts_out_all {
             return;
         }
-        self.names.push(ADDED.to_owned());
-        self.guesses.push(guess(ADDED));
         self.opts_out_all = true;
+        let is_there = self.names.first().is_some_and(|name| name == ADDED);
+        if self.is_rejects() && is_there {
+            self.guesses[0] = guess(ADDED);
+            return;
+        }
+        self.names.insert(0, ADDED.to_owned());
+        self.guesses.insert(0, guess(ADDED));
+        self.added = 1;
+    }
+
+    /// Takes over what does not depend on the header from the mapping of another delimiter.
+    pub(super) fn replacing(mut self, other: &Self) -> Self {
+        self.is_named_as_opt_outs = other.is_named_as_opt_outs;
+        if other.opts_out_all {
+            self.opt_out_all();
+        }
+        self
+    }
+
+    /// Takes the name of the file into account.
+    pub(super) fn set_file_name(&mut self, name: &str) {
+        let letters = letters(name);
+        self.is_named_as_opt_outs = OPT_OUT_FILES.iter().any(|part| letters.contains(part));
+    }
+
+    /// Puts columns in doubt whose cells in these records are mostly states of a subscription.
+    pub(super) fn doubt_by_cells(&mut self, records: &[Record]) {
+        for (index, guess) in self.guesses.iter_mut().enumerate().skip(self.added) {
+            let index = index - self.added + self.leading;
+            let cells = records.iter().filter_map(|record| record.cells.get(index));
+            let texts = cells.map(|cell| letters(&String::from_utf8_lossy(cell)));
+            let (states, others): (Vec<_>, Vec<_>) = texts
+                .filter(|text| !text.is_empty())
+                .partition(|text| STATES.contains(&text.as_str()));
+            guess.may_be_consent |= guess.is_by_name && states.len() > others.len();
+        }
+    }
+
+    /// Returns whether a row has a cell after the last column with a name. A spreadsheet adds such columns to a file
+    /// with rows that are too long, so the cells of the row may be under the wrong columns.
+    pub(super) fn is_too_long(&self, cells: &[String]) -> bool {
+        let columns = self.names.iter().zip(&self.guesses).zip(cells).rev();
+        let mut unnamed =
+            columns.take_while(|((name, guess), _)| name.is_empty() && guess.is_by_name);
+        unnamed.any(|(_, cell)| !cell.trim().is_empty())
     }
 
     pub(super) fn is_rejects(&self) -> bool {
@@ -254,6 +307,7 @@ impl Mapping {
                 // The caller has decided, so the column is no longer in doubt.
                 self.guesses[index] = Guess {
                     column,
+                    is_by_name: false,
                     may_be_consent: false,
                 };
                 Ok(())
@@ -283,6 +337,13 @@ impl Mapping {
                 "these columns may say who opted out: {unclear:?}; map each of them: to `subscribed`, `unsubscribed` or \
                  `topic:NAME` if it does, otherwise to `property:NAME` or `ignore`"
             )));
+        }
+        let mut columns = self.columns();
+        if self.is_named_as_opt_outs && !columns.any(|(_, column)| column.is_consent()) {
+            return Err(Error::input(
+                "the name of the file says that its people opted out or never opted in, but no column does; call \
+                 `opt_out_all` (in the program: `--opt-out-all`), or rename the file if they may get mail",
+            ));
         }
         let mut earlier = HashMap::new();
         for (name, column) in self.columns().filter(|(_, column)| is_single(column)) {
@@ -357,6 +418,8 @@ fn is_single(column: &Column) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Guess {
     column: Column,
+    /// Whether the column is taken for a property, or ignored, only because its name says nothing else.
+    is_by_name: bool,
     /// The name may be one of a consent column in another form. It must not be taken for a property
     /// silently: its opt-outs would be lost.
     may_be_consent: bool,
@@ -473,36 +536,90 @@ fn has(letters: &[String], name: &str) -> bool {
     letters.iter().any(|letters| letters == name)
 }
 
-/// Parts of the names of columns that other services use for consent.
-const CONSENT_PARTS: [&str; 14] = [
+/// Parts of the names of columns that other services use for consent, as they are after [`letters`]. A wrong alarm
+/// costs a setting. A missed column costs the opt-outs of a whole list, so the parts match anywhere in the name.
+const CONSENT_PARTS: [&str; 36] = [
+    "subscri",
     "unsub",
     "optout",
     "optedout",
     "optin",
     "optedin",
-    "consent",
-    "suppress",
-    "donotemail",
-    "donotmail",
-    "donotcontact",
-    "blocklist",
-    "blacklist",
-    "complain",
-    "bounced",
-];
-
-/// Names of columns that other services use for the state of a subscription.
-const CONSENT_NAMES: [&str; 10] = [
     "status",
-    "clean",
+    "newsletter",
+    "mailinglist",
+    "marketing",
+    "accept",
+    "allow",
+    "agree",
+    "receive",
+    "permission",
+    "consent",
+    "gdpr",
+    "withdraw",
+    "revoke",
+    "suppress",
+    "block",
+    "blacklist",
+    "donot",
+    "dontcontact",
+    "dontmail",
+    "dontemail",
+    "spam",
+    "abuse",
+    "complain",
+    "bounce",
+    "undeliverable",
     "cleaned",
     "cleantime",
-    "newsletter",
-    "emailstatus",
-    "subscriptionstatus",
-    "subscriberstatus",
-    "marketingstatus",
-    "marketing",
+    // In other languages: to unsubscribe, to subscribe, consent.
+    "abgemeldet",
+    "einwillig",
+    "inscri",
+];
+
+/// Words that are parts of other words, so that only a whole one counts: `Active` may be a state, `Interactive` is none.
+const CONSENT_WORDS: [&str; 10] = [
+    "active", "inactive", "isactive", "opt", "opted", "clean", "mailings", "dnd", "dnc", "dne",
+];
+
+/// Cells that are states of a subscription, as they are after [`letters`].
+const STATES: [&str; 18] = [
+    "subscribed",
+    "unsubscribed",
+    "nonsubscribed",
+    "subscribe",
+    "unsubscribe",
+    "optin",
+    "optout",
+    "optedin",
+    "optedout",
+    "cleaned",
+    "bounced",
+    "hardbounced",
+    "softbounced",
+    "complained",
+    "spam",
+    "suppressed",
+    "blocklisted",
+    "blacklisted",
+];
+
+/// Parts of the names of files that hold people who must not get mail. Mailchimp's file of people who never opted in,
+/// `nonsubscribed_…`, has the columns of the file of those who did.
+const OPT_OUT_FILES: [&str; 12] = [
+    "unsubscribe",
+    "nonsubscribe",
+    "notsubscribe",
+    "optout",
+    "optedout",
+    "cleaned",
+    "bounce",
+    "suppress",
+    "blocked",
+    "blocklist",
+    "blacklist",
+    "spamreport",
 ];
 
 /// The columns of an export that only the service can set.
@@ -522,16 +639,15 @@ fn guess(name: &str) -> Guess {
         None if letters.is_empty() => Column::Ignored,
         None => Column::named(name).unwrap_or_else(|| Column::Property(name.to_owned())),
     };
-    let is_guessed_property =
-        // A name such as `property:status` says itself that it is a property.
-        matches!(column, Column::Property(_)) && Column::named(name).is_none();
-    // A wrong alarm costs a setting. A missed column costs the opt-outs of a whole list, so the parts match anywhere in
-    // the name.
+    // A name such as `property:status` says itself that it is a property.
+    let says_itself = Column::named(name).is_some() || SET_BY_THE_SERVICE.contains(&name);
+    let is_by_name = matches!(column, Column::Property(_) | Column::Ignored) && !says_itself;
     let is_like_consent = CONSENT_PARTS.iter().any(|part| letters.contains(part))
-        || CONSENT_NAMES.contains(&letters.as_str());
+        || words(name).any(|word| CONSENT_WORDS.contains(&word.as_str()));
     Guess {
         column,
-        may_be_consent: is_guessed_property && is_like_consent,
+        is_by_name,
+        may_be_consent: is_by_name && is_like_consent,
     }
 }
 
@@ -545,6 +661,21 @@ pub(crate) fn is_property_name(name: &str) -> bool {
 fn letters(name: &str) -> String {
     let letters = name.chars().filter(|letter| letter.is_alphanumeric());
     letters.flat_map(char::to_lowercase).collect()
+}
+
+/// Returns the words of a name in lower case. They are separated by anything but letters, and by a capital after a
+/// small letter: `isActive` and `is_active` are `is` and `active`.
+fn words(name: &str) -> impl Iterator<Item = String> {
+    let mut is_after_small = false;
+    let parts = name.chars().flat_map(move |letter| {
+        let begins_word = is_after_small && letter.is_uppercase();
+        is_after_small = letter.is_lowercase();
+        begins_word.then_some(' ').into_iter().chain([letter])
+    });
+    let parts: String = parts.collect();
+    let words = parts.split(|letter: char| !letter.is_alphabetic());
+    let words: Vec<_> = words.map(str::to_lowercase).collect();
+    words.into_iter()
 }
 
 #[cfg(test)]
@@ -606,18 +737,65 @@ mod tests {
     fn a_name_that_may_mean_consent_is_not_silently_a_property() {
         for name in [
             "Status",
+            "Contact Status",
+            "Email Marketing Status",
+            "Email permission status",
+            "Mailing status",
+            "Email channel status",
+            "emailStatus",
+            "Accepts Email Marketing",
+            "accepts_marketing",
+            "Marketing contact",
+            "Newsletters",
+            "NewsletterOk",
+            "Is Subscribed",
+            "isSubscribed",
+            "Subscription",
             "UNSUB_TIME",
             "Email Marketing Consent",
             "opt-in date",
+            "Email Opt",
             "do not email",
+            "DoNotCall",
+            "Don't contact",
+            "DND",
+            "Spam",
+            "Abuse reports",
+            "Complaints",
+            "Bounced",
+            "bounce_count",
+            "Blocked",
+            "Suppression",
+            "Blacklist",
+            "GDPR",
+            "Active",
+            "is_active",
+            "isActive",
+            "ISACTIVE",
+            "Inactive",
+            "Clean",
+            "CLEAN_TIME",
+            "Agreed to emails",
+            "May receive mail",
+            "Allow email",
+            "Withdrawn",
+            "Abgemeldet am",
+            "Désinscrit",
         ] {
             assert!(guess(name).may_be_consent, "{name}");
         }
         for name in [
-            "subscription_plan",
             "property:status",
+            "topic:newsletter",
             "Country",
-            "Newsletter source",
+            "Interactive demo",
+            "Mailing Street",
+            "Options",
+            "Adopted",
+            "Description",
+            "Cleaning day",
+            "id",
+            "created_at",
         ] {
             assert!(!guess(name).may_be_consent, "{name}");
         }

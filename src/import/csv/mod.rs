@@ -41,13 +41,18 @@ const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 ///
 /// The exports of Mailchimp, Brevo and SendGrid are recognized by columns that only they have, and what only these
 /// services need is ignored. Mailchimp's files of unsubscribed and of cleaned contacts [opt out all](Self::opt_out_all)
-/// of them. The files of the other two do not say whose they are, so call it yourself.
+/// of them, because they have the columns `UNSUB_TIME` and `CLEAN_TIME`. The files of the other two do not say whose they
+/// are, so call it yourself. If the name of an [opened](Self::open) file says that its people must not get mail, such as
+/// `nonsubscribed_….csv`, but none of its columns does, [`rows`](Self::rows) fails until you call it.
 ///
 /// A CSV [`export`](crate::export) can be imported unchanged. Its `id` and `created_at` are ignored, because only the
 /// service sets them. To keep the `id` of another service, map it to [`Column::Property`] or [`Column::Key`].
 ///
-/// Some other names, such as `Status` or `Cleaned`, suggest that the column says who opted out. Such a column is not
-/// taken for a property: [`rows`](Self::rows) fails until you [map](Self::map) it.
+/// Some other names, such as `Email Status`, `isActive` or `Accepts Marketing`, suggest that the column says who opted out.
+/// So do the cells, if most of those in the first rows are states such as `unsubscribed`. Such a column is not taken for
+/// a property: [`rows`](Self::rows) fails until you [map](Self::map) it.
+///
+/// Cells after the last column with a name make a row unreadable: such a row may have too many cells.
 ///
 /// # Example: show the columns, and map one
 ///
@@ -101,9 +106,14 @@ impl CsvInput {
     /// # Ok(()) }
     /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
         let file = File::open(path)
             .map_err(|error| Error::config("could not open the CSV file").caused_by(error))?;
-        Self::new(file)
+        let mut input = Self::new(file)?;
+        if let Some(name) = path.file_name() {
+            input.mapping.set_file_name(&name.to_string_lossy());
+        }
+        Ok(input)
     }
 
     /// Reads the header from any reader, which needs no buffer.
@@ -177,11 +187,8 @@ impl CsvInput {
                     "the delimiter must be one ASCII character, not a quote or a line ending",
                 )
             })?;
-        let opts_out_all = self.mapping.opts_out_all;
-        self.mapping = read_header(&mut self.records, self.delimiter)?;
-        if opts_out_all {
-            self.mapping.opt_out_all();
-        }
+        let mapping = read_header(&mut self.records, self.delimiter)?;
+        self.mapping = mapping.replacing(&self.mapping);
         Ok(self)
     }
 
@@ -212,7 +219,8 @@ impl CsvInput {
     /// Opts every contact of the file out of everything, for a list of people who must not get mail: those who
     /// unsubscribed, reported spam or bounced. Default: only rows that say so.
     ///
-    /// It adds a column `unsubscribed` with a "yes" in each row, which [`columns`](Self::columns) and the rejects show.
+    /// It adds a first column `unsubscribed` with a "yes" in each row, which [`columns`](Self::columns) and the rejects
+    /// show.
     ///
     /// # Example: the unsubscribed contacts of another service
     ///
@@ -284,7 +292,8 @@ impl CsvInput {
     /// # Errors
     ///
     /// [`ErrorKind::Input`](crate::ErrorKind::Input) if no column is the address, if two columns have the
-    /// same meaning, or if a column may say who opted out and was not [mapped](Self::map).
+    /// same meaning, if a column may say who opted out and was not [mapped](Self::map), or if the name of the file says
+    /// that its people must not get mail and no column does.
     ///
     /// # Example: a column that may say who opted out
     ///
@@ -298,7 +307,9 @@ impl CsvInput {
     /// assert_eq!(rows.count(), 1);
     /// # Ok::<(), audience::Error>(())
     /// ```
-    pub fn rows(self) -> Result<CsvRows, Error> {
+    pub fn rows(mut self) -> Result<CsvRows, Error> {
+        let first = self.records.first(self.delimiter).map_err(unreadable)?;
+        self.mapping.doubt_by_cells(&first);
         self.mapping.check()?;
         Ok(CsvRows::from_input(
             self.records,
@@ -468,6 +479,22 @@ impl Records {
         }
         self.parser = ReaderBuilder::new().delimiter(delimiter).build();
         self.next()
+    }
+
+    /// Returns the records after the header that are already in memory, without reading them for good.
+    fn first(&self, delimiter: u8) -> io::Result<Vec<Record>> {
+        let mut records = Self::new(Box::new(io::Cursor::new(self.head().to_vec())))?;
+        records.parser = ReaderBuilder::new().delimiter(delimiter).build();
+        records.begin();
+        let mut first = Vec::new();
+        while let Some(record) = records.next()? {
+            first.push(record);
+        }
+        if !self.is_at_end {
+            // The end of the last one may not be in memory.
+            first.pop();
+        }
+        Ok(first)
     }
 
     fn line(&self) -> u64 {

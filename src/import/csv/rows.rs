@@ -16,7 +16,8 @@ use crate::import::row::{ImportRow, OptOut};
 ///
 /// [`CsvInput`](crate::import::CsvInput) describes which files can be read, and changes the meaning of their columns.
 ///
-/// - A row keeps the line on which it begins, as an editor shows it, and its cells as they are in the file.
+/// - A row keeps the line on which it begins, as an editor shows it, and its cells as they are in the file. If it has too
+///   few or too many cells, a `?` stands in each empty cell of a consent column. Replace it in the rejects.
 /// - White space around a cell is removed. Empty cells are not sent. Blank lines and rows with only empty cells are
 ///   skipped.
 /// - A row with too few or too many cells, with invalid UTF-8, without an address, or with an unknown word in a consent
@@ -130,7 +131,7 @@ impl CsvRows {
     }
 
     fn convert(&self, record: &Record) -> ImportRow {
-        let (cells, is_utf8) = texts(&self.mapping, &record.cells);
+        let (mut cells, is_utf8) = texts(&self.mapping, &record.cells);
         // Rejects are UTF-8 even if the input was not: the damage is then in the text. In any other file, U+FFFD is
         // what the sender wrote.
         let is_damaged = self.mapping.is_rejects()
@@ -149,6 +150,9 @@ impl CsvRows {
         } else {
             to_row(&self.mapping, self.on_conflict, &cells)
         };
+        if record.problem.is_none() && cells.len() != self.mapping.names.len() {
+            mark_consent(&self.mapping, &mut cells);
+        }
         row.unwrap_or_else(ImportRow::unreadable)
             .line(record.line)
             .input(cells)
@@ -169,8 +173,8 @@ impl Iterator for CsvRows {
                 self.has_failed = true;
                 let reason = format!("the file could not be read from here on: {error}");
                 let row = ImportRow::cut_off(reason).line(self.records.line());
-                let no_cells: [String; 0] = [];
-                Some(row.input(no_cells).input_columns(self.columns.clone()))
+                let (cells, _) = texts(&self.mapping, &[]);
+                Some(row.input(cells).input_columns(self.columns.clone()))
             }
         }
     }
@@ -199,7 +203,7 @@ impl fmt::Debug for CsvRows {
 }
 
 /// Returns the cells as text, without the leading ones of rejects and with an added one, and whether all of them were
-/// UTF-8. A record with a problem has none.
+/// UTF-8.
 fn texts(mapping: &Mapping, cells: &[Vec<u8>]) -> (Vec<String>, bool) {
     let cells = cells.get(mapping.leading..).unwrap_or_default();
     let is_utf8 = cells.iter().all(|cell| std::str::from_utf8(cell).is_ok());
@@ -210,9 +214,28 @@ fn texts(mapping: &Mapping, cells: &[Vec<u8>]) -> (Vec<String>, bool) {
             false => text.into_owned(),
         }
     });
-    let has_added = mapping.opts_out_all && !cells.is_empty();
-    let added = has_added.then(|| "yes".to_owned());
-    (texts.chain(added).collect(), is_utf8)
+    let mut texts: Vec<_> = texts.collect();
+    if mapping.opts_out_all {
+        let replaced = (1 - mapping.added).min(texts.len());
+        texts.splice(..replaced, ["yes".to_owned()]);
+    }
+    (texts, is_utf8)
+}
+
+/// Puts a `?` into each empty consent cell of a row with too few or too many cells. Its cells may be under the wrong
+/// columns, and a spreadsheet gives it the right number: an opt-out that is not under its column would be lost.
+fn mark_consent(mapping: &Mapping, cells: &mut Vec<String>) {
+    if mapping.opts_out_all {
+        return;
+    }
+    for (index, (_, column)) in mapping.columns().enumerate() {
+        let is_empty = cells.get(index).is_none_or(|cell| cell.trim().is_empty());
+        if column.is_consent() && is_empty {
+            let length = cells.len().max(index + 1);
+            cells.resize(length, String::new());
+            cells[index] = "?".to_owned();
+        }
+    }
 }
 
 /// Converts a row.
@@ -227,11 +250,16 @@ fn to_row(
 ) -> Result<ImportRow, String> {
     let (found, expected) = (cells.len(), mapping.names.len());
     if found != expected {
-        let added = usize::from(mapping.opts_out_all);
-        let (found, expected) = (found - added, expected - added);
+        let (found, expected) = (found - mapping.added, expected - mapping.added);
         return Err(format!(
             "the row has {found} cells, but the file has {expected} columns"
         ));
+    }
+    if !mapping.opts_out_all && mapping.is_too_long(cells) {
+        return Err(
+            "the row has a cell after the last column with a name; name the column, or remove the cell"
+                .to_owned(),
+        );
     }
     let mut columns = mapping.columns().zip(cells);
     let email = columns.find(|((_, column), _)| **column == Column::Email);

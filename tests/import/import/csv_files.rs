@@ -212,7 +212,7 @@ fn a_row_that_cannot_be_read_keeps_its_line_and_cells_and_the_next_one_is_read()
     }
     let lines: Vec<_> = rows.iter().map(|row| row.line_number().unwrap()).collect();
     assert_eq!(lines, [2, 3, 4, 5, 6, 7]);
-    assert_eq!(rows[0].input_cells().unwrap(), ["a@x.io", "pro"]);
+    assert_eq!(rows[0].input_cells().unwrap(), ["a@x.io", "pro", "?"]);
     assert_eq!(
         rows[3].input_cells().unwrap(),
         ["d\u{fffd}@x.io", "pro", "no"]
@@ -539,4 +539,82 @@ fn a_column_of_cleaned_contacts_is_no_property_unless_the_caller_says_so() {
             "{name}"
         );
     }
+}
+
+#[test]
+fn a_column_with_states_in_its_first_rows_is_no_property_unless_the_caller_says_so() {
+    let many = "b@x.io,unsubscribed,7\n".repeat(20_000);
+    for (rows, is_doubted) in [
+        ("a@x.io,Subscribed,1\nb@x.io,UNSUBSCRIBED,2\n", true),
+        ("a@x.io,,1\nb@x.io,opted-out,2\n", true),
+        ("a@x.io,pro,1\nb@x.io,bounced,2\nc@x.io,cleaned,3\n", true),
+        (&*many, true),
+        ("a@x.io,pro,1\nb@x.io,bounced,2\n", false),
+        ("a@x.io,,1\nb@x.io,,2\n", false),
+        ("", false),
+    ] {
+        let text = format!("email,List,seats\n{rows}");
+        let input = || CsvInput::new(io::Cursor::new(text.clone())).unwrap();
+
+        let error = input().rows().err().map(|error| error.to_string());
+
+        let is_named = error
+            .as_ref()
+            .is_some_and(|text| text.contains("[\"List\"]"));
+        assert_eq!(
+            (error.is_some(), is_named),
+            (is_doubted, is_doubted),
+            "{error:?}"
+        );
+        let property = Column::Property("List".to_owned());
+        let mapped = input().map("List", property).unwrap().rows().unwrap();
+        assert_eq!(mapped.count(), rows.lines().count());
+    }
+    // The same in rejects, and after a column was added.
+    let rejects = "line,code,message,retryable,email,List\n2,x,y,true,a@x.io,unsubscribed\n";
+    assert!(refusal(rejects).contains("[\"List\"]"));
+    let input = CsvInput::new(rejects.as_bytes()).unwrap().opt_out_all();
+    assert!(input.rows().unwrap_err().to_string().contains("[\"List\"]"));
+    assert_eq!(rows("email,property:List\na@x.io,unsubscribed\n").len(), 1);
+}
+
+#[test]
+fn the_last_row_in_memory_may_be_incomplete_and_decides_nothing() {
+    // Only the first 64 KiB are looked at, and the cell at their end is `unsubscribed by its owner`.
+    let start = "email,note,List\na@x.io,";
+    let padding = "p".repeat(64 * 1024 - start.len() - ",unsubscribed".len());
+    let text = format!("{start}{padding},unsubscribed by its owner\n");
+
+    assert_eq!(rows(text).len(), 1);
+}
+
+#[test]
+fn a_file_that_is_named_as_a_list_of_opt_outs_is_not_imported_as_anything_else() {
+    let folder = std::env::temp_dir().join(format!("audience-names-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let header = format!("{MAILCHIMP}\n");
+    for (name, text, is_refused) in [
+        ("nonsubscribed_segment_export_1.csv", &*header, true),
+        ("subscribed_segment_export_1.csv", &header, false),
+        ("Global Unsubscribes.csv", "email,created\n", true),
+        ("suppression_bounces.csv", "email,created\n", true),
+        ("unsubscribed.rejects.csv", "unsubscribed,email\n", false),
+        ("list.csv", "email\n", false),
+    ] {
+        let path = folder.join(name);
+        std::fs::write(&path, text).unwrap();
+        let open = || CsvInput::open(&path).unwrap();
+
+        let refused = open().rows().err().map(|error| error.to_string());
+        let refused_later = open().delimiter(',').unwrap().rows().is_err();
+
+        assert_eq!(
+            (refused.is_some(), refused_later),
+            (is_refused, is_refused),
+            "{name}"
+        );
+        assert!(refused.is_none_or(|text| text.contains("opt_out_all")));
+        assert!(open().opt_out_all().rows().is_ok(), "{name}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use audience::contacts::{Contacts, NewContact, OnConflict, OptOutReason, PropertyValue};
-use audience::import::{CsvInput, CsvRows, ImportReport, ImportRow, OptOut};
+use audience::import::{Column, CsvInput, CsvRows, ImportReport, ImportRow, OptOut};
 use audience::mock::{Fault, MockServer};
 
 use support::mock_builder;
@@ -191,15 +191,17 @@ async fn damage_in_the_rejects_is_not_imported() {
 async fn rows_of_two_inputs_in_one_import_are_never_read_under_the_wrong_columns() {
     let server = MockServer::start().await;
     let contacts = mock_builder(&server).build().unwrap().contacts();
-    let first = read("email,first name\nx,Ada\n");
+    let first = read("email,first name,plan\nx,Ada,pro\n");
     let second = read("email,unsubscribed\ny,yes\n");
     let third = [ImportRow::new(NewContact::new("z"))];
 
     let (_, rejects) = import(&contacts, first.chain(second).chain(third)).await;
 
-    let rows: Vec<_> = read(&rejects).collect();
-    assert!(rows[0].contact().is_some());
-    assert!(rows[1].unreadable_reason().is_some() && rows[2].unreadable_reason().is_some());
+    for text in [saved_by_a_spreadsheet(&rejects), rejects] {
+        let rows: Vec<_> = read(&text).collect();
+        assert!(rows[0].contact().is_some());
+        assert!(rows[1].unreadable_reason().is_some() && rows[2].unreadable_reason().is_some());
+    }
 }
 
 #[test]
@@ -242,6 +244,20 @@ async fn a_column_name_that_begins_as_a_formula_keeps_its_name() {
     );
 }
 
+/// Gives every row the same number of cells, as a spreadsheet does when it saves a file.
+fn saved_by_a_spreadsheet(text: &str) -> String {
+    let length = |row: &str| {
+        let plain = row.split('"').step_by(2);
+        plain.map(|part| part.matches(',').count()).sum::<usize>()
+    };
+    let longest = text.lines().map(length).max().unwrap_or_default();
+    let rows = text.lines().map(|row| {
+        let commas = ",".repeat(longest - length(row));
+        format!("{row}{commas}\r\n")
+    });
+    rows.collect()
+}
+
 #[tokio::test]
 async fn the_rejects_of_a_list_of_opt_outs_opt_out_all_again() {
     let server = MockServer::start().await;
@@ -252,7 +268,7 @@ async fn the_rejects_of_a_list_of_opt_outs_opt_out_all_again() {
     let (report, rejects) = import(&contacts, input.rows().unwrap()).await;
 
     assert_eq!(report.refused(), 3);
-    assert!(rejects.starts_with("line,code,message,retryable,email,plan,unsubscribed\n"));
+    assert!(rejects.starts_with("line,code,message,retryable,unsubscribed,email,plan\n"));
     assert!(rejects.contains("the row has 1 cells, but the file has 2 columns"));
     let mended = rejects.replace("nobody", "bob@example.com");
     for again in [
@@ -267,5 +283,143 @@ async fn the_rejects_of_a_list_of_opt_outs_opt_out_all_again() {
         assert_eq!(report.refused(), 2);
         assert!(server.contact("bob@example.com").unwrap().unsubscribed);
         assert_eq!(rejects.matches("unsubscribed").count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_list_of_opt_outs_keeps_them_when_a_spreadsheet_saves_its_rejects() {
+    // The rows are too short and too long, one has no cell that can be read, and the last one is cut off.
+    let rows = "1@x.io\n2@x.io,Ada\n3@x.io,Ada,pro,more\n";
+    let rows = format!("{rows}{}\n4@x.io,\"Ada", "z".repeat(2_000_000));
+    let mailchimp = "Email Address,First Name,LEID,EUID,UNSUB_TIME";
+    for (header, opts_out_all) in [
+        ("email,first_name,created", true),
+        ("email,first_name,unsubscribed", true),
+        ("email,Email Status,created", true),
+        (mailchimp, false),
+    ] {
+        let server = MockServer::start().await;
+        let contacts = mock_builder(&server).build().unwrap().contacts();
+        let text = io::Cursor::new(format!("{header}\n{rows}"));
+        let map = |input: CsvInput| match header.contains("Status") {
+            true => input.map("Email Status", Column::Ignored).unwrap(),
+            false => input,
+        };
+        let mut input = map(CsvInput::new(text).unwrap());
+        if opts_out_all {
+            input = input.opt_out_all();
+        }
+        let file = SharedFile::default();
+        let import_once = contacts.import(input.rows().unwrap()).rejects(file.clone());
+        import_once.await.unwrap_err();
+
+        let saved = saved_by_a_spreadsheet(&file.text());
+        let names = saved.lines().next().unwrap();
+        let (_, names) = names.split_once(",retryable,").unwrap();
+        let is_email = |name: &str| name.to_lowercase().starts_with("email");
+        let place = names.split(',').position(is_email).unwrap();
+        // The addresses of the rows without cells are entered by hand.
+        let rows = saved.lines().map(|row| match row.split_once(",false,") {
+            Some((leading, cells)) if !cells.contains('@') => {
+                let mut cells: Vec<_> = cells.split(',').collect();
+                cells[place] = "9@x.io";
+                format!("{leading},false,{}", cells.join(","))
+            }
+            _ => row.to_owned(),
+        });
+        let mended = rows.collect::<Vec<_>>().join("\n");
+        let again = map(CsvInput::new(io::Cursor::new(mended.clone())).unwrap());
+        let (report, _) = import(&contacts, again.rows().unwrap()).await;
+
+        // Only the row that is too long is still refused.
+        assert!(report.refused() <= 1, "{report}: {mended}");
+        assert!(server.contact_count() >= 3, "{mended}");
+        for contact in server.contacts() {
+            assert!(contact.unsubscribed, "{}: {mended}", contact.email);
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_opt_out_is_not_lost_when_a_spreadsheet_lengthens_a_row_that_lacks_a_cell() {
+    for (header, row) in [
+        ("email,plan,unsubscribed", "a@x.io,yes"),
+        ("email,plan,unsubscribed,city", "a@x.io,yes,"),
+        ("email,plan,unsubscribed,city", "a@x.io,pro,Ulm,,yes"),
+        ("email,plan,topic:news", "a@x.io,no"),
+        ("email,plan,topics", "a@x.io,\"{\"\"news\"\":false}\""),
+        ("email,plan,unsubscribe_reason", "a@x.io,manual"),
+    ] {
+        let server = MockServer::start().await;
+        let contacts = mock_builder(&server).build().unwrap().contacts();
+
+        let (_, rejects) = import(&contacts, read(&format!("{header}\n{row}\n"))).await;
+        let saved = saved_by_a_spreadsheet(&rejects);
+        let (report, again) = import(&contacts, read(&saved)).await;
+
+        assert_eq!(report.refused(), 1, "{saved}");
+        assert!(server.contacts().is_empty());
+        // Its `?` stays until somebody decides.
+        let (report, _) = import(&contacts, read(&saved_by_a_spreadsheet(&again))).await;
+        assert_eq!(report.refused(), 1, "{again}");
+    }
+}
+
+#[tokio::test]
+async fn a_short_row_whose_question_mark_was_answered_is_imported() {
+    let server = MockServer::start().await;
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+    let text = "email,unsubscribed,plan\na@x.io\nb@x.io,,\nc@x.io,yes\n";
+
+    let (report, rejects) = import(&contacts, read(text)).await;
+
+    assert_eq!((report.created(), report.refused()), (1, 2));
+    assert!(rejects.contains(",false,a@x.io,?\n"), "{rejects}");
+    assert!(rejects.contains(",false,c@x.io,yes\n"), "{rejects}");
+    let mended = saved_by_a_spreadsheet(&rejects.replace('?', "yes"));
+    let (report, again) = import(&contacts, read(&mended)).await;
+    assert_eq!((report.created(), report.refused()), (2, 0), "{again}");
+    let opted_out = server.contacts().into_iter().filter(|it| it.unsubscribed);
+    assert_eq!(opted_out.count(), 2);
+}
+
+#[tokio::test]
+async fn a_cell_after_the_last_column_with_a_name_makes_a_row_unreadable() {
+    let server = MockServer::start().await;
+    let contacts = mock_builder(&server).build().unwrap().contacts();
+    let text = "email,city,unsubscribed,,\na@x.io,Ulm,no,,\nb@x.io,Ulm,,yes,\nc@x.io,Ulm,, ,x\n";
+
+    let (report, rejects) = import(&contacts, read(text)).await;
+
+    assert_eq!((report.created(), report.refused()), (1, 2));
+    assert!(
+        rejects.contains("after the last column with a name"),
+        "{rejects}"
+    );
+    // An index before the columns is no such cell, nor is a column that the caller has mapped.
+    let (report, _) = import(&contacts, read(",email\n0,b@x.io\n")).await;
+    assert_eq!(report.created(), 1);
+    let input = CsvInput::new("email,\nc@x.io,1\n".as_bytes()).unwrap();
+    let rows = input.map("", Column::Ignored).unwrap().rows().unwrap();
+    let (report, _) = import(&contacts, rows).await;
+    assert_eq!(report.created(), 1);
+}
+
+#[tokio::test]
+async fn the_rejects_of_another_file_opt_out_all_if_the_caller_says_so() {
+    for columns in ["unsubscribed,email", "email,unsubscribed"] {
+        let server = MockServer::start().await;
+        let contacts = mock_builder(&server).build().unwrap().contacts();
+        let cells = match columns.starts_with("email") {
+            true => "a@x.io,no",
+            false => "no,a@x.io",
+        };
+        let text = format!("line,code,message,retryable,{columns}\n2,x,y,true,{cells}\n");
+
+        let input = CsvInput::new(io::Cursor::new(text)).unwrap().opt_out_all();
+        let (report, _) = import(&contacts, input.rows().unwrap()).await;
+
+        assert_eq!(report.created(), 1, "{columns}");
+        assert!(server.contact("a@x.io").unwrap().unsubscribed, "{columns}");
     }
 }
