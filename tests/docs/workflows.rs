@@ -51,11 +51,12 @@ fn the_archives_of_a_release_have_the_name_that_cargo_binstall_expects() {
     let manifest = read("Cargo.toml");
     let script = read(".ci/release");
 
-    assert!(manifest.contains(
-        "/download/v{ version }/audience-mock-{ version }-{ target }{ archive-suffix }\""
-    ));
-    assert!(manifest.contains("bin-dir = \"audience-mock-{ version }-{ target }/{ bin }"));
-    assert!(script.contains("name=audience-mock-$version-$target\n"));
+    assert!(
+        manifest
+            .contains("/download/v{ version }/audience-{ version }-{ target }{ archive-suffix }\"")
+    );
+    assert!(manifest.contains("bin-dir = \"audience-{ version }-{ target }/{ bin }"));
+    assert!(script.contains("name=audience-$version-$target\n"));
     assert!(script.contains("$name.tar.gz") && script.contains("$name.zip"));
 }
 
