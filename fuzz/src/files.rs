@@ -35,9 +35,10 @@ pub fn csv(text: &[u8]) {
     let leading = if is_rejects { 4 } else { 0 };
     let mut names = plain[0].texts(leading);
     let adds_opt_out = columns.len() > names.len();
+    let opts_out = is_list_of_opt_outs(&names);
+    assert!(opts_out || !adds_opt_out, "only then");
     if adds_opt_out {
-        assert!(is_list_of_opt_outs(&names), "only then");
-        names.push("unsubscribed".to_owned());
+        names.insert(0, "unsubscribed".to_owned());
     }
     assert_eq!(columns.len(), names.len());
     assert!(
@@ -61,14 +62,27 @@ pub fn csv(text: &[u8]) {
                 .collect(),
             false => Vec::new(),
         };
-        if adds_opt_out && plain.is_closed {
-            texts.push("yes".to_owned());
+        if opts_out {
+            let replaced = if adds_opt_out { 0 } else { texts.len().min(1) };
+            texts.splice(..replaced, ["yes".to_owned()]);
             assert!(
                 row.contact().is_none()
                     || row
                         .opt_outs()
                         .contains(&OptOut::Everything(OptOutReason::Manual))
             );
+        } else if plain.is_closed && texts.len() != columns.len() {
+            for (index, _) in columns
+                .iter()
+                .enumerate()
+                .filter(|(_, (_, column))| column.is_consent())
+            {
+                let length = texts.len().max(index + 1);
+                texts.resize(length, String::new());
+                if texts[index].trim().is_empty() {
+                    texts[index] = "?".to_owned();
+                }
+            }
         }
         assert_eq!(row.line_number(), Some(plain.line));
         assert_eq!(row.input_cells(), Some(&texts[..]));
@@ -126,8 +140,7 @@ impl PlainRow {
             };
             (rest, line) = (&unmarked[5 + ending..], 2);
         }
-        // The records may begin with a second mark, as in a file that was put together of others.
-        rest = without_mark(rest);
+        let mut is_first = true;
         let mut rows = Vec::new();
         loop {
             while let [b'\r' | b'\n', after @ ..] = rest {
@@ -138,6 +151,11 @@ impl PlainRow {
             }
             if rest.is_empty() {
                 return rows;
+            }
+            // The first record may begin with a second mark, as in a file that was put together of others.
+            if std::mem::take(&mut is_first) && rest.len() > without_mark(rest).len() {
+                rest = without_mark(rest);
+                continue;
             }
             let (row, length) = Self::read(rest, delimiter, line);
             let record = String::from_utf8_lossy(&rest[..length]).replace("\r\n", "\n");
