@@ -576,6 +576,15 @@ impl FailedAttempt {
         if error.is_connect() && error.url().is_none_or(|reached| reached == url) {
             let host = url.host_str().unwrap_or_default();
             let port = url.port_or_known_default().unwrap_or_default();
+            if is_certificate_refused(&error) {
+                let message = format!(
+                    "the certificate of {host}:{port} was refused; check the base URL and the certificate"
+                );
+                return Self::permanent(
+                    Error::new(ErrorKind::Connect, Outcome::NotSent, message)
+                        .caused_by(error.without_url()),
+                );
+            }
             let message =
                 format!("could not connect to {host}:{port}; check the base URL and the network");
             return Self {
@@ -677,6 +686,32 @@ fn closed_before_response(error: &reqwest::Error) -> bool {
                 Some(io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
             )
     })
+}
+
+/// Returns whether rustls does not trust the server. A certificate does not mend itself within a retry, and a connection
+/// that breaks during the handshake may.
+fn is_certificate_refused(error: &reqwest::Error) -> bool {
+    #[cfg(any(feature = "rustls", feature = "rustls-no-provider"))]
+    return causes(error)
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|mut error| {
+            // An I/O error is not the source of the one that contains it, so it is unpacked.
+            while let Some(inner) = error.get_ref() {
+                match inner.downcast_ref() {
+                    Some(inner) => error = inner,
+                    None => {
+                        let error = inner.downcast_ref::<rustls::Error>();
+                        return matches!(error, Some(rustls::Error::InvalidCertificate(_)));
+                    }
+                }
+            }
+            false
+        });
+    #[cfg(not(any(feature = "rustls", feature = "rustls-no-provider")))]
+    {
+        let _ = error;
+        false
+    }
 }
 
 /// Returns whether bytes arrived that are not the head of an HTTP response.

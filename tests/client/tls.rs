@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::thread;
 
-use audience::{Client, ErrorKind, RetryPolicy};
+use audience::{Client, ErrorKind, Outcome, RetryPolicy};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, Stream};
@@ -45,10 +45,7 @@ fn serve_once() -> (String, String, thread::JoinHandle<Vec<u8>>) {
 #[tokio::test]
 async fn a_certificate_of_an_unknown_authority_is_refused_before_the_key_is_sent() {
     let (url, _, server) = serve_once();
-    let client = Client::builder(url, "key-of-the-test")
-        .retry(RetryPolicy::none())
-        .build()
-        .unwrap();
+    let client = Client::new(url, "key-of-the-test").unwrap();
 
     let error = client
         .contacts()
@@ -58,6 +55,31 @@ async fn a_certificate_of_an_unknown_authority_is_refused_before_the_key_is_sent
 
     assert_eq!(error.kind(), ErrorKind::Connect);
     assert_eq!(server.join().unwrap(), b"");
+    // A retry would only be refused again.
+    assert!(!error.is_retryable(), "{error:?}");
+    assert_eq!((error.attempts(), error.outcome()), (1, Outcome::NotSent));
+    assert!(error.to_string().contains("the certificate of localhost"));
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_during_the_handshake_is_retried() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let accepted = thread::spawn(move || {
+        for _ in 0..2 {
+            drop(listener.accept().unwrap());
+        }
+    });
+    let client = Client::builder(format!("https://localhost:{port}"), "key-of-the-test")
+        .retry(RetryPolicy::exponential().max_attempts(2))
+        .build()
+        .unwrap();
+
+    let error = client.contacts().list().await.unwrap_err();
+
+    assert!(error.is_retryable(), "{error:?}");
+    assert_eq!((error.kind(), error.attempts()), (ErrorKind::Connect, 2));
+    accepted.join().unwrap();
 }
 
 /// The server of the test above is a correct one.
