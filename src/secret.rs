@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 use std::fmt;
+#[cfg(feature = "client")]
+use std::path::Path;
 
 /// The error of a setting that cannot be used, such as an empty signing secret.
 ///
@@ -44,6 +46,14 @@ impl fmt::Debug for ConfigError {
 }
 
 impl std::error::Error for ConfigError {}
+
+/// Reads a key or a signing secret. The line that an editor ends with a newline is the secret.
+#[cfg(feature = "client")]
+pub(crate) fn read_secret(file: &Path) -> std::io::Result<String> {
+    let text = std::fs::read_to_string(file)?;
+    let line = text.strip_suffix('\n').unwrap_or(&text);
+    Ok(line.strip_suffix('\r').unwrap_or(line).to_owned())
+}
 
 /// Refuses a key or signing secret that was never filled in. `what` names it in the error's text.
 pub(crate) fn check_secret(what: &str, secret: &[u8]) -> Result<(), ConfigError> {

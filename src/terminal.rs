@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Write as _};
 
 use serde_json::Value;
+use unicode_width::UnicodeWidthStr as _;
 
 /// Prints text to standard output. Returns `false` if its reader, such as `head`, has stopped reading.
 ///
@@ -23,7 +24,7 @@ pub(crate) fn print(text: &str) -> Result<bool, String> {
 
 /// Rows with the same number of cells, under a heading.
 pub(crate) struct Table {
-    /// The widest cell of each column, in characters.
+    /// The widest cell of each column.
     widths: Vec<usize>,
     rows: Vec<Vec<String>>,
 }
@@ -46,7 +47,7 @@ impl Table {
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells: Vec<String> = cells.into_iter().map(|cell| shown(&cell)).collect();
         for (width, cell) in self.widths.iter_mut().zip(&cells) {
-            *width = (*width).max(cell.chars().count());
+            *width = (*width).max(cell.width());
         }
         self.rows.push(cells);
     }
@@ -72,15 +73,27 @@ impl Table {
         for row in &self.rows {
             let mut line = String::new();
             for (width, cell) in self.widths.iter().zip(row) {
-                line += cell;
-                let padding = width - cell.chars().count() + 2;
-                line.extend(std::iter::repeat_n(' ', padding));
+                line += &padded(cell, width + 2);
             }
             text += line.trim_end();
             text.push('\n');
         }
         text
     }
+}
+
+/// Returns the text and as many spaces as it needs to be this wide on a terminal, where most Chinese characters and
+/// emoji take two columns, and accents of their own none.
+pub(crate) fn padded(text: &str, width: usize) -> String {
+    let missing = width.saturating_sub(text.width());
+    text.to_owned() + &" ".repeat(missing)
+}
+
+/// Returns the width of the widest text on a terminal.
+#[cfg(feature = "cli")]
+pub(crate) fn widest<'a>(texts: impl IntoIterator<Item = &'a str>) -> usize {
+    let widths = texts.into_iter().map(|text| text.width());
+    widths.max().unwrap_or_default()
 }
 
 /// Returns a cell as a terminal can show it: one line without control characters, not too long.
@@ -146,6 +159,17 @@ mod tests {
         table.row(["bo@x.io".to_owned(), String::new()]);
 
         let lines = "email            first_name\nada@example.com  A\\nda\nbo@x.io          -\n";
+        assert_eq!(table.text(), lines);
+    }
+
+    #[test]
+    fn wide_characters_accents_and_emoji_do_not_shift_the_next_column() {
+        let mut table = Table::without_heading(2);
+        for name in ["Ada", "用户", "Zoe\u{308}", "👩‍🚀", "❤\u{fe0f}", "한글"] {
+            table.row([name.to_owned(), "|".to_owned()]);
+        }
+
+        let lines = "Ada   |\n用户  |\nZoe\u{308}   |\n👩‍🚀    |\n❤\u{fe0f}    |\n한글  |\n";
         assert_eq!(table.text(), lines);
     }
 }

@@ -2,6 +2,7 @@ use std::borrow::Cow;
 use std::env::VarError;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use super::exchange::is_set_by_http;
 use super::retry::RetryPolicy;
 use super::{DEFAULT_DEADLINE, Shared};
 use crate::error::ReadError;
-use crate::secret::{ConfigError, Secret, check_secret, trim};
+use crate::secret::{ConfigError, Secret, check_secret, read_secret, trim};
 use crate::{ApiError, Error, ErrorCode};
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -905,7 +906,7 @@ fn parse_base_url(text: &str, allow_http: bool) -> Result<Url, Error> {
     }
     if url.scheme() == "http" && !allow_http && !is_loopback(&url) {
         return Err(Error::config(
-            "the base URL would send the key in clear text; use `https`, or call `allow_http()` if this is intended",
+            "the base URL would send the key in clear text; use `https`, or allow `http` if this is intended",
         ));
     }
     let path = format!("{}/", url.path().trim_end_matches('/'));
@@ -928,10 +929,11 @@ pub(crate) fn is_loopback(url: &Url) -> bool {
 
 const BASE_URL: &str = "AUDIENCE_URL";
 const KEY: &str = "AUDIENCE_KEY";
+const KEY_FILE: &str = "AUDIENCE_KEY_FILE";
 
 impl Client {
     /// Creates a client with the default settings from two environment variables. `AUDIENCE_URL` has the base URL, and
-    /// `AUDIENCE_KEY` has the API key.
+    /// `AUDIENCE_KEY` has the API key, or `AUDIENCE_KEY_FILE` the path of a file that contains the key.
     ///
     /// For other settings, see [`ClientBuilder::from_env`].
     ///
@@ -959,10 +961,15 @@ impl ClientBuilder {
     /// Creates a builder with the base URL from the environment variable `AUDIENCE_URL` and the key from
     /// `AUDIENCE_KEY`.
     ///
+    /// If `AUDIENCE_KEY_FILE` is set instead of `AUDIENCE_KEY`, it is the path of a file that contains the key, such as a
+    /// secret that Docker or Kubernetes mounts. One newline at the end of the file does not belong to the key. The file is
+    /// read only once.
+    ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if one of them is not set, is empty or is not valid Unicode.
-    /// The error names the variable and never contains its value.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a variable is not set, is empty or is not valid Unicode, if both
+    /// `AUDIENCE_KEY` and `AUDIENCE_KEY_FILE` are set, or if the file cannot be read. An empty variable counts as not set
+    /// if the other one of the two is set. The error names the variable and never contains its value.
     ///
     /// # Example: a shorter timeout
     ///
@@ -982,19 +989,57 @@ impl ClientBuilder {
     fn from_variables(
         read: impl Fn(&'static str) -> Result<String, VarError>,
     ) -> Result<Self, Error> {
-        let read = |name| {
-            let problem = match read(name) {
-                Ok(value) if value.trim().is_empty() => "empty",
-                Ok(value) => return Ok(value),
-                Err(VarError::NotPresent) => "not set",
-                Err(VarError::NotUnicode(_)) => "not valid Unicode",
-            };
-            Err(Error::config(format!(
-                "the environment variable `{name}` is {problem}"
-            )))
-        };
-        Ok(Client::builder(read(BASE_URL)?, read(KEY)?))
+        let url = variable(&read, BASE_URL)?;
+        Ok(Client::builder(url, key_from_variables(read)?))
     }
+}
+
+/// Returns the key from the environment, or from the file that it names.
+#[cfg(feature = "cli")]
+pub(crate) fn key_from_env() -> Result<String, Error> {
+    key_from_variables(std::env::var)
+}
+
+fn key_from_variables(
+    read: impl Fn(&'static str) -> Result<String, VarError>,
+) -> Result<String, Error> {
+    let is_set = |name| match read(name) {
+        Ok(value) => !value.trim().is_empty(),
+        Err(problem) => problem != VarError::NotPresent,
+    };
+    match (is_set(KEY), is_set(KEY_FILE)) {
+        (true, true) => Err(Error::config(format!(
+            "both `{KEY}` and `{KEY_FILE}` are set; unset one of them"
+        ))),
+        (false, true) => {
+            let file = variable(&read, KEY_FILE)?;
+            // The path is not printed: it may be the key, set by mistake.
+            read_secret(Path::new(&file)).map_err(|error| {
+                Error::config(format!("could not read the file that `{KEY_FILE}` names"))
+                    .caused_by(error)
+            })
+        }
+        (false, false) if read(KEY).is_err() => Err(Error::config(format!(
+            "neither of the environment variables `{KEY}` and `{KEY_FILE}` is set"
+        ))),
+        (_, false) => variable(&read, KEY),
+    }
+}
+
+/// Returns the value of a variable, which must not be empty.
+fn variable(
+    read: impl Fn(&'static str) -> Result<String, VarError>,
+    name: &'static str,
+) -> Result<String, Error> {
+    let problem = match read(name) {
+        Ok(value) if value.trim().is_empty() => "empty",
+        Ok(value) => return Ok(value),
+        Err(VarError::NotPresent) => "not set",
+        Err(VarError::NotUnicode(_)) => "not valid Unicode",
+    };
+    Err(Error::config(format!(
+        "the environment variable `{name}` is {problem}"
+    )))
 }
 
 #[cfg(test)]

@@ -130,7 +130,7 @@ use crate::sync::Hold;
 use builder::OpenForms;
 
 #[cfg(feature = "cli")]
-pub(crate) use builder::post_to;
+pub(crate) use builder::{key_from_env, post_to};
 #[cfg(feature = "import")]
 pub(crate) use call::AttemptWatch;
 pub(crate) use call::{

@@ -16,6 +16,7 @@ fn run(variables: &[(&str, &str)]) -> (bool, String) {
         .args(["--exact", name, "--nocapture"])
         .env_remove("AUDIENCE_URL")
         .env_remove("AUDIENCE_KEY")
+        .env_remove("AUDIENCE_KEY_FILE")
         .env(CHILD, "1")
         .envs(variables.iter().copied())
         .output()
@@ -51,19 +52,72 @@ fn a_client_takes_its_base_url_and_key_from_the_environment() {
 }
 
 #[test]
+fn the_key_may_be_in_a_file_that_ends_with_a_newline() {
+    let server = MockServer::builder().start_blocking();
+    let file = std::env::temp_dir().join(format!("audience-key-file-{}", std::process::id()));
+    std::fs::write(&file, format!("{}\n", server.full_key())).unwrap();
+
+    let (success, text) = run(&[
+        ("AUDIENCE_URL", server.url()),
+        ("AUDIENCE_KEY", ""),
+        ("AUDIENCE_KEY_FILE", file.to_str().unwrap()),
+    ]);
+    std::fs::remove_file(&file).unwrap();
+
+    assert!(success && text.contains("result: 0\n"), "{text}");
+}
+
+#[test]
+fn a_key_file_that_cannot_be_used_is_named_by_its_variable_and_never_by_its_value() {
+    let url = ("AUDIENCE_URL", "https://api.example.com");
+    for (variables, problem) in [
+        (
+            &[url, ("AUDIENCE_KEY_FILE", "hunter2")][..],
+            "could not read the file that `AUDIENCE_KEY_FILE` names",
+        ),
+        (
+            &[
+                url,
+                ("AUDIENCE_KEY_FILE", "hunter2"),
+                ("AUDIENCE_KEY", "hunter2"),
+            ],
+            "both `AUDIENCE_KEY` and `AUDIENCE_KEY_FILE` are set; unset one of them",
+        ),
+        (
+            &[url, ("AUDIENCE_KEY_FILE", "")],
+            "neither of the environment variables `AUDIENCE_KEY` and `AUDIENCE_KEY_FILE` is set",
+        ),
+    ] {
+        let (success, text) = run(variables);
+
+        assert!(
+            success && text.contains(&format!("result: {problem}\n")),
+            "{text}"
+        );
+        assert!(!text.contains("hunter2"), "{text}");
+    }
+}
+
+#[test]
 fn a_variable_that_is_not_set_is_named() {
     let url = ("AUDIENCE_URL", "https://api.example.com");
     for (variables, problem) in [
         (
             &[("AUDIENCE_KEY", "hunter2")][..],
-            "`AUDIENCE_URL` is not set",
+            "the environment variable `AUDIENCE_URL` is not set",
         ),
-        (&[url], "`AUDIENCE_KEY` is not set"),
-        (&[url, ("AUDIENCE_KEY", "")], "`AUDIENCE_KEY` is empty"),
+        (
+            &[url],
+            "neither of the environment variables `AUDIENCE_KEY` and `AUDIENCE_KEY_FILE` is set",
+        ),
+        (
+            &[url, ("AUDIENCE_KEY", "")],
+            "the environment variable `AUDIENCE_KEY` is empty",
+        ),
     ] {
         let (success, text) = run(variables);
 
-        let expected = format!("result: the environment variable {problem}\n");
+        let expected = format!("result: {problem}\n");
         assert!(success && text.contains(&expected), "{text}");
         assert!(!text.contains("hunter2"), "{text}");
     }
