@@ -22,6 +22,7 @@ use crate::string_enum::string_enum;
 /// - May a later call succeed, and when? [`is_retryable`](Error::is_retryable), [`retry_after`](Error::retry_after)
 /// - May a write have been applied anyway? [`outcome`](Error::outcome)
 /// - How many attempts did the call make? [`attempts`](Error::attempts)
+/// - What can be shown to a person? [`explanation`](Error::explanation)
 ///
 /// If the call was retried, the error describes the last attempt, but the outcome covers all of them.
 ///
@@ -151,8 +152,8 @@ impl Error {
     /// client's settings.
     ///
     /// `true` if the service could not be reached, did not respond in time, broke the connection, or
-    /// responded 408, 425, 429, or 5xx other than 501 and 505. Before you retry, wait as long as
-    /// [`retry_after`](Error::retry_after) says.
+    /// responded 408, 425, 429, or 5xx other than 501 and 505. `false` if rustls refuses the certificate of the server.
+    /// Before you retry, wait as long as [`retry_after`](Error::retry_after) says.
     ///
     /// A retry may do harm, because the write may have been applied anyway. See [`outcome`](Error::outcome) and
     /// [`RetryPolicy`](crate::RetryPolicy).
@@ -222,6 +223,98 @@ impl Error {
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.0.attempts
+    }
+
+    /// Returns what happened and what to do, for a person who does not program, such as a support team.
+    ///
+    /// The text is English, in lowercase and without a full stop. Its wording may change in any release. Like `Display`,
+    /// it contains no address, no key and no text of a body. If [`is_validation_error`](Error::is_validation_error) is
+    /// true, also show [`ApiError::message`], which says what is wrong with the input.
+    ///
+    /// It never tells the person to repeat an opt-in that failed: see [`RetryPolicy`](crate::RetryPolicy).
+    ///
+    /// # Example: what a support tool shows
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let server = audience::mock::MockServer::builder().seed_contact("ada@example.com").start().await;
+    /// # let contacts = server.client().contacts();
+    /// # server.report_spam("ada@example.com");
+    /// let unknown = contacts.retrieve("nobody@example.com").await.unwrap_err();
+    /// let locked = contacts.subscribe("ada@example.com").await.unwrap_err();
+    ///
+    /// assert_eq!(unknown.explanation(), "there is no contact with this address (404 not_found)");
+    /// assert!(locked.explanation().starts_with("the contact reported mail as spam"));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn explanation(&self) -> String {
+        let mut text = match self.api() {
+            Some(api) => self.refusal_in_words(api),
+            None => self.0.message.to_string(),
+        };
+        let is_opt_in = self.0.operation == Some("subscribe");
+        match self.outcome() {
+            Outcome::Unknown if is_opt_in => {
+                text += "; the opt-in may have been recorded or not: look at the contact";
+            }
+            Outcome::Unknown => {
+                text += "; the change may have been made or not: check before you repeat it";
+            }
+            Outcome::Applied if !text.starts_with("the change was made") => {
+                text += "; the change was made";
+            }
+            _ => {}
+        }
+        match self.retry_after() {
+            _ if !self.is_retryable() => {}
+            _ if is_opt_in => text += "; ask the person again before you repeat an opt-in",
+            Some(wait) => {
+                let seconds = wait.as_millis().div_ceil(1_000);
+                text += &format!("; try again in {seconds} s");
+            }
+            None => text += "; try again later",
+        }
+        text
+    }
+
+    fn refusal_in_words(&self, api: &ApiError) -> String {
+        if let Some(target) = &api.redirected_to {
+            return format!(
+                "the service responded with a redirect to {target}; check the base URL"
+            );
+        }
+        let words = match self.missing() {
+            Some(Missing::Contact) => "there is no contact with this address",
+            Some(Missing::Topic) => "there is no topic with this name",
+            Some(Missing::Segment) => "there is no segment with this id",
+            None if self.is_not_found() => "there is no such contact or topic",
+            None if api.is_foreign_404() => {
+                "the response does not come from the service: check the base URL"
+            }
+            None if self.is_validation_error() => "the service does not accept the input",
+            None if self.is_already_exists() => "a contact with this address exists already",
+            None if self.is_complaint_locked() => {
+                "the contact reported mail as spam, so the service sends it no mail and accepts no opt-in"
+            }
+            None if self.is_quota_exceeded() => {
+                "the plan has no room for another contact: choose a larger plan"
+            }
+            None if self.is_key_not_permitted() => {
+                "the key may only send mail: use a full-access key"
+            }
+            None if self.is_unauthorized() => {
+                "the service does not accept the key: it is wrong, belongs to another environment, or is expected in another header"
+            }
+            None if self.is_forbidden() => "the service does not allow this with this key",
+            None if self.is_rate_limited() => "the service allows no more requests for the moment",
+            None if self.is_retryable() => "the service is not available",
+            None => "the service refused the request",
+        };
+        match api.printable_code() {
+            Some(code) => format!("{words} ({} {code})", api.status().as_u16()),
+            None => format!("{words} ({})", api.status().as_u16()),
+        }
     }
 }
 
@@ -897,7 +990,8 @@ pub enum ErrorKind {
     /// TLS handshake failed.
     ///
     /// This attempt sent nothing; [`Error::outcome`](Error::outcome) covers earlier ones too. Check
-    /// the base URL, the network, the proxy, and the error's [`source`](std::error::Error::source).
+    /// the base URL, the network, the proxy, and the error's [`source`](std::error::Error::source). A retry does not
+    /// help if rustls refused the certificate of the server, so [`Error::is_retryable`] is then false.
     Connect,
     /// The service responded with 2xx, but the body cannot be used: it is not the expected JSON, does not
     /// decompress, or exceeds the [`body_limit`](crate::ClientBuilder::body_limit).

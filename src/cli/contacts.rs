@@ -7,24 +7,25 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::ExitCode;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use futures_core::Stream as _;
 use serde::Serialize;
 use serde_json::json;
 
 use super::output::{Failure, Output, REFUSED, interrupt, json_line, warn, with_causes};
-use super::{Confirmation, Connection, Service};
+use super::{Confirmation, Connection, OptInConfirmation, Service};
 use crate::contacts::{
     Contact, ContactSummary, Contacts, ListContacts, NewContact, OnConflict, OptOutReason, Page,
     Properties, PropertyValue, normalized_address,
 };
 use crate::import::number_or_text;
 use crate::rule::{Condition, Rule};
-use crate::terminal::{Table, print, printable, text};
+use crate::terminal::{Table, padded, print, printable, text, widest};
 use crate::{Error, ErrorKind, Missing};
 
 #[derive(Args)]
-#[command(after_help = "Example:\n  audience contacts list --query ada")]
+#[command(after_help = CONTACTS_HELP)]
 pub(super) struct ContactsOptions {
     #[command(subcommand)]
     command: ContactsCommand,
@@ -32,13 +33,24 @@ pub(super) struct ContactsOptions {
     service: Service,
 }
 
+const CONTACTS_HELP: &str = "\
+The interface of the service has no call that changes an address, deletes a contact or shows what happened to it.
+`audience sync` moves a contact to a new address with its opt-outs.
+
+Example:
+  audience contacts list --query ada";
+
 #[derive(Subcommand)]
 enum ContactsCommand {
     /// Show a contact with its topics
-    #[command(after_help = "Example:\n  audience contacts show ada@example.com")]
+    #[command(after_help = "\
+Exit status: 0 if the contact exists, 4 if it does not.
+
+Example:
+  audience contacts show ada@example.com")]
     Show {
         /// Show the contact with this address
-        #[arg(value_name = "ADDRESS")]
+        #[arg(value_name = "ADDRESS", value_parser = NonEmptyStringValueParser::new())]
         address: String,
     },
     /// Create a contact
@@ -61,22 +73,11 @@ enum ContactsCommand {
         filter: Filter,
     },
     /// Record the answers of a contact for topics, opt-outs first
-    #[command(
-        after_help = "Example:\n  audience contacts set-topics ada@example.com news=true offers=false"
-    )]
-    SetTopics {
-        /// Set the topics of the contact with this address
-        #[arg(value_name = "ADDRESS")]
-        address: String,
-        /// Topics and their answers
-        #[arg(value_name = "TOPIC=BOOL", value_parser = answer, required = true)]
-        answers: Vec<(String, bool)>,
-        /// Send nothing
-        #[arg(long)]
-        dry_run: bool,
-    },
+    SetTopics(SetTopics),
     /// Unsubscribe contacts from everything, or from one topic
     Unsubscribe(Unsubscribe),
+    /// Subscribe a contact again, after the person asked for it
+    Subscribe(Subscribe),
 }
 
 pub(super) async fn run(options: ContactsOptions, output: Output) -> Result<ExitCode, Failure> {
@@ -97,11 +98,10 @@ pub(super) async fn run(options: ContactsOptions, output: Output) -> Result<Exit
             let count = filter.apply(contacts.list()).count().await?;
             output.result(&json!({"count": count}), |_| format!("{count}\n"))?;
         }
-        ContactsCommand::SetTopics {
-            address,
-            answers,
-            dry_run,
-        } => set_topics(contacts, &address, answers, dry_run, output).await?,
+        ContactsCommand::SetTopics(form) => form.run(contacts, &options.service, output).await?,
+        ContactsCommand::Subscribe(opt_in) => {
+            opt_in.run(contacts, &options.service, output).await?;
+        }
         ContactsCommand::Unsubscribe(unsubscribe) => {
             return unsubscribe.run(&options.service, &connection, output).await;
         }
@@ -154,6 +154,9 @@ fn answer(text: &str) -> Result<(String, bool), String> {
     let form = "write it as TOPIC=true or TOPIC=false";
     let (topic, answer) = text.split_once('=').ok_or(form)?;
     let answer = answer.parse().map_err(|_| form)?;
+    if topic.is_empty() {
+        return Err(form.to_owned());
+    }
     Ok((topic.to_owned(), answer))
 }
 
@@ -255,11 +258,10 @@ pub(super) fn by_line(members: Vec<(String, String)>) -> String {
         .into_iter()
         .map(|(name, value)| (printable(&name), printable(&value)))
         .collect();
-    let widths = members.iter().map(|(name, _)| name.chars().count());
-    let width = widths.max().unwrap_or_default();
+    let width = widest(members.iter().map(|(name, _)| name.as_str())) + 2;
     let line = |(name, value): &(String, String)| match value.as_str() {
-        "" => format!("{name:<width$}  -\n"),
-        value => format!("{name:<width$}  {value}\n"),
+        "" => padded(name, width) + "-\n",
+        value => format!("{}{value}\n", padded(name, width)),
     };
     members.iter().map(line).collect()
 }
@@ -276,7 +278,7 @@ fn dry_run(output: Output, change: &impl Serialize, text: &str) -> Result<(), Fa
 )]
 struct Create {
     /// Create a contact with this address
-    #[arg(value_name = "ADDRESS")]
+    #[arg(value_name = "ADDRESS", value_parser = NonEmptyStringValueParser::new())]
     address: String,
     /// Set the first name
     #[arg(long, value_name = "NAME")]
@@ -357,7 +359,7 @@ impl Create {
 #[command(group = ArgGroup::new("changes").required(true).multiple(true).args(["first_name", "last_name", "properties", "remove_properties"]))]
 struct Update {
     /// Change the contact with this address
-    #[arg(value_name = "ADDRESS")]
+    #[arg(value_name = "ADDRESS", value_parser = NonEmptyStringValueParser::new())]
     address: String,
     /// Set the first name; an empty one removes it
     #[arg(long, value_name = "NAME")]
@@ -403,47 +405,138 @@ impl Update {
     }
 }
 
-async fn set_topics(
-    contacts: &Contacts,
-    address: &str,
+#[derive(Args)]
+#[command(after_help = SET_TOPICS_HELP)]
+struct SetTopics {
+    /// Set the topics of the contact with this address
+    #[arg(value_name = "ADDRESS", value_parser = NonEmptyStringValueParser::new())]
+    address: String,
+    /// Topics and their answers
+    #[arg(value_name = "TOPIC=BOOL", value_parser = answer, required = true)]
     answers: Vec<(String, bool)>,
-    is_dry_run: bool,
-    output: Output,
-) -> Result<(), Failure> {
-    if is_dry_run {
-        let topics: BTreeMap<_, _> = answers.into_iter().collect();
-        let text = format!(
-            "{} topics of {} would be set",
-            topics.len(),
-            printable(address)
-        );
-        let change = json!({"email": normalized_address(address), "topics": topics});
-        return dry_run(output, &change, &text);
-    }
-    let recorded = contacts.set_topics(address, answers).await;
-    let recorded = recorded.map_err(|error| {
-        let recorded: Vec<_> = error.recorded().keys().cloned().collect();
-        let mut failure = Failure::from(error.error()).about(address);
-        if !recorded.is_empty() {
-            failure = failure.note(&format!("recorded before: {}", recorded.join(", ")));
+    /// Send nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    confirmation: OptInConfirmation,
+}
+
+const SET_TOPICS_HELP: &str = "\
+An answer of true is an opt-in, which is right only after the person asked for it. So the command asks before it sends
+one. After a spam report, the service refuses it.
+
+Example:
+  audience contacts set-topics ada@example.com news=true offers=false";
+
+impl SetTopics {
+    async fn run(
+        self,
+        contacts: &Contacts,
+        service: &Service,
+        output: Output,
+    ) -> Result<(), Failure> {
+        let (address, answers) = (&self.address, self.answers);
+        let opt_ins = answers.iter().filter(|(_, answer)| *answer);
+        let opt_ins: Vec<_> = opt_ins.map(|(topic, _)| topic.as_str()).collect();
+        let opt_ins = opt_ins.join(", ");
+        if self.dry_run {
+            let topics: BTreeMap<_, _> = answers.into_iter().collect();
+            let text = format!(
+                "{} topics of {} would be set",
+                topics.len(),
+                printable(address)
+            );
+            let change = json!({"email": normalized_address(address), "topics": topics});
+            return dry_run(output, &change, &text);
         }
-        failure
-    })?;
-    output.result(&recorded.contact, in_full)?;
-    Ok(())
+        if !opt_ins.is_empty() {
+            self.confirmation.ask(address, Some(&opt_ins), service)?;
+        }
+        let recorded = contacts.set_topics(address, answers).await;
+        let recorded = recorded.map_err(|error| {
+            let recorded: Vec<_> = error.recorded().keys().cloned().collect();
+            let mut failure = Failure::from(error.error()).about(address);
+            if !recorded.is_empty() {
+                failure = failure.note(&format!("recorded before: {}", recorded.join(", ")));
+            }
+            failure
+        })?;
+        output.result(&recorded.contact, in_full)?;
+        Ok(())
+    }
 }
 
 #[derive(Args)]
-#[command(after_help = "Example:\n  audience contacts unsubscribe --file addresses.txt --yes")]
+#[command(after_help = SUBSCRIBE_HELP)]
+struct Subscribe {
+    /// Subscribe the contact with this address
+    #[arg(value_name = "ADDRESS", value_parser = NonEmptyStringValueParser::new())]
+    address: String,
+    /// Record an opt-in to this topic only; an opt-out from everything stays
+    #[arg(long, value_name = "TOPIC", value_parser = NonEmptyStringValueParser::new())]
+    topic: Option<String>,
+    /// Send nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    confirmation: OptInConfirmation,
+}
+
+const SUBSCRIBE_HELP: &str = "\
+An opt-in is right only after the person asked for it, so the command asks you. Without --topic, it ends the opt-out from
+everything. After a spam report, the service refuses every opt-in, and no call ends that.
+
+Example:
+  audience contacts subscribe ada@example.com --topic news";
+
+impl Subscribe {
+    async fn run(
+        self,
+        contacts: &Contacts,
+        service: &Service,
+        output: Output,
+    ) -> Result<(), Failure> {
+        let (address, topic) = (&self.address, self.topic.as_deref());
+        let to_topic = topic.map_or_else(String::new, |topic| format!(" to {}", printable(topic)));
+        if self.dry_run {
+            let email = normalized_address(address);
+            let text = format!("{} would be subscribed{to_topic}", printable(&email));
+            return dry_run(output, &json!({"email": email, "topic": topic}), &text);
+        }
+        self.confirmation.ask(address, topic, service)?;
+        let mut call = contacts.subscribe(address);
+        if let Some(topic) = topic {
+            call = call.topic(topic);
+        }
+        let contact = call
+            .await
+            .map_err(|error| Failure::from(error).about(address))?;
+        output.result(&contact, |contact| {
+            let mut text = format!("{} was subscribed{to_topic}\n", printable(&contact.email));
+            if contact.unsubscribed {
+                text += "the opt-out from everything stays, so no broadcast reaches this contact\n";
+            }
+            text
+        })?;
+        Ok(())
+    }
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Exit status: 0 if all are unsubscribed, 3 if only some are, 4 if none of them is a contact or the topic does not exist.
+
+Example:
+  audience contacts unsubscribe --file addresses.txt --yes")]
 struct Unsubscribe {
     /// Unsubscribe the contacts with these addresses
-    #[arg(value_name = "ADDRESS", required_unless_present = "file")]
+    #[arg(value_name = "ADDRESS", required_unless_present = "file", value_parser = NonEmptyStringValueParser::new())]
     addresses: Vec<String>,
     /// Read more addresses from this file, one per line; - reads standard input
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Unsubscribe from this topic only
-    #[arg(long, value_name = "TOPIC", conflicts_with = "reason")]
+    #[arg(long, value_name = "TOPIC", conflicts_with = "reason", value_parser = NonEmptyStringValueParser::new())]
     topic: Option<String>,
     /// Record this reason [default: manual]
     #[arg(long, value_name = "REASON", value_enum)]
@@ -486,7 +579,8 @@ impl Unsubscribe {
             .ask(|| Ok(Some(addresses.len() as u64)), service)?;
 
         let stop = tokio::spawn(interrupt(None));
-        let mut refused = false;
+        let mut done = 0;
+        let mut refused = Vec::new();
         let mut failure = None;
         let mut in_flight = VecDeque::new();
         let mut waiting = addresses.into_iter();
@@ -504,6 +598,7 @@ impl Unsubscribe {
             };
             match call.await.map_err(|error| Failure::causes(&error))? {
                 Ok(contact) => {
+                    done += 1;
                     output.result(&contact, |contact| {
                         format!("{} was unsubscribed\n", printable(&contact.email))
                     })?;
@@ -513,7 +608,7 @@ impl Unsubscribe {
                     let is_about_address = concerns_only_its_address(&error);
                     let problem = Failure::from(error).about(address);
                     if is_about_address || failure.is_some() {
-                        refused = true;
+                        refused.push(problem.exit_code());
                         output.failure(&problem);
                     } else {
                         failure = Some(problem);
@@ -522,14 +617,17 @@ impl Unsubscribe {
             }
         }
         let not_sent = waiting.len();
-        match (failure, refused) {
+        refused.dedup();
+        match (failure, &*refused) {
             (Some(failure), _) => Err(failure),
             (None, _) if not_sent > 0 => {
                 let left = format!("stopped: {not_sent} addresses were not unsubscribed");
                 Err(Failure::failed(left).note("it is safe to start again with all of them"))
             }
-            (None, true) => Ok(REFUSED.into()),
-            (None, false) => Ok(ExitCode::SUCCESS),
+            (None, []) => Ok(ExitCode::SUCCESS),
+            (None, _) if done > 0 => Ok(REFUSED.into()),
+            (None, [status]) => Ok((*status).into()),
+            (None, _) => Ok(ExitCode::FAILURE),
         }
     }
 

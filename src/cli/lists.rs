@@ -17,14 +17,14 @@ use super::output::{
     Failure, Output, ProgressLine, REFUSED, clear_progress, interrupt, say, warn, with_causes,
 };
 use super::{Confirmation, Service};
-use crate::Error;
 use crate::contacts::ListContacts;
 use crate::export::{Csv, ExportReport, Format, JsonLines};
 use crate::import::{
     Column, CsvInput, Import, ImportError, ImportReport, ImportRow, Journal, Progress, SyncError,
     SyncReport, SyncRow, SyncState,
 };
-use crate::terminal::{print, printable};
+use crate::terminal::{padded, print, printable};
+use crate::{Error, ErrorKind};
 
 /// The CSV file to read.
 #[derive(Args)]
@@ -86,7 +86,7 @@ fn parse_map(text: &str) -> Result<(String, Column), String> {
     Ok((name.to_owned(), column))
 }
 
-/// Imports the file. Prints the meaning of each column, and then what was done.
+/// Imports the file. Prints the meaning of each column if it asks or in a dry run, and then what was done.
 pub(super) async fn import(options: ImportOptions, output: Output) -> Result<ExitCode, Failure> {
     let input = options.open()?;
     let mut topics = Vec::new();
@@ -95,7 +95,7 @@ pub(super) async fn import(options: ImportOptions, output: Output) -> Result<Exi
             topics.push(topic.clone());
         }
     }
-    if !output.json {
+    if !output.json && (options.dry_run || !options.confirmation.yes) {
         options.input.show_columns(&input);
     }
     let rows = input.rows()?;
@@ -166,8 +166,7 @@ impl CsvFile {
             input.delimiter_char()
         ));
         for (name, column) in input.columns() {
-            let (name, column) = (printable(name), column.to_string());
-            say(format_args!("  {name:<24} {column}"));
+            say(format_args!("  {} {column}", padded(&printable(name), 24)));
         }
     }
 
@@ -281,7 +280,15 @@ impl ImportOptions {
             None => failure.note("nothing records where it stopped, so it must start again"),
         };
         match (result, is_finished) {
-            (Err(error), _) => Err(with_hint(Failure::causes(error))),
+            (Err(error), _) => {
+                let failure = Failure::from(error.error()).after("the import stopped");
+                // The same command would fail in the same way.
+                let is_wrong_input = error.error().kind() == ErrorKind::Input;
+                Err(match is_wrong_input {
+                    true => failure,
+                    false => with_hint(failure),
+                })
+            }
             (Ok(_), false) => Err(with_hint(Failure::failed("the import is not finished"))),
             (Ok(_), true) if report.refused() > 0 => Ok(REFUSED.into()),
             (Ok(_), true) => Ok(ExitCode::SUCCESS),
@@ -297,12 +304,7 @@ impl ImportOptions {
                 None => SEE_REJECTS.to_owned(),
             });
         }
-        if self.dry_run {
-            let (valid, duplicates) = (report.valid(), report.duplicates());
-            lines.push(format!(
-                "dry run: nothing was sent; {valid} rows are valid, {duplicates} of them duplicates"
-            ));
-        } else if report.quota_exceeded() {
+        if report.quota_exceeded() {
             lines.push(
                 "the plan's contact ceiling is reached; raise it, then continue with --resume"
                     .to_owned(),
@@ -317,7 +319,15 @@ impl ImportOptions {
         if let Some(failure) = report.first_failure() {
             lines.push(format!("the first batch that failed: {failure}"));
         }
-        lines.push(report.to_string());
+        lines.push(match self.dry_run {
+            true => format!(
+                "dry run: nothing was sent; {} rows would be sent, {} of them duplicates, and {} would be refused",
+                report.valid(),
+                report.duplicates(),
+                report.refused()
+            ),
+            false => report.to_string(),
+        });
         below_each_other(&lines)
     }
 }
@@ -426,10 +436,11 @@ Exit status: 0 if everything was sent, 3 if rows were refused or an opt-in was n
 Example:
   audience sync users.csv --key id --deletes-missing --rejects rejects.csv";
 
-/// Sends the changes of the table since the last run. Prints the meaning of each column, and then what was done.
+/// Sends the changes of the table since the last run. Prints the meaning of each column if it asks or in a dry run, and
+/// then what was done.
 pub(super) async fn sync(options: SyncOptions, output: Output) -> Result<ExitCode, Failure> {
     let input = options.open()?;
-    if !output.json {
+    if !output.json && (options.dry_run || !options.confirmation.yes) {
         options.input.show_columns(&input);
     }
     let has_key = |(_, column): (&str, &Column)| *column == Column::Key;
@@ -536,7 +547,16 @@ impl SyncOptions {
         let is_whole = changes.refused() == 0 && report.opt_ins_not_sent() == 0;
         let to_continue = format!("to continue: {same_command}");
         match result {
-            Err(error) => Err(Failure::causes(error).note(&to_continue)),
+            Err(error) => {
+                let failure = Failure::from(error.error()).after("the sync stopped");
+                Err(match error.error().kind() {
+                    // The same command would fail in the same way.
+                    ErrorKind::Input => failure.note(
+                        "--leave-at-most N sets another limit, and --state FILE another file",
+                    ),
+                    _ => failure.note(&to_continue),
+                })
+            }
             Ok(_) if !is_finished => {
                 Err(Failure::failed("the sync is not finished").note(&to_continue))
             }
@@ -550,7 +570,8 @@ impl SyncOptions {
         if report.opt_ins_not_sent() > 0 {
             let count = report.opt_ins_not_sent();
             lines.push(format!(
-                "{count} rows are subscribed after an opt-out; record an opt-in when the person asks for it"
+                "{count} rows are subscribed after an opt-out; `audience contacts subscribe ADDRESS` records an opt-in \
+                 when the person asks for it"
             ));
         }
         if self.rejects.is_none() && !lines.is_empty() {
@@ -559,10 +580,21 @@ impl SyncOptions {
         if let Some(failure) = report.changes().first_failure() {
             lines.push(format!("the first request that failed: {failure}"));
         }
-        if self.dry_run {
-            lines.push("dry run: nothing was sent".to_owned());
-        }
-        lines.push(report.to_string());
+        lines.push(match self.dry_run {
+            true => {
+                let changes = report.changes();
+                format!(
+                    "dry run: nothing was sent; {} contacts would be opted out, {} rows would be sent, {} are unchanged, {} \
+                     would be refused, and {} opt-ins would not be sent",
+                    report.opted_out(),
+                    changes.not_sent(),
+                    report.unchanged(),
+                    changes.refused(),
+                    report.opt_ins_not_sent()
+                )
+            }
+            false => report.to_string(),
+        });
         below_each_other(&lines)
     }
 }

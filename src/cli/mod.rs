@@ -20,10 +20,11 @@ use self::contacts::ContactsOptions;
 use self::lists::{ExportOptions, ImportOptions, SyncOptions};
 use self::output::{Failure, Output};
 use self::webhooks::WebhooksOptions;
+use crate::client::key_from_env;
 use crate::contacts::Contacts;
 use crate::mock::MockServer;
 use crate::terminal::print;
-use crate::{Auth, Client};
+use crate::{Auth, Client, Error};
 
 /// Runs the program `audience` with the arguments and variables of this process.
 #[must_use]
@@ -41,7 +42,7 @@ pub fn main() -> ExitCode {
     };
     result.unwrap_or_else(|failure| {
         output.failure(&failure);
-        failure.exit_code()
+        failure.exit_code().into()
     })
 }
 
@@ -84,8 +85,12 @@ Environment:
 
 A key or a secret is never an argument, because other users of the machine can see arguments.
 
-Exit status: 0 if everything was done; 1 if it failed or was stopped; 2 if the command line or a variable is invalid;
-3 if it is done, but rows or contacts were refused or left out.
+Exit status:
+  0  Everything was done
+  1  It failed or was stopped
+  2  The command line or a variable is invalid
+  3  It is done, but rows or contacts were refused or left out
+  4  The contact, topic or segment does not exist
 
 Example:
   audience contacts list --mock";
@@ -183,13 +188,12 @@ impl Service {
                 "set AUDIENCE_URL to the base URL of the service and AUDIENCE_KEY to its key, or try --mock",
             )
         })?;
-        let mut builder = Client::builder(url, key()?);
+        let invalid = |error: Error| Failure::usage(output::with_causes(&error));
+        let mut builder = Client::builder(url, key_from_env().map_err(invalid)?);
         if let Some(name) = &self.auth_header {
             builder = builder.auth(Auth::header(name));
         }
-        let client = builder
-            .build()
-            .map_err(|error| Failure::usage(output::with_causes(&error)))?;
+        let client = builder.build().map_err(invalid)?;
         Ok(Connection {
             contacts: client.contacts(),
             server: None,
@@ -199,20 +203,6 @@ impl Service {
     /// Returns where contacts would be changed, for a question.
     fn name(&self) -> &str {
         self.url.as_deref().unwrap_or("the service")
-    }
-}
-
-/// Returns the key from the environment, or from the file that it names.
-fn key() -> Result<String, Failure> {
-    match (variable("AUDIENCE_KEY")?, variable("AUDIENCE_KEY_FILE")?) {
-        (Some(key), None) => Ok(key),
-        (None, Some(file)) => read_secret(Path::new(&file)),
-        (None, None) => Err(Failure::usage(
-            "set AUDIENCE_KEY to the full-access key, or AUDIENCE_KEY_FILE to a file that contains it",
-        )),
-        (Some(_), Some(_)) => Err(Failure::usage(
-            "both AUDIENCE_KEY and AUDIENCE_KEY_FILE are set; unset one of them",
-        )),
     }
 }
 
@@ -226,14 +216,6 @@ fn variable(name: &str) -> Result<Option<String>, Failure> {
             "the environment variable {name} is not valid Unicode"
         ))),
     }
-}
-
-/// Reads a key or a signing secret. The line that an editor ends with a newline is the secret.
-fn read_secret(file: &Path) -> Result<String, Failure> {
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| Failure::usage(format!("could not read {}: {error}", file.display())))?;
-    let line = text.strip_suffix('\n').unwrap_or(&text);
-    Ok(line.strip_suffix('\r').unwrap_or(line).to_owned())
 }
 
 /// The question that is asked before more than one contact is changed.
@@ -266,6 +248,39 @@ impl Confirmation {
             || "an unknown number of contacts".to_owned(),
             |count| format!("{count} contacts"),
         );
-        output::ask(&format!("change {contacts} at {}", service.name()))
+        let change = format!("change {contacts} at {}", service.name());
+        output::ask(
+            &format!("{change}?"),
+            &format!("this would {change}; pass --yes, because there is no terminal to ask on"),
+        )
+    }
+}
+
+/// The question that is asked before an opt-in is recorded.
+#[derive(Args)]
+struct OptInConfirmation {
+    /// Do not ask whether the person asked for the opt-in
+    #[arg(long, short)]
+    yes: bool,
+}
+
+impl OptInConfirmation {
+    /// Asks whether the person asked for the opt-in.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the answer is no, or if there is no terminal to ask on.
+    fn ask(&self, address: &str, topic: Option<&str>, service: &Service) -> Result<(), Failure> {
+        if self.yes || service.mock.is_some() {
+            return Ok(());
+        }
+        let topic = topic.map_or_else(String::new, |topic| format!(" to {topic}"));
+        let change = format!("subscribe {address}{topic} at {}", service.name());
+        output::ask(
+            &format!("{change}: did they ask for it?"),
+            &format!(
+                "this would {change}; if they asked for it, pass --yes, because there is no terminal to ask on"
+            ),
+        )
     }
 }

@@ -3,17 +3,18 @@
 use std::error::Error as StdError;
 use std::fmt::Display;
 use std::io::{IsTerminal as _, Write as _};
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::terminal::{controls, print, printable};
-use crate::{Error, ErrorCode, Outcome};
+use crate::{Error, ErrorCode};
 
 /// The exit status if something was refused or left out.
 pub(super) const REFUSED: u8 = 3;
+/// The exit status if the contact, topic or segment does not exist.
+const NOT_FOUND: u8 = 4;
 
 /// Why the program could not do what it was asked to.
 #[derive(Debug)]
@@ -80,8 +81,16 @@ impl Failure {
         }
     }
 
-    pub(super) fn exit_code(&self) -> ExitCode {
-        self.exit_code.into()
+    /// Puts what failed before the message.
+    pub(super) fn after(self, what: &str) -> Self {
+        Self {
+            message: format!("{what}: {}", self.message),
+            ..self
+        }
+    }
+
+    pub(super) fn exit_code(&self) -> u8 {
+        self.exit_code
     }
 
     fn to_json(&self) -> Value {
@@ -106,20 +115,26 @@ impl From<Error> for Failure {
 
 impl From<&Error> for Failure {
     fn from(error: &Error) -> Self {
-        let mut message = with_causes(error);
+        let mut message = error.explanation();
+        if let Some(cause) = error.source() {
+            message += &format!(" ({})", with_causes(cause));
+        }
         if let Some(reason) = error.api().and_then(|refusal| refusal.message()) {
             message += &format!(": {reason}");
         }
-        match error.outcome() {
-            Outcome::Unknown => message += "; the change may have been made or not",
-            Outcome::Applied => message += "; the change was made",
-            _ => {}
+        if error.is_unauthorized() {
+            message += "; --auth-header NAME sends it in another header";
         }
         let code = error.code().map(ErrorCode::as_str);
+        let failure = Self::failed(message);
         Self {
             code: code.map_or_else(|| error.kind().to_string(), str::to_owned),
             status: error.status().map(|status| status.as_u16()),
-            ..Self::failed(message)
+            exit_code: match error.is_not_found() {
+                true => NOT_FOUND,
+                false => failure.exit_code,
+            },
+            ..failure
         }
     }
 }
@@ -215,18 +230,16 @@ fn warn_raw(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Asks on the terminal whether to continue with something, such as "change 3 contacts".
+/// Asks a question on the terminal.
 ///
 /// # Errors
 ///
-/// Fails unless the answer is yes.
-pub(super) fn ask(what: &str) -> Result<(), Failure> {
+/// Fails unless the answer is yes. `no_terminal` is the message if there is no terminal to ask on.
+pub(super) fn ask(question: &str, no_terminal: &str) -> Result<(), Failure> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-        return Err(Failure::usage(format!(
-            "this would {what}; pass --yes, because there is no terminal to ask on"
-        )));
+        return Err(Failure::usage(no_terminal));
     }
-    let _ = write!(std::io::stderr(), "{}? [y/N] ", printable(what));
+    let _ = write!(std::io::stderr(), "{} [y/N] ", printable(question));
     let mut answer = String::new();
     let read = std::io::stdin().read_line(&mut answer);
     let answer = answer.trim().to_lowercase();

@@ -12,9 +12,10 @@ use serde_json::{Map, Value, json};
 
 use super::contacts::by_line;
 use super::output::{Failure, Output};
-use super::{read_secret, variable};
+use super::variable;
 use crate::Timestamp;
 use crate::client::post_to;
+use crate::secret::read_secret;
 use crate::terminal::{printable, text};
 use crate::webhooks::{Diagnosis, EventType, Signer, Verifier};
 
@@ -82,7 +83,7 @@ struct SigningSecret {
 impl SigningSecret {
     fn read(&self) -> Result<String, Failure> {
         if let Some(file) = &self.secret_file {
-            return read_secret(file);
+            return read_secret(file).map_err(|error| unreadable(file, &error));
         }
         variable("AUDIENCE_WEBHOOK_SECRET")?.ok_or_else(|| {
             Failure::usage(
@@ -220,7 +221,8 @@ fn diagnose(
     let verifier = delivery.verifier(&secret)?;
     let mut secrets = vec![("default".to_owned(), secret)];
     for file in others {
-        secrets.push((file.display().to_string(), read_secret(file)?));
+        let other = read_secret(file).map_err(|error| unreadable(file, &error))?;
+        secrets.push((file.display().to_string(), other));
     }
     let (headers, body) = (delivery.headers()?, delivery.body()?);
     let diagnosis = verifier.diagnose(&headers, &body, secrets);

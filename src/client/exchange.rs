@@ -202,7 +202,7 @@ impl Success {
     fn reported_error(&self) -> Error {
         let status = self.response.status().as_u16();
         Error::decode(format!(
-            "the response has the status {status}, but reports an error; see `Error::body`"
+            "the response has the status {status}, but reports an error"
         ))
     }
 

@@ -725,7 +725,7 @@ impl Output {
         let length = file.metadata().map_err(unwritable)?.len();
         if length < record.length {
             return Err(Error::config(
-                "the file is shorter than its cursor file says; to start from the beginning, export without `resume`",
+                "the file is shorter than its cursor file says; to start from the beginning, do not resume it",
             ));
         }
         // These lines were written, but a crash came before their record. Their page is listed again.
@@ -776,7 +776,7 @@ fn open_locked(path: &Path, must_exist: bool) -> Result<File, Error> {
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let file = options.open(path).map_err(|error| match must_exist {
         true => Error::config(
-            "could not open the file of the export; to start from the beginning, export without `resume`",
+            "could not open the file of the export; to start from the beginning, do not resume it",
         )
         .caused_by(error),
         false => unwritable(error),
@@ -970,14 +970,14 @@ impl CursorFile {
         };
         let record: Record = serde_json::from_slice(&json).map_err(|error| {
             Error::config(
-                "the cursor file does not belong to an export; choose another path for it, or export without `resume`",
+                "the cursor file does not belong to an export; choose another path for it, or do not resume the export",
             )
             .caused_by(error)
         })?;
         match record.export.mismatch(settings) {
             None => Ok(Some(record)),
             Some(other) => Err(Error::config(format!(
-                "the file cannot be continued: it was exported {other}; export to another file, or without `resume`"
+                "the file cannot be continued: it was exported {other}; export to another file, or do not resume it"
             ))),
         }
     }

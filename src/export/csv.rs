@@ -191,7 +191,7 @@ impl Csv {
             }
             if column.needs_full() && !is_full {
                 return Err(Error::input(format!(
-                    "lists lack the column `{column}`; set `full()` to retrieve each contact, or leave the column out"
+                    "lists lack the column `{column}`; retrieve each contact in full, or leave the column out"
                 )));
             }
         }

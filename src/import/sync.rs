@@ -579,7 +579,7 @@ fn opt_in_not_sent() -> RowOutcome {
     RowOutcome::Refused {
         code: ErrorCode::from("opt_in_not_sent"),
         message: Some(
-            "the row is subscribed, but an earlier run has recorded an opt-out; call `subscribe` when the person asks for it"
+            "the row is subscribed, but an earlier run has recorded an opt-out; subscribe the contact when the person asks for it"
                 .to_owned(),
         ),
         retryable: false,
@@ -981,7 +981,7 @@ impl Plan {
         if left > most {
             return Err(Error::input(format!(
                 "{left} contacts would be opted out because their rows are missing or have another address, and the limit is \
-                 {most}; nothing was sent; check the table and the state file, or call `leave_at_most`"
+                 {most}; nothing was sent; check the table and the state file, or raise the limit"
             )));
         }
         // Rows that leave an address look at it before it is opted out for another row.

@@ -52,9 +52,10 @@ fn an_unknown_address_is_an_error_with_its_code_and_with_json_an_object() {
     let text = end(&mut audience_at(&server, &show));
     let json = end(audience_at(&server, &show).arg("--json"));
 
-    assert_eq!((text.code, json.code), (Some(1), Some(1)));
+    assert_eq!((text.code, json.code), (Some(4), Some(4)));
     assert!(text.stdout.is_empty() && json.stdout.is_empty());
-    let start = "audience: nobody@example.com: retrieve: the service responded 404 not_found";
+    let start =
+        "audience: nobody@example.com: there is no contact with this address (404 not_found)";
     assert!(text.stderr.starts_with(start), "{}", text.stderr);
     let error: serde_json::Value = serde_json::from_str(&json.stderr).unwrap();
     assert_eq!(error["code"], "not_found");
@@ -144,14 +145,15 @@ fn an_update_changes_what_it_names_and_keeps_the_rest() {
 fn topics_are_set_and_an_unknown_one_changes_nothing() {
     let server = server();
     let set = |topics: &[&str]| {
-        end(audience_at(&server, &["contacts", "set-topics", "ada@example.com"]).args(topics))
+        let set_topics = ["contacts", "set-topics", "ada@example.com", "--yes"];
+        end(audience_at(&server, &set_topics).args(topics))
     };
 
     let unknown = set(&["news=false", "nwes=false"]);
     let before = server.contact("ada@example.com").unwrap();
     let done = set(&["news=false", "offers=true"]);
 
-    assert_eq!(unknown.code, Some(1), "{unknown:?}");
+    assert_eq!(unknown.code, Some(4), "{unknown:?}");
     assert!(before.answers.is_empty(), "{before:?}");
     assert_eq!(done.code, Some(0), "{done:?}");
     assert!(done.stdout.contains("topic:news      false\n"), "{done:?}");
@@ -337,6 +339,157 @@ fn addresses_from_a_file_or_a_pipe_are_unsubscribed_and_those_that_are_no_contac
 }
 
 #[test]
+fn what_does_not_exist_is_exit_status_4_in_every_command() {
+    let folder = Folder::new("exists");
+    let server = server();
+    for arguments in [
+        &["show", "nobody@example.com"][..],
+        &["update", "nobody@example.com", "--first-name", "N"],
+        &["set-topics", "nobody@example.com", "news=false"],
+        &["set-topics", "ada@example.com", "nwes=false"],
+        &["subscribe", "nobody@example.com", "--yes"],
+        &["subscribe", "ada@example.com", "--topic", "nwes", "--yes"],
+        &["unsubscribe", "nobody@example.com"],
+        &[
+            "unsubscribe",
+            "no@example.com",
+            "nobody@example.com",
+            "--yes",
+        ],
+        &["unsubscribe", "ada@example.com", "--topic", "nwes"],
+        &["list", "--segment", "seg_nobody"],
+        &["count", "--segment", "seg_nobody"],
+    ] {
+        let ended = end(audience_at(&server, &["contacts"]).args(arguments));
+        assert_eq!(ended.code, Some(4), "{arguments:?}: {ended:?}");
+    }
+    let file = folder.path("all.csv");
+    let export = end(&mut audience_at(
+        &server,
+        &["export", &file, "--segment", "seg_nobody"],
+    ));
+    assert_eq!(export.code, Some(4), "{export:?}");
+
+    for (arguments, code) in [
+        (&["unsubscribe", "ada@example.com", "--topic", ""][..], 2),
+        (&["unsubscribe", ""], 2),
+        (&["subscribe", "ada@example.com", "--yes", "--topic", ""], 2),
+        (&["show", ""], 2),
+        (&["set-topics", "ada@example.com", "=false"], 2),
+        (&["unsubscribe", ".", "nobody@example.com", "--yes"], 1),
+    ] {
+        let ended = end(audience_at(&server, &["contacts"]).args(arguments));
+        assert_eq!(ended.code, Some(code), "{arguments:?}: {ended:?}");
+    }
+    assert!(!server.contact("ada@example.com").unwrap().unsubscribed);
+}
+
+#[test]
+fn an_opt_in_needs_yes_if_there_is_no_terminal_and_an_opt_out_does_not() {
+    let server = server();
+    let contacts = |arguments: &[&str]| end(audience_at(&server, &["contacts"]).args(arguments));
+    assert_eq!(contacts(&["unsubscribe", "ada@example.com"]).code, Some(0));
+    server.clear_requests();
+
+    for arguments in [
+        &["subscribe", "ada@example.com"][..],
+        &["set-topics", "ada@example.com", "news=false", "offers=true"],
+    ] {
+        let refused = contacts(arguments);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        let question = "if they asked for it, pass --yes";
+        assert!(refused.stderr.contains(question), "{refused:?}");
+    }
+    let dry = contacts(&["subscribe", "ada@example.com", "--dry-run"]);
+    assert_eq!(dry.code, Some(0), "{dry:?}");
+    assert!(server.requests().is_empty());
+
+    let opt_out = contacts(&["set-topics", "ada@example.com", "news=false"]);
+    assert_eq!(opt_out.code, Some(0), "{opt_out:?}");
+
+    let topic = contacts(&["subscribe", "ada@example.com", "--yes", "--topic", "offers"]);
+    assert!(
+        topic
+            .stdout
+            .contains("ada@example.com was subscribed to offers")
+            && topic.stdout.contains("the opt-out from everything stays"),
+        "{topic:?}"
+    );
+    let all = contacts(&["subscribe", "ada@example.com", "--yes"]);
+    assert_eq!(all.stdout, "ada@example.com was subscribed\n", "{all:?}");
+    let ada = server.contact("ada@example.com").unwrap();
+    assert!(!ada.unsubscribed && ada.answers["offers"] && !ada.answers["news"]);
+}
+
+#[test]
+fn an_opt_in_after_a_spam_report_is_exit_status_1_and_the_reason_is_said() {
+    let server = server();
+    server.report_spam("ada@example.com");
+
+    let locked = end(&mut audience_at(
+        &server,
+        &["contacts", "subscribe", "ada@example.com", "--yes"],
+    ));
+
+    assert_eq!(locked.code, Some(1), "{locked:?}");
+    let reason =
+        "the contact reported mail as spam, so the service sends it no mail and accepts no opt-in";
+    assert!(locked.stderr.contains(reason), "{locked:?}");
+}
+
+#[test]
+fn an_opt_in_without_a_response_is_not_advised_to_be_repeated() {
+    let server = server();
+    server.fault(Fault::close_after());
+
+    let lost = end(&mut audience_at(
+        &server,
+        &["contacts", "subscribe", "ada@example.com", "--yes"],
+    ));
+
+    assert_eq!(lost.code, Some(1), "{lost:?}");
+    assert_eq!(server.requests().len(), 1);
+    assert!(lost.stderr.contains("ask the person again"), "{lost:?}");
+    assert!(!lost.stderr.contains("try again"), "{lost:?}");
+}
+
+#[test]
+fn columns_are_below_each_other_whatever_the_script_of_a_name() {
+    let server = server();
+    server.seed_contact(
+        SeedContact::new("li@example.com")
+            .first_name("用户")
+            .property("用户", "a"),
+    );
+    let list = end(&mut audience_at(&server, &["contacts", "list"]));
+    let show = end(&mut audience_at(
+        &server,
+        &["contacts", "show", "li@example.com"],
+    ));
+
+    assert!(
+        list.stdout.contains("  用户        false "),
+        "{}",
+        list.stdout
+    );
+    assert!(
+        list.stdout.contains("  Ada         false "),
+        "{}",
+        list.stdout
+    );
+    assert!(
+        show.stdout.contains("\nproperty:用户  a\n"),
+        "{}",
+        show.stdout
+    );
+    assert!(
+        show.stdout.contains("\nemail          li@"),
+        "{}",
+        show.stdout
+    );
+}
+
+#[test]
 fn an_outage_in_the_middle_stops_the_opt_outs_and_each_that_was_made_has_its_line() {
     let folder = Folder::new("outage");
     let mut builder = MockServer::builder();
@@ -413,9 +566,24 @@ fn on_a_terminal_it_asks_and_only_yes_continues() {
         return support::skip("the question: the program `script` is not installed");
     }
     let server = server();
-    for (answer, unsubscribed) in [("n\n", false), ("\n", false), ("yes\n", true)] {
+    let two = "unsubscribe ada@example.com bob@example.com";
+    let opt_in = "subscribe ada@example.com --topic offers";
+    for (arguments, answer, question) in [
+        (two, "n\n", "change 2 contacts at http://127.0.0.1"),
+        (two, "\n", "change 2 contacts at http://127.0.0.1"),
+        (two, "yes\n", "change 2 contacts at http://127.0.0.1"),
+        (opt_in, "\n", ": did they ask for it? [y/N]"),
+        (opt_in, "y\n", ": did they ask for it? [y/N]"),
+        (
+            "set-topics ada@example.com news=true",
+            "y\n",
+            ": did they ask for it? [y/N]",
+        ),
+    ] {
+        let is_yes = answer.starts_with('y');
+        server.clear_requests();
         let program = support::examples::program("audience").display();
-        let command = format!("{program} contacts unsubscribe ada@example.com bob@example.com");
+        let command = format!("{program} contacts {arguments}");
         let mut child: Child = std::process::Command::new("script")
             .args(["-qec", &command, "/dev/null"])
             .env("AUDIENCE_URL", server.url())
@@ -432,14 +600,12 @@ fn on_a_terminal_it_asks_and_only_yes_continues() {
             .unwrap();
         let ended = ended(child.wait_with_output().unwrap());
 
-        assert!(
-            ended
-                .stdout
-                .contains("change 2 contacts at http://127.0.0.1"),
-            "{ended:?}"
+        assert!(ended.stdout.contains(question), "{ended:?}");
+        assert_eq!(
+            !server.requests().is_empty(),
+            is_yes,
+            "{answer:?}: {ended:?}"
         );
-        let ada = server.contact("ada@example.com").unwrap();
-        assert_eq!(ada.unsubscribed, unsubscribed, "{answer:?}: {ended:?}");
-        assert_eq!(ended.code, Some(i32::from(!unsubscribed)));
+        assert_eq!(ended.code, Some(i32::from(!is_yes)));
     }
 }

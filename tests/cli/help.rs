@@ -3,7 +3,7 @@
 use super::{Folder, audience, end};
 
 /// Every command that does something.
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 16] = [
     "contacts show",
     "contacts create",
     "contacts update",
@@ -11,6 +11,7 @@ const COMMANDS: [&str; 15] = [
     "contacts count",
     "contacts set-topics",
     "contacts unsubscribe",
+    "contacts subscribe",
     "import",
     "sync",
     "export",
@@ -44,7 +45,8 @@ fn the_help_of_every_command_has_an_example_of_that_command() {
     }
     for said in [
         "AUDIENCE_KEY_FILE",
-        "Exit status: 0",
+        "Exit status:\n  0  ",
+        "\n  4  The contact, topic or segment does not exist\n",
         "AUDIENCE_WEBHOOK_SECRET",
     ] {
         assert!(all.stdout.contains(said), "{}", all.stdout);
@@ -60,7 +62,7 @@ fn every_command_that_changes_contacts_has_a_dry_run() {
             "create",
             "update",
             "set-topics",
-            "unsubscribe",
+            "subscribe",
             "import",
             "sync",
         ];

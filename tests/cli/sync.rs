@@ -71,6 +71,29 @@ fn only_what_has_changed_is_sent_and_opt_outs_come_first() {
 }
 
 #[test]
+fn a_dry_run_says_what_would_be_sent_and_shows_the_columns_and_a_nightly_run_does_not() {
+    let folder = Folder::new("sync-dry-run");
+    let server = MockServer::builder().start_blocking();
+    let file = folder.file("users.csv", TABLE);
+
+    let first = end(&mut audience_at(&server, &sync(&file, &["--dry-run"])));
+    assert_eq!(first.code, Some(0), "{first:?}");
+    let columns = "  newsletter               subscribed\n";
+    assert!(first.stdout.contains(columns), "{}", first.stdout);
+    assert!(
+        first.stdout.ends_with(
+            "dry run: nothing was sent; 0 contacts would be opted out, 2 rows would be sent, 0 are unchanged, 0 would be \
+             refused, and 0 opt-ins would not be sent\n"
+        ),
+        "{}",
+        first.stdout
+    );
+
+    let nightly = end(&mut audience_at(&server, &sync(&file, &[])));
+    assert_eq!(nightly.stdout.lines().count(), 1, "{}", nightly.stdout);
+}
+
+#[test]
 fn an_opt_in_of_the_table_is_not_sent_and_is_a_reject() {
     let folder = Folder::new("sync-opt-in");
     let server = MockServer::builder().start_blocking();
@@ -138,10 +161,22 @@ fn a_table_that_was_emptied_by_accident_opts_nobody_out() {
 
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(refused.stderr.contains("140"), "{}", refused.stderr);
+    // It names the option, and not the command that would fail again.
+    assert!(
+        refused.stderr.contains("--leave-at-most N"),
+        "{}",
+        refused.stderr
+    );
+    for other in ["to continue", "leave_at_most"] {
+        assert!(!refused.stderr.contains(other), "{}", refused.stderr);
+    }
     assert!(changes(&server).is_empty());
     let dry = sync(&["--leave-at-most", "140", "--dry-run"]);
     assert!(
-        dry.stdout.contains("10 unchanged, 140 opted out"),
+        dry.stdout.ends_with(
+            "\ndry run: nothing was sent; 140 contacts would be opted out, 0 rows would be sent, 10 are unchanged, 0 \
+             would be refused, and 0 opt-ins would not be sent\n"
+        ),
         "{dry:?}"
     );
     assert!(changes(&server).is_empty());

@@ -382,7 +382,7 @@ async fn a_2xx_response_that_reports_an_error_is_not_taken_for_success() {
                 (ErrorKind::Decode, Outcome::Unknown),
                 "{body}"
             );
-            let text = ": the response has the status 200, but reports an error; see `Error::body`";
+            let text = ": the response has the status 200, but reports an error";
             assert!(error.to_string().ends_with(text), "{error}");
             assert_eq!(error.body(), Some(body.to_string().as_bytes()));
             assert!(!error.is_retryable());

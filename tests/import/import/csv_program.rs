@@ -167,7 +167,9 @@ fn a_dry_run_sends_nothing_and_writes_no_journal() {
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     let stdout = stdout(&output);
     assert!(
-        stdout.contains("2 rows are valid, 1 of them duplicates"),
+        stdout.ends_with(
+            "\ndry run: nothing was sent; 2 rows would be sent, 1 of them duplicates, and 1 would be refused\n"
+        ),
         "{stdout}"
     );
     assert!(!Path::new(&journal).exists());

@@ -115,11 +115,14 @@ fn without_a_terminal_there_is_no_noise_and_a_header_cannot_control_one() {
     let server = MockServer::builder().start_blocking();
     let file = folder.file("list.csv", "email,\u{1b}[2Jplan\na@x.io,pro\n");
 
+    let dry = run(Some(&server), &[&file, "--dry-run"]);
     let output = run(Some(&server), &[&file]);
 
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
-    assert_eq!(last_line(&output), ONE_CREATED);
-    assert!(!stdout(&output).contains(|letter: char| letter.is_control() && letter != '\n'));
+    // With --yes, nobody reads the columns.
+    assert_eq!(stdout(&output), format!("{ONE_CREATED}\n"));
+    assert!(stdout(&dry).contains("property:"), "{}", stdout(&dry));
+    assert!(!stdout(&dry).contains(|letter: char| letter.is_control() && letter != '\n'));
 }
 
 #[test]
@@ -164,6 +167,9 @@ fn a_journal_of_another_file_and_a_file_that_is_no_journal_are_refused_and_left_
 
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         assert_eq!(std::fs::read(&journal).unwrap(), before);
+        // The same command would be refused again.
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!stderr.contains("to continue"), "{stderr}");
     }
     assert_eq!(server.contact_count(), 1);
 }
