@@ -92,7 +92,7 @@ pub(crate) fn padded(text: &str, width: usize) -> String {
 /// Returns the width of the widest text on a terminal.
 #[cfg(feature = "cli")]
 pub(crate) fn widest<'a>(texts: impl IntoIterator<Item = &'a str>) -> usize {
-    let widths = texts.into_iter().map(|text| text.width());
+    let widths = texts.into_iter().map(str::width);
     widths.max().unwrap_or_default()
 }
 
